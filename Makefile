@@ -1,0 +1,70 @@
+# Needs python3 >= 3.11 with venv and pip; everything else is installed into .venv.
+# Another interpreter: make test PYTHON=python3.13
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+
+# A stamp is newer than pyproject.toml as long as what it declares is installed.
+BASE := $(VENV)/.installed-base
+DEV  := $(VENV)/.installed-dev
+
+BENCHMARKS := $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py))
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check bench clean
+
+help: ## List these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(BASE) ## Train a small Transformer here and look inside it
+	@$(BIN)/glassformer demo
+
+test: $(DEV) ## Run every test
+	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+check: $(DEV) ## Lint, check the format, the types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_structure.py
+
+bench: $(DEV) ## Run every script in benchmarks/
+ifeq ($(BENCHMARKS),)
+	@echo "There are no scripts in benchmarks/ yet."
+else
+	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script"; done
+endif
+
+clean: ## Remove caches and build results; .venv and runs stay
+	rm -rf build dist htmlcov .coverage .pytest_cache .ruff_cache .mypy_cache .hypothesis src/*.egg-info
+	find . -path ./$(VENV) -prune -o -type d -name __pycache__ -exec rm -rf {} +
+
+$(BASE): pyproject.toml | $(BIN)/pip
+	@echo "Installing glassformer into $(VENV) ..."
+	@$(PIP) --editable .
+	@touch $@
+
+$(DEV): pyproject.toml | $(BIN)/pip
+	@echo "Installing glassformer and its test tools into $(VENV) (the first time takes minutes) ..."
+	@$(PIP) --editable '.[test,dev]'
+	@touch $(BASE) $@
+
+# venv installs pip last, so this file exists only in a complete environment.
+$(BIN)/pip:
+	@command -v $(PYTHON) >/dev/null || { \
+		echo "error: '$(PYTHON)' was not found" >&2; \
+		echo "hint: install Python 3.11 or later, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python" >&2; \
+		exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "error: Glassformer needs Python 3.11 or later, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1)" >&2; \
+		echo "hint: name a later one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; \
+		exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "error: '$(PYTHON)' cannot create virtual environments: venv or ensurepip is missing" >&2; \
+		echo "hint: on Debian and Ubuntu: apt install python3-venv" >&2; \
+		exit 1; }
+	@echo "Creating $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)

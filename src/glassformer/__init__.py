@@ -1,0 +1,91 @@
+"""The Transformer in a glass case: every matrix of the forward and the backward pass, in plain NumPy.
+
+    import glassformer as gf
+
+    model = gf.build("tiny-decoder")
+    params = model.init(seed=0)
+    logits, saved = model.forward(params, tokens)
+    saved["blocks"][0]["attention"].weights             # what the heat map draws is what the backward pass uses
+    loss, grads = model.loss_and_grads(params, gf.Batch(tokens, targets))
+
+`gf.ops` holds the mathematics, `gf.layers` what is built from it, `gf.tree` what one does to all parameters at once.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import data, errors, generation, interpret, layers, ops, plots, proofs, training, tree
+    from .config import (
+        DecoderConfig,
+        EncoderConfig,
+        EncoderDecoderConfig,
+        RotaryScaling,
+        TransformerConfig,
+        config_from_dict,
+    )
+    from .errors import GlassformerError
+    from .models import PRESETS, Batch, Decoder, Encoder, EncoderDecoder, Model, build, preset
+
+__version__ = "0.1.0"
+
+# Each public name and where it lives. Modules are loaded when first used, so that importing the package takes next to
+# nothing and a part that needs a library asks for it only when it is used.
+_HOMES = {
+    "config": (
+        "DecoderConfig",
+        "EncoderConfig",
+        "EncoderDecoderConfig",
+        "RotaryScaling",
+        "TransformerConfig",
+        "config_from_dict",
+    ),
+    "errors": ("GlassformerError",),
+    "models": ("PRESETS", "Batch", "Decoder", "Encoder", "EncoderDecoder", "Model", "build", "preset"),
+}
+_MODULES = ("data", "errors", "generation", "interpret", "layers", "ops", "plots", "proofs", "training", "tree")
+_NAMES = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "PRESETS",
+    "Batch",
+    "Decoder",
+    "DecoderConfig",
+    "Encoder",
+    "EncoderConfig",
+    "EncoderDecoder",
+    "EncoderDecoderConfig",
+    "GlassformerError",
+    "Model",
+    "RotaryScaling",
+    "TransformerConfig",
+    "build",
+    "config_from_dict",
+    "data",
+    "errors",
+    "generation",
+    "interpret",
+    "layers",
+    "ops",
+    "plots",
+    "preset",
+    "proofs",
+    "training",
+    "tree",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    if name in _NAMES:
+        value = getattr(import_module(f"{__name__}.{_NAMES[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,42 @@
+"""What every test relies on: one thread per process, repeatable examples, and the oracles as fixtures."""
+
+import os
+
+# Read when NumPy, PyTorch and JAX are first imported, so they come before every other import.
+# pytest-xdist runs one process per core; more threads per process would only get in each other's way.
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+from oracles import require  # noqa: E402
+
+try:
+    import hypothesis
+except ImportError:  # The tests that use it fail on their own import and say so.
+    pass
+else:
+    # The same examples on every run and machine; time limits belong to pytest-timeout.
+    hypothesis.settings.register_profile(
+        "glassformer", derandomize=True, deadline=None, max_examples=30, print_blob=False, database=None
+    )
+    hypothesis.settings.load_profile("glassformer")
+
+
+@pytest.fixture(scope="session")
+def torch():
+    """PyTorch: float64, one thread, deterministic."""
+    return require("torch")
+
+
+@pytest.fixture(scope="session")
+def jax():
+    """JAX: float64 allowed, on the CPU."""
+    return require("jax")
+
+
+@pytest.fixture
+def rng():
+    """A NumPy random generator that starts each test in the same state."""
+    return np.random.default_rng(0)

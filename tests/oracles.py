@@ -1,0 +1,42 @@
+"""The libraries our numbers are compared with, loaded once and set up for exact comparison.
+
+A test that needs one asks for the fixture `torch` or `jax`, or calls `require("torch")`. A missing library skips
+the test, unless GLASSFORMER_REQUIRE_ALL is 1: then the test fails, so that nothing goes unchecked unnoticed.
+"""
+
+import importlib
+import importlib.util
+import os
+from types import ModuleType
+
+import pytest
+
+
+def require(name: str) -> ModuleType:
+    """Import the library `name`, ready for comparison in float64 on the CPU."""
+    if importlib.util.find_spec(name) is None:
+        _refuse(f"{name} is not installed; `make test` installs it")
+    module = importlib.import_module(name)
+    if name in _SETUP:
+        _SETUP[name](module)
+    return module
+
+
+def _refuse(reason: str) -> None:
+    if os.environ.get("GLASSFORMER_REQUIRE_ALL") == "1":
+        pytest.fail(f"{reason} (GLASSFORMER_REQUIRE_ALL is set)", pytrace=False)
+    pytest.skip(reason)
+
+
+def _set_up_torch(torch: ModuleType) -> None:
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    torch.use_deterministic_algorithms(True)
+
+
+def _set_up_jax(jax: ModuleType) -> None:
+    # The platform is chosen by JAX_PLATFORMS, which conftest.py sets before anything can import JAX.
+    jax.config.update("jax_enable_x64", True)
+
+
+_SETUP = {"torch": _set_up_torch, "jax": _set_up_jax}

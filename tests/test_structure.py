@@ -1,0 +1,319 @@
+"""The promises about how the code is arranged: who imports whom, how long things are, and what stays out."""
+
+import ast
+import inspect
+import io
+import json
+import re
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import glassformer
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "glassformer"
+
+# Low to high. A unit imports itself and units on lower levels; units that share a level do not know each other ...
+LEVELS = [
+    {"errors", "arrays"},
+    {"backend"},
+    {"tree"},
+    {"config"},
+    {"ops", "kernels", "text"},
+    {"layers"},
+    {"models"},
+    {"data", "weights"},
+    {"training", "generation", "interpret", "parallel"},
+    {"studies", "proofs"},
+    {"plots"},
+    {"web"},
+    {"cli"},
+]
+# ... except for these pairs (who, whom).
+NEIGHBORS = {
+    ("arrays", "errors"),
+    ("ops", "kernels"),
+    ("kernels", "ops"),
+    ("training", "parallel"),
+    ("training", "generation"),  # a session shows what its model now says
+}
+LEVEL_OF = {unit: level for level, units in enumerate(LEVELS) for unit in units}
+EXEMPT = {"__init__", "__main__"}
+
+# Units that may import third-party packages when they are loaded. `import glassformer` loads none of them.
+MAY_IMPORT_OTHERS = {"cli", "plots", "web", "kernels", "parallel", "weights", "text", "data", "training"}
+
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 40
+MAX_IMPORT_SECONDS = 0.2
+
+
+# --- reading the source ----------------------------------------------------------------------------------------------
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def unit_of(path: Path) -> str:
+    """The first name below the package: `ops` for ops/norm.py, `tree` for tree.py."""
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def where(path: Path, node: ast.AST) -> str:
+    return f"{path.relative_to(ROOT)}:{node.lineno}"
+
+
+def imported_names(path: Path, node: ast.AST) -> list[str]:
+    """The absolute dotted names an import statement asks for; none for any other node.
+
+    `from a.b import c` asks for a.b.c: whether c is a module makes no difference to the questions asked here.
+    """
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    base = node.module or ""
+    if node.level:
+        package = ["glassformer", *path.relative_to(PACKAGE).parent.parts]
+        above = package[: len(package) - (node.level - 1)]
+        base = ".".join([*above, base]) if base else ".".join(above)
+    return [f"{base}.{alias.name}" for alias in node.names]
+
+
+def nodes_run_on_import(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every node that runs when the module loads: not the bodies of functions, not what only type checkers read."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            continue
+        yield node
+        yield from nodes_run_on_import(node)
+
+
+def code_lines(source: str) -> set[int]:
+    """The numbers of the lines that hold code: not blank, not only a comment."""
+    silent = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in silent:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return lines
+
+
+def function_length(function: ast.FunctionDef | ast.AsyncFunctionDef, lines: set[int]) -> int:
+    """Lines of code from `def` to the last statement, without the docstring."""
+    own = lines & set(range(function.lineno, function.end_lineno + 1))
+    if ast.get_docstring(function, clean=False) is not None:
+        docstring = function.body[0]
+        own -= set(range(docstring.lineno, docstring.end_lineno + 1))
+    return len(own)
+
+
+# --- direction of imports --------------------------------------------------------------------------------------------
+
+
+def forbidden(unit: str, name: str) -> str | None:
+    """Why a module of `unit` must not import the dotted `name`, or None when it may."""
+    package, *rest = name.split(".")
+    if package != "glassformer" or (rest and rest[0].startswith("__")):
+        return None
+    if not rest or rest[0] not in LEVEL_OF:
+        return None if unit == "cli" else f"{unit} imports {name}: name the unit, not the package, which sits above it"
+    other = rest[0]
+    if other == unit or LEVEL_OF[other] < LEVEL_OF[unit] or (unit, other) in NEIGHBORS:
+        return None
+    return f"{unit} imports {other}, which is not below it"
+
+
+def test_every_unit_has_a_place_in_the_order():
+    unplaced = {unit_of(path) for path in modules()} - LEVEL_OF.keys() - EXEMPT
+    assert not unplaced, f"add to LEVELS in {Path(__file__).name}: {sorted(unplaced)}"
+
+
+def test_imports_point_downward_even_inside_functions():
+    wrong = [
+        f"{where(path, node)} {reason}"
+        for path in modules()
+        if unit_of(path) in LEVEL_OF
+        for node in ast.walk(parse(path))
+        for name in imported_names(path, node)
+        if (reason := forbidden(unit_of(path), name))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("statement", "allowed"),
+    [
+        ("from glassformer.arrays import namespace", True),
+        ("from ..tree import flatten", True),
+        ("from .linear import Linear", True),
+        ("from glassformer import ops", True),
+        ("from glassformer.models.decoder import Decoder", False),
+        ("from .. import models", False),
+        ("from ..models import decoder", False),
+        ("def later():\n    import glassformer.cli", False),
+        ("import glassformer as gf", False),
+        ("import numpy as np", True),
+    ],
+)
+def test_the_direction_check_reads_every_kind_of_import(statement, allowed):
+    path = PACKAGE / "layers" / "example.py"
+    reasons = [forbidden("layers", name) for n in ast.walk(ast.parse(statement)) for name in imported_names(path, n)]
+    assert all(reason is None for reason in reasons) == allowed
+
+
+def test_only_edge_units_import_third_party_packages_when_loaded():
+    known = sys.stdlib_module_names | {"numpy", "glassformer"}
+    wrong = [
+        f"{where(path, node)} imports {name}; do it inside the function that needs it"
+        for path in modules()
+        if unit_of(path) not in MAY_IMPORT_OTHERS
+        for node in nodes_run_on_import(parse(path))
+        for name in imported_names(path, node)
+        if name.split(".")[0] not in known
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+# --- sizes -----------------------------------------------------------------------------------------------------------
+
+
+def test_files_are_short():
+    sources = [
+        path
+        for folder in ("src", "tests", "benchmarks", "examples")
+        for pattern in ("*.py", "*.js")
+        for path in (ROOT / folder).rglob(pattern)
+    ]
+    lengths = {path.relative_to(ROOT): len(path.read_text(encoding="utf-8").splitlines()) for path in sources}
+    long = [f"{path}: {length} lines" for path, length in lengths.items() if length > MAX_FILE_LINES]
+    assert not long, f"more than {MAX_FILE_LINES} lines:\n" + "\n".join(long)
+
+
+def test_functions_are_short():
+    long = []
+    for path in modules():
+        lines = code_lines(path.read_text(encoding="utf-8"))
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = function_length(node, lines)
+                if length > MAX_FUNCTION_LINES:
+                    long.append(f"{where(path, node)} {node.name}: {length} lines")
+    assert not long, f"more than {MAX_FUNCTION_LINES} lines of code:\n" + "\n".join(long)
+
+
+def test_the_length_of_a_function_counts_code_alone():
+    source = 'def f(x):\n    """One.\n\n    Two.\n    """\n    # why\n\n    y = [\n        x,\n    ]\n    return y\n'
+    assert function_length(ast.parse(source).body[0], code_lines(source)) == 5
+
+
+# --- what importing costs --------------------------------------------------------------------------------------------
+
+MEASURE_IMPORT = """
+import json, sys, time
+before = set(sys.modules)
+start = time.perf_counter()
+import glassformer
+seconds = time.perf_counter() - start
+print(json.dumps({"seconds": seconds, "packages": sorted({name.split(".")[0] for name in set(sys.modules) - before})}))
+"""
+
+
+def import_in_a_fresh_process() -> dict:
+    result = subprocess.run([sys.executable, "-c", MEASURE_IMPORT], capture_output=True, text=True, check=True)
+    return json.loads(result.stdout)
+
+
+def test_importing_glassformer_loads_numpy_and_nothing_else():
+    loaded = set(import_in_a_fresh_process()["packages"])
+    assert loaded - sys.stdlib_module_names - {"numpy", "glassformer"} == set()
+
+
+def test_importing_glassformer_is_quick():
+    # The best of several, because other processes only ever add time.
+    fastest = min(import_in_a_fresh_process()["seconds"] for _ in range(5))
+    assert fastest < MAX_IMPORT_SECONDS
+
+
+# --- the public names ------------------------------------------------------------------------------------------------
+
+
+def undocumented(owner: ModuleType, names: list[str]) -> list[str]:
+    """The functions, classes and modules among `names` of `owner` that have no docstring."""
+    values = {name: getattr(owner, name) for name in names}
+    return [
+        f"{owner.__name__}.{name}"
+        for name, value in values.items()
+        if (inspect.isroutine(value) or inspect.isclass(value) or inspect.ismodule(value)) and not value.__doc__
+    ]
+
+
+def test_public_names_exist_once_and_are_documented():
+    names = glassformer.__all__
+    assert len(set(names)) == len(names)
+    assert undocumented(glassformer, names) == []
+
+
+def test_every_exported_op_is_documented():
+    from glassformer import ops
+
+    assert undocumented(ops, [name for name in ops.__all__ if not name.startswith("_")]) == []
+
+
+# --- what stays out of the repository --------------------------------------------------------------------------------
+
+# Where packages come from is the business of whoever installs them, and no machine's folders are anyone else's.
+STAYS_OUT = {
+    "the host of a package registry": re.compile(
+        r"pypi\.org|pythonhosted\.org|npmjs\.(org|com)|anaconda\.org|index[-]url"
+    ),
+    "an absolute path of one machine": re.compile(r"(?<![\w.~})\]/-])/(?:work|root)\b"),
+}
+
+
+def repository_files() -> list[Path]:
+    """The files git tracks, or would once they are added."""
+    command = ["git", "-c", "safe.directory=*", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    try:
+        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("this is not a git checkout")
+    return [path for name in result.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def test_no_file_names_a_registry_or_a_path_of_one_machine():
+    found = []
+    for path in repository_files():
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:  # not text
+            continue
+        for number, line in enumerate(lines, start=1):
+            found += [
+                f"{path.relative_to(ROOT)}:{number} names {what}"
+                for what, pattern in STAYS_OUT.items()
+                if pattern.search(line)
+            ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("folder", ["work", "root"])
+def test_the_path_check_knows_absolute_from_relative(folder):
+    pattern = STAYS_OUT["an absolute path of one machine"]
+    assert pattern.search(f'open("/{folder}/notes.txt")')
+    assert not pattern.search(f"cd frame/{folder} && ls ~/{folder} ./{folder}")
