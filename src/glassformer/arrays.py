@@ -1,0 +1,128 @@
+"""What every op needs to know about arrays: which library they come from, and whether they fit.
+
+NumPy (2 and later) and JAX arrays both answer `__array_namespace__`, so an op asks its data for the library and the
+same source runs on either.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .errors import DTypeError, LengthError, ShapeError, TokenError
+
+Array: TypeAlias = Any
+"""A NumPy or a JAX array."""
+
+Tree: TypeAlias = Any
+"""Arrays in nested dicts, lists and named tuples."""
+
+
+def namespace(x: Array) -> Any:
+    """Return the library that `x` belongs to: `numpy` or `jax.numpy`."""
+    try:
+        return x.__array_namespace__()
+    except AttributeError:
+        raise DTypeError(
+            f"expected an array, got {type(x).__name__}", hint="wrap it first: numpy.asarray(...)"
+        ) from None
+
+
+def is_traced(x: Array) -> bool:
+    """Tell whether `x` stands for values that are not known yet, as under `jax.jit`."""
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(x, jax.core.Tracer)
+
+
+def widen(x: Array) -> Array:
+    """Return half-precision arrays as float32, in which sums and squares keep their digits; others unchanged."""
+    namespace(x)
+    return x.astype(np.float32) if x.dtype.itemsize == 2 and not is_integer(x) else x
+
+
+def cast(x: Array, dtype: Any) -> Array:
+    """Return `x` in `dtype`, itself when it already has it."""
+    return x if x.dtype == dtype else x.astype(dtype)
+
+
+def is_integer(x: Array) -> bool:
+    """Tell whether `x` holds integers."""
+    return np.issubdtype(x.dtype, np.integer)
+
+
+def unbroadcast(dy: Array, shape: tuple[int, ...]) -> Array:
+    """Sum `dy` over the axes along which an array of `shape` was broadcast: the gradient of broadcasting."""
+    dy = dy.sum(axis=tuple(range(dy.ndim - len(shape))))
+    stretched = tuple(axis for axis, size in enumerate(shape) if size == 1 and dy.shape[axis] != 1)
+    return dy.sum(axis=stretched, keepdims=True) if stretched else dy
+
+
+def check_ids(ids: Array, size: int, *, what: str = "token ids", ignore: int | None = None) -> None:
+    """Refuse ids that are not integers or lie outside [0, size); `ignore` is allowed besides.
+
+    Values that are still unknown (under `jax.jit`) pass; their type does not.
+    """
+    namespace(ids)
+    if not is_integer(ids):
+        raise DTypeError(f"{what} must be integers, got an array of {ids.dtype}", hint="convert with .astype(int)")
+    if is_traced(ids):
+        return
+    values = np.asarray(ids)
+    outside = (values < 0) | (values >= size)
+    if ignore is not None:
+        outside &= values != ignore
+    if outside.any():
+        place = tuple(int(axis) for axis in np.argwhere(outside)[0])
+        allowed = f"0 to {size - 1}" + ("" if ignore is None else f" (or {ignore} to ignore a position)")
+        raise TokenError(
+            f"{what} hold {int(values[place])} at index {place}, outside {allowed}",
+            hint=f"use ids below the vocabulary size of {size}, or a model with a larger vocabulary",
+        )
+
+
+def check_length(length: int, context: int, *, what: str = "the sequence") -> None:
+    """Refuse sequences that are empty or longer than `context`."""
+    if length < 1:
+        raise LengthError(f"{what} is empty", hint="pass at least one token")
+    if length > context:
+        raise LengthError(
+            f"{what} has {length:,} tokens but this model reads at most {context:,}",
+            hint=f"shorten it to {context:,}, or build the model with a larger context",
+        )
+
+
+def check_width(x: Array, width: int, *, what: str = "the input") -> None:
+    """Refuse arrays whose last axis is not `width` long."""
+    namespace(x)
+    if x.ndim < 1 or x.shape[-1] != width:
+        raise ShapeError(
+            f"{what} has shape {tuple(x.shape)}, expected (..., {width})",
+            hint=f"the last axis must hold the {width} features",
+        )
+
+
+def check_broadcast(x: Array, shape: tuple[int, ...], *, what: str) -> None:
+    """Refuse arrays that do not broadcast to exactly `shape`."""
+    namespace(x)
+    try:
+        fits = np.broadcast_shapes(tuple(x.shape), shape) == tuple(shape)
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ShapeError(
+            f"{what} has shape {tuple(x.shape)}, which does not broadcast to {tuple(shape)}",
+            hint="its axes are (..., queries, keys), aligned at the end; use size 1 for an axis it does not depend on",
+        )
+
+
+def check_mask(mask: Array, shape: tuple[int, ...], *, what: str = "the mask") -> None:
+    """Refuse masks that are not boolean or do not broadcast to `shape`."""
+    namespace(mask)
+    if mask.dtype != np.bool_:
+        raise DTypeError(
+            f"{what} must be boolean (True = may attend), got {mask.dtype}",
+            hint="pass `mask != 0`, or give additive scores as the bias",
+        )
+    check_broadcast(mask, shape, what=what)

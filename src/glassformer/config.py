@@ -1,0 +1,364 @@
+"""Settings of a model: frozen, checked once, and refused when they contradict each other.
+
+TransformerConfig            what the three architectures share
+├── EncoderConfig            reads a sequence at once; classifies it, or fills in its tokens
+├── DecoderConfig            reads left to right and predicts the next token
+└── EncoderDecoderConfig     reads a source with an encoder and writes a target with a decoder
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, ClassVar, Self
+
+from .errors import ConfigError, did_you_mean
+
+ACTIVATION_NAMES = ("relu", "gelu", "gelu_tanh", "silu")
+NORM_NAMES = ("layer", "rms")
+NORM_POSITIONS = ("pre", "post")
+POSITION_NAMES = ("learned", "sinusoidal", "rotary", "alibi", "relative", "none")
+PAIRING_NAMES = ("halves", "interleaved")
+POOLING_NAMES = ("mean", "cls", "first")
+HEAD_NAMES = ("classes", "tokens", "none")
+
+
+@dataclass(frozen=True)
+class RotaryScaling:
+    """How Llama 3 stretches its rotations to read further than it was trained on.
+
+    Wavelengths above original_context / low_factor turn `factor` times slower, those below
+    original_context / high_factor are left alone, and those between are blended.
+    """
+
+    factor: float = 8.0
+    low_factor: float = 1.0
+    high_factor: float = 4.0
+    original_context: int = 8192
+
+
+def _refuse_unknown(cls: type) -> type:
+    """Let a dataclass answer an unknown setting with the names it may have meant."""
+    init = cls.__init__  # type: ignore[misc]
+
+    @functools.wraps(init)
+    def checked_init(self: Any, **settings: Any) -> None:
+        known = {field.name for field in fields(self)}
+        for name in settings:
+            if name not in known:
+                raise ConfigError(f"{cls.__name__} has no setting {name!r}", hint=did_you_mean(name, known))
+        missing = {f.name for f in fields(self) if f.default is _NO_DEFAULT} - settings.keys()
+        if missing:
+            raise ConfigError(f"{cls.__name__} needs {', '.join(sorted(missing))}", hint="these have no default")
+        init(self, **settings)
+
+    cls.__init__ = checked_init  # type: ignore[misc]
+    return cls
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig:
+    """What the three architectures share. Settings that are None follow from others; see the properties below.
+
+    vocab, width, heads, layers     sizes: token ids, features per token, attention heads, blocks
+    context                         the longest sequence the model reads
+    feed_forward                    width inside the feed-forward layers (None: 4 · width)
+    kv_heads, head_width            key/value heads (None: heads), channels per head (None: width / heads)
+    activation, gated               relu, gelu, gelu_tanh or silu; gated: act(gate) · up
+    norm, norm_eps, norm_bias       layer or rms; the eps under its root; the shift of a layer norm
+    norm_position, final_norm       pre: x + f(norm x), post: norm(x + f(x)); one more norm at the end (None: if pre)
+    positions                       learned, sinusoidal, rotary, alibi, relative or none
+    attention_bias, output_bias     biases of query, key and value; of the output (None: as attention_bias)
+    feed_forward_bias               biases of the feed-forward layers
+    scale_scores                    divide the scores by √(channels per head)
+    window, stride                  sliding-window and strided-sparse self-attention
+    attention_tile                  compute attention in tiles of this size, memory linear in length (None: dense)
+    tied_head, head_bias            logits = h Eᵀ with the token embedding E, or a matrix of their own; with a bias
+    head_scale                      divide what the head reads by √width (T5 with a tied head)
+    embedding_scale, embedding_norm multiply embeddings by √width; normalize them
+    dropout                         rate on sublayer outputs; attention_dropout and embedding_dropout follow it if None
+    init_std                        spread of the initial weights (None: 1/√inputs)
+    """
+
+    architecture: ClassVar[str] = ""
+
+    vocab: int
+    width: int
+    heads: int
+    layers: int
+    context: int
+    feed_forward: int | None = None
+    kv_heads: int | None = None
+    head_width: int | None = None
+    activation: str = "gelu"
+    gated: bool = False
+    norm: str = "layer"
+    norm_eps: float = 1e-5
+    norm_bias: bool = True
+    norm_position: str = "pre"
+    final_norm: bool | None = None
+    positions: str = "learned"
+    rotary_base: float = 10000.0
+    rotary_pairing: str = "halves"
+    rotary_scaling: RotaryScaling | None = None  # a mapping of its settings is taken too
+    relative_buckets: int = 32
+    relative_distance: int = 128
+    attention_bias: bool = True
+    output_bias: bool | None = None
+    feed_forward_bias: bool = True
+    scale_scores: bool = True
+    window: int | None = None
+    stride: int | None = None
+    attention_tile: int | None = None
+    tied_head: bool = True
+    head_bias: bool = False
+    head_scale: bool = False
+    embedding_scale: bool = False
+    embedding_norm: bool = False
+    dropout: float = 0.0
+    attention_dropout: float | None = None
+    embedding_dropout: float | None = None
+    init_std: float | None = None
+
+    def __post_init__(self) -> None:
+        given: Any = self.rotary_scaling
+        if isinstance(given, Mapping):
+            object.__setattr__(self, "rotary_scaling", _scaling(given))
+        self._check_types()
+        self._check_sizes()
+        self._check_choices()
+        self._check_combinations()
+
+    @property
+    def hidden(self) -> int:
+        """Width inside the feed-forward layers."""
+        return 4 * self.width if self.feed_forward is None else self.feed_forward
+
+    @property
+    def key_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.heads if self.kv_heads is None else self.kv_heads
+
+    @property
+    def channels(self) -> int:
+        """Channels per head."""
+        return self.width // self.heads if self.head_width is None else self.head_width
+
+    @property
+    def has_final_norm(self) -> bool:
+        """Whether a norm follows the last block."""
+        return self.norm_position == "pre" if self.final_norm is None else self.final_norm
+
+    @property
+    def has_output_bias(self) -> bool:
+        """Whether the output projection of attention has a bias."""
+        return self.attention_bias if self.output_bias is None else self.output_bias
+
+    @property
+    def weight_dropout(self) -> float:
+        """Dropout rate on attention weights."""
+        return self.dropout if self.attention_dropout is None else self.attention_dropout
+
+    @property
+    def input_dropout(self) -> float:
+        """Dropout rate on embeddings."""
+        return self.dropout if self.embedding_dropout is None else self.embedding_dropout
+
+    def replace(self, **settings: Any) -> Self:
+        """Return the same config with some settings changed."""
+        known = {field.name for field in fields(self)}
+        for name in settings:
+            if name not in known:
+                raise ConfigError(f"{type(self).__name__} has no setting {name!r}", hint=did_you_mean(name, known))
+        return replace(self, **settings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings that differ from their defaults, with the architecture, ready for JSON."""
+        settings = asdict(self)
+        changed = {f.name: settings[f.name] for f in fields(self) if settings[f.name] != f.default}
+        return {"architecture": self.architecture, **changed}
+
+    def _check_types(self) -> None:
+        for field in fields(self):
+            value, kinds = getattr(self, field.name), _KINDS[str(field.type).removesuffix(" | None")]
+            if value is None and str(field.type).endswith("| None"):
+                continue
+            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+                wanted = str(field.type).replace(" | None", " or None")
+                raise ConfigError(f"{field.name} is {value!r}", hint=f"it must be {wanted}")
+
+    def _check_sizes(self) -> None:
+        sizes = ["vocab", "width", "heads", "layers", "context", "feed_forward", "kv_heads", "head_width", "window"]
+        for name in [*sizes, "stride", "attention_tile", "relative_distance"]:
+            size = getattr(self, name)
+            if size is not None and size < 1:
+                raise ConfigError(f"{name} is {size}", hint=f"use a {name} of at least 1")
+        for name in ("dropout", "attention_dropout", "embedding_dropout"):
+            rate = getattr(self, name)
+            if rate is not None and not 0 <= rate < 1:
+                raise ConfigError(f"{name} is {rate}", hint="use a rate of at least 0 and below 1")
+        for name in ("norm_eps", "rotary_base", "init_std"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{name} is {value}", hint="use a positive number")
+        if self.relative_buckets < 4 or self.relative_buckets % 4:
+            raise ConfigError(f"relative_buckets is {self.relative_buckets}", hint="use a multiple of 4")
+
+    def _check_choices(self) -> None:
+        for name, allowed in _CHOICES.items():
+            value = getattr(self, name, None)
+            if value is not None and value not in allowed:
+                raise ConfigError(f"{name} is {value!r}", hint=did_you_mean(value, allowed))
+
+    def _check_combinations(self) -> None:
+        if self.head_width is None and self.width % self.heads:
+            raise ConfigError(
+                f"width {self.width} is not divisible by {self.heads} heads",
+                hint=f"use width {-(-self.width // self.heads) * self.heads}, or set head_width yourself",
+            )
+        if self.heads % self.key_heads:
+            raise ConfigError(
+                f"{self.heads} heads cannot share {self.kv_heads} key/value heads evenly",
+                hint="kv_heads must divide heads (1 is multi-query attention)",
+            )
+        if self.positions == "rotary" and self.channels % 2:
+            raise ConfigError(
+                f"rotary positions turn pairs, but heads have {self.channels} channels", hint="make it even"
+            )
+        if self.positions == "relative" and self.relative_distance <= self.relative_buckets // 2:
+            raise ConfigError(
+                f"relative_distance is {self.relative_distance}, but half of {self.relative_buckets} buckets"
+                " already hold one distance each",
+                hint=f"use a relative_distance above {self.relative_buckets // 2}, or fewer buckets",
+            )
+        if self.rotary_scaling is not None and self.positions != "rotary":
+            raise ConfigError(
+                f"rotary_scaling is set, but positions are {self.positions!r}", hint='use positions="rotary"'
+            )
+        if self.head_scale and not self.tied_head:
+            raise ConfigError("head_scale belongs to a tied head, but tied_head is False", hint="leave head_scale out")
+        if self.norm == "rms" and self.norm_bias is not True:
+            raise ConfigError("norm_bias is set, but an rms norm never has one", hint="leave norm_bias out")
+
+
+@_refuse_unknown
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig(TransformerConfig):
+    """An encoder: every token sees every other.
+
+    head       classes: one prediction per sequence; tokens: one per token (as BERT's); none: hidden states only
+    classes    how many classes
+    pooling    mean: average of the tokens; cls: a learned vector put before them; first: the first token
+    segments   kinds of segment embeddings (2 for BERT)
+    """
+
+    architecture: ClassVar[str] = "encoder"
+
+    head: str = "classes"
+    classes: int | None = None
+    pooling: str = "mean"
+    segments: int = 0
+
+    def _check_combinations(self) -> None:
+        super()._check_combinations()
+        if self.head == "classes" and (self.classes is None or self.classes < 2):
+            raise ConfigError(
+                f"a classifier has classes={self.classes}",
+                hint='set classes to 2 or more, or head to "tokens" or "none"',
+            )
+        if self.head != "classes" and self.classes is not None:
+            raise ConfigError(f"classes is set, but head is {self.head!r}", hint='use head="classes"')
+        if self.pooling == "cls" and self.head != "classes":
+            raise ConfigError(f'pooling is "cls", but head is {self.head!r}', hint='use head="classes"')
+        if self.segments < 0:
+            raise ConfigError(f"segments is {self.segments}", hint="use 0 for none")
+
+
+@_refuse_unknown
+@dataclass(frozen=True, kw_only=True)
+class DecoderConfig(TransformerConfig):
+    """A decoder language model: every token sees those before it."""
+
+    architecture: ClassVar[str] = "decoder"
+
+
+@_refuse_unknown
+@dataclass(frozen=True, kw_only=True)
+class EncoderDecoderConfig(TransformerConfig):
+    """An encoder and a decoder that looks at what it read.
+
+    encoder_layers     blocks of the encoder (None: as many as the decoder)
+    source_vocab       token ids of the source (None: as the target)
+    shared_embedding   one table for source and target tokens
+    """
+
+    architecture: ClassVar[str] = "encoder-decoder"
+
+    tied_head: bool = False
+    encoder_layers: int | None = None
+    source_vocab: int | None = None
+    shared_embedding: bool = False
+
+    @property
+    def source_size(self) -> int:
+        """Token ids of the source."""
+        return self.vocab if self.source_vocab is None else self.source_vocab
+
+    @property
+    def encoder_depth(self) -> int:
+        """Blocks of the encoder."""
+        return self.layers if self.encoder_layers is None else self.encoder_layers
+
+    def _check_combinations(self) -> None:
+        super()._check_combinations()
+        for name in ("encoder_layers", "source_vocab"):
+            size = getattr(self, name)
+            if size is not None and size < 1:
+                raise ConfigError(f"{name} is {size}", hint=f"use a {name} of at least 1")
+        if self.shared_embedding and self.source_size != self.vocab:
+            raise ConfigError(
+                f"one table cannot serve {self.source_size} source ids and {self.vocab} target ids",
+                hint="leave source_vocab out, or set shared_embedding to False",
+            )
+
+
+CONFIGS: dict[str, type[TransformerConfig]] = {
+    cls.architecture: cls for cls in (EncoderConfig, DecoderConfig, EncoderDecoderConfig)
+}
+
+
+def config_from_dict(settings: Mapping[str, Any]) -> TransformerConfig:
+    """Build the config that `to_dict` described."""
+    settings = dict(settings)
+    architecture = settings.pop("architecture", None)
+    if architecture not in CONFIGS:
+        raise ConfigError(f"the architecture is {architecture!r}", hint=did_you_mean(str(architecture), CONFIGS))
+    return CONFIGS[architecture](**settings)
+
+
+def _scaling(settings: Mapping[str, Any]) -> RotaryScaling:
+    known = {field.name for field in fields(RotaryScaling)}
+    for name in settings:
+        if name not in known:
+            raise ConfigError(f"rotary_scaling has no setting {name!r}", hint=did_you_mean(name, known))
+    return RotaryScaling(**settings)
+
+
+_NO_DEFAULT = fields(TransformerConfig)[0].default
+_KINDS: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (float, int),
+    "bool": (bool,),
+    "str": (str,),
+    "RotaryScaling": (RotaryScaling,),
+}
+_CHOICES = {
+    "activation": ACTIVATION_NAMES,
+    "norm": NORM_NAMES,
+    "norm_position": NORM_POSITIONS,
+    "positions": POSITION_NAMES,
+    "rotary_pairing": PAIRING_NAMES,
+    "pooling": POOLING_NAMES,
+    "head": HEAD_NAMES,
+}

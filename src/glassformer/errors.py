@@ -1,0 +1,86 @@
+"""Everything Glassformer refuses, as one tree of exceptions.
+
+    GlassformerError
+    ├── ConfigError      a setting is unknown, out of range or contradicts another   (also a ValueError)
+    ├── ShapeError       arrays whose shapes do not fit each other                   (also a ValueError)
+    ├── DTypeError       an array of the wrong kind, or not an array at all          (also a TypeError)
+    ├── TokenError       a token id or a target outside its vocabulary               (also an IndexError)
+    ├── LengthError      a sequence that is empty or longer than the model reads     (also a ValueError)
+    ├── DataError        a file or a text that cannot serve as training data         (also a ValueError)
+    ├── TrainingError    training cannot go on: its numbers are no longer finite     (also an ArithmeticError)
+    └── CheckpointError  a run folder or checkpoint missing, damaged or not writable (also an OSError)
+
+Each message states the fact with its values; `hint` says what to do about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = [
+    "CheckpointError",
+    "ConfigError",
+    "DTypeError",
+    "DataError",
+    "GlassformerError",
+    "LengthError",
+    "ShapeError",
+    "TokenError",
+    "TrainingError",
+    "did_you_mean",
+]
+
+
+class GlassformerError(Exception):
+    """Base of every error raised on purpose: a fact, and where possible a remedy."""
+
+    def __init__(self, fact: str, hint: str | None = None) -> None:
+        super().__init__(fact)
+        self.fact = fact
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.fact}\n\nhint: {self.hint}" if self.hint else self.fact
+
+
+class ConfigError(GlassformerError, ValueError):
+    """A setting is unknown, out of range or contradicts another."""
+
+
+class ShapeError(GlassformerError, ValueError):
+    """Arrays whose shapes do not fit each other."""
+
+
+class DTypeError(GlassformerError, TypeError):
+    """An array of the wrong kind, or something that is not an array."""
+
+
+class TokenError(GlassformerError, IndexError):
+    """A token id or a target outside its vocabulary."""
+
+
+class LengthError(GlassformerError, ValueError):
+    """A sequence that is empty or longer than the model reads."""
+
+
+class DataError(GlassformerError, ValueError):
+    """A file or a text that cannot serve as training data: missing, empty, damaged or in another encoding."""
+
+
+class TrainingError(GlassformerError, ArithmeticError):
+    """Training cannot go on: its numbers are no longer finite."""
+
+
+class CheckpointError(GlassformerError, OSError):
+    """A run folder or checkpoint that is missing, damaged or cannot be written."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a hint that names the closest known words, or all of them when none is close."""
+    import difflib  # only a failure needs it, and importing it takes a while
+
+    known = sorted(known)
+    close = difflib.get_close_matches(word, known, n=3, cutoff=0.6)
+    if close:
+        return "did you mean " + " or ".join(repr(name) for name in close) + "?"
+    return "known: " + ", ".join(known)

@@ -1,0 +1,121 @@
+"""Activations, and the gated forms built on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..arrays import Array, cast, namespace, widen
+from ..backend import normal_cdf
+from ..errors import ConfigError, ShapeError, did_you_mean
+
+_TANH_SCALE = math.sqrt(2 / math.pi)
+_TANH_CUBIC = 0.044715
+
+
+def relu(x: Array) -> tuple[Array, Array]:
+    """Keep what is positive: y = max(x, 0)."""
+    return namespace(x).where(x > 0, x, namespace(x).zeros((), dtype=x.dtype)), x
+
+
+def relu_backward(dy: Array, x: Array) -> Array:
+    """Gradient of `relu`: dx = dy where x > 0, else 0 (also at x = 0, where there is no derivative)."""
+    return namespace(x).where(x > 0, dy, namespace(x).zeros((), dtype=dy.dtype))
+
+
+def gelu(x: Array) -> tuple[Array, Array]:
+    """Weigh x by the chance that a standard normal variable stays below it: y = x · Φ(x), the exact (erf) form."""
+    wide = widen(x)
+    return cast(wide * normal_cdf(wide), x.dtype), x
+
+
+def gelu_backward(dy: Array, x: Array) -> Array:
+    """Gradient of `gelu`.
+
+    dx = dy · (Φ(x) + x · φ(x)),   φ(x) = exp(−x²/2) / √(2π)
+    """
+    wide = widen(x)
+    density = namespace(x).exp(-0.5 * wide * wide) * (1 / math.sqrt(2 * math.pi))
+    return cast(dy * (normal_cdf(wide) + wide * density), x.dtype)
+
+
+def gelu_tanh(x: Array) -> tuple[Array, Array]:
+    """GELU as GPT-2 computes it: y = x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))."""
+    wide = widen(x)
+    return cast(0.5 * wide * (1 + _gelu_tanh_inner(wide)), x.dtype), x
+
+
+def gelu_tanh_backward(dy: Array, x: Array) -> Array:
+    """Gradient of `gelu_tanh`.
+
+    dx = dy · ((1 + t)/2 + x/2 · (1 − t²) · √(2/π) · (1 + 3 · 0.044715 x²)),   t the tanh above
+    """
+    wide = widen(x)
+    t = _gelu_tanh_inner(wide)
+    slope = _TANH_SCALE * (1 + 3 * _TANH_CUBIC * wide * wide)
+    return cast(dy * (0.5 * (1 + t) + 0.5 * wide * (1 - t * t) * slope), x.dtype)
+
+
+def _gelu_tanh_inner(x: Array) -> Array:
+    return namespace(x).tanh(_TANH_SCALE * x * (1 + _TANH_CUBIC * x * x))
+
+
+def silu(x: Array) -> tuple[Array, Array]:
+    """Weigh x by its own logistic: y = x · σ(x),  σ(x) = 1 / (1 + exp(−x))."""
+    wide = widen(x)
+    return cast(wide * _sigmoid(wide), x.dtype), x
+
+
+def silu_backward(dy: Array, x: Array) -> Array:
+    """Gradient of `silu`: dx = dy · σ · (1 + x · (1 − σ))."""
+    wide = widen(x)
+    s = _sigmoid(wide)
+    return cast(dy * (s * (1 + wide * (1 - s))), x.dtype)
+
+
+def _sigmoid(x: Array) -> Array:
+    """σ(x) by tanh, which neither overflows nor branches."""
+    return 0.5 * (1 + namespace(x).tanh(0.5 * x))
+
+
+class GatedSaved(NamedTuple):
+    gate: Array
+    up: Array
+
+
+def gated(gate: Array, up: Array, *, activation: str = "silu") -> tuple[Array, GatedSaved]:
+    """Let one half of a feed-forward layer open and close the other: y = act(gate) · up.
+
+    With "silu" this is SwiGLU, with "gelu" or "gelu_tanh" GEGLU, with "relu" ReGLU.
+    """
+    namespace(gate)
+    namespace(up)
+    if gate.shape != up.shape:
+        raise ShapeError(
+            f"gate has shape {tuple(gate.shape)} but up has {tuple(up.shape)}", hint="both need the same shape"
+        )
+    opened, _ = activation_pair(activation)[0](gate)
+    return opened * up, GatedSaved(gate, up)
+
+
+def gated_backward(dy: Array, saved: GatedSaved, *, activation: str = "silu") -> tuple[Array, Array]:
+    """Gradient of `gated`: dgate = act′(gate) · (dy · up), dup = dy · act(gate)."""
+    forward, backward = activation_pair(activation)
+    opened, inner = forward(saved.gate)
+    return backward(dy * saved.up, inner), dy * opened
+
+
+ACTIVATIONS: dict[str, tuple[Callable, Callable]] = {
+    "relu": (relu, relu_backward),
+    "gelu": (gelu, gelu_backward),
+    "gelu_tanh": (gelu_tanh, gelu_tanh_backward),
+    "silu": (silu, silu_backward),
+}
+
+
+def activation_pair(name: str) -> tuple[Callable, Callable]:
+    """Return an activation and its gradient by name."""
+    if name not in ACTIVATIONS:
+        raise ConfigError(f"there is no activation {name!r}", hint=did_you_mean(name, ACTIVATIONS))
+    return ACTIVATIONS[name]

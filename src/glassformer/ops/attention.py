@@ -1,0 +1,131 @@
+"""Scaled dot-product attention."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from ..arrays import Array, cast, check_broadcast, check_mask, namespace, unbroadcast, widen
+from ..backend import matmul_wide
+from ..errors import ShapeError
+from .dropout import check_rate, dropout, dropped
+from .softmax import softmax, softmax_backward
+
+
+class AttentionSaved(NamedTuple):
+    q: Array  # (..., H, T, C)
+    k: Array  # (..., K, S, C)
+    v: Array  # (..., K, S, C)
+    bias: Array | None
+    weights: Array  # (..., H, T, S): each row sums to one
+    keep: Array | None  # (..., H, T, S): which weights dropout kept
+
+
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    bias: Array | None = None,
+    *,
+    mask: Array | None = None,
+    key: Array | None = None,
+    rate: float = 0.0,
+    scale: float | None = None,
+) -> tuple[Array, AttentionSaved]:
+    """Let every query gather the values whose keys it matches.
+
+        weights = softmax(q kᵀ · scale + bias)      y = dropout(weights) v      scale = 1/√C unless given
+
+    q is (T, C), (H, T, C) or (..., H, T, C); k and v have the same axes with S keys, and may have fewer heads: K heads
+    of keys serve H/K heads of queries each. `mask` (True = may attend) and `bias` broadcast to (..., H, T, S). A query
+    that may attend to nothing gets zeros.
+    """
+    check_heads(q, k, v)
+    check_rate(rate)
+    scores = attention_scores(q, k, bias, scale=scale)
+    if mask is not None:
+        check_mask(mask, tuple(scores.shape))
+    weights, _ = softmax(scores, mask=mask)
+    weights = cast(weights, v.dtype)
+    mixing, keep = weights, None
+    if key is not None and rate > 0:
+        mixing, keep = dropout(weights, key, rate=rate)
+    y = ungrouped(grouped(mixing, v) @ v, q)
+    return y, AttentionSaved(q, k, v, bias, weights, keep)
+
+
+def attention_backward(
+    dy: Array, saved: AttentionSaved, *, rate: float = 0.0, scale: float | None = None
+) -> tuple[Array, Array, Array, Array | None]:
+    """Gradient of `attention` for q, k, v and the bias.
+
+        dv = weightsᵀ dy      dweights = dy vᵀ      dscores by softmax_backward
+        dq = dscores k · scale      dk = dscoresᵀ q · scale      dbias = Σ dscores over the axes it was broadcast along
+
+    Heads that share keys add up their gradients: they stand as further rows of the same product.
+    """
+    q, k, v, bias, weights, keep = saved
+    xp = namespace(q)
+    scale = default_scale(q) if scale is None else scale
+    dy = grouped(dy, v)
+    mixing = weights if keep is None else dropped(weights, keep, rate=rate)
+    dv = xp.matrix_transpose(grouped(mixing, v)) @ dy
+    dweights = ungrouped(dy @ xp.matrix_transpose(v), weights)
+    if keep is not None:
+        dweights = dropped(dweights, keep, rate=rate)
+    dscores = softmax_backward(dweights, weights)
+    dbias = None if bias is None else cast(unbroadcast(widen(dscores), tuple(bias.shape)), bias.dtype)
+    dscores = grouped(dscores * scale, k)
+    dq = ungrouped(dscores @ k, q)
+    dk = xp.matrix_transpose(dscores) @ grouped(q, k)
+    return cast(dq, q.dtype), cast(dk, k.dtype), cast(dv, v.dtype), dbias
+
+
+def attention_scores(q: Array, k: Array, bias: Array | None = None, *, scale: float | None = None) -> Array:
+    """Return q kᵀ · scale + bias, (..., H, T, S), before any mask and softmax."""
+    check_heads(q, k)
+    xp = namespace(q)
+    scale = default_scale(q) if scale is None else scale
+    shape = (*q.shape[:-1], k.shape[-2])
+    scores = (matmul_wide(grouped(q, k), xp.matrix_transpose(k)) * scale).reshape(shape)
+    if bias is None:
+        return scores
+    check_broadcast(bias, shape, what="the bias")
+    return scores + bias
+
+
+def default_scale(q: Array) -> float:
+    """Return 1/√C: the scores of C independent products then have variance one."""
+    return 1 / math.sqrt(q.shape[-1])
+
+
+def grouped(x: Array, shared: Array) -> Array:
+    """View (..., H, T, X) as (..., K, H/K · T, X), so that the queries of a group meet the keys they share."""
+    if shared.ndim < 3 or x.shape[-3] == shared.shape[-3]:
+        return x
+    heads = shared.shape[-3]
+    return x.reshape(*x.shape[:-3], heads, x.shape[-3] // heads * x.shape[-2], x.shape[-1])
+
+
+def ungrouped(x: Array, q: Array) -> Array:
+    """Undo `grouped`: give x the heads and rows of q again."""
+    return x.reshape(*q.shape[:-1], x.shape[-1])
+
+
+def check_heads(q: Array, k: Array, v: Array | None = None) -> None:
+    """Refuse queries, keys and values that do not belong together."""
+    for x in (q, k) if v is None else (q, k, v):
+        namespace(x)
+    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}" + ("" if v is None else f", v {tuple(v.shape)}")
+    if q.ndim < 2 or k.ndim != q.ndim or q.shape[-1] != k.shape[-1] or q.shape[:-3] != k.shape[:-3]:
+        raise ShapeError(
+            f"queries and keys do not fit: {shapes}",
+            hint="expected q (..., H, T, C) and k (..., K, S, C) with the same leading axes and channels",
+        )
+    if q.ndim > 2 and (k.shape[-3] == 0 or q.shape[-3] % k.shape[-3]):
+        raise ShapeError(
+            f"{q.shape[-3]} query heads cannot share {k.shape[-3]} key heads evenly: {shapes}",
+            hint="the number of query heads must be a multiple of the number of key heads",
+        )
+    if v is not None and v.shape[:-1] != k.shape[:-1]:
+        raise ShapeError(f"keys and values do not fit: {shapes}", hint="there must be one value for every key")

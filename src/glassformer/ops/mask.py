@@ -1,0 +1,109 @@
+"""Who may attend to whom: boolean masks, True where a query (row) may look at a key (column)."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..arrays import Array, namespace
+from ..errors import ConfigError, LengthError
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A rule for masks that follows from positions alone, so that any tile can be made without the whole.
+
+    causal    a query sees itself and what came before
+    prefix    … and, besides, the first `prefix` keys (a prefix language model)
+    window    a query sees keys less than `window` positions away (with causal: the last `window`, itself included)
+    stride    a query sees keys less than `stride` away and every stride-th one beyond (strided sparse attention)
+    """
+
+    causal: bool = False
+    prefix: int = 0
+    window: int | None = None
+    stride: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("window", "stride"):
+            size = getattr(self, name)
+            if size is not None and size < 1:
+                raise ConfigError(f"{name} is {size}", hint=f"use a {name} of at least 1, or None for none")
+        if self.prefix < 0:
+            raise ConfigError(f"prefix is {self.prefix}", hint="use a prefix of at least 0")
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every query sees every key."""
+        return not self.causal and self.window is None and self.stride is None
+
+    def tile(self, rows: Array, columns: Array) -> Array:
+        """Return the mask of the query positions `rows` (T,) and the key positions `columns` (S,): (T, S)."""
+        distance = np.asarray(rows)[:, None] - np.asarray(columns)
+        allowed = np.ones(distance.shape, dtype=bool)
+        if self.window is not None:
+            allowed &= np.abs(distance) < self.window
+        if self.stride is not None:
+            allowed &= (np.abs(distance) < self.stride) | (distance % self.stride == 0)
+        if self.causal:
+            allowed &= (distance >= 0) | (np.asarray(columns) < self.prefix)
+        return allowed
+
+    def reaches(self, rows: range, columns: range) -> bool:
+        """Tell whether some query of a run of positions may see some key of another; False lets a tile be skipped."""
+        nearest = max(0, columns.start - (rows.stop - 1), rows.start - (columns.stop - 1))
+        if self.window is not None and nearest >= self.window:
+            return False
+        return not self.causal or columns.start < max(rows.stop, self.prefix)
+
+    def dense(self, queries: int, keys: int | None = None) -> Array:
+        """Return the whole mask (T, S); with fewer queries than keys, the queries are the last ones."""
+        keys = queries if keys is None else keys
+        self.check_lengths(queries, keys)
+        return _dense(self, queries, keys)
+
+    def check_lengths(self, queries: int, keys: int) -> None:
+        """Refuse more queries than keys where their places matter."""
+        if queries > keys and not self.is_full:
+            raise LengthError(
+                f"there are {queries} queries but only {keys} keys", hint="the queries are the last of the keys"
+            )
+
+
+FULL = Pattern()
+CAUSAL = Pattern(causal=True)
+
+
+@functools.lru_cache(maxsize=64)
+def _dense(pattern: Pattern, queries: int, keys: int) -> Array:
+    mask = pattern.tile(np.arange(keys - queries, keys), np.arange(keys))
+    mask.flags.writeable = False  # it is shared by everyone who asks
+    return mask
+
+
+def causal_mask(queries: int, keys: int | None = None) -> Array:
+    """Let every query see itself and what came before it: the look-ahead mask, (T, S)."""
+    return CAUSAL.dense(queries, keys)
+
+
+def prefix_mask(queries: int, prefix: int, keys: int | None = None) -> Array:
+    """Let every query see the first `prefix` keys and what came before itself."""
+    return Pattern(causal=True, prefix=prefix).dense(queries, keys)
+
+
+def window_mask(queries: int, window: int, keys: int | None = None, *, causal: bool = True) -> Array:
+    """Let every query see the keys less than `window` positions away."""
+    return Pattern(causal=causal, window=window).dense(queries, keys)
+
+
+def strided_mask(queries: int, stride: int, keys: int | None = None, *, causal: bool = True) -> Array:
+    """Let every query see its neighborhood and every stride-th key beyond: O(T √T) entries when stride is √T."""
+    return Pattern(causal=causal, stride=stride).dense(queries, keys)
+
+
+def padding_mask(lengths: Array, size: int) -> Array:
+    """Mark the real tokens of right-padded sequences: True for the first `length` of `size` places, (..., S)."""
+    xp = namespace(lengths)
+    return xp.arange(size) < lengths[..., None]

@@ -1,0 +1,156 @@
+"""How a model learns where a token stands: sinusoids, rotations and biases that depend on distance.
+
+Learned positions are an `embedding` of the position numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from ..arrays import Array, cast, check_ids, namespace, widen
+from ..backend import scatter_add
+from ..config import RotaryScaling
+from ..errors import ConfigError, ShapeError
+
+
+def sinusoidal(positions: Array, width: int, *, base: float = 10000.0) -> Array:
+    """Return the encoding of the original Transformer for integer positions (...), shape (..., width).
+
+        PE(p, 2i) = sin(p / base^(2i/width))      PE(p, 2i+1) = cos(p / base^(2i/width))
+
+    An odd width ends with a sine.
+    """
+    positions = np.asarray(positions, dtype=np.float64)
+    feature = np.arange(width)
+    angle = positions[..., None] / base ** ((feature // 2 * 2) / width)
+    return np.where(feature % 2 == 0, np.sin(angle), np.cos(angle))
+
+
+def rotary_angles(
+    positions: Array, channels: int, *, base: float = 10000.0, scaling: RotaryScaling | None = None
+) -> tuple[Array, Array]:
+    """Return the cosines and sines, each (..., channels/2), that `rotary` turns pairs of channels by.
+
+    angle(p, i) = p · base^(−2i/channels)
+    """
+    if channels % 2:
+        raise ConfigError(f"rotary positions turn pairs of channels, but a head has {channels}", hint="make it even")
+    frequency = base ** (-np.arange(0, channels, 2) / channels)
+    if scaling is not None:
+        turns = scaling.original_context * frequency / (2 * math.pi)
+        blend = (turns - scaling.low_factor) / (scaling.high_factor - scaling.low_factor)
+        blend = np.clip(blend, 0.0, 1.0)
+        frequency = frequency * (blend + (1 - blend) / scaling.factor)
+    angle = np.asarray(positions, dtype=np.float64)[..., None] * frequency
+    return np.cos(angle), np.sin(angle)
+
+
+class RotarySaved(NamedTuple):
+    cos: Array
+    sin: Array
+
+
+def rotary(x: Array, cos: Array, sin: Array, *, pairing: str = "halves") -> tuple[Array, RotarySaved]:
+    """Turn each pair of channels of x (..., T, C) by its angle, so that q·k depends on distance only.
+
+        a′ = a cos − b sin      b′ = b cos + a sin
+
+    A pair (a, b) is channels (i, i + C/2) for "halves" (Hugging Face) and (2i, 2i + 1) for "interleaved" (the paper).
+    """
+    xp = namespace(x)
+    if 2 * cos.shape[-1] != x.shape[-1]:
+        raise ShapeError(
+            f"x has {x.shape[-1]} channels but there are angles for {2 * cos.shape[-1]}",
+            hint="compute the angles with rotary_angles(positions, channels)",
+        )
+    # Only rotations in the type of x: float64 tables must not widen a float32 model.
+    cos, sin = (xp.asarray(table, dtype=widen(x).real.dtype) for table in (cos, sin))
+    return _rotate(x, cos, sin, pairing), RotarySaved(cos, sin)
+
+
+def rotary_backward(dy: Array, saved: RotarySaved, *, pairing: str = "halves") -> Array:
+    """Gradient of `rotary` for x: a rotation is undone by turning the other way."""
+    return _rotate(dy, saved.cos, -saved.sin, pairing)
+
+
+def _rotate(x: Array, cos: Array, sin: Array, pairing: str) -> Array:
+    xp = namespace(x)
+    half = x.shape[-1] // 2
+    if pairing == "halves":
+        a, b = x[..., :half], x[..., half:]
+        y = xp.concatenate((a * cos - b * sin, b * cos + a * sin), axis=-1)
+    elif pairing == "interleaved":
+        a, b = x[..., 0::2], x[..., 1::2]
+        y = xp.stack((a * cos - b * sin, b * cos + a * sin), axis=-1).reshape(x.shape)
+    else:
+        raise ConfigError(f"there is no rotary pairing {pairing!r}", hint='use "halves" or "interleaved"')
+    return cast(y, x.dtype)
+
+
+def alibi_slopes(heads: int) -> Array:
+    """Return the slope of every head: 2^(−8/n), 2^(−16/n), … for n heads.
+
+    For other than powers of two, as published: the slopes of the next lower power, then every other one of the next
+    higher.
+    """
+    power = 2 ** math.floor(math.log2(heads))
+    slopes = 2.0 ** (-8.0 * np.arange(1, power + 1) / power)
+    between = 2.0 ** (-4.0 * np.arange(1, 2 * power + 1, 2) / power)
+    return np.concatenate((slopes, between[: heads - power]))
+
+
+def alibi_bias(heads: int, rows: Array, columns: Array) -> Array:
+    """Return the ALiBi bias (H, T, S): the further a key is from its query, the lower its score, −slope · |t − s|."""
+    distance = np.abs(np.asarray(rows)[:, None] - np.asarray(columns))
+    return -alibi_slopes(heads)[:, None, None] * distance
+
+
+def relative_buckets(
+    rows: Array, columns: Array, *, bidirectional: bool, buckets: int = 32, max_distance: int = 128
+) -> Array:
+    """Sort the distances of keys from queries into buckets (T, S), as T5 does.
+
+    Half of the buckets hold one distance each, the rest grow with the logarithm up to `max_distance`; if
+    `bidirectional`, the upper half of all is for keys after the query, else those share bucket 0.
+    """
+    after = np.asarray(columns) - np.asarray(rows)[:, None]
+    if bidirectional:
+        buckets //= 2
+        first = np.where(after > 0, buckets, 0)
+        distance = np.abs(after)
+    else:
+        first = np.zeros_like(after)
+        distance = np.maximum(-after, 0)
+    exact = buckets // 2
+    if max_distance <= exact:
+        raise ConfigError(
+            f"max_distance is {max_distance}, but {exact} buckets already hold one distance each",
+            hint=f"use a max_distance above {exact}, or fewer buckets",
+        )
+    # The logarithm is taken in float32, like the published models' own, so that borders fall on the same distance.
+    ratio = np.log(np.maximum(distance, 1).astype(np.float32) / np.float32(exact)) / np.float32(
+        math.log(max_distance / exact)
+    )
+    far = exact + (ratio * np.float32(buckets - exact)).astype(np.int64)
+    return first + np.where(distance < exact, distance, np.minimum(far, buckets - 1))
+
+
+class RelativeBiasSaved(NamedTuple):
+    table: Array
+    buckets: Array
+
+
+def relative_bias(table: Array, buckets: Array) -> tuple[Array, RelativeBiasSaved]:
+    """Look up one learned number per bucket and head: table (N, H), buckets (T, S), result (H, T, S)."""
+    xp = namespace(table)
+    check_ids(buckets, table.shape[0], what="buckets")
+    return xp.moveaxis(table[buckets], -1, 0), RelativeBiasSaved(table, buckets)
+
+
+def relative_bias_backward(dy: Array, saved: RelativeBiasSaved) -> Array:
+    """Gradient of `relative_bias` for the table: every pair of positions adds to its bucket."""
+    rows = namespace(dy).moveaxis(dy, 0, -1)
+    return cast(scatter_add(tuple(saved.table.shape), saved.buckets, widen(rows)), saved.table.dtype)

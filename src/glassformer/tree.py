@@ -1,0 +1,127 @@
+"""Nested parameters as data: dicts, lists and named tuples of arrays, and the few things one does to all of them.
+
+A leaf has a dotted name: `params["blocks"][0]["attention"]["query"]["w"]` is "blocks.0.attention.query.w".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from .arrays import Array, Tree
+from .errors import ShapeError
+
+
+def tree_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
+    """Apply `function` to the leaves of one tree, or to the corresponding leaves of several; None stays None."""
+    if tree is None:
+        return None
+    if isinstance(tree, dict):
+        return {name: tree_map(function, part, *(_part(o, name) for o in others)) for name, part in tree.items()}
+    if _is_record(tree):
+        return type(tree)(*(tree_map(function, *parts) for parts in zip(tree, *others, strict=True)))
+    if isinstance(tree, list | tuple):
+        return type(tree)(tree_map(function, *parts) for parts in zip(tree, *others, strict=True))
+    return function(tree, *others)
+
+
+def named_leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every leaf with its dotted name, in order; None is not a leaf."""
+    if tree is None:
+        return
+    if isinstance(tree, dict):
+        parts = list(tree.items())
+    elif _is_record(tree):
+        parts = list(zip(tree._fields, tree, strict=True))
+    elif isinstance(tree, list | tuple):
+        parts = list(enumerate(tree))
+    else:
+        yield prefix, tree
+        return
+    for name, part in parts:
+        yield from named_leaves(part, f"{prefix}.{name}" if prefix else str(name))
+
+
+def flatten(tree: Tree) -> dict[str, Any]:
+    """Return the leaves by their dotted names."""
+    return dict(named_leaves(tree))
+
+
+def unflatten(leaves: dict[str, Any]) -> Tree:
+    """Build nested dicts and lists from leaves by dotted name; parts numbered 0, 1, … become a list."""
+    if "" in leaves:
+        return leaves[""]
+    groups: dict[str, dict[str, Any]] = {}
+    for name, leaf in leaves.items():
+        head, _, rest = name.partition(".")
+        groups.setdefault(head, {})[rest] = leaf
+    tree = {head: unflatten(rest) for head, rest in groups.items()}
+    if tree and set(tree) == {str(i) for i in range(len(tree))}:
+        return [tree[str(i)] for i in range(len(tree))]
+    return tree
+
+
+def leaf(tree: Tree, name: str) -> Any:
+    """Return the part of `tree` at a dotted name."""
+    for step in name.split("."):
+        if isinstance(tree, list) or (isinstance(tree, tuple) and not _is_record(tree)):
+            tree = tree[int(step)]
+        elif isinstance(tree, dict):
+            tree = tree[step]
+        else:
+            tree = getattr(tree, step)
+    return tree
+
+
+def add(a: Tree, b: Tree) -> Tree:
+    """Add two trees of the same structure leaf by leaf."""
+    return tree_map(lambda x, y: x + y, a, b)
+
+
+def count(tree: Tree) -> int:
+    """Count the numbers in all arrays."""
+    return sum(int(np.prod(x.shape, dtype=object)) for _, x in named_leaves(tree))
+
+
+def check_same(tree: Tree, expected: Tree) -> None:
+    """Refuse a tree whose names or shapes differ from the expected ones (arrays or anything with a shape)."""
+    have, want = flatten(tree), flatten(expected)
+    missing, extra = sorted(want.keys() - have.keys()), sorted(have.keys() - want.keys())
+    if missing or extra:
+        raise ShapeError(
+            f"parameters do not match the model: missing {_some(missing)}, unexpected {_some(extra)}",
+            hint="build them with init() of a model with the same config",
+        )
+    for name, array in have.items():
+        if tuple(array.shape) != tuple(want[name].shape):
+            raise ShapeError(
+                f"{name} has shape {tuple(array.shape)}, the model expects {tuple(want[name].shape)}",
+                hint="check the config: width, heads, layers, vocab and context decide the shapes",
+            )
+
+
+def like(tree: Tree, xp: Any) -> Tree:
+    """Return the same tree with every array in the library `xp` (numpy or jax.numpy)."""
+    return tree_map(xp.asarray, tree)
+
+
+def zeros_like(array: Array) -> Array:
+    """Return zeros with the shape and type of `array`, in its own library."""
+    return array.__array_namespace__().zeros(array.shape, dtype=array.dtype)
+
+
+def _is_record(tree: Any) -> bool:
+    return isinstance(tree, tuple) and hasattr(tree, "_fields")
+
+
+def _part(tree: Any, name: str) -> Any:
+    try:
+        return tree[name]
+    except (KeyError, TypeError):
+        raise ShapeError(f"the trees differ: one has no part {name!r}", hint="compare their dotted names") from None
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "") if names else "nothing"

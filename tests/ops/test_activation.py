@@ -1,0 +1,58 @@
+"""Activations and their gated forms."""
+
+import math
+
+import numpy as np
+import pytest
+from compare import assert_close, assert_equals_torch
+
+from glassformer import ops
+
+
+def by_torch(torch):
+    f = torch.nn.functional
+    return {
+        "relu": f.relu,
+        "gelu": f.gelu,
+        "gelu_tanh": lambda x: f.gelu(x, approximate="tanh"),
+        "silu": f.silu,
+    }
+
+
+X = np.concatenate((np.linspace(-12, 12, 201), [-1e-9, 1e-9, -40, 40, -700, 700]))
+NAMES = pytest.mark.parametrize("name", ops.ACTIVATIONS)
+
+
+@NAMES
+@pytest.mark.parametrize("shape", [(-1,), (3, 3, -1)])
+def test_activations_equal_pytorch(torch, name, shape):
+    assert_equals_torch(ops.ACTIVATIONS[name], by_torch(torch)[name], [X.reshape(shape)])
+
+
+@NAMES
+def test_gated_forms_equal_pytorch(torch, rng, name):
+    act = by_torch(torch)[name]
+    arrays = rng.standard_normal((2, 3, 4)), rng.standard_normal((2, 3, 4))
+    settings = {"activation": name}
+    pair = (ops.gated, ops.gated_backward)
+    assert_equals_torch(pair, lambda gate, up: act(gate) * up, arrays, backward=settings, **settings)
+
+
+def test_gelu_keeps_its_digits_in_the_left_tail():
+    x = np.array([-5.0, -10.0, -20.0, -30.0])
+    exact = np.array([t * 0.5 * math.erfc(-t / math.sqrt(2)) for t in x])
+    np.testing.assert_allclose(ops.gelu(x)[0], exact, rtol=1e-13)
+
+
+def test_relu_has_slope_zero_at_zero():
+    assert ops.relu_backward(np.ones(1), ops.relu(np.zeros(1))[1]) == 0
+
+
+def test_pairs_are_found_by_name():
+    assert ops.activation_pair("silu") == (ops.silu, ops.silu_backward)
+
+
+def test_the_two_forms_of_gelu_differ_a_little():
+    difference = np.abs(ops.gelu(X)[0] - ops.gelu_tanh(X)[0]).max()
+    assert 1e-4 < difference < 1e-3
+    assert_close(ops.gelu(X)[0], ops.gelu_tanh(X)[0], 1e-3)

@@ -1,0 +1,54 @@
+"""Table lookup and pooling."""
+
+import numpy as np
+import pytest
+from compare import assert_close, assert_equals_torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glassformer.ops import embedding, embedding_backward, mean_pool, mean_pool_backward
+
+
+@pytest.mark.parametrize("ids", [2, [1, 4, 1], [[0, 0], [0, 4]], [[[3]]]])
+def test_embedding_equals_pytorch(torch, rng, ids):
+    ids = np.array(ids)
+    pair = (embedding, embedding_backward)
+    function = torch.nn.functional.embedding
+    assert_equals_torch(pair, lambda t: function(torch.tensor(ids), t), [rng.standard_normal((5, 3))], extra=(ids,))
+
+
+def test_the_scale_multiplies_values_and_gradients(rng):
+    table, ids = rng.standard_normal((5, 4)), np.array([[1, 1], [3, 0]])
+    y, saved = embedding(table, ids, scale=2.0)
+    assert_close(y, 2 * table[ids])
+    plain = embedding_backward(y, embedding(table, ids)[1])
+    assert_close(embedding_backward(y, saved, scale=2.0), 2 * plain)
+
+
+@given(st.lists(st.integers(0, 3), max_size=12))
+def test_rows_collect_the_gradients_of_all_their_uses(ids):
+    ids = np.array(ids, dtype=int)
+    dy = np.random.default_rng(0).standard_normal((len(ids), 2))
+    dtable = embedding_backward(dy, embedding(np.zeros((4, 2)), ids)[1])
+    for row in range(4):
+        assert_close(dtable[row], dy[ids == row].sum(0))
+
+
+def test_pooling_averages_the_real_positions(torch, rng):
+    x, mask = rng.standard_normal((2, 3, 4)), np.array([[True, True, False], [True, False, False]])
+    keep = torch.tensor(mask)[..., None]
+    assert_equals_torch((mean_pool, mean_pool_backward), lambda x: (x * keep).sum(-2) / keep.sum(-2), [x], mask=mask)
+    assert_equals_torch((mean_pool, mean_pool_backward), lambda x: x.mean(-2), [x])
+
+
+def test_padding_changes_nothing(rng):
+    x = rng.standard_normal((3, 4))
+    padded = np.concatenate((x, 1e6 * rng.standard_normal((2, 4))))
+    assert_close(mean_pool(padded, mask=np.arange(5) < 3)[0], mean_pool(x)[0])
+
+
+def test_nothing_to_average_gives_zeros(rng):
+    x = rng.standard_normal((2, 3, 4))
+    y, saved = mean_pool(x, mask=np.zeros((2, 3), dtype=bool))
+    assert not y.any()
+    assert not mean_pool_backward(np.ones_like(y), saved).any()

@@ -1,0 +1,70 @@
+"""One source, two libraries: every op gives JAX the numbers it gives NumPy, and `jax.vjp` agrees with its backward."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from compare import assert_close
+
+from glassformer.proofs import op_cases
+
+CASES = op_cases()
+LIMIT = 1e-11
+
+
+def run(case, dy):
+    """The value of an op and its gradients for dy."""
+    y, saved = case.forward()
+    return y, case.gradients(dy, saved)
+
+
+def cotangent(y):
+    """Random numbers, zero where y is −inf and has no slope."""
+    dy = np.random.default_rng(2).standard_normal(np.shape(y))
+    return np.where(np.isfinite(y), dy, 0.0)
+
+
+def assert_same_gradients(grads, expected):
+    assert [g is None for g in grads] == [e is None for e in expected]
+    for grad, other in zip(grads, expected, strict=True):
+        if grad is not None:
+            assert_close(grad, other, LIMIT)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_jax_equals_numpy_and_vjp_equals_the_backward(jax, case):
+    y, _ = case.forward()
+    dy = cotangent(y)
+    y, grads = run(case, dy)
+
+    def everything(arrays, extra, settings, dy):
+        """Value, hand-derived gradients and JAX's own, in one traced function."""
+        traced = replace(case, arrays=arrays, extra=extra, settings={**case.settings, **settings})
+        y, vjp, saved = jax.vjp(traced.forward, *arrays, has_aux=True)
+        return y, traced.gradients(dy, saved), vjp(dy)
+
+    moved = case.within(jax.numpy)
+    arguments = (moved.arrays, moved.extra, moved.array_settings(), jax.numpy.asarray(dy))
+    # The arrays are tiny: nearly all the time goes into compiling, so XLA is asked not to try hard.
+    quickly = jax.jit(everything, compiler_options={"xla_backend_optimization_level": 0})
+    jax_y, jax_grads, vjp_grads = quickly(*arguments)
+    assert_close(jax_y, y, LIMIT)
+    assert_same_gradients(jax_grads, vjp_grads)
+    assert_same_gradients(grads, vjp_grads)
+
+
+def first_of_each_op():
+    """One case per op; it is enough where only the library is in question."""
+    return list({case.op: case for case in reversed(CASES)}.values())
+
+
+@pytest.mark.parametrize("case", first_of_each_op(), ids=lambda case: case.name)
+def test_ops_run_on_jax_arrays_without_jit_and_answer_in_jax(jax, case):
+    y, _ = case.forward()
+    dy = cotangent(y)
+    moved = case.within(jax.numpy)
+    jax_y, jax_grads = run(moved, jax.numpy.asarray(dy))
+    assert isinstance(jax_y, jax.Array)
+    assert all(isinstance(grad, jax.Array) for grad in jax_grads if grad is not None)
+    assert_close(jax_y, y, LIMIT)
+    assert_same_gradients(jax_grads, case.gradients(dy, case.forward()[1]))

@@ -1,0 +1,128 @@
+"""Ops are functions in the mathematical sense: they write to nothing, keep nothing, and treat every example alike."""
+
+import numpy as np
+import pytest
+from compare import assert_close
+
+from glassformer import ops
+from glassformer.proofs import op_cases
+
+CASES = op_cases()
+EACH_CASE = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+def read_only(x):
+    """The same memory, strides included, that refuses to be written to."""
+    view = x.view()
+    view.flags.writeable = False
+    return view
+
+
+def run(case, seed=0):
+    y, saved = case.forward()
+    dy = np.asarray(np.random.default_rng(seed).standard_normal(np.shape(y)))
+    return y, saved, case.gradients(read_only(np.where(np.isfinite(y), dy, 0.0)), saved)
+
+
+@EACH_CASE
+def test_inputs_are_never_written_to(case):
+    class Frozen:
+        asarray = staticmethod(read_only)
+
+    before = [None if x is None else x.copy() for x in case.arrays]
+    run(case.within(Frozen))
+    for x, copy in zip(case.arrays, before, strict=True):
+        assert x is None or np.array_equal(x, copy)
+
+
+@EACH_CASE
+def test_the_same_inputs_give_the_same_bits(case):
+    first, second = run(case), run(case)
+    np.testing.assert_array_equal(first[0], second[0])
+    for a, b in zip(first[2], second[2], strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@EACH_CASE
+def test_the_record_holds_arrays_and_nothing_else(case):
+    def only_arrays(part):
+        if isinstance(part, tuple):
+            return hasattr(part, "_fields") and all(map(only_arrays, part))
+        return part is None or isinstance(part, np.ndarray | np.generic)
+
+    assert only_arrays(case.forward()[1])
+
+
+@EACH_CASE
+def test_gradients_have_the_shapes_of_their_arguments(case):
+    for x, grad in zip(case.arrays, run(case)[2], strict=True):
+        assert (x is None) == (grad is None)
+        assert x is None or (grad.shape == x.shape and grad.dtype == x.dtype)
+
+
+# --- a batch is a stack of examples ----------------------------------------------------------------------------------
+
+TABLE = np.random.default_rng(1).standard_normal((6, 4))
+ANGLES = ops.rotary_angles(np.arange(5), 4)
+CAUSAL_MASK = ops.causal_mask(5)
+
+
+def swiglu(x):
+    return ops.gated(x, np.flip(x, -1))
+
+
+PER_EXAMPLE = {
+    "linear": lambda x: ops.linear(x, TABLE[:4], TABLE[5]),
+    "relu": ops.relu,
+    "gelu": ops.gelu,
+    "gelu_tanh": ops.gelu_tanh,
+    "silu": ops.silu,
+    "gated": swiglu,
+    "layer_norm": lambda x: ops.layer_norm(x, TABLE[0], TABLE[1]),
+    "rms_norm": lambda x: ops.rms_norm(x, TABLE[0]),
+    "softmax": lambda x: ops.softmax(x),
+    "log_softmax": lambda x: ops.log_softmax(x),
+    "mean_pool": ops.mean_pool,
+    "rotary": lambda x: ops.rotary(x, *ANGLES),
+    "attention": lambda x: ops.attention(x, 2 * x, x + 1, mask=CAUSAL_MASK),
+    "attention_tiled": lambda x: ops.attention_tiled(x, 2 * x, x + 1, pattern=ops.CAUSAL, tile=2),
+    "embedding": lambda x: ops.embedding(TABLE, (np.abs(x) * 2).astype(int) % 6),
+}
+
+
+@pytest.mark.parametrize("name", PER_EXAMPLE)
+def test_a_batch_is_a_stack_of_examples(rng, name):
+    op = PER_EXAMPLE[name]
+    x = rng.standard_normal((2, 3, 5, 4))
+    whole, _ = op(x)
+    single = np.stack([np.stack([op(example)[0] for example in row]) for row in x])
+    assert_close(whole, single, 1e-14)
+    assert op(x[:0])[0].shape == (0, *whole.shape[1:])
+
+
+BACKWARD_OF_X = {
+    "linear": ops.linear_backward,
+    "relu": ops.relu_backward,
+    "gelu": ops.gelu_backward,
+    "gelu_tanh": ops.gelu_tanh_backward,
+    "silu": ops.silu_backward,
+    "layer_norm": ops.layer_norm_backward,
+    "rms_norm": ops.rms_norm_backward,
+    "softmax": ops.softmax_backward,
+    "log_softmax": ops.log_softmax_backward,
+    "mean_pool": ops.mean_pool_backward,
+    "rotary": ops.rotary_backward,
+    "attention": ops.attention_backward,
+    "attention_tiled": lambda dy, saved: ops.attention_tiled_backward(dy, saved, pattern=ops.CAUSAL, tile=2),
+}
+
+
+@pytest.mark.parametrize("name", BACKWARD_OF_X)
+def test_the_gradient_of_a_batch_is_a_stack_of_gradients(rng, name):
+    def dx(x, dy):
+        grads = BACKWARD_OF_X[name](dy, PER_EXAMPLE[name](x)[1])
+        return grads[0] if isinstance(grads, tuple) else grads
+
+    x = rng.standard_normal((3, 5, 4))
+    dy = rng.standard_normal(PER_EXAMPLE[name](x)[0].shape)
+    assert_close(dx(x, dy), np.stack([dx(*example) for example in zip(x, dy, strict=True)]), 1e-14)
