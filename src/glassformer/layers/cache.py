@@ -1,0 +1,169 @@
+"""What decoding remembers: the keys and values of tokens already read, so that each is computed once.
+
+    cache = model.new_cache()
+    logits = model.read(params, prompt, cache)        # reads the prompt
+    logits = model.read(params, next_token, cache)    # reads one more token, which attends to all of it
+
+Memory grows with what is read. Under a sliding window only the last `window` keys are kept, in a ring.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, namespace
+from ..backend import is_jax
+from ..errors import ShapeError
+
+FIRST_CAPACITY = 64
+
+
+class KeyValues:
+    """Keys and values (..., K, S, C) of one attention layer, in a buffer that doubles when it is full."""
+
+    def __init__(self, window: int | None = None) -> None:
+        self.window = window
+        self.k: Array = None  # nothing read yet
+        self.v: Array = None
+        self.seen = 0  # tokens read so far
+
+    @property
+    def stored(self) -> int:
+        """How many keys are kept."""
+        return self.seen if self.window is None else min(self.seen, self.window)
+
+    def columns(self, new: int) -> Array:
+        """Return the positions of the keys that `append` will return for so many new tokens."""
+        total = self.seen + new
+        if self.window is None or total <= self.window:
+            return np.arange(total)
+        if new > 1:
+            return np.arange(self.seen - self.stored, total)
+        slots = np.arange(self.window)
+        return self.seen - (self.seen - slots) % self.window  # the latest position of each slot of the ring
+
+    def append(self, k: Array, v: Array) -> tuple[Array, Array]:
+        """Take in the keys and values of new tokens; return all that they may attend to."""
+        new = k.shape[-2]
+        total = self.seen + new
+        if self.window is None or total <= self.window:
+            self._write(self.seen, k, v)
+            self.seen = total
+            return self.k[..., :total, :], self.v[..., :total, :]
+        if new == 1:
+            self._write(self.seen % self.window, k, v)
+            self.seen = total
+            return self.k, self.v
+        return self._wrap(k, v, total)
+
+    def _wrap(self, k: Array, v: Array, total: int) -> tuple[Array, Array]:
+        """Return the kept keys in order with the new ones behind them, and keep the last `window` in the ring."""
+        xp = namespace(k)
+        assert self.window is not None
+        if self.k is not None and self.seen:
+            order = np.arange(self.seen - self.stored, self.seen) % self.window
+            k = xp.concatenate((self.k[..., order, :], k), axis=-2)
+            v = xp.concatenate((self.v[..., order, :], v), axis=-2)
+        slots = np.argsort(np.arange(total - self.window, total) % self.window)
+        self.k, self.v = k[..., -self.window :, :][..., slots, :], v[..., -self.window :, :][..., slots, :]
+        self.seen = total
+        return k, v
+
+    def _write(self, start: int, k: Array, v: Array) -> None:
+        """Put new keys and values at `start`, in a larger buffer if need be."""
+        stop = start + k.shape[-2]
+        if is_jax(k):
+            self.k, self.v = _spliced(self.k, k, start), _spliced(self.v, v, start)
+            return
+        if self.k is None or stop > self.k.shape[-2]:
+            self._grow(stop, k, v)
+        if self.k.shape[:-2] != k.shape[:-2]:
+            raise ShapeError(
+                f"the cache holds {tuple(self.k.shape[:-2])} sequences and heads, the new tokens have {k.shape[:-2]}",
+                hint="start a new cache for another batch",
+            )
+        self.k[..., start:stop, :] = k
+        self.v[..., start:stop, :] = v
+
+    def _grow(self, needed: int, k: Array, v: Array) -> None:
+        capacity = FIRST_CAPACITY if self.k is None else 2 * self.k.shape[-2]
+        capacity = max(needed, capacity if self.window is None else min(capacity, self.window))
+        for name, like in (("k", k), ("v", v)):
+            old = getattr(self, name)
+            buffer = np.empty((*like.shape[:-2], capacity, like.shape[-1]), dtype=like.dtype)
+            if old is not None:
+                buffer[..., : self.seen, :] = old[..., : self.seen, :]
+            setattr(self, name, buffer)
+
+    def select(self, rows: Array) -> None:
+        """Keep these sequences of the batch, in this order; one may be kept several times."""
+        if self.k is not None:
+            self.k, self.v = self.k[rows], self.v[rows]
+
+
+def _spliced(old: Array, new: Array, start: int) -> Array:
+    """Return `old` (..., S, C) with `new` from place `start` on, for arrays that cannot be assigned to."""
+    if old is None:
+        return new
+    stop = start + new.shape[-2]
+    return namespace(new).concatenate((old[..., :start, :], new, old[..., stop:, :]), axis=-2)
+
+
+class BlockCache:
+    """What one block remembers: the tokens it read, and the memory it looks at."""
+
+    def __init__(self, window: int | None = None) -> None:
+        self.attention = KeyValues(window)
+        self.memory: tuple[Array, Array] | None = None  # keys and values (..., K, S, C) of the source
+
+
+class Cache:
+    """What all blocks of a stack remember, and which tokens are padding."""
+
+    def __init__(self, layers: int, window: int | None = None) -> None:
+        self.blocks = [BlockCache(window) for _ in range(layers)]
+        self.mask: Array | None = None  # (..., S): True for real tokens; None: all are
+        self.memory_mask: Array | None = None
+
+    @property
+    def length(self) -> int:
+        """How many tokens were read."""
+        return self.blocks[0].attention.seen
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all keys and values, room to grow included."""
+        arrays: list[Any] = [a for block in self.blocks for a in (block.attention.k, block.attention.v)]
+        arrays += [a for block in self.blocks for a in block.memory or ()]
+        return sum(a.nbytes for a in arrays if a is not None)
+
+    def rows(self, new: int) -> Array:
+        """Return the places of so many new tokens."""
+        return np.arange(self.length, self.length + new)
+
+    def columns(self, new: int) -> Array:
+        """Return the places of all keys that they may attend to, in the order of the cache."""
+        return self.blocks[0].attention.columns(new)
+
+    def note_padding(self, mask: Array | None, shape: tuple[int, ...]) -> None:
+        """Note which of the new tokens, of shape (..., T), are real; call it before they are read."""
+        if mask is None and self.mask is None:
+            return
+        before = np.ones((*shape[:-1], self.length), dtype=bool) if self.mask is None else self.mask
+        after = np.ones(shape, dtype=bool) if mask is None else np.asarray(mask)
+        self.mask = np.concatenate((before, after), axis=-1)
+
+    def key_mask(self, new: int) -> Array | None:
+        """Return which keys are real, (..., 1, S) in the order of the cache; None: all are."""
+        return None if self.mask is None else self.mask[..., self.columns(new)][..., None, :]
+
+    def select(self, rows: Array) -> None:
+        """Keep these sequences of the batch, in this order; one may be kept several times."""
+        for block in self.blocks:
+            block.attention.select(rows)
+            if block.memory is not None:
+                block.memory = (block.memory[0][rows], block.memory[1][rows])
+        self.mask = None if self.mask is None else self.mask[rows]
+        self.memory_mask = None if self.memory_mask is None else self.memory_mask[rows]

@@ -1,0 +1,88 @@
+"""From vectors to logits over the vocabulary."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from .. import ops
+from ..arrays import Array, Tree
+from .layer import Layer, Spec
+from .linear import Linear
+from .norm import Norm
+
+
+class HeadGrads(NamedTuple):
+    """Gradients of what the head read: its input, and the embedding it is tied to."""
+
+    x: Array
+    table: Array | None
+
+
+@dataclass(frozen=True)
+class TokenHead(Layer):
+    """One logit per token of the vocabulary.
+
+        logits = h Eᵀ + b  tied to the embedding E (V, D)        logits = h w + b  otherwise
+
+    A `transform` norm puts act(h linear), normalized, before it, as BERT does.
+    """
+
+    width: int
+    vocab: int
+    tied: bool = True
+    bias: bool = False
+    scale: float = 1.0  # factor on h
+    transform: Norm | None = None
+    activation: str = "gelu"
+    std: float | None = None
+
+    @cached_property
+    def inner(self) -> Linear:
+        """The map before the logits, if there is one."""
+        return Linear(self.width, self.width, True, self.std)
+
+    def specs(self) -> Tree:
+        specs: dict[str, Tree] = {}
+        if self.transform is not None:
+            specs["transform"] = {"linear": self.inner.specs(), "norm": self.transform.specs()}
+        if not self.tied:
+            # Small weights make the first predictions nearly even: the loss starts at log V.
+            std = 0.1 / math.sqrt(self.width) if self.std is None else self.std
+            specs["w"] = Spec((self.width, self.vocab), std)
+        return {**specs, "b": Spec((self.vocab,))} if self.bias else specs
+
+    def forward(self, params: Tree, x: Array, table: Array | None = None) -> tuple[Array, Tree]:
+        """Return logits (..., V) for x (..., D); a tied head reads the embedding `table` (V, D)."""
+        saved: dict[str, Tree] = {}
+        if self.transform is not None:
+            x, saved["linear"] = self.inner.forward(params["transform"]["linear"], x)
+            x, saved["activation"] = ops.activation_pair(self.activation)[0](x)
+            x, saved["norm"] = self.transform.forward(params["transform"]["norm"], x)
+        x = x if self.scale == 1 else x * self.scale
+        logits, logits_saved = ops.linear(x, self._matrix(params, table), params.get("b"))
+        saved["logits"] = logits_saved._replace(w=None, b=None)
+        return logits, saved
+
+    def backward(self, params: Tree, saved: Tree, dy: Array, table: Array | None = None) -> tuple[HeadGrads, Tree]:
+        logits_saved = saved["logits"]._replace(w=self._matrix(params, table), b=params.get("b"))
+        dx, dw, db = ops.linear_backward(dy, logits_saved)
+        grads: dict[str, Tree] = {} if self.tied else {"w": dw}
+        if self.bias:
+            grads["b"] = db
+        dx = dx if self.scale == 1 else dx * self.scale
+        if self.transform is not None:
+            inner: dict[str, Tree] = {}
+            dx, inner["norm"] = self.transform.backward(params["transform"]["norm"], saved["norm"], dx)
+            dx = ops.activation_pair(self.activation)[1](dx, saved["activation"])
+            dx, inner["linear"] = self.inner.backward(params["transform"]["linear"], saved["linear"], dx)
+            grads["transform"] = inner
+        return HeadGrads(dx, dw.T if self.tied else None), grads
+
+    def _matrix(self, params: Tree, table: Array | None) -> Array:
+        if not self.tied:
+            return params["w"]
+        assert table is not None, "a tied head needs the embedding"
+        return table.T

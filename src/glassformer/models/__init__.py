@@ -1,0 +1,26 @@
+"""The three models, each a configuration of the same layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig, TransformerConfig
+from .batch import Batch
+from .decoder import Decoder
+from .encoder import Encoder
+from .encoder_decoder import EncoderDecoder
+from .model import Model
+from .presets import PRESETS, preset
+
+__all__ = ["PRESETS", "Batch", "Decoder", "Encoder", "EncoderDecoder", "Model", "build", "preset"]
+
+
+def build(config: TransformerConfig | str, **changes: Any) -> Model:
+    """Return the model of a config, or of a preset by name, with some settings changed."""
+    config = preset(config, **changes) if isinstance(config, str) else config.replace(**changes)
+    if isinstance(config, EncoderDecoderConfig):
+        return EncoderDecoder(config)
+    if isinstance(config, EncoderConfig):
+        return Encoder(config)
+    assert isinstance(config, DecoderConfig)
+    return Decoder(config)

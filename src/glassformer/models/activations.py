@@ -1,0 +1,107 @@
+"""How much memory the record of a forward pass takes, counted array by array without making any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
+
+
+def activation_bytes(config: TransformerConfig, batch: int, length: int, itemsize: int = 4) -> int:
+    """Return the memory of everything that training on `batch` sequences of `length` records for the backward pass.
+
+    Token ids and masks given from outside are left out; an encoder-decoder reads a source as long as its target.
+    """
+    count = _Count(config, batch, length, itemsize)
+    if isinstance(config, EncoderDecoderConfig):
+        memory = count.vector * config.has_final_norm  # without a norm it is the output of the last block
+        encoder = count.embedding() + count.stack(config.encoder_depth) + memory
+        return encoder + count.embedding() + count.stack(config.layers, cross=True) + count.token_head()
+    if not isinstance(config, EncoderConfig):
+        return count.embedding() + count.stack(config.layers) + count.token_head()
+    if config.pooling == "cls":
+        longer = _Count(config, batch, length + 1, itemsize)
+        return count.embedding() + longer.vector + longer.stack(config.layers) + longer.encoder_head(config)
+    return count.embedding() + count.stack(config.layers) + count.encoder_head(config)
+
+
+@dataclass(frozen=True)
+class _Count:
+    """Sizes of the parts of a record, in bytes. An array is counted where it is first made."""
+
+    config: TransformerConfig
+    batch: int
+    length: int
+    itemsize: int
+
+    @property
+    def tokens(self) -> int:
+        return self.batch * self.length
+
+    @property
+    def vector(self) -> int:
+        """One array (B, T, D)."""
+        return self.tokens * self.config.width * self.itemsize
+
+    @property
+    def norm(self) -> int:
+        """The statistics of one norm."""
+        return (2 if self.config.norm == "layer" else 1) * self.tokens * self.itemsize
+
+    @property
+    def kept(self) -> int:
+        """What dropout kept of one array (B, T, D), a byte each."""
+        return self.tokens * self.config.width * (self.config.dropout > 0)
+
+    def embedding(self) -> int:
+        """The embedded tokens, and what normalized and dropped them."""
+        normed = (self.vector + self.norm) * self.config.embedding_norm
+        kept = self.tokens * self.config.width * (self.config.input_dropout > 0)
+        return self.vector + normed + kept
+
+    def stack(self, layers: int, *, cross: bool = False) -> int:
+        """The blocks, the tables of positions, and the final norm."""
+        attentions = 2 if cross else 1
+        block = attentions * (self.attention() + self.sublayer()) + self.feed_forward() + self.sublayer()
+        return layers * block + self.positions() + self.norm * self.config.has_final_norm
+
+    def sublayer(self) -> int:
+        """The norm of a sublayer, its output or input, the sum with the residual, and what dropout kept."""
+        return self.norm + 2 * self.vector + self.kept
+
+    def attention(self) -> int:
+        """Queries, keys, values, the weights with what dropout kept of them, and the mixture."""
+        c = self.config
+        inner, shared = c.heads * c.channels, c.key_heads * c.channels
+        projected = self.tokens * (2 * inner + 2 * shared) * self.itemsize
+        if c.attention_tile is not None:
+            return projected + self.tokens * (c.heads + inner) * self.itemsize
+        return projected + self.tokens * c.heads * self.length * (self.itemsize + (c.weight_dropout > 0))
+
+    def feed_forward(self) -> int:
+        """The hidden features before and after the activation, and the gate."""
+        return (3 if self.config.gated else 2) * self.tokens * self.config.hidden * self.itemsize
+
+    def positions(self) -> int:
+        """Tables that all blocks share."""
+        c = self.config
+        bias = c.heads * self.length * self.length * self.itemsize
+        if c.positions == "rotary":
+            return self.length * c.channels * self.itemsize
+        if c.positions == "relative" or (c.positions == "alibi" and c.attention_tile is not None):
+            return bias
+        return 0
+
+    def token_head(self) -> int:
+        """What a head reads, if it is not the output of the last block."""
+        return self.vector * (self.config.has_final_norm or self.config.head_scale)
+
+    def encoder_head(self, config: EncoderConfig) -> int:
+        """What an encoder's head reads and keeps."""
+        if config.head == "tokens":
+            return self.vector * (3 + config.has_final_norm) + self.norm
+        if config.head == "none":
+            return 0
+        if config.pooling == "mean":
+            return (self.tokens + self.batch * config.width) * self.itemsize
+        return self.vector * config.has_final_norm

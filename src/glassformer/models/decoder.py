@@ -1,0 +1,104 @@
+"""The decoder language model: reads left to right, predicts what comes next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from .. import ops
+from ..arrays import Array, Tree, check_length, check_mask
+from ..config import DecoderConfig
+from ..layers import Cache, InputEmbedding, Stack, TokenHead
+from .batch import Batch
+from .model import Model, as_key, key_mask, same_order
+from .parts import build_embedding, build_head, build_stack
+
+
+@dataclass(frozen=True)
+class Decoder(Model):
+    """GPT, Llama and their relatives: embedding, causal blocks, head."""
+
+    config: DecoderConfig
+
+    @cached_property
+    def embedding(self) -> InputEmbedding:
+        """Ids to vectors."""
+        return build_embedding(self.config)
+
+    @cached_property
+    def stack(self) -> Stack:
+        """The blocks."""
+        return build_stack(self.config, causal=True)
+
+    @cached_property
+    def head(self) -> TokenHead:
+        """Vectors to logits."""
+        return build_head(self.config)
+
+    def specs(self) -> Tree:
+        return {"embedding": self.embedding.specs(), **self.stack.specs(), "head": self.head.specs()}
+
+    def forward(
+        self,
+        params: Tree,
+        tokens: Array,
+        *,
+        mask: Array | None = None,
+        positions: Array | None = None,
+        key: Array | int | None = None,
+    ) -> tuple[Array, Tree]:
+        """Return logits (..., T, V) for tokens (..., T).
+
+        mask        (..., T) True for real tokens, False for padding
+        positions   (..., T) where each token stands, for sequences padded on the left
+        key         a seed or a key turns dropout on
+        """
+        if mask is not None:
+            check_mask(mask, tuple(tokens.shape), what="the padding mask")
+        key = as_key(key)
+        embedding_key, stack_key = (None, None) if key is None else (ops.fold_key(key, 0), ops.fold_key(key, 1))
+        x, embedded = self.embedding.forward(params["embedding"], tokens, positions=positions, key=embedding_key)
+        x, saved = self.stack.forward(params, x, mask=key_mask(mask), positions=positions, key=stack_key)
+        logits, head = self.head.forward(params["head"], x, params["embedding"]["tokens"]["table"])
+        return logits, {"embedding": embedded, **saved, "head": head}
+
+    def backward(self, params: Tree, saved: Tree, dlogits: Array) -> Tree:
+        """Return the gradients of all parameters for a gradient of the logits."""
+        table = params["embedding"]["tokens"]["table"]
+        read, head = self.head.backward(params["head"], saved["head"], dlogits, table)
+        below, stack = self.stack.backward(params, saved, read.x)
+        _, embedding = self.embedding.backward(params["embedding"], saved["embedding"], below.x)
+        if read.table is not None:  # a tied table is used twice: its two gradients add up
+            embedding["tokens"]["table"] = embedding["tokens"]["table"] + read.table
+        return same_order(params, {"embedding": embedding, **stack, "head": head})
+
+    def new_cache(self) -> Cache:
+        """Return a cache that has read nothing."""
+        return self.stack.new_cache()
+
+    def read(
+        self,
+        params: Tree,
+        tokens: Array,
+        cache: Cache,
+        *,
+        mask: Array | None = None,
+        positions: Array | None = None,
+        last: bool = False,
+    ) -> Array:
+        """Return the logits of further tokens (..., T), as `forward` gives them after all that the cache has read.
+
+        mask, positions   as in `forward`, for these tokens
+        last              logits of the last token only, (..., 1, V)
+        """
+        new = tokens.shape[-1]
+        check_length(cache.length + new, self.config.context)
+        positions = cache.rows(new) if positions is None else positions
+        x, _ = self.embedding.forward(params["embedding"], tokens, positions=positions)
+        x = self.stack.read(params, x, cache, mask=mask, positions=positions)
+        x = x[..., -1:, :] if last else x
+        return self.head.forward(params["head"], x, params["embedding"]["tokens"]["table"])[0]
+
+    def predict(self, params: Tree, batch: Batch, *, key: Array | None = None) -> tuple[Array, Tree]:
+        """Return logits for a batch, and the record."""
+        return self.forward(params, batch.tokens, mask=batch.mask, key=key)

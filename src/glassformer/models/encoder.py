@@ -1,0 +1,140 @@
+"""The encoder: reads a sequence at once, then classifies it, fills in its tokens, or hands on its vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from .. import ops
+from ..arrays import Array, Tree, check_mask, namespace
+from ..config import EncoderConfig
+from ..errors import ConfigError
+from ..layers import InputEmbedding, Linear, Spec, Stack, TokenHead
+from .batch import Batch
+from .model import Model, as_key, key_mask, same_order
+from .parts import build_embedding, build_head, build_stack
+
+
+@dataclass(frozen=True)
+class Encoder(Model):
+    """BERT and its relatives: embedding, blocks, and a head for classes or for tokens."""
+
+    config: EncoderConfig
+
+    @cached_property
+    def embedding(self) -> InputEmbedding:
+        """Ids to vectors."""
+        return build_embedding(self.config)
+
+    @cached_property
+    def stack(self) -> Stack:
+        """The blocks."""
+        return build_stack(self.config, causal=False)
+
+    @cached_property
+    def classifier(self) -> Linear:
+        """The pooled vector to one logit per class."""
+        return Linear(self.config.width, self.config.classes or 0, std=self.config.init_std)
+
+    @cached_property
+    def head(self) -> TokenHead:
+        """Vectors to one logit per token of the vocabulary."""
+        return build_head(self.config, transform=True)
+
+    def specs(self) -> Tree:
+        specs = {"embedding": self.embedding.specs(), **self.stack.specs()}
+        if self.config.head == "classes":
+            if self.config.pooling == "cls":
+                specs["cls"] = Spec((self.config.width,), self.config.init_std or self.config.width**-0.5)
+            specs["classifier"] = self.classifier.specs()
+        if self.config.head == "tokens":
+            specs["head"] = self.head.specs()
+        return specs
+
+    def forward(
+        self,
+        params: Tree,
+        tokens: Array,
+        *,
+        mask: Array | None = None,
+        segments: Array | None = None,
+        key: Array | int | None = None,
+    ) -> tuple[Array, Tree]:
+        """Return what the head says of tokens (..., T): logits (..., classes) or (..., T, V), or vectors (..., T, D).
+
+        mask       (..., T) True for real tokens, False for padding
+        segments   (..., T) which of several texts each token belongs to
+        key        a seed or a key turns dropout on
+        """
+        x, mask, saved = self._encode(params, tokens, mask, segments, as_key(key))
+        if self.config.head == "classes":
+            pooled = x[..., 0, :]
+            if self.config.pooling == "mean":
+                pooled, saved["pool"] = ops.mean_pool(x, mask=mask)
+            y, saved["classifier"] = self.classifier.forward(params["classifier"], pooled)
+        elif self.config.head == "tokens":
+            y, saved["head"] = self.head.forward(params["head"], x, params["embedding"]["tokens"]["table"])
+        else:
+            y = x
+        return y, saved
+
+    def backward(self, params: Tree, saved: Tree, dlogits: Array) -> Tree:
+        """Return the gradients of all parameters for a gradient of what `forward` returned."""
+        grads: dict[str, Tree] = {}
+        dtable = None
+        if self.config.head == "classes":
+            dpooled, grads["classifier"] = self.classifier.backward(params["classifier"], saved["classifier"], dlogits)
+            dx = self._unpool(saved, dpooled)
+        elif self.config.head == "tokens":
+            table = params["embedding"]["tokens"]["table"]
+            (dx, dtable), grads["head"] = self.head.backward(params["head"], saved["head"], dlogits, table)
+        else:
+            dx = dlogits
+        below, stack = self.stack.backward(params, saved, dx)
+        dx = below.x
+        if self.config.pooling == "cls":
+            first = dx[..., 0, :]
+            grads["cls"] = first.reshape(-1, first.shape[-1]).sum(axis=0) if first.size else params["cls"] * 0
+            dx = dx[..., 1:, :]
+        _, embedding = self.embedding.backward(params["embedding"], saved["embedding"], dx)
+        if dtable is not None:  # a tied table is used twice: its two gradients add up
+            embedding["tokens"]["table"] = embedding["tokens"]["table"] + dtable
+        return same_order(params, {"embedding": embedding, **stack, **grads})
+
+    def predict(self, params: Tree, batch: Batch, *, key: Array | None = None) -> tuple[Array, Tree]:
+        """Return logits for a batch, and the record."""
+        if self.config.head == "none":
+            raise ConfigError(
+                'this encoder has no head to predict with (head is "none")', hint="use forward for vectors"
+            )
+        return self.forward(params, batch.tokens, mask=batch.mask, segments=batch.segments, key=key)
+
+    def _encode(
+        self, params: Tree, tokens: Array, mask: Array | None, segments: Array | None, key: Array | None
+    ) -> tuple[Array, Array | None, Tree]:
+        """Return the vectors after the last block, the mask that goes with them, and the record."""
+        if mask is not None:
+            check_mask(mask, tuple(tokens.shape), what="the padding mask")
+        embedding_key, stack_key = (None, None) if key is None else (ops.fold_key(key, 0), ops.fold_key(key, 1))
+        x, embedded = self.embedding.forward(params["embedding"], tokens, segments=segments, key=embedding_key)
+        if self.config.pooling == "cls":
+            x, mask = _prepend(params["cls"], x, mask)
+        x, saved = self.stack.forward(params, x, mask=key_mask(mask), key=stack_key)
+        return x, mask, {"embedding": embedded, **saved}
+
+    def _unpool(self, saved: Tree, dpooled: Array) -> Array:
+        """Give the gradient of the pooled vector back to the positions it came from."""
+        if self.config.pooling == "mean":
+            return ops.mean_pool_backward(dpooled, saved["pool"])
+        xp = namespace(dpooled)
+        rest = saved["blocks"][-1]["output"][..., 1:, :]
+        return xp.concatenate((dpooled[..., None, :], xp.zeros(rest.shape, dtype=dpooled.dtype)), axis=-2)
+
+
+def _prepend(cls: Array, x: Array, mask: Array | None) -> tuple[Array, Array | None]:
+    """Put the learned vector before every sequence."""
+    xp = namespace(x)
+    first = xp.broadcast_to(cls, (*x.shape[:-2], 1, x.shape[-1]))
+    if mask is not None:
+        mask = xp.concatenate((xp.ones((*mask.shape[:-1], 1), dtype=bool), xp.asarray(mask)), axis=-1)
+    return xp.concatenate((first, x), axis=-2), mask

@@ -1,0 +1,160 @@
+"""The encoder-decoder: reads a source, then writes a target while looking back at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from .. import ops
+from ..arrays import Array, Tree, check_length, check_mask
+from ..config import EncoderDecoderConfig
+from ..errors import ConfigError
+from ..layers import Cache, InputEmbedding, Stack, TokenHead
+from .batch import Batch
+from .model import Model, as_key, key_mask, same_order
+from .parts import build_embedding, build_head, build_stack
+
+
+@dataclass(frozen=True)
+class EncoderDecoder(Model):
+    """The original Transformer, T5 and their relatives."""
+
+    config: EncoderDecoderConfig
+
+    @cached_property
+    def source_embedding(self) -> InputEmbedding:
+        """Source ids to vectors."""
+        return build_embedding(self.config, vocab=self.config.source_size)
+
+    @cached_property
+    def embedding(self) -> InputEmbedding:
+        """Target ids to vectors."""
+        return build_embedding(self.config)
+
+    @cached_property
+    def encoder(self) -> Stack:
+        """The blocks that read the source."""
+        return build_stack(self.config, causal=False, layers=self.config.encoder_depth)
+
+    @cached_property
+    def decoder(self) -> Stack:
+        """The blocks that write the target."""
+        return build_stack(self.config, causal=True, cross=True)
+
+    @cached_property
+    def head(self) -> TokenHead:
+        """Vectors to logits."""
+        return build_head(self.config)
+
+    def specs(self) -> Tree:
+        source = self.source_embedding.specs()
+        if self.config.shared_embedding:
+            del source["tokens"]
+        return {
+            "source_embedding": source,
+            "embedding": self.embedding.specs(),
+            "encoder": self.encoder.specs(),
+            "decoder": self.decoder.specs(),
+            "head": self.head.specs(),
+        }
+
+    def forward(
+        self,
+        params: Tree,
+        source: Array,
+        tokens: Array,
+        *,
+        source_mask: Array | None = None,
+        mask: Array | None = None,
+        key: Array | int | None = None,
+    ) -> tuple[Array, Tree]:
+        """Return logits (..., T, V) for source ids (..., S) and the target tokens so far (..., T).
+
+        The masks are True for real tokens and False for padding; a seed or a key turns dropout on.
+        """
+        key = as_key(key)
+        keys = [None if key is None else ops.fold_key(key, number) for number in range(4)]
+        saved: dict[str, Tree] = {}
+        memory, saved["source_embedding"], saved["encoder"] = self.encode(
+            params, source, mask=source_mask, keys=(keys[0], keys[1])
+        )
+        if mask is not None:
+            check_mask(mask, tuple(tokens.shape), what="the padding mask")
+        x, saved["embedding"] = self.embedding.forward(params["embedding"], tokens, key=keys[2])
+        x, saved["decoder"] = self.decoder.forward(
+            params["decoder"], x, memory, mask=key_mask(mask), memory_mask=key_mask(source_mask), key=keys[3]
+        )
+        logits, saved["head"] = self.head.forward(params["head"], x, params["embedding"]["tokens"]["table"])
+        return logits, saved
+
+    def encode(
+        self,
+        params: Tree,
+        source: Array,
+        *,
+        mask: Array | None = None,
+        keys: tuple[Array | None, Array | None] = (None, None),
+    ) -> tuple[Array, Tree, Tree]:
+        """Return what the encoder makes of the source (..., S, D), and its records."""
+        if mask is not None:
+            check_mask(mask, tuple(source.shape), what="the source mask")
+        x, embedded = self.source_embedding.forward(self._source_params(params), source, key=keys[0])
+        x, saved = self.encoder.forward(params["encoder"], x, mask=key_mask(mask), key=keys[1])
+        return x, embedded, saved
+
+    def backward(self, params: Tree, saved: Tree, dlogits: Array) -> Tree:
+        """Return the gradients of all parameters for a gradient of the logits."""
+        table = params["embedding"]["tokens"]["table"]
+        grads: dict[str, Tree] = {}
+        read, grads["head"] = self.head.backward(params["head"], saved["head"], dlogits, table)
+        below, grads["decoder"] = self.decoder.backward(params["decoder"], saved["decoder"], read.x)
+        _, grads["embedding"] = self.embedding.backward(params["embedding"], saved["embedding"], below.x)
+        above, grads["encoder"] = self.encoder.backward(params["encoder"], saved["encoder"], below.memory)
+        _, source = self.source_embedding.backward(self._source_params(params), saved["source_embedding"], above.x)
+        tokens = grads["embedding"]["tokens"]
+        if read.table is not None:
+            tokens["table"] = tokens["table"] + read.table
+        if self.config.shared_embedding:
+            tokens["table"] = tokens["table"] + source.pop("tokens")["table"]
+        grads["source_embedding"] = source
+        return same_order(params, grads)
+
+    def new_cache(self, params: Tree, source: Array, *, source_mask: Array | None = None) -> Cache:
+        """Encode the source (..., S), once; return a cache that has read nothing of the target."""
+        memory, _, _ = self.encode(params, source, mask=source_mask)
+        cache = self.decoder.new_cache()
+        self.decoder.remember(params["decoder"], memory, cache, mask=source_mask)
+        return cache
+
+    def read(
+        self,
+        params: Tree,
+        tokens: Array,
+        cache: Cache,
+        *,
+        mask: Array | None = None,
+        positions: Array | None = None,
+        last: bool = False,
+    ) -> Array:
+        """Return the logits of further target tokens (..., T), as `forward` gives them; see `Decoder.read`."""
+        new = tokens.shape[-1]
+        check_length(cache.length + new, self.config.context, what="the target")
+        positions = cache.rows(new) if positions is None else positions
+        x, _ = self.embedding.forward(params["embedding"], tokens, positions=positions)
+        x = self.decoder.read(params["decoder"], x, cache, mask=mask, positions=positions)
+        x = x[..., -1:, :] if last else x
+        return self.head.forward(params["head"], x, params["embedding"]["tokens"]["table"])[0]
+
+    def predict(self, params: Tree, batch: Batch, *, key: Array | None = None) -> tuple[Array, Tree]:
+        """Return logits for a batch, and the record."""
+        if batch.source is None:
+            raise ConfigError(
+                "the batch has no source", hint="an encoder-decoder reads Batch(tokens, targets, source=…)"
+            )
+        return self.forward(params, batch.source, batch.tokens, source_mask=batch.source_mask, mask=batch.mask, key=key)
+
+    def _source_params(self, params: Tree) -> Tree:
+        """Return the parameters of the source embedding, with the shared table where there is one."""
+        if not self.config.shared_embedding:
+            return params["source_embedding"]
+        return {**params["source_embedding"], "tokens": params["embedding"]["tokens"]}

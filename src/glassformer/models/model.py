@@ -1,0 +1,87 @@
+"""What the three models share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..arrays import Array, Tree
+from ..errors import ConfigError
+from ..layers import Layer
+from ..tree import tree_map
+from .batch import Batch
+
+
+class Model(Layer):
+    """Base of the models: the loss and its exact gradients on top of forward and backward.
+
+        params = model.init(seed)
+        logits, saved = model.forward(params, tokens)
+        loss, grads = model.loss_and_grads(params, Batch(tokens, targets))
+
+    `saved` is the record of the forward pass: `saved["blocks"][0]["attention"].weights`, and every other intermediate,
+    by the dotted names that `glassformer.tree.flatten(saved)` lists.
+    """
+
+    config: Any
+
+    @abstractmethod
+    def predict(self, params: Tree, batch: Batch, *, key: Array | None = None) -> tuple[Array, Tree]:
+        """Return logits for a batch, and the record."""
+
+    @abstractmethod
+    def backward(self, params: Tree, saved: Tree, dlogits: Array) -> Tree:
+        """Return the gradients of all parameters for a gradient of the logits."""
+
+    def loss(
+        self,
+        params: Tree,
+        batch: Batch,
+        *,
+        key: Array | None = None,
+        smoothing: float = 0.0,
+        class_weights: Array | None = None,
+    ) -> Array:
+        """Return the mean cross-entropy of a batch; a `key` turns dropout on."""
+        logits, _ = self.predict(params, batch, key=key)
+        loss, _ = ops.cross_entropy(logits, _targets(batch), smoothing=smoothing, class_weights=class_weights)
+        return loss
+
+    def loss_and_grads(
+        self,
+        params: Tree,
+        batch: Batch,
+        *,
+        key: Array | None = None,
+        smoothing: float = 0.0,
+        class_weights: Array | None = None,
+    ) -> tuple[Array, Tree]:
+        """Return the mean cross-entropy of a batch and its gradient for every parameter, by the same names."""
+        logits, saved = self.predict(params, batch, key=key)
+        loss, loss_saved = ops.cross_entropy(logits, _targets(batch), smoothing=smoothing, class_weights=class_weights)
+        grads = self.backward(params, saved, ops.cross_entropy_backward(1.0, loss_saved, smoothing=smoothing))
+        return loss, grads
+
+
+def _targets(batch: Batch) -> Array:
+    if batch.targets is None:
+        raise ConfigError("the batch has no targets", hint="a loss needs Batch(tokens, targets)")
+    return batch.targets
+
+
+def same_order(params: Tree, grads: Tree) -> Tree:
+    """Return the gradients in the order in which the parameters stand."""
+    return tree_map(lambda _, grad: grad, params, grads)
+
+
+def as_key(key: Array | int | None) -> Array | None:
+    """Turn a seed into a dropout key; keys and None pass."""
+    return ops.new_key(int(key)) if isinstance(key, int | np.integer) else key
+
+
+def key_mask(mask: Array | None) -> Array | None:
+    """Let a padding mask (..., S) hide keys from all queries: (..., 1, S)."""
+    return None if mask is None else mask[..., None, :]

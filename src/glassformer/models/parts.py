@@ -1,0 +1,129 @@
+"""From a config to layers: the one place where settings become parts."""
+
+from __future__ import annotations
+
+import math
+
+from ..config import EncoderConfig, TransformerConfig
+from ..layers import (
+    AlibiPositions,
+    Attention,
+    Block,
+    Embedding,
+    FeedForward,
+    InputEmbedding,
+    LayerNorm,
+    Norm,
+    RelativePositions,
+    RMSNorm,
+    RotaryPositions,
+    Stack,
+    TokenHead,
+)
+from ..layers.stack import Positions
+from ..ops import FULL, Pattern
+
+
+def build_norm(config: TransformerConfig) -> Norm:
+    """Return the norm that all parts of a model use."""
+    if config.norm == "rms":
+        return RMSNorm(config.width, config.norm_eps)
+    return LayerNorm(config.width, config.norm_eps, config.norm_bias)
+
+
+def build_attention(config: TransformerConfig, *, pattern: Pattern = FULL, depth: int = 1) -> Attention:
+    """Return one attention layer of a stack of `depth` blocks."""
+    return Attention(
+        width=config.width,
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        head_width=config.head_width,
+        bias=config.attention_bias,
+        output_bias=config.output_bias,
+        scale=None if config.scale_scores else 1.0,
+        pattern=pattern,
+        pairing=config.rotary_pairing,
+        dropout=config.weight_dropout,
+        tile=config.attention_tile,
+        learned_bias=config.positions == "relative",
+        std=config.init_std,
+        output_scale=_output_scale(config, depth),
+    )
+
+
+def build_block(config: TransformerConfig, *, causal: bool, cross: bool = False, depth: int = 1) -> Block:
+    """Return the block of which a stack of `depth` is made."""
+    pattern = Pattern(causal=causal, window=config.window, stride=config.stride)
+    return Block(
+        attention=build_attention(config, pattern=pattern, depth=depth),
+        feed_forward=FeedForward(
+            width=config.width,
+            hidden=config.hidden,
+            activation=config.activation,
+            gated=config.gated,
+            bias=config.feed_forward_bias,
+            std=config.init_std,
+            output_scale=_output_scale(config, depth),
+        ),
+        norm=build_norm(config),
+        cross_attention=build_attention(config, depth=depth) if cross else None,
+        norm_position=config.norm_position,
+        dropout=config.dropout,
+    )
+
+
+def build_stack(config: TransformerConfig, *, causal: bool, cross: bool = False, layers: int | None = None) -> Stack:
+    """Return the blocks of an encoder or a decoder."""
+    depth = config.layers if layers is None else layers
+    return Stack(
+        block=build_block(config, causal=causal, cross=cross, depth=depth),
+        layers=depth,
+        final_norm=build_norm(config) if config.has_final_norm else None,
+        positions=_build_positions(config, bidirectional=not causal),
+    )
+
+
+def build_embedding(config: TransformerConfig, *, vocab: int | None = None) -> InputEmbedding:
+    """Return the layer that turns token ids into vectors."""
+    return InputEmbedding(
+        tokens=Embedding(
+            vocab=config.vocab if vocab is None else vocab,
+            width=config.width,
+            scale=math.sqrt(config.width) if config.embedding_scale else 1.0,
+            std=config.init_std,
+        ),
+        context=config.context,
+        positions=config.positions,
+        segments=config.segments if isinstance(config, EncoderConfig) else 0,
+        norm=build_norm(config) if config.embedding_norm else None,
+        dropout=config.input_dropout,
+    )
+
+
+def build_head(config: TransformerConfig, *, transform: bool = False) -> TokenHead:
+    """Return the layer that gives one logit per token of the vocabulary."""
+    return TokenHead(
+        width=config.width,
+        vocab=config.vocab,
+        tied=config.tied_head,
+        bias=config.head_bias,
+        scale=1 / math.sqrt(config.width) if config.head_scale else 1.0,
+        transform=build_norm(config) if transform else None,
+        activation=config.activation,
+        std=config.init_std,
+    )
+
+
+def _build_positions(config: TransformerConfig, *, bidirectional: bool) -> Positions | None:
+    if config.positions == "rotary":
+        return RotaryPositions(config.channels, config.rotary_base, config.rotary_scaling)
+    if config.positions == "alibi":
+        return AlibiPositions(config.heads)
+    if config.positions == "relative":
+        return RelativePositions(config.heads, config.relative_buckets, config.relative_distance, bidirectional)
+    return None
+
+
+def _output_scale(config: TransformerConfig, depth: int) -> float:
+    """Let the 2 · depth outputs that a pre-norm residual adds up start with the variance of one (as GPT-2 does)."""
+    return 1 / math.sqrt(2 * depth) if config.norm_position == "pre" else 1.0
