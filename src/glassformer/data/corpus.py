@@ -1,0 +1,140 @@
+"""Text to learn from: prose and source code that every Python carries, and the user's own files.
+
+Text is UTF-8, strictly. Line ends become "\\n" and a byte order mark is dropped, so that a file learned on one system
+reads the same on another.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+import sysconfig
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import DataError
+
+TEXT_SUFFIXES = frozenset({
+    ".txt", ".text", ".md", ".markdown", ".rst", ".tex", ".org", ".adoc",
+    ".py", ".pyi", ".c", ".h", ".cc", ".cpp", ".hpp", ".rs", ".go", ".java", ".js", ".ts", ".sh",
+})  # fmt: skip
+"""The files of a folder that count as text. A file that is named itself may end in anything."""
+
+CHUNK = 1 << 20
+_SKIPPED_STDLIB = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3", "__pycache__"}
+
+
+def pydoc_topics() -> str:
+    """Return the English prose about Python that `help()` shows, about 465,000 characters, topics in order."""
+    try:
+        from pydoc_data import topics
+    except ImportError:
+        raise DataError(
+            "this Python carries no pydoc_data.topics",
+            hint="install its documentation data, or pass a text of your own",
+        ) from None
+    texts = getattr(topics, "topics", None)
+    if not isinstance(texts, dict) or not texts or not all(isinstance(text, str) for text in texts.values()):
+        raise DataError(
+            "pydoc_data.topics of this Python has a layout that is not known here", hint="pass a text of your own"
+        )
+    return "\n".join(texts[name] for name in sorted(texts))
+
+
+def stdlib_source() -> str:
+    """Return the source of the standard library, without its tests: files by name, an empty line between them."""
+    folder = Path(sysconfig.get_path("stdlib"))
+    files = [path for path in sorted(folder.rglob("*.py")) if not _SKIPPED_STDLIB & set(path.relative_to(folder).parts)]
+    texts = []
+    for path in files:
+        # A few modules declare another encoding in their first lines, which `tokenize` honors.
+        try:
+            with tokenize.open(path) as file:
+                texts.append(file.read())
+        except (SyntaxError, UnicodeDecodeError, OSError):
+            continue
+    if not texts:
+        raise DataError(
+            "this Python carries no source of its standard library", hint="install it, or pass a text of your own"
+        )
+    return "\n".join(texts)
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Return the text of a file, or of all text files of a folder and its subfolders."""
+    return "".join(stream_text(path))
+
+
+def stream_text(path: str | os.PathLike[str], *, chunk: int = CHUNK) -> Iterator[str]:
+    """Yield the same text as `read_text` in pieces, in bounded memory; refuse a text without any character."""
+    empty = True
+    for file in text_files(path):
+        last = ""
+        for piece in _stream_file(file, chunk):
+            if not empty and not last and piece:
+                yield "\n"  # between files
+            empty, last = empty and not piece, piece or last
+            if piece:
+                yield piece
+    if empty:
+        raise DataError(f"{path} holds no text", hint="pass a file with text in it")
+
+
+def text_files(path: str | os.PathLike[str]) -> list[Path]:
+    """Return the file itself, or the text files below a folder in the order of their names, hidden ones left out."""
+    path = Path(path)
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise DataError(f"there is no file or folder {path}", hint="check the path")
+    return files_below(path, TEXT_SUFFIXES)
+
+
+def files_below(folder: Path, suffixes: frozenset[str]) -> list[Path]:
+    """Return the files below a folder whose names end in one of `suffixes`; refuse a folder without any."""
+    files = [
+        file
+        for file in sorted(folder.rglob("*"))
+        if file.suffix.lower() in suffixes
+        and file.is_file()
+        and not any(part.startswith(".") for part in file.relative_to(folder).parts)
+    ]
+    if not files:
+        raise DataError(
+            f"the folder {folder} holds no file that ends in {', '.join(sorted(suffixes))}",
+            hint="name a file itself if it ends otherwise",
+        )
+    return files
+
+
+def _stream_file(path: Path, chunk: int) -> Iterator[str]:
+    """Yield the characters of one UTF-8 file; refuse other encodings with the place of the first wrong byte."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    newlines = io.IncrementalNewlineDecoder(None, translate=True)
+    read, start = 0, True
+    try:
+        with path.open("rb") as file:
+            while True:
+                piece = file.read(chunk)
+                waiting = len(decoder.getstate()[0])  # bytes of a character that the last piece cut in two
+                try:
+                    text = decoder.decode(piece, final=not piece)
+                except UnicodeDecodeError as error:
+                    raise _not_utf8(path, read - waiting + error.start, error) from None
+                read += len(piece)
+                if start and text:
+                    text, start = text.removeprefix("\ufeff"), False
+                yield newlines.decode(text, final=not piece)
+                if not piece:
+                    return
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from error
+
+
+def _not_utf8(path: Path, offset: int, error: UnicodeDecodeError) -> DataError:
+    return DataError(
+        f"{path} is not UTF-8: byte 0x{error.object[error.start]:02x} at offset {offset:,} ({error.reason})",
+        hint="convert it, for example: iconv -f latin1 -t utf-8",
+    )

@@ -1,0 +1,170 @@
+"""Training data as batches that are a pure function of the step, so that resuming needs the step number only."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+
+from ..arrays import Array, namespace
+from ..errors import ConfigError, DataError, ShapeError
+from ..models.batch import Batch
+from ..ops.loss import IGNORE
+
+
+class Dataset(Protocol):
+    """Where batches come from: random ones to train on, all of them in order to evaluate on."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def count(self) -> int: ...
+
+    def batch(self, step: int, size: int, seed: int) -> Batch: ...
+
+    def batches(self, size: int) -> Iterator[Batch]: ...
+
+
+class Examples:
+    """N separate examples, stacked: every array of `rows` has N as its first axis.
+
+    Training runs through all examples in an order drawn anew for each epoch from (seed, epoch). Batches cut that
+    endless stream into pieces, so one may hold the end of an epoch and the beginning of the next.
+    """
+
+    def __init__(self, rows: Batch) -> None:
+        lengths = {name: len(array) for name, array in rows._asdict().items() if array is not None}
+        if len(set(lengths.values())) != 1:
+            raise ShapeError(f"the arrays differ in their number of examples: {lengths}", hint="stack one row for each")
+        if not lengths["tokens"]:
+            raise DataError("there are no examples", hint="pass at least one")
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows.tokens)
+
+    @property
+    def count(self) -> int:
+        """How many targets there are: what a loss over all examples averages."""
+        return count_targets(self.rows)
+
+    def order(self, step: int, size: int, seed: int) -> Array:
+        """Return which examples make up the batch of this step: (size,) indices."""
+        _check_step(step, size, seed)
+        places = np.arange(step * size, (step + 1) * size)
+        epochs, within = np.divmod(places, len(self))
+        order = np.empty(size, dtype=np.int64)
+        for epoch in np.unique(epochs):
+            chosen = epochs == epoch
+            order[chosen] = _permutation(seed, int(epoch), len(self))[within[chosen]]
+        return order
+
+    def take(self, indices: Array) -> Batch:
+        """Return these examples with all their padding, so that every batch of a size has the same shape."""
+        return Batch(*(None if array is None else array[indices] for array in self.rows))
+
+    def batch(self, step: int, size: int, seed: int) -> Batch:
+        """Return the examples to train on in this step, trimmed."""
+        return trim(self.take(self.order(step, size, seed)))
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """Yield every example once, in order, trimmed; the last batch may be smaller."""
+        _check_step(0, size, 0)
+        for start in range(0, len(self), size):
+            yield trim(self.take(slice(start, start + size)))
+
+
+class Windows:
+    """A long text as windows of `context` tokens, each predicting the token after.
+
+    `tokens` is one-dimensional and may be a memory map: only the windows of a batch are ever read.
+    """
+
+    def __init__(self, tokens: Array, context: int) -> None:
+        namespace(tokens)
+        if tokens.ndim != 1:
+            raise ShapeError(f"the text has shape {tuple(tokens.shape)}, expected (tokens,)", hint="join its parts")
+        if len(tokens) < 2:
+            raise DataError(
+                f"the text has {len(tokens)} tokens, and learning what follows takes 2", hint="use a longer text"
+            )
+        if context < 1:
+            raise ConfigError(f"context is {context}", hint="use a context of at least 1")
+        self.tokens = tokens
+        self.context = context
+
+    def __len__(self) -> int:
+        """How many windows a pass over the whole text reads."""
+        return -(-self.count // self.context)
+
+    @property
+    def count(self) -> int:
+        """How many targets there are: every token but the first."""
+        return len(self.tokens) - 1
+
+    def batch(self, step: int, size: int, seed: int) -> Batch:
+        """Return windows at random places, drawn from (seed, step); a text shorter than one is read whole."""
+        _check_step(step, size, seed)
+        width = min(self.context, self.count)
+        rng = np.random.default_rng((seed, step))
+        starts = rng.integers(0, len(self.tokens) - width, size=size)
+        spans = np.stack([self.tokens[start : start + width + 1] for start in starts.tolist()]).astype(np.int64)
+        return Batch(np.ascontiguousarray(spans[:, :-1]), np.ascontiguousarray(spans[:, 1:]))
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """Yield all windows side by side: every token but the first is the target exactly once.
+
+        The last window may be shorter; it is padded, and its padding is masked and ignored.
+        """
+        _check_step(0, size, 0)
+        for first in range(0, len(self), size):
+            yield self._side_by_side(first, min(size, len(self) - first))
+
+    def _side_by_side(self, first: int, rows: int) -> Batch:
+        start, T = first * self.context, self.context
+        span = np.asarray(self.tokens[start : start + rows * T + 1]).astype(np.int64)
+        missing = rows * T + 1 - len(span)
+        tokens = np.concatenate([span[:-1], np.zeros(missing, dtype=np.int64)]).reshape(rows, T)
+        targets = np.concatenate([span[1:], np.full(missing, IGNORE)]).reshape(rows, T)
+        if not missing:
+            return Batch(tokens, targets)
+        mask = (np.arange(rows * T) < len(span) - 1).reshape(rows, T)
+        return trim(Batch(tokens, targets, mask))
+
+
+def trim(batch: Batch) -> Batch:
+    """Cut the columns that are padding in every row, and leave out a mask that no longer hides anything."""
+    tokens, mask, (targets, segments) = _trim(batch.tokens, batch.mask, (batch.targets, batch.segments))
+    source, source_mask, _ = _trim(batch.source, batch.source_mask, ())
+    return Batch(tokens, targets, mask, source, source_mask, segments)
+
+
+def count_targets(batch: Batch) -> int:
+    """Count the targets that are not ignored: the weight of this batch's loss in an average over several."""
+    return 0 if batch.targets is None else int(np.sum(np.asarray(batch.targets) != IGNORE))
+
+
+def _trim(ids: Array, mask: Array, others: tuple[Array, ...]) -> tuple[Array, Array, tuple[Array, ...]]:
+    if mask is None:
+        return ids, None, others
+    used = np.flatnonzero(mask.any(axis=0))
+    length = int(used[-1]) + 1 if len(used) else 1
+    mask = mask[:, :length]
+    others = tuple(x[:, :length] if x is not None and x.ndim == 2 else x for x in others)
+    return ids[:, :length], None if mask.all() else mask, others
+
+
+@functools.lru_cache(maxsize=4)
+def _permutation(seed: int, epoch: int, size: int) -> Array:
+    order = np.random.default_rng((seed, epoch)).permutation(size)
+    order.flags.writeable = False
+    return order
+
+
+def _check_step(step: int, size: int, seed: int) -> None:
+    if size < 1:
+        raise ConfigError(f"the batch size is {size}", hint="use a batch of at least 1")
+    if step < 0 or seed < 0:
+        raise ConfigError(f"step {step}, seed {seed}: neither may be negative", hint="count from 0")

@@ -1,0 +1,91 @@
+"""A task: data to learn from, data to be judged by, and a model and a training that suit it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..arrays import Array
+from ..errors import ConfigError, did_you_mean
+from ..models.batch import Batch
+from ..text.tokenizer import Tokenizer
+from .examples import Dataset
+
+Architecture = Literal["encoder", "decoder", "encoder-decoder"]
+Metric = Literal["classes", "sequence", "none"]
+
+RECIPE: dict[str, Any] = {
+    "steps": 1000,
+    "batch": 32,
+    "optimizer": "adamw",
+    "lr": 1e-3,
+    "schedule": "cosine",
+    "warmup": 50,
+    "weight_decay": 0.1,
+    "clip": 1.0,
+    "dropout": 0.0,
+    "label_smoothing": 0.0,
+    "eval_every": 250,
+}
+"""How to train where a task does not say otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Everything a training run needs to know about what is learned.
+
+    architecture      the model that reads it
+    tokenizer         of what is read; target_tokenizer of what is answered, where that differs
+    train, held_out   no example of the held-out data occurs in the training data
+    validation        a third part to choose settings by, where there is one; None: the held-out data serves
+    settings          fields of the model's config
+    recipe            training defaults: every key of `RECIPE`
+    metric            classes: is the likeliest class right? sequence: is the whole greedily written answer right?
+                      none: the loss alone
+    encode_input      one typed input as a batch of one; for a decoder the tokens to continue, for an encoder-decoder
+                      the source and the first token of the answer
+    decode_answer     the ids of an answer (what follows the input, up to its end; or one class) as text
+    prompts           typed inputs to show answers to while training
+    groups            a label for each held-out example, such as its language; empty where there are none
+    notes             what a reader of the results should know, such as how much of the data was left out
+
+    The greedy answer to an example is right exactly when, reading the right answer, the model ranks every next token
+    of it first. So one forward pass over `tokens` scores a sequence: every counted target must be the likeliest.
+    """
+
+    name: str
+    summary: str
+    architecture: Architecture
+    tokenizer: Tokenizer
+    train: Dataset
+    held_out: Dataset
+    settings: dict[str, Any]
+    recipe: dict[str, Any]
+    metric: Metric
+    encode_input: Callable[[str], Batch]
+    decode_answer: Callable[[Sequence[int] | Array], str]
+    target_tokenizer: Tokenizer | None = None
+    validation: Dataset | None = None
+    prompts: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def answer_tokenizer(self) -> Tokenizer:
+        """The tokenizer of the answers."""
+        return self.tokenizer if self.target_tokenizer is None else self.target_tokenizer
+
+
+def recipe(**changes: Any) -> dict[str, Any]:
+    """Return the default recipe with some values changed."""
+    for name in changes:
+        if name not in RECIPE:
+            raise ConfigError(f"a recipe has no {name!r}", hint=did_you_mean(name, RECIPE))
+    return {**RECIPE, **changes}
+
+
+def until(ids: Sequence[int] | Array, end: int) -> list[int]:
+    """Return the ids before the first `end`."""
+    ids = [int(i) for i in ids]
+    return ids[: ids.index(end)] if end in ids else ids

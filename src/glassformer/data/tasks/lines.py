@@ -1,0 +1,83 @@
+"""Write one more line like those of a list, such as a list of names, as makemore does."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from ...arrays import Array
+from ...errors import DataError
+from ...models.batch import Batch
+from ...text.chars import CharTokenizer
+from ..corpus import read_text
+from ..examples import Examples
+from ..splitting import random_split
+from ..stacking import decoder_examples, encode_each
+from ..task import Task, recipe, until
+
+SUMMARY = "write lines like those of a file, such as names"
+SHARES = (0.8, 0.1)  # to train on, to choose settings by; the rest is held out
+
+
+def lines(*, seed: int = 0, data: str | os.PathLike[str] | None = None, longest: int = 100) -> Task:
+    """Build the task: each line of the file is an example, from <bos> to <eos>; blank lines do not count.
+
+    A line that occurs twice may fall into two parts. It then stays in the training data and leaves the others, so that
+    the test loss, over every character and the end of each line, is about lines never seen.
+    """
+    if data is None:
+        raise DataError("the task 'lines' needs a file", hint="pass one with an example on each line: --data names.txt")
+    every = [line.strip() for line in read_text(data).splitlines() if line.strip()]
+    kept = [line for line in every if len(line) <= longest]
+    notes = [f"{len(every) - len(kept):,} lines of more than {longest} characters left out"]
+    if not kept:
+        raise DataError(f"{data} has no line of at most {longest} characters", hint="raise `longest`")
+    tokenizer = CharTokenizer("".join(kept), specials=("<bos>", "<eos>"))
+    train, validation, held_out = _split(kept, seed, notes)
+    bos, eos = tokenizer.specials["<bos>"], tokenizer.specials["<eos>"]
+
+    def examples(chosen: list[str]) -> Examples:
+        rows = [np.concatenate([[bos], ids, [eos]]) for ids in encode_each(tokenizer, chosen)]
+        return decoder_examples(rows, [1] * len(rows), pad=eos)
+
+    def encode_input(typed: str) -> Batch:
+        tokens: Array = np.concatenate([[bos], tokenizer.encode(typed)])
+        return Batch(tokens[None])
+
+    return Task(
+        name="lines",
+        summary=SUMMARY,
+        architecture="decoder",
+        tokenizer=tokenizer,
+        train=examples(train),
+        validation=examples(validation),
+        held_out=examples(held_out),
+        settings={
+            "vocab": tokenizer.size, "context": max(map(len, kept)) + 1, "width": 64, "heads": 4, "layers": 4,
+            "positions": "rotary", "attention_bias": False, "feed_forward_bias": False,
+        },
+        recipe=recipe(steps=6000, batch=64, lr=2e-3, warmup=100, eval_every=500),
+        metric="none",
+        encode_input=encode_input,
+        decode_answer=lambda ids: tokenizer.decode(until(ids, eos)),
+        prompts=("",),
+        notes=tuple(note for note in notes if not note.startswith("0 ")),
+    )  # fmt: skip
+
+
+def _split(kept: list[str], seed: int, notes: list[str]) -> tuple[list[str], list[str], list[str]]:
+    train, validation, held_out = ([kept[i] for i in part] for part in random_split(len(kept), SHARES, seed))
+    seen = set(train)
+    fresh_validation = [line for line in validation if line not in seen]
+    seen |= set(validation)
+    fresh_held_out = [line for line in held_out if line not in seen]
+    if not fresh_validation or not fresh_held_out:
+        raise DataError(
+            f"{len(kept):,} lines, of which {len(set(kept)):,} differ, leave nothing to hold out", hint="use more lines"
+        )
+    repeats = len(validation) + len(held_out) - len(fresh_validation) - len(fresh_held_out)
+    notes.append(f"{repeats:,} repeated lines left out of validation and test, because training holds them")
+    sizes = f"{len(train):,} lines to train on, {len(fresh_validation):,} to validate, {len(fresh_held_out):,} to test"
+    notes.append(sizes)
+    return train, fresh_validation, fresh_held_out

@@ -1,0 +1,144 @@
+"""Token files: a corpus encoded once, stored as plain integers, and mapped into memory piece by piece.
+
+corpus.bin         the ids, little-endian uint16 or uint32, nothing else
+corpus.bin.json    the tokenizer, the type, the number of ids and their SHA-256
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..arrays import Array
+from ..errors import DataError, GlassformerError
+from ..text.chars import CharTokenizer
+from ..text.tokenizer import Tokenizer, tokenizer_from_dict
+from .corpus import CHUNK, stream_text
+
+FORMAT = "glassformer tokens 1"
+_DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
+
+
+class TokenFile(NamedTuple):
+    """A token file, opened: the ids as a read-only memory map, and what turns them back into text."""
+
+    ids: Array
+    tokenizer: Tokenizer
+
+
+def write_tokens(
+    source: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    tokenizer: Tokenizer | None = None,
+    *,
+    chunk: int = CHUNK,
+) -> TokenFile:
+    """Encode a text file or a folder of them into a token file, in memory bounded by `chunk`.
+
+    Without a tokenizer, a first pass over the text collects its characters.
+    """
+    if tokenizer is None:
+        tokenizer = character_tokenizer(stream_text(source, chunk=chunk))
+    dtype = "uint16" if tokenizer.size <= 1 << 16 else "uint32"
+    path = Path(path)
+    part = path.with_name(path.name + ".part")
+    sha, count = hashlib.sha256(), 0
+    try:
+        with part.open("wb") as file:
+            for text in stream_text(source, chunk=chunk):
+                data = tokenizer.encode(text).astype(_DTYPES[dtype]).tobytes()
+                sha.update(data)
+                count += len(data) // _DTYPES[dtype].itemsize
+                file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        # The description goes first out and last in: a file without one is not taken for a token file.
+        sidecar(path).unlink(missing_ok=True)
+        part.replace(path)
+        _write_sidecar(path, tokenizer, dtype, count, sha.hexdigest())
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be written: {error.strerror}", hint="check the folder, and its space"
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+    return open_tokens(path, check=False)
+
+
+def open_tokens(path: str | os.PathLike[str], *, check: bool = True) -> TokenFile:
+    """Map a token file into memory; refuse one that is damaged or does not fit its description.
+
+    `check` reads the file once to compare its SHA-256; without it only its size is compared.
+    """
+    path = Path(path)
+    about = _read_sidecar(path)
+    dtype, count = _DTYPES[about["dtype"]], about["count"]
+    size = path.stat().st_size if path.is_file() else -1
+    if size < 0:
+        raise DataError(f"there is no token file {path}", hint="write it again from its text")
+    if size != count * dtype.itemsize:
+        raise DataError(
+            f"{path} has {size:,} bytes, but its description speaks of {count:,} tokens of {dtype.itemsize} bytes",
+            hint="one of the two is damaged; write it again from its text",
+        )
+    if check and _sha256(path) != about["sha256"]:
+        raise DataError(f"{path} does not match the checksum in its description", hint="write it again from its text")
+    return TokenFile(np.memmap(path, dtype=dtype, mode="r", shape=(count,)), about["tokenizer"])
+
+
+def is_token_file(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a path names a token file: a file with a description beside it."""
+    return Path(path).is_file() and sidecar(Path(path)).is_file()
+
+
+def character_tokenizer(pieces: Iterable[str]) -> CharTokenizer:
+    """Return the tokenizer of all characters that occur in the pieces of a text."""
+    characters: set[str] = set()
+    for piece in pieces:
+        characters.update(piece)
+    return CharTokenizer(characters)
+
+
+def sidecar(path: Path) -> Path:
+    """Return where the description of a token file stands."""
+    return path.with_name(path.name + ".json")
+
+
+def _write_sidecar(path: Path, tokenizer: Tokenizer, dtype: str, count: int, sha: str) -> None:
+    about = {"format": FORMAT, "dtype": dtype, "count": count, "sha256": sha, "tokenizer": tokenizer.to_dict()}
+    part = path.with_name(path.name + ".json.part")
+    part.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    part.replace(sidecar(path))
+
+
+def _read_sidecar(path: Path) -> dict[str, Any]:
+    file = sidecar(path)
+    try:
+        about = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"{path} has no description {file.name} beside it", hint="write the token file again") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} cannot be read: {error}", hint="write the token file again") from None
+    known = isinstance(about, dict) and about.get("format") == FORMAT and about.get("dtype") in _DTYPES
+    if not known or not isinstance(about.get("count"), int) or about["count"] < 1:
+        raise DataError(f"{file} is not the description of a token file", hint="write the token file again")
+    try:
+        about["tokenizer"] = tokenizer_from_dict(about.get("tokenizer"))
+    except GlassformerError as error:
+        raise DataError(f"{file} holds no usable tokenizer: {error.fact}", hint="write the token file again") from error
+    if about["tokenizer"].size > 1 << 8 * _DTYPES[about["dtype"]].itemsize:
+        raise DataError(
+            f"{file}: {about['tokenizer'].size:,} ids do not fit {about['dtype']}", hint="write the token file again"
+        )
+    return about
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,61 @@
+"""What every tokenizer can do, and how one comes back from its stored form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol
+
+from ..arrays import Array
+from ..errors import ConfigError, did_you_mean
+from .bytes import ByteTokenizer
+from .chars import CharTokenizer
+from .words import WordTokenizer
+
+
+class Tokenizer(Protocol):
+    """Text to ids and back.
+
+    kind          the name under which it is stored
+    specials      the ids of the special tokens, such as <bos>, by name; text never encodes to one
+    size          how many different ids there are
+    """
+
+    kind: ClassVar[str]
+    specials: dict[str, int]
+
+    @property
+    def size(self) -> int: ...
+
+    def encode(self, text: str) -> Array: ...
+
+    def decode(self, ids: Sequence[int] | Array) -> str: ...
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Tokenizer: ...
+
+
+TOKENIZERS: dict[str, type[Tokenizer]] = {
+    CharTokenizer.kind: CharTokenizer,
+    ByteTokenizer.kind: ByteTokenizer,
+    WordTokenizer.kind: WordTokenizer,
+}
+"""Every tokenizer by the `kind` in its dict."""
+
+
+def tokenizer_from_dict(data: Any) -> Tokenizer:
+    """Build the tokenizer, of whatever kind, that its `to_dict` described."""
+    kind = data.get("kind") if isinstance(data, dict) else None
+    if not isinstance(kind, str):
+        raise ConfigError(
+            f"expected the dict of a tokenizer with its kind, got {data!r:.80}", hint="store it with to_dict()"
+        )
+    if kind not in TOKENIZERS:
+        raise ConfigError(f"there is no tokenizer of kind {kind!r}", hint=did_you_mean(kind, TOKENIZERS))
+    return TOKENIZERS[kind].from_dict(data)
+
+
+def printable(text: str) -> str:
+    """Return `text` with lone surrogates, which no terminal or UTF-8 file accepts, replaced by U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

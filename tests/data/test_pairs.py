@@ -1,0 +1,185 @@
+"""Pairs of texts: TSV files and gettext catalogs, what is left out is counted, what is malformed is refused."""
+
+import pytest
+
+from glassformer.data import build_task
+from glassformer.data.pair_files import Pair, read_pairs
+from glassformer.errors import DataError
+
+PO = r"""
+msgid ""
+msgstr ""
+"Content-Type: text/plain; charset=utf-8\n"
+"Plural-Forms: nplurals=2; plural=(n != 1);\n"
+
+msgid "Open"
+msgstr "Öffnen"
+
+msgctxt "door"
+msgid "Close"
+msgstr "Schließen"
+
+msgid "A \"quoted\"\tline\n"
+"and another"
+msgstr "Eine \"zitierte\"\tZeile\n"
+"und noch eine"
+
+msgid "%d file"
+msgid_plural "%d files"
+msgstr[0] "%d Datei"
+msgstr[1] "%d Dateien"
+
+#, fuzzy
+msgid "Guess"
+msgstr "Rat"
+
+msgid "Untranslated"
+msgstr ""
+
+#, fuzzy
+#~ msgid "Old"
+#~ msgstr "Alt"
+
+msgid "Last"
+msgstr "Zuletzt"
+"""
+PAIRS = [
+    Pair("Open", "Öffnen"),
+    Pair("Close", "Schließen"),
+    Pair('A "quoted"\tline\nand another', 'Eine "zitierte"\tZeile\nund noch eine'),
+    Pair("%d file", "%d Datei"),
+    Pair("%d files", "%d Dateien"),
+    Pair("Last", "Zuletzt"),
+]
+
+
+def write_mo(po, mo):
+    from babel.messages.mofile import write_mo as write
+    from babel.messages.pofile import read_po
+
+    with po.open("rb") as source, mo.open("wb") as target:
+        write(target, read_po(source))
+
+
+def test_a_tsv_file_holds_a_pair_on_each_line(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("one\teins\r\n\n two \t zwei\n", encoding="utf-8")
+    assert read_pairs(path) == [Pair("one", "eins"), Pair("two", "zwei")]
+    path.rename(tmp_path / "a.data")
+    assert len(read_pairs(tmp_path / "a.data")) == 2
+
+
+@pytest.mark.parametrize("line", ["three", "a\tb\tc", "a\t", "\tb"])
+def test_a_malformed_line_is_refused_with_its_number(tmp_path, line):
+    path = tmp_path / "a.tsv"
+    path.write_text(f"one\teins\n{line}\n")
+    with pytest.raises(DataError, match=r"a\.tsv, line 2: expected source, one tab, target"):
+        read_pairs(path)
+
+
+def test_catalogs_give_their_translated_messages(tmp_path):
+    path = tmp_path / "de.po"
+    path.write_text(PO, encoding="utf-8")
+    assert read_pairs(path) == PAIRS
+
+
+def test_compiled_catalogs_give_the_same_messages(tmp_path):
+    (tmp_path / "de.po").write_text(PO, encoding="utf-8")
+    write_mo(tmp_path / "de.po", tmp_path / "de.mo")
+    assert sorted(read_pairs(tmp_path / "de.mo")) == sorted(PAIRS)
+
+
+def test_catalogs_are_read_in_the_charset_they_name(tmp_path):
+    latin = PO.replace("charset=utf-8", "charset=iso-8859-1")
+    (tmp_path / "de.po").write_text(latin, encoding="iso-8859-1")
+    assert read_pairs(tmp_path / "de.po") == PAIRS
+    write_mo(tmp_path / "de.po", tmp_path / "de.mo")
+    assert sorted(read_pairs(tmp_path / "de.mo")) == sorted(PAIRS)
+
+
+def test_a_header_with_an_unreadable_date_matters_to_nobody(tmp_path):
+    (tmp_path / "de.po").write_text(PO.replace("charset=utf-8\\n", "charset=utf-8\\nPO-Revision-Date: soon\\n"))
+    assert read_pairs(tmp_path / "de.po") == PAIRS
+
+
+def test_babel_reads_the_same_messages(tmp_path):
+    from babel.messages.pofile import read_po
+
+    (tmp_path / "de.po").write_text(PO, encoding="utf-8")
+    with (tmp_path / "de.po").open("rb") as file:
+        messages = [message for message in read_po(file) if message.id and not message.fuzzy and message.string]
+    theirs = [text for m in messages for text in (m.id if isinstance(m.id, tuple) else (m.id,))]
+    assert theirs == [pair.source for pair in PAIRS]
+
+
+def test_a_language_without_a_singular_answers_the_plural(tmp_path):
+    path = tmp_path / "ja.po"
+    path.write_text(
+        'msgid ""\nmsgstr "Content-Type: text/plain; charset=utf-8\\nPlural-Forms: nplurals=1; plural=0;\\n"\n\n'
+        'msgid "%d file"\nmsgid_plural "%d files"\nmsgstr[0] "%d ファイル"\n',
+        encoding="utf-8",
+    )
+    assert read_pairs(path) == [Pair("%d files", "%d ファイル")]
+
+
+def test_a_folder_is_read_with_all_its_files(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "de.po").write_text(PO, encoding="utf-8")
+    (tmp_path / "a.tsv").write_text("one\teins\n")
+    (tmp_path / "notes.txt").write_text("no pairs here")
+    assert read_pairs(tmp_path) == [Pair("one", "eins"), *PAIRS]
+
+
+HEADER = b'msgid ""\nmsgstr "Content-Type: text/plain; charset=utf-8\\n"\n\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.po", b'msgid "open\nmsgstr "x"\n', r"a\.po, line 1 is malformed"),
+        ("a.po", HEADER + b'nonsense "x"\n', r"a\.po, line 4 is malformed"),
+        ("a.po", b'"x"\n', "line 1 is malformed"),
+        ("a.po", b'msgstr "x"\n', "line 1 is malformed"),
+        ("a.po", b'msgid "a"\nmsgstr "b \\q"\n', "line 2 is malformed"),
+        ("a.po", b'msgid "a"\nmsgid "b"\nmsgstr "c"\n', "line 2 is malformed"),
+        ("a.po", b'msgid "a"\nmsgid_plural "b"\nmsgstr "c"\n', "line 3 is malformed"),
+        ("a.po", b'msgid "a"\nmsgstr[0] "c"\n', "line 2 is malformed"),
+        ("a.po", HEADER + b'msgid "a"\n', "has no translation"),
+        ("a.po", HEADER + b'msgid "a"\nmsgstr "\xff"\n', "is not utf-8, as it says: byte 0xff"),
+        ("a.po", HEADER.replace(b"utf-8", b"nonsense"), "charset is 'nonsense'"),
+        ("a.po", HEADER, "holds no pair"),
+        ("a.mo", b"not a catalog at all, though long enough", "no compiled message catalog"),
+        ("a.mo", b"\xde\x12\x04\x95\x00", "no compiled message catalog"),
+        ("a.mo", b"", "no compiled message catalog"),
+        ("a.mo", b"\xde\x12\x04\x95" + bytes(4) + b"\xff\x00\x00\x00" * 3, "points outside itself"),
+        ("a.tsv", b"one\teins\xff\n", "not UTF-8"),
+        ("a.tsv", b"", "holds no text"),
+    ],
+)
+def test_a_file_that_is_no_catalog_is_refused(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_pairs(tmp_path / name)
+
+
+def test_missing_paths_and_folders_without_pairs_are_refused(tmp_path):
+    with pytest.raises(DataError, match="no file or folder"):
+        read_pairs(tmp_path / "missing.tsv")
+    with pytest.raises(DataError, match=r"ends in \.mo, \.po, \.tsv"):
+        read_pairs(tmp_path)
+    with pytest.raises(DataError, match="needs a file or folder"):
+        build_task("pairs")
+
+
+def test_long_and_repeated_pairs_are_left_out_and_counted(tmp_path):
+    path = tmp_path / "a.tsv"
+    lines = [f"word {i}\tWort {i}" for i in range(20)] + ["word 3\tanderes", "word 4\tnoch eins", "x" * 90 + "\tlang"]
+    path.write_text("\n".join(lines))
+    task = build_task("pairs", data=path)
+    assert len(task.train) + len(task.held_out) == 20
+    assert "2 repeated sources left out, the first target of each stays" in task.notes
+    assert "1 pairs of more than 80 characters left out" in task.notes
+    row = task.train.rows.targets[0]
+    assert task.decode_answer(row[row >= 0]).startswith("Wort")
+    with pytest.raises(DataError, match="0 different pairs of at most 3"):
+        build_task("pairs", data=path, longest=3)
