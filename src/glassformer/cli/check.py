@@ -1,0 +1,29 @@
+"""`glassformer check`: prove every gradient on this machine."""
+
+from __future__ import annotations
+
+import typer
+
+from ..proofs import prove_all
+from .output import JsonOption, console, print_json, table
+
+
+def check(json: JsonOption = False) -> None:
+    """Prove every hand-derived gradient against a numeric derivative, here and now."""
+    checks = prove_all()
+    ok = all(row.ok for row in checks)
+    if json:
+        print_json({"ok": ok, "checks": [row.as_dict() for row in checks]})
+    else:
+        rows = table("kind", "gradient of", ">error", ">limit", "verdict", title="Exact gradients (float64)")
+        for row in checks:
+            verdict = "[green]exact[/green]" if row.ok else "[bold red]WRONG[/bold red]"
+            rows.add_row(row.kind, row.name, f"{row.error:.1e}", f"{row.limit:.0e}", verdict)
+        out = console()
+        out.print(rows)
+        wrong = [row.name for row in checks if not row.ok]
+        out.print(f"{len(checks) - len(wrong)} of {len(checks)} gradients are exact.")
+        if wrong:
+            out.print(f"{len(wrong)} are wrong: {', '.join(wrong)}")
+    if not ok:
+        raise typer.Exit(1)

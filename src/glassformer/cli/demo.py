@@ -1,0 +1,135 @@
+"""`glassformer demo`: the main job in about two minutes, on data that every Python carries."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..proofs import prove_all
+from ..training.session import Session, new_session
+from .display import open_display
+from .inspect import draw
+from .output import JsonOption, console, print_json, table, talk
+from .train import free_folder, run_session
+
+PARTS: dict[str, dict[str, Any]] = {
+    "majority": {"steps": 400, "eval_every": 100},
+    "text": {"steps": 400, "eval_every": 200, "width": 64, "layers": 2},
+    "dates": {"steps": 1000, "eval_every": 250},
+}
+"""The tasks of the demonstration, one for each architecture, and what is changed to fit them into two minutes."""
+
+DATES = ("3. März 2001", "14 juillet 1989", "December 25, 2024", "2 de mayo de 1999")
+PROMPT = "The "
+
+
+def demo(
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the runs and the report.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Train a classifier, a language model and a date translator, and write a report with pictures."""
+    began = time.perf_counter()
+    folder = free_folder(Path("runs") / "demo") if out is None else out
+    talk("Proving every gradient on this machine ...")
+    proofs = prove_all()
+    exact = sum(row.ok for row in proofs)
+    talk(f"{exact} of {len(proofs)} gradients are exact.")
+    sessions: dict[str, Session] = {}
+    results: list[dict[str, Any]] = []
+    for name, settings in PARTS.items():
+        session = sessions[name] = new_session(name, folder / name, settings=settings)
+        talk(f"Training {name}: {session.task.summary} ...")
+        results.append(run_session(session, open_display(session, quiet=json)))
+    said = sessions["text"].trained.ask(PROMPT, length=300)
+    dates = {typed: sessions["dates"].trained.ask(typed) for typed in DATES}
+    talk("Drawing ...")
+    page = write_page(folder, sessions, results, said, dates)
+    summary = {
+        "gradients": {"exact": exact, "of": len(proofs)},
+        "runs": results,
+        "text": PROMPT + said,
+        "dates": dates,
+        "report": str(page),
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+    if json:
+        print_json(summary)
+    else:
+        _print(summary)
+    if exact < len(proofs):
+        raise typer.Exit(1)
+
+
+def write_page(
+    folder: Path, sessions: dict[str, Session], results: list[dict[str, Any]], said: str, dates: dict[str, str]
+) -> Path:
+    """Draw all three models and put what matters most on one page."""
+    from ..plots import Picture, Section, Table, write_report
+
+    inputs = {"majority": "11110222", "text": "def f(x): return x", "dates": DATES[0]}
+    figures = Table(
+        ("task", "parameters", "steps", "held-out loss", "right", "seconds"),
+        [_row(line) for line in results],
+        "Three models, trained from scratch on this machine.",
+    )
+    sections = [
+        Section("Results", "", tables=[figures]),
+        Section("What the language model writes", PROMPT + said),
+        Section("Dates it reads", tables=[Table(("typed", "read as"), list(dates.items()))]),
+    ]
+    for name, session in sessions.items():
+        pictures = folder / name / "pictures"
+        draw(session.run, session.trained, pictures, inputs[name])
+        shown = [
+            Picture(str((pictures / file).relative_to(folder)), caption, f"{name}: {caption}")
+            for file, caption in _SHOWN[name].items()
+        ]
+        text = f"{session.task.summary}. All pictures of this model: {name}/pictures/index.html"
+        sections.append(Section(f"Inside {name}", text, shown))
+    return write_report(folder, "Three Transformers in a glass case", sections)
+
+
+_SHOWN = {
+    "majority": {
+        "prediction.png": "The class it chooses.",
+        "encoder-layer-1.png": "Which tokens each head looks at.",
+        "loss.png": "How it learned.",
+    },
+    "text": {
+        "prediction.png": "What it expects next.",
+        "decoder-layer-1.png": "Each character looks at those before it.",
+        "full-against-causal.png": "What the causal mask changes.",
+        "loss.png": "How it learned.",
+    },
+    "dates": {
+        "cross-layer-2.png": "While writing the date, where it looks in what was typed.",
+        "cross-heads.png": "Whether the heads specialize.",
+        "loss.png": "How it learned.",
+    },
+}
+
+
+def _row(line: dict[str, Any]) -> tuple[str, ...]:
+    right = "" if line["accuracy"] is None else f"{line['accuracy']:.1%}"
+    figures = (f"{line['parameters']:,}", f"{line['steps']:,}", f"{line['val_loss']:.3f}", right)
+    return (line["task"], *figures, f"{line['seconds']:.0f}")
+
+
+def _print(summary: dict[str, Any]) -> None:
+    out = console()
+    rows = table(
+        "task", ">parameters", ">steps", ">held-out loss", ">right", ">seconds", title="Trained from scratch, here"
+    )
+    for line in summary["runs"]:
+        rows.add_row(*_row(line))
+    out.print(rows)
+    out.print(f"The language model continues {PROMPT!r}:", markup=False)
+    out.print(summary["text"], markup=False)
+    answers = table("typed", "read as")
+    for typed, iso in summary["dates"].items():
+        answers.add_row(typed, iso)
+    out.print(answers)
+    out.print(f"{summary['seconds']:.0f} s in all. Open {summary['report']}", markup=False)

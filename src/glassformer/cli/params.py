@@ -1,0 +1,100 @@
+"""`glassformer params`: what a model costs, before anything is allocated."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..config import TransformerConfig, config_from_dict
+from ..errors import ConfigError, did_you_mean
+from ..models import PRESETS, preset
+from ..models.accounting import Costs, costs
+from .output import JsonOption, bytes_text, console, count_text, print_json, table
+
+_ITEMSIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+
+
+def params(
+    model: Annotated[str, typer.Argument(metavar="PRESET|CONFIG", help="A preset, or a JSON file with a config.")],
+    batch: Annotated[int, typer.Option(min=1, help="Sequences at a time.")] = 1,
+    length: Annotated[
+        int | None, typer.Option(min=1, help="Tokens per sequence; the whole context unless given.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="Type of weights and activations: " + ", ".join(_ITEMSIZES))] = "float32",
+    json: JsonOption = False,
+) -> None:
+    """Count parameters, arithmetic and memory of a model; nothing is allocated."""
+    config = read_config(model)
+    if dtype not in _ITEMSIZES:
+        raise ConfigError(f"there is no dtype {dtype!r}", hint=did_you_mean(dtype, _ITEMSIZES))
+    if length is not None and length > config.context:
+        raise ConfigError(
+            f"the length is {length:,} but this model reads at most {config.context:,} tokens",
+            hint="choose a shorter --length",
+        )
+    result = costs(config, batch=batch, length=length, itemsize=_ITEMSIZES[dtype])
+    if json:
+        print_json({"model": model, **_as_json(config, result, dtype)})
+    else:
+        _print(model, config, result, dtype)
+
+
+def read_config(model: str) -> TransformerConfig:
+    """Return the config of a preset, or the one in a JSON file."""
+    if model in PRESETS:
+        return preset(model)
+    path = Path(model)
+    if not path.is_file():
+        raise ConfigError(
+            f"{model!r} is neither a preset nor a file",
+            hint=did_you_mean(model, PRESETS) + ' (a file holds {"architecture": "decoder", "vocab": …})',
+        )
+    try:
+        settings = json_module.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"{model} cannot be read as JSON: {error}", hint="check the file") from None
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{model} holds no JSON object", hint='it needs {"architecture": "decoder", "vocab": …}')
+    return config_from_dict(settings)
+
+
+def _as_json(config: TransformerConfig, result: Costs, dtype: str) -> dict:
+    return {
+        "config": config.to_dict(),
+        "parameters": {"total": result.parameters, "parts": result.parts, "estimate_12LD2": result.estimate},
+        "flops_per_token": {"forward": result.flops_forward, "training": result.flops_training},
+        "batch": result.batch,
+        "length": result.length,
+        "dtype": dtype,
+        "memory_bytes": {
+            "weights": result.weights,
+            "gradients": result.gradients,
+            "optimizer": result.optimizer,
+            "activations": result.activations,
+            "training": result.training,
+            "kv_cache": result.kv_cache,
+        },
+    }
+
+
+def _print(model: str, config: TransformerConfig, result: Costs, dtype: str) -> None:
+    out = console()
+    kind = f"{config.architecture}, {config.layers} layers, width {config.width:,}, {config.heads} heads"
+    parts = table("part", ">parameters", ">share", title=f"{model}: {kind}")
+    for name, number in result.parts.items():
+        parts.add_row(name, f"{number:,}", f"{number / result.parameters:.1%}")
+    parts.add_section()
+    parts.add_row("total", f"{result.parameters:,}", count_text(result.parameters))
+    parts.add_row("12 · L · D² (blocks only)", f"{result.estimate:,}", f"{result.estimate / result.parameters:.1%}")
+    out.print(parts)
+    work = table("for", ">needs", title=f"batch {result.batch}, {result.length:,} tokens, {dtype}")
+    work.add_row("forward pass, per token", f"{count_text(result.flops_forward)}FLOP")
+    work.add_row("training, per token", f"{count_text(result.flops_training)}FLOP")
+    work.add_section()
+    for name in ("weights", "gradients", "optimizer", "activations", "training", "kv_cache"):
+        label = {"optimizer": "optimizer (Adam, float32)", "training": "training in all", "kv_cache": "KV cache"}
+        work.add_row(label.get(name, name), bytes_text(getattr(result, name)))
+    out.print(work)

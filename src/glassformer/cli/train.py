@@ -1,0 +1,134 @@
+"""`glassformer train`: learn a task, watch it, stop it, go on."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import ConfigError, TrainingError
+from ..training.session import Session, Stopwatch, new_session, resume_session
+from ..tree import count
+from .display import Display, open_display
+from .events import event_writer, require_tensorboard
+from .output import JsonOption, console, print_json, talk
+from .settings import parse_settings
+
+TaskArgument = Annotated[str | None, typer.Argument(metavar="TASK", help="What to learn; see `glassformer tasks`.")]
+DataOption = Annotated[str | None, typer.Option(metavar="PATH", help="A file or folder to learn from.")]
+PresetOption = Annotated[str | None, typer.Option(help="A model to train instead of the task's own.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the model, the recipe or the task."),
+]
+OutOption = Annotated[Path | None, typer.Option(metavar="RUN", help="Folder for the run (default: runs/TASK).")]
+ResumeOption = Annotated[Path | None, typer.Option(metavar="RUN", help="Continue this run.")]
+
+
+def train(
+    task: TaskArgument = None,
+    data: DataOption = None,
+    preset: PresetOption = None,
+    settings: SetOption = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="The same seed gives the same run (default: 0).")] = None,
+    out: OutOption = None,
+    resume: ResumeOption = None,
+    tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard event files as well.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Train a model on a task; Ctrl-C saves, and --resume goes on bit for bit."""
+    if tensorboard:
+        require_tensorboard()
+    changes = parse_settings(settings or []) | ({} if steps is None else {"steps": steps})
+    if resume is not None:
+        if any(given is not None for given in (task, data, preset, seed, out)) or changes:
+            raise ConfigError(
+                "--resume continues a run with its own settings", hint="leave out the task and all other settings"
+            )
+        session = resume_session(resume)
+    elif task is None:
+        raise ConfigError(
+            "there is no task to train", hint="name one (`glassformer tasks` lists them), or --resume RUN"
+        )
+    else:
+        folder = free_folder(Path("runs") / task) if out is None else out
+        session = new_session(task, folder, data=data, preset=preset, settings=changes, seed=seed or 0)
+    summary = run_session(session, open_display(session, quiet=json), tensorboard=tensorboard)
+    if json:
+        print_json(summary)
+    else:
+        print_summary(session, summary)
+
+
+def run_session(session: Session, display: Display, *, tensorboard: bool = False) -> dict[str, Any]:
+    """Train to the end and return the results; an interruption saves first and says how to go on."""
+    clock = Stopwatch(session.run.recipe.steps, session.state.step)
+    try:
+        with display, event_writer(session.run.folder, wanted=tensorboard) as write_event:
+            for record in session.steps():
+                clock.add(record)
+                write_event(record)
+                display.show(record, clock)
+    except KeyboardInterrupt:
+        session.save()
+        talk(f"interrupted after step {session.state.step:,}; saved")
+        talk(f"hint: go on with  glassformer train --resume {shlex.quote(str(session.run.folder))}")
+        raise typer.Exit(130) from None
+    except TrainingError:
+        session.save()
+        raise
+    draw_loss(session)
+    return results(session, clock)
+
+
+def results(session: Session, clock: Stopwatch) -> dict[str, Any]:
+    """Return the figures of a finished run."""
+    final = session.test(session.run.load_params())
+    metrics = session.run.metrics()
+    line = {
+        "task": session.task.name,
+        "steps": session.state.step,
+        "parameters": count(session.state.params),
+        "train_loss": metrics[-1]["loss"] if metrics else None,
+        "val_loss": final.loss,
+        "accuracy": final.accuracy,
+        "seconds": round(clock.seconds, 3),
+        "tokens_per_second": round(clock.tokens_per_second, 1),
+        "run": str(session.run.folder),
+    }
+    return line if not final.groups else {**line, "worst_group": min(final.groups, key=lambda g: final.groups[g])}
+
+
+def draw_loss(session: Session) -> None:
+    """Write the loss curve beside the checkpoints."""
+    from ..plots import loss_curve, save
+
+    metrics = session.run.metrics()
+    if metrics:
+        save(loss_curve(metrics), session.run.folder / "loss.png")
+
+
+def print_summary(session: Session, summary: dict[str, Any]) -> None:
+    """Print what a person wants to know at the end."""
+    out = console()
+    accuracy = "" if summary["accuracy"] is None else f", {summary['accuracy']:.2%} right"
+    out.print(
+        f"{summary['task']}: {summary['steps']:,} steps in {summary['seconds']:.1f} s, "
+        f"held-out loss {summary['val_loss']:.4f}{accuracy}"
+    )
+    for question, reply in session.trained.samples():
+        out.print(f"  {question!r} → {reply!r}", markup=False)
+    out.print(f"run folder: {summary['run']}", markup=False)
+
+
+def free_folder(path: Path) -> Path:
+    """Return the path, or the first of path-2, path-3, … that does not exist."""
+    if not path.exists():
+        return path
+    number = 2
+    while (other := path.with_name(f"{path.name}-{number}")).exists():
+        number += 1
+    return other

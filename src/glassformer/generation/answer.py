@@ -1,0 +1,59 @@
+"""Let a model answer: the likeliest class, or one token after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..arrays import Array, Tree
+from ..config import EncoderConfig, EncoderDecoderConfig
+from ..models import Batch, Model
+
+
+def answer(model: Model, params: Tree, batch: Batch, *, count: int, rng: np.random.Generator | None = None) -> Array:
+    """Return the answer to a batch of one: the class of an encoder, or up to `count` ids that follow the tokens.
+
+    The likeliest id is taken, or one drawn with its probability when an `rng` is given. A decoder that has filled its
+    context goes on reading the last part of it.
+    """
+    if isinstance(model.config, EncoderConfig):
+        logits, _ = model.predict(params, batch)
+        return np.argmax(np.asarray(logits), axis=-1)
+    written = continue_ids(
+        lambda tokens: model.predict(params, batch._replace(tokens=tokens))[0],
+        batch.tokens,
+        count=count,
+        context=model.config.context,
+        rng=rng,
+    )
+    return written[0]
+
+
+def continue_ids(
+    predict: Callable[[Array], Array],
+    tokens: Array,
+    *,
+    count: int,
+    context: int,
+    rng: np.random.Generator | None = None,
+) -> Array:
+    """Append `count` ids to each row of tokens (B, T), reading at most the last `context`; return the new ids."""
+    start = tokens.shape[-1]
+    for _ in range(count):
+        logits = np.asarray(predict(tokens[:, -context:]))[:, -1]
+        tokens = np.concatenate([tokens, _choose(logits, rng)[:, None]], axis=-1)
+    return tokens[:, start:]
+
+
+def answer_length(model: Model, batch: Batch) -> int:
+    """Return how many ids fit after the tokens."""
+    room = model.config.context - batch.tokens.shape[-1]
+    return room + (0 if isinstance(model.config, EncoderDecoderConfig) else 1)
+
+
+def _choose(logits: Array, rng: np.random.Generator | None) -> Array:
+    if rng is None:
+        return np.argmax(logits, axis=-1)
+    # Adding Gumbel noise to the logits and taking the largest draws with exactly the softmax probabilities.
+    return np.argmax(logits + rng.gumbel(size=logits.shape), axis=-1)

@@ -1,0 +1,133 @@
+"""Beam search: keep the best few beginnings at every step, and return the best complete sequences with their scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ..arrays import Array, Tree
+from ..errors import ConfigError
+from ..models import Model
+from .engine import LENGTH, STOP, Ids
+from .reader import CHUNK, CachedReader, PlainReader, Reader, checked, room
+from .sampling import likeliest, log_softmax
+
+
+class Hypothesis(NamedTuple):
+    """A complete sequence.
+
+    ids                 the new tokens, an end token included
+    log_probabilities   of each of them
+    score               Σ log_probabilities / length ** length_penalty
+    finish              why it ended: "stop" or "length"
+    """
+
+    ids: tuple[int, ...]
+    log_probabilities: tuple[float, ...]
+    score: float
+    finish: str
+
+
+class _Beam(NamedTuple):
+    """A beginning: its tokens, their log-probabilities and the sum of these."""
+
+    ids: tuple[int, ...] = ()
+    logs: tuple[float, ...] = ()
+    total: float = 0.0
+
+
+class _Candidate(NamedTuple):
+    """A beginning, one token longer than the beam it stems from."""
+
+    beam: _Beam
+    parent: int
+    finish: str | None
+
+
+def beam_search(
+    model: Model,
+    params: Tree,
+    prompt: Ids,
+    *,
+    source: Ids | None = None,
+    beams: int,
+    max_new_tokens: int,
+    length_penalty: float = 1.0,
+    early_stopping: bool = False,
+    stop_ids: Sequence[int] = (),
+    ends: Callable[[tuple[int, ...]], bool] | None = None,
+    cache: bool = True,
+    chunk: int = CHUNK,
+) -> list[Hypothesis]:
+    """Return up to `beams` complete sequences, the best first, as Hugging Face's `generate(num_beams=…)` finds them.
+
+    length_penalty   above 0 favors longer sequences, below 0 shorter ones (scores are negative)
+    early_stopping   True: stop as soon as `beams` sequences are complete; False: go on while the best beginning, if it
+                     ended now, would beat the worst of them
+    ends             called with the new ids of a sequence: True ends it there, as a stop id would
+    """
+    if beams < 1 or not math.isfinite(length_penalty):
+        raise ConfigError(
+            f"beams is {beams} and length_penalty {length_penalty}", hint="use at least 1 beam and a finite penalty"
+        )
+    prompts, sources = checked(model, [prompt], None if source is None else [source])
+    limit = room(model, prompts[0], max_new_tokens)
+    reader: Reader
+    if cache:
+        reader = CachedReader(model, params, prompts, sources, chunk)
+    else:
+        reader = PlainReader(model, params, prompts, sources)
+    live, complete = [_Beam()], list[Hypothesis]()
+    for length in range(1, limit + 1):
+        # Enough candidates that `beams` of them go on even if all the others end here.
+        count = max(2, 1 + len(set(stop_ids))) * beams
+        candidates = _candidates(live, reader.logits, count, frozenset(stop_ids), ends, last=length == limit)
+        scale = length**length_penalty
+        complete += [_completed(c, scale) for c in candidates[:beams] if c.finish is not None]
+        complete = sorted(complete, key=lambda hypothesis: -hypothesis.score)[:beams]
+        going = [c for c in candidates if c.finish is None][:beams]
+        if not going or _is_settled(complete, going[0].beam.total / scale, beams, early_stopping):
+            break
+        live = [c.beam for c in going]
+        reader.select(np.array([c.parent for c in going]))
+        reader.read(np.array([beam.ids[-1] for beam in live]))
+    return complete
+
+
+def _candidates(
+    live: list[_Beam],
+    logits: Array,
+    count: int,
+    stop_ids: frozenset[int],
+    ends: Callable[[tuple[int, ...]], bool] | None,
+    *,
+    last: bool,
+) -> list[_Candidate]:
+    """Return the best continuations by one token of all beginnings together, the best first."""
+    logs = log_softmax(logits)
+    totals = np.array([beam.total for beam in live])[:, None] + logs
+    found = []
+    for place in likeliest(totals.reshape(-1), count):
+        parent, token = divmod(int(place), logs.shape[-1])
+        if not np.isfinite(totals[parent, token]):
+            break
+        before = live[parent]
+        ids = (*before.ids, token)
+        beam = _Beam(ids, (*before.logs, float(logs[parent, token])), float(totals[parent, token]))
+        stopped = token in stop_ids or (ends is not None and ends(ids))
+        found.append(_Candidate(beam, parent, STOP if stopped else LENGTH if last else None))
+    return found
+
+
+def _completed(candidate: _Candidate, scale: float) -> Hypothesis:
+    beam = candidate.beam
+    assert candidate.finish is not None
+    return Hypothesis(beam.ids, beam.logs, beam.total / scale, candidate.finish)
+
+
+def _is_settled(complete: list[Hypothesis], best_open: float, beams: int, early_stopping: bool) -> bool:
+    """Tell whether the search may end: enough sequences are complete, and the open ones are not expected to do better."""
+    return len(complete) == beams and (early_stopping or best_open <= complete[-1].score)

@@ -1,0 +1,151 @@
+"""How generation reads: several sequences at once, each one token further at a time.
+
+A reader has read the prompts when it is made. `logits` (R, V) are about the token that follows each sequence; `read`
+takes one more token of each, `select` keeps some of the sequences, in a new order, perhaps several times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from ..arrays import Array, Tree, check_ids, check_length
+from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
+from ..errors import ConfigError, LengthError, ShapeError
+from ..models import Batch, Decoder, EncoderDecoder, Model
+
+CHUNK = 512
+
+
+class Reader(Protocol):
+    """What generation needs of a model: logits, one more token, some of the sequences."""
+
+    logits: Array
+
+    def read(self, ids: Array) -> None: ...
+
+    def select(self, rows: Array) -> None: ...
+
+
+class CachedReader:
+    """Reads every token once and remembers its keys and values.
+
+    Prompts of different lengths are padded on the left, so that the next token of all has the same place in the cache;
+    where a token stands in its own sequence is told by `positions`.
+    """
+
+    def __init__(
+        self, model: Model, params: Tree, prompts: list[Array], sources: list[Array] | None, chunk: int = CHUNK
+    ) -> None:
+        assert isinstance(model, Decoder | EncoderDecoder)
+        self.model, self.params = model, params
+        self.lengths = np.array([len(prompt) for prompt in prompts])
+        self.cache = _cache_of(model, params, sources)
+        tokens, mask = padded(prompts, left=True)
+        positions = np.maximum(np.arange(tokens.shape[1]) - (tokens.shape[1] - self.lengths[:, None]), 0)
+        for start in range(0, tokens.shape[1], chunk):
+            part = slice(start, start + chunk)
+            self._read(tokens[:, part], None if mask is None else mask[:, part], positions[:, part])
+
+    def read(self, ids: Array) -> None:
+        """Take one more token of each sequence, (R,)."""
+        self._read(ids[:, None], None, self.lengths[:, None])
+        self.lengths = self.lengths + 1
+
+    def select(self, rows: Array) -> None:
+        """Keep these sequences, in this order."""
+        if np.array_equal(rows, np.arange(len(self.lengths))):
+            return
+        self.cache.select(rows)
+        self.lengths, self.logits = self.lengths[rows], self.logits[rows]
+
+    def _read(self, tokens: Array, mask: Array | None, positions: Array) -> None:
+        logits = self.model.read(self.params, tokens, self.cache, mask=mask, positions=positions, last=True)
+        self.logits = np.asarray(logits)[:, -1]
+
+
+class PlainReader:
+    """Reads every sequence from its beginning, by itself, at every step: slow, and what `CachedReader` must equal."""
+
+    def __init__(self, model: Model, params: Tree, prompts: list[Array], sources: list[Array] | None) -> None:
+        self.model, self.params = model, params
+        self.sequences = list(prompts)
+        self.sources = sources
+        self._read()
+
+    def read(self, ids: Array) -> None:
+        """Take one more token of each sequence, (R,)."""
+        self.sequences = [np.append(tokens, token) for tokens, token in zip(self.sequences, ids, strict=True)]
+        self._read()
+
+    def select(self, rows: Array) -> None:
+        """Keep these sequences, in this order."""
+        self.sequences = [self.sequences[row] for row in rows]
+        self.sources = None if self.sources is None else [self.sources[row] for row in rows]
+        self.logits = self.logits[rows]
+
+    def _read(self) -> None:
+        rows = []
+        for number, tokens in enumerate(self.sequences):
+            source = None if self.sources is None else self.sources[number][None]
+            logits, _ = self.model.predict(self.params, Batch(tokens[None], source=source))
+            rows.append(np.asarray(logits)[0, -1])
+        self.logits = np.stack(rows)
+
+
+def checked(
+    model: Model, prompts: Sequence[Sequence[int] | Array], sources: Sequence[Sequence[int] | Array] | None
+) -> tuple[list[Array], list[Array] | None]:
+    """Return prompts and sources as arrays of ids; refuse what the model cannot read."""
+    config = model.config
+    if isinstance(config, EncoderConfig):
+        raise ConfigError("an encoder does not write text", hint="use a decoder or an encoder-decoder")
+    if isinstance(config, DecoderConfig) and sources is not None:
+        raise ConfigError("a decoder has no source", hint="put all that it should read into the prompt")
+    if isinstance(config, EncoderDecoderConfig) and sources is None:
+        raise ConfigError("an encoder-decoder needs a source", hint="pass the ids that its encoder reads")
+    if not prompts:
+        raise LengthError("there are no prompts", hint="pass at least one")
+    if sources is not None and len(sources) != len(prompts):
+        raise ShapeError(f"there are {len(prompts)} prompts but {len(sources)} sources", hint="pass one source each")
+    read = [_checked_ids(ids, config.vocab, config.context, "the prompt") for ids in prompts]
+    if sources is None:
+        return read, None
+    return read, [_checked_ids(ids, config.source_size, config.context, "the source") for ids in sources]
+
+
+def room(model: Model, prompt: Array, max_new_tokens: int) -> int:
+    """Return how many tokens may follow a prompt: the last one fills the place after the context and is never read."""
+    if max_new_tokens < 1:
+        raise ConfigError(f"max_new_tokens is {max_new_tokens}", hint="use at least 1")
+    return min(max_new_tokens, model.config.context + 1 - len(prompt))
+
+
+def padded(rows: list[Array], *, left: bool = False) -> tuple[Array, Array | None]:
+    """Stack rows of ids (R, T), padded with zeros on the right or the left; the mask (None: no padding) marks the real."""
+    lengths = np.array([len(row) for row in rows])[:, None]
+    longest = int(lengths.max())
+    places = np.arange(longest)
+    mask = places >= longest - lengths if left else places < lengths
+    tokens: Array = np.zeros(mask.shape, dtype=np.int64)
+    tokens[mask] = np.concatenate(rows)
+    return tokens, None if mask.all() else mask
+
+
+def _cache_of(model: Decoder | EncoderDecoder, params: Tree, sources: list[Array] | None):
+    if isinstance(model, Decoder):
+        return model.new_cache()
+    assert sources is not None
+    source, mask = padded(sources)
+    return model.new_cache(params, source, source_mask=mask)
+
+
+def _checked_ids(ids: Sequence[int] | Array, vocab: int, context: int, what: str) -> Array:
+    ids = np.asarray(ids, dtype=None if len(ids) else np.int64)
+    if ids.ndim != 1:
+        raise ShapeError(f"{what} has shape {ids.shape}", hint="pass one sequence of ids for each prompt")
+    check_length(len(ids), context, what=what)
+    check_ids(ids, vocab, what=f"the ids of {what}")
+    return ids.astype(np.int64)

@@ -1,0 +1,187 @@
+"""From logits to the next token: which tokens may follow, with what probability, and one of them drawn.
+
+Settings apply in this order, the order of Hugging Face: repetition, frequency and presence penalty → temperature →
+top-k → top-p → min-p. All of it happens on the host in float64, whatever engine computed the logits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from ..arrays import Array
+from ..errors import ConfigError, GlassformerError, did_you_mean
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How the next token is chosen. The defaults leave the model's own distribution as it is.
+
+    temperature          divides the logits: below 1 sharper, above 1 flatter; 0 is greedy, always the likeliest token
+    top_k                only the k likeliest tokens (None: all)
+    top_p                only the fewest tokens that together have probability top_p, in (0, 1]
+    min_p                only tokens at least min_p times as likely as the likeliest, in [0, 1]
+    repetition_penalty   divides positive and multiplies negative logits of tokens in the prompt or the answer so far
+    frequency_penalty    lowers the logit of a token by this much for every time the answer so far holds it
+    presence_penalty     lowers the logit of a token by this much if the answer so far holds it
+
+    Where tokens are equally likely, the one with the lower id counts as the likelier.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            self._check_number(field.name)
+        limits = {
+            "temperature": (self.temperature >= 0, "use 0 for the likeliest token, 1 for the model's own distribution"),
+            "top_k": (self.top_k is None or self.top_k >= 1, "use a whole number of at least 1, or None for all tokens"),
+            "top_p": (0 < self.top_p <= 1, "use a probability above 0 and up to 1 (1: all tokens)"),
+            "min_p": (0 <= self.min_p <= 1, "use a share from 0 to 1 (0: all tokens)"),
+            "repetition_penalty": (self.repetition_penalty > 0, "use a positive factor (1: no penalty)"),
+        }
+        for name, (fits, hint) in limits.items():
+            if not fits:
+                raise ConfigError(f"{name} is {getattr(self, name)}", hint=hint)
+
+    @classmethod
+    def of(cls, settings: dict[str, Any]) -> Self:
+        """Build it from settings by name; refuse unknown ones."""
+        known = {field.name for field in fields(cls)}
+        for name in settings:
+            if name not in known:
+                raise ConfigError(f"there is no sampling setting {name!r}", hint=did_you_mean(name, known))
+        return cls(**settings)
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether it matters what was said before."""
+        return self.repetition_penalty != 1 or self.frequency_penalty != 0 or self.presence_penalty != 0
+
+    def _check_number(self, name: str) -> None:
+        value = getattr(self, name)
+        if name == "top_k" and value is None:
+            return
+        kinds = (int, np.integer) if name == "top_k" else (int, float, np.integer, np.floating)
+        if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
+            raise ConfigError(f"{name} is {value!r}", hint="use a " + ("whole " if name == "top_k" else "") + "number")
+
+
+class History(NamedTuple):
+    """What was said before, as the penalties see it.
+
+    seen      (..., V) True for tokens in the prompt or the answer so far
+    written   (..., V) how often the answer so far holds each token
+    """
+
+    seen: Array
+    written: Array
+
+    @classmethod
+    def of(cls, prompts: Sequence[Sequence[int]], vocab: int, written: Sequence[Sequence[int]] = ()) -> History:
+        """Return the history of several sequences, from the ids of their prompts and answers."""
+        history = cls(np.zeros((len(prompts), vocab), dtype=bool), np.zeros((len(prompts), vocab), dtype=np.int64))
+        for row, ids in enumerate(prompts):
+            history.seen[row, np.asarray(ids, dtype=np.int64)] = True
+        for row, ids in enumerate(written):
+            for token in ids:
+                history.add(row, token)
+        return history
+
+    def add(self, row: int, token: int) -> None:
+        """Note, in place, one more token of an answer."""
+        self.seen[row, token] = True
+        self.written[row, token] += 1
+
+    def select(self, rows: Array) -> History:
+        """Keep these sequences, in this order."""
+        return History(self.seen[rows], self.written[rows])
+
+
+def distribution(logits: Array, history: History | None, sampling: Sampling) -> Array:
+    """Return the probabilities (..., V), float64, with which the next token is drawn for logits (..., V)."""
+    x = host(logits)
+    if history is not None and sampling.has_penalties:
+        x = _penalized(x, history, sampling)
+    if sampling.temperature == 0:
+        return (np.argmax(x, axis=-1, keepdims=True) == np.arange(x.shape[-1])).astype(np.float64)
+    x = (x - x.max(axis=-1, keepdims=True)) / sampling.temperature
+    if sampling.top_k is not None and sampling.top_k < x.shape[-1]:
+        x = np.where(_largest(x, sampling.top_k), x, -np.inf)
+    p = np.exp(x)
+    p /= p.sum(axis=-1, keepdims=True)
+    if sampling.top_p < 1:
+        p = np.where(_nucleus(p, sampling.top_p), p, 0)
+    if sampling.min_p > 0:
+        p = np.where(p >= sampling.min_p * p.max(axis=-1, keepdims=True), p, 0)
+    return p / p.sum(axis=-1, keepdims=True)
+
+
+def draw(probabilities: Array, rng: np.random.Generator) -> int:
+    """Draw one token with these probabilities (V,): the first whose cumulative probability exceeds a uniform number."""
+    cumulative = np.cumsum(probabilities)
+    token = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
+    return token if token < len(cumulative) else int(np.flatnonzero(probabilities)[-1])
+
+
+def log_softmax(logits: Array) -> Array:
+    """Return the logarithms (..., V), float64, of the model's own probabilities."""
+    x = host(logits)
+    x = x - x.max(axis=-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(axis=-1, keepdims=True))
+
+
+def likeliest(scores: Array, count: int) -> Array:
+    """Return the indices of the `count` largest of scores (N,), the largest first; of equal ones the first."""
+    places = np.flatnonzero(_largest(scores, count)) if count < len(scores) else np.arange(len(scores))
+    return places[np.argsort(-scores[places], kind="stable")]
+
+
+def host(logits: Array) -> Array:
+    """Bring logits to the host in float64; refuse those of a broken model. Minus infinity forbids a token."""
+    x: Array = np.asarray(logits).astype(np.float64)
+    if not np.isfinite(x.max(axis=-1)).all():
+        raise GlassformerError(
+            "the model's logits are not finite numbers",
+            hint="its parameters are damaged, or its training diverged; use another checkpoint",
+        )
+    return x
+
+
+def _penalized(x: Array, history: History, sampling: Sampling) -> Array:
+    factor = sampling.repetition_penalty
+    x = np.where(history.seen, np.where(x < 0, x * factor, x / factor), x)
+    lowered = sampling.frequency_penalty * history.written + sampling.presence_penalty * (history.written > 0)
+    return x - lowered
+
+
+def _largest(x: Array, count: int) -> Array:
+    """Mark exactly `count` largest entries of every row; of equal ones the first."""
+    threshold = np.partition(x, x.shape[-1] - count, axis=-1)[..., x.shape[-1] - count, None]
+    above, equal = x > threshold, x == threshold
+    room = count - above.sum(axis=-1, keepdims=True)
+    return above | (equal & (np.cumsum(equal, axis=-1) <= room))
+
+
+def _nucleus(p: Array, top_p: float) -> Array:
+    """Mark the fewest entries of every row that sum to at least `top_p`, the largest first."""
+    rows = p.reshape(-1, p.shape[-1])
+    keep = np.zeros(rows.shape, dtype=bool)
+    # Entries below this are never needed: all of them together fall short of 1 − top_p. The rest is quick to sort.
+    floor = (1 - top_p) / (2 * p.shape[-1])
+    for row, kept in zip(rows, keep, strict=True):
+        candidates = np.flatnonzero(row >= floor)
+        order = candidates[np.argsort(-row[candidates], kind="stable")]
+        before = np.concatenate(([0.0], np.cumsum(row[order])[:-1]))
+        kept[order[before < top_p]] = True
+    return keep.reshape(p.shape)

@@ -1,0 +1,221 @@
+"""Checkpoints that survive a crash: one file, one rename, one checksum.
+
+A checkpoint is a safetensors file. Everything that is not an array (step, settings, the state of random generators)
+is JSON in the header of the same file, so there are no two files that could disagree. It is written like this:
+
+    1. write a new file under a temporary name in the same folder
+    2. fsync it: its bytes are on the disk
+    3. rename it to its name, which replaces the previous checkpoint in one atomic step
+    4. fsync the folder: the rename is on the disk
+
+A process killed before 3 leaves the previous checkpoint untouched, and one killed after 3 leaves the new one: at no
+moment does the name stand for anything but a complete file. Temporary files left by a killed process are removed by
+the next save. A SHA-256 over all names, types, shapes, bytes and the JSON is kept in the header and checked when
+loading, so damage that comes later, on the disk or in a copy, is noticed too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from ..arrays import Array
+from ..errors import CheckpointError, ConfigError, DTypeError
+
+FORMAT = "glassformer-checkpoint"
+VERSION = "1"
+LATEST = "latest"
+BEST = "best"
+
+_ENDING = ".safetensors"
+_PARTIAL = ".partial"
+_TYPES = {
+    *("float64", "float32", "float16", "bfloat16", "complex64", "bool"),
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+}
+
+
+class Checkpoint(NamedTuple):
+    arrays: dict[str, np.ndarray]  # by dotted name, in the order in which they were saved
+    meta: dict[str, Any]  # as JSON returns it: tuples are lists, keys are strings
+
+
+def checkpoint_path(folder: str | Path, name: str = LATEST) -> Path:
+    """Return where the checkpoint `name` of a run folder is kept."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
+        raise ConfigError(f"{name!r} cannot name a checkpoint", hint="use letters, digits, - and _")
+    return Path(folder) / (name + _ENDING)
+
+
+def list_checkpoints(folder: str | Path) -> list[str]:
+    """Return the names of the complete checkpoints in a run folder."""
+    return sorted(path.name.removesuffix(_ENDING) for path in Path(folder).glob("*" + _ENDING))
+
+
+def save_checkpoint(folder: str | Path, name: str, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Path:
+    """Write arrays by dotted name, and `meta`, as the checkpoint `name`, in place of the previous one.
+
+    When it returns, the checkpoint is on the disk. When it raises, the previous one is as it was.
+    """
+    path = checkpoint_path(folder, name)
+    plain = {key: _plain(key, array) for key, array in arrays.items()}
+    text = _as_json(meta)
+    names = json.dumps(list(plain))  # safetensors sorts them
+    header = {"format": FORMAT, "version": VERSION, "meta": text, "names": names, "sha256": _digest(plain, text)}
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}{_PARTIAL}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_partials(path.parent)
+        save_file(plain, partial, metadata=header)
+        _flush(partial)
+        os.replace(partial, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        if isinstance(error, OSError | SafetensorError):
+            raise _not_written(path, error, sum(array.nbytes for array in plain.values())) from error
+        raise
+    # Should only this fail, the folder holds either the old or the new file after a power cut, both complete.
+    with contextlib.suppress(OSError):
+        _flush(path.parent)
+    return path
+
+
+def load_checkpoint(folder: str | Path, name: str = LATEST) -> Checkpoint:
+    """Read the checkpoint `name` of a run folder; refuse one that is missing, damaged or of another version."""
+    path = checkpoint_path(folder, name)
+    if not path.is_file():
+        raise _missing(path)
+    try:
+        with safe_open(path, framework="np") as file:
+            header = file.metadata() or {}
+            _check_header(path, header)
+            arrays = file.get_tensors()
+    except (SafetensorError, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise _damaged(path, f"it cannot be read ({error})") from error
+    arrays = _ordered(arrays, header["names"])
+    if _digest(arrays, header["meta"]) != header["sha256"]:
+        raise _damaged(path, "its checksum does not match its content")
+    return Checkpoint(arrays, json.loads(header["meta"]))
+
+
+def _plain(name: str, array: Array) -> np.ndarray:
+    """Return any array as a NumPy array in one piece, which is what the writer takes its bytes from."""
+    plain = np.asarray(array, order="C")
+    if plain.dtype.name not in _TYPES:
+        raise DTypeError(
+            f"the array {name} has type {plain.dtype}, which a checkpoint cannot hold",
+            hint="convert it, or put it into meta if it is not numeric",
+        )
+    return plain.astype(plain.dtype.newbyteorder("<"), copy=False)
+
+
+def _as_json(meta: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(dict(meta), sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise DTypeError(
+            f"meta cannot be written as JSON: {error}",
+            hint="keep to numbers, strings, lists and dicts, and pass arrays as arrays",
+        ) from None
+
+
+def _digest(arrays: Mapping[str, np.ndarray], meta: str) -> str:
+    """Return the SHA-256 of everything a checkpoint says."""
+    shapes = [(name, array.dtype.name, array.shape) for name, array in arrays.items()]
+    digest = hashlib.sha256(json.dumps([meta, shapes]).encode())
+    for array in arrays.values():
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _ordered(arrays: dict[str, np.ndarray], names: str) -> dict[str, np.ndarray]:
+    """Put the arrays into the order in which they were saved; unreadable names are left to the checksum."""
+    try:
+        return {name: arrays[name] for name in json.loads(names)}
+    except (ValueError, KeyError, TypeError):
+        return {}
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file, or the list of names in a folder, is on the disk."""
+    if path.is_dir() and os.name == "nt":  # Windows writes folders by itself and lets no one open them
+        return
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_partials(folder: Path) -> None:
+    for leftover in folder.glob(f"*{_ENDING}.*{_PARTIAL}"):
+        leftover.unlink(missing_ok=True)
+
+
+def _check_header(path: Path, header: Mapping[str, str]) -> None:
+    if header.get("format") != FORMAT:
+        raise CheckpointError(
+            f"{path} is not a Glassformer checkpoint",
+            hint="it holds tensors only; load it as weights, or name a run folder",
+        )
+    if header.get("version") != VERSION:
+        raise CheckpointError(
+            f"{path} has version {header.get('version')}, this program reads version {VERSION}",
+            hint="use the version of Glassformer that wrote it",
+        )
+    if not {"meta", "names", "sha256"} <= header.keys():
+        raise _damaged(path, "its header is incomplete")
+
+
+def _missing(path: Path) -> CheckpointError:
+    others = list_checkpoints(path.parent)
+    if others:
+        return CheckpointError(f"there is no checkpoint {path}", hint="this folder has: " + ", ".join(others))
+    if path.parent.is_dir():
+        return CheckpointError(
+            f"there is no checkpoint in {path.parent}", hint="the run ended before its first one; start it again"
+        )
+    return CheckpointError(f"there is no run folder {path.parent}", hint="check the path")
+
+
+def _damaged(path: Path, reason: str) -> CheckpointError:
+    others = [name for name in list_checkpoints(path.parent) if name + _ENDING != path.name]
+    remedy = f"try another one in this folder: {', '.join(others)}" if others else "restore it from a copy"
+    return CheckpointError(f"the checkpoint {path} is damaged: {reason}", hint=remedy)
+
+
+def _not_written(path: Path, error: Exception, size: int) -> CheckpointError:
+    """Explain why a checkpoint could not be written, and that nothing was lost."""
+    kept = "the previous one is unchanged" if path.is_file() else "there was none before"
+    code = _error_code(error)
+    reason = "the disk is full" if code in (errno.ENOSPC, errno.EDQUOT) else os.strerror(code) if code else str(error)
+    hint = "check the folder's permissions and its disk"
+    if code in (errno.ENOSPC, errno.EDQUOT):
+        with contextlib.suppress(OSError):
+            free = shutil.disk_usage(path.parent).free
+            hint = f"free some space: it needs {size / 1e6:,.1f} MB, and {free / 1e6:,.1f} MB are free"
+    return CheckpointError(f"could not write the checkpoint {path}: {reason}; {kept}", hint=hint)
+
+
+def _error_code(error: Exception) -> int | None:
+    """Return the system's error number; safetensors gives it in its message alone."""
+    if isinstance(error, OSError):
+        return error.errno
+    found = re.search(r"os error (\d+)", str(error))
+    return int(found.group(1)) if found else None

@@ -1,0 +1,72 @@
+"""How good a model is on all of the held-out data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..arrays import Tree
+from ..data.examples import Dataset, count_targets
+from ..models import Model
+from ..ops import IGNORE
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A model against a whole data set.
+
+    loss       mean cross-entropy over every counted target
+    accuracy   share of examples that are right: the likeliest class, or every token of the answer (None: not asked)
+    groups     accuracy of each group of examples, such as languages
+    """
+
+    loss: float
+    targets: int
+    examples: int
+    accuracy: float | None = None
+    groups: dict[str, float] = field(default_factory=dict)
+
+
+def evaluate(
+    model: Model,
+    params: Tree,
+    data: Dataset,
+    *,
+    metric: str = "none",
+    batch: int = 64,
+    groups: Sequence[str] = (),
+) -> Evaluation:
+    """Measure a model on all of `data`, dropout off.
+
+    A greedily written answer is right exactly when the model, reading the right answer, ranks every next token of it
+    first; so one forward pass decides about it.
+    """
+    total, targets = 0.0, 0
+    right: list[Any] = []
+    examples = 0
+    for rows in data.batches(batch):
+        logits, _ = model.predict(params, rows)
+        loss, _ = ops.cross_entropy(logits, rows.targets)
+        counted = count_targets(rows)
+        total += float(loss) * counted
+        targets += counted
+        examples += len(rows.tokens)
+        if metric != "none":
+            right.append(_right(logits, rows.targets))
+    loss = total / max(targets, 1)
+    if metric == "none":
+        return Evaluation(loss, targets, examples)
+    marks = np.concatenate(right)
+    by_group = {name: float(marks[np.asarray(groups) == name].mean()) for name in dict.fromkeys(groups)}
+    return Evaluation(loss, targets, examples, float(marks.mean()), by_group)
+
+
+def _right(logits: Any, targets: Any) -> Any:
+    """Tell for every example whether all its counted targets are the likeliest, (B,)."""
+    targets = np.asarray(targets)
+    hit = (np.argmax(np.asarray(logits), axis=-1) == targets) | (targets == IGNORE)
+    return hit if hit.ndim == 1 else hit.all(axis=-1)

@@ -1,0 +1,80 @@
+"""What happens to gradients between the backward pass and the optimizer: norms, clipping, accumulation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, Tree, cast, is_integer, namespace, widen
+from ..errors import ConfigError
+from ..tree import flatten, named_leaves, tree_map
+
+
+def global_norm(tree: Tree) -> Array:
+    """Return √Σ x² over all numbers of all arrays; zero for an empty tree.
+
+    Arrays are added by name, so the last bit does not depend on the order in which a dict was filled.
+    """
+    squares = [namespace(x).sum(widen(x) * widen(x)) for _, x in sorted(flatten(tree).items())]
+    if not squares:
+        return np.zeros(())
+    total = sum(squares[1:], squares[0])
+    return namespace(total).sqrt(total)
+
+
+def clip(grads: Tree, max_norm: float) -> tuple[Tree, Array]:
+    """Shorten the gradients, all together, to a global norm of at most `max_norm`; return them and the norm before.
+
+        grads · min(1, max_norm / (norm + 1e-6))
+
+    This is PyTorch's definition: gradients below the limit are returned as they are, those above end a millionth short
+    of it. A norm that is infinite or not a number makes gradients that are not numbers; see `all_finite`.
+    """
+    if not max_norm > 0:
+        raise ConfigError(f"max_norm is {max_norm}", hint="use a positive number, such as 1.0")
+    norm = global_norm(grads)
+    xp = namespace(norm)
+    scale = xp.minimum(xp.asarray(1.0, dtype=norm.dtype), max_norm / (norm + 1e-6))
+    return tree_map(lambda g: g * cast(scale, g.dtype), grads), norm
+
+
+def accumulate(parts: Iterable[tuple[Array, Tree, Any]]) -> tuple[Array, Tree, Any]:
+    """Combine microbatches, each (mean loss, its gradients, number of counted targets), into one large batch.
+
+        loss = Σ nᵢ lossᵢ / Σ nᵢ      grads = Σ nᵢ gradsᵢ / Σ nᵢ
+
+    Weighing by the number of targets makes this exact when microbatches hold different numbers of them; a plain mean of
+    means would not be. Returns (loss, grads, Σ nᵢ). `parts` may be a generator: one microbatch is held at a time.
+    """
+    total: Any = 0
+    sums: Any = None
+    kinds: Any = None
+    for loss, grads, count in parts:
+        scaled = tree_map(lambda x, n=count: widen(x) * _like(n, widen(x)), (loss, grads))
+        kinds = tree_map(lambda x: x.dtype, (loss, grads))
+        sums = scaled if sums is None else tree_map(lambda x, y: x + y, sums, scaled)
+        total = total + count
+    if sums is None:
+        raise ConfigError("there is no microbatch to accumulate", hint="pass at least one")
+    # Where nothing was counted the sums are zero, and so is their mean.
+    divisor = total + (total == 0)
+    loss, grads = tree_map(lambda x, kind: cast(x / _like(divisor, x), kind), sums, kinds)
+    return loss, grads, total
+
+
+def all_finite(tree: Tree) -> Array:
+    """Tell whether no array holds an infinity or something that is not a number."""
+    checks = [namespace(x).all(namespace(x).isfinite(x)) for _, x in named_leaves(tree) if not is_integer(x)]
+    if not checks:
+        return np.asarray(True)
+    verdict = checks[0]
+    for check in checks[1:]:
+        verdict = verdict & check
+    return verdict
+
+
+def _like(number: Any, x: Array) -> Array:
+    """Return a number as a scalar of the library and type of x."""
+    return namespace(x).asarray(number, dtype=x.dtype)

@@ -1,0 +1,178 @@
+"""The training loop: an iterator that yields one record per step and the state after it.
+
+A state is everything the future depends on. Batches and dropout follow from the seed and the step number, so a run
+that continues from a stored state computes the very same bits as one that was never interrupted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import ops
+from ..arrays import Tree
+from ..data.examples import Dataset, count_targets
+from ..errors import TrainingError
+from ..models import Batch, Model
+from .ema import EMA
+from .evaluate import Evaluation
+from .gradients import accumulate, all_finite, clip, global_norm
+from .optimizer import Optimizer
+from .recipe import Recipe
+
+REFUSALS = 10
+"""So many refused steps in a row end a run."""
+
+
+class TrainingState(NamedTuple):
+    """Everything the rest of a run depends on, after `step` steps."""
+
+    step: int
+    params: Tree
+    optimizer: Tree
+    ema: Tree | None = None
+    best: float | None = None  # the lowest validation loss so far
+    stale: int = 0  # evaluations since
+    refused: int = 0  # refused steps in a row
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What one step did; evaluation figures only where one took place."""
+
+    step: int  # steps taken so far, this one included
+    loss: float
+    lr: float
+    grad_norm: float
+    tokens: int
+    seconds: float
+    refused: bool = False
+    evaluation: Evaluation | None = None
+    is_best: bool = False
+    stop: bool = False  # nothing improved for as long as the recipe's patience
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return one line of a metrics file."""
+        line: dict[str, Any] = {
+            "step": self.step,
+            "loss": _finite(self.loss),
+            "lr": self.lr,
+            "grad_norm": _finite(self.grad_norm),
+            "tokens": self.tokens,
+            "seconds": round(self.seconds, 6),
+        }
+        if self.refused:
+            line["refused"] = True
+        if self.evaluation is not None:
+            line |= {"val_loss": _finite(self.evaluation.loss), "best": self.is_best}
+            if self.evaluation.accuracy is not None:
+                line["accuracy"] = self.evaluation.accuracy
+        return line
+
+
+def _finite(number: float) -> float | None:
+    """Return the number, or None where it is none that JSON knows."""
+    return number if np.isfinite(number) else None
+
+
+def start(model: Model, recipe: Recipe, params: Tree | None = None) -> TrainingState:
+    """Return the state before the first step; parameters are drawn from the recipe's seed unless given."""
+    params = model.init(recipe.seed) if params is None else params
+    ema = None if recipe.ema is None else EMA(recipe.ema).init(params)
+    return TrainingState(0, params, recipe.build_optimizer().init(params), ema)
+
+
+def final_params(state: TrainingState, recipe: Recipe) -> Tree:
+    """Return the parameters that count: the moving average where there is one."""
+    return state.params if state.ema is None else EMA(recipe.ema or 0.0).read(state.ema, state.params)
+
+
+def training_steps(
+    model: Model,
+    recipe: Recipe,
+    data: Dataset,
+    state: TrainingState,
+    *,
+    evaluate: Callable[[Tree], Evaluation] | None = None,
+) -> Iterator[tuple[TrainingState, StepRecord]]:
+    """Train from `state` to the recipe's last step; `evaluate` is called with the parameters that count."""
+    optimizer, schedule = recipe.build_optimizer(), recipe.build_schedule()
+    while state.step < recipe.steps and not _out_of_patience(state, recipe):
+        began = time.perf_counter()
+        lr = schedule(state.step)
+        # What overflows here needs no warning of its own: the step is refused.
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            loss, grads, tokens = _step_gradients(model, recipe, data, state)
+            grads, norm = clip(grads, recipe.clip) if recipe.clip else (grads, global_norm(grads))
+            moved = _moved(state, optimizer, recipe, grads, lr)
+        # A finite norm says that all gradients are finite; a huge step can still leave the range of the weights.
+        refused = not (np.isfinite(loss) and np.isfinite(norm) and all_finite(moved.params))
+        state = _refuse(state, float(loss), float(norm)) if refused else moved
+        state = state._replace(step=state.step + 1)
+        record = StepRecord(state.step, float(loss), lr, float(norm), tokens, time.perf_counter() - began, refused)
+        if evaluate is not None and (state.step % recipe.eval_every == 0 or state.step == recipe.steps):
+            state, record = _evaluated(state, record, recipe, evaluate(final_params(state, recipe)))
+        yield state, record
+
+
+def _step_gradients(model: Model, recipe: Recipe, data: Dataset, state: TrainingState) -> tuple[Any, Tree, int]:
+    """Return the loss and the gradients of one step's batch, and how many tokens it has."""
+    batch = data.batch(state.step, recipe.batch, recipe.seed)
+    key = ops.fold_key(ops.new_key(recipe.seed), state.step)
+    tokens = int(np.size(batch.tokens)) + (0 if batch.source is None else int(np.size(batch.source)))
+    if recipe.accumulate == 1:
+        loss, grads = model.loss_and_grads(state.params, batch, key=key, smoothing=recipe.label_smoothing)
+        return loss, grads, tokens
+    parts = (
+        (*model.loss_and_grads(state.params, part, key=ops.fold_key(key, i), smoothing=recipe.label_smoothing), n)
+        for i, (part, n) in enumerate(_microbatches(batch, recipe.accumulate))
+    )
+    loss, grads, _ = accumulate(parts)
+    return loss, grads, tokens
+
+
+def _microbatches(batch: Batch, parts: int) -> Iterator[tuple[Batch, int]]:
+    """Cut a batch into parts of nearly the same number of examples, each with its number of counted targets."""
+    borders = np.linspace(0, len(batch.tokens), parts + 1).astype(int)
+    for start_, stop in itertools.pairwise(borders):
+        part = Batch(*(None if array is None else array[start_:stop] for array in batch))
+        if start_ < stop:
+            yield part, count_targets(part)
+
+
+def _moved(state: TrainingState, optimizer: Optimizer, recipe: Recipe, grads: Tree, lr: float) -> TrainingState:
+    """Return the state after the optimizer's step, still to be judged."""
+    params, moments = optimizer.update(state.params, grads, state.optimizer, lr=lr)
+    average = None if state.ema is None else EMA(recipe.ema or 0.0).update(state.ema, params)
+    return state._replace(params=params, optimizer=moments, ema=average, refused=0)
+
+
+def _refuse(state: TrainingState, loss: float, norm: float) -> TrainingState:
+    """Leave everything as it is; give up when it happens again and again."""
+    if state.refused + 1 >= REFUSALS:
+        raise TrainingError(
+            f"the last {REFUSALS} steps were refused, up to step {state.step + 1}: "
+            f"the loss is {loss}, the gradient norm {norm}; the weights are those of the last good step",
+            hint="start again with a lower learning rate, a longer warmup or a smaller clip",
+        )
+    return state._replace(refused=state.refused + 1)
+
+
+def _out_of_patience(state: TrainingState, recipe: Recipe) -> bool:
+    return recipe.patience is not None and state.stale >= recipe.patience
+
+
+def _evaluated(
+    state: TrainingState, record: StepRecord, recipe: Recipe, evaluation: Evaluation
+) -> tuple[TrainingState, StepRecord]:
+    """Note an evaluation: whether it is the best, and whether it is time to stop."""
+    is_best = bool(np.isfinite(evaluation.loss)) and (state.best is None or evaluation.loss < state.best)
+    stale = 0 if is_best else state.stale + 1
+    state = state._replace(best=evaluation.loss if is_best else state.best, stale=stale)
+    stop = _out_of_patience(state, recipe)
+    return state, replace(record, evaluation=evaluation, is_best=is_best, stop=stop)

@@ -1,0 +1,157 @@
+"""What every optimizer has in common: settings in, one pure step over all parameters out.
+
+    state = optimizer.init(params)
+    params, state = optimizer.update(params, grads, state, lr=1e-3)
+
+An optimizer is written for one array: what it remembers about it (`slots`) and how the array moves (`move`). This file
+carries that to the whole tree. The state is plain data, {"step": count, "mean": {…}, …}: what is remembered stands
+under the dotted name of its parameter, so it can be saved and restored by name.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from ..arrays import Array, Tree, cast, namespace, widen
+from ..errors import ConfigError, ShapeError
+from ..tree import flatten, named_leaves, tree_map, unflatten, zeros_like
+
+Predicate: TypeAlias = Callable[[str, Array], bool]
+"""A question about one parameter, by its dotted name and its array."""
+
+Memory: TypeAlias = dict[str, Array]
+"""What an optimizer remembers about one parameter."""
+
+
+def is_matrix(name: str, array: Array) -> bool:
+    """Tell whether weight decay applies: to arrays with two axes or more, not to norms and biases."""
+    return array.ndim >= 2
+
+
+@dataclass(frozen=True)
+class Optimizer(ABC):
+    """A recipe for turning gradients into smaller losses; nothing changes inside it.
+
+    Parameters of half precision move, and are remembered, in float32. Scalars never widen an array.
+    """
+
+    default_lr: ClassVar[float]
+
+    @abstractmethod
+    def slots(self, name: str, p: Array) -> tuple[str, ...]:
+        """Name what is remembered about the parameter `p`: arrays of its shape that start at zero."""
+
+    @abstractmethod
+    def scalars(self, step: Array, lr: Any) -> tuple[Any, ...]:
+        """Return the numbers that all arrays share at step 1, 2, …; `move` gets them in the type of its array."""
+
+    @abstractmethod
+    def move(self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array) -> tuple[Array, Memory]:
+        """Move the parameter `p` by its gradient `g`; return it and what is remembered from now on."""
+
+    def init(self, params: Tree) -> dict[str, Tree]:
+        """Return the state before the first step."""
+        memories = {
+            name: {slot: zeros_like(widen(p)) for slot in self.slots(name, p)} for name, p in named_leaves(params)
+        }
+        return {"step": _library(params).zeros((), dtype=np.int32), **_by_slot(memories)}
+
+    def update(self, params: Tree, grads: Tree, state: Tree, *, lr: Any) -> tuple[Tree, dict[str, Tree]]:
+        """Take one step of size `lr`; return the new parameters and the new state, leaving the old ones alone."""
+        leaves, slopes, memories = flatten(params), flatten(grads), _by_name(state)
+        _check_gradients(slopes, leaves)
+        self._check_state(memories, leaves)
+        step = _library(params).asarray(state["step"] + 1, dtype=np.int32)
+        scalars = self.scalars(step, lr)
+        typed: dict[Any, list[Array]] = {}
+        moved: dict[str, Memory] = {}
+        for name, param in leaves.items():
+            p = widen(param)
+            if p.dtype not in typed:
+                typed[p.dtype] = [namespace(p).asarray(number, dtype=p.dtype) for number in scalars]
+            memory = memories.get(name, {})
+            p, moved[name] = self.move(name, p, cast(slopes[name], p.dtype), memory, *typed[p.dtype])
+            leaves[name] = cast(p, param.dtype)
+        return _rebuilt(params, leaves), {"step": step, **_by_slot(moved)}
+
+    def _check_state(self, memories: dict[str, Memory], params: dict[str, Array]) -> None:
+        wrong = [
+            name
+            for name, p in params.items()
+            if memories.get(name, {}).keys() != set(self.slots(name, p))
+            or any(array.shape != p.shape for array in memories.get(name, {}).values())
+        ]
+        wrong += sorted(memories.keys() - params.keys())
+        if wrong:
+            raise ShapeError(
+                f"the optimizer's state does not fit the parameters: see {wrong[0]}",
+                hint="make the state with init() of the same optimizer and the same parameters",
+            )
+
+
+def _library(params: Tree) -> Any:
+    """Return the library of the first array, NumPy when there is none."""
+    return next((namespace(p) for _, p in named_leaves(params)), np)
+
+
+def _by_slot(memories: dict[str, Memory]) -> dict[str, Tree]:
+    """Turn {parameter: {slot: array}} into {slot: tree of the parameters that have one}."""
+    slots: dict[str, dict[str, Array]] = {}
+    for name, memory in memories.items():
+        for slot, array in memory.items():
+            slots.setdefault(slot, {})[name] = array
+    return {slot: unflatten(arrays) for slot, arrays in slots.items()}
+
+
+def _by_name(state: Tree) -> dict[str, Memory]:
+    """Undo `_by_slot`."""
+    memories: dict[str, Memory] = {}
+    for slot, tree in state.items():
+        if slot != "step":
+            for name, array in named_leaves(tree):
+                memories.setdefault(name, {})[slot] = array
+    return memories
+
+
+def _rebuilt(tree: Tree, leaves: dict[str, Array]) -> Tree:
+    """Return a tree like `tree` with the given leaves, which stand in the same order."""
+    values = iter(leaves.values())
+    return tree_map(lambda _: next(values), tree)
+
+
+def _check_gradients(grads: dict[str, Array], params: dict[str, Array]) -> None:
+    for name, p in params.items():
+        if name not in grads or grads[name].shape != p.shape:
+            have = f"has shape {tuple(grads[name].shape)}" if name in grads else "is missing"
+            raise ShapeError(
+                f"the gradient of {name} {have}, expected {tuple(p.shape)}",
+                hint="pass the gradients that loss_and_grads returned for these parameters",
+            )
+    if len(grads) > len(params):
+        extra = sorted(grads.keys() - params.keys())
+        raise ShapeError(
+            f"there are gradients without a parameter: {', '.join(extra[:4])}",
+            hint="pass the gradients that loss_and_grads returned for these parameters",
+        )
+
+
+def check_fractions(settings: Any, names: Iterable[str]) -> None:
+    """Refuse settings outside [0, 1)."""
+    for name in names:
+        if not 0 <= getattr(settings, name) < 1:
+            raise ConfigError(
+                f"{name} is {getattr(settings, name)}, expected a number from 0 up to but not including 1",
+                hint=f"{name} says how much of the past is kept: 0 forgets at once, 0.99 keeps about 100 steps",
+            )
+
+
+def check_not_negative(settings: Any, names: Iterable[str]) -> None:
+    """Refuse settings below zero, and those that are not numbers."""
+    for name in names:
+        if not 0 <= getattr(settings, name) < float("inf"):
+            raise ConfigError(f"{name} is {getattr(settings, name)}", hint="use zero or a positive number")

@@ -1,0 +1,264 @@
+"""The optimizers: SGD, Adam, AdamW, Lion and Muon, each as the few lines that move one array.
+
+In the formulas p is a parameter, g its gradient, t = 1, 2, … the step, and λ the weight decay, which applies to
+matrices alone unless `decays` says otherwise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..arrays import Array, Tree, namespace
+from ..errors import ConfigError, did_you_mean
+from ..tree import named_leaves
+from .optimizer import Memory, Optimizer, Predicate, check_fractions, check_not_negative, is_matrix
+
+
+@dataclass(frozen=True)
+class SGD(Optimizer):
+    """Go downhill, keeping some speed.
+
+    g ← g + λ p      v ← momentum · v + g
+    p ← p − lr · v,   or looking ahead (Nesterov)   p ← p − lr · (g + momentum · v)
+    """
+
+    default_lr: ClassVar[float] = 0.05
+
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+    decays: Predicate = is_matrix
+
+    def __post_init__(self) -> None:
+        check_fractions(self, ["momentum"])
+        check_not_negative(self, ["weight_decay"])
+        if self.nesterov and not self.momentum:
+            raise ConfigError("nesterov needs momentum, which is 0", hint="set momentum, for example to 0.9")
+
+    def slots(self, name: str, p: Array) -> tuple[str, ...]:
+        return ("velocity",) if self.momentum else ()
+
+    def scalars(self, step: Array, lr: Any) -> tuple[Any, ...]:
+        return (lr,)
+
+    def move(self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array) -> tuple[Array, Memory]:
+        (lr,) = scalars
+        g = _with_penalty(self, name, p, g)
+        if not self.momentum:
+            return p - lr * g, {}
+        v = self.momentum * memory["velocity"] + g
+        way = g + self.momentum * v if self.nesterov else v
+        return p - lr * way, {"velocity": v}
+
+
+@dataclass(frozen=True)
+class _Adam(Optimizer):
+    """What Adam and AdamW share: the running mean of the gradient and of its square.
+
+        m ← β₁ m + (1 − β₁) g      s ← β₂ s + (1 − β₂) g²
+        p ← p − lr · m/(1 − β₁ᵗ) / (√(s/(1 − β₂ᵗ)) + eps)
+
+    m and s start at zero; dividing by 1 − βᵗ undoes what that takes from the first averages.
+    """
+
+    default_lr: ClassVar[float] = 1e-3
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    decays: Predicate = is_matrix
+
+    def __post_init__(self) -> None:
+        check_fractions(self, ["beta1", "beta2"])
+        check_not_negative(self, ["eps", "weight_decay"])
+
+    def slots(self, name: str, p: Array) -> tuple[str, ...]:
+        return "mean", "square"
+
+    def scalars(self, step: Array, lr: Any) -> tuple[Any, ...]:
+        return lr, lr / started(self.beta1, step), started(self.beta2, step) ** 0.5
+
+    def _adapt(self, p: Array, g: Array, memory: Memory, rate: Array, root: Array) -> tuple[Array, Memory]:
+        m = self.beta1 * memory["mean"] + (1 - self.beta1) * g
+        s = self.beta2 * memory["square"] + (1 - self.beta2) * (g * g)
+        p = p - rate * m / (namespace(p).sqrt(s) / root + self.eps)
+        return p, {"mean": m, "square": s}
+
+
+@dataclass(frozen=True)
+class Adam(_Adam):
+    """Give every number its own step size, by how large its gradients have been (Kingma and Ba 2015).
+
+    g ← g + λ p      m ← β₁ m + (1 − β₁) g      s ← β₂ s + (1 − β₂) g²
+    p ← p − lr · m/(1 − β₁ᵗ) / (√(s/(1 − β₂ᵗ)) + eps)
+    """
+
+    def move(self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array) -> tuple[Array, Memory]:
+        _, rate, root = scalars
+        return self._adapt(p, _with_penalty(self, name, p, g), memory, rate, root)
+
+
+@dataclass(frozen=True)
+class AdamW(_Adam):
+    """Adam whose weight decay stays out of the averages (Loshchilov and Hutter 2019).
+
+    p ← p − lr · λ p, then as Adam without λ
+    """
+
+    weight_decay: float = 0.01
+
+    def move(self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array) -> tuple[Array, Memory]:
+        lr, rate, root = scalars
+        return self._adapt(_decayed(self, name, p, lr), g, memory, rate, root)
+
+
+@dataclass(frozen=True)
+class Lion(Optimizer):
+    """Step by the sign of an average: every number moves by lr, up or down (Chen et al. 2023).
+
+    p ← p − lr · (sign(β₁ m + (1 − β₁) g) + λ p)      m ← β₂ m + (1 − β₂) g
+    """
+
+    default_lr: ClassVar[float] = 1e-4
+
+    beta1: float = 0.9
+    beta2: float = 0.99
+    weight_decay: float = 0.0
+    decays: Predicate = is_matrix
+
+    def __post_init__(self) -> None:
+        check_fractions(self, ["beta1", "beta2"])
+        check_not_negative(self, ["weight_decay"])
+
+    def slots(self, name: str, p: Array) -> tuple[str, ...]:
+        return ("mean",)
+
+    def scalars(self, step: Array, lr: Any) -> tuple[Any, ...]:
+        return (lr,)
+
+    def move(self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array) -> tuple[Array, Memory]:
+        (lr,) = scalars
+        m = memory["mean"]
+        way = namespace(p).sign(self.beta1 * m + (1 - self.beta1) * g)
+        return _decayed(self, name, p, lr) - lr * way, {"mean": self.beta2 * m + (1 - self.beta2) * g}
+
+
+def is_hidden_matrix(name: str, array: Array) -> bool:
+    """Tell whether Muon orthogonalizes a parameter: the weight `w` of a linear layer inside a numbered block.
+
+    "blocks.0.attention.query.w" is one. Embeddings are called `table`, heads stand outside the blocks, norms and biases
+    are no matrices.
+    """
+    *path, last = name.split(".")
+    return array.ndim == 2 and last == "w" and any(part.isdigit() for part in path)
+
+
+@dataclass(frozen=True)
+class Muon(Optimizer):
+    """Move hidden matrices by the nearest orthogonal matrix, so that all directions learn alike (Jordan et al. 2024).
+
+        m ← μ m + (1 − μ) g      u = (1 − μ) g + μ m  (Nesterov)  or  m
+        p ← p − lr · λ p − lr · √max(1, O/I) · orthogonal(u),   p (I, O)
+
+    Parameters for which `hidden` says no move by AdamW with the learning rate lr · rest_lr; `beta1`, `beta2` and `eps`
+    are AdamW's. Published code keeps weights as (O, I) and writes rows/columns for the same O/I.
+    """
+
+    default_lr: ClassVar[float] = 0.02
+
+    momentum: float = 0.95
+    nesterov: bool = True
+    iterations: int = 5
+    weight_decay: float = 0.0
+    rest_lr: float = 0.015
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-10
+    decays: Predicate = is_matrix
+    hidden: Predicate = is_hidden_matrix
+
+    def __post_init__(self) -> None:
+        check_fractions(self, ["momentum"])
+        check_not_negative(self, ["weight_decay", "rest_lr", "iterations"])
+        self._rest()
+
+    def _rest(self) -> AdamW:
+        return AdamW(self.beta1, self.beta2, self.eps, self.weight_decay, self.decays)
+
+    def init(self, params: Tree) -> dict[str, Tree]:
+        if not any(self.hidden(name, p) for name, p in named_leaves(params)):
+            raise ConfigError(
+                "Muon finds no hidden matrix among these parameters",
+                hint="they are named like blocks.0.attention.query.w; pass hidden=… for other names, or use adamw",
+            )
+        return super().init(params)
+
+    def slots(self, name: str, p: Array) -> tuple[str, ...]:
+        return ("momentum",) if self.hidden(name, p) else self._rest().slots(name, p)
+
+    def scalars(self, step: Array, lr: Any) -> tuple[Any, ...]:
+        return lr, *self._rest().scalars(step, lr * self.rest_lr)
+
+    def move(self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array) -> tuple[Array, Memory]:
+        lr, *rest = scalars
+        if not self.hidden(name, p):
+            return self._rest().move(name, p, g, memory, *rest)
+        m = self.momentum * memory["momentum"] + (1 - self.momentum) * g
+        way = (1 - self.momentum) * g + self.momentum * m if self.nesterov else m
+        inputs, outputs = p.shape
+        scale = math.sqrt(max(1.0, outputs / inputs))
+        way = orthogonalized(way, iterations=self.iterations)
+        return _decayed(self, name, p, lr) - lr * scale * way, {"momentum": m}
+
+
+def orthogonalized(x: Array, *, iterations: int = 5, eps: float = 1e-7) -> Array:
+    """Pull the singular values of the matrix x toward one and keep its directions: U S Vᵀ becomes about U Vᵀ.
+
+        x ← x / max(‖x‖, eps)      then repeatedly      x ← a x + (b A + c A²) x,   A = x xᵀ
+
+    A quintic Newton–Schulz iteration. Its coefficients are chosen for speed near zero, not for convergence: after five
+    rounds the singular values lie between about 0.7 and 1.2 (the tiniest below), which serves as well as one.
+    """
+    a, b, c = 3.4445, -4.7750, 2.0315
+    xp = namespace(x)
+    tall = x.shape[0] > x.shape[1]
+    x = x.T if tall else x  # A is then the smaller of the two products
+    x = x / xp.maximum(xp.sqrt(xp.sum(x * x)), xp.asarray(eps, dtype=x.dtype))
+    for _ in range(iterations):
+        A = x @ x.T
+        x = a * x + (b * A + c * (A @ A)) @ x
+    return x.T if tall else x
+
+
+def started(beta: float, step: Array) -> Array:
+    """Return 1 − βᵗ, the weight that t gradients have in a running mean; `expm1` keeps its digits in float32."""
+    return -namespace(step).expm1(step * math.log(beta)) if beta else namespace(step).ones(())
+
+
+def _with_penalty(settings: Any, name: str, p: Array, g: Array) -> Array:
+    """Add the gradient of λ/2 · Σ p², the classic weight decay."""
+    return g + settings.weight_decay * p if settings.weight_decay and settings.decays(name, p) else g
+
+
+def _decayed(settings: Any, name: str, p: Array, lr: Array) -> Array:
+    """Shrink p by the factor 1 − lr · λ, the decoupled weight decay."""
+    return p * (1 - lr * settings.weight_decay) if settings.weight_decay and settings.decays(name, p) else p
+
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW, "lion": Lion, "muon": Muon}
+
+
+def make_optimizer(name: str, **settings: Any) -> Optimizer:
+    """Build an optimizer by name: make_optimizer("adamw", weight_decay=0.1)."""
+    if name not in OPTIMIZERS:
+        raise ConfigError(f"there is no optimizer {name!r}", hint=did_you_mean(name, OPTIMIZERS))
+    kind = OPTIMIZERS[name]
+    known = [field.name for field in dataclasses.fields(kind)]
+    for key in settings:
+        if key not in known:
+            raise ConfigError(f"{name} has no setting {key!r}", hint=did_you_mean(key, known))
+    return kind(**settings)

@@ -1,0 +1,219 @@
+"""A run folder: what was trained, how, what came of it.
+
+config.json          task, model config, recipe and tokenizers
+metrics.jsonl        one line per step
+latest.safetensors   everything needed to continue bit for bit
+best.safetensors     the parameters with the lowest validation loss
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..arrays import Tree
+from ..config import TransformerConfig, config_from_dict
+from ..data import Task, build_task
+from ..errors import CheckpointError, ConfigError, DataError
+from ..models import Model, build
+from ..tree import check_same, flatten, unflatten
+from .checkpoint import BEST, LATEST, checkpoint_path, load_checkpoint, save_checkpoint
+from .loop import StepRecord, TrainingState, final_params, start
+from .recipe import Recipe
+
+CONFIG = "config.json"
+METRICS = "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder and what its config.json says."""
+
+    folder: Path
+    task_name: str
+    task_options: dict[str, Any]
+    config: TransformerConfig
+    recipe: Recipe
+    tokenizer: dict[str, Any]
+    target_tokenizer: dict[str, Any] | None = None
+
+    @property
+    def model(self) -> Model:
+        """The model that is trained."""
+        return build(self.config)
+
+    def task(self) -> Task:
+        """Build the task anew: its data, tokenizers and metric; refuse data that has another vocabulary by now."""
+        task = build_task(self.task_name, **self.task_options)
+        if _tokenizers(task) != (self.tokenizer, self.target_tokenizer):
+            raise DataError(
+                f"the data of {self.folder} has changed: its vocabulary is not the one this model was trained on",
+                hint="restore the data, or train anew",
+            )
+        return task
+
+    def load_params(self, name: str = BEST) -> Tree:
+        """Return trained parameters: the best, or the latest where there is no best yet."""
+        if name == BEST and not checkpoint_path(self.folder, BEST).is_file():
+            name = LATEST
+        arrays = load_checkpoint(self.folder, name).arrays
+        prefix = "ema.average." if any(key.startswith("ema.average.") for key in arrays) else "params."
+        params = unflatten({k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)})
+        params = _with_empty_parts(params, self.model.specs())
+        check_same(params, self.model.specs())
+        return params
+
+    def load_state(self) -> TrainingState:
+        """Return the latest state, to continue from; the first one where no checkpoint was written yet."""
+        if not checkpoint_path(self.folder, LATEST).is_file():
+            return start(self.model, self.recipe)
+        arrays, meta = load_checkpoint(self.folder, LATEST)
+        trees = {part: _subtree(arrays, part) for part in ("params", "optimizer", "ema")}
+        fresh = start(self.model, self.recipe)
+        check_same(trees, {"params": fresh.params, "optimizer": fresh.optimizer, "ema": fresh.ema})
+        return TrainingState(
+            step=meta["step"],
+            params=_with_empty_parts(trees["params"], fresh.params),
+            optimizer=_with_empty_parts(trees["optimizer"], fresh.optimizer),
+            ema=None if fresh.ema is None else _with_empty_parts(trees["ema"], fresh.ema),
+            best=meta["best"],
+            stale=meta["stale"],
+            refused=meta["refused"],
+        )
+
+    def save(self, state: TrainingState) -> None:
+        """Write the latest state."""
+        arrays = flatten({"params": state.params, "optimizer": state.optimizer, "ema": state.ema})
+        save_checkpoint(self.folder, LATEST, arrays, _meta(state))
+
+    def save_best(self, state: TrainingState) -> None:
+        """Write the parameters that count as the best so far."""
+        save_checkpoint(self.folder, BEST, flatten({"params": final_params(state, self.recipe)}), _meta(state))
+
+    def append(self, record: StepRecord) -> None:
+        """Add one line to the metrics file."""
+        path = self.folder / METRICS
+        with _explained(path), path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record.to_dict()) + "\n")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Read the metrics file; a last line cut off by a crash is left out."""
+        path = self.folder / METRICS
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        return [line for line in map(_parsed, lines) if line is not None]
+
+    def rewind_metrics(self, step: int) -> None:
+        """Forget the lines of steps that will be taken again."""
+        kept = [line for line in self.metrics() if line["step"] <= step]
+        _write(self.folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept))
+
+
+def create_run(folder: Path, task: Task, options: dict[str, Any], config: TransformerConfig, recipe: Recipe) -> Run:
+    """Make a new run folder; refuse one that holds a run already."""
+    if _is_taken(folder):
+        resume = f"continue it with --resume {folder}, or " if (folder / CONFIG).is_file() else ""
+        raise ConfigError(f"{folder} exists already", hint=f"{resume}choose another --out")
+    run = Run(folder, task.name, options, config, recipe, *_tokenizers(task))
+    content = {
+        "format": 1,
+        "task": {"name": task.name, "options": options},
+        "model": config.to_dict(),
+        "recipe": recipe.to_dict(),
+        "tokenizer": run.tokenizer,
+        "target_tokenizer": run.target_tokenizer,
+    }
+    with _explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / CONFIG, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    return run
+
+
+def open_run(folder: str | Path) -> Run:
+    """Read a run folder."""
+    folder = Path(folder)
+    path = folder / CONFIG
+    if not path.is_file():
+        raise CheckpointError(
+            f"{folder} is not a run folder: it has no {CONFIG}", hint="pass the folder that `glassformer train` wrote"
+        )
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return Run(
+            folder=folder,
+            task_name=content["task"]["name"],
+            task_options=content["task"]["options"],
+            config=config_from_dict(content["model"]),
+            recipe=Recipe.from_dict(content["recipe"]),
+            tokenizer=content["tokenizer"],
+            target_tokenizer=content["target_tokenizer"],
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} is damaged: {error}", hint="restore it from a copy") from error
+
+
+def _tokenizers(task: Task) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return both tokenizers as JSON gives them back."""
+    written = [None if known is None else known.to_dict() for known in (task.tokenizer, task.target_tokenizer)]
+    read = json.loads(json.dumps(written))
+    return read[0], read[1]
+
+
+def _meta(state: TrainingState) -> dict[str, Any]:
+    return {"step": state.step, "best": state.best, "stale": state.stale, "refused": state.refused}
+
+
+def _subtree(arrays: dict[str, Any], part: str) -> Tree:
+    return unflatten({k.removeprefix(part + "."): v for k, v in arrays.items() if k.startswith(part + ".")})
+
+
+def _with_empty_parts(tree: Tree, like: Tree) -> Tree:
+    """Put back parts without arrays, such as a tied head, which a file of arrays cannot hold."""
+    if isinstance(like, dict):
+        return {name: _with_empty_parts(tree.get(name, {}), part) for name, part in like.items()}
+    if isinstance(like, list):
+        return [_with_empty_parts(a, b) for a, b in zip(tree, like, strict=True)]
+    return tree
+
+
+def _parsed(line: str) -> dict[str, Any] | None:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _is_taken(folder: Path) -> bool:
+    """Tell whether something stands in the way of a new run; leftovers of a killed process do not."""
+    if not folder.is_dir():
+        return folder.exists()
+    return any(path.suffix != ".partial" for path in folder.iterdir())
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a small text file in one step."""
+    partial = path.with_name(path.name + ".partial")
+    with _explained(path):
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn the system's refusal to write into an error that says what is left."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        reason = "the disk is full" if full else error.strerror or str(error)
+        raise CheckpointError(
+            f"could not write {path}: {reason}; the checkpoints are unchanged", hint="check the path and the disk"
+        ) from error

@@ -1,0 +1,180 @@
+"""A training run from its folder: steps, evaluations, checkpoints and metrics, with the state always at hand."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ..arrays import Tree
+from ..config import CONFIGS, TransformerConfig, config_from_dict
+from ..data import TASKS, Task, build_task
+from ..errors import ConfigError, did_you_mean
+from ..models import PRESETS
+from .evaluate import Evaluation, evaluate
+from .loop import StepRecord, TrainingState, final_params, start, training_steps
+from .recipe import Recipe
+from .run import Run, create_run, open_run
+from .trained import Trained
+
+_OF_THE_DATA = ("vocab", "context", "head", "classes", "segments", "source_vocab")
+"""Settings of a model that follow from what it reads and answers, whatever the preset."""
+
+
+@dataclass
+class Session:
+    """One run as it goes on. `state` is complete after every step, so it can be saved at any moment."""
+
+    run: Run
+    task: Task
+    state: TrainingState
+
+    def __post_init__(self) -> None:
+        self.model = self.run.model
+
+    def steps(self) -> Iterator[StepRecord]:
+        """Train to the end, writing metrics and checkpoints on the way."""
+        recipe = self.run.recipe
+        save_every = recipe.save_every or recipe.eval_every
+        for state, record in training_steps(self.model, recipe, self.task.train, self.state, evaluate=self.evaluate):
+            self.run.append(record)
+            if record.is_best:
+                self.run.save_best(state)
+            # Only now: a state saved after an interruption must not be ahead of the metrics and the best parameters.
+            self.state = state
+            if state.step % save_every == 0 or state.step == recipe.steps or record.stop:
+                self.save()
+            yield record
+
+    def save(self) -> None:
+        """Write the state as it is now."""
+        self.run.save(self.state)
+
+    def evaluate(self, params: Tree) -> Evaluation:
+        """Measure parameters on all of the validation data, or the held-out data where there is none."""
+        if self.task.validation is not None:
+            return evaluate(self.model, params, self.task.validation, metric=self.task.metric)
+        return self.test(params)
+
+    def test(self, params: Tree) -> Evaluation:
+        """Measure parameters on all of the held-out data."""
+        return evaluate(self.model, params, self.task.held_out, metric=self.task.metric, groups=self.task.groups)
+
+    @property
+    def trained(self) -> Trained:
+        """The model as it is now, ready to be asked."""
+        return Trained(self.model, final_params(self.state, self.run.recipe), self.task)
+
+
+def new_session(
+    task_name: str,
+    folder: Path,
+    *,
+    data: str | None = None,
+    preset: str | None = None,
+    settings: dict[str, Any] | None = None,
+    seed: int = 0,
+) -> Session:
+    """Start a run: the task's own model and recipe, changed by a preset and by settings of either."""
+    if data is not None and Path(data).exists():
+        data = str(Path(data).resolve())  # so that the run can be continued from any folder
+    options = {"data": data, "seed": seed}
+    settings = dict(settings or {})
+    task_settings, model_settings, recipe_settings = _sorted_settings(task_name, settings)
+    task = build_task(task_name, **(options | task_settings))
+    recipe = {**task.recipe, "seed": seed, **recipe_settings}
+    config = _model_config(task, preset, {"dropout": recipe.pop("dropout"), **model_settings})
+    known = {name: value for name, value in (options | task_settings).items() if value is not None}
+    run = create_run(folder, task, known, config, Recipe.from_dict(recipe))
+    return Session(run, task, start(run.model, run.recipe))
+
+
+def resume_session(folder: str | Path) -> Session:
+    """Continue a run from its latest checkpoint, from the beginning if there is none yet."""
+    run = open_run(folder)
+    state = run.load_state()
+    run.rewind_metrics(state.step)
+    return Session(run, run.task(), state)
+
+
+def _sorted_settings(task_name: str, settings: dict[str, Any]) -> tuple[dict, dict, dict]:
+    """Sort settings by whom they belong to: the task, the model or the recipe."""
+    if task_name not in TASKS:
+        raise ConfigError(f"there is no task {task_name!r}", hint=did_you_mean(task_name, TASKS))
+    options = {p.name: p.default for p in inspect.signature(TASKS[task_name]).parameters.values()}
+    of_task = set(options) - {"seed", "data"}
+    of_model = {field.name for config in CONFIGS.values() for field in fields(config)}
+    of_recipe = {field.name for field in fields(Recipe)} - {"seed"}
+    groups: tuple[dict, dict, dict] = ({}, {}, {})
+    for name, value in settings.items():
+        for known, group in zip((of_task, of_model, of_recipe), groups, strict=True):
+            if name in known:
+                group[name] = value
+                break
+        else:
+            known = of_task | of_model | of_recipe
+            hint = f"use --{name}" if name in ("seed", "data") else did_you_mean(name, known)
+            raise ConfigError(f"there is no setting {name!r}", hint=hint)
+    for name, value in groups[0].items():
+        _check_option(name, value, options[name])
+    return groups
+
+
+def _check_option(name: str, value: Any, default: Any) -> None:
+    """Refuse a value for a task's option that is of another kind than its default."""
+    words = {int: "a whole number", str: "text", tuple: 'a list, such as ["de", "en"]'}
+    kind = tuple if isinstance(value, list) else type(value)
+    if type(default) in words and kind is not type(default):
+        raise ConfigError(f"{name} is {value!r}", hint=f"{name} takes {words[type(default)]}")
+
+
+def _model_config(task: Task, preset: str | None, changes: dict[str, Any]) -> TransformerConfig:
+    """Return the task's model, or a preset's with the task's vocabulary and lengths."""
+    settings = {"architecture": task.architecture, **task.settings}
+    if preset is not None:
+        if preset not in PRESETS:
+            raise ConfigError(f"there is no preset {preset!r}", hint=did_you_mean(preset, PRESETS))
+        chosen = PRESETS[preset]
+        if chosen["architecture"] != task.architecture:
+            raise ConfigError(
+                f"the architecture of {preset!r} is {chosen['architecture']!r}, {task.name!r} needs {task.architecture!r}",
+                hint="choose another preset, or none",
+            )
+        kept = {name: value for name, value in chosen.items() if name not in _OF_THE_DATA}
+        settings = {**kept, **{name: task.settings[name] for name in _OF_THE_DATA if name in task.settings}}
+    return config_from_dict({**settings, **changes})
+
+
+class Stopwatch:
+    """How fast a run goes, and how long it will take."""
+
+    def __init__(self, total: int, done: int = 0) -> None:
+        self.total = total
+        self.first = done
+        self.done = done
+        self.began = time.perf_counter()
+        self.tokens = 0
+
+    def add(self, record: StepRecord) -> None:
+        """Count one step."""
+        self.tokens += record.tokens
+        self.done = record.step
+
+    @property
+    def seconds(self) -> float:
+        """Time since the start."""
+        return time.perf_counter() - self.began
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens trained on per second, evaluations included in the time."""
+        return self.tokens / max(self.seconds, 1e-9)
+
+    @property
+    def remaining(self) -> float:
+        """Seconds to go at this pace."""
+        taken = self.done - self.first
+        return self.seconds / max(taken, 1) * (self.total - self.done)

@@ -1,0 +1,45 @@
+"""A model that has learned a task, and can be asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..arrays import Array, Tree
+from ..data import Task
+from ..generation.answer import answer, answer_length
+from ..models import Batch, Model
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model with its parameters and the task that says what its ids mean."""
+
+    model: Model
+    params: Tree
+    task: Task
+
+    def ask(self, text: str, *, length: int = 80) -> str:
+        """Answer one typed input; a language model continues it by `length` tokens, drawn at random with seed 0."""
+        return self.task.decode_answer(self._answer(self.task.encode_input(text), length))
+
+    def samples(self, count: int = 3, length: int = 80) -> list[tuple[str, str]]:
+        """Return some of the task's prompts, each with the answer to it."""
+        return [(prompt, self.ask(prompt, length=length)) for prompt in self.task.prompts[:count]]
+
+    def example(self, text: str) -> Batch:
+        """Return one typed input as a batch of one, with the model's own answer behind it where it writes one."""
+        batch = self.task.encode_input(text)
+        if self.task.architecture == "encoder" or self.task.metric == "none":
+            return batch
+        ids = np.asarray(self._answer(batch, 0))
+        end = self.task.answer_tokenizer.specials.get("<eos>")
+        if end is not None and end in ids:
+            ids = ids[: int(np.flatnonzero(ids == end)[0])]
+        return batch._replace(tokens=np.concatenate([batch.tokens, ids[None]], axis=-1)[:, : self.model.config.context])
+
+    def _answer(self, batch: Batch, length: int) -> Array:
+        if self.task.metric == "none":
+            return answer(self.model, self.params, batch, count=length, rng=np.random.default_rng(0))
+        return answer(self.model, self.params, batch, count=answer_length(self.model, batch))

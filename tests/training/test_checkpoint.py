@@ -1,0 +1,311 @@
+"""Checkpoints: nothing changes on the way, nothing is lost in a crash, and damage is noticed."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from glassformer.errors import CheckpointError, ConfigError, DTypeError, GlassformerError
+from glassformer.training import BEST, LATEST, AdamW, checkpoint, list_checkpoints, load_checkpoint, save_checkpoint
+from glassformer.tree import flatten, unflatten
+
+needs_posix = pytest.mark.skipif(os.name != "posix", reason="kills and limits processes in the manner of POSIX")
+
+
+@pytest.fixture
+def arrays(rng):
+    return {
+        "params.blocks.0.w": rng.normal(size=(3, 4)).astype(np.float32),
+        "params.turned": rng.normal(size=(3, 4)).T,
+        "key": np.asarray([1, 2**32 - 1], np.uint32),
+        "step": np.asarray(7, np.int32),
+        "empty": np.zeros((0, 3)),
+        "odd": np.asarray([np.nan, -0.0, np.inf, 5e-324]),
+        "keep": np.asarray([True, False, True]),
+        "half": np.asarray([1.5, -2], np.float16),
+        "big_endian": np.asarray([1, 2], ">i4"),
+    }
+
+
+def bits(array):
+    return array.dtype.newbyteorder("="), array.shape, np.asarray(array, array.dtype.newbyteorder("=")).tobytes()
+
+
+def assert_identical(have, want):
+    assert have.keys() == want.keys()
+    for name in want:
+        assert bits(have[name]) == bits(np.asarray(want[name])), name
+
+
+def partials(folder):
+    return list(folder.glob("*.partial"))
+
+
+# --- what goes in comes out ------------------------------------------------------------------------------------------
+
+
+def test_arrays_and_meta_come_back_bit_for_bit(tmp_path, arrays):
+    meta = {"step": 7, "rng": np.random.default_rng(0).bit_generator.state, "loss": 0.1, "names": ["é", None, True]}
+    path = save_checkpoint(tmp_path / "run", LATEST, arrays, meta)
+    assert path == tmp_path / "run" / "latest.safetensors"
+    loaded = load_checkpoint(tmp_path / "run")
+    assert_identical(loaded.arrays, arrays)
+    assert list(loaded.arrays) == list(arrays)
+    assert loaded.meta == meta
+    assert all(array.flags.writeable for array in loaded.arrays.values())
+
+
+def test_a_checkpoint_is_an_ordinary_safetensors_file(tmp_path, arrays):
+    assert_identical(load_file(save_checkpoint(tmp_path, LATEST, arrays, {})), arrays)
+
+
+def test_jax_arrays_and_bfloat16_come_back_as_numpy(jax, tmp_path):
+    x = jax.numpy.arange(6, dtype=jax.numpy.bfloat16).reshape(2, 3)
+    save_checkpoint(tmp_path, LATEST, {"x": x}, {})
+    have = load_checkpoint(tmp_path).arrays["x"]
+    assert isinstance(have, np.ndarray)
+    assert have.dtype == x.dtype
+    np.testing.assert_array_equal(have, np.asarray(x))
+
+
+def test_an_optimizer_goes_on_from_its_saved_state(tmp_path, rng):
+    params = {"blocks": [{"w": rng.normal(size=(3, 3)).astype(np.float32)}]}
+    params, state = AdamW().update(params, params, AdamW().init(params), lr=0.1)
+    save_checkpoint(tmp_path, LATEST, flatten({"params": params, "optimizer": state}), {})
+    restored = unflatten(load_checkpoint(tmp_path).arrays)
+    want = AdamW().update(params, params, state, lr=0.1)
+    have = AdamW().update(restored["params"], restored["params"], restored["optimizer"], lr=0.1)
+    assert_identical(flatten(have), flatten(want))
+
+
+def test_names_are_kept_apart_and_a_new_checkpoint_replaces_the_old(tmp_path):
+    save_checkpoint(tmp_path, LATEST, {"x": np.ones(2)}, {"step": 1})
+    save_checkpoint(tmp_path, BEST, {"x": np.ones(2)}, {"step": 1})
+    save_checkpoint(tmp_path, LATEST, {"x": np.ones(3)}, {"step": 2})
+    assert (load_checkpoint(tmp_path).meta, load_checkpoint(tmp_path, BEST).meta) == ({"step": 2}, {"step": 1})
+    assert list_checkpoints(tmp_path) == [BEST, LATEST]
+    assert sorted(os.listdir(tmp_path)) == ["best.safetensors", "latest.safetensors"]
+
+
+def test_leftovers_of_a_killed_process_are_removed(tmp_path):
+    leftover = tmp_path / "best.safetensors.0badcafe.partial"
+    leftover.write_bytes(b"half a checkpoint")
+    save_checkpoint(tmp_path, LATEST, {}, {})
+    assert not leftover.exists()
+
+
+# --- damage ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_truncation_and_every_flipped_bit_of_the_content_is_noticed(tmp_path):
+    arrays = {"a": np.arange(3, dtype=np.float32), "b": np.arange(2, dtype=np.uint32)}
+    path = save_checkpoint(tmp_path, LATEST, arrays, {"step": 1})
+    whole = path.read_bytes()
+    spaces = [i for i, byte in enumerate(whole[:-20]) if byte == ord(" ")]  # padding and separators say nothing
+    for end in range(0, len(whole), 7):
+        path.write_bytes(whole[:end])
+        with pytest.raises(CheckpointError, match="is damaged"):
+            load_checkpoint(tmp_path)
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        try:
+            loaded = load_checkpoint(tmp_path)
+        except CheckpointError:
+            continue
+        assert place in spaces
+        assert_identical(loaded.arrays, arrays)
+
+
+def test_arrays_without_a_place_or_places_without_an_array_are_noticed(tmp_path, monkeypatch):
+    for names in (["a"], ["a", "b", "c"], ["b", "a"], ["a", "b", ["c"]], 3):
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoint, "list", lambda _, names=names: names, raising=False)
+            save_checkpoint(tmp_path, LATEST, {"a": np.zeros(1), "b": np.zeros(1)}, {})
+        with pytest.raises(CheckpointError, match="checksum does not match"):
+            load_checkpoint(tmp_path)
+
+
+def test_damage_names_the_other_checkpoints(tmp_path):
+    save_checkpoint(tmp_path, BEST, {}, {})
+    path = save_checkpoint(tmp_path, LATEST, {"x": np.zeros(4)}, {})
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CheckpointError, match=r"checksum does not match(.|\n)*hint: try another(.|\n)*best"):
+        load_checkpoint(tmp_path)
+
+
+def test_missing_checkpoints_are_told_apart(tmp_path):
+    with pytest.raises(CheckpointError, match="no run folder"):
+        load_checkpoint(tmp_path / "nowhere")
+    with pytest.raises(CheckpointError, match="there is no checkpoint in"):
+        load_checkpoint(tmp_path)
+    save_checkpoint(tmp_path, BEST, {}, {})
+    with pytest.raises(CheckpointError, match="hint: this folder has: best"):
+        load_checkpoint(tmp_path)
+    with pytest.raises(OSError, match="there is no checkpoint") as caught:
+        load_checkpoint(tmp_path)
+    assert isinstance(caught.value, GlassformerError)
+
+
+def test_other_files_and_other_versions_are_refused(tmp_path, monkeypatch):
+    save_file({"x": np.zeros(2)}, tmp_path / "latest.safetensors")
+    with pytest.raises(CheckpointError, match="is not a Glassformer checkpoint"):
+        load_checkpoint(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "VERSION", "99")
+        save_checkpoint(tmp_path, LATEST, {}, {})
+    with pytest.raises(CheckpointError, match="has version 99, this program reads version 1"):
+        load_checkpoint(tmp_path)
+
+
+def test_what_cannot_be_saved_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(DTypeError, match="the array x has type complex128"):
+        save_checkpoint(tmp_path, LATEST, {"x": np.zeros(2, complex)}, {})
+    with pytest.raises(DTypeError, match="meta cannot be written as JSON"):
+        save_checkpoint(tmp_path, LATEST, {}, {"x": np.zeros(2)})
+    with pytest.raises(ConfigError, match="cannot name a checkpoint"):
+        save_checkpoint(tmp_path, "../latest", {}, {})
+    assert os.listdir(tmp_path) == []
+
+
+# --- a disk that fills up --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("function", ["fsync", "replace"])
+def test_a_full_disk_leaves_the_previous_checkpoint_and_says_so(tmp_path, monkeypatch, function):
+    save_checkpoint(tmp_path, LATEST, {"x": np.ones(2)}, {"step": 1})
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, function, full)
+        with pytest.raises(CheckpointError, match="the disk is full; the previous one is unchanged") as caught:
+            save_checkpoint(tmp_path, LATEST, {"x": np.ones(2_000_000)}, {"step": 2})
+    assert "hint: free some space: it needs 16.0 MB" in str(caught.value)
+    assert os.listdir(tmp_path) == ["latest.safetensors"]
+    assert load_checkpoint(tmp_path).meta == {"step": 1}
+
+
+def test_the_error_number_is_found_in_what_safetensors_says(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise checkpoint.SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(CheckpointError, match="the disk is full; there was none before"):
+        save_checkpoint(tmp_path, LATEST, {}, {})
+
+
+def test_ctrl_c_while_writing_leaves_nothing_behind(tmp_path, monkeypatch):
+    save_checkpoint(tmp_path, LATEST, {}, {"step": 1})
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save_checkpoint(tmp_path, LATEST, {}, {"step": 2})
+    assert partials(tmp_path) == []
+    assert load_checkpoint(tmp_path).meta == {"step": 1}
+
+
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path):
+    (tmp_path / "run").write_text("a file")
+    with pytest.raises(CheckpointError, match="could not write the checkpoint"):
+        save_checkpoint(tmp_path / "run", LATEST, {}, {})
+
+
+# --- processes that die ----------------------------------------------------------------------------------------------
+
+LIMITED = """
+import resource, sys, numpy as np
+from glassformer.errors import CheckpointError
+from glassformer.training import save_checkpoint
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    save_checkpoint(sys.argv[1], "latest", {"x": np.ones(1_000_000)}, {"step": 2})
+except CheckpointError as error:
+    sys.exit(str(error))
+"""
+
+
+@needs_posix
+def test_a_write_that_the_system_stops_halfway_leaves_the_previous_checkpoint(tmp_path):
+    save_checkpoint(tmp_path, LATEST, {"x": np.ones(2)}, {"step": 1})
+    result = subprocess.run([sys.executable, "-c", LIMITED, tmp_path], capture_output=True, text=True)
+    assert "File too large; the previous one is unchanged" in result.stderr
+    assert os.listdir(tmp_path) == ["latest.safetensors"]
+    assert load_checkpoint(tmp_path).meta == {"step": 1}
+
+
+# Dies by SIGKILL at the n-th call that save_checkpoint makes to the system; halfway through the bytes for n = 0.
+DOOMED = """
+import os, signal, sys, numpy as np
+from glassformer.training import checkpoint
+place, calls = int(sys.argv[2]), [0]
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+def counted(function):
+    def call(*args):
+        calls[0] += 1
+        if calls[0] == place:
+            die()
+        return function(*args)
+    return call
+def half(arrays, path, metadata):
+    save_file(arrays, path, metadata=metadata)
+    if place == 0:
+        os.truncate(path, os.path.getsize(path) // 2)
+        die()
+save_file, checkpoint.save_file = checkpoint.save_file, half
+for name in ("open", "fsync", "close", "replace"):
+    setattr(os, name, counted(getattr(os, name)))
+checkpoint.save_checkpoint(sys.argv[1], "latest", {"x": np.full(1000, 2)}, {"step": 2})
+print(calls[0])
+"""
+CALLS = 7  # open, fsync, close, replace; open, fsync, close of the folder
+
+
+@needs_posix
+@pytest.mark.parametrize("place", range(CALLS + 2))
+def test_a_process_killed_between_any_two_calls_leaves_a_whole_checkpoint(tmp_path, place):
+    save_checkpoint(tmp_path, LATEST, {"x": np.full(1000, 1)}, {"step": 1})
+    result = subprocess.run([sys.executable, "-c", DOOMED, tmp_path, str(place)], capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == ((-signal.SIGKILL, "") if place <= CALLS else (0, f"{CALLS}\n"))
+    loaded = load_checkpoint(tmp_path)
+    assert loaded.meta["step"] == (1 if place <= 4 else 2)
+    assert np.all(loaded.arrays["x"] == loaded.meta["step"])
+    assert len(partials(tmp_path)) == (1 if place <= 4 else 0)
+    save_checkpoint(tmp_path, LATEST, {}, {})
+    assert partials(tmp_path) == []
+
+
+WRITER = """
+import itertools, sys, numpy as np
+from glassformer.training import save_checkpoint
+for step in itertools.count(int(sys.argv[2])):
+    save_checkpoint(sys.argv[1], "latest", {"x": np.full(200_000, step)}, {"step": step})
+    print(step, flush=True)
+"""
+
+
+@needs_posix
+def test_a_writer_killed_at_random_moments_leaves_a_checkpoint_no_older_than_it_promised(tmp_path, rng):
+    step = 0
+    for delay in rng.uniform(0, 0.05, size=6):
+        with subprocess.Popen([sys.executable, "-c", WRITER, tmp_path, str(step)], stdout=subprocess.PIPE) as writer:
+            promised = int(writer.stdout.readline())
+            time.sleep(delay)
+            writer.kill()
+            promised = max([promised, *map(int, writer.stdout.read().splitlines(keepends=False))])
+        loaded = load_checkpoint(tmp_path)
+        assert loaded.meta["step"] in (promised, promised + 1)
+        assert np.all(loaded.arrays["x"] == loaded.meta["step"])
+        step = promised + 1

@@ -1,0 +1,119 @@
+"""Evaluation: over all of the data, and the same as if one did it by hand."""
+
+import numpy as np
+import pytest
+from runs import tiny_session
+
+from glassformer import ops
+from glassformer.data import Examples
+from glassformer.data.examples import count_targets
+from glassformer.generation.answer import answer
+from glassformer.models import Batch
+from glassformer.ops import IGNORE
+from glassformer.training.evaluate import Evaluation, evaluate
+
+
+def every_loss(model, params, data):
+    """The cross-entropy of every counted target, one example at a time."""
+    losses = []
+    for rows in data.batches(1):
+        logits, _ = model.predict(params, rows)
+        logits = np.asarray(logits, np.float64).reshape(-1, logits.shape[-1])
+        targets = np.asarray(rows.targets).reshape(-1)
+        for row, target in zip(logits, targets, strict=True):
+            if target != IGNORE:
+                losses.append(np.log(np.sum(np.exp(row - row.max()))) + row.max() - row[target])
+    return losses
+
+
+@pytest.mark.parametrize("task", ["majority", "sort", "dates", "lines", "text"])
+def test_the_loss_is_the_mean_over_every_target(task, tmp_path):
+    session = tiny_session(task, tmp_path / "run")
+    losses = every_loss(session.model, session.state.params, session.task.held_out)
+    for batch in (1, 3, 64):
+        result = evaluate(session.model, session.state.params, session.task.held_out, batch=batch)
+        assert result.loss == pytest.approx(np.mean(losses), abs=1e-6)
+        assert result.targets == len(losses) == session.task.held_out.count
+        assert result.accuracy is None
+
+
+def test_a_plain_mean_of_batch_means_would_be_something_else(tmp_path):
+    # The last batch is smaller and the lines differ in length: the weights matter.
+    session = tiny_session("lines", tmp_path / "run")
+    data = session.task.train
+    means = [float(session.model.loss(session.state.params, rows)) for rows in data.batches(3)]
+    assert abs(np.mean(means) - np.mean(every_loss(session.model, session.state.params, data))) > 1e-4
+
+
+def test_the_accuracy_of_a_classifier_counts_likeliest_classes(tmp_path):
+    session = tiny_session("majority", tmp_path / "run")
+    data = session.task.held_out
+    result = evaluate(session.model, session.state.params, data, metric="classes", batch=7)
+    logits, _ = session.model.predict(session.state.params, data.rows)
+    assert result.accuracy == pytest.approx(np.mean(np.argmax(logits, -1) == data.rows.targets))
+    assert result.examples == len(data)
+
+
+def written(model, params, row):
+    """What a model writes, greedily, where the right answer has its counted targets; and that answer."""
+    keep = slice(None) if row.mask is None else np.flatnonzero(row.mask[0])
+    targets = row.targets[0, keep]
+    counted = np.flatnonzero(targets != IGNORE)
+    prompt = row.tokens[:, keep][:, : counted[0] + 1]
+    source = row.source if row.source_mask is None else row.source[:, row.source_mask[0]]
+    return answer(model, params, Batch(prompt, source=source), count=len(counted)), targets[counted]
+
+
+@pytest.mark.parametrize(("task", "steps", "lr"), [("sort", 120, 1e-2), ("dates", 160, 2e-2)])
+def test_reading_the_right_answer_tells_what_greedy_writing_would_do(task, steps, lr, tmp_path):
+    session = tiny_session(task, tmp_path / "run", steps=steps, lr=lr, width=16, batch=20, eval_every=1000)
+    for _ in session.steps():
+        pass
+    data = session.task.train
+    some = Examples(data.take(slice(0, 40)))
+    right = []
+    for row in some.batches(1):
+        ids, targets = written(session.model, session.state.params, row)
+        right.append(np.array_equal(ids, targets))
+    assert 0 < sum(right) < len(right), "some answers should be right and some wrong"
+    result = evaluate(session.model, session.state.params, some, metric="sequence", batch=16)
+    assert result.accuracy == np.mean(right)
+
+
+class Fixed:
+    """A model whose logits are given."""
+
+    def __init__(self, logits):
+        self.logits = logits
+
+    def predict(self, params, batch):
+        return self.logits[batch.tokens[:, 0]], None
+
+
+def test_one_wrong_token_makes_an_answer_wrong_and_ignored_ones_do_not_count():
+    likeliest = np.array([[1, 2, 0], [1, 2, 0], [0, 0, 0]])
+    logits = np.eye(3)[likeliest] * 5
+    targets = np.array([[1, 2, 0], [1, 1, 0], [IGNORE, IGNORE, 0]])
+    tokens = np.repeat(np.arange(3)[:, None], 3, axis=1)
+    groups = ("a", "b", "b")
+    data = Examples(Batch(tokens, targets))
+    result = evaluate(Fixed(logits), None, data, metric="sequence", batch=2, groups=groups)
+    assert result.accuracy == pytest.approx(2 / 3)
+    assert result.groups == {"a": 1.0, "b": 0.5}
+    expected, _ = ops.cross_entropy(logits, targets)
+    assert result.loss == pytest.approx(float(expected))
+    assert result.targets == count_targets(data.rows) == 7
+
+
+def test_dropout_is_off_while_evaluating(tmp_path):
+    session = tiny_session("majority", tmp_path / "run", dropout=0.5)
+    first, second = (session.evaluate(session.state.params) for _ in range(2))
+    assert first == second
+    assert isinstance(first, Evaluation)
+
+
+def test_every_language_gets_its_own_score(tmp_path):
+    session = tiny_session("dates", tmp_path / "run")
+    result = session.test(session.state.params)
+    assert set(result.groups) == {"en", "de"}
+    assert result.accuracy == pytest.approx(np.mean(list(result.groups.values())))

@@ -1,0 +1,123 @@
+"""The guard: a step that is not finite never reaches the weights, the optimizer or a checkpoint."""
+
+import numpy as np
+import pytest
+from runs import assert_same_bits, command, options, tiny_session
+
+from glassformer.errors import TrainingError
+from glassformer.training import LATEST, all_finite, load_checkpoint
+from glassformer.training.loop import REFUSALS, start, training_steps
+from glassformer.training.recipe import Recipe
+from glassformer.training.session import resume_session
+from glassformer.tree import tree_map
+
+
+class Poisoned:
+    """A model whose gradients, or whose loss, are not finite on the given calls."""
+
+    def __init__(self, model, calls, value, *, what="gradients"):
+        self.model, self.calls, self.value, self.what, self.seen = model, calls, value, what, 0
+
+    def __getattr__(self, name):
+        return getattr(self.model, name)
+
+    def loss_and_grads(self, *args, **settings):
+        loss, grads = self.model.loss_and_grads(*args, **settings)
+        self.seen += 1
+        if self.seen not in self.calls:
+            return loss, grads
+        if self.what == "loss":
+            return np.asarray(self.value, loss.dtype), grads
+        grads = tree_map(np.copy, grads)
+        grads["embedding"]["tokens"]["table"][0, 0] = self.value  # one number is enough
+        return loss, grads
+
+
+@pytest.fixture
+def session(tmp_path):
+    return tiny_session("majority", tmp_path / "run", steps=40, eval_every=5, save_every=1, ema=0.9)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("what", ["gradients", "loss"])
+@pytest.mark.parametrize("clip", [0.0, 1.0])
+def test_a_poisoned_step_is_refused_and_the_run_goes_on(session, value, what, clip):
+    recipe = Recipe(steps=6, batch=8, clip=clip, ema=0.9)
+    model = Poisoned(session.model, {3, 4}, value, what=what)
+    steps = list(training_steps(model, recipe, session.task.train, start(session.model, recipe)))
+    assert [record.refused for _, record in steps] == [False, False, True, True, False, False]
+    good = steps[1][0]
+    for state, record in steps[2:4]:
+        for part in ("params", "optimizer", "ema"):
+            assert_same_bits(getattr(state, part), getattr(good, part))
+        line = record.to_dict()
+        assert line["refused"] is True
+        assert None in (line["loss"], line["grad_norm"])
+    assert [state.refused for state, _ in steps] == [0, 0, 1, 2, 0, 0]
+    assert all_finite((steps[-1][0].params, steps[-1][0].ema))
+
+
+def test_a_step_out_of_the_range_of_the_weights_is_refused(session):
+    # Loss and gradients are finite; lr · gradient is not.
+    recipe = Recipe(steps=3, batch=8, optimizer="sgd", lr=1e300, warmup=0, schedule="constant", clip=0.0)
+    first = start(session.model, recipe)
+    steps = list(training_steps(session.model, recipe, session.task.train, first))
+    assert all(record.refused and np.isfinite(record.loss) for _, record in steps)
+    assert_same_bits(steps[-1][0].params, first.params)
+
+
+def test_many_refusals_in_a_row_end_the_run(session):
+    session.model = Poisoned(session.model, set(range(8, 100)), np.nan)
+    taken = []
+    with pytest.raises(TrainingError, match=f"the last {REFUSALS} steps were refused, up to step 17") as caught:
+        taken.extend(record.step for record in session.steps())
+    assert "the weights are those of the last good step" in str(caught.value)
+    assert "learning rate" in str(caught.value)
+    assert taken == list(range(1, 17))
+    assert isinstance(caught.value, ArithmeticError)
+
+
+def test_the_latest_checkpoint_stays_finite_and_loads(session):
+    session.model = Poisoned(session.model, set(range(8, 100)), np.inf)
+    with pytest.raises(TrainingError):
+        for _ in session.steps():
+            arrays, meta = load_checkpoint(session.run.folder, LATEST)
+            assert all_finite(arrays)
+    assert meta["step"] == 16
+    assert meta["refused"] == REFUSALS - 1
+    resumed = resume_session(session.run.folder)
+    assert_same_bits(resumed.state.params, session.state.params)
+    record = next(resumed.steps())  # the cause has gone: it goes on
+    assert not record.refused
+    assert record.step == 17
+
+
+def test_the_command_says_what_was_refused_and_goes_on(tmp_path, monkeypatch):
+    from glassformer.models import Encoder
+
+    original, calls = Encoder.loss_and_grads, []
+
+    def poisoned(self, *args, **settings):
+        loss, grads = original(self, *args, **settings)
+        calls.append(loss)
+        return (loss * np.nan if len(calls) == 3 else loss), grads
+
+    monkeypatch.setattr(Encoder, "loss_and_grads", poisoned)
+    result = command("train", "majority", *options("majority"), "--steps", 5, "--out", tmp_path / "run")
+    assert result.code == 0
+    assert "step 3 refused: its numbers are not finite (loss nan" in result.err
+    assert "the weights are unchanged" in result.err
+
+
+def test_the_command_fails_when_nothing_is_finite_any_more(tmp_path, monkeypatch):
+    from glassformer.models import Encoder
+
+    original = Encoder.loss_and_grads
+    monkeypatch.setattr(
+        Encoder, "loss_and_grads", lambda *args, **settings: (np.asarray(np.inf), original(*args, **settings)[1])
+    )
+    result = command("train", "majority", *options("majority"), "--steps", 50, "--out", tmp_path / "run")
+    assert result.code == 1
+    assert f"error: the last {REFUSALS} steps were refused" in result.err
+    assert "hint: start again with a lower learning rate" in result.err
+    assert all_finite(load_checkpoint(tmp_path / "run").arrays)

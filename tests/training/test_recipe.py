@@ -1,0 +1,85 @@
+"""Recipes: checked once, and refused with a remedy."""
+
+import json
+
+import pytest
+
+from glassformer.data import TASKS
+from glassformer.errors import ConfigError
+from glassformer.training import SGD, AdamW, Muon
+from glassformer.training.recipe import Recipe
+
+
+def test_a_recipe_survives_json():
+    recipe = Recipe(steps=7, optimizer="muon", lr=0.02, ema=0.9, patience=3, save_every=2, clip=None)
+    assert Recipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe
+
+
+@pytest.mark.parametrize("task", ["majority", "counting", "copy", "sort", "addition"])
+def test_every_task_brings_a_recipe_that_passes(task):
+    settings = dict(TASKS[task]().recipe)
+    settings.pop("dropout")  # belongs to the model
+    Recipe.from_dict(settings)
+
+
+def test_optimizers_get_the_settings_they_know():
+    assert Recipe(optimizer="sgd", momentum=0.9, weight_decay=0.1).build_optimizer() == SGD(0.9, weight_decay=0.1)
+    assert Recipe(optimizer="adamw", beta1=0.8, beta2=0.9).build_optimizer() == AdamW(0.8, 0.9)
+    assert Recipe(optimizer="muon", momentum=0.8).build_optimizer() == Muon(0.8)
+    assert Recipe(optimizer="adamw").build_optimizer() == AdamW()
+
+
+def test_the_schedule_rises_to_the_peak_and_falls_to_the_floor():
+    schedule = Recipe(steps=100, warmup=10, lr=0.5, floor=0.1).build_schedule()
+    assert schedule(10) == 0.5
+    assert schedule(0) < schedule(5) < 0.5
+    assert schedule(100) == pytest.approx(0.05)
+
+
+def test_a_warmup_longer_than_the_run_is_cut():
+    assert Recipe(steps=5, warmup=50).build_schedule().warmup == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"steps": 0}, "steps is 0"),
+        ({"steps": 1.5}, "steps is 1.5"),
+        ({"steps": True}, "steps is True"),
+        ({"batch": "many"}, "batch is 'many'"),
+        ({"batch": None}, "batch is None"),
+        ({"accumulate": -1}, "accumulate is -1"),
+        ({"eval_every": 0}, "eval_every is 0"),
+        ({"save_every": 0}, "save_every is 0"),
+        ({"patience": 0}, "patience is 0"),
+        ({"seed": -1}, "the seed is -1"),
+        ({"batch": 2, "accumulate": 3}, "a batch of 2 cannot be split into 3"),
+        ({"lr": "fast"}, "lr is 'fast'"),
+        ({"lr": -1.0}, "learning rate is -1.0"),
+        ({"lr": float("nan")}, "learning rate is nan"),
+        ({"clip": -1.0}, "clip is -1.0"),
+        ({"clip": "no"}, "clip is 'no'"),
+        ({"label_smoothing": 1.0}, "label_smoothing is 1.0"),
+        ({"ema": 1.0}, "ema is 1.0"),
+        ({"ema": "yes"}, "ema is 'yes'"),
+        ({"warmup": -1}, "warmup is -1"),
+        ({"floor": 2.0}, "floor is 2.0"),
+        ({"optimizer": "adamx"}, "there is no optimizer 'adamx'"),
+        ({"optimizer": 3}, "optimizer is 3"),
+        ({"schedule": "cosin"}, "there is no schedule 'cosin'"),
+        ({"momentum": 0.9}, "adamw has no momentum"),
+        ({"optimizer": "sgd", "momentum": 1.0}, "momentum is 1.0"),
+        ({"weight_decay": -0.1}, "weight_decay is -0.1"),
+    ],
+)
+def test_nonsense_is_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        Recipe(**settings)
+
+
+def test_an_unknown_setting_is_answered_with_what_was_meant():
+    with pytest.raises(ConfigError, match="no setting 'step'") as caught:
+        Recipe.from_dict({"step": 5})
+    assert "did you mean 'steps'" in str(caught.value)
+    with pytest.raises(ConfigError, match="did you mean 'adam"):
+        Recipe(optimizer="adamx")
