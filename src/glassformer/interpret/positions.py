@@ -1,0 +1,67 @@
+"""How alike positions look to a model, by how far apart they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import ops
+from ..arrays import Array, Tree, widen
+from ..errors import ConfigError, ShapeError
+from ..models import EncoderDecoder, Model
+
+MARKED_DISTANCES = (1, 5, 10, 25)
+"""The distances that tables and curves name."""
+
+
+class Similarity(NamedTuple):
+    """The cosine similarity of encodings k positions apart, over all pairs: one entry per distance."""
+
+    distance: Array
+    mean: Array
+    low: Array
+    high: Array
+
+    def at(self, distances: Sequence[int] = MARKED_DISTANCES) -> dict[int, float]:
+        """Return the mean similarity at some distances; those longer than the table are left out."""
+        known = {int(k): float(value) for k, value in zip(self.distance, self.mean, strict=True)}
+        return {k: known[k] for k in distances if k in known}
+
+
+def position_table(model: Model, params: Tree, *, stack: str | None = None) -> Array | None:
+    """Return the vectors (N, D) that a model adds for its positions, or None if positions enter elsewhere.
+
+    `stack` is "encoder" or "decoder"; it matters for an encoder-decoder, which learns one table for each.
+    """
+    config = model.config
+    if config.positions == "sinusoidal":
+        return ops.sinusoidal(np.arange(config.context), config.width)
+    if config.positions != "learned":
+        return None
+    if stack not in (None, "encoder", "decoder"):
+        raise ConfigError(f"there is no stack {stack!r}", hint='use "encoder" or "decoder"')
+    of_source = isinstance(model, EncoderDecoder) and stack == "encoder"
+    return np.asarray(widen(params["source_embedding" if of_source else "embedding"]["positions"]["table"]))
+
+
+def similarity_matrix(table: Array) -> Array:
+    """Return the cosine of every pair of positions, (N, N) for a table (N, D); with a zero vector it is 0.
+
+    cos(p, r) = PE(p) · PE(r) / (‖PE(p)‖ ‖PE(r)‖)
+    """
+    table = np.asarray(table, dtype=np.float64)
+    if table.ndim != 2 or table.size == 0:
+        raise ShapeError(f"a table of positions has shape (N, D), got {table.shape}", hint="pass position_table(...)")
+    length = np.linalg.norm(table, axis=-1, keepdims=True)
+    unit = np.divide(table, length, out=np.zeros_like(table), where=length > 0)
+    return unit @ unit.T
+
+
+def similarity_by_distance(table: Array) -> Similarity:
+    """Average the cosines of a table (N, D) over all pairs that are k positions apart, for k = 0 … N − 1."""
+    cosines = similarity_matrix(table)
+    rows = [np.diagonal(cosines, k) for k in range(len(cosines))]
+    mean, low, high = (np.array([reduce(row) for row in rows]) for reduce in (np.mean, np.min, np.max))
+    return Similarity(np.arange(len(rows)), mean, low, high)

@@ -1,0 +1,94 @@
+"""The words of an inspection: what each picture shows and what to look for."""
+
+INTRO = "What one model did with one example, from the tokens it read to the answer it gave."
+
+KINDS = {"encoder": "Encoder self-attention", "decoder": "Decoder self-attention", "cross": "Cross-attention"}
+
+ATTENTION = {
+    "encoder": "Every token gathers information from all the others. How much it takes from each is its attention: "
+    "a row of weights that sums to one.",
+    "decoder": "Every token gathers information from itself and those before it, never from the future, which it is "
+    "to predict. Gray cells are the ones the mask forbids.",
+    "cross": "While it writes, the decoder looks back at what the encoder read. Rows are the tokens written so far, "
+    "columns the tokens of the source.",
+}
+
+MAPS = {
+    "encoder": "Read a row from left to right: where does this token look? Compare heads: some watch neighbors, "
+    "some watch one special token, some spread their attention evenly.",
+    "decoder": "Read a row from left to right: where does this token look? A dark line just below the diagonal is a "
+    "head that watches the previous token; a dark first column is a head that rests on the first.",
+    "cross": "Read a row from left to right: which part of the source does the model consult before it writes the next "
+    "token? In a translation that keeps the order, dark cells run along the diagonal.",
+}
+
+GRID = "All heads at a glance. Look for shapes: diagonals, columns, even washes. The maps below show them larger."
+
+CLASSES = "The encoder reads the whole sequence, and one linear layer turns what it found into a score for each class."
+
+CLASS_BARS = "The longer the bar, the surer the model. The bars of all classes sum to 100 %."
+
+TOKENS = "After every token the model says how likely each token of the vocabulary is to come next."
+
+MASKED_TOKENS = "At every position the model says how likely each token of the vocabulary is to stand there."
+
+TOKEN_BARS = "The likeliest tokens at the last position that matters. Green marks the right answer, where it is known."
+
+TOKEN_TABLE = (
+    "Each column is one position, with the tokens the model holds likeliest, darker for more probable. "
+    "A green frame marks the right one: in the first row, the model had it."
+)
+
+MASK = (
+    "The same queries and keys, twice: once with every token visible, once under the causal mask. It is the head that "
+    "the mask changes most."
+)
+
+MASK_MAPS = (
+    "The mask removes the upper triangle, and each row is shared out again among what is left: compare a row on the "
+    "left with the same row on the right. The first token has only itself to look at."
+)
+
+HEADS = (
+    "Heads that look everywhere alike do the same work; heads that specialize divide it. The score is one minus the "
+    "entropy of a head's weights, as a share of the largest possible entropy: 0 for even attention, 1 for a head that "
+    "always looks at a single token."
+)
+
+SCORE = "Dark heads are specialists. The name says where most of their attention goes."
+
+RECEIVED = (
+    "A bar above the line gets more attention than chance would give it. Under a causal mask chance favors early "
+    "tokens, because more queries can see them."
+)
+
+POSITIONS = "Attention alone cannot tell the order of tokens. These vectors, added to the tokens, tell it."
+
+TABLE = {
+    "sinusoidal": "Each row is the vector of one position. Left columns oscillate fast and tell neighbors apart; right "
+    "columns turn slowly and tell far from near.",
+    "learned": "Each row is the vector of one position, as training left it. Rows that were never used stay as random "
+    "as they began.",
+}
+
+SIMILARITY = (
+    "How alike the vectors of two positions are, by how far apart they stand. Near positions that look alike let the "
+    "model reason about closeness. The band covers all pairs at that distance."
+)
+
+LAYERS = (
+    "A token's vector passes through the blocks and each adds to it. The statistics show whether it grows, shrinks or "
+    "stays, and how much of it each block rewrote."
+)
+
+CURVES = (
+    "Left: the values that leave each layer. Right: their size (rms), and how far each block moved its input. "
+    "Sizes that explode or vanish from layer to layer are a warning."
+)
+
+TRAINING = "How the model came to be."
+
+LOSS = (
+    "The loss is how surprised the model is by the right answer, in nats. Watch whether validation still falls: when "
+    "it turns up while training goes on down, the model has begun to memorize."
+)

@@ -1,0 +1,93 @@
+"""How a training went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ..arrays import Array
+from .style import BLUE, GREEN, QUIET, SKY, VERMILION, describe, finite, new_figure, note, styled
+
+
+@styled
+def loss_curve(metrics: Sequence[Mapping[str, Any]], *, title: str = "Loss") -> Figure:
+    """Draw the training loss, smoothed as well, the validation loss and, where there is one, the accuracy.
+
+    Each record may hold step, loss, val_loss and accuracy; what is missing, None or not finite is left out. A loss
+    that falls by more than a factor of 30 is drawn on a logarithmic scale.
+    """
+    steps = np.array([record.get("step", number) for number, record in enumerate(metrics)], dtype=np.float64)
+    series = {name: finite([record.get(name) for record in metrics]) for name in ("loss", "val_loss", "accuracy")}
+    points = {name: (steps[np.isfinite(y)], y[np.isfinite(y)]) for name, y in series.items()}
+    has_accuracy = len(points["accuracy"][0]) > 0
+    figure = new_figure(7.6, 5.2 if has_accuracy else 3.9)
+    figure.suptitle(title)
+    if not any(len(x) for x, _ in points.values()):
+        note(figure.subplots(), "no metrics were recorded")
+        return describe(figure, f"{title}: no metrics were recorded.")
+    if has_accuracy:
+        ax, below = figure.subplots(2, 1, sharex=True, height_ratios=[2.4, 1])
+        _accuracy(below, *points["accuracy"])
+    else:
+        ax = below = figure.subplots()
+    _losses(ax, points["loss"], points["val_loss"])
+    below.set_xlabel("step")
+    return describe(figure, f"{title}: {_words(points)}.")
+
+
+def smooth(y: Array, span: float) -> Array:
+    """Return the exponential moving average over about `span` values, without the pull of a made-up start."""
+    keep = 1 - 1 / max(span, 1.0)
+    total = weight = 0.0
+    averages = np.empty(len(y))
+    for i, value in enumerate(y):
+        total, weight = keep * total + value, keep * weight + 1
+        averages[i] = total / weight
+    return averages
+
+
+def _losses(ax: Axes, train: tuple[Array, Array], validation: tuple[Array, Array]) -> None:
+    ax.grid(visible=True)
+    few = len(train[0]) < 20
+    if len(train[0]):
+        dots, thread = {"color": BLUE, "marker": "o", "markersize": 3}, {"color": SKY, "linewidth": 0.8, "alpha": 0.6}
+        raw: dict[str, Any] = dots if few else thread
+        ax.plot(*train, label="training", **raw)
+        if not few:
+            ax.plot(train[0], smooth(train[1], len(train[0]) / 40), color=BLUE, label="training, smoothed")
+    if len(validation[0]):
+        name = f"validation, last {validation[1][-1]:.3g}"
+        ax.plot(*validation, color=VERMILION, marker="o", markersize=4, markeredgecolor="white", label=name)
+    every = np.concatenate((train[1], validation[1]))
+    scale = ""
+    if len(every) and every.min() > 0 and every.max() > 30 * every.min():
+        ax.set_yscale("log")
+        scale = " (log scale)"
+    ax.set_ylabel(f"loss{scale}")
+    if len(every):
+        ax.legend(loc="upper right")
+
+
+def _accuracy(ax: Axes, steps: Array, values: Array) -> None:
+    ax.grid(visible=True)
+    ax.plot(steps, values, color=GREEN, marker="o", markersize=4, markeredgecolor="white")
+    ax.set_ylim(0, 1.08)
+    ax.set_yticks([0, 0.5, 1], ["0", "50 %", "100 %"])
+    ax.set_ylabel("accuracy")
+    ax.text(
+        0.995, 0.08, f"last: {100 * values[-1]:.2f} %", transform=ax.transAxes, ha="right", fontsize=8.5, color=QUIET
+    )
+
+
+def _words(points: dict[str, tuple[Array, Array]]) -> str:
+    names = {"loss": "training loss", "val_loss": "validation loss", "accuracy": "accuracy"}
+    parts = [
+        f"{names[name]} from {y[0]:.3g} at step {x[0]:g} to {y[-1]:.3g} at step {x[-1]:g}"
+        for name, (x, y) in points.items()
+        if len(x)
+    ]
+    return "; ".join(parts)

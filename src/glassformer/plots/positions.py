@@ -1,0 +1,77 @@
+"""Positional encodings: the table itself, and how alike its rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from ..arrays import Array
+from ..errors import ShapeError
+from ..interpret import MARKED_DISTANCES, Similarity
+from .style import BLUE, QUIET, SKY, VERMILION, describe, frameless, new_figure, signed_colors, styled
+
+
+@styled
+def position_heat_map(table: Array, *, title: str = "Positional encoding") -> Figure:
+    """Draw a table (N, D) of positional encodings: a row for each position, a column for each feature."""
+    table = np.asarray(table, dtype=np.float64)
+    if table.ndim != 2 or table.size == 0:
+        raise ShapeError(f"a table of positions has shape (N, D), got {table.shape}", hint="pass position_table(...)")
+    figure = new_figure(7.2, float(np.clip(0.05 * len(table) + 2.2, 2.6, 6)))
+    ax = figure.subplots()
+    # One outlier must not bleach the rest: the scale ends at the 99.5th percentile.
+    limit = float(np.quantile(np.abs(table), 0.995)) or 1.0
+    image = ax.imshow(
+        table, cmap=signed_colors(), vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest", rasterized=True
+    )
+    frameless(ax)
+    ax.set_xlabel("feature")
+    ax.set_ylabel("position")
+    _whole_ticks(ax)
+    bar = figure.colorbar(
+        image, ax=ax, aspect=28, pad=0.02, extend="both" if np.abs(table).max() > limit else "neither"
+    )
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=0, labelsize=8)
+    figure.suptitle(title)
+    return describe(figure, f"{title}: heat map of {len(table)} positions by {table.shape[1]} features.")
+
+
+@styled
+def similarity_curve(
+    similarity: Similarity, *, marked: Sequence[int] = MARKED_DISTANCES, title: str = "Similarity by distance"
+) -> Figure:
+    """Draw the cosine similarity of two positions against their distance, with the range over all pairs."""
+    figure = new_figure(7.2, 3.8)
+    ax = figure.subplots()
+    ax.grid(visible=True)
+    ax.axhline(0, color=QUIET, linewidth=0.8)
+    ax.fill_between(similarity.distance, similarity.low, similarity.high, color=SKY, alpha=0.3, linewidth=0)
+    ax.plot(similarity.distance, similarity.mean, color=BLUE, marker="o" if len(similarity.mean) < 2 else None)
+    values = similarity.at(marked)
+    for k, value in values.items():
+        ax.plot([k], [value], "o", color=VERMILION, markersize=6, markeredgecolor="white", zorder=3)
+    # Beside the curve, because dots at 1 and 5 stand too close together for words between them.
+    listed = [f"k = {k}:  {value:.2f}" for k, value in values.items()]
+    ax.text(1.02, 1, "\n".join(listed), transform=ax.transAxes, va="top", color=VERMILION, linespacing=1.7)
+    ax.set_xlabel("distance k between two positions")
+    ax.set_ylabel("cosine similarity")
+    low = float(np.min(similarity.low))
+    ax.set_ylim(min(-0.05, low - 0.08), 1.15)
+    ax.set_xlim(left=-0.02 * max(len(similarity.distance), 10))
+    _whole_ticks(ax, y=False)
+    figure.suptitle(title)
+    words = ", ".join(f"{value:.3f} at distance {k}" for k, value in values.items())
+    return describe(
+        figure, f"{title}: the mean cosine similarity of positional encodings is {words or '1 at distance 0'}."
+    )
+
+
+def _whole_ticks(ax: Axes, *, y: bool = True) -> None:
+    """Put ticks on whole numbers only."""
+    for axis in (ax.xaxis, ax.yaxis) if y else (ax.xaxis,):
+        axis.set_major_locator(MaxNLocator(integer=True))

@@ -1,0 +1,117 @@
+"""What a model expects, as bars and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from ..arrays import Array
+from ..errors import ShapeError
+from .labels import visible, visible_all
+from .style import BLUE, GREEN, QUIET, SKY, describe, frameless, ink_on, new_figure, styled, token_ticks, weight_colors
+
+MOST_POSITIONS = 24
+
+
+@styled
+def prediction_bars(
+    probabilities: Array,
+    label: Callable[[int], str] = str,
+    *,
+    top: int = 10,
+    answer: int | None = None,
+    title: str = "Prediction",
+) -> Figure:
+    """Draw the `top` likeliest of probabilities (V,), the likeliest first; the right `answer`, if known, in green."""
+    probabilities = np.asarray(probabilities, dtype=np.float64)
+    if probabilities.ndim != 1 or probabilities.size == 0:
+        raise ShapeError(
+            f"probabilities have shape {probabilities.shape}, expected (V,)", hint="pick one position first"
+        )
+    order = np.argsort(-probabilities, kind="stable")[:top]
+    values = probabilities[order]
+    names = visible_all([label(int(i)) for i in order], 24)
+    figure = new_figure(6.4, 0.32 * len(order) + 1.3)
+    ax = figure.subplots()
+    places = range(len(order))
+    colors = [GREEN if i == answer else BLUE if rank == 0 else SKY for rank, i in enumerate(order.tolist())]
+    ax.barh(places, values, color=colors, height=0.68)
+    for place, value in zip(places, values, strict=True):
+        ax.text(value + 0.012, place, _percent(value), va="center", fontsize=8.5)
+    ax.set_yticks(places, names)
+    ax.invert_yaxis()
+    ax.set_xlim(0, 1.12)
+    ax.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"])
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    ax.set_xlabel("probability", color=QUIET)
+    figure.suptitle(title)
+    if answer is not None:
+        rank = int(np.sum(probabilities > probabilities[answer])) + 1
+        right = "right" if rank == 1 else f"the right answer {visible(label(answer), 24)} ranks {rank}"
+        ax.set_title(f"{right}: {_percent(probabilities[answer])}", fontsize=9, color=QUIET)
+    listed = ", ".join(f"{name} {_percent(value)}" for name, value in zip(names, values, strict=True))
+    return describe(figure, f"{title}: bars of the {len(order)} likeliest: {listed}.")
+
+
+@styled
+def prediction_table(
+    probabilities: Array,
+    inputs: Sequence[str],
+    label: Callable[[int], str] = str,
+    *,
+    top: int = 5,
+    targets: Array | None = None,
+    title: str = "Predictions at every position",
+) -> Figure:
+    """Write the likeliest next tokens below every input token, for probabilities (T, V); right ones get a green frame.
+
+    Only the last 24 positions are shown.
+    """
+    probabilities = np.asarray(probabilities, dtype=np.float64)
+    if probabilities.ndim != 2 or len(probabilities) != len(inputs) or probabilities.size == 0:
+        raise ShapeError(
+            f"probabilities of shape {probabilities.shape} do not fit {len(inputs)} input labels",
+            hint="pass probabilities (T, V) and T labels",
+        )
+    first = max(0, len(inputs) - MOST_POSITIONS)
+    shown = probabilities[first:]
+    T, ranks = len(shown), min(top, shown.shape[1])
+    order = np.argsort(-shown, axis=-1, kind="stable")[:, :ranks]
+    values = np.take_along_axis(shown, order, axis=-1)
+    width = max(0.52 * T + 1.6, 4.6)
+    figure = new_figure(width, 0.36 * ranks + 1.7)
+    ax = figure.subplots()
+    colors = weight_colors()
+    ax.imshow(values.T, cmap=colors, vmin=0, vmax=1, aspect="auto")
+    for (t, rank), value in np.ndenumerate(values):
+        text = visible(label(int(order[t, rank])), 7)
+        size = 8.5 if len(text) <= 4 else 6
+        ax.text(t, rank, text, ha="center", va="center", fontsize=size, color=ink_on(colors(float(value))))
+        if targets is not None and int(np.asarray(targets)[first + t]) == order[t, rank]:
+            ax.add_patch(Rectangle((t - 0.47, rank - 0.46), 0.94, 0.92, fill=False, edgecolor=GREEN, linewidth=2))
+    names = visible_all(inputs[first:], 7)
+    token_ticks(ax.xaxis, names, room=width - 1.4)
+    ax.set_yticks(range(ranks), [_rank(number) for number in range(ranks)])
+    ax.tick_params(length=0)
+    frameless(ax)
+    ax.set_xlabel("after reading up to" + (f" (the last {T} of {len(inputs)} tokens)" if first else ""), color=QUIET)
+    figure.suptitle(title)
+    best = ", ".join(visible(label(int(i))) for i in order[:, 0])
+    return describe(
+        figure, f"{title}: the {ranks} likeliest tokens at each of {T} positions, darker if likelier. In order: {best}."
+    )
+
+
+def _percent(value: float) -> str:
+    percent = 100 * float(value)
+    if percent >= 99.95:
+        return "100 %" if percent >= 99.995 else f"{percent:.2f} %"
+    return f"{percent:.1f} %" if percent >= 0.1 else "< 0.1 %"
+
+
+def _rank(number: int) -> str:
+    return {0: "likeliest", 1: "second", 2: "third", 3: "fourth", 4: "fifth"}.get(number, f"{number + 1}th")

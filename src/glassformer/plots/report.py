@@ -1,0 +1,244 @@
+"""One page that shows a folder of figures: a title, tables, pictures, and words that say what to look at."""
+
+from __future__ import annotations
+
+import base64
+import re
+import struct
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from ..errors import DataError
+from .files import write_whole
+from .style import DPI
+
+INDEX = "index.html"
+
+
+class Table(NamedTuple):
+    """Rows under headings; numbers are set flush right."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    caption: str = ""
+
+
+class Picture(NamedTuple):
+    """A PNG file in the folder of the report, what to look at in it, and words for those who cannot see it."""
+
+    path: str | Path
+    caption: str
+    alt: str
+
+
+class Section(NamedTuple):
+    """A part of the report: a heading, paragraphs, tables, pictures.
+
+    aside   pictures for those who want more, folded away until asked for
+    """
+
+    heading: str
+    text: str = ""
+    pictures: Sequence[Picture] = ()
+    tables: Sequence[Table] = ()
+    aside: Sequence[Picture] = ()
+
+
+def write_report(
+    folder: str | Path,
+    title: str,
+    sections: Sequence[Section],
+    *,
+    intro: str = "",
+    summary: Sequence[tuple[str, Any]] = (),
+    embed: bool = False,
+) -> Path:
+    """Write `index.html` for the pictures in `folder`, and return where it is.
+
+    intro     a paragraph under the title
+    summary   names and values shown as tiles at the top
+    embed     put the pictures into the page, so that the one file can be sent around
+
+    All words are plain text: nothing in them is taken for HTML. An empty line begins a new paragraph.
+    """
+    folder = Path(folder)
+    anchors = _anchors([section.heading for section in sections])
+    body = [_section(folder, section, anchor, embed) for section, anchor in zip(sections, anchors, strict=True)]
+    links = "".join(
+        f'<a href="#{anchor}">{_text(section.heading)}</a>' for section, anchor in zip(sections, anchors, strict=True)
+    )
+    contents = f'<nav aria-label="Contents">{links}</nav>' if len(sections) > 1 else ""
+    page = _PAGE.format(
+        title=_text(title),
+        style=_STYLE,
+        intro=_paragraphs(intro, "intro"),
+        summary=_tiles(summary),
+        contents=contents,
+        body="\n".join(body),
+    )
+    return write_whole(folder / INDEX, page.encode("utf-8"))
+
+
+def _section(folder: Path, section: Section, anchor: str, embed: bool) -> str:
+    parts = [f'<section id="{anchor}">', f"<h2>{_text(section.heading)}</h2>", _paragraphs(section.text)]
+    parts += [_table(table) for table in section.tables]
+    parts += [_picture(folder, picture, embed) for picture in section.pictures]
+    if section.aside:
+        inner = "\n".join(_picture(folder, picture, embed) for picture in section.aside)
+        count = len(section.aside)
+        parts.append(f"<details><summary>{count} more picture{'s' * (count > 1)}</summary>\n{inner}\n</details>")
+    return "\n".join(part for part in [*parts, "</section>"] if part)
+
+
+def _picture(folder: Path, picture: Picture, embed: bool) -> str:
+    path = folder / picture.path
+    width, height = _size(path)
+    # Figures are drawn for screens with several dots per CSS pixel.
+    shape = f'width="{round(width * 96 / DPI)}" height="{round(height * 96 / DPI)}"'
+    alt = escape(_clean(picture.alt or picture.caption), quote=True)
+    if embed:
+        data = base64.b64encode(path.read_bytes()).decode("ascii")
+        image = f'<img src="data:image/png;base64,{data}" alt="{alt}" {shape}>'
+    else:
+        address = escape(quote(Path(picture.path).as_posix()), quote=True)
+        image = f'<a href="{address}"><img src="{address}" alt="{alt}" {shape} loading="lazy"></a>'
+    caption = f"<figcaption>{_text(picture.caption)}</figcaption>" if picture.caption else ""
+    return f"<figure>{image}{caption}</figure>"
+
+
+def _size(path: Path) -> tuple[int, int]:
+    """Return the width and height that a PNG file states in its first bytes."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(24)
+    except OSError:
+        raise DataError(f"the report shows {path}, which cannot be read", hint="save the figure first") from None
+    if len(head) < 24 or not head.startswith(b"\x89PNG\r\n\x1a\n"):
+        raise DataError(f"{path} is not a PNG file", hint="write figures with save(figure, path)")
+    width, height = struct.unpack(">II", head[16:24])
+    return width, height
+
+
+def _table(table: Table) -> str:
+    numeric = [
+        bool(table.rows) and all(isinstance(row[i], int | float) for row in table.rows)
+        for i in range(len(table.columns))
+    ]
+
+    def cells(tag: str, values: Sequence[Any]) -> str:
+        marks = [' class="number"' if is_number else "" for is_number in numeric]
+        scope = ' scope="col"' if tag == "th" else ""
+        return "".join(f"<{tag}{scope}{m}>{_text(v)}</{tag}>" for m, v in zip(marks, values, strict=True))
+
+    caption = f"<caption>{_text(table.caption)}</caption>" if table.caption else ""
+    rows = "".join(f"<tr>{cells('td', row)}</tr>" for row in table.rows)
+    head = f"<thead><tr>{cells('th', table.columns)}</tr></thead>"
+    return f'<div class="scroll"><table>{caption}{head}<tbody>{rows}</tbody></table></div>'
+
+
+def _tiles(summary: Sequence[tuple[str, Any]]) -> str:
+    if not summary:
+        return ""
+    tiles = "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in summary)
+    return f'<dl class="tiles">{tiles}</dl>'
+
+
+def _paragraphs(text: str, kind: str = "") -> str:
+    mark = f' class="{kind}"' if kind else ""
+    return "\n".join(f"<p{mark}>{_text(part.strip())}</p>" for part in text.split("\n\n") if part.strip())
+
+
+def _text(value: Any) -> str:
+    return escape(_clean(_number(value) if isinstance(value, int | float) else str(value)), quote=False)
+
+
+def _number(value: float) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def _clean(text: str) -> str:
+    """Replace what an HTML file cannot hold: lone surrogates and control characters."""
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", "\N{REPLACEMENT CHARACTER}", text)
+
+
+def _anchors(headings: Sequence[str]) -> list[str]:
+    """Return an id for each heading, no two alike."""
+    anchors: list[str] = []
+    for heading in headings:
+        base = re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-") or "section"
+        number, anchor = 2, base
+        while anchor in anchors:
+            number, anchor = number + 1, f"{base}-{number}"
+        anchors.append(anchor)
+    return anchors
+
+
+_STYLE = """
+:root { color-scheme: light dark; --page: #f7f8fa; --card: #ffffff; --ink: #1f2430; --quiet: #5d6778;
+  --line: #e1e5eb; --accent: #0072b2; }
+@media (prefers-color-scheme: dark) {
+  :root { --page: #14171d; --card: #1d222b; --ink: #e8ebf0; --quiet: #a3adbd; --line: #323a47; --accent: #6cc0f0; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--page); color: var(--ink);
+  font: 17px/1.6 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
+main, header { max-width: 66rem; margin: 0 auto; padding: 0 1.25rem; }
+header { padding-top: 3rem; }
+h1 { font-size: clamp(1.7rem, 4vw, 2.5rem); line-height: 1.2; margin: 0 0 .6rem; letter-spacing: -.02em;
+  overflow-wrap: anywhere; }
+h2 { font-size: 1.45rem; line-height: 1.3; margin: 0 0 .5rem; letter-spacing: -.01em; }
+p { max-width: 44rem; margin: 0 0 1rem; }
+.intro { font-size: 1.12rem; color: var(--quiet); }
+nav { position: sticky; top: 0; z-index: 1; display: flex; gap: .2rem; overflow-x: auto; max-width: 66rem;
+  margin: 1.5rem auto; padding: .4rem 1.25rem; background: var(--page); border-bottom: 1px solid var(--line); }
+nav a { padding: .25rem .7rem; border-radius: 1rem; color: var(--quiet); text-decoration: none; white-space: nowrap;
+  font-size: .92rem; }
+nav a:hover, nav a:focus-visible { background: var(--card); color: var(--accent); }
+section { margin: 0 0 3.2rem; scroll-margin-top: 4rem; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); gap: .7rem; margin: 1.4rem 0; }
+.tiles div { background: var(--card); border: 1px solid var(--line); border-radius: .7rem; padding: .6rem .9rem; }
+.tiles dt { color: var(--quiet); font-size: .8rem; }
+.tiles dd { margin: 0; font-size: 1.1rem; font-weight: 600; overflow-wrap: anywhere; }
+figure { margin: 1.2rem 0; background: var(--card); border: 1px solid var(--line); border-radius: .8rem;
+  overflow: hidden; }
+figure a { display: block; background: #ffffff; }
+figure img { display: block; max-width: 100%; height: auto; margin: 0 auto; background: #ffffff; }
+figcaption { padding: .8rem 1.1rem; border-top: 1px solid var(--line); color: var(--quiet); font-size: .95rem; }
+.scroll { overflow-x: auto; margin: 1.2rem 0; }
+table { border-collapse: collapse; font-size: .93rem; font-variant-numeric: tabular-nums; }
+caption { text-align: left; color: var(--quiet); padding-bottom: .4rem; }
+th, td { padding: .32rem .9rem .32rem 0; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
+th { color: var(--quiet); font-weight: 600; }
+.number { text-align: right; }
+details > summary { cursor: pointer; color: var(--accent); padding: .3rem 0; }
+footer { max-width: 66rem; margin: 0 auto; padding: 0 1.25rem 2.5rem; color: var(--quiet); font-size: .85rem; }
+@media print { nav { display: none; } figure { break-inside: avoid; } }
+"""
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<header>
+<h1>{title}</h1>
+{intro}
+{summary}
+</header>
+{contents}
+<main>
+{body}
+</main>
+<footer>Written by Glassformer. Every picture shows numbers of the forward pass itself.</footer>
+</body>
+</html>
+"""

@@ -1,0 +1,74 @@
+"""One thing to prove, and the verdict on it."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..arrays import Array
+from ..tree import like
+
+
+@dataclass(frozen=True, eq=False)
+class OpCase:
+    """An op with the arrays and settings under which its gradient is proved.
+
+    y, saved = op(*arrays, *extra, **settings);  backward returns one gradient per entry of `arrays`
+    """
+
+    name: str
+    """What is special about the case, after the name of the op: "softmax, all masked"."""
+    op: Callable[..., tuple[Any, Any]]
+    backward: Callable[..., Any]
+    arrays: tuple[Array | None, ...]
+    """The arguments with a gradient, in order; None for an optional one left out, whose gradient must be None."""
+    extra: tuple[Array, ...] = ()
+    """Arguments without a gradient that follow: ids, angles, keys."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments: masks, rates, eps."""
+
+    def forward(self, *arrays: Array | None) -> tuple[Any, Any]:
+        """Run the op, on other arrays when given."""
+        return self.op(*(arrays or self.arrays), *self.extra, **self.settings)
+
+    def gradients(self, dy: Array, saved: Any) -> tuple[Array | None, ...]:
+        """Run the backward with those settings that its signature names; always a tuple."""
+        taken = inspect.signature(self.backward).parameters
+        grads = self.backward(dy, saved, **{name: value for name, value in self.settings.items() if name in taken})
+        return grads if isinstance(grads, tuple) else (grads,)
+
+    def array_settings(self) -> dict[str, Array]:
+        """Return the settings that are arrays, such as masks and keys."""
+        return {name: value for name, value in self.settings.items() if hasattr(value, "__array_namespace__")}
+
+    def within(self, xp: Any) -> OpCase:
+        """Return the same case with every array in the library `xp` (numpy or jax.numpy)."""
+        settings = {**self.settings, **like(self.array_settings(), xp)}
+        return replace(self, arrays=like(self.arrays, xp), extra=like(self.extra, xp), settings=settings)
+
+
+@dataclass(frozen=True)
+class Check:
+    """The verdict on one gradient."""
+
+    name: str
+    kind: str
+    """"op", "layer" or "model"."""
+    error: float
+    """The largest relative error found."""
+    limit: float
+    """What the error may be at most."""
+    ok: bool
+
+    @classmethod
+    def of(cls, name: str, kind: str, error: float, limit: float) -> Check:
+        """Judge an error; one that is not a number fails."""
+        return cls(name, kind, float(error), limit, bool(error <= limit))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON, which has no word for an infinite error: None."""
+        error = self.error if math.isfinite(self.error) else None
+        return {"name": self.name, "kind": self.kind, "error": error, "limit": self.limit, "ok": self.ok}

@@ -1,0 +1,306 @@
+"""Each whole model in every configuration under which the gradient of its loss is proved.
+
+Sequences repeat tokens, targets are partly ignored, masks hide padding, and parameters are far from their first values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..arrays import Array, Tree
+from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig, RotaryScaling
+from ..models.batch import Batch
+from ..models.decoder import Decoder
+from ..models.encoder import Encoder
+from ..models.encoder_decoder import EncoderDecoder
+from ..models.model import Model
+from ..ops import IGNORE
+from ..tree import like
+from .layer_cases import cotangent, scattered
+
+SIZES: dict[str, Any] = {"vocab": 9, "width": 8, "heads": 4, "layers": 2, "context": 8, "feed_forward": 6}
+
+TOKENS = np.array([[1, 4, 1, 0, 7], [1, 1, 8, 3, 3]])
+TARGETS = np.array([[4, 1, IGNORE, 7, IGNORE], [1, 8, 3, 3, 2]])
+MASK = np.array([[True, True, True, True, False], [True] * 5])
+SOURCE = np.array([[5, 2, 5, 5], [6, 6, 0, 0]])
+SOURCE_MASK = np.array([[True] * 4, [True, True, False, False]])
+SEGMENTS = np.array([[0, 0, 1, 1, 1], [0, 1, 1, 1, 1]])
+
+
+@dataclass(frozen=True, eq=False)
+class ModelCase:
+    """A model with parameters, a batch and the settings of its loss."""
+
+    name: str
+    """The row it belongs to, then what is special about the case: "decoder (positions), rotary"."""
+    model: Model
+    params: Tree
+    batch: Batch
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of the loss: key, smoothing, class_weights."""
+
+    @property
+    def point(self) -> Tree:
+        """All that may move."""
+        return self.params
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether the model ends in logits; without a head it ends in vectors."""
+        return getattr(self.model.config, "head", "tokens") != "none"
+
+    def forward(self, point: Tree | None = None) -> tuple[Array, Tree]:
+        """Return what the model says of the batch, and the record."""
+        params = self.params if point is None else point
+        if self.has_loss:
+            return self.model.predict(params, self.batch, key=self.settings.get("key"))
+        assert isinstance(self.model, Encoder)
+        return self.model.forward(params, self.batch.tokens, mask=self.batch.mask)
+
+    def function(self, point: Tree) -> Array:
+        """Return the loss;  Σ dy · y  for a fixed random dy where there is none."""
+        if self.has_loss:
+            return self.model.loss(point, self.batch, **self.settings)
+        y, _ = self.forward(point)
+        return (y * cotangent(y)).sum()
+
+    def gradients(self, point: Tree | None = None) -> Tree:
+        """Return the hand-derived gradient of `function`."""
+        params = self.params if point is None else point
+        if self.has_loss:
+            return self.model.loss_and_grads(params, self.batch, **self.settings)[1]
+        y, saved = self.forward(params)
+        return self.model.backward(params, saved, cotangent(y))
+
+    def within(self, xp: Any) -> ModelCase:
+        """Return the same case with every array in the library `xp` (numpy or jax.numpy)."""
+        settings = {name: like(x, xp) if hasattr(x, "shape") else x for name, x in self.settings.items()}
+        return replace(self, params=like(self.params, xp), batch=like(self.batch, xp), settings=settings)
+
+
+def model_cases() -> list[ModelCase]:
+    """Return all cases of all models, made afresh."""
+    rng = np.random.default_rng(0)
+    recipes = [recipe for source in SOURCES for recipe in source()]
+    return [ModelCase(name, model, scattered(model, rng), batch, loss) for name, model, batch, loss in recipes]
+
+
+Recipe = tuple[str, Model, Batch, dict[str, Any]]
+
+POSITIONS: dict[str, dict[str, Any]] = {
+    "learned": {},
+    "sinusoidal": {"positions": "sinusoidal"},
+    "rotary": {"positions": "rotary"},
+    "rotary, interleaved": {"positions": "rotary", "rotary_pairing": "interleaved", "rotary_base": 50.0},
+    "rotary, stretched": {"positions": "rotary", "rotary_scaling": RotaryScaling(4.0, 1.0, 3.0, 8)},
+    "ALiBi": {"positions": "alibi"},
+    "relative": {"positions": "relative", "relative_buckets": 8, "relative_distance": 6},
+    "none": {"positions": "none"},
+}
+NORMS: dict[str, dict[str, Any]] = {
+    "rms": {"norm": "rms"},
+    "no shift": {"norm_bias": False, "norm_eps": 1e-2},
+    "no final norm": {"final_norm": False},
+    "post": {"norm_position": "post"},
+    "post, rms, final norm": {"norm_position": "post", "norm": "rms", "final_norm": True},
+}
+ATTENTION: dict[str, dict[str, Any]] = {
+    "grouped queries": {"kv_heads": 2},
+    "multi-query, own head width": {"kv_heads": 1, "head_width": 3},
+    "no biases": {"attention_bias": False},
+    "no output bias": {"output_bias": False},
+    "output bias alone": {"attention_bias": False, "output_bias": True},
+    "no scale": {"scale_scores": False},
+    "window": {"window": 2},
+    "stride": {"stride": 2},
+    "tiled": {"attention_tile": 3},
+    "tiled, window, ALiBi": {"attention_tile": 2, "window": 3, "positions": "alibi", "kv_heads": 2},
+    "tiled, relative": {"attention_tile": 2, **POSITIONS["relative"]},
+}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "GPT-2": {"activation": "gelu_tanh"},
+    "Llama": {
+        "positions": "rotary",
+        "kv_heads": 2,
+        "norm": "rms",
+        "norm_eps": 1e-6,
+        "activation": "silu",
+        "gated": True,
+        "attention_bias": False,
+        "feed_forward_bias": False,
+        "tied_head": False,
+    },
+    "BERT": {
+        "norm_position": "post",
+        "norm_eps": 1e-12,
+        "embedding_norm": True,
+        "segments": 2,
+        "head": "tokens",
+        "head_bias": True,
+    },
+    "original": {
+        "positions": "sinusoidal",
+        "norm_position": "post",
+        "activation": "relu",
+        "embedding_scale": True,
+        "tied_head": True,
+        "shared_embedding": True,
+    },
+    "T5": {
+        "positions": "relative",
+        "relative_buckets": 8,
+        "relative_distance": 6,
+        "norm": "rms",
+        "norm_eps": 1e-6,
+        "activation": "relu",
+        "attention_bias": False,
+        "feed_forward_bias": False,
+        "scale_scores": False,
+        "tied_head": True,
+        "head_scale": True,
+        "shared_embedding": True,
+    },
+}
+
+
+def encoder_cases() -> Iterator[Recipe]:
+    """Encoders: every pooling, a head for tokens, no head."""
+    for pooling in ("mean", "cls", "first"):
+        yield _encoder(f"encoder ({pooling})", pooling=pooling)
+        yield _encoder(f"encoder ({pooling}), no mask", {"mask": None}, pooling=pooling)
+        yield _encoder(f"encoder ({pooling}), unbatched", _only(0, targets=np.array(2)), pooling=pooling)
+        yield _encoder(f"encoder ({pooling}), no example", _no_example(targets=np.zeros(0, int)), pooling=pooling)
+    for tied in (True, False):
+        yield _filler(f"encoder (tokens), {'tied' if tied else 'free'}", tied_head=tied)
+    yield _filler("encoder (tokens), head bias, scaled", head_bias=True, head_scale=True, activation="silu")
+    yield _filler("encoder (tokens), one token", _first_token(), segments=2)
+    yield _filler("encoder (BERT)", **FAMILIES["BERT"])
+    yield _filler("encoder (BERT), dropout", loss={"key": ops.new_key(3)}, **FAMILIES["BERT"], dropout=0.2)
+    for what, settings in POSITIONS.items():
+        yield _encoder(f"encoder (positions), {what}", **settings)
+    yield _encoder("encoder (positions), relative, cls", pooling="cls", **POSITIONS["relative"])
+    yield _encoder("encoder (vectors)", {"targets": None}, head="none", classes=None, norm_position="post")
+    yield _encoder("encoder (attention), window, tiled", window=2, attention_tile=2)
+    loss = {"key": ops.new_key(8), "smoothing": 0.1, "class_weights": np.array([0.5, 2.0, 1.0])}
+    yield _encoder("encoder (dropout), cls, smoothing, class weights", loss=loss, pooling="cls", dropout=0.3)
+
+
+def decoder_cases() -> Iterator[Recipe]:
+    """Decoders: every position scheme, norm, activation, kind of attention and head."""
+    yield _decoder("decoder")
+    yield _decoder("decoder, no mask", {"mask": None})
+    yield _decoder("decoder, one token", _first_token())
+    yield _decoder("decoder, unbatched", _only(0))
+    yield _decoder("decoder, two batch axes", {name: x[:, None] for name, x in _sequences().items()})
+    yield _decoder("decoder, no example", _no_example())
+    yield _decoder("decoder, every target ignored", {"targets": np.full_like(TARGETS, IGNORE)})
+    for what, settings in POSITIONS.items():
+        yield _decoder(f"decoder (positions), {what}", **settings)
+    for what, settings in NORMS.items():
+        yield _decoder(f"decoder (norms), {what}", **settings)
+    for activation in ops.ACTIVATIONS:
+        for gated in (False, True):
+            what = f"decoder (feed-forward), {activation}{', gated' * gated}"
+            yield _decoder(what, activation=activation, gated=gated, feed_forward_bias=not gated, layers=1)
+    for what, settings in ATTENTION.items():
+        yield _decoder(f"decoder (attention), {what}", **settings)
+    yield _decoder("decoder (head), free", tied_head=False)
+    yield _decoder("decoder (head), free, bias", tied_head=False, head_bias=True)
+    yield _decoder("decoder (head), scaled, bias", head_scale=True, head_bias=True)
+    yield _decoder("decoder (head), embedding scaled and normalized", embedding_scale=True, embedding_norm=True)
+    for rate in ("dropout", "attention_dropout", "embedding_dropout"):
+        settings = {rate: 0.3}
+        yield _decoder(f"decoder (dropout), {rate}", loss={"key": ops.new_key(1)}, **settings)
+    yield _decoder("decoder (dropout), tiled", loss={"key": ops.new_key(1)}, dropout=0.2, attention_tile=2)
+    yield _decoder("decoder (loss), smoothing", loss={"smoothing": 0.1})
+    weights = {"smoothing": 0.2, "class_weights": np.linspace(0.2, 2, 9)}
+    yield _decoder("decoder (loss), smoothing, class weights", loss=weights)
+    for family in ("GPT-2", "Llama"):
+        yield _decoder(f"decoder ({family})", **FAMILIES[family])
+
+
+def encoder_decoder_cases() -> Iterator[Recipe]:
+    """Encoder-decoders: the same, and what two sequences add."""
+    yield _seq2seq("encoder-decoder")
+    yield _seq2seq("encoder-decoder, no masks", {"mask": None, "source_mask": None})
+    yield _seq2seq("encoder-decoder, one token", _first_token() | {"source": SOURCE[:, :1], "source_mask": None})
+    yield _seq2seq("encoder-decoder, unbatched", _only(1) | {"source": SOURCE[1], "source_mask": SOURCE_MASK[1]})
+    yield _seq2seq("encoder-decoder, no example", _no_example() | {"source": SOURCE[:0], "source_mask": None})
+    yield _seq2seq("encoder-decoder, unequal depth, other source", encoder_layers=1, source_vocab=7)
+    for what, settings in POSITIONS.items():
+        yield _seq2seq(f"encoder-decoder (positions), {what}", **settings)
+    for what, settings in NORMS.items():
+        yield _seq2seq(f"encoder-decoder (norms), {what}", **settings)
+    for what in ("grouped queries", "output bias alone", "window", "tiled", "tiled, relative"):
+        yield _seq2seq(f"encoder-decoder (attention), {what}", **ATTENTION[what])
+    yield _seq2seq("encoder-decoder (embeddings), tied", tied_head=True)
+    yield _seq2seq("encoder-decoder (embeddings), shared", shared_embedding=True)
+    both: dict[str, Any] = {
+        "tied_head": True,
+        "shared_embedding": True,
+        "embedding_scale": True,
+        "embedding_norm": True,
+    }
+    yield _seq2seq("encoder-decoder (embeddings), tied and shared", **both)
+    loss = {"key": ops.new_key(2), "smoothing": 0.1}
+    yield _seq2seq("encoder-decoder (dropout)", loss=loss, dropout=0.2)
+    yield _seq2seq("encoder-decoder (dropout), tiled", loss=loss, dropout=0.2, attention_tile=2)
+    for family in ("original", "T5"):
+        yield _seq2seq(f"encoder-decoder ({family})", **FAMILIES[family])
+
+
+SOURCES = (encoder_cases, decoder_cases, encoder_decoder_cases)
+
+
+def _encoder(
+    name: str, parts: dict[str, Any] | None = None, loss: dict[str, Any] | None = None, **settings: Any
+) -> Recipe:
+    batch = Batch(TOKENS, np.array([2, 0]), MASK)._replace(**(parts or {}))
+    return name, Encoder(EncoderConfig(**{**SIZES, "classes": 3, **settings})), batch, loss or {}
+
+
+def _filler(
+    name: str, parts: dict[str, Any] | None = None, loss: dict[str, Any] | None = None, **settings: Any
+) -> Recipe:
+    """Return an encoder that fills in tokens."""
+    settings = {**SIZES, "head": "tokens", **settings}
+    parts = _sequences() | (parts or {})
+    if settings.get("segments"):
+        parts = {"segments": SEGMENTS[:, : parts["tokens"].shape[-1]]} | parts
+    return name, Encoder(EncoderConfig(**settings)), Batch(**parts), loss or {}
+
+
+def _decoder(
+    name: str, parts: dict[str, Any] | None = None, loss: dict[str, Any] | None = None, **settings: Any
+) -> Recipe:
+    return name, Decoder(DecoderConfig(**{**SIZES, **settings})), Batch(**_sequences() | (parts or {})), loss or {}
+
+
+def _seq2seq(
+    name: str, parts: dict[str, Any] | None = None, loss: dict[str, Any] | None = None, **settings: Any
+) -> Recipe:
+    parts = _sequences() | {"source": SOURCE, "source_mask": SOURCE_MASK} | (parts or {})
+    return name, EncoderDecoder(EncoderDecoderConfig(**{**SIZES, **settings})), Batch(**parts), loss or {}
+
+
+def _sequences() -> dict[str, Any]:
+    return {"tokens": TOKENS, "targets": TARGETS, "mask": MASK}
+
+
+def _only(row: int, **parts: Any) -> dict[str, Any]:
+    """Return one sequence without a batch axis."""
+    return {name: x[row] for name, x in _sequences().items()} | parts
+
+
+def _first_token() -> dict[str, Any]:
+    return {"tokens": TOKENS[:, :1], "targets": TARGETS[:, :1], "mask": None}
+
+
+def _no_example(**parts: Any) -> dict[str, Any]:
+    return {name: x[:0] for name, x in _sequences().items()} | parts

@@ -1,0 +1,118 @@
+"""One source, two libraries: under `jax.jit` a model gives NumPy's numbers, and `jax.grad` agrees with its backward.
+
+Compiling takes almost all of the time here. Every case is traced; those that differ in more than a number are compiled,
+as few layers as show the matter, without optimization.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from glassformer.proofs import model_cases
+from glassformer.proofs.gradient import relative_error
+from glassformer.proofs.layer_cases import scattered
+from glassformer.tree import flatten, tree_map
+
+LIMIT = 1e-11
+QUICK = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": False,
+}
+CASES = {case.name: case for case in model_cases()}
+COMPILED = [
+    "encoder (mean)",
+    "encoder (first), no mask",
+    "encoder (tokens), free",
+    "encoder (BERT), dropout",
+    "encoder (positions), relative, cls",
+    "encoder (vectors)",
+    "encoder (dropout), cls, smoothing, class weights",
+    "decoder, no example",
+    "decoder (positions), rotary, interleaved",
+    "decoder (positions), rotary, stretched",
+    "decoder (positions), ALiBi",
+    "decoder (norms), post, rms, final norm",
+    "decoder (attention), multi-query, own head width",
+    "decoder (attention), stride",
+    "decoder (attention), tiled, window, ALiBi",
+    "decoder (head), scaled, bias",
+    "decoder (head), embedding scaled and normalized",
+    "decoder (dropout), tiled",
+    "decoder (loss), smoothing, class weights",
+    "decoder (GPT-2)",
+    "decoder (Llama)",
+    "encoder-decoder, unequal depth, other source",
+    "encoder-decoder (dropout)",
+    "encoder-decoder (original)",
+    "encoder-decoder (T5)",
+]
+DEEP = {"decoder (GPT-2)", "encoder-decoder (T5)"}  # both blocks of a stack read the same bias and memory
+
+
+def shallow(case):
+    """The same case with one block per stack."""
+    if case.name in DEEP:
+        return case
+    model = type(case.model)(case.model.config.replace(layers=1))
+    return replace(case, model=model, params=scattered(model, np.random.default_rng(0)))
+
+
+def array_settings(case):
+    return {name: x for name, x in case.settings.items() if hasattr(x, "shape")}
+
+
+def assert_same(actual, expected):
+    """Compare two trees leaf by leaf, each relative to its largest entry."""
+    actual, expected = flatten(actual), flatten(expected)
+    assert actual.keys() == expected.keys()
+    for name, x in expected.items():
+        found = relative_error(actual[name], x)
+        assert found <= LIMIT, f"{name}: error {found:.3g}"
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_a_compiled_model_equals_numpy_and_jax_grad(jax, name):
+    case = shallow(CASES[name])
+
+    def everything(params, batch, settings):
+        """Value, hand-derived gradients and JAX's own, in one traced function."""
+        traced = replace(case, batch=batch, settings={**case.settings, **settings})
+        value, theirs = jax.value_and_grad(traced.function)(params)
+        return value, traced.gradients(params), theirs
+
+    moved = case.within(jax.numpy)
+    arguments = (moved.params, moved.batch, array_settings(moved))
+    value, ours, theirs = jax.jit(everything).lower(*arguments).compile(QUICK)(*arguments)
+    assert relative_error(value, case.function(case.params)) <= LIMIT
+    assert_same(ours, case.gradients())
+    assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
+def test_every_model_can_be_traced_and_float32_stays_float32(jax, case):
+    case = shallow(case).within(jax.numpy)
+    params = tree_map(lambda x: jax.ShapeDtypeStruct(x.shape, np.float32), case.params)
+    settings = {
+        name: x.astype(np.float32) if np.issubdtype(x.dtype, np.floating) else x
+        for name, x in array_settings(case).items()
+    }
+
+    def everything(params, batch, settings):
+        traced = replace(case, batch=batch, settings={**case.settings, **settings})
+        return traced.function(params), traced.gradients(params), traced.forward(params)
+
+    value, grads, (y, saved) = jax.eval_shape(everything, params, case.batch, settings)
+    assert value.dtype == y.dtype == np.float32
+    assert {n: x.shape for n, x in flatten(grads).items()} == {n: x.shape for n, x in flatten(case.params).items()}
+    wide = [name for name, x in flatten([grads, saved]).items() if x.dtype == np.float64]
+    assert not wide
+
+
+def test_without_jit_a_model_answers_in_jax(jax):
+    case = CASES["encoder (positions), rotary"].within(jax.numpy)
+    loss, grads = case.model.loss_and_grads(case.params, case.batch)
+    assert isinstance(loss, jax.Array)
+    assert all(isinstance(grad, jax.Array) for grad in flatten(grads).values())
+    assert_same(grads, CASES[case.name].gradients())

@@ -1,0 +1,78 @@
+"""Every op keeps its promise: a backward beside it, a case that proves it, and an error below the limit."""
+
+import importlib
+import inspect
+import json
+import pkgutil
+
+import pytest
+
+from glassformer import ops
+from glassformer.proofs import Check, op_cases, prove_op_case, prove_ops
+from glassformer.proofs.check import EXACT, one_per_name
+
+CASES = op_cases()
+KNOWN = 18
+
+
+def backwards() -> dict[str, object]:
+    """Every public function of the ops package whose name ends in _backward, found by looking."""
+    found = {}
+    for info in pkgutil.iter_modules(ops.__path__):
+        module = importlib.import_module(f"{ops.__name__}.{info.name}")
+        for name, value in inspect.getmembers(module, inspect.isfunction):
+            own = value.__module__ == module.__name__
+            if own and name.endswith("_backward") and not name.startswith("_"):
+                found[name] = value
+    return found
+
+
+def test_the_search_finds_the_ops_that_are_known_to_exist():
+    names = backwards().keys()
+    assert {"linear_backward", "attention_tiled_backward", "cross_entropy_backward"} <= names
+    assert len(names) >= KNOWN
+
+
+def test_every_backward_has_a_case():
+    proved = {case.backward for case in CASES}
+    missing = [name for name, backward in backwards().items() if backward not in proved]
+    assert not missing, f"add a case in proofs/ for: {missing}"
+
+
+def test_every_backward_stands_beside_its_op_and_both_are_exported():
+    for name, backward in backwards().items():
+        forward = name.removesuffix("_backward")
+        assert hasattr(importlib.import_module(backward.__module__), forward)
+        assert {name, forward} <= set(ops.__all__)
+
+
+def test_every_case_pairs_an_op_with_its_own_backward_and_has_its_own_name():
+    for case in CASES:
+        assert case.backward.__name__ == f"{case.op.__name__}_backward"
+        assert case.name.partition(",")[0] == case.op.__name__
+    assert len({case.name for case in CASES}) == len(CASES)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_gradient_is_exact(case):
+    check = prove_op_case(case)
+    assert check.limit == EXACT == 1e-12
+    assert check.ok, f"error {check.error:.3g}"
+
+
+def test_there_is_one_row_per_op_and_it_is_json():
+    rows = prove_ops()
+    assert {row.name for row in rows} == {case.op.__name__ for case in CASES}
+    assert len(rows) == len(backwards())
+    assert all(row.ok and row.kind == "op" for row in rows)
+    parsed = json.loads(json.dumps([row.as_dict() for row in rows], allow_nan=False))
+    assert parsed[0].keys() == {"name", "kind", "error", "limit", "ok"}
+
+
+def test_the_row_of_an_op_is_its_worst_case():
+    good, bad, lost = Check.of("a", "op", 0.0, 1.0), Check.of("a, b", "op", 2.0, 1.0), Check.of("c", "op", 0.5, 1.0)
+    assert one_per_name([good, bad, lost]) == [Check("a", "op", 2.0, 1.0, ok=False), lost]
+    unknown = Check.of("a, c", "op", float("nan"), 1.0)
+    row = one_per_name([good, unknown])[0]
+    assert not row.ok
+    assert row.as_dict()["error"] is None

@@ -1,0 +1,183 @@
+"""Every layer and model keeps its promise: exact gradients under its parameters' own names, no state, no writing."""
+
+import importlib
+import inspect
+import pkgutil
+
+import numpy as np
+import pytest
+
+from glassformer import layers, models
+from glassformer.layers import Layer, Spec
+from glassformer.models.model import Model
+from glassformer.proofs import (
+    layer_cases,
+    model_cases,
+    prove_all,
+    prove_layer_case,
+    prove_layers,
+    prove_model_case,
+    prove_models,
+)
+from glassformer.proofs.check import WHOLE
+from glassformer.tree import flatten, named_leaves, tree_map
+
+LAYER_CASES, MODEL_CASES = layer_cases(), model_cases()
+CASES = LAYER_CASES + MODEL_CASES
+BASES = {Layer, Model}
+
+
+def name_of(case):
+    return case.name
+
+
+def layer_classes() -> set[type]:
+    """Every layer defined anywhere in the packages of layers and models, found by looking."""
+    found = set()
+    for package in (layers, models):
+        for info in pkgutil.iter_modules(package.__path__):
+            module = importlib.import_module(f"{package.__name__}.{info.name}")
+            for _, value in inspect.getmembers(module, inspect.isclass):
+                if value.__module__ == module.__name__ and (issubclass(value, Layer) or hasattr(value, "backward")):
+                    found.add(value)
+    return found - BASES
+
+
+def test_the_search_finds_the_layers_that_are_known_to_exist():
+    names = {cls.__name__ for cls in layer_classes()}
+    assert {"Linear", "Attention", "RelativePositions", "Encoder", "Decoder", "EncoderDecoder"} <= names
+    assert len(names) >= 14
+
+
+def test_every_layer_has_a_case():
+    proved = {type(case.layer) for case in LAYER_CASES} | {type(case.model) for case in MODEL_CASES}
+    missing = sorted(cls.__name__ for cls in layer_classes() - proved)
+    assert not missing, f"add a case in proofs/layer_cases.py or proofs/model_cases.py for: {missing}"
+
+
+def test_every_case_has_its_own_name_and_starts_with_what_it_proves():
+    assert len({case.name for case in CASES}) == len(CASES)
+    for case in LAYER_CASES:
+        assert case.name.partition(",")[0] == type(case.layer).__name__
+    for case in MODEL_CASES:
+        assert case.name.startswith(case.model.config.architecture)
+
+
+@pytest.mark.parametrize("case", LAYER_CASES, ids=name_of)
+def test_the_gradients_of_a_layer_are_exact(case):
+    check = prove_layer_case(case)
+    assert check.limit == WHOLE == 1e-8
+    assert check.ok, f"error {check.error:.3g}"
+
+
+@pytest.mark.parametrize("case", MODEL_CASES, ids=name_of)
+def test_the_gradients_of_a_model_are_exact(case):
+    check = prove_model_case(case)
+    assert check.limit == WHOLE
+    assert check.ok, f"error {check.error:.3g}"
+
+
+def test_there_is_one_row_per_layer_and_per_kind_of_model():
+    rows = prove_layers(LAYER_CASES[::5] + LAYER_CASES[-1:])
+    assert all(row.kind == "layer" and row.ok for row in rows)
+    assert len({row.name for row in rows}) == len(rows)
+    rows = prove_models(MODEL_CASES[::20])
+    assert all(row.kind == "model" and row.ok for row in rows)
+    assert {"encoder (mean)", "decoder"} & {row.name for row in rows}
+
+
+def test_everything_is_proved_at_once():
+    rows = prove_all()
+    assert [kind for kind in ("op", "layer", "model") if any(row.kind == kind for row in rows)] == [
+        "op",
+        "layer",
+        "model",
+    ]
+    assert all(row.ok for row in rows)
+    assert len({(row.kind, row.name) for row in rows}) == len(rows)
+    names = {row.name for row in rows if row.kind == "layer"}
+    assert names == {cls.__name__ for cls in layer_classes() if not issubclass(cls, Model)}
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_gradients_have_the_names_and_shapes_of_what_they_are_gradients_of(case):
+    grads = dict(named_leaves(case.gradients()))
+    point = dict(named_leaves(case.point))
+    assert grads.keys() == point.keys()
+    assert {name: x.shape for name, x in grads.items()} == {name: x.shape for name, x in point.items()}
+    assert all(grad.dtype == np.float64 for grad in grads.values())
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_specs_describe_what_init_makes(case):
+    layer = case.layer if hasattr(case, "layer") else case.model
+    specs, params = flatten(layer.specs()), flatten(layer.init(0))
+    assert all(isinstance(spec, Spec) for spec in specs.values())
+    assert {name: spec.shape for name, spec in specs.items()} == {name: x.shape for name, x in params.items()}
+    assert list(specs) == list(params)
+
+
+def frozen(case):
+    """The same case on arrays that cannot be written to."""
+
+    def freeze(x):
+        x = np.array(x)
+        x.flags.writeable = False
+        return x
+
+    params = tree_map(freeze, case.params)
+    settings = {
+        name: tree_map(freeze, value) if isinstance(value, np.ndarray | tuple) else value
+        for name, value in case.settings.items()
+    }
+    if hasattr(case, "batch"):
+        return type(case)(case.name, case.model, params, tree_map(freeze, case.batch), settings)
+    return type(case)(case.name, case.layer, params, tree_map(freeze, dict(case.inputs)), settings)
+
+
+def own_state(layer):
+    """Everything a layer holds itself, parts included, except the parts it built from its settings."""
+    return {name: value for name, value in vars(layer).items() if name in layer.__dataclass_fields__}
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_a_layer_writes_to_nothing_and_remembers_nothing(case):
+    layer = case.layer if hasattr(case, "layer") else case.model
+    case = frozen(case)
+    case.gradients()  # builds the parts once
+    before, settings = dict(vars(layer)), own_state(layer)
+    first = flatten(case.gradients())
+    assert vars(layer).keys() == before.keys()
+    assert all(vars(layer)[name] is value for name, value in before.items())
+    assert own_state(layer) == settings
+    second = flatten(case.gradients())
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_the_record_holds_arrays_and_no_parameters(case):
+    _, saved = case.forward()
+    params = [x for _, x in named_leaves(case.params)]
+    for name, value in named_leaves(saved):
+        assert isinstance(value, np.ndarray | np.generic), f"{name} is {type(value).__name__}"
+        assert not any(np.shares_memory(value, x) for x in params if x.size), f"{name} is a parameter"
+
+
+def test_a_wrong_gradient_of_a_layer_or_model_fails():
+    layer = next(case for case in LAYER_CASES if case.name == "Attention, grouped queries")
+    model = next(case for case in MODEL_CASES if case.name == "decoder (head), scaled, bias")
+    for case, prove, name in (
+        (layer, prove_layer_case, "value"),
+        (model, prove_model_case, "head"),
+    ):
+        grads = case.gradients()
+
+        class Wrong(type(case)):
+            def gradients(self, point=None, grads=grads, name=name):
+                params = grads.get("params", grads)
+                changed = {**params, name: tree_map(lambda x: x * (1 + 1e-6), params[name])}
+                return {**grads, "params": changed} if "params" in grads else changed
+
+        wrong = Wrong(**{field: getattr(case, field) for field in case.__dataclass_fields__})
+        assert prove(case).ok
+        assert not prove(wrong).ok
