@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import os
 import subprocess
 import sys
@@ -26,15 +27,13 @@ TINY: dict[str, dict[str, Any]] = {
 }
 """Settings that make a task small enough for a test."""
 
-NAMES = (
-    "ada bob carla dora emil fritz gregory hugo ida jonathan karl lea mona nils ole pia quentin rosa sam tom".split()
-)
+NAMES = "ada bob carla dora emil fritz gregory hugo ida jonathan karl lea mona nils ole pia quentin rosa sam tom"
 PROSE = "The quick brown fox jumps over the lazy dog. " * 12
 
 
 def write_data(task: str, folder: Path) -> str | None:
     """Write a small file for the tasks that read one; return its path."""
-    contents = {"lines": "\n".join(NAMES), "text": PROSE}
+    contents = {"lines": NAMES.replace(" ", "\n"), "text": PROSE}
     if task not in contents:
         return None
     folder.mkdir(parents=True, exist_ok=True)
@@ -53,7 +52,7 @@ def tiny_session(task: str, folder: Path, *, seed: int = 0, **settings: Any) -> 
 def options(task: str, **settings: Any) -> list[str]:
     """Return the same small settings as options of the command line."""
     pairs = {**TINY[task], **settings}
-    return [part for name, value in pairs.items() for part in ("--set", f"{name}={value}")]
+    return [part for name, value in pairs.items() for part in ("--set", f"{name}={json.dumps(value)}")]
 
 
 def assert_same_bits(have: Any, want: Any) -> None:

@@ -31,7 +31,7 @@ LEVELS = [
     {"models"},
     {"data", "weights"},
     {"training", "generation", "interpret", "parallel"},
-    {"studies", "proofs"},
+    {"studies", "proofs", "loading"},
     {"plots"},
     {"web"},
     {"cli"},

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         config_from_dict,
     )
     from .errors import GlassformerError
+    from .loading import load
     from .models import PRESETS, Batch, Decoder, Encoder, EncoderDecoder, Model, build, preset
 
 __version__ = "0.1.0"
@@ -43,6 +44,7 @@ _HOMES = {
         "config_from_dict",
     ),
     "errors": ("GlassformerError",),
+    "loading": ("load",),
     "models": ("PRESETS", "Batch", "Decoder", "Encoder", "EncoderDecoder", "Model", "build", "preset"),
 }
 _MODULES = ("data", "errors", "generation", "interpret", "layers", "ops", "plots", "proofs", "training", "tree")
@@ -68,6 +70,7 @@ __all__ = [
     "generation",
     "interpret",
     "layers",
+    "load",
     "ops",
     "plots",
     "preset",

@@ -43,8 +43,8 @@ def widen(x: Array) -> Array:
 
 
 def cast(x: Array, dtype: Any) -> Array:
-    """Return `x` in `dtype`, itself when it already has it."""
-    return x if x.dtype == dtype else x.astype(dtype)
+    """Return `x` in `dtype`, itself when it already has it; complex numbers, by which slopes are measured, stay so."""
+    return x if x.dtype == dtype or x.dtype.kind == "c" else x.astype(dtype)
 
 
 def is_integer(x: Array) -> bool:

@@ -37,6 +37,17 @@ class RotaryScaling:
     high_factor: float = 4.0
     original_context: int = 8192
 
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise ConfigError(f"{field.name} of rotary_scaling is {value!r}", hint="use a positive number")
+        if not self.low_factor < self.high_factor:
+            raise ConfigError(
+                f"rotary_scaling has low_factor {self.low_factor} and high_factor {self.high_factor}",
+                hint="low_factor must be below high_factor",
+            )
+
 
 def _refuse_unknown(cls: type) -> type:
     """Let a dataclass answer an unknown setting with the names it may have meant."""
@@ -122,6 +133,7 @@ class TransformerConfig:
     init_std: float | None = None
 
     def __post_init__(self) -> None:
+        self._take_numbers()
         given: Any = self.rotary_scaling
         if isinstance(given, Mapping):
             object.__setattr__(self, "rotary_scaling", _scaling(given))
@@ -178,6 +190,13 @@ class TransformerConfig:
         settings = asdict(self)
         changed = {f.name: settings[f.name] for f in fields(self) if settings[f.name] != f.default}
         return {"architecture": self.architecture, **changed}
+
+    def _take_numbers(self) -> None:
+        """Take NumPy's numbers, such as `tokens.max() + 1`, for what they are."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if hasattr(value, "dtype"):
+                object.__setattr__(self, field.name, value.item())
 
     def _check_types(self) -> None:
         for field in fields(self):
@@ -236,6 +255,10 @@ class TransformerConfig:
             raise ConfigError(
                 f"rotary_scaling is set, but positions are {self.positions!r}", hint='use positions="rotary"'
             )
+        if self.rotary_pairing != "halves" and self.positions != "rotary":
+            raise ConfigError(
+                f"rotary_pairing is set, but positions are {self.positions!r}", hint='use positions="rotary"'
+            )
         if self.head_scale and not self.tied_head:
             raise ConfigError("head_scale belongs to a tied head, but tied_head is False", hint="leave head_scale out")
         if self.norm == "rms" and self.norm_bias is not True:
@@ -271,6 +294,11 @@ class EncoderConfig(TransformerConfig):
             raise ConfigError(f"classes is set, but head is {self.head!r}", hint='use head="classes"')
         if self.pooling == "cls" and self.head != "classes":
             raise ConfigError(f'pooling is "cls", but head is {self.head!r}', hint='use head="classes"')
+        if self.head != "tokens" and (self.head_bias or self.head_scale):
+            raise ConfigError(
+                f"head_bias and head_scale belong to a head for tokens, but head is {self.head!r}",
+                hint='leave them out, or use head="tokens"',
+            )
         if self.segments < 0:
             raise ConfigError(f"segments is {self.segments}", hint="use 0 for none")
 

@@ -6,6 +6,7 @@
     ├── DTypeError       an array of the wrong kind, or not an array at all          (also a TypeError)
     ├── TokenError       a token id or a target outside its vocabulary               (also an IndexError)
     ├── LengthError      a sequence that is empty or longer than the model reads     (also a ValueError)
+    ├── ChatError        a chat template is damaged or refuses the conversation      (also a ValueError)
     ├── DataError        a file or a text that cannot serve as training data         (also a ValueError)
     ├── TrainingError    training cannot go on: its numbers are no longer finite     (also an ArithmeticError)
     └── CheckpointError  a run folder or checkpoint missing, damaged or not writable (also an OSError)
@@ -18,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 __all__ = [
+    "ChatError",
     "CheckpointError",
     "ConfigError",
     "DTypeError",
@@ -61,6 +63,10 @@ class TokenError(GlassformerError, IndexError):
 
 class LengthError(GlassformerError, ValueError):
     """A sequence that is empty or longer than the model reads."""
+
+
+class ChatError(GlassformerError, ValueError):
+    """A chat template that is damaged, does what it must not, or refuses the conversation."""
 
 
 class DataError(GlassformerError, ValueError):

@@ -142,7 +142,7 @@ def test_an_additive_mask_is_a_bias_on_the_scores(torch, rng):
     assert_close(read.bias, gradient(bias), 1e-11)
 
 
-# --- nn.TransformerEncoderLayer and nn.TransformerDecoderLayer ---------------------------------------------------------
+# --- nn.TransformerEncoderLayer and nn.TransformerDecoderLayer -------------------------------------------------------
 
 
 def our_block(activation, norm_first, *, causal=False, cross=False):
@@ -216,6 +216,7 @@ def test_a_block_on_one_unbatched_sequence_equals_the_encoder_layer(torch, rng, 
 # --- nn.Transformer --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
 @VARIANTS
 def test_two_stacks_equal_the_whole_transformer(torch, rng, norm_first):
     settings = {"dropout": 0.0, "activation": "gelu", "norm_first": norm_first, "batch_first": True}

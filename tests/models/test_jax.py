@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from glassformer.proofs import model_cases
+from glassformer.proofs import layer_cases, model_cases
 from glassformer.proofs.gradient import relative_error
 from glassformer.proofs.layer_cases import scattered
 from glassformer.tree import flatten, tree_map
@@ -23,27 +23,18 @@ QUICK = {
 CASES = {case.name: case for case in model_cases()}
 COMPILED = [
     "encoder (mean)",
-    "encoder (first), no mask",
     "encoder (tokens), free",
     "encoder (BERT), dropout",
     "encoder (positions), relative, cls",
-    "encoder (vectors)",
     "encoder (dropout), cls, smoothing, class weights",
     "decoder, no example",
     "decoder (positions), rotary, interleaved",
-    "decoder (positions), rotary, stretched",
-    "decoder (positions), ALiBi",
     "decoder (norms), post, rms, final norm",
     "decoder (attention), multi-query, own head width",
-    "decoder (attention), stride",
     "decoder (attention), tiled, window, ALiBi",
-    "decoder (head), scaled, bias",
-    "decoder (head), embedding scaled and normalized",
     "decoder (dropout), tiled",
-    "decoder (loss), smoothing, class weights",
     "decoder (GPT-2)",
     "decoder (Llama)",
-    "encoder-decoder, unequal depth, other source",
     "encoder-decoder (dropout)",
     "encoder-decoder (original)",
     "encoder-decoder (T5)",
@@ -101,18 +92,20 @@ def test_every_model_can_be_traced_and_float32_stays_float32(jax, case):
 
     def everything(params, batch, settings):
         traced = replace(case, batch=batch, settings={**case.settings, **settings})
-        return traced.function(params), traced.gradients(params), traced.forward(params)
+        y, saved = traced.forward(params)
+        return y, saved, case.model.backward(params, saved, y)
 
-    value, grads, (y, saved) = jax.eval_shape(everything, params, case.batch, settings)
-    assert value.dtype == y.dtype == np.float32
+    y, saved, grads = jax.eval_shape(everything, params, case.batch, settings)
+    assert y.dtype == np.float32
     assert {n: x.shape for n, x in flatten(grads).items()} == {n: x.shape for n, x in flatten(case.params).items()}
-    wide = [name for name, x in flatten([grads, saved]).items() if x.dtype == np.float64]
-    assert not wide
+    assert not [name for name, x in flatten([grads, saved]).items() if x.dtype == np.float64]
 
 
-def test_without_jit_a_model_answers_in_jax(jax):
-    case = CASES["encoder (positions), rotary"].within(jax.numpy)
-    loss, grads = case.model.loss_and_grads(case.params, case.batch)
-    assert isinstance(loss, jax.Array)
-    assert all(isinstance(grad, jax.Array) for grad in flatten(grads).values())
-    assert_same(grads, CASES[case.name].gradients())
+def test_without_jit_layers_answer_in_jax(jax):
+    chosen = [case for case in layer_cases() if case.name in ("Linear, rows", "RMSNorm, rows", "Embedding, scaled")]
+    assert len(chosen) == 3
+    for case in chosen:
+        moved = case.within(jax.numpy)
+        assert isinstance(moved.forward()[0], jax.Array)
+        assert all(isinstance(grad, jax.Array) for grad in flatten(moved.gradients()).values())
+        assert_same(moved.gradients(), case.gradients())

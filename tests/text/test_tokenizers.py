@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizer_files import word_piece
 
 from glassformer.errors import ConfigError, DTypeError, TokenError
 from glassformer.text import (
     TOKENIZERS,
+    BPETokenizer,
     ByteTokenizer,
     CharTokenizer,
+    PublishedTokenizer,
     WordTokenizer,
     printable,
     tokenizer_from_dict,
@@ -22,6 +25,8 @@ EXAMPLES = {
     "chars": CharTokenizer("hello wörld\n\\ 日本", specials=("<pad>", "<bos>")),
     "bytes": ByteTokenizer(specials=("<eos>",)),
     "words": WordTokenizer(["one", "two", "three"], specials=("<eos>",)),
+    "bpe": BPETokenizer.train("hello hello wörld", size=264, specials=("<bos>", "<eos>")),
+    "tokenizer.json": PublishedTokenizer(word_piece().to_str(), roles={"cls": "[CLS]"}, chat_template="{{ messages }}"),
 }
 
 
@@ -83,6 +88,9 @@ def test_special_tokens_need_distinct_names(specials):
         ({"kind": "chars", "characters": 5, "specials": []}, "cannot be read"),
         ({"kind": "bytes"}, "without its 'specials'"),
         ({"kind": "words", "words": ["a", "a"], "specials": []}, "distinct"),
+        ({"kind": "bpe"}, "without its 'json'"),
+        ({"kind": "tokenizer.json", "json": "{}", "roles": {}, "chat_template": None}, "cannot be read"),
+        ({"kind": "tokenizer.json", "json": "{}", "roles": [], "chat_template": None}, r"roles .* are \[\]"),
         ({}, "with its kind"),
         (None, "with its kind"),
     ],

@@ -79,10 +79,13 @@ def test_many_refusals_in_a_row_end_the_run(session):
 
 def test_the_latest_checkpoint_stays_finite_and_loads(session):
     session.model = Poisoned(session.model, set(range(8, 100)), np.inf)
+    steps = session.steps()
+    for _ in range(16):
+        next(steps)
+        arrays, meta = load_checkpoint(session.run.folder, LATEST)
+        assert all_finite(arrays)
     with pytest.raises(TrainingError):
-        for _ in session.steps():
-            arrays, meta = load_checkpoint(session.run.folder, LATEST)
-            assert all_finite(arrays)
+        next(steps)
     assert meta["step"] == 16
     assert meta["refused"] == REFUSALS - 1
     resumed = resume_session(session.run.folder)

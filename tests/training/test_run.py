@@ -123,7 +123,7 @@ def test_an_empty_folder_and_leftovers_of_a_killed_start_are_welcome(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_an_error_with_a_remedy(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match="could not write .*: Not a directory"):
+    with pytest.raises(CheckpointError, match=r"could not write .*: Not a directory"):
         tiny_session("majority", tmp_path / "file" / "run")
 
 
@@ -153,7 +153,7 @@ def test_data_with_another_vocabulary_is_refused(tmp_path):
     take(session, 2)
     data = tmp_path / "data" / "lines.txt"
     data.write_text(data.read_text().replace("ada", "åda"), encoding="utf-8")
-    with pytest.raises(DataError, match="the data of .* has changed"):
+    with pytest.raises(DataError, match=r"the data of .* has changed"):
         resume_session(tmp_path / "run")
 
 

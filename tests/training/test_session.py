@@ -62,22 +62,18 @@ def test_saved_at_any_step_is_uninterrupted(tmp_path):
     assert_same_run(tmp_path / "cut", whole.run.folder)
 
 
-class Interrupted(Exception):
-    pass
-
-
 @pytest.mark.parametrize("moment", ["append", "save_best", "save"])
 def test_an_interruption_while_writing_loses_nothing(moment, tmp_path, monkeypatch):
     whole = finish(tiny_session("majority", tmp_path / "whole", **PLAN))
     session = tiny_session("majority", tmp_path / "cut", **PLAN)
 
     def interrupted(*args):
-        raise Interrupted
+        raise KeyboardInterrupt
 
     interrupt(session, 3)
     with monkeypatch.context() as patch:
         patch.setattr(type(session.run), moment, interrupted)
-        with pytest.raises(Interrupted):
+        with pytest.raises(KeyboardInterrupt):
             finish(session)
     session.save()  # as Ctrl-C does
     finish(resume_session(tmp_path / "cut"))
@@ -179,7 +175,7 @@ def test_a_preset_keeps_the_vocabulary_of_the_task(task, preset, tmp_path):
 
 
 def test_a_preset_of_another_architecture_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="architecture of 'gpt2' is 'decoder', 'majority' needs 'encoder'"):
+    with pytest.raises(ConfigError, match="architecture of 'gpt2' is 'decoder', but 'majority' needs 'encoder'"):
         new_session("majority", tmp_path / "run", preset="gpt2")
     with pytest.raises(ConfigError, match="there is no preset 'gpt-2'") as caught:
         new_session("text", tmp_path / "run", preset="gpt-2")

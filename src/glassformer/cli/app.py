@@ -11,11 +11,14 @@ import typer
 import glassformer
 
 from ..errors import ConfigError, GlassformerError
+from .chat import chat
 from .check import check
 from .demo import demo
 from .evaluate import evaluate, tasks
+from .generate import generate
 from .inspect import inspect
 from .params import params
+from .tokenize import tokenize
 from .train import train
 
 app = typer.Typer(
@@ -33,6 +36,9 @@ app.command()(tasks)
 app.command()(inspect)
 app.command()(check)
 app.command()(params)
+app.command()(generate)
+app.command()(chat)
+app.command()(tokenize)
 
 
 def _print_version(wanted: bool) -> None:

@@ -20,6 +20,7 @@ RECIPE: dict[str, Any] = {
     "batch": 32,
     "optimizer": "adamw",
     "lr": 1e-3,
+    "beta2": None,
     "schedule": "cosine",
     "warmup": 50,
     "weight_decay": 0.1,

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from ..text.tokenizer import Tokenizer, tokenizer_from_dict
 from .corpus import CHUNK, stream_text
 
 FORMAT = "glassformer tokens 1"
+_UP_TO_LAST_WORD = re.compile(r".*\S(?=\s)", re.DOTALL)
 _DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 
 
@@ -41,7 +43,9 @@ def write_tokens(
 ) -> TokenFile:
     """Encode a text file or a folder of them into a token file, in memory bounded by `chunk`.
 
-    Without a tokenizer, a first pass over the text collects its characters.
+    Without a tokenizer, a first pass over the text collects its characters. Pieces end where words do, so that
+    tokenizers with longer tokens yield what they would yield for the whole text; only those that put a space before
+    whatever they are given do so once for each piece.
     """
     if tokenizer is None:
         tokenizer = character_tokenizer(stream_text(source, chunk=chunk))
@@ -51,7 +55,7 @@ def write_tokens(
     sha, count = hashlib.sha256(), 0
     try:
         with part.open("wb") as file:
-            for text in stream_text(source, chunk=chunk):
+            for text in whole_words(stream_text(source, chunk=chunk), most=chunk):
                 data = tokenizer.encode(text).astype(_DTYPES[dtype]).tobytes()
                 sha.update(data)
                 count += len(data) // _DTYPES[dtype].itemsize
@@ -103,6 +107,22 @@ def character_tokenizer(pieces: Iterable[str]) -> CharTokenizer:
     for piece in pieces:
         characters.update(piece)
     return CharTokenizer(characters)
+
+
+def whole_words(pieces: Iterable[str], *, most: int) -> Iterator[str]:
+    """Yield the same text in pieces that end before white space, except for words longer than `most` characters."""
+    rest = ""
+    for piece in pieces:
+        text = rest + piece
+        found = _UP_TO_LAST_WORD.match(text)
+        cut = found.end() if found else 0
+        if not cut and len(text) >= most:
+            cut = len(text)
+        if cut:
+            yield text[:cut]
+        rest = text[cut:]
+    if rest:
+        yield rest
 
 
 def sidecar(path: Path) -> Path:

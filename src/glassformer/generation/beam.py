@@ -129,5 +129,5 @@ def _completed(candidate: _Candidate, scale: float) -> Hypothesis:
 
 
 def _is_settled(complete: list[Hypothesis], best_open: float, beams: int, early_stopping: bool) -> bool:
-    """Tell whether the search may end: enough sequences are complete, and the open ones are not expected to do better."""
+    """Tell whether the search may end: enough is complete, and what is open is not expected to do better."""
     return len(complete) == beams and (early_stopping or best_open <= complete[-1].score)

@@ -100,7 +100,7 @@ class _Writer:
         self.rows = np.arange(len(limits))  # the sequences still open
         self.prompts = self.rows // n
         self.history = None if history is None else history.select(self.prompts)
-        self.rngs = [np.random.default_rng((seed, row % n)) for row in self.rows]
+        self.rngs = [np.random.default_rng((seed, row % n)) for row in range(len(limits))]
 
     def steps(self, start: Callable[[], Reader]) -> Iterator[Step]:
         reader = start()
@@ -123,11 +123,11 @@ class _Writer:
         probabilities = distribution(logits, history, self.sampling)
         ids = np.full(len(self.limits), -1, dtype=np.int64)
         finish: list[str | None] = [None] * len(self.limits)
-        for row, chances in zip(self.rows, probabilities, strict=True):
+        for row, chances in zip(self.rows.tolist(), probabilities, strict=True):
             ids[row] = token = draw(chances, self.rngs[row])
             if self.history is not None:
                 self.history.add(row, token)
-            if token in self.stop_ids or (self.ends is not None and self.ends(int(row), token)):
+            if token in self.stop_ids or (self.ends is not None and self.ends(row, token)):
                 finish[row] = STOP
             elif written >= self.limits[row]:
                 finish[row] = LENGTH

@@ -36,6 +36,8 @@ class CachedReader:
     where a token stands in its own sequence is told by `positions`.
     """
 
+    logits: Array
+
     def __init__(
         self, model: Model, params: Tree, prompts: list[Array], sources: list[Array] | None, chunk: int = CHUNK
     ) -> None:
@@ -68,6 +70,8 @@ class CachedReader:
 
 class PlainReader:
     """Reads every sequence from its beginning, by itself, at every step: slow, and what `CachedReader` must equal."""
+
+    logits: Array
 
     def __init__(self, model: Model, params: Tree, prompts: list[Array], sources: list[Array] | None) -> None:
         self.model, self.params = model, params
@@ -124,7 +128,7 @@ def room(model: Model, prompt: Array, max_new_tokens: int) -> int:
 
 
 def padded(rows: list[Array], *, left: bool = False) -> tuple[Array, Array | None]:
-    """Stack rows of ids (R, T), padded with zeros on the right or the left; the mask (None: no padding) marks the real."""
+    """Stack rows of ids, padded with zeros on the right or the left, (R, T); the mask (None: all) marks real tokens."""
     lengths = np.array([len(row) for row in rows])[:, None]
     longest = int(lengths.max())
     places = np.arange(longest)

@@ -45,7 +45,10 @@ class Sampling:
             self._check_number(field.name)
         limits = {
             "temperature": (self.temperature >= 0, "use 0 for the likeliest token, 1 for the model's own distribution"),
-            "top_k": (self.top_k is None or self.top_k >= 1, "use a whole number of at least 1, or None for all tokens"),
+            "top_k": (
+                self.top_k is None or self.top_k >= 1,
+                "use a whole number of at least 1, or None for all tokens",
+            ),
             "top_p": (0 < self.top_p <= 1, "use a probability above 0 and up to 1 (1: all tokens)"),
             "min_p": (0 <= self.min_p <= 1, "use a share from 0 to 1 (0: all tokens)"),
             "repetition_penalty": (self.repetition_penalty > 0, "use a positive factor (1: no penalty)"),

@@ -16,8 +16,8 @@ class StopStrings:
 
     def __init__(self, stops: Sequence[str]) -> None:
         for stop in stops:
-            if not isinstance(stop, str) or not stop:
-                raise ConfigError(f"a stop string is {stop!r}", hint="use text of at least one character")
+            if not stop:
+                raise ConfigError("a stop string is empty", hint="use text of at least one character")
         self.stops = tuple(stops)
         self.stopped = False
         self._held = ""

@@ -28,11 +28,20 @@ class Labels(NamedTuple):
     classes: Callable[[int], str] | None = None
 
 
+NUMBERS = Labels()
+"""Every id is called by its number."""
+
+
 def token_labels(tokenizer: Decoder) -> Callable[[int], str]:
     """Return a function from an id to its text, or to "#id" where the id alone is no text (part of a character)."""
 
     def label(number: int) -> str:
         text = tokenizer.decode([int(number)])
-        return f"#{int(number)}" if not text or "\N{REPLACEMENT CHARACTER}" in text else text
+        return text if text and all(map(_is_character, text)) else f"#{int(number)}"
 
     return label
+
+
+def _is_character(character: str) -> bool:
+    """Tell a character from the two stand-ins for bytes that are only part of one."""
+    return character != "\N{REPLACEMENT CHARACTER}" and not 0xD800 <= ord(character) <= 0xDFFF

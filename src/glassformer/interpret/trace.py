@@ -13,7 +13,7 @@ from ..arrays import Array, Tree, widen
 from ..errors import ConfigError, LengthError, did_you_mean
 from ..layers import AlibiPositions, Attention, Stack
 from ..models import Batch, Encoder, EncoderDecoder, Model
-from .labels import CLS, Labels
+from .labels import CLS, NUMBERS, Labels
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,7 @@ class Trace:
         return self.labels["encoder" if kind == "cross" else kind]
 
 
-def trace(
-    model: Model,
-    params: Tree,
-    batch: Batch,
-    *,
-    example: int = 0,
-    labels: Labels = Labels(),  # noqa: B008
-) -> Trace:
+def trace(model: Model, params: Tree, batch: Batch, *, example: int = 0, labels: Labels = NUMBERS) -> Trace:
     """Run one example of a batch and return everything there is to see."""
     batch = _flat(batch)
     count = batch.tokens.shape[0]
@@ -88,7 +81,7 @@ def trace(
     return trace_each(model, params, one, labels=labels)[0]
 
 
-def trace_each(model: Model, params: Tree, batch: Batch, *, labels: Labels = Labels()) -> list[Trace]:  # noqa: B008
+def trace_each(model: Model, params: Tree, batch: Batch, *, labels: Labels = NUMBERS) -> list[Trace]:
     """Run a whole batch at once and return the trace of every example."""
     batch = _flat(batch)
     logits, saved = _run(model, params, batch)

@@ -86,6 +86,7 @@ class InputEmbedding(Layer):
             x = x + namespace(x).asarray(ops.sinusoidal(positions, x.shape[-1]), dtype=x.real.dtype)
         if self.segments:
             segments = namespace(x).zeros(ids.shape, dtype=np.int32) if segments is None else segments
+            check_ids(segments, self.segments, what="segments")
             kind, saved["segments"] = self.parts["segments"].forward(params["segments"], segments)
             x = x + kind
         if self.norm is not None:

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .. import ops
-from ..arrays import Array, Tree, check_length, check_mask
+from ..arrays import Array, Tree, check_mask
 from ..config import DecoderConfig
 from ..layers import Cache, InputEmbedding, Stack, TokenHead
 from .batch import Batch
-from .model import Model, as_key, key_mask, same_order
+from .model import Writer, as_key, key_mask, same_order
 from .parts import build_embedding, build_head, build_stack
 
 
 @dataclass(frozen=True)
-class Decoder(Model):
+class Decoder(Writer):
     """GPT, Llama and their relatives: embedding, causal blocks, head."""
 
     config: DecoderConfig
@@ -53,11 +53,11 @@ class Decoder(Model):
         positions   (..., T) where each token stands, for sequences padded on the left
         key         a seed or a key turns dropout on
         """
-        if mask is not None:
-            check_mask(mask, tuple(tokens.shape), what="the padding mask")
         key = as_key(key)
         embedding_key, stack_key = (None, None) if key is None else (ops.fold_key(key, 0), ops.fold_key(key, 1))
         x, embedded = self.embedding.forward(params["embedding"], tokens, positions=positions, key=embedding_key)
+        if mask is not None:
+            check_mask(mask, tuple(tokens.shape), what="the padding mask")
         x, saved = self.stack.forward(params, x, mask=key_mask(mask), positions=positions, key=stack_key)
         logits, head = self.head.forward(params["head"], x, params["embedding"]["tokens"]["table"])
         return logits, {"embedding": embedded, **saved, "head": head}
@@ -76,28 +76,9 @@ class Decoder(Model):
         """Return a cache that has read nothing."""
         return self.stack.new_cache()
 
-    def read(
-        self,
-        params: Tree,
-        tokens: Array,
-        cache: Cache,
-        *,
-        mask: Array | None = None,
-        positions: Array | None = None,
-        last: bool = False,
-    ) -> Array:
-        """Return the logits of further tokens (..., T), as `forward` gives them after all that the cache has read.
-
-        mask, positions   as in `forward`, for these tokens
-        last              logits of the last token only, (..., 1, V)
-        """
-        new = tokens.shape[-1]
-        check_length(cache.length + new, self.config.context)
-        positions = cache.rows(new) if positions is None else positions
-        x, _ = self.embedding.forward(params["embedding"], tokens, positions=positions)
-        x = self.stack.read(params, x, cache, mask=mask, positions=positions)
-        x = x[..., -1:, :] if last else x
-        return self.head.forward(params["head"], x, params["embedding"]["tokens"]["table"])[0]
+    def writing(self, params: Tree) -> tuple[Stack, Tree]:
+        """Return the stack that reads and writes the tokens, and its parameters."""
+        return self.stack, params
 
     def predict(self, params: Tree, batch: Batch, *, key: Array | None = None) -> tuple[Array, Tree]:
         """Return logits for a batch, and the record."""

@@ -113,10 +113,10 @@ class Encoder(Model):
         self, params: Tree, tokens: Array, mask: Array | None, segments: Array | None, key: Array | None
     ) -> tuple[Array, Array | None, Tree]:
         """Return the vectors after the last block, the mask that goes with them, and the record."""
-        if mask is not None:
-            check_mask(mask, tuple(tokens.shape), what="the padding mask")
         embedding_key, stack_key = (None, None) if key is None else (ops.fold_key(key, 0), ops.fold_key(key, 1))
         x, embedded = self.embedding.forward(params["embedding"], tokens, segments=segments, key=embedding_key)
+        if mask is not None:
+            check_mask(mask, tuple(tokens.shape), what="the padding mask")
         if self.config.pooling == "cls":
             x, mask = _prepend(params["cls"], x, mask)
         x, saved = self.stack.forward(params, x, mask=key_mask(mask), key=stack_key)

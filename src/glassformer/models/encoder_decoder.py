@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .. import ops
-from ..arrays import Array, Tree, check_length, check_mask
+from ..arrays import Array, Tree, check_mask
 from ..config import EncoderDecoderConfig
 from ..errors import ConfigError
 from ..layers import Cache, InputEmbedding, Stack, TokenHead
 from .batch import Batch
-from .model import Model, as_key, key_mask, same_order
+from .model import Writer, as_key, key_mask, same_order
 from .parts import build_embedding, build_head, build_stack
 
 
 @dataclass(frozen=True)
-class EncoderDecoder(Model):
+class EncoderDecoder(Writer):
     """The original Transformer, T5 and their relatives."""
 
     config: EncoderDecoderConfig
@@ -74,18 +74,16 @@ class EncoderDecoder(Model):
         """
         key = as_key(key)
         keys = [None if key is None else ops.fold_key(key, number) for number in range(4)]
-        saved: dict[str, Tree] = {}
-        memory, saved["source_embedding"], saved["encoder"] = self.encode(
-            params, source, mask=source_mask, keys=(keys[0], keys[1])
-        )
+        x, embedded = self.embedding.forward(params["embedding"], tokens, key=keys[2])
         if mask is not None:
             check_mask(mask, tuple(tokens.shape), what="the padding mask")
-        x, saved["embedding"] = self.embedding.forward(params["embedding"], tokens, key=keys[2])
-        x, saved["decoder"] = self.decoder.forward(
+        memory, source_embedded, encoder = self.encode(params, source, mask=source_mask, keys=(keys[0], keys[1]))
+        x, decoder = self.decoder.forward(
             params["decoder"], x, memory, mask=key_mask(mask), memory_mask=key_mask(source_mask), key=keys[3]
         )
-        logits, saved["head"] = self.head.forward(params["head"], x, params["embedding"]["tokens"]["table"])
-        return logits, saved
+        logits, head = self.head.forward(params["head"], x, params["embedding"]["tokens"]["table"])
+        source_saved = {"source_embedding": source_embedded, "encoder": encoder}
+        return logits, {**source_saved, "embedding": embedded, "decoder": decoder, "head": head}
 
     def encode(
         self,
@@ -96,9 +94,9 @@ class EncoderDecoder(Model):
         keys: tuple[Array | None, Array | None] = (None, None),
     ) -> tuple[Array, Tree, Tree]:
         """Return what the encoder makes of the source (..., S, D), and its records."""
+        x, embedded = self.source_embedding.forward(self._source_params(params), source, key=keys[0])
         if mask is not None:
             check_mask(mask, tuple(source.shape), what="the source mask")
-        x, embedded = self.source_embedding.forward(self._source_params(params), source, key=keys[0])
         x, saved = self.encoder.forward(params["encoder"], x, mask=key_mask(mask), key=keys[1])
         return x, embedded, saved
 
@@ -126,24 +124,9 @@ class EncoderDecoder(Model):
         self.decoder.remember(params["decoder"], memory, cache, mask=source_mask)
         return cache
 
-    def read(
-        self,
-        params: Tree,
-        tokens: Array,
-        cache: Cache,
-        *,
-        mask: Array | None = None,
-        positions: Array | None = None,
-        last: bool = False,
-    ) -> Array:
-        """Return the logits of further target tokens (..., T), as `forward` gives them; see `Decoder.read`."""
-        new = tokens.shape[-1]
-        check_length(cache.length + new, self.config.context, what="the target")
-        positions = cache.rows(new) if positions is None else positions
-        x, _ = self.embedding.forward(params["embedding"], tokens, positions=positions)
-        x = self.decoder.read(params["decoder"], x, cache, mask=mask, positions=positions)
-        x = x[..., -1:, :] if last else x
-        return self.head.forward(params["head"], x, params["embedding"]["tokens"]["table"])[0]
+    def writing(self, params: Tree) -> tuple[Stack, Tree]:
+        """Return the stack that reads and writes the tokens, and its parameters."""
+        return self.decoder, params["decoder"]
 
     def predict(self, params: Tree, batch: Batch, *, key: Array | None = None) -> tuple[Array, Tree]:
         """Return logits for a batch, and the record."""

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..arrays import Array, Tree
+from ..arrays import Array, Tree, check_length
 from ..errors import ConfigError
-from ..layers import Layer
+from ..layers import Cache, InputEmbedding, Layer, Stack, TokenHead
 from ..tree import tree_map
 from .batch import Batch
 
@@ -64,6 +64,50 @@ class Model(Layer):
         loss, loss_saved = ops.cross_entropy(logits, _targets(batch), smoothing=smoothing, class_weights=class_weights)
         grads = self.backward(params, saved, ops.cross_entropy_backward(1.0, loss_saved, smoothing=smoothing))
         return loss, grads
+
+
+class Writer(Model):
+    """A model that writes: it reads on from where it stopped, remembering keys and values in a cache."""
+
+    @property
+    @abstractmethod
+    def embedding(self) -> InputEmbedding:
+        """Ids to vectors."""
+
+    @property
+    @abstractmethod
+    def head(self) -> TokenHead:
+        """Vectors to logits."""
+
+    @abstractmethod
+    def writing(self, params: Tree) -> tuple[Stack, Tree]:
+        """Return the stack that reads and writes the tokens, and its parameters."""
+
+    def read(
+        self,
+        params: Tree,
+        tokens: Array,
+        cache: Cache,
+        *,
+        mask: Array | None = None,
+        positions: Array | None = None,
+        last: bool = False,
+    ) -> Array:
+        """Return the logits of further tokens (..., T), as `forward` gives them after all that the cache has read.
+
+        mask        (..., T) True for those of the new tokens that are real
+        positions   (..., T) where each stands, for sequences padded on the left
+        last        logits of the last token only, (..., 1, V)
+        """
+        new = tokens.shape[-1]
+        stack, stack_params = self.writing(params)
+        if positions is None:  # else the embedding checks them: padding takes room in the cache, not in the context
+            check_length(cache.length + new, self.config.context)
+            positions = cache.rows(new)
+        x, _ = self.embedding.forward(params["embedding"], tokens, positions=positions)
+        x = stack.read(stack_params, x, cache, mask=mask, positions=positions)
+        x = x[..., -1:, :] if last else x
+        return self.head.forward(params["head"], x, params["embedding"]["tokens"]["table"])[0]
 
 
 def _targets(batch: Batch) -> Array:

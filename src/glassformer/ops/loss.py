@@ -86,12 +86,13 @@ def _weights(targets: Array, class_weights: Array | None, ignore: int, like: Arr
 def _check_loss(logits: Array, targets: Array, class_weights: Array | None, ignore: int, smoothing: float) -> None:
     namespace(logits)
     size = logits.shape[-1]
-    check_ids(targets, size, what="targets", ignore=ignore)
+    namespace(targets)
     if tuple(targets.shape) != tuple(logits.shape[:-1]):
         raise ShapeError(
             f"targets have shape {tuple(targets.shape)} but the logits {tuple(logits.shape)}",
             hint=f"each row of logits needs one target: expected {tuple(logits.shape[:-1])}",
         )
+    check_ids(targets, size, what="targets", ignore=ignore)
     if class_weights is not None:
         check_broadcast(class_weights, (size,), what="class_weights")
     if not 0 <= smoothing < 1:

@@ -40,8 +40,8 @@ def attention_heads(
     keys = queries if keys is None else keys
     _check(weights, queries, keys)
     shown = min(len(weights), MOST_HEADS)
-    columns = _columns(shown)
     cell_width, cell_height = _panel_size(len(queries), len(keys))
+    columns = _columns(shown, cell_width)
     rows = math.ceil(shown / columns)
     figure = new_figure(max(columns * cell_width + 0.9, 4.2), rows * cell_height + 0.8)
     axes = panels(figure, shown, columns)
@@ -151,13 +151,15 @@ def _masked(weights: Array, allowed: Array | None) -> Any:
 def _scale(weights: Array, allowed: Array | None) -> Normalize:
     """Return the scale of colors that all maps of a figure share: up to the largest weight of a query with a choice.
 
-    In long maps most weights are small, so there the color rises faster for them: as weight^0.65.
+    It does not end so early that nearly even attention looks like contrast. In long maps most weights are small, so
+    there the color rises faster for them: as weight^0.65.
     """
     weights = np.asarray(weights, dtype=np.float64)
     chooses = np.ones(weights.shape[-2], dtype=bool) if allowed is None else np.asarray(allowed).sum(axis=-1) > 1
-    rows = weights[..., chooses, :] if chooses.any() else weights
-    power = 1.0 if max(weights.shape[-2:]) <= WRITTEN_UP_TO else 0.65
-    return PowerNorm(power, vmin=0, vmax=max(float(rows.max()), 1e-6))
+    largest = float((weights[..., chooses, :] if chooses.any() else weights).max())
+    if max(weights.shape[-2:]) <= WRITTEN_UP_TO:
+        return Normalize(0, max(largest, 0.5))
+    return PowerNorm(0.65, 0, max(largest, 0.1))
 
 
 def _frame(figure: Figure, axes: list[Axes], image: Any, title: str) -> None:
@@ -187,8 +189,11 @@ def _square(T: int, S: int) -> bool:
     return 0.4 <= T / S <= 2.5
 
 
-def _columns(count: int) -> int:
-    return count if count <= 2 else 2 if count == 4 else min(4, count)
+def _columns(count: int, width: float) -> int:
+    """Return how many panels of some inches stand side by side: what a page holds, in rows as even as they can be."""
+    most = max(2, min(4, int(11 / width)))
+    rows = math.ceil(count / most)
+    return max(math.ceil(count / rows), min(count, 2))
 
 
 def _panel_size(T: int, S: int) -> tuple[float, float]:

@@ -82,7 +82,7 @@ LAYERS = (
 )
 
 CURVES = (
-    "Left: the values that leave each layer. Right: their size (rms), and how far each block moved its input. "
+    "Left: the values that leave each layer. Middle: their size. Right: how far each block moved its input. "
     "Sizes that explode or vanish from layer to layer are a warning."
 )
 

@@ -15,6 +15,7 @@ from .labels import visible_all
 from .style import (
     BLUE,
     INK,
+    NEVER,
     QUIET,
     SKY,
     describe,
@@ -41,7 +42,9 @@ def head_specialization(statistics: HeadStatistics, *, title: str = "Do the head
     figure = new_figure(max(width * H + 1.9, 4.6), max((0.72 if named else 0.42) * L + 1.35, 2.3))
     ax = figure.subplots()
     colors = weight_colors()
-    image = ax.imshow(score, cmap=colors, vmin=0, vmax=1, aspect="auto")
+    edges = np.arange(H + 1) - 0.5, np.arange(L + 1) - 0.5
+    image = ax.pcolormesh(*edges, score, cmap=colors, vmin=0, vmax=1, edgecolors=NEVER, linewidth=1.5)
+    ax.invert_yaxis()
     for (layer, head), value in np.ndenumerate(score):
         text = (
             f"{value:.2f}\n{_short(statistics.kinds[layer][head])}"

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from .. import tree
 from ..arrays import Tree
 from ..interpret import (
+    NUMBERS,
     HeadStatistics,
     Labels,
     Trace,
@@ -27,7 +28,7 @@ from ..models import Batch, Model
 from . import captions
 from .attention import attention_grid, attention_heads, full_against_causal
 from .heads import head_positions, head_specialization
-from .labels import plain, visible_all
+from .labels import plain, visible, visible_all
 from .layers import layer_curves
 from .loss import loss_curve
 from .positions import position_heat_map, similarity_curve
@@ -46,7 +47,7 @@ def inspect_model(
     folder: str | Path,
     *,
     example: int = 0,
-    labels: Labels = Labels(),  # noqa: B008
+    labels: Labels = NUMBERS,
     metrics: Sequence[Mapping[str, Any]] = (),
     title: str = "Inside a Transformer",
     summary: Sequence[tuple[str, Any]] = (),
@@ -109,7 +110,7 @@ def _predictions(album: _Album, seen: Trace, labels: Labels) -> Section | None:
     last = len(inputs) - 1
     if targets is not None and np.any(np.asarray(targets) >= 0):
         last = int(np.flatnonzero(np.asarray(targets) >= 0)[-1])
-    after = plain(visible_all([inputs[last]])[0]).replace("$", r"\$")
+    after = visible(inputs[last])
     is_encoder = seen.architecture == "encoder"
     title = f"Which token stands at {after}?" if is_encoder else f"What comes after {after}?"
     bars = prediction_bars(probabilities[last], labels.tokens, answer=_target(seen, last), title=title)

@@ -39,13 +39,17 @@ def _drawable() -> frozenset[int]:
 
 
 def visible(label: str, limit: int = 14) -> str:
-    """Return a label that shows as one short line: signs for white space, escapes for what cannot be drawn.
+    """Return a label that shows as one short line: signs for white space (except spaces between words),
+    escapes for what cannot be drawn.
 
     At most `limit` characters remain of a longer one. A dollar sign is protected: matplotlib would read mathematics.
     """
     if not label:
         return "∅"
-    text = "".join(_sign(character) for character in label)
+    inside = len(label) - len(label.lstrip(" ")), len(label.rstrip(" "))
+    text = "".join(
+        " " if character == " " and inside[0] < i < inside[1] else _sign(character) for i, character in enumerate(label)
+    )
     text = text if len(text) <= limit else text[: limit - 1] + "…"
     if unicodedata.combining(text[0]):
         text = "◌" + text

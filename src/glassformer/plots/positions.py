@@ -23,8 +23,9 @@ def position_heat_map(table: Array, *, title: str = "Positional encoding") -> Fi
         raise ShapeError(f"a table of positions has shape (N, D), got {table.shape}", hint="pass position_table(...)")
     figure = new_figure(7.2, float(np.clip(0.05 * len(table) + 2.2, 2.6, 6)))
     ax = figure.subplots()
-    # One outlier must not bleach the rest: the scale ends at the 99.5th percentile.
-    limit = float(np.quantile(np.abs(table), 0.995)) or 1.0
+    # A few outliers must not bleach the rest: the scale then ends at the 99.5th percentile.
+    most, largest = float(np.quantile(np.abs(table), 0.995)), float(np.abs(table).max())
+    limit = (largest if largest <= 1.2 * most else most) or 1.0
     image = ax.imshow(
         table, cmap=signed_colors(), vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest", rasterized=True
     )
@@ -32,9 +33,7 @@ def position_heat_map(table: Array, *, title: str = "Positional encoding") -> Fi
     ax.set_xlabel("feature")
     ax.set_ylabel("position")
     _whole_ticks(ax)
-    bar = figure.colorbar(
-        image, ax=ax, aspect=28, pad=0.02, extend="both" if np.abs(table).max() > limit else "neither"
-    )
+    bar = figure.colorbar(image, ax=ax, aspect=28, pad=0.02, extend="both" if largest > limit else "neither")
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelsize=8)
     figure.suptitle(title)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -85,14 +86,8 @@ def prediction_table(
     width = max(0.52 * T + 1.6, 4.6)
     figure = new_figure(width, 0.36 * ranks + 1.7)
     ax = figure.subplots()
-    colors = weight_colors()
-    ax.imshow(values.T, cmap=colors, vmin=0, vmax=1, aspect="auto")
-    for (t, rank), value in np.ndenumerate(values):
-        text = visible(label(int(order[t, rank])), 7)
-        size = 8.5 if len(text) <= 4 else 6
-        ax.text(t, rank, text, ha="center", va="center", fontsize=size, color=ink_on(colors(float(value))))
-        if targets is not None and int(np.asarray(targets)[first + t]) == order[t, rank]:
-            ax.add_patch(Rectangle((t - 0.47, rank - 0.46), 0.94, 0.92, fill=False, edgecolor=GREEN, linewidth=2))
+    ax.imshow(values.T, cmap=weight_colors(), vmin=0, vmax=1, aspect="auto")
+    _cells(ax, order, values, label, None if targets is None else np.asarray(targets)[first:])
     names = visible_all(inputs[first:], 7)
     token_ticks(ax.xaxis, names, room=width - 1.4)
     ax.set_yticks(range(ranks), [_rank(number) for number in range(ranks)])
@@ -104,6 +99,17 @@ def prediction_table(
     return describe(
         figure, f"{title}: the {ranks} likeliest tokens at each of {T} positions, darker if likelier. In order: {best}."
     )
+
+
+def _cells(ax: Axes, order: Array, values: Array, label: Callable[[int], str], targets: Array | None) -> None:
+    """Write the tokens `order` (T, ranks) into their cells, and frame those that are right."""
+    colors = weight_colors()
+    for (t, rank), value in np.ndenumerate(values):
+        text = visible(label(int(order[t, rank])), 7)
+        size = 8.5 if len(text) <= 4 else 6
+        ax.text(t, rank, text, ha="center", va="center", fontsize=size, color=ink_on(colors(float(value))))
+        if targets is not None and targets[t] == order[t, rank]:
+            ax.add_patch(Rectangle((t - 0.47, rank - 0.46), 0.94, 0.92, fill=False, edgecolor=GREEN, linewidth=2))
 
 
 def _percent(value: float) -> str:

@@ -120,8 +120,8 @@ ATTENTION: dict[str, dict[str, Any]] = {
     "window": {"window": 2},
     "stride": {"stride": 2},
     "tiled": {"attention_tile": 3},
-    "tiled, window, ALiBi": {"attention_tile": 2, "window": 3, "positions": "alibi", "kv_heads": 2},
-    "tiled, relative": {"attention_tile": 2, **POSITIONS["relative"]},
+    "tiled, window, ALiBi": {"attention_tile": 3, "window": 3, "positions": "alibi", "kv_heads": 2},
+    "tiled, relative": {"attention_tile": 3, **POSITIONS["relative"]},
 }
 FAMILIES: dict[str, dict[str, Any]] = {
     "GPT-2": {"activation": "gelu_tanh"},
@@ -186,7 +186,7 @@ def encoder_cases() -> Iterator[Recipe]:
         yield _encoder(f"encoder (positions), {what}", **settings)
     yield _encoder("encoder (positions), relative, cls", pooling="cls", **POSITIONS["relative"])
     yield _encoder("encoder (vectors)", {"targets": None}, head="none", classes=None, norm_position="post")
-    yield _encoder("encoder (attention), window, tiled", window=2, attention_tile=2)
+    yield _encoder("encoder (attention), window, tiled", window=2, attention_tile=3)
     loss = {"key": ops.new_key(8), "smoothing": 0.1, "class_weights": np.array([0.5, 2.0, 1.0])}
     yield _encoder("encoder (dropout), cls, smoothing, class weights", loss=loss, pooling="cls", dropout=0.3)
 
@@ -217,7 +217,7 @@ def decoder_cases() -> Iterator[Recipe]:
     for rate in ("dropout", "attention_dropout", "embedding_dropout"):
         settings = {rate: 0.3}
         yield _decoder(f"decoder (dropout), {rate}", loss={"key": ops.new_key(1)}, **settings)
-    yield _decoder("decoder (dropout), tiled", loss={"key": ops.new_key(1)}, dropout=0.2, attention_tile=2)
+    yield _decoder("decoder (dropout), tiled", loss={"key": ops.new_key(1)}, dropout=0.2, attention_tile=3)
     yield _decoder("decoder (loss), smoothing", loss={"smoothing": 0.1})
     weights = {"smoothing": 0.2, "class_weights": np.linspace(0.2, 2, 9)}
     yield _decoder("decoder (loss), smoothing, class weights", loss=weights)
@@ -250,7 +250,7 @@ def encoder_decoder_cases() -> Iterator[Recipe]:
     yield _seq2seq("encoder-decoder (embeddings), tied and shared", **both)
     loss = {"key": ops.new_key(2), "smoothing": 0.1}
     yield _seq2seq("encoder-decoder (dropout)", loss=loss, dropout=0.2)
-    yield _seq2seq("encoder-decoder (dropout), tiled", loss=loss, dropout=0.2, attention_tile=2)
+    yield _seq2seq("encoder-decoder (dropout), tiled", loss=loss, dropout=0.2, attention_tile=3)
     for family in ("original", "T5"):
         yield _seq2seq(f"encoder-decoder ({family})", **FAMILIES[family])
 

@@ -1,9 +1,12 @@
-"""Text to ids and back: characters, bytes, words."""
+"""Text to ids and back: characters, bytes, words, byte-pair encoding, and tokenizers that others published."""
 
 from __future__ import annotations
 
+from .bpe import BPETokenizer
 from .bytes import ByteTokenizer
 from .chars import CharTokenizer
+from .published import PublishedTokenizer
+from .stream import StreamDecoder
 from .tokenizer import TOKENIZERS, Tokenizer, printable, tokenizer_from_dict
 from .words import WordTokenizer
 
@@ -12,6 +15,9 @@ __all__ = [
     "CharTokenizer",
     "ByteTokenizer",
     "WordTokenizer",
+    "BPETokenizer",
+    "PublishedTokenizer",
+    "StreamDecoder",
     "TOKENIZERS",
     "tokenizer_from_dict",
     "printable",

@@ -7,8 +7,10 @@ from typing import Any, ClassVar, Protocol
 
 from ..arrays import Array
 from ..errors import ConfigError, did_you_mean
+from .bpe import BPETokenizer
 from .bytes import ByteTokenizer
 from .chars import CharTokenizer
+from .published import PublishedTokenizer
 from .words import WordTokenizer
 
 
@@ -40,6 +42,8 @@ TOKENIZERS: dict[str, type[Tokenizer]] = {
     CharTokenizer.kind: CharTokenizer,
     ByteTokenizer.kind: ByteTokenizer,
     WordTokenizer.kind: WordTokenizer,
+    BPETokenizer.kind: BPETokenizer,
+    PublishedTokenizer.kind: PublishedTokenizer,
 }
 """Every tokenizer by the `kind` in its dict."""
 

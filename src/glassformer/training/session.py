@@ -140,7 +140,8 @@ def _model_config(task: Task, preset: str | None, changes: dict[str, Any]) -> Tr
         chosen = PRESETS[preset]
         if chosen["architecture"] != task.architecture:
             raise ConfigError(
-                f"the architecture of {preset!r} is {chosen['architecture']!r}, {task.name!r} needs {task.architecture!r}",
+                f"the architecture of {preset!r} is {chosen['architecture']!r}, "
+                f"but {task.name!r} needs {task.architecture!r}",
                 hint="choose another preset, or none",
             )
         kept = {name: value for name, value in chosen.items() if name not in _OF_THE_DATA}

@@ -67,7 +67,7 @@ def _task(seen: list[tuple[str, str, str]], unseen: list[tuple[str, str, str]], 
         held_out=examples(unseen),
         settings={
             "vocab": writer.size, "source_vocab": reader.size, "context": max(64, longest + 8), "width": 64, "heads": 4,
-            "encoder_layers": 2, "layers": 2, "positions": "learned",
+            "encoder_layers": 2, "layers": 2, "positions": "learned", "activation": "gelu_tanh",
         },
         recipe=recipe(steps=3000, batch=64, lr=2e-3, warmup=200, weight_decay=0.01, eval_every=500),
         metric="sequence",

@@ -55,7 +55,7 @@ def lines(*, seed: int = 0, data: str | os.PathLike[str] | None = None, longest:
         held_out=examples(held_out),
         settings={
             "vocab": tokenizer.size, "context": max(map(len, kept)) + 1, "width": 64, "heads": 4, "layers": 4,
-            "positions": "rotary", "attention_bias": False, "feed_forward_bias": False,
+            "positions": "rotary", "activation": "gelu_tanh", "attention_bias": False, "feed_forward_bias": False,
         },
         recipe=recipe(steps=6000, batch=64, lr=2e-3, warmup=100, eval_every=500),
         metric="none",

@@ -84,7 +84,7 @@ def _task(train: list[Pair], held_out: list[Pair], longest: int, notes: tuple[st
         held_out=examples(held_out),
         settings={
             "vocab": writer.size, "source_vocab": reader.size, "context": longest + 1, "width": 128, "heads": 4,
-            "encoder_layers": 3, "layers": 3, "positions": "learned",
+            "encoder_layers": 3, "layers": 3, "positions": "learned", "activation": "gelu_tanh",
         },
         recipe=recipe(steps=5000, batch=32, lr=1e-3, warmup=200, dropout=0.1, label_smoothing=0.1, eval_every=500),
         metric="sequence",

@@ -45,7 +45,7 @@ def sort(*, seed: int = 0, held_out: int = 5000) -> Task:
         held_out=examples(drawn),
         settings={
             "vocab": tokenizer.size, "context": 2 * LENGTH - 1, "width": 48, "heads": 3, "layers": 3,
-            "positions": "learned",
+            "positions": "learned", "activation": "gelu_tanh",
         },
         recipe=recipe(steps=1500, batch=64, lr=2e-3, warmup=100),
         metric="sequence",

@@ -50,7 +50,7 @@ def _string_task(name: str, summary: str, answer: Callable[[str], str], seed: in
         held_out=examples(unseen),
         settings={
             "vocab": tokenizer.size, "context": 2 * LONGEST + 2, "width": 64, "heads": 4, "layers": 2,
-            "positions": "learned",
+            "positions": "learned", "activation": "gelu_tanh",
         },
         recipe=recipe(steps=2000, batch=64, lr=2e-3, warmup=100, weight_decay=0.01),
         metric="sequence",

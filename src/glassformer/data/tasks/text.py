@@ -1,15 +1,15 @@
-"""Learn to write like a text: a language model over its characters."""
+"""Learn to write like a text: a language model over its characters, bytes or pieces of words."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 import numpy as np
 
 from ...arrays import Array
 from ...errors import ConfigError, DataError, did_you_mean
 from ...models.batch import Batch
+from ...text.bpe import BPETokenizer
 from ...text.bytes import ByteTokenizer
 from ...text.chars import CharTokenizer
 from ...text.tokenizer import Tokenizer
@@ -21,6 +21,8 @@ from ..tokens import is_token_file, open_tokens
 SUMMARY = "continue a text: Python's own documentation, or your file or folder"
 CARRIED = {"pydoc": pydoc_topics, "stdlib": stdlib_source}
 TRAIN_SHARE = 0.9
+KINDS = ("chars", "bytes", "bpe")
+BPE_SIZE = 512
 
 
 def text(
@@ -28,17 +30,18 @@ def text(
     seed: int = 0,
     data: str | os.PathLike[str] | None = None,
     tokenizer: str = "chars",
+    bpe_size: int | None = None,
     context: int = 64,
 ) -> Task:
     """Build the task from a text whose last tenth is held out.
 
     data        a file, a folder or a token file; "pydoc" (the default) is the prose about Python that `help()` shows,
                 "stdlib" the source of the standard library
-    tokenizer   "chars" or "bytes"; a token file brings its own
+    tokenizer   "chars", "bytes" or "bpe"; a token file brings its own
+    bpe_size    how many tokens byte-pair encoding has (512 unless given); it learns them from the training part alone
     """
     del seed  # nothing is drawn: the split is by position
-    ids, known = _load("pydoc" if data is None else data, tokenizer)
-    cut = int(len(ids) * TRAIN_SHARE)
+    ids, cut, known = _load("pydoc" if data is None else data, tokenizer, bpe_size)
     if cut < 2 or len(ids) - cut < 2:
         raise DataError(
             f"the text has {len(ids)} tokens, too few to train on and to hold out a tenth", hint="use a longer text"
@@ -51,9 +54,10 @@ def text(
         train=Windows(ids[:cut], context),
         held_out=Windows(ids[cut:], context),
         settings={
-            "vocab": known.size, "context": context, "width": 128, "heads": 4, "layers": 4, "positions": "learned",
+            "vocab": known.size, "context": context, "width": 128, "heads": 4, "layers": 4, "positions": "rotary",
+            "activation": "gelu_tanh", "attention_bias": False, "feed_forward_bias": False,
         },
-        recipe=recipe(steps=2000, batch=12, lr=1e-3, warmup=100, eval_every=250),
+        recipe=recipe(steps=2000, batch=12, lr=3e-3, beta2=0.99, warmup=100, eval_every=250),
         metric="none",
         encode_input=lambda typed: Batch(_typed(typed, known)[None]),
         decode_answer=known.decode,
@@ -62,16 +66,30 @@ def text(
     )  # fmt: skip
 
 
-def _load(data: str | os.PathLike[str], kind: str) -> tuple[Array, Tokenizer]:
+def _load(data: str | os.PathLike[str], kind: str, bpe_size: int | None) -> tuple[Array, int, Tokenizer]:
+    """Return the ids of the text, where its held-out part begins, and the tokenizer."""
+    if bpe_size is not None and (kind != "bpe" or is_token_file(data)):
+        raise ConfigError("bpe_size is set, but nothing is trained with it", hint='set tokenizer to "bpe", or leave it out')
     if is_token_file(data):
-        return open_tokens(data)
-    kinds: dict[str, Callable[[str], Tokenizer]] = {"chars": CharTokenizer, "bytes": lambda _: ByteTokenizer()}
-    if kind not in kinds:
-        raise ConfigError(f"tokenizer is {kind!r}", hint=did_you_mean(str(kind), kinds))
+        ids, known = open_tokens(data)
+        return ids, int(len(ids) * TRAIN_SHARE), known
+    if kind not in KINDS:
+        raise ConfigError(f"tokenizer is {kind!r}", hint=did_you_mean(str(kind), KINDS))
     carried = CARRIED.get(str(data)) if not os.path.exists(data) else None
     content = carried() if carried else read_text(data)
-    known = kinds[kind](content)
-    return known.encode(content), known
+    if kind == "bpe":
+        return _with_bpe(content, BPE_SIZE if bpe_size is None else bpe_size)
+    characters = CharTokenizer(content) if kind == "chars" else ByteTokenizer()
+    ids = characters.encode(content)
+    return ids, int(len(ids) * TRAIN_SHARE), characters
+
+
+def _with_bpe(content: str, size: int) -> tuple[Array, int, Tokenizer]:
+    """Cut the text first, so that nothing of its held-out part shapes the vocabulary."""
+    place = int(len(content) * TRAIN_SHARE)
+    known = BPETokenizer.train(content[:place], size=size)
+    train, held_out = known.encode(content[:place]), known.encode(content[place:])
+    return np.concatenate([train, held_out]), len(train), known
 
 
 def _typed(typed: str, known: Tokenizer) -> Array:

@@ -1,0 +1,157 @@
+"""`glassformer generate`: let a trained model write."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import ConfigError, DataError
+from ..generation import Generation, LanguageModel
+from ..generation.language_model import MAX_NEW_TOKENS
+from ..loading import load
+from ..text import Tokenizer, printable
+from .output import JsonOption, console, print_json, table
+
+TOP_TOKENS = 5
+
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `glassformer train` wrote.")]
+PromptOption = Annotated[
+    str, typer.Option(metavar="TEXT|-", help="What to continue or to answer; - reads stdin, without its last line end.")
+]
+TemperatureOption = Annotated[
+    float | None, typer.Option(help="Below 1 safer, above 1 wilder; 0 always takes the likeliest token (default: 0.8).")
+]
+TopKOption = Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens only.")]
+TopPOption = Annotated[
+    float | None, typer.Option(help="Draw from the fewest tokens that have this probability together.")
+]
+MinPOption = Annotated[float | None, typer.Option(help="Leave out tokens below this share of the likeliest.")]
+RepetitionOption = Annotated[
+    float | None, typer.Option(help="Above 1: avoid tokens of the prompt and the answer so far.")
+]
+FrequencyOption = Annotated[float | None, typer.Option(help="Avoid tokens by how often the answer holds them.")]
+PresenceOption = Annotated[float | None, typer.Option(help="Avoid tokens that the answer holds.")]
+BeamsOption = Annotated[
+    int | None, typer.Option(help="Search for the likeliest answer with so many beams instead of drawing one.")
+]
+LengthPenaltyOption = Annotated[
+    float | None, typer.Option(help="Of beam search: above 0 favors longer answers (default: 1).")
+]
+StopOption = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="End before this text; may be repeated.")]
+
+
+def generate(
+    model: ModelArgument,
+    prompt: PromptOption = "",
+    max_new_tokens: Annotated[int, typer.Option(help="The longest answer, in tokens.")] = MAX_NEW_TOKENS,
+    temperature: TemperatureOption = None,
+    top_k: TopKOption = None,
+    top_p: TopPOption = None,
+    min_p: MinPOption = None,
+    repetition_penalty: RepetitionOption = None,
+    frequency_penalty: FrequencyOption = None,
+    presence_penalty: PresenceOption = None,
+    beams: BeamsOption = None,
+    length_penalty: LengthPenaltyOption = None,
+    n: Annotated[int, typer.Option("--n", help="How many answers.")] = 1,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same answer.")] = 0,
+    stop: StopOption = None,
+    logprobs: Annotated[bool, typer.Option("--logprobs", help="Show the log-probability of every token.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Continue a text or answer it, printing it as it comes, to an end token or the end of the context."""
+    loaded = load(model)
+    text = read_stdin() if prompt == "-" else prompt
+    sampling = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "frequency_penalty": frequency_penalty,
+        "presence_penalty": presence_penalty,
+    }
+    settings: dict[str, Any] = {name: value for name, value in sampling.items() if value is not None}
+    settings |= {"max_new_tokens": max_new_tokens, "seed": seed, "stop": stop or []}
+    if not (json or logprobs or beams is not None or length_penalty is not None or n != 1):
+        stream(loaded, text, settings)
+        return
+    answers = answer(loaded, text, settings, n, beams, length_penalty, logprobs)
+    if json:
+        print_json({"prompt": text, "generations": [_fields(one, loaded.answer_tokenizer) for one in answers]})
+    else:
+        show(answers, loaded.answer_tokenizer)
+
+
+def stream(loaded: LanguageModel, text: str, settings: dict[str, Any]) -> None:
+    """Print one answer as it comes."""
+    try:
+        for piece in loaded.stream(text, **settings):
+            print(printable(piece), end="", flush=True)
+    finally:
+        print(flush=True)
+
+
+def answer(
+    loaded: LanguageModel,
+    text: str,
+    settings: dict[str, Any],
+    n: int,
+    beams: int | None,
+    length_penalty: float | None,
+    logprobs: bool,
+) -> list[Generation]:
+    """Return `n` answers."""
+    if n < 1:
+        raise ConfigError(f"n is {n}", hint="ask for at least 1 answer")
+    settings = {**settings, "n": n, "beams": beams, "length_penalty": length_penalty}
+    if logprobs:
+        settings["log_probabilities"] = 0 if beams is not None else TOP_TOKENS
+    answers = loaded.generate(text, **settings)
+    return [answers] if n == 1 else answers
+
+
+def show(answers: list[Generation], tokenizer: Tokenizer) -> None:
+    """Print complete answers, and their tokens where log-probabilities were asked for."""
+    out = console()
+    for number, one in enumerate(answers):
+        if number:
+            print("---")
+        print(printable(one.text))
+        if one.log_probabilities is not None:
+            rows = table(">id", "token", ">log p", ">p")
+            for token, log in zip(one.ids, one.log_probabilities, strict=True):
+                rows.add_row(
+                    str(token), repr(printable(tokenizer.decode([token]))), f"{log:.4f}", f"{math.exp(log):.2%}"
+                )
+            out.print(rows)
+
+
+def read_stdin() -> str:
+    """Return what stdin holds, without the last line end, which `echo` adds."""
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"stdin is not UTF-8 text: byte {error.start:,} is 0x{error.object[error.start]:02x}",
+            hint="convert it first, for example with iconv -t UTF-8",
+        ) from None
+    return text.removesuffix("\r\n") if text.endswith("\r\n") else text.removesuffix("\n")
+
+
+def _fields(one: Generation, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return an answer as JSON shows it; what was not asked for is left out."""
+    fields = {name: value for name, value in asdict(one).items() if value is not None and name != "top"}
+    fields["text"] = printable(one.text)
+    fields["tokens"] = [printable(tokenizer.decode([token])) for token in one.ids]
+    if one.top is not None:
+        fields["top"] = [
+            [{"id": i, "token": printable(tokenizer.decode([i])), "log_probability": log} for i, log in place]
+            for place in one.top
+        ]
+    return fields

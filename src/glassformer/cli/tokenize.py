@@ -1,0 +1,88 @@
+"""`glassformer tokenize`: what a text looks like to a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from ..errors import CheckpointError, ConfigError
+from ..text import PublishedTokenizer, Tokenizer, tokenizer_from_dict
+from ..text.published_files import TOKENIZER
+from ..training.run import open_run
+from .generate import read_stdin
+from .output import JsonOption, console, print_json, table
+
+SPACE = "␣"
+
+ModelArgument = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="A run folder, a tokenizer.json, or a folder that holds one.")
+]
+TextArgument = Annotated[
+    str, typer.Argument(metavar="TEXT", help="What to encode; - reads stdin, without its last line end.")
+]
+
+
+def tokenize(
+    model: ModelArgument,
+    text: TextArgument,
+    specials: Annotated[
+        bool, typer.Option("--specials", help="Put the special tokens around the text that the model expects.")
+    ] = False,
+    parse_special: Annotated[
+        bool, typer.Option("--parse-special", help="Read names of special tokens in the text as those tokens.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Show the pieces that a model's tokenizer cuts a text into, and their ids."""
+    tokenizer = open_tokenizer(model)
+    typed = read_stdin() if text == "-" else text
+    if isinstance(tokenizer, PublishedTokenizer):
+        pieces = tokenizer.pieces(typed, specials=specials, parse_special=parse_special)
+    elif specials or parse_special:
+        raise ConfigError(
+            f"the {tokenizer.kind} tokenizer of {model} never turns text into special tokens",
+            hint="leave out --specials and --parse-special",
+        )
+    else:
+        pieces = [(_spelled(tokenizer, i), i) for i in tokenizer.encode(typed).tolist()]
+    special_ids = set(tokenizer.specials.values())
+    if json:
+        rows = [{"text": piece, "id": i, "special": i in special_ids} for piece, i in pieces]
+        print_json({"tokenizer": tokenizer.kind, "size": tokenizer.size, "count": len(pieces), "pieces": rows})
+        return
+    out = console()
+    shown = table(">id", "piece")
+    for piece, i in pieces:
+        # As Text, because "[bold]" in a plain string would be an order to Rich.
+        shown.add_row(str(i), Text(f"{piece}  (special)" if i in special_ids else visible(piece)))
+    out.print(shown)
+    out.print(f"{len(pieces):,} tokens, {len(typed):,} characters")
+
+
+def open_tokenizer(path: Path) -> Tokenizer:
+    """Return the tokenizer of a run folder, of a `tokenizer.json`, or of a folder that holds one."""
+    if path.is_file() or (path / TOKENIZER).is_file():
+        return PublishedTokenizer.load(path)
+    if not path.is_dir():
+        raise CheckpointError(f"there is no {path}", hint="pass a run folder, a tokenizer.json, or a folder with one")
+    return tokenizer_from_dict(open_run(path).tokenizer)
+
+
+def visible(text: str) -> str:
+    """Return `text` with its white space to be seen: spaces as ␣, line ends and what else does not print as escapes."""
+    return "".join(
+        SPACE if character == " " else character if character.isprintable() else _escaped(character)
+        for character in text
+    )
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def _spelled(tokenizer: Tokenizer, i: int) -> str:
+    """Return the text of one id; a lone byte, which is no character, as an \\x escape."""
+    return tokenizer.decode([i]).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -1,0 +1,271 @@
+"""A trained model as one object: text in, text out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..arrays import Array, Tree
+from ..config import EncoderConfig, EncoderDecoderConfig
+from ..errors import ConfigError, LengthError
+from ..models import Model
+from ..text.stream import StreamDecoder
+from ..text.tokenizer import Tokenizer
+from .beam import beam_search
+from .engine import Step, generate_steps
+from .sampling import Sampling
+from .stop import StopStrings
+
+TEMPERATURE = 0.8
+"""How freely `LanguageModel` draws unless told otherwise: a little sharper than the model's own distribution."""
+MAX_NEW_TOKENS = 256
+CONTEXT_OF_TEXT = 16  # so many ids of the prompt decide how the first new token is written
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What a model said.
+
+    text                the answer, without an end token and up to the first stop string
+    ids                 its tokens, an end token or the tokens of a stop string included
+    finish              "stop" (an end token or a stop string) or "length" (max_new_tokens, or the context is full)
+    log_probabilities   of each token under the model itself, whatever the sampling; None unless asked for
+    top                 the likeliest tokens at each place with their log-probabilities; None unless asked for
+    score               Σ log p / length ** length_penalty of beam search; None otherwise
+    """
+
+    text: str
+    ids: tuple[int, ...]
+    finish: str
+    log_probabilities: tuple[float, ...] | None = None
+    top: tuple[tuple[tuple[int, float], ...], ...] | None = None
+    score: float | None = None
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A decoder or an encoder-decoder with its parameters and tokenizers.
+
+    tokenizer          of what is read; target_tokenizer of what is written, where that differs
+    end_ids            tokens that end an answer
+    start_id           put before the prompt of a decoder; the first token of an encoder-decoder's answers
+    chat_template      how a conversation becomes a prompt, where the model has one
+    """
+
+    model: Model
+    params: Tree
+    tokenizer: Tokenizer
+    target_tokenizer: Tokenizer | None = None
+    end_ids: tuple[int, ...] = ()
+    start_id: int | None = None
+    chat_template: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.model.config, EncoderConfig):
+            raise ConfigError("an encoder does not write text", hint="use a decoder or an encoder-decoder")
+        if self._has_source and self.start_id is None:
+            raise ConfigError(
+                "there is no start_id", hint="an encoder-decoder starts its answers with a token: name it"
+            )
+
+    @property
+    def answer_tokenizer(self) -> Tokenizer:
+        """The tokenizer of what is written."""
+        return self.tokenizer if self.target_tokenizer is None else self.target_tokenizer
+
+    def generate(
+        self,
+        prompt: str | Sequence[str],
+        *,
+        max_new_tokens: int = MAX_NEW_TOKENS,
+        n: int = 1,
+        stop: str | Sequence[str] = (),
+        seed: int = 0,
+        beams: int | None = None,
+        length_penalty: float | None = None,
+        early_stopping: bool | None = None,
+        log_probabilities: int | None = None,
+        **sampling: Any,
+    ) -> Any:
+        """Answer a prompt with a `Generation`, or with a list of `n`; a list of prompts with a list of either.
+
+        n                   samples of each prompt, or the n best of beam search
+        stop                strings that end the answer and are left out of it
+        seed                the same seed gives the same answer to a prompt, alone or among others
+        beams               search for the likeliest answer with so many beams instead of drawing one; 1 is greedy.
+                            length_penalty (1) and early_stopping (False) belong to it; see `beam_search`
+        log_probabilities   None: none; 0: those of the chosen tokens; k: those of the k likeliest tokens as well
+        sampling            the settings of `Sampling`: temperature (0.8 unless given; 0 is greedy), top_k, top_p, …
+        """
+        prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+        if beams is None:
+            if length_penalty is not None or early_stopping is not None:
+                raise ConfigError("length_penalty and early_stopping belong to beam search", hint="set beams as well")
+            drawn = Sampling.of({"temperature": TEMPERATURE, **sampling})
+            settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, "n": n, "seed": seed, "sampling": drawn}
+            answers = self._draw(prompts, _as_strings(stop), log_probabilities=log_probabilities, **settings)
+        else:
+            _check_search(beams, n, log_probabilities, sampling)
+            penalty = 1.0 if length_penalty is None else length_penalty
+            search = {"beams": beams, "length_penalty": penalty, "early_stopping": bool(early_stopping)}
+            search["max_new_tokens"] = max_new_tokens
+            answers = [self._search(text, _as_strings(stop), log_probabilities, search)[:n] for text in prompts]
+        results = [group[0] if n == 1 else group for group in answers]
+        return results[0] if isinstance(prompt, str) else results
+
+    def stream(
+        self,
+        prompt: str,
+        *,
+        max_new_tokens: int = MAX_NEW_TOKENS,
+        stop: str | Sequence[str] = (),
+        seed: int = 0,
+        **sampling: Any,
+    ) -> Iterator[str]:
+        """Return an iterator over the pieces of one answer as they come: together, the text of `generate`.
+
+        No piece holds half a character or the beginning of a stop string.
+        """
+        drawn = Sampling.of({"temperature": TEMPERATURE, **sampling})
+        reads, sources = self._encoded([prompt])
+        text = self._text(prompt, _as_strings(stop))
+        steps = generate_steps(
+            self.model,
+            self.params,
+            reads,
+            sources=sources,
+            max_new_tokens=max_new_tokens,
+            sampling=drawn,
+            seed=seed,
+            stop_ids=self.end_ids,
+            ends=lambda _, token: text.push(token),
+        )
+        return _pieces(steps, text)
+
+    @property
+    def _has_source(self) -> bool:
+        return isinstance(self.model.config, EncoderDecoderConfig)
+
+    def _encoded(self, prompts: list[str]) -> tuple[list[Array], list[Array] | None]:
+        """Return what the decoder starts from and, for an encoder-decoder, what its encoder reads."""
+        texts = [self.tokenizer.encode(text) for text in prompts]
+        first = [] if self.start_id is None else [self.start_id]
+        if self._has_source:
+            return [first for _ in texts], texts
+        if not first and any(len(ids) == 0 for ids in texts):
+            raise LengthError(
+                "the prompt is empty, and this model has no start token to begin with", hint="pass a prompt"
+            )
+        return [[*first, *ids] for ids in texts], None
+
+    def _text(self, prompt: str, stops: tuple[str, ...]) -> _Text:
+        before = [] if self._has_source else self.tokenizer.encode(prompt)[-CONTEXT_OF_TEXT:]
+        return _Text(StreamDecoder(self.answer_tokenizer, after=before), StopStrings(stops))
+
+    def _draw(self, prompts: list[str], stops: tuple[str, ...], *, n: int, **settings: Any) -> list[list[Generation]]:
+        reads, sources = self._encoded(prompts)
+        texts = [self._text(prompt, stops) for prompt in prompts for _ in range(n)]
+        steps = list(
+            generate_steps(
+                self.model,
+                self.params,
+                reads,
+                sources=sources,
+                n=n,
+                stop_ids=self.end_ids,
+                ends=lambda row, token: texts[row].push(token),
+                **settings,
+            )
+        )
+        drawn = [_collected(steps, row, text.finish()) for row, text in enumerate(texts)]
+        return [drawn[first : first + n] for first in range(0, len(drawn), n)]
+
+    def _search(
+        self, prompt: str, stops: tuple[str, ...], log_probabilities: int | None, settings: dict[str, Any]
+    ) -> list[Generation]:
+        reads, sources = self._encoded([prompt])
+        StopStrings(stops)  # refuses empty ones
+        found = beam_search(
+            self.model,
+            self.params,
+            reads[0],
+            source=None if sources is None else sources[0],
+            stop_ids=self.end_ids,
+            ends=lambda ids: any(stop in self.answer_tokenizer.decode(ids) for stop in stops),
+            **settings,
+        )
+        answers = []
+        for hypothesis in found:
+            text = self._text(prompt, stops)
+            for token in hypothesis.ids:
+                if token not in self.end_ids:
+                    text.push(token)
+            logs = None if log_probabilities is None else hypothesis.log_probabilities
+            answers.append(Generation(text.finish(), hypothesis.ids, hypothesis.finish, logs, score=hypothesis.score))
+        return answers
+
+
+class _Text:
+    """The text of one answer as its tokens come, up to a stop string."""
+
+    def __init__(self, decoder: StreamDecoder, stops: StopStrings) -> None:
+        self.decoder, self.stops = decoder, stops
+        self.pieces: list[str] = []
+
+    def push(self, token: int) -> bool:
+        """Take in a token; tell whether a stop string came."""
+        self.pieces.append(self.stops.push(self.decoder.push(token)))
+        return self.stops.stopped
+
+    def take(self) -> str:
+        """Return what came since this was last asked."""
+        text, self.pieces = "".join(self.pieces), []
+        return text
+
+    def finish(self) -> str:
+        """Return all that is left: no more tokens come."""
+        self.pieces += [self.stops.push(self.decoder.finish()), self.stops.finish()]
+        return self.take()
+
+
+def _pieces(steps: Iterator[Step], text: _Text) -> Iterator[str]:
+    for _ in steps:
+        piece = text.take()
+        if piece:
+            yield piece
+    piece = text.finish()
+    if piece:
+        yield piece
+
+
+def _collected(steps: list[Step], row: int, text: str) -> Generation:
+    """Gather what the steps hold about one sequence."""
+    own = [step for step in steps if step.ids[row] >= 0]
+    finish = own[-1].finish[row]
+    assert finish is not None
+    logs = [float(step.log_probabilities[row]) for step in own if step.log_probabilities is not None]
+    top = [
+        tuple(zip(step.top_ids[row].tolist(), step.top_log_probabilities[row].tolist(), strict=True))
+        for step in own
+        if step.top_ids is not None and step.top_log_probabilities is not None
+    ]
+    ids = tuple(int(step.ids[row]) for step in own)
+    return Generation(text, ids, finish, tuple(logs) if logs else None, tuple(top) if top else None)
+
+
+def _as_strings(stop: str | Sequence[str]) -> tuple[str, ...]:
+    return (stop,) if isinstance(stop, str) else tuple(stop)
+
+
+def _check_search(beams: int, n: int, log_probabilities: int | None, sampling: dict[str, Any]) -> None:
+    """Refuse settings that have no meaning in a search."""
+    if sampling:
+        raise ConfigError(
+            f"beam search takes the likeliest answer, but {', '.join(sampling)} asks to draw one",
+            hint="leave out either beams or the sampling settings",
+        )
+    if not 1 <= n <= beams:
+        raise ConfigError(f"n is {n}, but the search has {beams} beams", hint="use an n from 1 to the number of beams")
+    if log_probabilities:
+        raise ConfigError("beam search keeps the log-probabilities of the chosen tokens only", hint="ask for 0 others")

@@ -1,0 +1,281 @@
+"""Tokenizers that others published as a `tokenizer.json`: BPE, WordPiece and Unigram, through the `tokenizers` library.
+
+tokenizer.json           the vocabulary and every step from text to ids and back
+tokenizer_config.json    beside it: which special token begins, ends or pads a text, and the chat template
+chat_template.jinja      beside it: the chat template where it has a file of its own
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..arrays import Array
+from ..errors import CheckpointError, ConfigError, TokenError
+from .published_files import ROLES, read_files, write_files
+from .vocabulary import check_decodable, field
+
+# What a byte is called in the vocabulary of a byte-level BPE: itself where it prints, else the next free letter.
+_PRINTING = [*range(33, 127), *range(161, 173), *range(174, 256)]
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTING]
+BYTE_LETTERS = {chr(byte): byte for byte in _PRINTING} | {chr(256 + i): byte for i, byte in enumerate(_OTHERS)}
+
+
+class PublishedTokenizer:
+    """A `tokenizer.json`, with the roles of its special tokens and its chat template.
+
+    roles            the names of special tokens by what they are for: bos, eos, pad, unk, cls, sep, mask
+    chat_template    how a conversation becomes text, or None; see `render_chat`
+
+    What people type never becomes a special token: `encode` spells their names out like any other text, unless
+    `parse_special` asks to read them. Truncation and padding that the file asks for are left out: text is never cut.
+    Characters outside the vocabulary become the unknown token where there is one, and are refused where there is none.
+    """
+
+    kind: ClassVar[str] = "tokenizer.json"
+
+    def __init__(
+        self, content: str, *, roles: Mapping[str, str] | None = None, chat_template: str | None = None
+    ) -> None:
+        self._inner = _open(content, tuple((roles or {}).values()))
+        self._parsing: Any = None
+        self._content = _compact(self._inner)
+        described = json.loads(self._content)
+        self._model: dict[str, Any] = described["model"]
+        self._steps = _flat(described["decoder"])
+        added = self._inner.get_added_tokens_decoder()
+        self.specials: dict[str, int] = {token.content: i for i, token in sorted(added.items()) if token.special}
+        self.roles = {role: name for role, name in (roles or {}).items() if self._inner.token_to_id(name) is not None}
+        self.chat_template = chat_template
+        self.size = max(self._inner.get_vocab().values()) + 1
+        """How many different ids there are."""
+        self._holds_all = rewrites_earlier_text(self._steps)
+        self._holds_bytes = any(step["type"] == "ByteFallback" for step in self._steps)
+        self._byte_level = any(step["type"] == "ByteLevel" for step in self._steps)
+        self._drops_unknown = self._model["type"] == "BPE" and not (
+            self._model.get("unk_token") or self._model.get("byte_fallback") or self._byte_level
+        )
+        # Special tokens that are words of the model as well: these could come out of plain text.
+        words = self._inner.get_vocab(with_added_tokens=False)
+        self._lookalikes = {i: name for name, i in self.specials.items() if name in words and name != self._unknown}
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> PublishedTokenizer:
+        """Read a `tokenizer.json`, or the one in a folder, with what `tokenizer_config.json` beside it says."""
+        content, roles, template = read_files(Path(path))
+        try:
+            return cls(content, roles=roles, chat_template=template)
+        except ConfigError as error:
+            raise CheckpointError(f"{path}: {error.fact}", hint=error.hint) from error
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write `tokenizer.json` and `tokenizer_config.json` into a folder, as `load` and other libraries read them."""
+        pretty = json.dumps(json.loads(self._content), ensure_ascii=False, indent=2)
+        write_files(Path(folder), pretty, self.roles, self.chat_template)
+
+    def encode(self, text: str, *, specials: bool = False, parse_special: bool = False) -> Array:
+        """Return the ids of `text`: int64 (T,).
+
+        specials         put the special tokens around it that the model was trained with, such as [CLS] … [SEP]
+        parse_special    read the names of special tokens in the text as those tokens; only for text you wrote yourself
+        """
+        check_whole_characters(text)
+        if self._drops_unknown and not parse_special:
+            self._refuse_unknown(text)
+        try:
+            [encoding] = self._reader(parse_special).encode_batch_fast([text], add_special_tokens=specials)
+        except Exception as error:  # the library has no class of its own
+            raise TokenError(
+                f"the tokenizer cannot encode {text[:40]!r}: {error}", hint="leave out what it does not know"
+            ) from error
+        ids = np.array(encoding.ids, dtype=np.int64)
+        if not parse_special and self._lookalikes:
+            ids = self._spelled_out(ids, np.array(encoding.special_tokens_mask, dtype=bool))
+        return ids
+
+    def decode(self, ids: Sequence[int] | Array, *, skip_specials: bool = False) -> str:
+        """Return the text of `ids`; special tokens appear by name unless they are skipped."""
+        return self._inner.decode(check_decodable(ids, self.size).tolist(), skip_special_tokens=skip_specials)
+
+    def pieces(self, text: str, *, specials: bool = False, parse_special: bool = False) -> list[tuple[str, int]]:
+        """Return what `text` is cut into, to look at: the spelling of each piece and its id."""
+        ids = self.encode(text, specials=specials, parse_special=parse_special).tolist()
+        return [(self.piece(i), i) for i in ids]
+
+    def piece(self, id: int) -> str:  # noqa: A002
+        """Return how the vocabulary spells one id, with spaces as spaces and half characters as \\x escapes."""
+        token = self._inner.id_to_token(int(id)) or ""
+        if token in self.specials:
+            return token
+        if not self._byte_level:
+            return token.replace("▁", " ")
+        if any(letter not in BYTE_LETTERS for letter in token):
+            return token
+        return bytes(BYTE_LETTERS[letter] for letter in token).decode("utf-8", "backslashreplace")
+
+    def holds(self, id: int) -> bool:  # noqa: A002
+        """Tell whether the text up to this id can still change; what `StreamDecoder` asks.
+
+        Tokens that stand for one byte each are read as a run: a single wrong byte makes the whole run unreadable.
+        """
+        token = self._inner.id_to_token(int(id)) or ""
+        return self._holds_all or (self._holds_bytes and len(token) == 6 and token.startswith("<0x"))
+
+    def role_id(self, role: str) -> int | None:
+        """Return the id of the token for a role: bos, eos, pad, unk, cls, sep or mask; None without one."""
+        if role not in ROLES:
+            raise ConfigError(f"there is no role {role!r} of a special token", hint=f"known: {', '.join(ROLES)}")
+        return None if role not in self.roles else self._inner.token_to_id(self.roles[role])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything needed to build this tokenizer again, ready for JSON."""
+        return {
+            "kind": self.kind,
+            "json": self._content,
+            "roles": dict(self.roles),
+            "chat_template": self.chat_template,
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> PublishedTokenizer:
+        """Build the tokenizer that `to_dict` described."""
+        content, roles = field(data, "json", cls.kind), field(data, "roles", cls.kind)
+        if not isinstance(roles, dict):
+            raise ConfigError(f"the roles of a stored tokenizer are {roles!r:.80}", hint="store it with to_dict()")
+        return cls(content, roles=roles, chat_template=field(data, "chat_template", cls.kind))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PublishedTokenizer) and other.to_dict() == self.to_dict()
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self._content))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._model['type']}, {self.size:,} ids, specials={list(self.specials)})"
+
+    def _reader(self, parse_special: bool) -> Any:
+        """Return the library's tokenizer that reads names of special tokens, or the one that does not.
+
+        Two objects, because the choice is a switch on the object, which threads would flip under each other.
+        """
+        if not parse_special:
+            return self._inner
+        if self._parsing is None:
+            self._parsing = _open(self._content, ())
+            self._parsing.encode_special_tokens = False
+        return self._parsing
+
+    @property
+    def _unknown(self) -> str | None:
+        if self._model["type"] == "Unigram":
+            place = self._model.get("unk_id")
+            return None if place is None else self._model["vocab"][place][0]
+        return self._model.get("unk_token")
+
+    def _spelled_out(self, ids: Array, added: Array) -> Array:
+        """Replace special tokens that came out of plain text by the letters of their names."""
+        wrong = np.isin(ids, list(self._lookalikes)) & ~added
+        if not wrong.any():
+            return ids
+        pairs = zip(ids.tolist(), wrong.tolist(), strict=True)
+        return np.array([j for i, is_wrong in pairs for j in (self._letters(i) if is_wrong else [i])], dtype=np.int64)
+
+    def _letters(self, special: int) -> list[int]:
+        """Return the ids that spell the name of a special token out."""
+        name = self._lookalikes[special]
+        unknown: Any = None if self._unknown is None else self._inner.token_to_id(self._unknown)
+        # A word that is not in the vocabulary is one unknown token to the models of whole words.
+        parts = list(name) if self._model["type"] in ("BPE", "Unigram") else [name]
+        letters = [None if part == name else self._inner.token_to_id(part) for part in parts]
+        if None in letters and unknown is None:
+            raise TokenError(
+                f"the text holds {name!r}, which this tokenizer knows as a special token only",
+                hint="leave it out, or pass parse_special=True if it is meant to be one",
+            )
+        return [unknown if letter is None else letter for letter in letters]
+
+    def _refuse_unknown(self, text: str) -> None:
+        """Refuse characters that a BPE without an unknown token would leave out without a word."""
+        normalizer, splitter = self._inner.normalizer, self._inner.pre_tokenizer
+        normal = text if normalizer is None else normalizer.normalize_str(text)
+        words = [normal] if splitter is None else [word for word, _ in splitter.pre_tokenize_str(normal)]
+        added = {token.content for token in self._inner.get_added_tokens_decoder().values() if not token.special}
+        prefix = self._model.get("continuing_subword_prefix") or ""
+        suffix = self._model.get("end_of_word_suffix") or ""
+        for letter in sorted(set("".join(words)) - set("".join(added))):
+            spellings = (letter, prefix + letter, letter + suffix, prefix + letter + suffix)
+            if all(self._inner.token_to_id(spelling) is None for spelling in spellings):
+                raise TokenError(
+                    f"character {letter!r} (U+{ord(letter):04X}) is unknown, and this tokenizer has no unknown token",
+                    hint="leave it out",
+                )
+
+
+def check_whole_characters(text: str) -> None:
+    """Refuse lone surrogates: they are halves of characters and have no UTF-8 form."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise TokenError(
+            f"character U+{ord(text[error.start]):04X} at position {error.start:,} is half of a pair of surrogates",
+            hint="leave it out; text that is not UTF-8 throughout can be encoded byte by byte with ByteTokenizer",
+        ) from None
+
+
+def rewrites_earlier_text(steps: list[dict[str, Any]]) -> bool:
+    """Tell whether a decoder's steps may change text of earlier tokens, so that it is certain only at the end.
+
+    The usual ones do not, except for the ends of texts; a step that is not known here might.
+    """
+    fused = False
+    for step in steps:
+        kind = step["type"]
+        if kind == "Strip" and (step["start"] > 1 or (fused and step["stop"] > 0)):
+            return True
+        if kind == "Replace" and fused and len(step["pattern"].get("String", "")) != 1:
+            return True
+        if kind not in _STEADY:
+            return True
+        fused = fused or kind in ("Fuse", "ByteLevel")
+    return False
+
+
+_STEADY = {"ByteLevel", "WordPiece", "Metaspace", "BPEDecoder", "ByteFallback", "Fuse", "Replace", "Strip"}
+
+
+def _open(content: str, names: tuple[str, ...]) -> Any:
+    """Return the library's tokenizer; `names` become special tokens where the file has them as plain ones."""
+    from tokenizers import AddedToken, Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_str(content)
+    except Exception as error:  # the library has no class of its own
+        raise ConfigError(
+            f"the content of a tokenizer.json cannot be read: {error}",
+            hint="restore the file; if it is whole, a newer version of `tokenizers` may read it",
+        ) from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
+    missing = [name for name in names if name not in special and tokenizer.token_to_id(name) is not None]
+    tokenizer.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in missing])
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def _compact(tokenizer: Any) -> str:
+    return json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, separators=(",", ":"))
+
+
+def _flat(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Return the steps of a decoder, one after the other."""
+    if decoder is None:
+        return []
+    if decoder["type"] != "Sequence":
+        return [decoder]
+    return [step for part in decoder["decoders"] for step in _flat(part)]

@@ -1,0 +1,69 @@
+"""`glassformer eval` and `glassformer tasks`."""
+
+import json
+
+import pytest
+from runs import command, options
+
+from glassformer.data import TASKS
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "dates"
+    result = command("train", "dates", *options("dates", eval_every=2), "--steps", 4, "--out", folder, "--json")
+    assert result.code == 0, result.err
+    return folder, json.loads(result.out)
+
+
+def test_eval_repeats_what_training_ended_with(run):
+    folder, summary = run
+    result = command("eval", folder, "--json")
+    assert result.code == 0
+    found = json.loads(result.out)
+    assert {k: found[k] for k in ("task", "parameters", "val_loss", "accuracy", "run")} == {
+        k: summary[k] for k in ("task", "parameters", "val_loss", "accuracy", "run")
+    }
+    assert found["checkpoint"] == "best"
+    assert found["examples"] == 8
+    assert set(found["groups"]) == {"en", "de"}
+
+
+def test_people_get_a_line_and_a_table(run):
+    result = command("eval", run[0])
+    assert result.code == 0
+    assert "dates: loss" in result.out
+    assert "8 examples" in result.out
+    assert "en" in result.out
+    assert result.err == ""
+
+
+def test_the_latest_parameters_can_be_asked_for(run):
+    assert json.loads(command("eval", run[0], "--checkpoint", "latest", "--json").out)["checkpoint"] == "latest"
+    result = command("eval", run[0], "--checkpoint", "lastest")
+    assert result.code == 1
+    assert "this folder has: best, latest" in result.err
+
+
+def test_what_is_no_run_cannot_be_measured(tmp_path):
+    result = command("eval", tmp_path)
+    assert result.code == 1
+    assert "is not a run folder" in result.err
+
+
+def test_a_damaged_checkpoint_is_named(run, tmp_path):
+    for path in run[0].iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    path = tmp_path / "best.safetensors"
+    path.write_bytes(path.read_bytes()[:-4] + b"oops")
+    result = command("eval", tmp_path)
+    assert result.code == 1
+    assert "best.safetensors is damaged" in result.err
+    assert "latest" in result.err
+
+
+def test_tasks_are_listed():
+    result = command("tasks")
+    assert result.code == 0
+    assert all(name in result.out for name in TASKS)
+    assert list(json.loads(command("tasks", "--json").out)) == list(TASKS)

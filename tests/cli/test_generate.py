@@ -1,0 +1,159 @@
+"""`glassformer generate`: what it prints, what it reads, and how it refuses."""
+
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from runs import command, process, tiny_session
+
+import glassformer as gf
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A model of each kind, hardly trained: names, prose, dates and a classifier."""
+    found = {}
+    for task in ("lines", "text", "dates", "majority"):
+        folder = tmp_path_factory.mktemp("runs") / task
+        for _ in tiny_session(task, folder, steps=2, eval_every=2).steps():
+            pass
+        found[task] = folder
+    return found
+
+
+def test_it_prints_what_python_generates(folders):
+    expected = gf.load(folders["text"]).generate("The ", max_new_tokens=10, seed=3, top_k=5).text
+    settings = ("--max-new-tokens", 10, "--seed", 3, "--top-k", 5)
+    result = command("generate", folders["text"], "--prompt", "The ", *settings)
+    assert result == (0, expected + "\n", "")
+    assert command("generate", folders["text"], "--prompt", "The ", *settings) == result
+
+
+@pytest.mark.parametrize(("task", "prompt"), [("lines", ""), ("dates", "1. mai 2020")])
+def test_models_with_a_start_token_and_with_a_source(folders, task, prompt):
+    expected = gf.load(folders[task]).generate(prompt, temperature=0).text
+    assert command("generate", folders[task], "--prompt", prompt, "--temperature", 0) == (0, expected + "\n", "")
+
+
+def test_json_is_one_object(folders):
+    result = command(
+        "generate", folders["text"], "--prompt", "The", "--json", "--n", 2, "--logprobs", "--max-new-tokens", 4
+    )
+    content = json.loads(result.out)
+    assert content["prompt"] == "The"
+    assert len(content["generations"]) == 2
+    for one in content["generations"]:
+        assert "".join(one["tokens"]) == one["text"]
+        assert one["finish"] == "length"
+        assert len(one["ids"]) == len(one["log_probabilities"]) == len(one["top"]) == 4
+        assert one["top"][0][0].keys() == {"id", "token", "log_probability"}
+        assert "score" not in one
+
+
+def test_beams_print_the_best_answer_and_json_its_score(folders):
+    settings = ("--prompt", "fox", "--beams", 3, "--max-new-tokens", 4)
+    expected = gf.load(folders["text"]).generate("fox", beams=3, max_new_tokens=4, length_penalty=2.0)
+    assert command("generate", folders["text"], *settings, "--length-penalty", 2).out == expected.text + "\n"
+    result = command("generate", folders["text"], *settings, "--length-penalty", 2, "--json")
+    assert json.loads(result.out)["generations"][0]["score"] == pytest.approx(expected.score)
+
+
+def test_several_answers_are_set_apart(folders):
+    result = command("generate", folders["text"], "--prompt", "fox", "--n", 3, "--max-new-tokens", 3)
+    assert result.out.count("\n---\n") == 2
+
+
+def test_log_probabilities_are_shown_as_a_table(folders):
+    result = command("generate", folders["text"], "--prompt", "fox", "--logprobs", "--max-new-tokens", 3)
+    assert result.code == 0
+    assert "log p" in result.out
+    assert "%" in result.out
+
+
+def test_stop_ends_before_the_text(folders):
+    whole = command("generate", folders["text"], "--prompt", "The ", "--temperature", 0).out.removesuffix("\n")
+    stop = whole[3:5]
+    result = command(
+        "generate", folders["text"], "--prompt", "The ", "--temperature", 0, "--stop", "終", "--stop", stop
+    )
+    assert result.out == whole.partition(stop)[0] + "\n"
+
+
+# --- stdin -----------------------------------------------------------------------------------------------------------
+
+
+class Stdin:
+    def __init__(self, content):
+        self.buffer = io.BytesIO(content)
+
+
+@pytest.mark.parametrize("typed", [b"The fox", b"The fox\n", b"The fox\r\n"])
+def test_a_dash_reads_stdin_without_its_last_line_end(folders, monkeypatch, typed):
+    monkeypatch.setattr(sys, "stdin", Stdin(typed))
+    expected = command("generate", folders["text"], "--prompt", "The fox")
+    assert command("generate", folders["text"], "--prompt", "-") == expected
+
+
+def test_stdin_that_is_not_utf8_is_refused(folders, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", Stdin(b"The \xff fox"))
+    result = command("generate", folders["text"], "--prompt", "-")
+    assert result.code == 1
+    assert "error: stdin is not UTF-8 text: byte 4 is 0xff" in result.err
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("task", "args", "code", "message"),
+    [
+        ("text", ("--prompt", "a", "--top-p", 0), 2, "error: top_p is 0.0"),
+        ("text", ("--prompt", "a", "--temperature", -1), 2, "error: temperature is -1.0"),
+        ("text", ("--prompt", "a", "--top-k", 0), 2, "error: top_k is 0"),
+        ("text", ("--prompt", "a", "--beams", 2, "--top-k", 3), 2, "error: beam search takes the likeliest answer"),
+        ("text", ("--prompt", "a", "--length-penalty", 2), 2, "belong to beam search"),
+        ("text", ("--prompt", "a", "--n", 0), 2, "error: n is 0"),
+        ("text", ("--prompt", "a", "--stop", ""), 2, "error: a stop string is empty"),
+        ("text", ("--prompt", "a", "--max-new-tokens", 0), 2, "error: max_new_tokens is 0"),
+        ("text", (), 1, "error: the prompt is empty, and this model has no start token"),
+        ("text", ("--prompt", "a" * 17), 1, "error: the prompt has 17 tokens but this model reads at most 16"),
+        ("text", ("--prompt", "日"), 1, "error: character '日' (U+65E5) at position 0"),
+        ("majority", ("--prompt", "a"), 2, "holds an encoder"),
+    ],
+)
+def test_what_cannot_be_done_is_said_clearly(folders, task, args, code, message):
+    result = command("generate", folders[task], *args)
+    assert result.code == code
+    assert message in result.err
+    assert "hint: " in result.err
+    assert result.out.strip() == ""
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    result = command("generate", tmp_path)
+    assert result.code == 1
+    assert "is not a run folder" in result.err
+
+
+def test_ctrl_c_stops_cleanly(folders, tmp_path):
+    # A context long enough that the answer would take far longer than the test waits.
+    for _ in tiny_session(
+        "text", tmp_path / "long", steps=1, eval_every=1, context=100_000, positions="rotary"
+    ).steps():
+        break
+    running = process("generate", tmp_path / "long", "--prompt", "a", "--max-new-tokens", 100_000)
+    try:
+        assert running.stdout.read(1)
+        time.sleep(0.2)
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        running.kill()
+        raise
+    assert running.returncode == 130
+    assert "Traceback" not in err
+    assert out.endswith("\n")

@@ -1,0 +1,115 @@
+"""Interruptions of the real command: signals, a limit on files, and what comes out after resuming."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from runs import assert_same_run, finished, options, process, tiny_session
+
+from glassformer.training import load_checkpoint
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and limits in the manner of POSIX")
+
+PLAN = {"steps": 200, "save_every": 5, "eval_every": 20, "dropout": 0.1, "ema": 0.9}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The uninterrupted run."""
+    session = tiny_session("majority", tmp_path_factory.mktemp("whole") / "run", **PLAN)
+    for _ in session.steps():
+        pass
+    return session.run.folder
+
+
+def wait_for(folder, steps):
+    """Wait until a run has taken so many steps."""
+    metrics = folder / "metrics.jsonl"
+    end = time.monotonic() + 60
+    while not metrics.is_file() or metrics.read_bytes().count(b"\n") < steps:
+        assert time.monotonic() < end, "the run does not get on"
+        time.sleep(0.005)
+
+
+@pytest.mark.slow
+def test_fifty_kills_at_random_moments_change_nothing(tmp_path, whole):
+    script = Path(__file__).with_name("forks.py")
+    result = subprocess.run(
+        [sys.executable, str(script), str(tmp_path), "50", "200", "0", *options("majority", **PLAN)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert report["kills"] == 50
+    assert len(set(report["reached"])) > 10, "the kills should come at different moments"
+    for run in report["runs"]:
+        assert_same_run(Path(run), whole)
+        assert not list(Path(run).glob("*.partial"))
+
+
+@pytest.mark.slow
+def test_killed_processes_are_resumed_by_new_ones(tmp_path, whole):
+    folder, rng = tmp_path / "run", random.Random(1)
+    args = ["train", "majority", *options("majority", **PLAN), "--out", folder]
+    reached = 0
+    for _ in range(3):
+        running = process(*args)
+        reached = min(reached + rng.randrange(10, 50), 190)
+        wait_for(folder, reached)
+        running.kill()
+        assert finished(running).code == -signal.SIGKILL
+        load_checkpoint(folder)
+        args = ["train", "--resume", folder]
+    assert finished(process(*args)).code == 0
+    assert_same_run(folder, whole)
+
+
+def test_ctrl_c_saves_says_how_to_go_on_and_loses_nothing(tmp_path, whole):
+    folder = tmp_path / "my run"
+    running = process("train", "majority", *options("majority", **PLAN), "--out", folder)
+    wait_for(folder, 23)
+    running.send_signal(signal.SIGINT)
+    result = finished(running)
+    assert result.code == 130
+    assert result.out == ""
+    assert "Traceback" not in result.err
+    taken = load_checkpoint(folder).meta["step"]
+    assert taken >= 22
+    assert f"interrupted after step {taken:,}; saved" in result.err
+    assert f"glassformer train --resume '{folder}'" in result.err
+    result = finished(process("train", "--resume", folder, "--json"))
+    assert result.code == 0
+    assert json.loads(result.out.splitlines()[-1])["steps"] == 200
+    assert_same_run(folder, whole)
+
+
+def test_a_checkpoint_too_large_for_the_disk_leaves_the_previous_one(tmp_path, whole):
+    import resource
+
+    folder = tmp_path / "run"
+    running = process("train", "majority", *options("majority", **PLAN), "--out", folder)
+    wait_for(folder, 30)
+    running.kill()
+    running.communicate()
+    before = (folder / "latest.safetensors").read_bytes()
+    limit = len(before) - 1  # the metrics still fit
+    limited = process(
+        *("train", "--resume", folder), preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    )
+    result = finished(limited)
+    assert result.code == 1
+    assert f"error: could not write the checkpoint {folder / 'latest.safetensors'}" in result.err
+    assert "the previous one is unchanged" in result.err
+    assert "hint: " in result.err
+    assert "Traceback" not in result.err
+    assert (folder / "latest.safetensors").read_bytes() == before
+    assert finished(process("train", "--resume", folder)).code == 0
+    assert_same_run(folder, whole)

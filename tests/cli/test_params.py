@@ -1,0 +1,102 @@
+"""`glassformer params`: exact counts, at once, of models of any size."""
+
+import json
+import time
+
+import pytest
+from runs import command
+
+from glassformer.models import PRESETS, build, preset
+from glassformer.tree import count
+
+
+def params(*args):
+    result = command("params", *args, "--json")
+    assert result.code == 0, result.err
+    return json.loads(result.out)
+
+
+def test_gpt2_has_its_published_size():
+    assert params("gpt2")["parameters"]["total"] == 124_439_808
+    assert "124,439,808" in command("params", "gpt2").out
+
+
+def test_gpt3_is_counted_at_once():
+    began = time.perf_counter()
+    found = params("gpt3")
+    assert time.perf_counter() - began < 1.0
+    assert round(found["parameters"]["total"] / 1e9, 1) == 174.6
+
+
+@pytest.mark.parametrize("name", ["majority", "counting", "tiny-decoder", "tiny-seq2seq"])
+def test_counts_are_those_of_real_parameters(name):
+    assert params(name)["parameters"]["total"] == count(build(preset(name)).init(0))
+
+
+def test_the_json_has_a_fixed_form():
+    found = params("gpt2", "--batch", 4, "--length", 100, "--dtype", "bfloat16")
+    assert list(found) == [
+        "model",
+        "config",
+        "parameters",
+        "flops_per_token",
+        "batch",
+        "length",
+        "dtype",
+        "memory_bytes",
+    ]
+    assert (found["model"], found["batch"], found["length"], found["dtype"]) == ("gpt2", 4, 100, "bfloat16")
+    assert sum(found["parameters"]["parts"].values()) == found["parameters"]["total"]
+    memory = found["memory_bytes"]
+    assert list(memory) == ["weights", "gradients", "optimizer", "activations", "training", "kv_cache"]
+    assert memory["weights"] == 2 * found["parameters"]["total"]
+    assert found["flops_per_token"]["training"] > found["flops_per_token"]["forward"]
+    assert all(isinstance(size, int | float) and size > 0 for size in memory.values())
+
+
+def test_every_preset_can_be_counted():
+    assert all(params(name)["parameters"]["total"] > 0 for name in PRESETS)
+
+
+def test_a_config_file_serves_as_well(tmp_path):
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(preset("counting").to_dict()), encoding="utf-8")
+    assert params(path)["parameters"] == params("counting")["parameters"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "cannot be read as JSON"),
+        (b"\xff\xfe", "cannot be read as JSON"),
+        (b"[1]", "holds no JSON object"),
+        (b"{}", "the architecture is None"),
+        (b'{"architecture": "decodr"}', "did you mean 'decoder'"),
+        (b'{"architecture": "decoder", "vocab": 9}', "DecoderConfig needs context, heads, layers, width"),
+        (b'{"architecture": "decoder", "vocav": 9}', "did you mean 'vocab'"),
+    ],
+)
+def test_a_bad_file_is_refused(content, message, tmp_path):
+    path = tmp_path / "model.json"
+    path.write_bytes(content)
+    result = command("params", path)
+    assert result.code == 2
+    assert result.err.startswith("error: ")
+    assert message in result.err
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["gpt-2"], "did you mean 'gpt2'"),
+        (["gpt2", "--dtype", "float8"], "there is no dtype 'float8'"),
+        (["gpt2", "--length", "2000"], "the length is 2,000 but this model reads at most 1,024 tokens"),
+        (["gpt2", "--length", "0"], "--length"),
+        (["gpt2", "--batch", "0"], "--batch"),
+    ],
+)
+def test_misuse_is_answered_with_a_remedy(args, message):
+    result = command("params", *args)
+    assert result.code == 2
+    assert message in result.err
+    assert result.out == ""

@@ -1,0 +1,198 @@
+"""`glassformer train`: what it prints, what it writes, and what it refuses."""
+
+import json
+import re
+
+import pytest
+from runs import assert_same_run, command, finished, options, process, write_data
+
+from glassformer.training import list_checkpoints, load_checkpoint
+
+FIELDS = ["task", "steps", "parameters", "train_loss", "val_loss", "accuracy", "seconds", "tokens_per_second", "run"]
+
+
+def small(task, out, *more, steps=6, **settings):
+    return "train", task, *options(task, eval_every=3, **settings), "--steps", steps, "--out", out, *more
+
+
+def error_of(result):
+    """The message of a misuse; nothing on stdout, no traceback, exit code 2."""
+    assert result.code == 2, result
+    assert result.out == ""
+    assert result.err.startswith("error: ")
+    assert "Traceback" not in result.err
+    return result.err
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", ["majority", "counting", "sort", "dates"])
+def test_json_ends_with_one_object(task, tmp_path):
+    result = command(*small(task, tmp_path / "run", "--json"))
+    assert result.code == 0, result.err
+    (line,) = result.out.splitlines()
+    summary = json.loads(line)
+    assert list(summary)[: len(FIELDS)] == FIELDS
+    assert (summary["task"], summary["steps"], summary["run"]) == (task, 6, str(tmp_path / "run"))
+    arrays = load_checkpoint(tmp_path / "run").arrays
+    assert summary["parameters"] == sum(a.size for name, a in arrays.items() if name.startswith("params."))
+    assert 0 <= summary["accuracy"] <= 1
+    assert all(summary[name] > 0 for name in ("train_loss", "val_loss", "seconds", "tokens_per_second"))
+
+
+def test_a_language_model_has_no_accuracy(tmp_path):
+    data = write_data("lines", tmp_path)
+    result = command(*small("lines", tmp_path / "run", "--json", "--data", data))
+    assert json.loads(result.out)["accuracy"] is None
+
+
+def test_a_run_folder_holds_everything(tmp_path):
+    command(*small("majority", tmp_path / "run", "--json"))
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert names == {"config.json", "metrics.jsonl", "loss.png", "latest.safetensors", "best.safetensors"}
+    assert (tmp_path / "run" / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert list_checkpoints(tmp_path / "run") == ["best", "latest"]
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
+
+
+def test_people_get_words_and_samples(tmp_path):
+    result = command(*small("majority", tmp_path / "run"))
+    assert result.code == 0
+    assert re.search(r"majority: 6 steps in .* s, held-out loss \d\.\d+, .*% right", result.out)
+    assert "'00112220' → '" in result.out
+    assert f"run folder: {tmp_path / 'run'}" in result.out
+    assert re.search(r"step 3/6  loss .*  val .*  right .*%  .* tokens/s  .* left", result.err)
+
+
+def test_the_same_seed_trains_the_same_model_and_another_seed_another(tmp_path):
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        assert command(*small("majority", tmp_path / name, "--seed", seed)).code == 0
+    assert_same_run(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(AssertionError):
+        assert_same_run(tmp_path / "a", tmp_path / "c")
+
+
+def test_runs_find_a_free_folder_by_themselves(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for expected in ("runs/majority", "runs/majority-2", "runs/majority-3"):
+        result = command("train", "majority", *options("majority"), "--steps", 1, "--json")
+        assert json.loads(result.out)["run"] == expected
+
+
+def test_early_stopping_is_told(tmp_path):
+    result = command(*small("majority", tmp_path / "run", steps=60, patience=1, lr=0.0))
+    assert result.code == 0
+    assert "stopped early: the validation loss no longer improves" in result.err
+
+
+# --- in a pipe -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1"}, {"TERM": "xterm-256color"}])
+def test_a_pipe_gets_plain_lines(env, tmp_path):
+    result = finished(process(*small("majority", tmp_path / "run"), env=env))
+    assert result.code == 0, result.err
+    assert "\x1b" not in result.out + result.err
+    assert "\r" not in result.out + result.err
+    assert result.err.count("step ") == 2
+
+
+# --- resuming --------------------------------------------------------------------------------------------------------
+
+
+def test_a_finished_run_can_be_resumed_and_says_the_same(tmp_path):
+    first = json.loads(command(*small("majority", tmp_path / "run", "--json")).out)
+    result = command("train", "--resume", tmp_path / "run", "--json")
+    assert result.code == 0
+    again = json.loads(result.out)
+    for name in ("task", "steps", "parameters", "train_loss", "val_loss", "accuracy", "run"):
+        assert again[name] == first[name]
+
+
+@pytest.mark.parametrize(
+    "extra", [["majority"], ["--steps", 9], ["--set", "lr=1"], ["--seed", 0], ["--out", "x"], ["--preset", "gpt2"]]
+)
+def test_resuming_takes_no_other_settings(extra, tmp_path):
+    command(*small("majority", tmp_path / "run"))
+    message = error_of(command("train", *extra, "--resume", tmp_path / "run"))
+    assert "--resume continues a run with its own settings" in message
+    assert "hint: " in message
+
+
+def test_resuming_what_is_no_run_fails(tmp_path):
+    result = command("train", "--resume", tmp_path)
+    assert result.code == 1
+    assert "is not a run folder" in result.err
+
+
+# --- misuse ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "message", "hint"),
+    [
+        ([], "there is no task to train", "glassformer tasks"),
+        (["majorty"], "there is no task 'majorty'", "did you mean 'majority'"),
+        (["majority", "--set", "widht=8"], "there is no setting 'widht'", "did you mean 'width'"),
+        (["majority", "--set", "optimizer=adamm"], "there is no optimizer 'adamm'", "did you mean 'adam"),
+        (["majority", "--set", "width"], "cannot read the setting 'width'", "KEY=VALUE"),
+        (["majority", "--set", "lr=1", "--set", "lr=2"], "'lr' is given twice", "once"),
+        (["majority", "--set", "lr=fast"], "lr is 'fast'", "a number"),
+        (["majority", "--set", "batch=none"], "batch is None", "a whole number"),
+        (["majority", "--set", "dropout=1.5"], "dropout is 1.5", "below 1"),
+        (["text", "--preset", "gpt-2"], "there is no preset 'gpt-2'", "did you mean 'gpt2"),
+        (["majority", "--preset", "gpt2"], "'majority' needs 'encoder'", "another preset"),
+        (["majority", "--data", "x.txt"], "'majority' has no option 'data'", "hint"),
+    ],
+)
+def test_misuse_is_answered_with_a_remedy(args, message, hint, tmp_path):
+    found = error_of(command("train", *args, "--out", tmp_path / "run"))
+    assert message in found
+    assert hint in found
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("args", [["--steps", "0"], ["--steps", "x"], ["--seed", "-1"], ["--frobnicate"]])
+def test_options_are_checked(args, tmp_path):
+    result = command("train", "majority", *args, "--out", tmp_path / "run")
+    assert result.code == 2
+    assert args[0] in result.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_existing_folder_is_refused(tmp_path):
+    command(*small("majority", tmp_path / "run"))
+    before = (tmp_path / "run" / "latest.safetensors").read_bytes()
+    message = error_of(command(*small("majority", tmp_path / "run")))
+    assert "exists already" in message
+    assert f"--resume {tmp_path / 'run'}" in message
+    assert (tmp_path / "run" / "latest.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize("task", ["text", "lines", "pairs"])
+def test_missing_and_unreadable_data_is_an_error(task, tmp_path):
+    result = command("train", task, "--data", tmp_path / "nowhere.txt", "--out", tmp_path / "run")
+    assert result.code == 1
+    assert result.err.startswith("error: ")
+    assert "nowhere.txt" in result.err
+    bad = tmp_path / ("latin1.tsv" if task == "pairs" else "latin1.txt")
+    bad.write_bytes("café\tcoffee\nlait\tmilk\n".encode("latin-1") * 30)
+    result = command("train", task, "--data", bad, "--out", tmp_path / "run")
+    assert result.code == 1
+    assert "UTF-8" in result.err
+    assert "Traceback" not in result.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_task_that_needs_data_says_so(tmp_path):
+    result = command("train", "lines", "--out", tmp_path / "run")
+    assert result.code == 1
+    assert "--data" in result.err
+
+
+def test_a_model_too_short_for_the_data_is_an_error(tmp_path):
+    result = command(*small("majority", tmp_path / "run", context=4))
+    assert result.code in (1, 2)
+    assert result.err.startswith("error: ")

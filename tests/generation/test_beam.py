@@ -1,0 +1,141 @@
+"""Beam search against every possible sequence, and against a plain second implementation."""
+
+import itertools
+
+import numpy as np
+import pytest
+from sequences import model_of, prompts_of, written
+
+from glassformer.errors import ConfigError
+from glassformer.generation import Sampling, beam_search
+
+VOCAB, END = 4, 1
+CASES = list(itertools.product([0.0, 0.5, 1.0, 2.0, -1.0], [False, True]))
+
+
+def log_p(model, params, prompt, ids, source=None):
+    """The log-probability of each of `ids` after the prompt, from one forward pass."""
+    tokens = np.array([*prompt, *ids])[:-1]
+    logits, _ = model.forward(params, tokens) if source is None else model.forward(params, np.array(source), tokens)
+    logits = logits[-len(ids) :]
+    logs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    return logs[np.arange(len(ids)), ids]
+
+
+def every_sequence(length):
+    """All sequences that end with END, or after `length` tokens."""
+    for size in range(1, length + 1):
+        for ids in itertools.product(range(VOCAB), repeat=size):
+            if END not in ids[:-1] and (ids[-1] == END or size == length):
+                yield ids
+
+
+def reference(model, params, prompt, *, beams, length, penalty, early, source=None):
+    """Beam search without a cache, scoring every candidate from scratch."""
+    live, done = [()], []
+    for size in range(1, length + 1):
+        scored = []
+        for ids in live:
+            for token in range(VOCAB):
+                whole = (*ids, token)
+                scored.append((float(log_p(model, params, prompt, whole, source).sum()), whole))
+        scored.sort(key=lambda pair: -pair[0])
+        ended = [pair for pair in scored[:beams] if pair[1][-1] == END or size == length]
+        done = sorted(done + [(total / size**penalty, ids) for total, ids in ended], key=lambda pair: -pair[0])[:beams]
+        going = [pair for pair in scored if pair[1][-1] != END][:beams]
+        live = [ids for _, ids in going]
+        if len(done) == beams and (early or going[0][0] / size**penalty <= done[-1][0]):
+            break
+    return done
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("architecture", ["decoder", "encoder-decoder"])
+def test_enough_beams_find_the_best_of_all_sequences(architecture, penalty):
+    model, params = model_of(architecture, vocab=VOCAB)
+    source = [2, 3, 0, 1] if architecture == "encoder-decoder" else None
+    prompt = [2, 3]
+    every = {ids: float(log_p(model, params, prompt, ids, source).sum()) for ids in every_sequence(4)}
+    assert sum(np.exp(total) for total in every.values()) == pytest.approx(1)
+    found = beam_search(
+        model, params, prompt, source=source, beams=len(every), max_new_tokens=4, length_penalty=penalty, stop_ids=[END]
+    )
+    expected = sorted(((total / len(ids) ** penalty, ids) for ids, total in every.items()), reverse=True)
+    assert [one.ids for one in found] == [ids for _, ids in expected]
+    assert [one.score for one in found] == pytest.approx([score for score, _ in expected], abs=1e-12)
+
+
+@pytest.mark.parametrize(("penalty", "early"), CASES)
+@pytest.mark.parametrize("beams", [1, 2, 3, 5])
+def test_fewer_beams_find_what_a_plain_search_finds(beams, penalty, early):
+    for seed in range(4):
+        model, params = model_of(vocab=VOCAB, positions="rotary", window=3, seed=seed)
+        prompt = prompts_of(3, seed=seed, vocab=VOCAB)[0]
+        found = beam_search(
+            model, params, prompt, beams=beams, max_new_tokens=7, length_penalty=penalty, early_stopping=early,
+            stop_ids=[END],
+        )  # fmt: skip
+        expected = reference(model, params, prompt, beams=beams, length=7, penalty=penalty, early=early)
+        assert [one.ids for one in found] == [ids for _, ids in expected]
+        assert [one.score for one in found] == pytest.approx([score for score, _ in expected], abs=1e-12)
+
+
+def test_an_encoder_decoder_searches_like_the_plain_search():
+    model, params = model_of("encoder-decoder", vocab=VOCAB, source_vocab=9, positions="relative")
+    source = prompts_of(6, vocab=9)[0]
+    found = beam_search(
+        model, params, [0], source=source, beams=3, max_new_tokens=6, length_penalty=1.5, stop_ids=[END]
+    )
+    expected = reference(model, params, [0], beams=3, length=6, penalty=1.5, early=False, source=source)
+    assert [one.ids for one in found] == [ids for _, ids in expected]
+
+
+def test_one_beam_is_greedy():
+    for architecture, seed in itertools.product(("decoder", "encoder-decoder"), range(5)):
+        model, params = model_of(architecture, seed=seed)
+        source = None if architecture == "decoder" else prompts_of(7, seed=seed)[0]
+        sources = None if source is None else [source]
+        for prompt in prompts_of(1, 4, seed=seed):
+            settings = {"max_new_tokens": 15, "stop_ids": [3, 5]}
+            greedy = written(model, params, [prompt], sources=sources, sampling=Sampling(temperature=0), **settings)
+            (found,) = beam_search(model, params, prompt, source=source, beams=1, **settings)
+            assert ([list(found.ids)], [found.finish]) == greedy
+
+
+@pytest.mark.parametrize("positions", ["learned", "alibi"])
+def test_the_cache_changes_nothing(positions):
+    model, params = model_of(positions=positions, kv_heads=2)
+    prompt = prompts_of(9)[0]
+    settings = {"beams": 4, "max_new_tokens": 10, "stop_ids": [3]}
+    cached = beam_search(model, params, prompt, chunk=2, **settings)
+    plain = beam_search(model, params, prompt, cache=False, **settings)
+    assert [one.ids for one in cached] == [one.ids for one in plain]
+    assert [one.score for one in cached] == pytest.approx([one.score for one in plain], abs=1e-12)
+
+
+def test_scores_are_sums_of_log_probabilities_over_the_penalized_length():
+    model, params = model_of()
+    for one in beam_search(model, params, [1, 2], beams=4, max_new_tokens=8, length_penalty=0.7, stop_ids=[3]):
+        assert list(one.log_probabilities) == pytest.approx(list(log_p(model, params, [1, 2], one.ids)), abs=1e-12)
+        assert one.score == pytest.approx(sum(one.log_probabilities) / len(one.ids) ** 0.7)
+        assert one.finish == ("stop" if one.ids[-1] == 3 else "length")
+
+
+def test_the_context_ends_a_search():
+    model, params = model_of()
+    found = beam_search(model, params, prompts_of(22)[0], beams=3, max_new_tokens=100)
+    assert [len(one.ids) for one in found] == [3, 3, 3]
+    assert {one.finish for one in found} == {"length"}
+
+
+def test_a_caller_may_end_a_sequence():
+    model, params = model_of()
+    found = beam_search(model, params, [1], beams=3, max_new_tokens=9, ends=lambda ids: len(ids) == 2)
+    assert {(len(one.ids), one.finish) for one in found} == {(2, "stop")}
+
+
+@pytest.mark.parametrize("settings", [{"beams": 0}, {"length_penalty": float("nan")}])
+def test_settings_without_meaning_are_refused(settings):
+    model, params = model_of()
+    with pytest.raises(ConfigError, match="beams is"):
+        beam_search(model, params, [1], **{"beams": 2, "max_new_tokens": 3, **settings})

@@ -1,0 +1,64 @@
+"""Similarity of positional encodings, against closed forms."""
+
+import numpy as np
+import pytest
+from compare import assert_close
+
+from glassformer import Decoder
+from glassformer.errors import ConfigError, ShapeError
+from glassformer.interpret import MARKED_DISTANCES, position_table, similarity_by_distance, similarity_matrix
+from glassformer.ops import sinusoidal
+
+
+def test_sinusoids_are_alike_by_distance_alone():
+    width, length = 32, 40
+    found = similarity_by_distance(sinusoidal(np.arange(length), width))
+    frequency = 10000.0 ** (-np.arange(0, width, 2) / width)
+    # sin a sin b + cos a cos b = cos(a − b), averaged over the frequencies.
+    expected = np.cos(np.arange(length)[:, None] * frequency).mean(axis=-1)
+    assert_close(found.mean, expected)
+    assert_close(found.low, expected)
+    assert_close(found.high, expected)
+    assert list(found.at()) == [1, 5, 10, 25]
+    assert found.at()[1] > found.at()[5]
+
+
+def test_distances_beyond_the_table_are_left_out():
+    assert list(similarity_by_distance(sinusoidal(np.arange(8), 4)).at(MARKED_DISTANCES)) == [1, 5]
+
+
+def test_learned_tables_show_a_range(rng):
+    table = rng.standard_normal((6, 4))
+    found = similarity_by_distance(table)
+    cosines = similarity_matrix(table)
+    assert found.mean[0] == pytest.approx(1)
+    assert found.mean[5] == pytest.approx(cosines[0, 5])
+    assert (found.low <= found.mean + 1e-12).all()
+    assert (found.mean <= found.high + 1e-12).all()
+
+
+def test_a_zero_vector_has_no_direction():
+    assert similarity_matrix(np.array([[0.0, 0.0], [1.0, 0.0]])).tolist() == [[0, 0], [0, 1]]
+
+
+def test_a_single_position():
+    assert similarity_by_distance(np.ones((1, 3))).mean.tolist() == pytest.approx([1])
+
+
+def test_tables_come_from_the_model(encoder, decoder, encoder_decoder):
+    model, params, _ = encoder
+    assert_close(position_table(model, params), sinusoidal(np.arange(12), 8))
+    model, params, _ = decoder
+    assert position_table(model, params) is params["embedding"]["positions"]["table"]
+    model, params, _ = encoder_decoder
+    assert_close(position_table(model, params, stack="encoder"), params["source_embedding"]["positions"]["table"])
+    assert_close(position_table(model, params, stack="decoder"), params["embedding"]["positions"]["table"])
+    rotary = Decoder(decoder[0].config.replace(positions="rotary"))
+    assert position_table(rotary, rotary.init(0)) is None
+
+
+def test_wrong_tables_and_stacks_are_refused(decoder):
+    with pytest.raises(ShapeError, match="shape \\(N, D\\), got \\(3,\\)"):
+        similarity_by_distance(np.ones(3))
+    with pytest.raises(ConfigError, match="no stack 'middle'"):
+        position_table(decoder[0], decoder[1], stack="middle")

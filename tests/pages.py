@@ -1,0 +1,37 @@
+"""How pages are read: strictly, by the parser that Python carries."""
+
+from html.parser import HTMLParser
+
+VOID = {"meta", "img", "br", "hr", "link", "input"}
+
+
+class Page(HTMLParser):
+    """Reads a page, and refuses tags that are not closed in order and ids used twice."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.images, self.links, self.ids, self.words = [], [], [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+        assert len(set(self.ids)) == len(self.ids)
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.tags.append(tag)
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        self.images += [attributes] if tag == "img" else []
+        self.links += [attributes["href"]] if "href" in attributes else []
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def read_page(path):
+    """The page in a file."""
+    return Page(path.read_text(encoding="utf-8"))

@@ -1,0 +1,173 @@
+"""The other figures: bars, tables, curves."""
+
+import math
+
+import numpy as np
+import pytest
+
+from glassformer.errors import LengthError, ShapeError
+from glassformer.interpret import similarity_by_distance
+from glassformer.interpret.heads import attention_statistics
+from glassformer.interpret.statistics import residual_statistics
+from glassformer.ops import sinusoidal
+from glassformer.plots import (
+    head_positions,
+    head_specialization,
+    layer_curves,
+    loss_curve,
+    position_heat_map,
+    prediction_bars,
+    prediction_table,
+    save,
+    similarity_curve,
+)
+from glassformer.plots.loss import smooth
+
+
+def texts(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+def statistics(rng, L=2, H=2, T=5):
+    weights = rng.dirichlet(np.ones(T), size=(L, H, T))
+    return attention_statistics([(weights, np.ones((T, T), dtype=bool))])
+
+
+# --- predictions -----------------------------------------------------------------------------------------------------
+
+
+def test_the_likeliest_comes_first_with_its_percentage():
+    figure = prediction_bars(np.array([0.1, 0.6, 0.25, 0.05]), lambda i: "abcd"[i], top=3)
+    (ax,) = figure.axes
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["b", "c", "a"]
+    assert texts(ax) == ["60.0 %", "25.0 %", "10.0 %"]
+    assert [bar.get_width() for bar in ax.patches] == [0.6, 0.25, 0.1]
+
+
+def test_the_right_answer_is_named_wherever_it_ranks():
+    probabilities = np.array([0.1, 0.6, 0.3])
+    assert prediction_bars(probabilities, answer=1).axes[0].get_title() == "right: 60.0 %"
+    assert prediction_bars(probabilities, answer=0).axes[0].get_title() == "the right answer 0 ranks 3: 10.0 %"
+
+
+def test_the_table_writes_the_likeliest_tokens_below_each_position(rng):
+    probabilities = rng.dirichlet(np.ones(6), size=4)
+    figure = prediction_table(probabilities, list("wxyz"), top=3, targets=probabilities.argmax(axis=-1))
+    (ax,) = figure.axes
+    assert len(texts(ax)) == 12
+    assert texts(ax)[::3] == [str(i) for i in probabilities.argmax(axis=-1)]
+    assert len(ax.patches) == 4
+
+
+def test_long_tables_keep_the_last_positions(rng):
+    figure = prediction_table(rng.dirichlet(np.ones(3), size=40), [str(i) for i in range(40)], top=5)
+    assert len(texts(figure.axes[0])) == 24 * 3
+    assert "the last 24 of 40" in figure.axes[0].get_xlabel()
+
+
+def test_predictions_of_the_wrong_shape_are_refused():
+    with pytest.raises(ShapeError, match=r"expected \(V,\)"):
+        prediction_bars(np.ones((2, 3)))
+    with pytest.raises(ShapeError, match="do not fit 1 input labels"):
+        prediction_table(np.ones((2, 3)), ["a"])
+
+
+# --- positions -------------------------------------------------------------------------------------------------------
+
+
+def test_the_curve_marks_the_distances_it_names():
+    figure = similarity_curve(similarity_by_distance(sinusoidal(np.arange(40), 16)))
+    (listed,) = texts(figure.axes[0])
+    assert [line.split(":")[0] for line in listed.splitlines()] == ["k = 1", "k = 5", "k = 10", "k = 25"]
+
+
+def test_the_table_of_positions_is_drawn_on_a_scale_around_zero(tmp_path):
+    figure = position_heat_map(sinusoidal(np.arange(10), 6))
+    image = figure.axes[0].images[0]
+    assert image.get_array().shape == (10, 6)
+    assert image.norm.vmin == -image.norm.vmax
+    save(position_heat_map(np.zeros((1, 1))), tmp_path / "zero.png")
+    save(similarity_curve(similarity_by_distance(np.ones((1, 4)))), tmp_path / "one.png")
+
+
+# --- training --------------------------------------------------------------------------------------------------------
+
+
+def test_the_loss_curve_has_all_series():
+    metrics = [{"step": i, "loss": 3 / (i + 1)} for i in range(40)]
+    metrics[19] |= {"val_loss": 0.5, "accuracy": 0.7}
+    metrics[39] |= {"val_loss": 0.2, "accuracy": 1.0}
+    figure = loss_curve(metrics)
+    ax, below = figure.axes
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert names == ["training", "training, smoothed", "validation, last 0.2"]
+    assert ax.get_yscale() == "log"
+    assert below.get_ylabel() == "accuracy"
+    assert "validation loss from 0.5 at step 19 to 0.2 at step 39" in figure.get_label()
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        [],
+        [{"step": 1, "loss": 2.0}],
+        [{"step": 1, "loss": None}, {"step": 2, "loss": math.nan}],
+        [{"step": 1, "val_loss": 1.0}],
+        [{"step": 1, "accuracy": 0.5}],
+        [{"step": 0, "loss": 0.0}, {"step": 1, "loss": 0.0}],
+    ],
+)
+def test_short_and_broken_trainings_are_drawn_too(metrics, tmp_path):
+    assert save(loss_curve(metrics), tmp_path / "loss.png").stat().st_size > 1000
+
+
+def test_smoothing_starts_at_the_first_value_and_keeps_constants():
+    np.testing.assert_allclose(smooth(np.full(5, 2.0), 3), 2)
+    assert smooth(np.array([4.0, 0.0]), 2).tolist() == pytest.approx([4, 4 / 3])
+
+
+# --- layers and heads ------------------------------------------------------------------------------------------------
+
+
+def test_layers_are_drawn_as_values_size_and_change(rng):
+    figure = layer_curves(residual_statistics(rng.standard_normal((4, 5, 6))))
+    values, size, change = figure.axes
+    assert len(size.patches) == 4
+    assert len(change.patches) == 3
+    assert len(texts(size)) == 4
+    assert values.get_title() == "values"
+    with pytest.raises(LengthError, match="no layers"):
+        layer_curves([])
+
+
+def test_every_head_shows_its_score_and_its_name(rng):
+    found = statistics(rng, L=2, H=3)
+    figure = head_specialization(found)
+    shown = texts(figure.axes[0])
+    assert len(shown) == 6
+    assert shown[0] == f"{found.score[0, 0]:.2f}\n{found.kinds[0][0]}"
+
+
+def test_every_head_gets_bars_of_the_positions_it_looks_at(rng):
+    found = statistics(rng)
+    figure = head_positions(found, list("vwxyz"))
+    assert len(figure.axes) == 4
+    for number, ax in enumerate(figure.axes):
+        heights = [patch.get_height() for patch in ax.patches if hasattr(patch, "get_height")]
+        np.testing.assert_allclose(heights, found.received[divmod(number, 2)])
+        assert [label.get_text() for label in ax.get_xticklabels()] == list("vwxyz")
+
+
+def test_large_models_show_their_most_specialized_heads(rng, tmp_path):
+    found = statistics(rng, L=6, H=12, T=3)
+    assert len(head_positions(found).axes) == 16
+    assert len(texts(head_specialization(found).axes[0])) == 72
+
+
+def test_hundreds_of_positions_and_a_single_one(rng, tmp_path):
+    long = rng.dirichlet(np.ones(300), size=(1, 1, 2))
+    found = attention_statistics([(long, np.ones((2, 300), dtype=bool))], kind="cross")
+    save(head_positions(found), tmp_path / "long.png")
+    single = attention_statistics([(np.ones((1, 1, 1, 1)), np.ones((1, 1), dtype=bool))])
+    save(head_positions(single), tmp_path / "single.png")
+    save(head_specialization(single), tmp_path / "score.png")

@@ -1,0 +1,78 @@
+"""Everything about one example of any architecture, on one page."""
+
+import numpy as np
+from pages import read_page as read
+
+from glassformer import Batch, Decoder, DecoderConfig, Encoder
+from glassformer.interpret import Labels
+from glassformer.plots import inspect_model
+
+METRICS = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0, "val_loss": 1.5, "accuracy": 0.5}]
+
+
+def names(files):
+    return {file.stem for file in files}
+
+
+def check(files):
+    """Every picture is there, described, and shown on the page."""
+    page = read(files[0])
+    assert sorted(image["src"] for image in page.images) == sorted(file.name for file in files[1:])
+    for image in page.images:
+        assert len(image["alt"]) > 20
+        assert (files[0].parent / image["src"]).stat().st_size > 1000
+    return page
+
+
+def test_an_encoder_shows_classes_and_heads_over_all_examples(encoder, tmp_path):
+    labels = Labels(tokens=lambda i: "abcde"[i], classes=lambda i: f"class {i}")
+    files = inspect_model(*encoder, tmp_path, labels=labels, metrics=METRICS, title="Mine", summary=[("task", "test")])
+    assert names(files) == {
+        *("index", "prediction", "encoder-grid", "encoder-layer-1", "encoder-heads", "encoder-positions"),
+        *("encoder-position-table", "encoder-position-similarity", "encoder-layers", "loss"),
+    }
+    page = check(files)
+    assert "Mine" in page.words
+    assert any("Every head, over 3 examples" in word for word in page.words)
+    assert any("class 1" in image["alt"] for image in page.images)
+
+
+def test_a_decoder_shows_the_next_token_and_the_mask(decoder, tmp_path):
+    page = check(files := inspect_model(*decoder, tmp_path, labels=Labels(lambda i: f"<{i}>")))
+    assert {"prediction", "predictions", "full-against-causal", "decoder-layer-1"} <= names(files)
+    assert "loss" not in names(files)
+    (last,) = [image["alt"] for image in page.images if image["src"] == "prediction.png"]
+    assert last.startswith(f"What comes after <{decoder[2].tokens[0, -1]}>?")
+
+
+def test_an_encoder_decoder_shows_what_the_target_looks_at_in_the_source(encoder_decoder, tmp_path):
+    files = inspect_model(*encoder_decoder, tmp_path, labels=Labels(lambda i: f"t{i}", lambda i: f"s{i}"))
+    assert {"cross-layer-1", "cross-heads", "encoder-layer-1", "decoder-layer-1"} <= names(files)
+    assert {"encoder-position-table", "decoder-position-table"} <= names(files)
+    page = check(files)
+    (cross,) = [image["alt"] for image in page.images if image["src"] == "cross-layer-1.png"]
+    assert "4 queries in rows, 6 keys in columns" in cross
+
+
+def test_a_single_token_and_positions_without_a_table(tmp_path):
+    model = Decoder(DecoderConfig(vocab=4, width=8, heads=2, layers=1, context=4, positions="rotary"))
+    files = inspect_model(model, model.init(0), Batch(np.array([1])), tmp_path)
+    assert "full-against-causal" not in names(files)
+    assert not any("position-table" in name for name in names(files))
+    check(files)
+
+
+def test_an_encoder_that_fills_in_tokens_and_one_without_a_head(encoder, tmp_path):
+    for head, pictured in (("tokens", True), ("none", False)):
+        model = Encoder(encoder[0].config.replace(head=head, classes=None))
+        files = inspect_model(model, model.init(0), Batch(np.array([[1, 2, 3]])), tmp_path / head)
+        assert ("prediction" in names(files)) == pictured
+        check(files)
+
+
+def test_strange_tokens_stay_text(decoder, tmp_path):
+    strange = ["<script>alert(1)</script>", "$\\alpha$", "月", "\ud800", "\n", "", "&amp;"]
+    files = inspect_model(*decoder, tmp_path, labels=Labels(lambda i: strange[i]), title=strange[0])
+    page = check(files)
+    assert "script" not in page.tags
+    assert strange[0] in page.words

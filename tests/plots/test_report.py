@@ -1,0 +1,78 @@
+"""The page: valid HTML, every picture there and described, no word of it taken for markup."""
+
+import numpy as np
+import pytest
+from pages import read_page as read
+
+from glassformer.errors import DataError
+from glassformer.plots import Picture, Section, Table, prediction_bars, save, write_report
+
+
+@pytest.fixture
+def picture(tmp_path):
+    save(prediction_bars(np.array([0.75, 0.25])), tmp_path / "a bar.png")
+    return Picture("a bar.png", "What to look at", 'A "bar" & <more>')
+
+
+def test_pictures_are_referenced_described_and_sized(tmp_path, picture):
+    path = write_report(tmp_path, "Title", [Section("One", "First.\n\nSecond.", [picture]), Section("Two")])
+    assert path == tmp_path / "index.html"
+    page = read(path)
+    (image,) = page.images
+    assert image["src"] == "a%20bar.png"
+    assert image["alt"] == 'A "bar" & <more>'
+    assert int(image["width"]) > int(image["height"]) > 0
+    assert page.tags.count("p") == 2
+    assert page.ids == ["one", "two"]
+    assert {"#one", "#two"} <= set(page.links)
+
+
+def test_words_are_never_markup(tmp_path, picture):
+    bad = "<script>alert('x')</script> & \ud800 \x00"
+    section = Section(bad, bad, [picture._replace(caption=bad, alt=bad)], [Table([bad], [[bad]], bad)])
+    page = read(write_report(tmp_path, bad, [section, section], intro=bad, summary=[(bad, bad)]))
+    assert "script" not in page.tags
+    assert page.images[0]["alt"].startswith("<script>alert('x')</script> &")
+    assert sum("<script>alert" in word for word in page.words) >= 10
+
+
+def test_a_page_needs_nothing_from_elsewhere(tmp_path, picture):
+    path = write_report(tmp_path, "Title", [Section("One", pictures=[picture])])
+    text = path.read_text(encoding="utf-8")
+    assert "http:" not in text
+    assert "https:" not in text
+    assert "prefers-color-scheme: dark" in text
+    assert 'name="viewport"' in text
+
+
+def test_pictures_can_travel_inside_the_page(tmp_path, picture):
+    page = read(write_report(tmp_path, "Title", [Section("One", pictures=[picture])], embed=True))
+    assert page.images[0]["src"].startswith("data:image/png;base64,")
+    assert page.images[0]["alt"]
+
+
+def test_numbers_are_written_for_people(tmp_path):
+    table = Table(("name", "count", "share"), [("a", 12345, 0.123456), ("b", 1, 1.0)])
+    page = read(write_report(tmp_path, "Title", [Section("One", tables=[table])], summary=[("steps", 2000)]))
+    assert {"12,345", "0.1235", "2,000"} <= set(page.words)
+
+
+def test_more_pictures_are_folded_away(tmp_path, picture):
+    page = read(write_report(tmp_path, "Title", [Section("One", aside=[picture, picture])]))
+    assert page.tags.count("details") == 1
+    assert len(page.images) == 2
+    assert "2 more pictures" in page.words
+
+
+def test_headings_alike_get_anchors_of_their_own(tmp_path):
+    page = read(write_report(tmp_path, "Title", [Section("Same"), Section("Same"), Section("???"), Section("???")]))
+    assert page.ids == ["same", "same-2", "section", "section-2"]
+
+
+def test_missing_and_foreign_files_are_refused(tmp_path, picture):
+    with pytest.raises(DataError, match="which cannot be read"):
+        write_report(tmp_path, "Title", [Section("One", pictures=[Picture("none.png", "", "")])])
+    (tmp_path / "text.png").write_text("not a picture")
+    with pytest.raises(DataError, match="is not a PNG file"):
+        write_report(tmp_path, "Title", [Section("One", pictures=[Picture("text.png", "", "")])])
+    assert not (tmp_path / "index.html").exists()

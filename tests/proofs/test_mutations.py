@@ -1,0 +1,63 @@
+"""The suite notices mistakes: every bug of a table of typical ones, planted in a copy of the package, is caught."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from proofs.hunt import RIGHT, SKIPPED, WRONG
+from proofs.mutations import MUTANTS
+
+import glassformer
+
+SOURCE = Path(glassformer.__file__).parent
+ROOT = Path(__file__).parents[2]
+CATCHERS = sorted({mutant.caught_by for mutant in MUTANTS})
+
+
+def planted(mutant, text):
+    """The text of a file with the bug in it."""
+    places = text.count(mutant.old)
+    assert places == 1, f"{mutant.file} contains {mutant.old!r} {places} times: bring the table up to date"
+    return text.replace(mutant.old, mutant.new)
+
+
+def hunt(mutant, catchers):
+    """Copy the package, plant the bug if there is one, let the catchers look; return the exit status and the words."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        shutil.copytree(SOURCE, folder / "glassformer", ignore=shutil.ignore_patterns("__pycache__"))
+        if mutant is not None:
+            path = folder / "glassformer" / mutant.file
+            path.write_text(planted(mutant, path.read_text(encoding="utf-8")), encoding="utf-8")
+        settings = {"PYTHONPATH": name, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"} | settings
+        command = [sys.executable, Path(__file__).with_name("hunt.py"), folder, *catchers]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.bug)
+def test_the_suite_catches(mutant):
+    status, words = hunt(mutant, [mutant.caught_by])
+    if status == SKIPPED:
+        pytest.skip(words)
+    assert status == WRONG, words
+
+
+def test_without_a_bug_every_catcher_passes():
+    status, words = hunt(None, CATCHERS)
+    if status == SKIPPED:
+        pytest.skip(words)
+    assert status == RIGHT, words
+
+
+def test_the_table_names_many_different_bugs_that_are_still_possible():
+    assert len(MUTANTS) >= 60
+    assert len({mutant.bug for mutant in MUTANTS}) == len(MUTANTS)
+    assert len({planted(mutant, (SOURCE / mutant.file).read_text(encoding="utf-8")) for mutant in MUTANTS}) == len(
+        MUTANTS
+    )

@@ -1,0 +1,282 @@
+"""A config says what it is, refuses what it cannot be, and survives a round trip through JSON."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glassformer import ops
+from glassformer.config import (
+    ACTIVATION_NAMES,
+    CONFIGS,
+    NORM_NAMES,
+    NORM_POSITIONS,
+    PAIRING_NAMES,
+    POSITION_NAMES,
+    DecoderConfig,
+    EncoderConfig,
+    EncoderDecoderConfig,
+    RotaryScaling,
+    config_from_dict,
+)
+from glassformer.errors import ConfigError
+
+SIZES = {"vocab": 9, "width": 8, "heads": 4, "layers": 2, "context": 8}
+
+
+def refused(make, fact, hint):
+    """Whether `make` raises a ConfigError that states the fact and gives the hint."""
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert fact in caught.value.fact
+    assert hint in (caught.value.hint or "")
+    assert str(caught.value) == f"{caught.value.fact}\n\nhint: {caught.value.hint}"
+
+
+# --- unknown and missing ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", CONFIGS.values(), ids=lambda cls: cls.__name__)
+def test_an_unknown_setting_is_answered_with_what_was_meant(cls):
+    own = {"classes": 3} if cls is EncoderConfig else {}
+    refused(lambda: cls(**SIZES, **own, head_count=4), f"{cls.__name__} has no setting 'head_count'", "head_width")
+    refused(lambda: cls(**SIZES, **own, droput=0.1), "no setting 'droput'", "did you mean 'dropout'")
+    refused(lambda: cls(**SIZES, **own).replace(witdh=8), "no setting 'witdh'", "did you mean 'width'")
+
+
+def test_a_word_that_resembles_nothing_is_answered_with_all_there_is():
+    refused(lambda: DecoderConfig(**SIZES, zzz=1), "no setting 'zzz'", "known: activation, attention_bias")
+
+
+def test_settings_of_another_architecture_are_unknown():
+    refused(lambda: DecoderConfig(**SIZES, pooling="mean"), "DecoderConfig has no setting 'pooling'", "")
+    refused(lambda: EncoderConfig(**SIZES, classes=2, shared_embedding=True), "no setting 'shared_embedding'", "")
+
+
+def test_sizes_have_no_default():
+    refused(lambda: DecoderConfig(vocab=9, width=8), "DecoderConfig needs context, heads, layers", "no default")
+
+
+def test_settings_are_given_by_name():
+    with pytest.raises(TypeError):
+        DecoderConfig(9, 8, 4, 2, 8)
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "fact", "hint"),
+    [
+        ({"vocab": 9.0}, "vocab is 9.0", "it must be int"),
+        ({"layers": "2"}, "layers is '2'", "it must be int"),
+        ({"width": True}, "width is True", "it must be int"),
+        ({"context": None}, "context is None", "it must be int"),
+        ({"dropout": "0.1"}, "dropout is '0.1'", "it must be float"),
+        ({"gated": 1}, "gated is 1", "it must be bool"),
+        ({"final_norm": "yes"}, "final_norm is 'yes'", "it must be bool or None"),
+        ({"kv_heads": 1.5}, "kv_heads is 1.5", "it must be int or None"),
+        ({"activation": None}, "activation is None", "it must be str"),
+        ({"positions": "rotary", "rotary_scaling": 8.0}, "rotary_scaling is 8.0", "RotaryScaling or None"),
+    ],
+)
+def test_values_of_the_wrong_type_are_refused(settings, fact, hint):
+    refused(lambda: DecoderConfig(**{**SIZES, **settings}), fact, hint)
+
+
+@pytest.mark.parametrize(
+    ("settings", "fact", "hint"),
+    [
+        *(({name: 0}, f"{name} is 0", f"a {name} of at least 1") for name in SIZES),
+        ({"window": 0}, "window is 0", "at least 1"),
+        ({"stride": -1}, "stride is -1", "at least 1"),
+        ({"attention_tile": 0}, "attention_tile is 0", "at least 1"),
+        ({"feed_forward": 0}, "feed_forward is 0", "at least 1"),
+        ({"dropout": 1.0}, "dropout is 1.0", "below 1"),
+        ({"attention_dropout": -0.1}, "attention_dropout is -0.1", "at least 0"),
+        ({"embedding_dropout": float("nan")}, "embedding_dropout is nan", "at least 0"),
+        ({"norm_eps": 0.0}, "norm_eps is 0.0", "positive"),
+        ({"rotary_base": -1}, "rotary_base is -1", "positive"),
+        ({"init_std": 0}, "init_std is 0", "positive"),
+        ({"relative_buckets": 6}, "relative_buckets is 6", "multiple of 4"),
+        ({"activation": "swish"}, "activation is 'swish'", "silu"),
+        ({"norm": "batch"}, "norm is 'batch'", "known: layer, rms"),
+        ({"norm_position": "before"}, "norm_position is 'before'", "known: post, pre"),
+        ({"positions": "sinusoid"}, "positions is 'sinusoid'", "did you mean 'sinusoidal'"),
+        ({"rotary_pairing": "half"}, "rotary_pairing is 'half'", "did you mean 'halves'"),
+    ],
+)
+def test_values_out_of_range_are_refused(settings, fact, hint):
+    refused(lambda: DecoderConfig(**{**SIZES, **settings}), fact, hint)
+
+
+# --- contradictions --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "fact", "hint"),
+    [
+        ({"width": 10}, "width 10 is not divisible by 4 heads", "use width 12, or set head_width"),
+        ({"kv_heads": 3}, "4 heads cannot share 3 key/value heads", "kv_heads must divide heads"),
+        ({"kv_heads": 8}, "4 heads cannot share 8 key/value heads", "kv_heads must divide heads"),
+        ({"positions": "rotary", "head_width": 3}, "heads have 3 channels", "even"),
+        ({"rotary_scaling": RotaryScaling()}, "positions are 'learned'", 'positions="rotary"'),
+        ({"positions": "relative", "relative_distance": 16}, "relative_distance is 16", "above 16, or fewer buckets"),
+        ({"head_scale": True, "tied_head": False}, "head_scale belongs to a tied head", "leave head_scale out"),
+        ({"norm": "rms", "norm_bias": False}, "an rms norm never has one", "leave norm_bias out"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(settings, fact, hint):
+    refused(lambda: DecoderConfig(**{**SIZES, **settings}), fact, hint)
+
+
+@pytest.mark.parametrize(
+    ("settings", "fact", "hint"),
+    [
+        ({}, "a classifier has classes=None", "set classes to 2 or more"),
+        ({"classes": 1}, "a classifier has classes=1", "set classes to 2 or more"),
+        ({"classes": 2, "head": "tokens"}, "classes is set, but head is 'tokens'", 'head="classes"'),
+        ({"head": "none", "pooling": "cls"}, "pooling is \"cls\", but head is 'none'", 'head="classes"'),
+        ({"classes": 2, "segments": -1}, "segments is -1", "use 0 for none"),
+        ({"classes": 2, "pooling": "max"}, "pooling is 'max'", "known: cls, first, mean"),
+        ({"head": "token"}, "head is 'token'", "did you mean 'tokens'"),
+    ],
+)
+def test_an_encoder_refuses_what_its_head_cannot_be(settings, fact, hint):
+    refused(lambda: EncoderConfig(**SIZES, **settings), fact, hint)
+
+
+@pytest.mark.parametrize(
+    ("settings", "fact", "hint"),
+    [
+        ({"encoder_layers": 0}, "encoder_layers is 0", "at least 1"),
+        ({"source_vocab": 0}, "source_vocab is 0", "at least 1"),
+        (
+            {"shared_embedding": True, "source_vocab": 7},
+            "one table cannot serve 7 source ids and 9 target ids",
+            "leave source_vocab out",
+        ),
+    ],
+)
+def test_an_encoder_decoder_refuses_two_vocabularies_in_one_table(settings, fact, hint):
+    refused(lambda: EncoderDecoderConfig(**SIZES, **settings), fact, hint)
+
+
+def test_replace_checks_again():
+    refused(lambda: DecoderConfig(**SIZES).replace(width=9), "width 9 is not divisible", "use width 12")
+
+
+# --- what follows from what ------------------------------------------------------------------------------------------
+
+
+def test_settings_that_are_none_follow_from_others():
+    config = DecoderConfig(**SIZES, dropout=0.1)
+    assert (config.hidden, config.key_heads, config.channels) == (32, 4, 2)
+    assert (config.weight_dropout, config.input_dropout) == (0.1, 0.1)
+    assert config.has_final_norm
+    assert config.has_output_bias
+    changed = config.replace(
+        feed_forward=5, kv_heads=2, head_width=6, attention_dropout=0.0, embedding_dropout=0.2, norm_position="post"
+    )
+    assert (changed.hidden, changed.key_heads, changed.channels) == (5, 2, 6)
+    assert (changed.weight_dropout, changed.input_dropout) == (0.0, 0.2)
+    assert not changed.has_final_norm
+    assert not config.replace(attention_bias=False).has_output_bias
+    assert config.replace(attention_bias=False, output_bias=True).has_output_bias
+    two = EncoderDecoderConfig(**SIZES)
+    assert (two.source_size, two.encoder_depth, two.tied_head) == (9, 2, False)
+    assert two.replace(source_vocab=5, encoder_layers=1).source_size == 5
+
+
+def test_a_config_is_frozen_and_compares_by_value():
+    config = DecoderConfig(**SIZES)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.width = 16
+    assert config == DecoderConfig(**SIZES)
+    assert hash(config) == hash(DecoderConfig(**SIZES))
+    assert config.replace(width=16).width == 16
+    assert config.width == 8
+    assert DecoderConfig(**SIZES) != EncoderDecoderConfig(**SIZES)
+
+
+def test_the_names_in_the_config_are_the_names_of_the_ops():
+    assert set(ACTIVATION_NAMES) == set(ops.ACTIVATIONS)
+
+
+def test_numpy_numbers_are_taken_for_what_they_are():
+    config = DecoderConfig(**{**SIZES, "vocab": np.int64(12)}, dropout=np.float32(0.5))
+    assert (config.vocab, config.dropout) == (12, 0.5)
+    assert type(config.vocab) is int
+    assert json.loads(json.dumps(config.to_dict()))["vocab"] == 12
+
+
+@pytest.mark.parametrize("scaling", [{"factor": 0.0}, {"low_factor": 4.0}, {"original_context": "x"}])
+def test_a_rotary_scaling_that_makes_no_sense_is_refused(scaling):
+    with pytest.raises(ConfigError, match="rotary_scaling"):
+        DecoderConfig(**SIZES, positions="rotary", rotary_scaling=scaling)
+
+
+def test_settings_that_would_do_nothing_are_refused():
+    refused(lambda: DecoderConfig(**SIZES, rotary_pairing="interleaved"), "rotary_pairing is set", "rotary")
+    refused(lambda: EncoderConfig(**SIZES, classes=2, head_bias=True), "belong to a head for tokens", "leave them out")
+
+
+# --- round trip ------------------------------------------------------------------------------------------------------
+
+SHARED = st.fixed_dictionaries(
+    {"vocab": st.integers(1, 1000), "layers": st.integers(1, 9), "context": st.integers(1, 99)},
+    optional={
+        "kv_heads": st.sampled_from([None, 1, 2, 4]),
+        "activation": st.sampled_from(ACTIVATION_NAMES),
+        "gated": st.booleans(),
+        "norm": st.sampled_from(NORM_NAMES),
+        "norm_eps": st.floats(1e-12, 1.0),
+        "norm_position": st.sampled_from(NORM_POSITIONS),
+        "positions": st.sampled_from(POSITION_NAMES),
+        "rotary_pairing": st.sampled_from(PAIRING_NAMES),
+        "final_norm": st.sampled_from([None, True, False]),
+        "dropout": st.floats(0, 0.99),
+        "window": st.none() | st.integers(1, 9),
+        "tied_head": st.booleans(),
+    },
+)
+
+
+@given(settings=SHARED, cls=st.sampled_from(sorted(CONFIGS)))
+def test_a_config_survives_json(settings, cls):
+    own = {"classes": 3} if cls == "encoder" else {}
+    if settings.get("positions") != "rotary":
+        settings.pop("rotary_pairing", None)
+    config = CONFIGS[cls](width=8, heads=4, **settings, **own)
+    again = config_from_dict(json.loads(json.dumps(config.to_dict())))
+    assert again == config
+    assert type(again) is type(config)
+
+
+def test_the_dict_holds_what_differs_from_the_defaults():
+    scaled = DecoderConfig(**SIZES, positions="rotary", rotary_scaling=RotaryScaling(factor=4.0))
+    assert scaled.to_dict() == {
+        "architecture": "decoder",
+        **SIZES,
+        "positions": "rotary",
+        "rotary_scaling": {"factor": 4.0, "low_factor": 1.0, "high_factor": 4.0, "original_context": 8192},
+    }
+    assert config_from_dict(json.loads(json.dumps(scaled.to_dict()))) == scaled
+    # A tied head is the default of a decoder, not of an encoder-decoder.
+    assert "tied_head" not in DecoderConfig(**SIZES, tied_head=True).to_dict()
+    assert EncoderDecoderConfig(**SIZES, tied_head=True).to_dict()["tied_head"] is True
+
+
+def test_a_dict_that_is_no_config_is_refused():
+    refused(lambda: config_from_dict({**SIZES}), "the architecture is None", "known: decoder, encoder, encoder-decoder")
+    refused(lambda: config_from_dict({"architecture": "decodr"}), "'decodr'", "did you mean 'decoder'")
+    refused(lambda: config_from_dict({"architecture": "decoder", **SIZES, "head": 3}), "no setting 'head'", "heads")
+    scaling = {"factr": 2.0}
+    refused(
+        lambda: DecoderConfig(**SIZES, positions="rotary", rotary_scaling=scaling),
+        "rotary_scaling has no setting 'factr'",
+        "did you mean 'factor'",
+    )

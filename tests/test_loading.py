@@ -1,0 +1,73 @@
+"""A trained model comes back from its folder ready to write, or it is said why not."""
+
+import json
+
+import pytest
+from runs import tiny_session
+
+import glassformer as gf
+from glassformer.errors import CheckpointError, ConfigError
+
+
+def trained(task, folder):
+    """A run of two steps."""
+    session = tiny_session(task, folder, steps=2, eval_every=2)
+    for _ in session.steps():
+        pass
+    return session
+
+
+@pytest.mark.parametrize("task", ["text", "lines", "counting", "dates"])
+def test_decoders_and_encoder_decoders_answer_as_in_training(task, tmp_path):
+    session = trained(task, tmp_path / "run")
+    model = gf.load(tmp_path / "run")
+    prompt = session.task.prompts[0]
+    answer = model.generate(prompt, temperature=0, max_new_tokens=6)
+    batch = session.task.encode_input(prompt)
+    from glassformer.generation import answer as reference
+
+    expected = reference(session.model, session.run.load_params(), batch, count=len(answer.ids))
+    assert list(answer.ids) == expected.tolist()
+
+
+def test_start_and_end_come_from_the_special_tokens(tmp_path):
+    trained("lines", tmp_path / "lines")
+    model = gf.load(tmp_path / "lines")
+    assert (model.start_id, model.end_ids) == (0, (1,))
+    trained("dates", tmp_path / "dates")
+    model = gf.load(str(tmp_path / "dates"))
+    assert (model.start_id, model.end_ids) == (1, (2,))
+    assert model.answer_tokenizer is model.target_tokenizer
+    trained("text", tmp_path / "text")
+    model = gf.load(tmp_path / "text")
+    assert (model.start_id, model.end_ids) == (None, ())
+
+
+def test_an_encoder_is_refused(tmp_path):
+    trained("majority", tmp_path / "run")
+    with pytest.raises(ConfigError, match="holds an encoder, which reads and classifies") as error:
+        gf.load(tmp_path / "run")
+    assert "glassformer eval" in error.value.hint
+
+
+def test_a_folder_that_is_missing_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match="is not a run folder"):
+        gf.load(tmp_path / "nowhere")
+
+
+def test_a_damaged_folder_is_refused(tmp_path):
+    trained("lines", tmp_path / "run")
+    config = tmp_path / "run" / "config.json"
+    content = json.loads(config.read_text(encoding="utf-8"))
+    config.write_text(json.dumps({**content, "tokenizer": {"kind": "chars"}}), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="the tokenizer in .* is damaged"):
+        gf.load(tmp_path / "run")
+    config.write_text(json.dumps(content), encoding="utf-8")
+    for name in ("best", "latest"):
+        path = tmp_path / "run" / f"{name}.safetensors"
+        path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(CheckpointError):
+        gf.load(tmp_path / "run")
+    config.write_text("{", encoding="utf-8")
+    with pytest.raises(CheckpointError, match="is damaged"):
+        gf.load(tmp_path / "run")

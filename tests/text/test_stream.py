@@ -1,0 +1,134 @@
+"""Streaming: pieces together are the text, and no piece holds half a character."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizer_files import PUBLISHED, TEXT
+from tokenizers import Regex, Tokenizer, decoders, models
+
+from glassformer.text import (
+    BPETokenizer,
+    ByteTokenizer,
+    CharTokenizer,
+    PublishedTokenizer,
+    StreamDecoder,
+    WordTokenizer,
+)
+from glassformer.text.stream import undecided
+
+EMOJI = "👩‍👩‍👧‍👦 🏳️‍🌈 🇩🇪 👍🏽 e\u0301 日本語 ﷽ \ufffd"
+KINDS = {
+    "chars": CharTokenizer("abc \ufffd", specials=("<eos>",)),
+    "bytes": ByteTokenizer(specials=("<eos>",)),
+    "words": WordTokenizer(["one", "two"], specials=("<eos>",)),
+    "bpe": BPETokenizer.train(TEXT, size=300, specials=("<eos>",)),
+    **{name: PublishedTokenizer(make().to_str()) for name, (make, _) in PUBLISHED.items()},
+}
+
+
+def streamed(tokenizer, ids, **settings):
+    stream = StreamDecoder(tokenizer, **settings)
+    return [*(stream.push(i) for i in ids), stream.finish()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+def test_pieces_together_are_the_text_for_any_ids(kind, data):
+    tokenizer = KINDS[kind]
+    ids = data.draw(st.lists(st.integers(0, tokenizer.size - 1), max_size=60))
+    assert "".join(streamed(tokenizer, ids)) == tokenizer.decode(ids)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "bpe", *PUBLISHED])
+@given(text=st.text(alphabet=st.characters(), max_size=40))
+def test_pieces_together_are_the_text_for_any_text(kind, text):
+    tokenizer = KINDS[kind]
+    ids = tokenizer.encode(text)
+    assert "".join(streamed(tokenizer, ids)) == tokenizer.decode(ids)
+
+
+@given(ids=st.lists(st.sampled_from([0xF0, 0x9F, 0x98, 0x80, 0xE2, 0xED, 0xA0, 0xC3, 0xFF, 65, 256]), max_size=80))
+def test_broken_bytes_come_out_as_they_decode(ids):
+    assert "".join(streamed(KINDS["bytes"], ids)) == KINDS["bytes"].decode(ids)
+    bpe = KINDS["bpe"]
+    letters = [*bpe.encode("😀€").tolist(), bpe.specials["<eos>"]]
+    pushed = [letters[i % len(letters)] for i in ids]
+    assert "".join(streamed(bpe, pushed)) == bpe.decode(pushed)
+    llama = KINDS["sentencepiece BPE"]
+    pushed = [3 + i if i < 256 else llama.size - 1 for i in ids]  # bytes follow the three special tokens
+    assert "".join(streamed(llama, pushed)) == llama.decode(pushed)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "bpe", "byte-level BPE", "sentencepiece BPE"])
+def test_no_piece_holds_half_a_character(kind):
+    tokenizer = KINDS[kind]
+    text = EMOJI.replace("\ufffd", "")
+    pieces = streamed(tokenizer, tokenizer.encode(text))
+    assert "".join(pieces) == text
+    for piece in pieces:
+        assert "\ufffd" not in piece
+        assert piece.encode("utf-8").decode() == piece
+    assert len([piece for piece in pieces if piece]) > 5
+
+
+def test_a_character_comes_with_its_last_byte():
+    stream = StreamDecoder(KINDS["bytes"])
+    assert [stream.push(i) for i in "a😀é".encode()] == ["a", "", "", "", "😀", "", "é"]
+    assert stream.finish() == ""
+    assert [stream.push(0xF0), stream.push(0x9F), stream.finish()] == ["", "", "\udcf0\udc9f"]
+    assert stream.push(65) == "A", "a finished decoder starts anew"
+
+
+def test_the_space_after_a_prompt_is_there():
+    for kind in ("Unigram", "WordPiece", "sentencepiece BPE", "words"):
+        tokenizer = KINDS[kind]
+        before, after = ("one", "two") if kind == "words" else ("the", "sea")
+        first, second = tokenizer.encode(before), tokenizer.encode(after)
+        assert "".join(streamed(tokenizer, second, after=first)) == f" {after}", kind
+        assert "".join(streamed(tokenizer, second)) == after, kind
+
+
+def test_a_decoder_that_rewrites_earlier_text_is_waited_for():
+    tokenizer = Tokenizer(models.WordLevel({"a": 0, "b": 1, "<unk>": 2}, unk_token="<unk>"))
+    tokenizer.decoder = decoders.Sequence([decoders.Fuse(), decoders.Replace(Regex("ab"), "X")])
+    held = PublishedTokenizer(tokenizer.to_str())
+    assert streamed(held, [0, 1, 0]) == ["", "", "", "Xa"]
+    tokenizer.decoder = decoders.CTC(pad_token="<unk>")
+    held = PublishedTokenizer(tokenizer.to_str())
+    assert "".join(streamed(held, [0, 0, 2, 1])) == held.decode([0, 0, 2, 1])
+
+
+def test_ids_without_text_do_not_make_the_next_one_the_first():
+    tokenizer = Tokenizer(models.WordLevel({"▁a": 0, "▁": 9}, unk_token="▁"))  # ids 1 to 8 are holes
+    tokenizer.decoder = decoders.Metaspace()
+    holes = PublishedTokenizer(tokenizer.to_str())
+    for ids in ([0, *range(1, 9)] * 4 + [0], [9, *range(1, 9)] * 4 + [0]):
+        assert "".join(streamed(holes, ids)) == holes.decode(ids)
+
+
+def test_each_id_costs_the_decoding_of_a_few_others():
+    class Counting(ByteTokenizer):
+        decoded = 0
+
+        def decode(self, ids):
+            self.decoded += len(ids)
+            return super().decode(ids)
+
+    tokenizer = Counting()
+    text = "日" * 2000
+    assert "".join(streamed(tokenizer, tokenizer.encode(text))) == text
+    assert tokenizer.decoded < 20 * 6000
+
+
+def test_ids_may_be_numpy_integers():
+    ids = KINDS["bpe"].encode("the sea")
+    assert ids.dtype == np.int64
+    assert "".join(streamed(KINDS["bpe"], ids)) == "the sea"
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("", 0), ("a", 0), ("a\ufffd", 1), ("\ufffd\ufffd", 1), ("\udcf0\udc9f", 2), ("\udcff" * 5, 3)]
+)
+def test_what_may_become_another_character_is_undecided(text, count):
+    assert undecided(text) == count
