@@ -82,9 +82,9 @@ def llama(transformers: Any) -> tuple[Any, Model, dict]:
         "head.w": turned("lm_head.weight"),
     }
     parts = {
-        "attention.query": "self_attn.q_proj", "attention.key": "self_attn.k_proj", "attention.value": "self_attn.v_proj",
-        "attention.output": "self_attn.o_proj", "feed_forward.gate": "mlp.gate_proj", "feed_forward.up": "mlp.up_proj",
-        "feed_forward.down": "mlp.down_proj",
+        "attention.query": "self_attn.q_proj", "attention.key": "self_attn.k_proj",
+        "attention.value": "self_attn.v_proj", "attention.output": "self_attn.o_proj",
+        "feed_forward.gate": "mlp.gate_proj", "feed_forward.up": "mlp.up_proj", "feed_forward.down": "mlp.down_proj",
     }  # fmt: skip
     for layer in range(2):
         ours, theirs = f"blocks.{layer}", f"model.layers.{layer}"

@@ -7,6 +7,7 @@ from runs import tiny_session
 
 import glassformer as gf
 from glassformer.errors import CheckpointError, ConfigError
+from glassformer.generation import answer as reference
 
 
 def trained(task, folder):
@@ -24,8 +25,6 @@ def test_decoders_and_encoder_decoders_answer_as_in_training(task, tmp_path):
     prompt = session.task.prompts[0]
     answer = model.generate(prompt, temperature=0, max_new_tokens=6)
     batch = session.task.encode_input(prompt)
-    from glassformer.generation import answer as reference
-
     expected = reference(session.model, session.run.load_params(), batch, count=len(answer.ids))
     assert list(answer.ids) == expected.tolist()
 
@@ -60,7 +59,7 @@ def test_a_damaged_folder_is_refused(tmp_path):
     config = tmp_path / "run" / "config.json"
     content = json.loads(config.read_text(encoding="utf-8"))
     config.write_text(json.dumps({**content, "tokenizer": {"kind": "chars"}}), encoding="utf-8")
-    with pytest.raises(CheckpointError, match="the tokenizer in .* is damaged"):
+    with pytest.raises(CheckpointError, match=r"the tokenizer in .* is damaged"):
         gf.load(tmp_path / "run")
     config.write_text(json.dumps(content), encoding="utf-8")
     for name in ("best", "latest"):

@@ -8,6 +8,7 @@
     ├── LengthError      a sequence that is empty or longer than the model reads     (also a ValueError)
     ├── ChatError        a chat template is damaged or refuses the conversation      (also a ValueError)
     ├── DataError        a file or a text that cannot serve as training data         (also a ValueError)
+    ├── WeightsError     a file of published weights is damaged or not supported     (also a ValueError)
     ├── TrainingError    training cannot go on: its numbers are no longer finite     (also an ArithmeticError)
     └── CheckpointError  a run folder or checkpoint missing, damaged or not writable (also an OSError)
 
@@ -29,6 +30,7 @@ __all__ = [
     "ShapeError",
     "TokenError",
     "TrainingError",
+    "WeightsError",
     "did_you_mean",
 ]
 
@@ -71,6 +73,10 @@ class ChatError(GlassformerError, ValueError):
 
 class DataError(GlassformerError, ValueError):
     """A file or a text that cannot serve as training data: missing, empty, damaged or in another encoding."""
+
+
+class WeightsError(GlassformerError, ValueError):
+    """A file of published weights that is damaged, or holds what is not supported."""
 
 
 class TrainingError(GlassformerError, ArithmeticError):

@@ -47,13 +47,13 @@ def steps_of(folder):
     return found["latest"].meta["step"] if "latest" in found else 0
 
 
-def random_moment(folder, rng):
+def random_moment(folder, steps, rng):
     """Return a function that waits until the run has got a random number of steps further, and a little longer."""
-    goal, rest = steps_of(folder) + rng.randrange(25), rng.uniform(0.0, 0.03)
+    goal, rest = min(steps_of(folder) + rng.randrange(25), steps), rng.uniform(0.0, 0.03)
     metrics = folder / "metrics.jsonl"
 
     def wait():
-        end = time.monotonic() + 1.0  # or less, whatever the run is doing then
+        end = time.monotonic() + 30  # on a busy machine, whatever the run is doing then
         while time.monotonic() < end and (not metrics.is_file() or metrics.read_bytes().count(b"\n") < goal):
             time.sleep(0.001)
         time.sleep(rest)
@@ -73,7 +73,7 @@ def cycle(base, kills, steps, seed, options):
             started = (folder / "config.json").is_file()
             args = ["--resume", str(folder)] if started else ["majority", "--out", str(folder), *options]
             spared = done >= kills or steps_of(folder) == steps
-            code = attempt(args, None if spared else random_moment(folder, rng))
+            code = attempt(args, None if spared else random_moment(folder, steps, rng))
             done += code is None
             reached.append(steps_of(folder))
         assert code == 0, f"the command ended with {code}"

@@ -13,6 +13,8 @@ from tokenizer_files import TEXT, chat_bpe
 from glassformer.cli.chat import Conversation
 from glassformer.data.tokens import write_tokens
 from glassformer.errors import ConfigError, LengthError
+from glassformer.generation.engine import generate_steps
+from glassformer.generation.sampling import Sampling
 from glassformer.loading import load
 from glassformer.text import PublishedTokenizer
 from glassformer.training.session import new_session
@@ -61,9 +63,6 @@ def test_an_answer_is_what_the_model_says_after_the_template(run):
     loaded = load(run)
     chat = Conversation(loaded, system=None, max_new_tokens=8, seed=0, temperature=0)
     answer = "".join(chat.reply("the sea"))
-    from glassformer.generation.engine import generate_steps
-    from glassformer.generation.sampling import Sampling
-
     prompt = "<|im_start|>user\nthe sea<|im_end|>\n<|im_start|>assistant\n"
     ids = loaded.tokenizer.encode(prompt, parse_special=True)
     steps = generate_steps(

@@ -9,6 +9,7 @@ from runs import command
 from glassformer.proofs import op_cases, prove_ops
 
 
+@pytest.mark.slow
 def test_every_gradient_is_exact_here():
     result = command("check", "--json")
     assert result.code == 0, result.out

@@ -38,13 +38,14 @@ def wait_for(folder, steps):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_fifty_kills_at_random_moments_change_nothing(tmp_path, whole):
     script = Path(__file__).with_name("forks.py")
     result = subprocess.run(
         [sys.executable, str(script), str(tmp_path), "50", "200", "0", *options("majority", **PLAN)],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=800,
     )
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout)

@@ -179,7 +179,7 @@ def test_log_probabilities_are_those_of_the_model_whatever_the_sampling():
         assert_close(step.top_log_probabilities[0], expected[order])
         read.append(int(step.ids[0]))
     assert np.isnan(steps[-1].log_probabilities[1])  # that sequence had ended
-    chosen = list(generate_steps(model, params, prompts, max_new_tokens=1, log_probabilities=0))[0]
+    chosen = next(generate_steps(model, params, prompts, max_new_tokens=1, log_probabilities=0))
     assert chosen.top_ids is None
     assert chosen.log_probabilities.shape == (2,)
 

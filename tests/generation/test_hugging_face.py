@@ -28,7 +28,8 @@ def theirs_of(family, found, prompt, ends=(END,), **settings):
     torch = require("torch")
     output = found.theirs.generate(
         torch.tensor(prompt)[None], attention_mask=torch.ones((1, len(prompt)), dtype=torch.int64), do_sample=False,
-        max_new_tokens=NEW, eos_token_id=list(ends), pad_token_id=END, return_dict_in_generate=True, output_scores=True, **settings,
+        max_new_tokens=NEW, eos_token_id=list(ends), pad_token_id=END, return_dict_in_generate=True,
+        output_scores=True, **settings,
     )  # fmt: skip
     skip = 1 if family == "t5" else len(prompt)
     answers = [until(row, ends) for row in output.sequences[:, skip:].tolist()]

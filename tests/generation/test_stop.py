@@ -1,5 +1,7 @@
 """Stop strings end a text wherever the cuts between its pieces fall."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,7 +52,7 @@ def test_the_stop_string_that_is_complete_first_counts_and_the_longer_of_two():
 def test_the_cuts_make_no_difference(text, stops, data):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     bounds = [0, *cuts, len(text)]
-    pieces = [text[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    pieces = [text[a:b] for a, b in itertools.pairwise(bounds)]
     shown, whole, stopped = through(pieces, stops)
     ends = [text.find(stop) + len(stop) for stop in stops if stop in text]
     expected = text

@@ -1,5 +1,7 @@
 """The cache: reading in any chunks gives the logits of reading at once, and memory is what was read."""
 
+import itertools
+
 import numpy as np
 import pytest
 from compare import assert_close, error
@@ -40,7 +42,7 @@ def chunks_of(sizes, length):
     for size in [*sizes, *[1] * length]:
         if bounds[-1] < length:
             bounds.append(min(bounds[-1] + size, length))
-    return list(zip(bounds, bounds[1:], strict=False))
+    return list(itertools.pairwise(bounds))
 
 
 @pytest.mark.parametrize("dtype", LIMITS)
@@ -157,7 +159,7 @@ def test_the_memory_of_a_source_is_computed_once_and_counted():
     kept = [block.memory for block in cache.blocks]
     assert cache.nbytes == 2 * 2 * 16 * 7 * 8
     model.read(params, np.zeros((1, 1), dtype=int), cache)
-    assert all(a is b for block, memory in zip(cache.blocks, kept, strict=True) for a, b in zip(block.memory, memory))
+    assert all(block.memory is memory for block, memory in zip(cache.blocks, kept, strict=True))
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------

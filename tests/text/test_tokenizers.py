@@ -14,6 +14,7 @@ from glassformer.text import (
     BPETokenizer,
     ByteTokenizer,
     CharTokenizer,
+    Llama2cTokenizer,
     PublishedTokenizer,
     WordTokenizer,
     printable,
@@ -27,6 +28,10 @@ EXAMPLES = {
     "words": WordTokenizer(["one", "two", "three"], specials=("<eos>",)),
     "bpe": BPETokenizer.train("hello hello wörld", size=264, specials=("<bos>", "<eos>")),
     "tokenizer.json": PublishedTokenizer(word_piece().to_str(), roles={"cls": "[CLS]"}, chat_template="{{ messages }}"),
+    "llama2c": Llama2cTokenizer(
+        ["<unk>", "\n<s>\n", "\n</s>\n", *(f"<0x{byte:02X}>" for byte in range(256)), " ", "a", "b", "ab", " a"],
+        [*[0.0] * 262, -1.0, -2.0],
+    ),
 }
 
 
@@ -41,7 +46,7 @@ def test_every_kind_has_a_case_here():
 def test_every_id_decodes_and_special_tokens_appear_by_name(kind):
     tokenizer = EXAMPLES[kind]
     for i in range(tokenizer.size):
-        assert tokenizer.decode([i])
+        assert tokenizer.decode([i, i])
     for name, i in tokenizer.specials.items():
         assert tokenizer.decode(np.array([i])) == name
     assert tokenizer.decode([]) == ""
@@ -91,6 +96,8 @@ def test_special_tokens_need_distinct_names(specials):
         ({"kind": "bpe"}, "without its 'json'"),
         ({"kind": "tokenizer.json", "json": "{}", "roles": {}, "chat_template": None}, "cannot be read"),
         ({"kind": "tokenizer.json", "json": "{}", "roles": [], "chat_template": None}, r"roles .* are \[\]"),
+        ({"kind": "llama2c", "pieces": ["a"], "scores": [0.0]}, "1 pieces and 1 scores"),
+        ({"kind": "llama2c", "pieces": "a", "scores": [0.0]}, "damaged"),
         ({}, "with its kind"),
         (None, "with its kind"),
     ],

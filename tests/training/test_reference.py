@@ -12,6 +12,7 @@ def trained(task, folder, *, seed=0, **settings):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_majority_is_learned_from_1600_sequences_by_every_seed(tmp_path):
     scores = []
     for seed in range(5):

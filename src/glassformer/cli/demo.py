@@ -10,8 +10,8 @@ import typer
 
 from ..proofs import prove_all
 from ..training.session import Session, new_session
+from .demo_page import write_page
 from .display import open_display
-from .inspect import draw
 from .output import JsonOption, console, print_json, table, talk
 from .train import free_folder, run_session
 
@@ -46,7 +46,7 @@ def demo(
     said = sessions["text"].trained.ask(PROMPT, length=300)
     dates = {typed: sessions["dates"].trained.ask(typed) for typed in DATES}
     talk("Drawing ...")
-    page = write_page(folder, sessions, results, said, dates)
+    page = write_page(folder, sessions, [_row(line) for line in results], PROMPT + said, dates)
     summary = {
         "gradients": {"exact": exact, "of": len(proofs)},
         "runs": results,
@@ -61,55 +61,6 @@ def demo(
         _print(summary)
     if exact < len(proofs):
         raise typer.Exit(1)
-
-
-def write_page(
-    folder: Path, sessions: dict[str, Session], results: list[dict[str, Any]], said: str, dates: dict[str, str]
-) -> Path:
-    """Draw all three models and put what matters most on one page."""
-    from ..plots import Picture, Section, Table, write_report
-
-    inputs = {"majority": "11110222", "text": "def f(x): return x", "dates": DATES[0]}
-    figures = Table(
-        ("task", "parameters", "steps", "held-out loss", "right", "seconds"),
-        [_row(line) for line in results],
-        "Three models, trained from scratch on this machine.",
-    )
-    sections = [
-        Section("Results", "", tables=[figures]),
-        Section("What the language model writes", PROMPT + said),
-        Section("Dates it reads", tables=[Table(("typed", "read as"), list(dates.items()))]),
-    ]
-    for name, session in sessions.items():
-        pictures = folder / name / "pictures"
-        draw(session.run, session.trained, pictures, inputs[name])
-        shown = [
-            Picture(str((pictures / file).relative_to(folder)), caption, f"{name}: {caption}")
-            for file, caption in _SHOWN[name].items()
-        ]
-        text = f"{session.task.summary}. All pictures of this model: {name}/pictures/index.html"
-        sections.append(Section(f"Inside {name}", text, shown))
-    return write_report(folder, "Three Transformers in a glass case", sections)
-
-
-_SHOWN = {
-    "majority": {
-        "prediction.png": "The class it chooses.",
-        "encoder-layer-1.png": "Which tokens each head looks at.",
-        "loss.png": "How it learned.",
-    },
-    "text": {
-        "prediction.png": "What it expects next.",
-        "decoder-layer-1.png": "Each character looks at those before it.",
-        "full-against-causal.png": "What the causal mask changes.",
-        "loss.png": "How it learned.",
-    },
-    "dates": {
-        "cross-layer-2.png": "While writing the date, where it looks in what was typed.",
-        "cross-heads.png": "Whether the heads specialize.",
-        "loss.png": "How it learned.",
-    },
-}
 
 
 def _row(line: dict[str, Any]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .bpe import BPETokenizer
 from .bytes import ByteTokenizer
 from .chars import CharTokenizer
+from .llama2c import Llama2cTokenizer
 from .published import PublishedTokenizer
 from .stream import StreamDecoder
 from .tokenizer import TOKENIZERS, Tokenizer, printable, tokenizer_from_dict
@@ -17,6 +18,7 @@ __all__ = [
     "WordTokenizer",
     "BPETokenizer",
     "PublishedTokenizer",
+    "Llama2cTokenizer",
     "StreamDecoder",
     "TOKENIZERS",
     "tokenizer_from_dict",

@@ -10,6 +10,7 @@ from ..errors import ConfigError, did_you_mean
 from .bpe import BPETokenizer
 from .bytes import ByteTokenizer
 from .chars import CharTokenizer
+from .llama2c import Llama2cTokenizer
 from .published import PublishedTokenizer
 from .words import WordTokenizer
 
@@ -44,6 +45,7 @@ TOKENIZERS: dict[str, type[Tokenizer]] = {
     WordTokenizer.kind: WordTokenizer,
     BPETokenizer.kind: BPETokenizer,
     PublishedTokenizer.kind: PublishedTokenizer,
+    Llama2cTokenizer.kind: Llama2cTokenizer,
 }
 """Every tokenizer by the `kind` in its dict."""
 

@@ -144,7 +144,8 @@ def _model_config(task: Task, preset: str | None, changes: dict[str, Any]) -> Tr
                 f"but {task.name!r} needs {task.architecture!r}",
                 hint="choose another preset, or none",
             )
-        kept = {name: value for name, value in chosen.items() if name not in _OF_THE_DATA}
+        left_out = {*_OF_THE_DATA, *(("head_bias", "head_scale") if "classes" in task.settings else ())}
+        kept = {name: value for name, value in chosen.items() if name not in left_out}
         settings = {**kept, **{name: task.settings[name] for name in _OF_THE_DATA if name in task.settings}}
     return config_from_dict({**settings, **changes})
 

@@ -39,7 +39,8 @@ def majority(*, seed: int = 0, train: int = 1600, held_out: int = 400) -> Task:
         held_out=Examples(Batch(tokens[train:], classes[train:])),
         settings={
             "vocab": TOKENS, "classes": TOKENS, "context": LENGTH,
-            "width": 32, "heads": 4, "feed_forward": 64, "layers": 1, "pooling": "mean", "positions": "sinusoidal", "activation": "gelu_tanh",
+            "width": 32, "heads": 4, "feed_forward": 64, "layers": 1, "pooling": "mean", "positions": "sinusoidal",
+            "activation": "gelu_tanh",
         },
         recipe=recipe(steps=600, batch=32, lr=3e-3, weight_decay=0.01, eval_every=100),
         metric="classes",

@@ -69,7 +69,9 @@ def text(
 def _load(data: str | os.PathLike[str], kind: str, bpe_size: int | None) -> tuple[Array, int, Tokenizer]:
     """Return the ids of the text, where its held-out part begins, and the tokenizer."""
     if bpe_size is not None and (kind != "bpe" or is_token_file(data)):
-        raise ConfigError("bpe_size is set, but nothing is trained with it", hint='set tokenizer to "bpe", or leave it out')
+        raise ConfigError(
+            "bpe_size is set, but nothing is trained with it", hint='set tokenizer to "bpe", or leave it out'
+        )
     if is_token_file(data):
         ids, known = open_tokens(data)
         return ids, int(len(ids) * TRAIN_SHARE), known

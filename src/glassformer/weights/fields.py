@@ -1,0 +1,97 @@
+"""The fields of a published config.json, asked for one by one, so that each that is wrong is named."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import WeightsError
+
+MOST_LAYERS = 2048
+LARGEST = (1 << 31) - 1
+
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+"""Published names of activations, and ours."""
+PUBLISHED_ACTIVATION = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "silu": "silu"}
+
+_NEEDED: Any = object()
+
+
+class Fields:
+    """A config.json: every question says which type of answer it wants, and what stands for a missing one."""
+
+    def __init__(self, values: Mapping[str, Any], source: str = "config.json") -> None:
+        self.values = values
+        self.source = source
+
+    def get(self, name: str, default: Any = _NEEDED) -> Any:
+        """Return a field as it stands there; one that must not be missing has no default."""
+        if name not in self.values:
+            if default is _NEEDED:
+                raise WeightsError(f"{self.source} has no {name}", hint="get the whole file: a model cannot do without")
+            return default
+        return self.values[name]
+
+    def size(self, name: str, default: Any = _NEEDED) -> int:
+        """Return a whole number of at least 1; null counts as missing."""
+        value = self.get(name, default)
+        value = default if value is None and default is not _NEEDED else value
+        if type(value) is not int or not 1 <= value <= LARGEST:
+            self.refuse(name, "a whole number of at least 1 is needed")
+        return value
+
+    def layers(self, name: str, default: Any = _NEEDED) -> int:
+        """Return a number of blocks."""
+        value = self.size(name, default)
+        if value > MOST_LAYERS:
+            self.refuse(name, f"at most {MOST_LAYERS:,} layers are supported")
+        return value
+
+    def number(self, name: str, default: Any = _NEEDED) -> float:
+        """Return a finite number."""
+        value = self.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            self.refuse(name, "a number is needed")
+        return value
+
+    def rate(self, name: str, default: float = 0.0) -> float:
+        """Return a rate of dropout; null is none."""
+        value = self.get(name, default)
+        return 0.0 if value is None else self.number(name, default)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Return true or false."""
+        value = self.get(name, default)
+        if not isinstance(value, bool):
+            self.refuse(name, "true or false is needed")
+        return value
+
+    def activation(self, name: str, default: str) -> str:
+        """Return our name of an activation."""
+        value = self.get(name, default)
+        if not isinstance(value, str) or value not in ACTIVATIONS:
+            self.refuse(name, f"supported: {', '.join(ACTIVATIONS)}")
+        return ACTIVATIONS[value]
+
+    def only(self, name: str, *allowed: Any) -> None:
+        """Refuse a field that changes the mathematics in a way that is not supported."""
+        value = self.get(name, allowed[0])
+        if value not in allowed or isinstance(value, bool) != isinstance(allowed[0], bool):
+            self.refuse(name, f"only {' or '.join(map(repr, allowed))} is supported")
+
+    def refuse(self, name: str, reason: str) -> Any:
+        """Raise the error that names a field."""
+        value = repr(self.values.get(name))
+        value = value if len(value) <= 60 else value[:57] + "…"
+        raise WeightsError(f"{self.source} has {name} = {value}: {reason}", hint="use another model")

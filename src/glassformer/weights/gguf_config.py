@@ -1,0 +1,177 @@
+"""The settings of a GGUF file as a config: one table of keys for each architecture that can be read."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..config import DecoderConfig, RotaryScaling
+from ..errors import ConfigError, WeightsError
+from .gguf_header import Header
+
+ROTATIONS = "rope_freqs.weight"
+"""A tensor that stretches the rotations, as Llama 3 does."""
+
+_LLAMA = {
+    "norm": "rms",
+    "activation": "silu",
+    "gated": True,
+    "positions": "rotary",
+}
+FAMILIES: dict[str, dict[str, Any]] = {
+    # llama.cpp stores the queries and keys of Llama so that the pairs that turn together stand side by side.
+    "llama": {**_LLAMA, "rotary_pairing": "interleaved"},
+    "qwen2": _LLAMA,
+    "gpt2": {"activation": "gelu_tanh"},
+}
+"""What the architecture alone decides."""
+
+_SIZES = {
+    "context_length": "context",
+    "embedding_length": "width",
+    "block_count": "layers",
+    "feed_forward_length": "feed_forward",
+    "attention.head_count": "heads",
+}
+_OPTIONAL_SIZES = {
+    "attention.head_count_kv": "kv_heads",
+    "attention.key_length": "head_width",
+    "attention.sliding_window": "window",
+}
+_NUMBERS = {
+    "attention.layer_norm_rms_epsilon": "norm_eps",
+    "attention.layer_norm_epsilon": "norm_eps",
+    "rope.freq_base": "rotary_base",
+}
+# Settings that must have the one value that the layers compute with, and those that say nothing about the model.
+_FIXED: dict[str, Any] = {
+    "attention.causal": True,
+    "expert_count": 0,
+    "expert_used_count": 0,
+    "rope.scaling.type": "none",
+    "rope.scale_linear": 1.0,
+    "rope.scaling.finetuned": False,
+}
+_CHECKED = {"rope.dimension_count", "attention.value_length", "vocab_size"}
+_SILENT = {"tensor_data_layout"}
+_OLD = "the file is damaged, or too old: convert the model again"
+
+
+def read_config(header: Header) -> tuple[str, DecoderConfig]:
+    """Return the family of a model and its config; refuse an architecture or a setting that is not supported."""
+    architecture = header.settings.get("general.architecture")
+    if architecture not in FAMILIES or not isinstance(architecture, str):
+        raise WeightsError(
+            f"the architecture {architecture!r:.80} is not supported", hint=f"known: {', '.join(FAMILIES)}"
+        )
+    if header.settings.get("split.count", 0) not in (0, 1):
+        raise WeightsError("this file is one part of a split model", hint="join the parts with llama-gguf-split --merge")
+    prefix = architecture + "."
+    own = {key.removeprefix(prefix): value for key, value in header.settings.items() if key.startswith(prefix)}
+    _check_known(own, prefix)
+    settings = {**FAMILIES[architecture], **_read_sizes(own, prefix), **_read_numbers(own, prefix)}
+    settings |= _from_tensors(header)
+    if settings["layers"] > len(header.tensors):
+        raise WeightsError(
+            f"{prefix}block_count is {settings['layers']:,}, but there are {len(header.tensors):,} tensors",
+            hint="the file is damaged: get it again",
+        )
+    try:
+        config = DecoderConfig(**settings)
+    except ConfigError as error:
+        raise WeightsError(f"its settings make no model: {error.fact}", hint=error.hint) from error
+    _check_consistent(config, own, prefix)
+    return architecture, config
+
+
+def read_scaling(config: DecoderConfig, factors: Any) -> RotaryScaling:
+    """Return the scaling of rotations that the tensor `rope_freqs` stands for: by what each frequency is divided.
+
+    The file keeps the result, not the rule. Llama 3.1 and later all follow one rule with one of a few factors, so the
+    factor is read off the slowest rotation and the rule must then give all others.
+    """
+    scaling = RotaryScaling(factor=float(np.max(factors)))
+    frequency = config.rotary_base ** (-np.arange(0, config.channels, 2) / config.channels)
+    turns = scaling.original_context * frequency / (2 * math.pi)
+    blend = np.clip((turns - scaling.low_factor) / (scaling.high_factor - scaling.low_factor), 0.0, 1.0)
+    expected = 1 / (blend + (1 - blend) / scaling.factor)
+    if factors.shape != expected.shape or not np.allclose(factors, expected, rtol=1e-4):
+        raise WeightsError(
+            f"{ROTATIONS} stretches the rotations by a rule other than Llama 3's, which is not supported",
+            hint="use the same model as a Hugging Face folder, where its config names the rule",
+        )
+    return scaling
+
+
+def whole(key: str, value: Any) -> int:
+    """Return a setting that must be a positive integer; one number for each layer will do when all are the same."""
+    if isinstance(value, np.ndarray) and value.size and (value == value[0]).all():
+        value = value[0].item()
+    if isinstance(value, np.ndarray):
+        raise WeightsError(f"{key} differs from layer to layer, which is not supported", hint="use another model")
+    if type(value) is not int or not 0 < value < 1 << 31:
+        raise WeightsError(f"{key} is {value!r:.80}, expected a positive integer", hint="the file is damaged")
+    return value
+
+
+def _check_known(own: dict[str, Any], prefix: str) -> None:
+    known = {*_SIZES, *_OPTIONAL_SIZES, *_NUMBERS, *_FIXED, *_CHECKED, *_SILENT}
+    for key, value in own.items():
+        if key not in known:
+            raise WeightsError(
+                f"the setting {prefix}{key}, here {value!r:.40}, is not supported", hint="use another model"
+            )
+        if key in _FIXED and (isinstance(value, np.ndarray) or value != _FIXED[key]):
+            raise WeightsError(
+                f"{prefix}{key} is {value!r:.40}, but only {_FIXED[key]!r} is supported", hint="use another model"
+            )
+
+
+def _read_sizes(own: dict[str, Any], prefix: str) -> dict[str, int]:
+    for key in _SIZES:
+        if key not in own:
+            raise WeightsError(f"the setting {prefix}{key} is missing", hint=_OLD)
+    names = {**_SIZES, **_OPTIONAL_SIZES}
+    return {names[key]: whole(prefix + key, value) for key, value in own.items() if key in names}
+
+
+def _read_numbers(own: dict[str, Any], prefix: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for key, name in _NUMBERS.items():
+        value = own.get(key)
+        if value is None:
+            continue
+        if not isinstance(value, float) or not math.isfinite(value) or value <= 0:
+            raise WeightsError(f"{prefix}{key} is {value!r:.80}, expected a positive number", hint="the file is damaged")
+        # Stored in float32: 1e-5 comes back as the decimal it was written as, not as 9.99999974e-06.
+        found[name] = float(str(np.float32(value)))
+    if "norm_eps" not in found:
+        raise WeightsError(f"the setting {prefix}attention.layer_norm_rms_epsilon is missing", hint=_OLD)
+    return found
+
+
+def _from_tensors(header: Header) -> dict[str, Any]:
+    """Return what only the tensors tell: how many tokens there are, and which layers have biases."""
+    table = header.tensors.get("token_embd.weight")
+    if table is None or len(table.shape) != 2:
+        raise WeightsError("the file holds no token_embd.weight, the table of tokens", hint="it is not a whole model")
+    return {
+        "vocab": table.shape[0],
+        "tied_head": "output.weight" not in header.tensors,
+        "attention_bias": "blk.0.attn_q.bias" in header.tensors or "blk.0.attn_qkv.bias" in header.tensors,
+        "output_bias": "blk.0.attn_output.bias" in header.tensors,
+        "feed_forward_bias": "blk.0.ffn_up.bias" in header.tensors,
+    }
+
+
+def _check_consistent(config: DecoderConfig, own: dict[str, Any], prefix: str) -> None:
+    wanted = {"vocab_size": config.vocab, "attention.value_length": config.channels}
+    if config.positions == "rotary":
+        wanted["rope.dimension_count"] = config.channels
+    for key, expected in wanted.items():
+        if key in own and own[key] != expected:
+            raise WeightsError(
+                f"{prefix}{key} is {own[key]!r:.40}, but only {expected} would fit the rest", hint="use another model"
+            )

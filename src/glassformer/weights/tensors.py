@@ -1,0 +1,195 @@
+"""Weights in safetensors files, one or many, mapped into memory instead of read.
+
+    8 bytes: the length of the header · the header, JSON: name → type, shape, where the bytes lie · the bytes
+
+A float32 model is used where it lies: the system loads the pages that are touched, and nothing is copied. Other types
+are converted when an array is asked for. Nothing in a file is believed before it is checked.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from ..arrays import Array
+from ..errors import WeightsError
+from .json_file import MOST_BYTES, parse_json, read_json
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+MOST_FILES = 1024
+MOST_AXES = 8
+
+_FLOATS = {"F64": np.dtype("<f8"), "F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+# Read only to be passed over, as buffers of positions are.
+_OTHERS = {"I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where one tensor lies: its type, its shape, and its bytes from the start of the file."""
+
+    file: Path
+    kind: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+class Tensors:
+    """The tensors of one or many files by name."""
+
+    def __init__(self, stored: dict[str, Stored]) -> None:
+        self.stored = stored
+        self._maps: dict[Path, Array] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.stored
+
+    def read(self, name: str, dtype: Any = np.float32) -> Array:
+        """Return one tensor: where it lies if it has the type that is asked for, else converted."""
+        found = self.stored[name]
+        if found.kind not in _FLOATS:
+            raise WeightsError(
+                f"the tensor {name} in {found.file} holds {found.kind}, not numbers of a known floating-point type",
+                hint=f"use weights in {', '.join(_FLOATS)}",
+            )
+        if found.file not in self._maps:
+            self._maps[found.file] = _mapped(found.file)
+        data = self._maps[found.file][found.start : found.stop].view(_FLOATS[found.kind]).reshape(found.shape)
+        if found.kind == "BF16":
+            # The upper half of a float32: shifted into place, nothing is rounded.
+            data = (data.astype(np.uint32) << 16).view(np.float32)
+        data = data.astype(dtype, copy=False)
+        return data if data.flags.aligned else data.copy()
+
+
+def open_tensors(folder: Path) -> Tensors:
+    """Find the safetensors files of a folder and read their headers."""
+    if (folder / INDEX).is_file():
+        return Tensors(_indexed(folder))
+    if (folder / SINGLE).is_file():
+        return Tensors(read_header(folder / SINGLE))
+    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
+    if pickles:
+        refuse_pickle(folder / pickles[0])
+    raise WeightsError(f"{folder} holds no weights: there is no {SINGLE}", hint=f"get {SINGLE} or {INDEX} as well")
+
+
+def refuse_pickle(path: Path) -> NoReturn:
+    """Say why a pickle file is not opened, and how to convert it."""
+    raise WeightsError(
+        f"{path} is a pickle file: opening one can run any program that its author put into it",
+        hint="convert it where you trust it, with the transformers library: "
+        'AutoModel.from_pretrained("FOLDER").save_pretrained("NEW", safe_serialization=True)',
+    )
+
+
+def read_header(path: Path) -> dict[str, Stored]:
+    """Return what one file holds; none of the tensors' bytes are read."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if size < 8 or not 2 <= length <= min(MOST_BYTES, size - 8):
+                _damaged(path, f"its header would be {length:,} of {size:,} bytes, at most {MOST_BYTES:,} are allowed")
+            content = file.read(length)
+    except OSError as error:
+        raise WeightsError(f"{path} cannot be read: {error.strerror}", hint="check the path") from None
+    header = parse_json(content, f"the header of {path}")
+    header.pop("__metadata__", None)
+    stored = {name: _stored(path, name, entry, 8 + length, size) for name, entry in header.items()}
+    _check_with_library(path, stored)
+    return stored
+
+
+def _stored(path: Path, name: str, entry: Any, base: int, size: int) -> Stored:
+    """Check one entry of a header against the file."""
+    if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= entry.keys():
+        _damaged(path, f"the tensor {name[:80]!r} is not described")
+    kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not _are_sizes(shape) or len(shape) > MOST_AXES or not _are_sizes(offsets) or len(offsets) != 2:
+        _damaged(path, f"the tensor {name[:80]!r} has no sensible shape and place")
+    width = _FLOATS[kind].itemsize if isinstance(kind, str) and kind in _FLOATS else _OTHERS.get(str(kind))
+    if width is None:
+        raise WeightsError(
+            f"{path}: the tensor {name[:80]!r} has the type {str(kind)[:20]!r}, which is not supported",
+            hint=f"use weights in {', '.join(_FLOATS)}",
+        )
+    start, stop = base + offsets[0], base + offsets[1]
+    if stop > size or stop - start != width * math.prod(shape):
+        _damaged(path, f"the tensor {name[:80]!r} of shape {shape} lies at bytes {start:,} to {stop:,} of {size:,}")
+    return Stored(path, str(kind), tuple(shape), start, stop)
+
+
+def _check_with_library(path: Path, stored: dict[str, Stored]) -> None:
+    """Let the format's own library check that the tensors fill the file without gaps and overlaps."""
+    try:
+        with safe_open(path, framework="np") as file:
+            names = set(file.keys())
+    except (SafetensorError, OSError, ValueError) as error:
+        _damaged(path, str(error))
+    if names != stored.keys():
+        _damaged(path, "its header can be read in two ways")
+
+
+def _indexed(folder: Path) -> dict[str, Stored]:
+    """Return the tensors of all files that an index names."""
+    index = folder / INDEX
+    places = read_json(index).get("weight_map")
+    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+        _damaged(index, "it has no weight_map from names to files")
+    names = sorted(set(places.values()))
+    if len(names) > MOST_FILES:
+        _damaged(index, f"it names {len(names):,} files")
+    headers = {name: read_header(_inside(folder, name)) for name in names}
+    stored: dict[str, Stored] = {}
+    for tensor, name in places.items():
+        if tensor not in headers[name]:
+            raise WeightsError(
+                f"{index} says that {tensor[:80]} is in {name}, but it is not", hint="get the index and all files again"
+            )
+        stored[tensor] = headers[name][tensor]
+    return stored
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """Return the path of a file of the folder; refuse names and links that lead out of it."""
+    index = folder / INDEX
+    if not name or "\0" in name or Path(name).name != name or "\\" in name or name in (".", ".."):
+        raise WeightsError(f"{index} points outside its folder: {name[:80]!r}", hint="do not use this model")
+    path = folder / name
+    if path.suffix in PICKLES:
+        refuse_pickle(path)
+    if not path.is_file():
+        raise WeightsError(f"{index} names {name[:80]}, which is not there", hint="get all files of the model")
+    # In the cache of the hub, a snapshot consists of links to files kept beside it.
+    home = folder.resolve()
+    allowed = [home, home.parent.parent / "blobs"] if home.parent.name == "snapshots" else [home]
+    if path.resolve().parent not in allowed:
+        raise WeightsError(
+            f"{index} names {name[:80]}, a link that leads outside its folder to {path.resolve()}",
+            hint="put the file itself into the folder",
+        )
+    return path
+
+
+def _mapped(path: Path) -> Array:
+    try:
+        return np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"{path} cannot be mapped into memory: {error}", hint="check the file") from None
+
+
+def _are_sizes(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
+
+
+def _damaged(path: Path, reason: str) -> NoReturn:
+    raise WeightsError(f"{path} is damaged: {reason}", hint="get the file again")
