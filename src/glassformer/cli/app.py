@@ -18,6 +18,7 @@ from .evaluate import evaluate, tasks
 from .generate import generate
 from .inspect import inspect
 from .params import params
+from .pull import models, pull
 from .tokenize import tokenize
 from .train import train
 
@@ -39,6 +40,8 @@ app.command()(params)
 app.command()(generate)
 app.command()(chat)
 app.command()(tokenize)
+app.command()(pull)
+app.command()(models)
 
 
 def _print_version(wanted: bool) -> None:

@@ -11,11 +11,19 @@ from ..config import EncoderConfig, EncoderDecoderConfig
 from ..models import Batch, Model
 
 
-def answer(model: Model, params: Tree, batch: Batch, *, count: int, rng: np.random.Generator | None = None) -> Array:
+def answer(
+    model: Model,
+    params: Tree,
+    batch: Batch,
+    *,
+    count: int,
+    rng: np.random.Generator | None = None,
+    temperature: float = 1.0,
+) -> Array:
     """Return the answer to a batch of one: the class of an encoder, or up to `count` ids that follow the tokens.
 
-    The likeliest id is taken, or one drawn with its probability when an `rng` is given. A decoder that has filled its
-    context goes on reading the last part of it.
+    The likeliest id is taken, or, when an `rng` is given, one drawn by softmax(logits / temperature). A decoder that has
+    filled its context goes on reading the last part of it.
     """
     if isinstance(model.config, EncoderConfig):
         logits, _ = model.predict(params, batch)
@@ -26,6 +34,7 @@ def answer(model: Model, params: Tree, batch: Batch, *, count: int, rng: np.rand
         count=count,
         context=model.config.context,
         rng=rng,
+        temperature=temperature,
     )
     return written[0]
 
@@ -37,12 +46,13 @@ def continue_ids(
     count: int,
     context: int,
     rng: np.random.Generator | None = None,
+    temperature: float = 1.0,
 ) -> Array:
     """Append `count` ids to each row of tokens (B, T), reading at most the last `context`; return the new ids."""
     start = tokens.shape[-1]
     for _ in range(count):
         logits = np.asarray(predict(tokens[:, -context:]))[:, -1]
-        tokens = np.concatenate([tokens, _choose(logits, rng)[:, None]], axis=-1)
+        tokens = np.concatenate([tokens, _choose(logits / temperature, rng)[:, None]], axis=-1)
     return tokens[:, start:]
 
 

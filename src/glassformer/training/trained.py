@@ -11,6 +11,9 @@ from ..data import Task
 from ..generation.answer import answer, answer_length
 from ..models import Batch, Model
 
+TEMPERATURE = 0.7
+"""What a language model says is drawn a little more carefully than by its own probabilities."""
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -41,5 +44,7 @@ class Trained:
 
     def _answer(self, batch: Batch, length: int) -> Array:
         if self.task.metric == "none":
-            return answer(self.model, self.params, batch, count=length, rng=np.random.default_rng(0))
+            return answer(
+                self.model, self.params, batch, count=length, rng=np.random.default_rng(0), temperature=TEMPERATURE
+            )
         return answer(self.model, self.params, batch, count=answer_length(self.model, batch))

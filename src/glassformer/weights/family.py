@@ -180,7 +180,9 @@ def filled(leaves: dict[str, Array], specs: Tree) -> Tree:
 
     def fill(part: Tree, like: Tree) -> Tree:
         if isinstance(like, dict):
-            return {name: fill(part.get(name, {}) if isinstance(part, dict) else {}, inner) for name, inner in like.items()}
+            return {
+                name: fill(part.get(name, {}) if isinstance(part, dict) else {}, inner) for name, inner in like.items()
+            }
         if isinstance(like, list):
             return [fill(one, inner) for one, inner in zip(part, like, strict=True)]
         return part

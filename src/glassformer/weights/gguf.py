@@ -1,7 +1,7 @@
 """GGUF files, as llama.cpp reads them: one file with settings, tokenizer and weights, most often quantized.
 
-    model = open_gguf("SmolLM2-135M-Instruct.Q4_1.gguf")
-    logits, saved = build(model.config).forward(model.params, tokens)
+model = open_gguf("SmolLM2-135M-Instruct.Q4_1.gguf")
+logits, saved = build(model.config).forward(model.params, tokens)
 """
 
 from __future__ import annotations
@@ -130,9 +130,7 @@ def _is_turned(name: str) -> bool:
     return name.endswith(".w")
 
 
-def _read_params(
-    sources: dict[str, tuple[Tensor, int | None]], content: Array, dtype: Any, *, tied: bool
-) -> Tree:
+def _read_params(sources: dict[str, tuple[Tensor, int | None]], content: Array, dtype: Any, *, tied: bool) -> Tree:
     leaves: dict[str, Array] = {}
     joined: dict[str, Array] = {}
     for name, (tensor, third) in sources.items():

@@ -67,7 +67,9 @@ def read_config(header: Header) -> tuple[str, DecoderConfig]:
             f"the architecture {architecture!r:.80} is not supported", hint=f"known: {', '.join(FAMILIES)}"
         )
     if header.settings.get("split.count", 0) not in (0, 1):
-        raise WeightsError("this file is one part of a split model", hint="join the parts with llama-gguf-split --merge")
+        raise WeightsError(
+            "this file is one part of a split model", hint="join the parts with llama-gguf-split --merge"
+        )
     prefix = architecture + "."
     own = {key.removeprefix(prefix): value for key, value in header.settings.items() if key.startswith(prefix)}
     _check_known(own, prefix)
@@ -144,7 +146,9 @@ def _read_numbers(own: dict[str, Any], prefix: str) -> dict[str, float]:
         if value is None:
             continue
         if not isinstance(value, float) or not math.isfinite(value) or value <= 0:
-            raise WeightsError(f"{prefix}{key} is {value!r:.80}, expected a positive number", hint="the file is damaged")
+            raise WeightsError(
+                f"{prefix}{key} is {value!r:.80}, expected a positive number", hint="the file is damaged"
+            )
         # Stored in float32: 1e-5 comes back as the decimal it was written as, not as 9.99999974e-06.
         found[name] = float(str(np.float32(value)))
     if "norm_eps" not in found:

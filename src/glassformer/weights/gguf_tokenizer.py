@@ -113,7 +113,9 @@ def _kinds(settings: dict[str, Any], tokens: list[str]) -> list[int]:
 def _id(settings: dict[str, Any], key: str, tokens: list[str]) -> int:
     value = settings[key]
     if type(value) is not int or not 0 <= value < len(tokens):
-        raise WeightsError(f"{_KEY}{key} is {value!r:.40}, but there are {len(tokens):,} tokens", hint="use another file")
+        raise WeightsError(
+            f"{_KEY}{key} is {value!r:.40}, but there are {len(tokens):,} tokens", hint="use another file"
+        )
     return value
 
 
@@ -141,7 +143,9 @@ def _byte_pieces(settings: dict[str, Any], tokens: list[str], rule: str) -> dict
     pairs = [merge.split(" ") for merge in merges]
     for pair in pairs:
         if len(pair) != 2 or not {*pair, "".join(pair)} <= known:
-            raise WeightsError(f"the merge {' '.join(pair)!r:.80} joins no two tokens to a third", hint="use another file")
+            raise WeightsError(
+                f"the merge {' '.join(pair)!r:.80} joins no two tokens to a third", hint="use another file"
+            )
     return {
         # Qwen's own tokenizer composes characters first: é is one character, however it was typed.
         "normalizer": {"type": "NFC"} if rule == "qwen2" else None,
@@ -167,9 +171,7 @@ def _word_pieces(settings: dict[str, Any], tokens: list[str], kinds: list[int]) 
         "normalizer": {"type": "Sequence", "normalizers": [*first, spaces]},
         "pre_tokenizer": None,
         "decoder": {"type": "Sequence", "decoders": [back, {"type": "ByteFallback"}, {"type": "Fuse"}, *strip]},
-        "model": _bpe(
-            tokens, _merges(tokens, kinds, scores), unk_token=unknown, fuse_unk=True, byte_fallback=bytes_
-        ),
+        "model": _bpe(tokens, _merges(tokens, kinds, scores), unk_token=unknown, fuse_unk=True, byte_fallback=bytes_),
     }
 
 

@@ -179,4 +179,3 @@ QWEN2 = Family(
     write=write_qwen2,
     **_SHARED,
 )
-

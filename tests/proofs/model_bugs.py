@@ -1,0 +1,290 @@
+"""Bugs of layers and models, by the file they are planted in: what is wrong, what catches it, the right text and the wrong one.
+
+What catches it is a row of `glassformer check`, or the test that notices what agrees with its own gradient.
+"""
+
+MODEL_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
+    "layers/norm.py": (
+        (
+            "norm layer: its eps ignored",
+            "tests/models/test_torch.py::test_the_model_equals_its_twin[decoder (norms), no shift]",
+            'params.get("beta"), eps=self.eps)',
+            'params.get("beta"))',
+        ),
+    ),
+    "layers/feed_forward.py": (
+        ("feed-forward: the gate's share of dx lost", "FeedForward", "return dx + dx_gate, grads", "return dx, grads"),
+        (
+            "feed-forward: the activation on the wrong half",
+            "FeedForward",
+            "ops.gated(gate, up, ",
+            "ops.gated(up, gate, ",
+        ),
+    ),
+    "models/model.py": (
+        (
+            "models: the loss smoothed, its gradient not",
+            "decoder (loss)",
+            "cross_entropy_backward(1.0, loss_saved, smoothing=smoothing)",
+            "cross_entropy_backward(1.0, loss_saved)",
+        ),
+    ),
+    "layers/attention.py": (
+        (
+            "attention layer: query and key weights swapped",
+            "Attention",
+            '(("query", x), ("key", seen),',
+            '(("key", x), ("query", seen),',
+        ),
+        (
+            "attention layer: heads cut without swapping the axes",
+            "Attention",
+            "return namespace(x).swapaxes(x, -3, -2)\n",
+            "return x.reshape(*x.shape[:-3], heads, x.shape[-3], x.shape[-1])\n",
+        ),
+        (
+            "attention layer: keys not turned back",
+            "Attention",
+            "            dk = ops.rotary_backward(dk, saved.rotation, pairing=self.pairing)\n",
+            "",
+        ),
+        (
+            "attention layer: x gets gradients through the queries alone",
+            "Attention",
+            "InputGrads(dx + dseen, None, dbias)",
+            "InputGrads(dx, None, dbias)",
+        ),
+        ("attention layer: values give the memory no gradient", "Attention", "        dseen = dseen + dvalue\n", ""),
+        (
+            "attention layer: own scale missing in the backward",
+            "Attention",
+            "attention_backward(dy, saved, rate=self.dropout, scale=self.scale)",
+            "attention_backward(dy, saved, rate=self.dropout)",
+        ),
+    ),
+    "layers/block.py": (
+        ("block: the residual gradient dropped", "Block", "return dx + dh", "return dh"),
+        (
+            "block: dropout forgotten in the backward",
+            "Block",
+            'return dx, ops.dropout_backward(dx, saved[f"{name}_dropout"], rate=self.dropout)',
+            "return dx, dx",
+        ),
+        (
+            "block: post-norm without the residual",
+            "Block",
+            (
+                "x = x + y\n"
+                '        if self.norm_position == "post":\n'
+                '            x, saved[f"{name}_norm"] = self.norm.forward(params[f"{name}_norm"], x)'
+            ),
+            (
+                'if self.norm_position == "post":\n'
+                '            y, saved[f"{name}_norm"] = self.norm.forward(params[f"{name}_norm"], y)\n'
+                "        x = x + y"
+            ),
+        ),
+        (
+            "block: two sublayers share a dropout mask",
+            "tests/models/test_equivalence.py::test_no_two_places_share_a_dropout_mask",
+            '"feed_forward": 2}',
+            '"feed_forward": 0}',
+        ),
+        (
+            "block: self- and cross-attention share a dropout mask",
+            "tests/models/test_equivalence.py::test_no_two_places_share_a_dropout_mask",
+            "_child(key, 4)",
+            "_child(key, 3)",
+        ),
+    ),
+    "layers/stack.py": (
+        (
+            "stack: all blocks share a dropout mask",
+            "tests/models/test_equivalence.py::test_no_two_places_share_a_dropout_mask",
+            "ops.fold_key(key, number)",
+            "key",
+        ),
+        (
+            "stack: the memory gets gradients from one block",
+            "Stack",
+            "read.memory if dmemory is None else dmemory + read.memory",
+            "read.memory",
+        ),
+        (
+            "stack: the relative bias gets gradients from one block",
+            "Stack",
+            "read.bias if dbias is None else dbias + read.bias",
+            "read.bias",
+        ),
+        (
+            "stack: the final norm skipped",
+            "Stack",
+            'x, saved["final_norm"] = self.final_norm',
+            '_, saved["final_norm"] = self.final_norm',
+        ),
+    ),
+    "layers/embedding.py": (
+        (
+            "learned positions: gradients from the first sequence only",
+            "InputEmbedding",
+            "rows = unbroadcast(dy, (*saved[name].ids.shape, dy.shape[-1]))",
+            "rows = dy if saved[name].ids.ndim == dy.ndim - 1 else dy[0]",
+        ),
+        (
+            "input: dropout forgotten in the backward",
+            "InputEmbedding",
+            'dy = ops.dropout_backward(dy, saved["dropout"], rate=self.dropout)',
+            "pass",
+        ),
+        (
+            "input: all tokens in the first segment",
+            "tests/models/test_torch.py::test_the_model_equals_its_twin[encoder (BERT)]",
+            "dtype=np.int32) if segments is None else segments",
+            "dtype=np.int32)",
+        ),
+    ),
+    "layers/head.py": (
+        (
+            "head: its scale missing in the backward",
+            "TokenHead",
+            "        dx = dx if self.scale == 1 else dx * self.scale\n",
+            "",
+        ),
+    ),
+    "models/decoder.py": (
+        (
+            "tied table: the head's gradient lost",
+            "decoder",
+            'embedding["tokens"]["table"] + read.table',
+            'embedding["tokens"]["table"]',
+        ),
+        (
+            "decoder: no causal mask",
+            "tests/models/test_equivalence.py::test_a_later_token_never_changes_earlier_logits",
+            "causal=True)",
+            "causal=False)",
+        ),
+        (
+            "decoder: padding ignored",
+            "tests/models/test_equivalence.py::test_a_sequence_padded_on_the_left_says_the_same_at_its_own_positions",
+            "mask=key_mask(mask), positions",
+            "mask=None, positions",
+        ),
+        (
+            "decoder: given positions do not reach the rotation",
+            "tests/layers/test_found_by_mutation.py::test_given_positions_leave_the_same_gap_as_a_hidden_token",
+            "mask=key_mask(mask), positions=positions, key=stack_key",
+            "mask=key_mask(mask), key=stack_key",
+        ),
+    ),
+    "models/encoder.py": (
+        (
+            "tied table: the lookup's gradient lost",
+            "encoder (tokens)",
+            'embedding["tokens"]["table"] + dtable',
+            "dtable",
+        ),
+        (
+            "encoder: the CLS vector gets no gradient",
+            "encoder (cls)",
+            ".sum(axis=0) if first.size else",
+            ".sum(axis=0) * 0 if first.size else",
+        ),
+        (
+            "encoder: the CLS vector learns from the first sequence only",
+            "encoder (cls)",
+            "first.reshape(-1, first.shape[-1]).sum(axis=0)",
+            "first.reshape(-1, first.shape[-1])[0]",
+        ),
+        (
+            "encoder: a causal mask",
+            "tests/models/test_equivalence.py::test_every_token_of_an_encoder_sees_every_other",
+            "causal=False)",
+            "causal=True)",
+        ),
+        (
+            "encoder: padding pooled with the rest",
+            "tests/models/test_equivalence.py::test_a_padded_batch_is_the_mean_of_its_unpadded_sequences",
+            "ops.mean_pool(x, mask=mask)",
+            "ops.mean_pool(x)",
+        ),
+        (
+            "encoder: the CLS vector hidden like padding",
+            "tests/models/test_torch.py::test_the_model_equals_its_twin[encoder (cls)]",
+            "xp.ones((*mask.shape[:-1], 1), dtype=bool)",
+            "xp.zeros((*mask.shape[:-1], 1), dtype=bool)",
+        ),
+    ),
+    "models/encoder_decoder.py": (
+        (
+            "shared table: the source's gradient lost",
+            "encoder-decoder (embeddings)",
+            'tokens["table"] + source.pop("tokens")["table"]',
+            'tokens["table"] + 0 * source.pop("tokens")["table"]',
+        ),
+        (
+            "encoder-decoder: the encoder gets no gradient",
+            "encoder-decoder",
+            'saved["encoder"], below.memory)',
+            'saved["encoder"], 0 * below.memory)',
+        ),
+        (
+            "encoder-decoder: padding of the source ignored by the decoder",
+            "tests/models/test_equivalence.py::test_the_source_padding_is_hidden_from_both_stacks",
+            "memory_mask=key_mask(source_mask)",
+            "memory_mask=None",
+        ),
+        (
+            "encoder-decoder: both stacks share dropout masks",
+            "tests/models/test_equivalence.py::test_no_two_places_share_a_dropout_mask",
+            "key=keys[3]",
+            "key=keys[1]",
+        ),
+        (
+            "encoder-decoder: padding of the source ignored by the encoder",
+            "tests/models/test_equivalence.py::test_the_source_padding_is_hidden_from_both_stacks",
+            "x, mask=key_mask(mask), key=keys[1]",
+            "x, key=keys[1]",
+        ),
+    ),
+    "models/parts.py": (
+        (
+            "models: pre-norm and post-norm swapped",
+            "tests/models/test_torch.py::test_the_model_equals_its_twin[decoder]",
+            "norm_position=config.norm_position,",
+            'norm_position="post" if config.norm_position == "pre" else "pre",',
+        ),
+        (
+            "models: embedding scaled by D instead of √D",
+            "tests/models/test_torch.py::test_the_model_equals_its_twin[encoder-decoder (original)]",
+            "math.sqrt(config.width) if config.embedding_scale",
+            "config.width if config.embedding_scale",
+        ),
+        (
+            "models: scores scaled although the config says not",
+            "tests/models/test_torch.py::test_the_model_equals_its_twin[encoder-decoder (T5)]",
+            "scale=None if config.scale_scores else 1.0",
+            "scale=None",
+        ),
+        (
+            "models: a decoder counts distances to both sides",
+            "tests/models/test_torch.py::test_the_model_equals_its_twin[decoder (positions), relative]",
+            "bidirectional=not causal",
+            "bidirectional=True",
+        ),
+        (
+            "models: the pairing of the config ignored",
+            "tests/layers/test_found_by_mutation.py::test_queries_and_keys_are_turned_as_the_config_says",
+            "pairing=config.rotary_pairing,",
+            "",
+        ),
+    ),
+    "layers/position.py": (
+        (
+            "rotary positions: their base ignored",
+            "tests/layers/test_found_by_mutation.py::test_queries_and_keys_are_turned_as_the_config_says",
+            "base=self.base, ",
+            "",
+        ),
+    ),
+}

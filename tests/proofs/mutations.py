@@ -1,0 +1,22 @@
+"""The table of bugs that the suite must catch, all of them made by someone somewhere before."""
+
+from typing import NamedTuple
+
+from proofs.model_bugs import MODEL_BUGS
+from proofs.op_bugs import OP_BUGS
+
+
+class Mutant(NamedTuple):
+    """One bug to plant."""
+
+    file: str
+    """Below src/glassformer."""
+    bug: str
+    caught_by: str
+    """A row of `glassformer check`, or the address of a test."""
+    old: str
+    """The text to replace; it stands in the file exactly once."""
+    new: str
+
+
+MUTANTS = [Mutant(file, *bug) for table in (OP_BUGS, MODEL_BUGS) for file, bugs in table.items() for bug in bugs]
