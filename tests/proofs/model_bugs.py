@@ -1,4 +1,4 @@
-"""Bugs of layers and models, by the file they are planted in: what is wrong, what catches it, the right text and the wrong one.
+"""Bugs of layers and models, by the file they are planted in: what is wrong, what catches it, right text, wrong text.
 
 What catches it is a row of `glassformer check`, or the test that notices what agrees with its own gradient.
 """
@@ -210,7 +210,7 @@ MODEL_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
         ),
         (
             "encoder: the CLS vector hidden like padding",
-            "tests/models/test_torch.py::test_the_model_equals_its_twin[encoder (cls)]",
+            "tests/models/test_equivalence.py::test_a_padded_batch_is_the_mean_of_its_unpadded_sequences",
             "xp.ones((*mask.shape[:-1], 1), dtype=bool)",
             "xp.zeros((*mask.shape[:-1], 1), dtype=bool)",
         ),

@@ -14,13 +14,16 @@ from ..errors import ConfigError, GlassformerError
 from .chat import chat
 from .check import check
 from .demo import demo
+from .embed import embed
 from .evaluate import evaluate, tasks
+from .export import export
 from .generate import generate
 from .inspect import inspect
 from .params import params
 from .pull import models, pull
 from .tokenize import tokenize
 from .train import train
+from .verify import verify
 
 app = typer.Typer(
     name="glassformer",
@@ -40,6 +43,9 @@ app.command()(params)
 app.command()(generate)
 app.command()(chat)
 app.command()(tokenize)
+app.command()(embed)
+app.command()(verify)
+app.command()(export)
 app.command()(pull)
 app.command()(models)
 

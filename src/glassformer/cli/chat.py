@@ -17,7 +17,7 @@ from ..generation.sampling import Sampling
 from ..loading import load
 from ..text import PublishedTokenizer, StreamDecoder, printable
 from ..text.chat import Message, encode_chat
-from .generate import TemperatureOption, TopKOption, TopPOption
+from .generate import MODEL_HELP, TemperatureOption, TopKOption, TopPOption
 from .output import talk
 
 COMMANDS = {"/reset": "forget the conversation", "/help": "show the commands", "/exit": "leave, as Ctrl-D does"}
@@ -99,7 +99,7 @@ class Conversation:
 
 
 def chat(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a model with a chat template.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help=f"One with a chat template. {MODEL_HELP}")],
     system: Annotated[str | None, typer.Option(help="What the model is told before the conversation.")] = None,
     max_new_tokens: Annotated[int, typer.Option(help="The longest answer, in tokens.")] = MAX_NEW_TOKENS,
     temperature: TemperatureOption = None,

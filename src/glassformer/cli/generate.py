@@ -18,8 +18,9 @@ from ..text import Tokenizer, printable
 from .output import JsonOption, console, print_json, table
 
 TOP_TOKENS = 5
+MODEL_HELP = "A run folder, a folder or file of published weights, a pulled model, or hf:org/name."
 
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `glassformer train` wrote.")]
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
 PromptOption = Annotated[
     str, typer.Option(metavar="TEXT|-", help="What to continue or to answer; - reads stdin, without its last line end.")
 ]

@@ -10,15 +10,20 @@ import typer
 
 from ..config import TransformerConfig, config_from_dict
 from ..errors import ConfigError, did_you_mean
+from ..loading import load_config
 from ..models import PRESETS, preset
 from ..models.accounting import Costs, costs
+from ..weights.hub import PREFIX
+from ..weights.registry import REGISTRY
 from .output import JsonOption, bytes_text, console, count_text, print_json, table
 
 _ITEMSIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
 def params(
-    model: Annotated[str, typer.Argument(metavar="PRESET|CONFIG", help="A preset, or a JSON file with a config.")],
+    model: Annotated[
+        str, typer.Argument(metavar="PRESET|CONFIG|MODEL", help="A preset, a JSON file with a config, or a model.")
+    ],
     batch: Annotated[int, typer.Option(min=1, help="Sequences at a time.")] = 1,
     length: Annotated[
         int | None, typer.Option(min=1, help="Tokens per sequence; the whole context unless given.")
@@ -43,13 +48,16 @@ def params(
 
 
 def read_config(model: str) -> TransformerConfig:
-    """Return the config of a preset, or the one in a JSON file."""
-    if model in PRESETS:
-        return preset(model)
+    """Return the config of a preset, the one in a JSON file, or that of a model of any kind."""
     path = Path(model)
+    if model in PRESETS and not path.exists():
+        return preset(model)
+    known = model in REGISTRY or model.startswith(PREFIX)
+    if known or path.is_dir() or (path.is_file() and path.suffix not in (".json", "")):
+        return load_config(model)
     if not path.is_file():
         raise ConfigError(
-            f"{model!r} is neither a preset nor a file",
+            f"{model!r} is neither a preset nor a file or folder",
             hint=did_you_mean(model, PRESETS) + ' (a file holds {"architecture": "decoder", "vocab": …})',
         )
     try:

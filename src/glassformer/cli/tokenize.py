@@ -8,18 +8,15 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from ..errors import CheckpointError, ConfigError
-from ..text import PublishedTokenizer, Tokenizer, tokenizer_from_dict
-from ..text.published_files import TOKENIZER
-from ..training.run import open_run
+from ..errors import ConfigError
+from ..loading import load_tokenizer
+from ..text import PublishedTokenizer, Tokenizer
 from .generate import read_stdin
 from .output import JsonOption, console, print_json, table
 
 SPACE = "␣"
 
-ModelArgument = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A run folder, a tokenizer.json, or a folder that holds one.")
-]
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A model of any kind, or a tokenizer.json.")]
 TextArgument = Annotated[
     str, typer.Argument(metavar="TEXT", help="What to encode; - reads stdin, without its last line end.")
 ]
@@ -37,7 +34,7 @@ def tokenize(
     json: JsonOption = False,
 ) -> None:
     """Show the pieces that a model's tokenizer cuts a text into, and their ids."""
-    tokenizer = open_tokenizer(model)
+    tokenizer = load_tokenizer(model)
     typed = read_stdin() if text == "-" else text
     if isinstance(tokenizer, PublishedTokenizer):
         pieces = tokenizer.pieces(typed, specials=specials, parse_special=parse_special)
@@ -60,15 +57,6 @@ def tokenize(
         shown.add_row(str(i), Text(f"{piece}  (special)" if i in special_ids else visible(piece)))
     out.print(shown)
     out.print(f"{len(pieces):,} tokens, {len(typed):,} characters")
-
-
-def open_tokenizer(path: Path) -> Tokenizer:
-    """Return the tokenizer of a run folder, of a `tokenizer.json`, or of a folder that holds one."""
-    if path.is_file() or (path / TOKENIZER).is_file():
-        return PublishedTokenizer.load(path)
-    if not path.is_dir():
-        raise CheckpointError(f"there is no {path}", hint="pass a run folder, a tokenizer.json, or a folder with one")
-    return tokenizer_from_dict(open_run(path).tokenizer)
 
 
 def visible(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .corpus import pydoc_topics, read_text, stdlib_source
 from .examples import Dataset, Examples, Windows, count_targets, trim
+from .lexicon import Lexicon
 from .task import Task
 from .tasks import SUMMARIES, TASKS, build_task
 from .tokens import TokenFile, open_tokens, write_tokens
@@ -16,6 +17,7 @@ __all__ = [
     "Dataset",
     "Examples",
     "Windows",
+    "Lexicon",
     "trim",
     "count_targets",
     "TokenFile",

@@ -9,7 +9,7 @@ import numpy as np
 from ..arrays import Array
 from ..models.batch import Batch
 from ..ops.loss import IGNORE
-from ..text.chars import CharTokenizer
+from ..text import CharTokenizer, Tokenizer
 from .examples import Examples
 
 
@@ -23,8 +23,10 @@ def stack(sequences: Sequence[Array], *, pad: int = 0) -> tuple[Array, Array]:
     return ids, mask
 
 
-def encode_each(tokenizer: CharTokenizer, texts: Sequence[str]) -> list[Array]:
-    """Encode many short texts at once: one character is one id, so the ids of all can be cut where the texts end."""
+def encode_each(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Array]:
+    """Encode many short texts; where one character is one id, all at once, cut again where the texts end."""
+    if not isinstance(tokenizer, CharTokenizer):
+        return [tokenizer.encode(text) for text in texts]
     ends = np.cumsum([len(text) for text in texts])
     return np.split(tokenizer.encode("".join(texts)), ends[:-1])
 

@@ -22,8 +22,8 @@ def answer(
 ) -> Array:
     """Return the answer to a batch of one: the class of an encoder, or up to `count` ids that follow the tokens.
 
-    The likeliest id is taken, or, when an `rng` is given, one drawn by softmax(logits / temperature). A decoder that has
-    filled its context goes on reading the last part of it.
+    The likeliest id is taken, or, when an `rng` is given, one drawn by softmax(logits / temperature). A decoder that
+    has filled its context goes on reading the last part of it.
     """
     if isinstance(model.config, EncoderConfig):
         logits, _ = model.predict(params, batch)

@@ -51,6 +51,7 @@ class LanguageModel:
     end_ids            tokens that end an answer
     start_id           put before the prompt of a decoder; the first token of an encoder-decoder's answers
     chat_template      how a conversation becomes a prompt, where the model has one
+    source_end_id      put after what an encoder-decoder reads
     """
 
     model: Model
@@ -60,6 +61,7 @@ class LanguageModel:
     end_ids: tuple[int, ...] = ()
     start_id: int | None = None
     chat_template: str | None = None
+    source_end_id: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.model.config, EncoderConfig):
@@ -152,7 +154,8 @@ class LanguageModel:
         texts = [self.tokenizer.encode(text) for text in prompts]
         first = [] if self.start_id is None else [self.start_id]
         if self._has_source:
-            return [first for _ in texts], texts
+            last = [] if self.source_end_id is None else [self.source_end_id]
+            return [first for _ in texts], [[*ids, *last] for ids in texts]
         if not first and any(len(ids) == 0 for ids in texts):
             raise LengthError(
                 "the prompt is empty, and this model has no start token to begin with", hint="pass a prompt"

@@ -23,6 +23,7 @@ from .ema import EMA
 from .evaluate import Evaluation
 from .gradients import accumulate, all_finite, clip, global_norm
 from .optimizer import Optimizer
+from .parametrization import WHOLE, Parametrization
 from .recipe import Recipe
 
 REFUSALS = 10
@@ -33,7 +34,7 @@ class TrainingState(NamedTuple):
     """Everything the rest of a run depends on, after `step` steps."""
 
     step: int
-    params: Tree
+    params: Tree  # what is trained: all parameters, or the adapters beside frozen ones
     optimizer: Tree
     ema: Tree | None = None
     best: float | None = None  # the lowest validation loss so far
@@ -81,14 +82,14 @@ def _finite(number: float) -> float | None:
 
 
 def start(model: Model, recipe: Recipe, params: Tree | None = None) -> TrainingState:
-    """Return the state before the first step; parameters are drawn from the recipe's seed unless given."""
+    """Return the state before the first step; what is trained is drawn from the recipe's seed unless given."""
     params = model.init(recipe.seed) if params is None else params
     ema = None if recipe.ema is None else EMA(recipe.ema).init(params)
     return TrainingState(0, params, recipe.build_optimizer().init(params), ema)
 
 
 def final_params(state: TrainingState, recipe: Recipe) -> Tree:
-    """Return the parameters that count: the moving average where there is one."""
+    """Return what counts of what was trained: the moving average where there is one."""
     return state.params if state.ema is None else EMA(recipe.ema or 0.0).read(state.ema, state.params)
 
 
@@ -99,6 +100,7 @@ def training_steps(
     state: TrainingState,
     *,
     evaluate: Callable[[Tree], Evaluation] | None = None,
+    parametrization: Parametrization = WHOLE,
 ) -> Iterator[tuple[TrainingState, StepRecord]]:
     """Train from `state` to the recipe's last step; `evaluate` is called with the parameters that count."""
     optimizer, schedule = recipe.build_optimizer(), recipe.build_schedule()
@@ -107,7 +109,7 @@ def training_steps(
         lr = schedule(state.step)
         # What overflows here needs no warning of its own: the step is refused.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            loss, grads, tokens = _step_gradients(model, recipe, data, state)
+            loss, grads, tokens = _step_gradients(model, recipe, data, state, parametrization)
             grads, norm = clip(grads, recipe.clip) if recipe.clip else (grads, global_norm(grads))
             moved = _moved(state, optimizer, recipe, grads, lr)
         # A finite norm says that all gradients are finite; a huge step can still leave the range of the weights.
@@ -116,20 +118,28 @@ def training_steps(
         state = state._replace(step=state.step + 1)
         record = StepRecord(state.step, float(loss), lr, float(norm), tokens, time.perf_counter() - began, refused)
         if evaluate is not None and (state.step % recipe.eval_every == 0 or state.step == recipe.steps):
-            state, record = _evaluated(state, record, recipe, evaluate(final_params(state, recipe)))
+            params = parametrization.effective(final_params(state, recipe))
+            state, record = _evaluated(state, record, recipe, evaluate(params))
         yield state, record
 
 
-def _step_gradients(model: Model, recipe: Recipe, data: Dataset, state: TrainingState) -> tuple[Any, Tree, int]:
+def _step_gradients(
+    model: Model, recipe: Recipe, data: Dataset, state: TrainingState, parametrization: Parametrization
+) -> tuple[Any, Tree, int]:
     """Return the loss and the gradients of one step's batch, and how many tokens it has."""
     batch = data.batch(state.step, recipe.batch, recipe.seed)
     key = ops.fold_key(ops.new_key(recipe.seed), state.step)
     tokens = int(np.size(batch.tokens)) + (0 if batch.source is None else int(np.size(batch.source)))
+    params = parametrization.effective(state.params)
+
+    def gradients(part: Batch, part_key: Any) -> tuple[Any, Tree]:
+        loss, grads = model.loss_and_grads(params, part, key=part_key, smoothing=recipe.label_smoothing)
+        return loss, parametrization.pull_back(state.params, grads)
+
     if recipe.accumulate == 1:
-        loss, grads = model.loss_and_grads(state.params, batch, key=key, smoothing=recipe.label_smoothing)
-        return loss, grads, tokens
+        return *gradients(batch, key), tokens
     parts = (
-        (*model.loss_and_grads(state.params, part, key=ops.fold_key(key, i), smoothing=recipe.label_smoothing), n)
+        (*gradients(part, ops.fold_key(key, i)), n)
         for i, (part, n) in enumerate(_microbatches(batch, recipe.accumulate))
     )
     loss, grads, _ = accumulate(parts)

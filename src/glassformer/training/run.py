@@ -1,15 +1,18 @@
 """A run folder: what was trained, how, what came of it.
 
-config.json          task, model config, recipe and tokenizers
+config.json          task, model config, recipe and tokenizers; the model it started from, where it is fine-tuned
 metrics.jsonl        one line per step
 latest.safetensors   everything needed to continue bit for bit
 best.safetensors     the parameters with the lowest validation loss
+
+Where only adapters are trained, beside the frozen parameters of another model, the checkpoints hold the adapters alone.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import inspect
 import json
 import os
 from collections.abc import Iterator
@@ -17,14 +20,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..arrays import Tree
 from ..config import TransformerConfig, config_from_dict
-from ..data import Task, build_task
+from ..data import TASKS, Task, build_task
 from ..errors import CheckpointError, ConfigError, DataError
 from ..models import Model, build
-from ..tree import check_same, flatten, unflatten
+from ..tree import check_same, flatten, tree_map, unflatten
+from .base import Base
 from .checkpoint import BEST, LATEST, checkpoint_path, load_checkpoint, save_checkpoint
 from .loop import StepRecord, TrainingState, final_params, start
+from .lora import Adapted
+from .parametrization import WHOLE, Parametrization
 from .recipe import Recipe
 
 CONFIG = "config.json"
@@ -42,6 +50,7 @@ class Run:
     recipe: Recipe
     tokenizer: dict[str, Any]
     target_tokenizer: dict[str, Any] | None = None
+    base: Base | None = None
 
     @property
     def model(self) -> Model:
@@ -50,7 +59,10 @@ class Run:
 
     def task(self) -> Task:
         """Build the task anew: its data, tokenizers and metric; refuse data that has another vocabulary by now."""
-        task = build_task(self.task_name, **self.task_options)
+        options = dict(self.task_options)
+        if self.base is not None and takes_lexicon(self.task_name):
+            options["lexicon"] = self.base.lexicon(self.tokenizer, self.target_tokenizer)
+        task = build_task(self.task_name, **options)
         if _tokenizers(task) != (self.tokenizer, self.target_tokenizer):
             raise DataError(
                 f"the data of {self.folder} has changed: its vocabulary is not the one this model was trained on",
@@ -58,24 +70,49 @@ class Run:
             )
         return task
 
-    def load_params(self, name: str = BEST) -> Tree:
-        """Return trained parameters: the best, or the latest where there is no best yet."""
+    def parametrization(self) -> Parametrization:
+        """Return what is trained; adapters need the model beside which they stand, which is read again."""
+        if self.base is None or self.base.lora is None:
+            return WHOLE
+        params = self.base.read_params()
+        check_same(params, self.model.specs())
+        return Adapted(params, self.base.lora)
+
+    def load_params(self, name: str = BEST, *, parametrization: Parametrization | None = None) -> Tree:
+        """Return trained parameters of the model, adapters merged: the best, or the latest where there is no best yet.
+
+        A `parametrization` that is at hand already saves reading the model that adapters stand beside.
+        """
         if name == BEST and not checkpoint_path(self.folder, BEST).is_file():
             name = LATEST
         arrays = load_checkpoint(self.folder, name).arrays
         prefix = "ema.average." if any(key.startswith("ema.average.") for key in arrays) else "params."
         params = unflatten({k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)})
-        params = _with_empty_parts(params, self.model.specs())
+        specs = self._trained_specs()
+        params = _with_empty_parts(params, specs)
+        check_same(params, specs)
+        return (self.parametrization() if parametrization is None else parametrization).effective(params)
+
+    def first_state(self) -> TrainingState:
+        """Return the state before the first step: drawn anew, or as the model was that training starts from."""
+        if self.base is None:
+            return start(self.model, self.recipe)
+        if self.base.lora is not None:
+            return start(self.model, self.recipe, self.base.lora.init(self.model.specs(), self.recipe.seed))
+        params = self.base.read_params()
         check_same(params, self.model.specs())
-        return params
+        return start(self.model, self.recipe, params)
 
     def load_state(self) -> TrainingState:
         """Return the latest state, to continue from; the first one where no checkpoint was written yet."""
         if not checkpoint_path(self.folder, LATEST).is_file():
-            return start(self.model, self.recipe)
+            return self.first_state()
         arrays, meta = load_checkpoint(self.folder, LATEST)
         trees = {part: _subtree(arrays, part) for part in ("params", "optimizer", "ema")}
-        fresh = start(self.model, self.recipe)
+        # Names and shapes are compared, so zeros will do.
+        fresh = start(
+            self.model, self.recipe, tree_map(lambda spec: np.zeros(spec.shape, np.float32), self._trained_specs())
+        )
         check_same(trees, {"params": fresh.params, "optimizer": fresh.optimizer, "ema": fresh.ema})
         return TrainingState(
             step=meta["step"],
@@ -96,6 +133,10 @@ class Run:
         """Write the parameters that count as the best so far."""
         save_checkpoint(self.folder, BEST, flatten({"params": final_params(state, self.recipe)}), _meta(state))
 
+    def _trained_specs(self) -> Tree:
+        specs = self.model.specs()
+        return specs if self.base is None or self.base.lora is None else self.base.lora.specs(specs)
+
     def append(self, record: StepRecord) -> None:
         """Add one line to the metrics file."""
         path = self.folder / METRICS
@@ -114,12 +155,19 @@ class Run:
         _write(self.folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept))
 
 
-def create_run(folder: Path, task: Task, options: dict[str, Any], config: TransformerConfig, recipe: Recipe) -> Run:
+def create_run(
+    folder: Path,
+    task: Task,
+    options: dict[str, Any],
+    config: TransformerConfig,
+    recipe: Recipe,
+    base: Base | None = None,
+) -> Run:
     """Make a new run folder; refuse one that holds a run already."""
     if _is_taken(folder):
         resume = f"continue it with --resume {folder}, or " if (folder / CONFIG).is_file() else ""
         raise ConfigError(f"{folder} exists already", hint=f"{resume}choose another --out")
-    run = Run(folder, task.name, options, config, recipe, *_tokenizers(task))
+    run = Run(folder, task.name, options, config, recipe, *_tokenizers(task), base)
     content = {
         "format": 1,
         "task": {"name": task.name, "options": options},
@@ -127,6 +175,7 @@ def create_run(folder: Path, task: Task, options: dict[str, Any], config: Transf
         "recipe": recipe.to_dict(),
         "tokenizer": run.tokenizer,
         "target_tokenizer": run.target_tokenizer,
+        **({} if base is None else {"base": base.to_dict()}),
     }
     with _explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -152,9 +201,15 @@ def open_run(folder: str | Path) -> Run:
             recipe=Recipe.from_dict(content["recipe"]),
             tokenizer=content["tokenizer"],
             target_tokenizer=content["target_tokenizer"],
+            base=Base.from_dict(content["base"]) if "base" in content else None,
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} is damaged: {error}", hint="restore it from a copy") from error
+
+
+def takes_lexicon(task_name: str) -> bool:
+    """Tell whether a task can be learned with the vocabulary of a model that exists already."""
+    return "lexicon" in inspect.signature(TASKS[task_name]).parameters
 
 
 def _tokenizers(task: Task) -> tuple[dict[str, Any], dict[str, Any] | None]:

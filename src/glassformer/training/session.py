@@ -15,9 +15,11 @@ from ..data import TASKS, Task, build_task
 from ..errors import ConfigError, did_you_mean
 from ..models import PRESETS
 from .evaluate import Evaluation, evaluate
-from .loop import StepRecord, TrainingState, final_params, start, training_steps
+from .loop import StepRecord, TrainingState, final_params, training_steps
+from .parametrization import WHOLE, Parametrization
 from .recipe import Recipe
-from .run import Run, create_run, open_run
+from .run import BEST, Run, create_run, open_run
+from .threads import suitable_threads
 from .trained import Trained
 
 _OF_THE_DATA = ("vocab", "context", "head", "classes", "segments", "source_vocab")
@@ -31,15 +33,26 @@ class Session:
     run: Run
     task: Task
     state: TrainingState
+    parametrization: Parametrization = WHOLE
 
     def __post_init__(self) -> None:
         self.model = self.run.model
 
     def steps(self) -> Iterator[StepRecord]:
         """Train to the end, writing metrics and checkpoints on the way."""
-        recipe = self.run.recipe
+        with suitable_threads(self.run.config, self.run.recipe.batch // self.run.recipe.accumulate):
+            yield from self._steps(self.run.recipe)
+
+    def _steps(self, recipe: Recipe) -> Iterator[StepRecord]:
         save_every = recipe.save_every or recipe.eval_every
-        for state, record in training_steps(self.model, recipe, self.task.train, self.state, evaluate=self.evaluate):
+        for state, record in training_steps(
+            self.model,
+            recipe,
+            self.task.train,
+            self.state,
+            evaluate=self.evaluate,
+            parametrization=self.parametrization,
+        ):
             self.run.append(record)
             if record.is_best:
                 self.run.save_best(state)
@@ -66,7 +79,12 @@ class Session:
     @property
     def trained(self) -> Trained:
         """The model as it is now, ready to be asked."""
-        return Trained(self.model, final_params(self.state, self.run.recipe), self.task)
+        params = self.parametrization.effective(final_params(self.state, self.run.recipe))
+        return Trained(self.model, params, self.task)
+
+    def load_params(self, name: str = BEST) -> Tree:
+        """Return trained parameters from the folder: the best, or the latest where there is no best yet."""
+        return self.run.load_params(name, parametrization=self.parametrization)
 
 
 def new_session(
@@ -83,29 +101,30 @@ def new_session(
         data = str(Path(data).resolve())  # so that the run can be continued from any folder
     options = {"data": data, "seed": seed}
     settings = dict(settings or {})
-    task_settings, model_settings, recipe_settings = _sorted_settings(task_name, settings)
+    task_settings, model_settings, recipe_settings = sorted_settings(task_name, settings)
     task = build_task(task_name, **(options | task_settings))
     recipe = {**task.recipe, "seed": seed, **recipe_settings}
     config = _model_config(task, preset, {"dropout": recipe.pop("dropout"), **model_settings})
     known = {name: value for name, value in (options | task_settings).items() if value is not None}
     run = create_run(folder, task, known, config, Recipe.from_dict(recipe))
-    return Session(run, task, start(run.model, run.recipe))
+    return Session(run, task, run.first_state())
 
 
 def resume_session(folder: str | Path) -> Session:
     """Continue a run from its latest checkpoint, from the beginning if there is none yet."""
     run = open_run(folder)
+    task, parametrization = run.task(), run.parametrization()
     state = run.load_state()
     run.rewind_metrics(state.step)
-    return Session(run, run.task(), state)
+    return Session(run, task, state, parametrization)
 
 
-def _sorted_settings(task_name: str, settings: dict[str, Any]) -> tuple[dict, dict, dict]:
+def sorted_settings(task_name: str, settings: dict[str, Any]) -> tuple[dict, dict, dict]:
     """Sort settings by whom they belong to: the task, the model or the recipe."""
     if task_name not in TASKS:
         raise ConfigError(f"there is no task {task_name!r}", hint=did_you_mean(task_name, TASKS))
     options = {p.name: p.default for p in inspect.signature(TASKS[task_name]).parameters.values()}
-    of_task = set(options) - {"seed", "data"}
+    of_task = set(options) - {"seed", "data", "lexicon"}
     of_model = {field.name for config in CONFIGS.values() for field in fields(config)}
     of_recipe = {field.name for field in fields(Recipe)} - {"seed"}
     groups: tuple[dict, dict, dict] = ({}, {}, {})
@@ -117,6 +136,8 @@ def _sorted_settings(task_name: str, settings: dict[str, Any]) -> tuple[dict, di
         else:
             known = of_task | of_model | of_recipe
             hint = f"use --{name}" if name in ("seed", "data") else did_you_mean(name, known)
+            if name.startswith("lora_"):
+                hint = "LoRA needs a model to start from: --from MODEL --lora"
             raise ConfigError(f"there is no setting {name!r}", hint=hint)
     for name, value in groups[0].items():
         _check_option(name, value, options[name])

@@ -43,8 +43,8 @@ def addition(*, seed: int = 0, held_out: int = 1000) -> Task:
         train=examples(seen),
         held_out=examples(unseen),
         settings={
-            "vocab": 10, "context": 3 * DIGITS, "width": 128, "heads": 4, "layers": 2, "positions": "learned", "activation": "gelu_tanh",
-            "tied_head": False,
+            "vocab": 10, "context": 3 * DIGITS, "width": 128, "heads": 4, "layers": 2, "positions": "learned",
+            "activation": "gelu_tanh", "tied_head": False,
         },
         recipe=recipe(steps=3000, batch=256, lr=2e-3, warmup=100),
         metric="sequence",

@@ -12,6 +12,7 @@ from ...models.batch import Batch
 from ...text.chars import CharTokenizer
 from ..corpus import read_text
 from ..examples import Examples
+from ..lexicon import Lexicon
 from ..splitting import random_split
 from ..stacking import decoder_examples, encode_each
 from ..task import Task, recipe, until
@@ -20,11 +21,18 @@ SUMMARY = "write lines like those of a file, such as names"
 SHARES = (0.8, 0.1)  # to train on, to choose settings by; the rest is held out
 
 
-def lines(*, seed: int = 0, data: str | os.PathLike[str] | None = None, longest: int = 100) -> Task:
+def lines(
+    *,
+    seed: int = 0,
+    data: str | os.PathLike[str] | None = None,
+    longest: int = 100,
+    lexicon: Lexicon | None = None,
+) -> Task:
     """Build the task: each line of the file is an example, from <bos> to <eos>; blank lines do not count.
 
     A line that occurs twice may fall into two parts. It then stays in the training data and leaves the others, so that
-    the test loss, over every character and the end of each line, is about lines never seen.
+    the test loss, over every character and the end of each line, is about lines never seen. A `lexicon` is that of a
+    model that exists already; without one, the characters that occur are the vocabulary.
     """
     if data is None:
         raise DataError("the task 'lines' needs a file", hint="pass one with an example on each line: --data names.txt")
@@ -33,9 +41,18 @@ def lines(*, seed: int = 0, data: str | os.PathLike[str] | None = None, longest:
     notes = [f"{len(every) - len(kept):,} lines of more than {longest} characters left out"]
     if not kept:
         raise DataError(f"{data} has no line of at most {longest} characters", hint="raise `longest`")
-    tokenizer = CharTokenizer("".join(kept), specials=("<bos>", "<eos>"))
     train, validation, held_out = _split(kept, seed, notes)
-    bos, eos = tokenizer.specials["<bos>"], tokenizer.specials["<eos>"]
+    lexicon = _characters(kept) if lexicon is None else lexicon
+    return _task(lexicon, (train, validation, held_out), notes)
+
+
+def _characters(kept: list[str]) -> Lexicon:
+    tokenizer = CharTokenizer("".join(kept), specials=("<bos>", "<eos>"))
+    return Lexicon(tokenizer, start_id=tokenizer.specials["<bos>"], end_id=tokenizer.specials["<eos>"])
+
+
+def _task(lexicon: Lexicon, parts: tuple[list[str], list[str], list[str]], notes: list[str]) -> Task:
+    tokenizer, (bos, eos) = lexicon.tokenizer, lexicon.borders
 
     def examples(chosen: list[str]) -> Examples:
         rows = [np.concatenate([[bos], ids, [eos]]) for ids in encode_each(tokenizer, chosen)]
@@ -45,16 +62,18 @@ def lines(*, seed: int = 0, data: str | os.PathLike[str] | None = None, longest:
         tokens: Array = np.concatenate([[bos], tokenizer.encode(typed)])
         return Batch(tokens[None])
 
+    train, validation, held_out = map(examples, parts)
+    longest = max(part.rows.tokens.shape[1] for part in (train, validation, held_out))
     return Task(
         name="lines",
         summary=SUMMARY,
         architecture="decoder",
         tokenizer=tokenizer,
-        train=examples(train),
-        validation=examples(validation),
-        held_out=examples(held_out),
+        train=train,
+        validation=validation,
+        held_out=held_out,
         settings={
-            "vocab": tokenizer.size, "context": max(map(len, kept)) + 1, "width": 64, "heads": 4, "layers": 4,
+            "vocab": tokenizer.size, "context": longest, "width": 64, "heads": 4, "layers": 4,
             "positions": "rotary", "activation": "gelu_tanh", "attention_bias": False, "feed_forward_bias": False,
         },
         recipe=recipe(steps=6000, batch=64, lr=2e-3, warmup=100, eval_every=500),

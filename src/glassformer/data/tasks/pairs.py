@@ -10,6 +10,7 @@ from ...errors import ConfigError, DataError
 from ...models.batch import Batch
 from ...text.chars import CharTokenizer
 from ..examples import Examples
+from ..lexicon import Lexicon
 from ..pair_files import Pair, read_pairs
 from ..splitting import random_split
 from ..stacking import encode_each, translation_examples
@@ -20,10 +21,17 @@ SPECIALS = ("<pad>", "<bos>", "<eos>")
 TRAIN_SHARE = 0.9
 
 
-def pairs(*, seed: int = 0, data: str | os.PathLike[str] | None = None, longest: int = 80) -> Task:
+def pairs(
+    *,
+    seed: int = 0,
+    data: str | os.PathLike[str] | None = None,
+    longest: int = 80,
+    lexicon: Lexicon | None = None,
+) -> Task:
     """Build the task: a tenth of the different sources is held out.
 
     longest   pairs with a longer source or target are left out, and counted in the notes
+    lexicon   of a model that exists already; without one, the characters that occur are the vocabulary
     """
     if data is None:
         raise DataError(
@@ -40,7 +48,9 @@ def pairs(*, seed: int = 0, data: str | os.PathLike[str] | None = None, longest:
         )
     train, held_out = ([kept[i] for i in part] for part in random_split(len(kept), (TRAIN_SHARE,), seed))
     notes.append(f"{len(train):,} pairs to train on, {len(held_out):,} with other sources held out")
-    return _task(train, held_out, longest, tuple(notes))
+    if lexicon is None:
+        return _task(_characters(kept), train, held_out, longest + 1, tuple(notes))
+    return _task(lexicon, train, held_out, None, tuple(notes))
 
 
 def _select(found: list[Pair], longest: int) -> tuple[list[Pair], list[str]]:
@@ -56,34 +66,41 @@ def _select(found: list[Pair], longest: int) -> tuple[list[Pair], list[str]]:
     return kept, [f"{count:,} {what}" for what, count in left_out.items() if count]
 
 
-def _task(train: list[Pair], held_out: list[Pair], longest: int, notes: tuple[str, ...]) -> Task:
-    every = train + held_out
-    reader = CharTokenizer("".join(pair.source for pair in every), specials=SPECIALS)
-    writer = CharTokenizer("".join(pair.target for pair in every), specials=SPECIALS)
-    bos, eos = writer.specials["<bos>"], writer.specials["<eos>"]
+def _characters(kept: list[Pair]) -> Lexicon:
+    reader = CharTokenizer("".join(pair.source for pair in kept), specials=SPECIALS)
+    writer = CharTokenizer("".join(pair.target for pair in kept), specials=SPECIALS)
+    return Lexicon(reader, writer, writer.specials["<bos>"], writer.specials["<eos>"])
+
+
+def _task(
+    lexicon: Lexicon, train: list[Pair], held_out: list[Pair], context: int | None, notes: tuple[str, ...]
+) -> Task:
+    """Build the task; without a context, the longest sequence says what is needed."""
+    writer, (bos, eos) = lexicon.writer, lexicon.borders
 
     def examples(chosen: list[Pair]) -> Examples:
-        sources, targets = (
-            encode_each(reader, [pair.source for pair in chosen]),
-            encode_each(writer, [pair.target for pair in chosen]),
-        )
+        sources = lexicon.encode_sources([pair.source for pair in chosen])
+        targets = encode_each(writer, [pair.target for pair in chosen])
         return translation_examples(sources, targets, bos=bos, eos=eos)
 
     def encode_input(text: str) -> Batch:
         if not text:
             raise DataError("there is nothing to translate", hint="type at least one character")
-        return Batch(np.array([[bos]]), source=reader.encode(text)[None])
+        return Batch(np.array([[bos]]), source=lexicon.encode_sources([text])[0][None])
 
+    seen, unseen = examples(train), examples(held_out)
+    if context is None:
+        context = max(array.shape[1] for part in (seen, unseen) for array in (part.rows.tokens, part.rows.source))
     return Task(
         name="pairs",
         summary=SUMMARY,
         architecture="encoder-decoder",
-        tokenizer=reader,
-        target_tokenizer=writer,
-        train=examples(train),
-        held_out=examples(held_out),
+        tokenizer=lexicon.tokenizer,
+        target_tokenizer=lexicon.target_tokenizer,
+        train=seen,
+        held_out=unseen,
         settings={
-            "vocab": writer.size, "source_vocab": reader.size, "context": longest + 1, "width": 128, "heads": 4,
+            "vocab": writer.size, "source_vocab": lexicon.tokenizer.size, "context": context, "width": 128, "heads": 4,
             "encoder_layers": 3, "layers": 3, "positions": "learned", "activation": "gelu_tanh",
         },
         recipe=recipe(steps=5000, batch=32, lr=1e-3, warmup=200, dropout=0.1, label_smoothing=0.1, eval_every=500),

@@ -15,6 +15,7 @@ from ...text.chars import CharTokenizer
 from ...text.tokenizer import Tokenizer
 from ..corpus import pydoc_topics, read_text, stdlib_source
 from ..examples import Windows
+from ..lexicon import Lexicon
 from ..task import Task, recipe
 from ..tokens import is_token_file, open_tokens
 
@@ -32,6 +33,7 @@ def text(
     tokenizer: str = "chars",
     bpe_size: int | None = None,
     context: int = 64,
+    lexicon: Lexicon | None = None,
 ) -> Task:
     """Build the task from a text whose last tenth is held out.
 
@@ -39,9 +41,12 @@ def text(
                 "stdlib" the source of the standard library
     tokenizer   "chars", "bytes" or "bpe"; a token file brings its own
     bpe_size    how many tokens byte-pair encoding has (512 unless given); it learns them from the training part alone
+    lexicon     of a model that exists already, instead of a tokenizer
     """
     del seed  # nothing is drawn: the split is by position
-    ids, cut, known = _load("pydoc" if data is None else data, tokenizer, bpe_size)
+    data = "pydoc" if data is None else data
+    ids, cut, known = _load(data, tokenizer, bpe_size) if lexicon is None else _load_with(data, lexicon.tokenizer)
+    start = [] if lexicon is None or lexicon.start_id is None else [lexicon.start_id]
     if cut < 2 or len(ids) - cut < 2:
         raise DataError(
             f"the text has {len(ids)} tokens, too few to train on and to hold out a tenth", hint="use a longer text"
@@ -59,7 +64,7 @@ def text(
         },
         recipe=recipe(steps=2000, batch=12, lr=3e-3, beta2=0.99, warmup=100, eval_every=250),
         metric="none",
-        encode_input=lambda typed: Batch(_typed(typed, known)[None]),
+        encode_input=lambda typed: Batch(_typed(typed, known, start)[None]),
         decode_answer=known.decode,
         prompts=(known.decode(np.asarray(ids[cut : cut + 12])),),
         notes=(f"{cut:,} tokens to train on, the last {len(ids) - cut:,} held out",),
@@ -77,13 +82,31 @@ def _load(data: str | os.PathLike[str], kind: str, bpe_size: int | None) -> tupl
         return ids, int(len(ids) * TRAIN_SHARE), known
     if kind not in KINDS:
         raise ConfigError(f"tokenizer is {kind!r}", hint=did_you_mean(str(kind), KINDS))
-    carried = CARRIED.get(str(data)) if not os.path.exists(data) else None
-    content = carried() if carried else read_text(data)
+    content = _content(data)
     if kind == "bpe":
         return _with_bpe(content, BPE_SIZE if bpe_size is None else bpe_size)
     characters = CharTokenizer(content) if kind == "chars" else ByteTokenizer()
     ids = characters.encode(content)
     return ids, int(len(ids) * TRAIN_SHARE), characters
+
+
+def _load_with(data: str | os.PathLike[str], known: Tokenizer) -> tuple[Array, int, Tokenizer]:
+    """Return the same with a tokenizer that is given; a token file must have been written with it."""
+    if is_token_file(data):
+        ids, own = open_tokens(data)
+        if own.to_dict() != known.to_dict():
+            raise DataError(
+                f"{data} was encoded with another tokenizer than that of the model",
+                hint="pass the text itself, or encode it with the model's tokenizer",
+            )
+    else:
+        ids = known.encode(_content(data))
+    return ids, int(len(ids) * TRAIN_SHARE), known
+
+
+def _content(data: str | os.PathLike[str]) -> str:
+    carried = CARRIED.get(str(data)) if not os.path.exists(data) else None
+    return carried() if carried else read_text(data)
 
 
 def _with_bpe(content: str, size: int) -> tuple[Array, int, Tokenizer]:
@@ -94,7 +117,7 @@ def _with_bpe(content: str, size: int) -> tuple[Array, int, Tokenizer]:
     return np.concatenate([train, held_out]), len(train), known
 
 
-def _typed(typed: str, known: Tokenizer) -> Array:
+def _typed(typed: str, known: Tokenizer, start: list[int]) -> Array:
     if not typed:
         raise DataError("there is nothing to continue", hint="type at least one character")
-    return known.encode(typed)
+    return np.concatenate([np.array(start, dtype=np.int64), known.encode(typed)])

@@ -1,0 +1,165 @@
+"""LoRA: teach a large model by small matrices beside its own (Hu et al. 2021).
+
+    w′ = w + s · a b      s = alpha / rank,  w (I, O) frozen,  a (I, rank) and b (rank, O) trained
+
+An adapter is a function from (a, b) to the weight that the model uses, so the model and its gradients stay as they are:
+its gradient for w′ is carried on to a and b.
+
+    da = s · dw′ bᵀ       db = s · aᵀ dw′
+
+b starts at zero, and the model with it as it was.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from fnmatch import fnmatchcase
+from typing import Any, Self
+
+import numpy as np
+
+from ..arrays import Array, Tree, cast
+from ..errors import ConfigError, did_you_mean
+from ..layers import Spec
+from ..tree import flatten, named_leaves, tree_map, unflatten
+
+QUERY_AND_VALUE = ("*attention.query.w", "*attention.value.w")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoRA:
+    """Which matrices get an adapter, and of what size.
+
+    rank      columns of a and rows of b
+    alpha     how strongly adapters act: their product is multiplied by alpha / rank
+    targets   patterns over dotted names, such as "blocks.*.feed_forward.*.w"; * stands for any letters, dots included
+    """
+
+    rank: int = 8
+    alpha: float = 16.0
+    targets: tuple[str, ...] = QUERY_AND_VALUE
+
+    def __post_init__(self) -> None:
+        rank, alpha, targets = self._given()
+        if type(rank) is not int or rank < 1:
+            raise ConfigError(f"the rank of LoRA is {rank!r}", hint="use a whole number of at least 1, such as 8")
+        if type(alpha) not in (int, float) or not 0 < alpha < math.inf:
+            raise ConfigError(f"alpha of LoRA is {alpha!r}", hint="use a positive number, such as twice the rank")
+        if not isinstance(targets, tuple) or not targets or not all(isinstance(target, str) for target in targets):
+            raise ConfigError(f"the targets of LoRA are {targets!r}", hint='name some, such as ["*attention.query.w"]')
+
+    @property
+    def scale(self) -> float:
+        """The factor on the product of an adapter."""
+        return self.alpha / self.rank
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> Self:
+        """Build the adapters' settings; refuse those that do not exist. Targets may be a list."""
+        known = {field.name for field in fields(cls)}
+        for name in settings:
+            if name not in known:
+                raise ConfigError(f"LoRA has no setting {name!r}", hint=did_you_mean(name, known))
+        settings = dict(settings)
+        if isinstance(settings.get("targets"), list):
+            settings["targets"] = tuple(settings["targets"])
+        return cls(**settings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all settings, ready for JSON."""
+        return {**asdict(self), "targets": list(self.targets)}
+
+    def specs(self, params: Tree) -> Tree:
+        """Return the shape and spread of every adapter, under the dotted name of its matrix: {…: {"a": …, "b": …}}.
+
+        `params` may be a model's `specs()`, so that nothing need be there yet.
+        """
+        shapes = {name: tuple(leaf.shape) for name, leaf in named_leaves(params)}
+        specs = {}
+        for name in self._chosen(shapes):
+            inputs, outputs = shapes[name]
+            if self.rank > min(inputs, outputs):
+                raise ConfigError(
+                    f"the rank of LoRA is {self.rank}, but {name} is a matrix of {inputs} × {outputs}",
+                    hint=f"use a rank of at most {min(inputs, outputs)}: the matrix itself has no more",
+                )
+            specs[f"{name}.a"] = Spec((inputs, self.rank), 1 / math.sqrt(inputs))
+            specs[f"{name}.b"] = Spec((self.rank, outputs))
+        return unflatten(specs)
+
+    def init(self, params: Tree, seed: int | np.random.Generator = 0, dtype: Any = np.float32) -> Tree:
+        """Draw adapters that change nothing yet: a at random, b zero; the same seed gives the same numbers."""
+        rng = np.random.default_rng(seed)
+        return tree_map(lambda spec: spec.draw(rng, dtype), self.specs(params))
+
+    def merge(self, params: Tree, adapters: Tree) -> Tree:
+        """Return the parameters with  w + s · a b  in the place of each target; all others are the same arrays."""
+        return self._shifted(params, adapters, self.scale)
+
+    def unmerge(self, merged: Tree, adapters: Tree) -> Tree:
+        """Undo `merge`, up to rounding."""
+        return self._shifted(merged, adapters, -self.scale)
+
+    def backward(self, adapters: Tree, grads: Tree) -> Tree:
+        """Return the gradients of the adapters for those of the merged parameters."""
+        slopes, found = flatten(grads), {}
+        for name, (a, b) in _pairs(adapters).items():
+            dw = slopes[name]
+            found[f"{name}.a"] = cast(self.scale * (dw @ b.T), a.dtype)
+            found[f"{name}.b"] = cast(self.scale * (a.T @ dw), b.dtype)
+        return unflatten(found)
+
+    def _given(self) -> tuple[Any, Any, Any]:
+        return self.rank, self.alpha, self.targets
+
+    def _shifted(self, params: Tree, adapters: Tree, scale: float) -> Tree:
+        weights = flatten(params)
+        for name, (a, b) in _pairs(adapters).items():
+            w = weights[name]
+            weights[name] = cast(w + scale * (a @ b), w.dtype)
+        values = iter(weights.values())
+        return tree_map(lambda _: next(values), params)
+
+    def _chosen(self, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
+        """Return the names that a target means, in the order of the parameters."""
+        for pattern in self.targets:
+            found = [name for name in shapes if fnmatchcase(name, pattern)]
+            if not found:
+                # Blocks are alike: one name with a star stands for the same matrix of each.
+                matrices = {re.sub(r"\.\d+\.", ".*.", name) for name, shape in shapes.items() if len(shape) == 2}
+                raise ConfigError(
+                    f"the target {pattern!r} of LoRA matches no parameter", hint=did_you_mean(pattern, matrices)
+                )
+            wrong = [name for name in found if len(shapes[name]) != 2]
+            if wrong:
+                raise ConfigError(
+                    f"the target {pattern!r} of LoRA matches {wrong[0]}, which has shape {shapes[wrong[0]]}",
+                    hint="adapters belong to matrices: end the pattern in .w",
+                )
+        return [name for name in shapes if any(fnmatchcase(name, pattern) for pattern in self.targets)]
+
+
+@dataclass(frozen=True, eq=False)
+class Adapted:
+    """Adapters are trained, over the frozen parameters of a base model."""
+
+    base: Tree
+    lora: LoRA
+
+    def effective(self, trained: Tree) -> Tree:
+        """Return the parameters of the model."""
+        return self.lora.merge(self.base, trained)
+
+    def pull_back(self, trained: Tree, grads: Tree) -> Tree:
+        """Return the gradients of the adapters for those of the parameters."""
+        return self.lora.backward(trained, grads)
+
+
+def _pairs(adapters: Tree) -> dict[str, tuple[Array, Array]]:
+    """Return a and b by the dotted name of their matrix."""
+    leaves = flatten(adapters)
+    names = [name.removesuffix(".a") for name in leaves if name.endswith(".a")]
+    return {name: (leaves[f"{name}.a"], leaves[f"{name}.b"]) for name in names}
