@@ -22,6 +22,7 @@ from .inspect import inspect
 from .params import params
 from .pull import models, pull
 from .tokenize import tokenize
+from .tokens import tokens
 from .train import train
 from .verify import verify
 
@@ -37,6 +38,7 @@ app.command()(demo)
 app.command()(train)
 app.command("eval")(evaluate)
 app.command()(tasks)
+app.command()(tokens)
 app.command()(inspect)
 app.command()(check)
 app.command()(params)

@@ -1,0 +1,47 @@
+"""`glassformer tokens`: a corpus larger than memory as a file of token ids."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..data.corpus import stream_text
+from ..data.tokens import is_token_file, write_tokens
+from ..errors import ConfigError, did_you_mean
+from ..text import ByteTokenizer, Tokenizer
+from .output import JsonOption, console, print_json
+
+KINDS = ("chars", "bytes", "bpe")
+
+
+def tokens(
+    data: Annotated[Path, typer.Argument(metavar="PATH", help="A text file, or a folder of them.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write the ids.")],
+    tokenizer: Annotated[str, typer.Option(help="chars, bytes or bpe.")] = "chars",
+    bpe_size: Annotated[int, typer.Option(min=257, help="Tokens of a byte-level BPE trained on the text.")] = 512,
+    json: JsonOption = False,
+) -> None:
+    """Encode texts into a file that `train text --data FILE` maps into memory, however large it is."""
+    if tokenizer not in KINDS:
+        raise ConfigError(f"there is no tokenizer {tokenizer!r}", hint=did_you_mean(tokenizer, KINDS))
+    if out.exists() or is_token_file(out):
+        raise ConfigError(f"{out} exists already", hint="choose another --out, or remove it")
+    written = write_tokens(data, out, _tokenizer(tokenizer, data, bpe_size))
+    if json:
+        print_json({"file": str(out), "tokens": len(written.ids), "vocab": written.tokenizer.size})
+    else:
+        size = f"{len(written.ids):,} tokens, a vocabulary of {written.tokenizer.size:,}"
+        console().print(f"{out}: {size}\ntrain on it with  glassformer train text --data {out}", markup=False)
+
+
+def _tokenizer(kind: str, data: Path, size: int) -> Tokenizer | None:
+    """Return the tokenizer asked for; None lets the characters of the text decide."""
+    if kind == "chars":
+        return None
+    if kind == "bytes":
+        return ByteTokenizer()
+    from ..text.bpe import BPETokenizer
+
+    return BPETokenizer.train(stream_text(data), size=size)
