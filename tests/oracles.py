@@ -15,14 +15,15 @@ import pytest
 def require(name: str) -> ModuleType:
     """Import the library `name`, ready for comparison in float64 on the CPU."""
     if importlib.util.find_spec(name) is None:
-        _refuse(f"{name} is not installed; `make test` installs it")
+        refuse(f"{name} is not installed; `make test` installs it")
     module = importlib.import_module(name)
     if name in _SETUP:
         _SETUP[name](module)
     return module
 
 
-def _refuse(reason: str) -> None:
+def refuse(reason: str) -> None:
+    """Skip the test for `reason`, or fail it when everything is required."""
     if os.environ.get("GLASSFORMER_REQUIRE_ALL") == "1":
         pytest.fail(f"{reason} (GLASSFORMER_REQUIRE_ALL is set)", pytrace=False)
     pytest.skip(reason)

@@ -1,47 +1,137 @@
-"""A trained model from its folder."""
+"""Models by where they are: a run of our own, published weights in a file or folder, a pulled model, or the hub.
+
+a folder              that `glassformer train` wrote, or with config.json and model.safetensors
+a file                in the format GGUF (.gguf) or of llama2.c (.bin)
+smollm2, minilm       what `glassformer pull` fetched
+hf:org/name           a model of the Hugging Face hub
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from .config import EncoderConfig
-from .errors import CheckpointError, ConfigError, GlassformerError
-from .generation import LanguageModel
-from .text import Tokenizer, tokenizer_from_dict
-from .training.run import open_run
+import numpy as np
 
-START, END = "<bos>", "<eos>"
+from .config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
+from .errors import ConfigError, WeightsError
+from .generation import LanguageModel
+from .text import PublishedTokenizer, Tokenizer, tokenizer_from_dict
+from .text.published_files import TOKENIZER
+from .training.base import model_of_run
+from .training.run import Run, open_run
+from .weights.loaded import Loaded
+from .weights.places import is_run, locate, open_published
+
+__all__ = ["is_run", "load", "load_config", "load_tokenizer", "load_weights", "locate"]
 
 
 def load(path: str | Path) -> LanguageModel:
-    """Return the model of a run folder that `glassformer train` wrote, with its best parameters, ready to generate.
+    """Return a model that writes, ready to generate: a run of our own with its best parameters, or a published one.
 
-    Answers start with the token <bos> and end with <eos> where the tokenizer has them.
+    Answers of our own models start with the token <bos> and end with <eos> where the tokenizer has them; those that
+    were fine-tuned start and end as the model they come from.
     """
-    run = open_run(path)
-    if isinstance(run.config, EncoderConfig):
-        raise ConfigError(
-            f"{path} holds an encoder, which reads and classifies but does not write text",
-            hint=f"measure it with `glassformer eval {path}`, or look inside with `glassformer inspect {path}`",
-        )
-    reader = _tokenizer(run.tokenizer, path)
-    writer = None if run.target_tokenizer is None else _tokenizer(run.target_tokenizer, path)
-    specials = (reader if writer is None else writer).specials
+    place = locate(path)
+    if is_run(place):
+        return _trained(open_run(place), path)
+    loaded = open_published(place)
+    if isinstance(loaded.config, EncoderConfig):
+        raise _does_not_write(path, f"turn texts into vectors with `glassformer embed {path} TEXT…`")
+    if loaded.tokenizer is None:
+        raise WeightsError(f"{path} has no tokenizer to write text with", hint=f"get its {TOKENIZER} as well")
     return LanguageModel(
-        model=run.model,
-        params=run.load_params(),
-        tokenizer=reader,
-        target_tokenizer=writer,
-        end_ids=(specials[END],) if END in specials else (),
-        start_id=specials.get(START),
+        model=loaded.model,
+        params=loaded.params,
+        tokenizer=loaded.tokenizer,
+        end_ids=loaded.end_ids,
+        start_id=loaded.start_id,
+        chat_template=loaded.chat_template,
+        source_end_id=_source_end(loaded.config, loaded.tokenizer),
     )
 
 
-def _tokenizer(stored: Any, path: str | Path) -> Tokenizer:
-    try:
-        return tokenizer_from_dict(stored)
-    except GlassformerError as error:
-        raise CheckpointError(
-            f"the tokenizer in {Path(path) / 'config.json'} is damaged: {error.fact}", hint="restore it from a copy"
-        ) from error
+def load_weights(path: str | Path, dtype: Any = np.float32) -> Loaded:
+    """Return any model with its config, parameters and tokenizer, encoders included; see this module for the paths."""
+    place = locate(path)
+    if not is_run(place):
+        return open_published(place, dtype)
+    trained = model_of_run(open_run(place))
+    return Loaded(
+        config=trained.config,
+        params=trained.params,
+        family=trained.family,
+        tokenizer=trained.lexicon.tokenizer,
+        start_id=trained.lexicon.start_id,
+        end_ids=trained.end_ids,
+        chat_template=getattr(trained.lexicon.tokenizer, "chat_template", None),
+        source=str(place),
+    )
+
+
+def load_config(path: str | Path) -> TransformerConfig:
+    """Return the config of any model; of a folder, nothing but its config.json is read."""
+    place = locate(path)
+    if is_run(place):
+        return open_run(place).config
+    if place.is_dir():
+        from .weights.folder import read_config
+
+        return read_config(place)
+    if place.suffix == ".gguf":
+        return _gguf_parts(place)[1]
+    return open_published(place).config
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """Return the tokenizer of any model, or the one in a tokenizer.json."""
+    place = locate(path)
+    if place.suffix == ".json" or (place / TOKENIZER).is_file():
+        return PublishedTokenizer.load(place)
+    if is_run(place):
+        return tokenizer_from_dict(open_run(place).tokenizer)
+    tokenizer = _gguf_parts(place)[0] if place.suffix == ".gguf" else load_weights(place).tokenizer
+    if tokenizer is None:
+        raise WeightsError(f"{path} has no tokenizer that can be read", hint=f"get its {TOKENIZER} as well")
+    return tokenizer
+
+
+def _trained(run: Run, path: str | Path) -> LanguageModel:
+    if isinstance(run.config, EncoderConfig):
+        hint = f"measure it with `glassformer eval {path}`, or look inside with `glassformer inspect {path}`"
+        raise _does_not_write(path, hint)
+    trained = model_of_run(run)
+    reader = trained.lexicon.tokenizer
+    return LanguageModel(
+        model=run.model,
+        params=trained.params,
+        tokenizer=reader,
+        target_tokenizer=trained.lexicon.target_tokenizer,
+        end_ids=trained.end_ids,
+        start_id=trained.lexicon.start_id,
+        chat_template=getattr(reader, "chat_template", None),
+        source_end_id=_source_end(run.config, reader) if run.base is not None else None,
+    )
+
+
+def _gguf_parts(place: Path) -> tuple[Tokenizer, TransformerConfig]:
+    """Return what the header of a GGUF file holds, without its weights."""
+    from .weights.gguf_config import read_config
+    from .weights.gguf_header import read_header
+    from .weights.gguf_tokenizer import read_tokenizer
+
+    header = read_header(place)
+    _, config = read_config(header)
+    return read_tokenizer(header, vocab=config.vocab)[0], config
+
+
+def _source_end(config: TransformerConfig, tokenizer: Tokenizer) -> int | None:
+    """Return the token that the tokenizer of an encoder-decoder puts after every source."""
+    if not isinstance(config, EncoderDecoderConfig) or not isinstance(tokenizer, PublishedTokenizer):
+        return None
+    ids = tokenizer.encode("", specials=True)
+    return int(ids[-1]) if len(ids) else None
+
+
+def _does_not_write(path: str | Path, hint: str) -> ConfigError:
+    return ConfigError(f"{path} holds an encoder, which reads and classifies but does not write text", hint=hint)

@@ -38,8 +38,8 @@ def test_names_are_split_as_makemore_splits_them_less_the_repeats():
     task = build_task("lines", data=path, seed=0)
     every = path.read_text().split()
     assert len(every) == 32_033
-    assert len(task.train) == 25_626  # eight tenths
-    assert len(task.validation) + len(task.held_out) == 32_033 - 25_626 - 878
+    assert len(task.train) == 30_033  # all but a thousand to validate on and a thousand to test on
+    assert len(task.validation) + len(task.held_out) == 2_000 - 301
     assert task.settings["vocab"] == 26 + 2
     assert task.settings["context"] == 16
     assert parameters(task) <= 200_000

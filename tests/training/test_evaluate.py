@@ -5,10 +5,10 @@ import pytest
 from runs import tiny_session
 
 from glassformer import ops
-from glassformer.data import Examples
+from glassformer.data import Examples, Windows
 from glassformer.data.examples import count_targets
 from glassformer.generation.answer import answer
-from glassformer.models import Batch
+from glassformer.models import Batch, build
 from glassformer.ops import IGNORE
 from glassformer.training.evaluate import Evaluation, evaluate
 
@@ -117,3 +117,20 @@ def test_every_language_gets_its_own_score(tmp_path):
     result = session.test(session.state.params)
     assert set(result.groups) == {"en", "de"}
     assert result.accuracy == pytest.approx(np.mean(list(result.groups.values())))
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+def test_large_models_read_fewer_examples_at_once():
+    seen = []
+
+    class Watched(Windows):
+        def batches(self, size):
+            seen.append(size)
+            return iter(())
+
+    for preset in ("tiny-decoder", "gpt2", "llama-2-7b"):
+        evaluate(build(preset), None, Watched(np.arange(1000) % 7, 64))
+    assert seen[0] == 64
+    assert 1 <= seen[2] < seen[1] < 64

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import ConfigError, TrainingError
+from ..training.fine_tuning import fine_tuning_session
 from ..training.session import Session, Stopwatch, new_session, resume_session
 from ..tree import count
 from .display import Display, open_display
@@ -19,6 +20,13 @@ from .settings import parse_settings
 TaskArgument = Annotated[str | None, typer.Argument(metavar="TASK", help="What to learn; see `glassformer tasks`.")]
 DataOption = Annotated[str | None, typer.Option(metavar="PATH", help="A file or folder to learn from.")]
 PresetOption = Annotated[str | None, typer.Option(help="A model to train instead of the task's own.")]
+FromOption = Annotated[
+    str | None,
+    typer.Option("--from", metavar="MODEL", help="Start from a trained model: a folder, a file, a pulled name, hf:…"),
+]
+LoraOption = Annotated[
+    bool, typer.Option("--lora", help="With --from: freeze the model, train small matrices beside its own.")
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the model, the recipe or the task."),
@@ -31,6 +39,8 @@ def train(
     task: TaskArgument = None,
     data: DataOption = None,
     preset: PresetOption = None,
+    source: FromOption = None,
+    lora: LoraOption = False,
     settings: SetOption = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="The same seed gives the same run (default: 0).")] = None,
@@ -44,7 +54,7 @@ def train(
         require_tensorboard()
     changes = parse_settings(settings or []) | ({} if steps is None else {"steps": steps})
     if resume is not None:
-        if any(given is not None for given in (task, data, preset, seed, out)) or changes:
+        if any(given is not None for given in (task, data, preset, source, seed, out)) or changes or lora:
             raise ConfigError(
                 "--resume continues a run with its own settings", hint="leave out the task and all other settings"
             )
@@ -55,12 +65,25 @@ def train(
         )
     else:
         folder = free_folder(Path("runs") / task) if out is None else out
-        session = new_session(task, folder, data=data, preset=preset, settings=changes, seed=seed or 0)
+        session = open_session(task, folder, source, preset, lora=lora, data=data, settings=changes, seed=seed or 0)
     summary = run_session(session, open_display(session, quiet=json), tensorboard=tensorboard)
     if json:
         print_json(summary)
     else:
         print_summary(session, summary)
+
+
+def open_session(
+    task: str, folder: Path, source: str | None, preset: str | None, *, lora: bool, **settings: Any
+) -> Session:
+    """Start a run anew, or from a model that exists."""
+    if source is None:
+        if lora:
+            raise ConfigError("--lora needs a model to start from", hint="name one with --from")
+        return new_session(task, folder, preset=preset, **settings)
+    if preset is not None:
+        raise ConfigError("--preset builds a new model, --from starts from an old one", hint="leave one of them out")
+    return fine_tuning_session(task, folder, source, adapters=lora, **settings)
 
 
 def run_session(session: Session, display: Display, *, tensorboard: bool = False) -> dict[str, Any]:
@@ -86,12 +109,13 @@ def run_session(session: Session, display: Display, *, tensorboard: bool = False
 
 def results(session: Session, clock: Stopwatch) -> dict[str, Any]:
     """Return the figures of a finished run."""
-    final = session.test(session.run.load_params())
+    params = session.load_params()
+    final = session.test(params)
     metrics = session.run.metrics()
     line = {
         "task": session.task.name,
         "steps": session.state.step,
-        "parameters": count(session.state.params),
+        "parameters": count(params),
         "train_loss": metrics[-1]["loss"] if metrics else None,
         "val_loss": final.loss,
         "accuracy": final.accuracy,
@@ -99,6 +123,8 @@ def results(session: Session, clock: Stopwatch) -> dict[str, Any]:
         "tokens_per_second": round(clock.tokens_per_second, 1),
         "run": str(session.run.folder),
     }
+    if session.run.base is not None:
+        line |= {"from": session.run.base.source, "trained_parameters": count(session.state.params)}
     return line if not final.groups else {**line, "worst_group": min(final.groups, key=lambda g: final.groups[g])}
 
 

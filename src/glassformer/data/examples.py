@@ -22,6 +22,9 @@ class Dataset(Protocol):
     @property
     def count(self) -> int: ...
 
+    @property
+    def longest(self) -> int: ...
+
     def batch(self, step: int, size: int, seed: int) -> Batch: ...
 
     def batches(self, size: int) -> Iterator[Batch]: ...
@@ -49,6 +52,11 @@ class Examples:
     def count(self) -> int:
         """How many targets there are: what a loss over all examples averages."""
         return count_targets(self.rows)
+
+    @property
+    def longest(self) -> int:
+        """How many tokens an example has at most, in its source or in what is read and written."""
+        return max(np.shape(ids)[1] for ids in (self.rows.tokens, self.rows.source) if ids is not None)
 
     def order(self, step: int, size: int, seed: int) -> Array:
         """Return which examples make up the batch of this step: (size,) indices."""
@@ -103,6 +111,11 @@ class Windows:
     def count(self) -> int:
         """How many targets there are: every token but the first."""
         return len(self.tokens) - 1
+
+    @property
+    def longest(self) -> int:
+        """How many tokens a window has at most."""
+        return self.context
 
     def batch(self, step: int, size: int, seed: int) -> Batch:
         """Return windows at random places, drawn from (seed, step); a text shorter than one is read whole."""

@@ -1,6 +1,6 @@
 """Proofs: every hand-derived gradient compared with one found by numbers alone.
 
-`prove_all()` returns one `Check` per op, layer and model.
+`prove_all()` returns one `Check` per op, layer and model, and one for adapters.
 """
 
 from .case import Check, OpCase
@@ -8,6 +8,8 @@ from .check import (
     prove_all,
     prove_layer_case,
     prove_layers,
+    prove_lora,
+    prove_lora_case,
     prove_model_case,
     prove_models,
     prove_op_case,
@@ -15,20 +17,25 @@ from .check import (
     prove_ops,
 )
 from .layer_cases import LayerCase, layer_cases
+from .lora_cases import LoRACase, lora_cases
 from .model_cases import ModelCase, model_cases
 from .op_cases import op_cases
 
 __all__ = [
     "Check",
     "LayerCase",
+    "LoRACase",
     "ModelCase",
     "OpCase",
     "layer_cases",
+    "lora_cases",
     "model_cases",
     "op_cases",
     "prove_all",
     "prove_layer_case",
     "prove_layers",
+    "prove_lora",
+    "prove_lora_case",
     "prove_model_case",
     "prove_models",
     "prove_op_case",

@@ -10,6 +10,7 @@ import numpy as np
 from .case import Check, OpCase
 from .gradient import Function, complex_step, errors_along, errors_by_name, relative_error, worst
 from .layer_cases import LayerCase, layer_cases
+from .lora_cases import LoRACase, lora_cases
 from .model_cases import ModelCase, model_cases
 from .op_cases import op_cases
 
@@ -24,8 +25,8 @@ WHOLE = 1e-8
 
 
 def prove_all() -> list[Check]:
-    """Return one verdict per op, layer and model."""
-    return [*prove_ops(), *prove_layers(), *prove_models()]
+    """Return one verdict per op, layer and model, and one for adapters."""
+    return [*prove_ops(), *prove_layers(), *prove_models(), *prove_lora()]
 
 
 def prove_ops(cases: Iterable[OpCase] | None = None) -> list[Check]:
@@ -63,6 +64,17 @@ def prove_model_case(case: ModelCase) -> Check:
     """Compare the gradient of all parameters of a model with slopes along random directions."""
     errors = errors_along(case.function, case.point, case.gradients(), np.random.default_rng(1))
     return Check.of(case.name, "model", worst(errors), WHOLE)
+
+
+def prove_lora(cases: Iterable[LoRACase] | None = None) -> list[Check]:
+    """Return one verdict for all adapters: the worst of their cases."""
+    return one_per_name(prove_lora_case(case) for case in (lora_cases() if cases is None else cases))
+
+
+def prove_lora_case(case: LoRACase) -> Check:
+    """Compare the gradient of every adapter, through the whole model, with the slope along a random direction."""
+    errors = errors_by_name(case.function, case.point, case.gradients(), np.random.default_rng(1))
+    return Check.of(case.name, "model", worst(list(errors.values())), WHOLE)
 
 
 def op_error(case: OpCase, *, numeric: Any = complex_step) -> float:

@@ -163,7 +163,9 @@ def _check(pieces: tuple[str, ...], scores: tuple[float, ...]) -> None:
 
 
 def _parse(content: bytes) -> tuple[list[str], list[float]]:
-    pieces, scores, place = [], [], 4
+    pieces: list[str] = []
+    scores: list[float] = []
+    place = 4
     while place < len(content):
         score, length = struct.unpack_from("<fi", content, place)
         place += 8 + length

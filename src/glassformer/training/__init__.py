@@ -14,24 +14,31 @@ from .checkpoint import (
 )
 from .ema import EMA
 from .gradients import accumulate, all_finite, clip, global_norm
+from .lora import Adapted, LoRA
 from .optimizer import Optimizer, is_matrix
 from .optimizers import OPTIMIZERS, SGD, Adam, AdamW, Lion, Muon, is_hidden_matrix, make_optimizer, orthogonalized
+from .parametrization import WHOLE, Parametrization, Whole
 from .schedules import SCHEDULES, Schedule
 
 __all__ = [
     "Adam",
     "AdamW",
+    "Adapted",
     "BEST",
     "Checkpoint",
     "EMA",
     "LATEST",
     "Lion",
+    "LoRA",
     "Muon",
     "OPTIMIZERS",
     "Optimizer",
+    "Parametrization",
     "SCHEDULES",
     "SGD",
     "Schedule",
+    "WHOLE",
+    "Whole",
     "accumulate",
     "all_finite",
     "checkpoint_path",

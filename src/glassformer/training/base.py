@@ -7,18 +7,24 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from ..arrays import Tree, widen
 from ..config import TransformerConfig
 from ..data import Lexicon
-from ..errors import CheckpointError, ConfigError, WeightsError
-from ..text import tokenizer_from_dict
+from ..errors import CheckpointError, GlassformerError, WeightsError
+from ..text import Tokenizer, tokenizer_from_dict
 from ..tree import named_leaves, tree_map
-from ..weights.loaded import Loaded
+from ..weights.places import is_run, locate, open_published
 from .lora import LoRA
+
+if TYPE_CHECKING:
+    from .run import Run
+
+START, END = "<bos>", "<eos>"
+"""What our own tokenizers call the tokens before and after a text."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,12 +92,12 @@ class Base:
 
 def read_base(source: str) -> BaseModel:
     """Read the model at a path, a pulled one by its name, or one of the hub."""
-    from ..weights.folder import is_published
+    place = locate(source)
+    if is_run(place):
+        from .run import open_run  # a run may have a base, and a base may be a run
 
-    place = _locate(source)
-    if place.is_dir() and not is_published(place):
-        return _from_run(place)
-    loaded = _open(place)
+        return model_of_run(open_run(place))
+    loaded = open_published(place)
     if loaded.tokenizer is None:
         raise WeightsError(f"{source} has no tokenizer to read text with", hint="get its tokenizer.json as well")
     end = loaded.end_ids[0] if loaded.end_ids else None
@@ -113,57 +119,24 @@ def fingerprint(params: Tree) -> str:
     return digest.hexdigest()
 
 
-def _from_run(folder: Path) -> BaseModel:
-    from .run import open_run  # a run may have a base, and a base may be a run
-
-    run = open_run(folder)
+def model_of_run(run: Run) -> BaseModel:
+    """Return what a run of our own trained; its tokenizer, or its base, says how texts start and end."""
+    reader, writer = _tokenizer(run, run.tokenizer), None
+    if run.target_tokenizer is not None:
+        writer = _tokenizer(run, run.target_tokenizer)
     if run.base is not None:
-        lexicon, ends = run.base.lexicon(run.tokenizer, run.target_tokenizer), run.base.end_ids
-        return BaseModel(run.config, run.load_params(), lexicon, ends, run.base.family)
-    reader = tokenizer_from_dict(run.tokenizer)
-    writer = None if run.target_tokenizer is None else tokenizer_from_dict(run.target_tokenizer)
-    specials = (reader if writer is None else writer).specials
-    end = specials.get("<eos>")
-    lexicon = Lexicon(reader, writer, specials.get("<bos>"), end)
-    return BaseModel(run.config, run.load_params(), lexicon, () if end is None else (end,))
+        start, ends, family = run.base.start_id, run.base.end_ids, run.base.family
+    else:
+        specials = (reader if writer is None else writer).specials
+        start, ends, family = specials.get(START), (specials[END],) if END in specials else (), ""
+    lexicon = Lexicon(reader, writer, start, ends[0] if ends else None)
+    return BaseModel(run.config, run.load_params(), lexicon, ends, family)
 
 
-def _locate(source: str) -> Path:
-    """Return the file or folder that a path or a name stands for."""
-    from ..weights.hub import PREFIX, hub_folder
-    from ..weights.registry import REGISTRY, resolve
-
-    if source.startswith(PREFIX):
-        return hub_folder(source)
-    place = Path(source)
-    if place.exists():
-        return place.parent if place.suffix == ".safetensors" else place
-    if source not in REGISTRY:
-        raise ConfigError(
-            f"there is no model {source}: it is no run folder, no file or folder of weights and no known name",
-            hint="pass a folder that `glassformer train` wrote, or one with config.json and model.safetensors; "
-            "`glassformer models` lists the known names",
-        )
-    found = resolve(source)
-    if found is None:
-        raise WeightsError(f"{source} has not been fetched yet", hint=f"fetch it with `glassformer pull {source}`")
-    return found
-
-
-def _open(place: Path) -> Loaded:
-    """Read published weights of any format."""
-    if place.is_dir():
-        from ..weights.folder import open_folder
-
-        return open_folder(place)
-    if place.suffix == ".gguf":
-        from ..weights.gguf import open_gguf
-
-        return open_gguf(place)
-    if place.suffix == ".bin":
-        from ..weights.llama2c import open_llama2c
-
-        return open_llama2c(place)
-    raise WeightsError(
-        f"{place} is no file of weights of a known kind", hint="known: a folder, .gguf, .bin of llama2.c"
-    )
+def _tokenizer(run: Run, stored: Any) -> Tokenizer:
+    try:
+        return tokenizer_from_dict(stored)
+    except GlassformerError as error:
+        raise CheckpointError(
+            f"the tokenizer in {run.folder / 'config.json'} is damaged: {error.fact}", hint="restore it from a copy"
+        ) from error

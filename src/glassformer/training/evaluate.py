@@ -12,7 +12,12 @@ from .. import ops
 from ..arrays import Tree
 from ..data.examples import Dataset, count_targets
 from ..models import Model
+from ..models.activations import activation_bytes
 from ..ops import IGNORE
+
+MOST_ROWS = 64
+MOST_BYTES = 1 << 30
+"""Examples are read together, so many at most, and so that what a model records of them stays below this."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +42,10 @@ def evaluate(
     data: Dataset,
     *,
     metric: str = "none",
-    batch: int = 64,
+    batch: int | None = None,
     groups: Sequence[str] = (),
 ) -> Evaluation:
-    """Measure a model on all of `data`, dropout off.
+    """Measure a model on all of `data`, dropout off, in batches of as many examples as memory suggests unless given.
 
     A greedily written answer is right exactly when the model, reading the right answer, ranks every next token of it
     first; so one forward pass decides about it.
@@ -48,7 +53,7 @@ def evaluate(
     total, targets = 0.0, 0
     right: list[Any] = []
     examples = 0
-    for rows in data.batches(batch):
+    for rows in data.batches(_rows_at_once(model, data) if batch is None else batch):
         logits, _ = model.predict(params, rows)
         loss, _ = ops.cross_entropy(logits, rows.targets)
         counted = count_targets(rows)
@@ -63,6 +68,13 @@ def evaluate(
     marks = np.concatenate(right)
     by_group = {name: float(marks[np.asarray(groups) == name].mean()) for name in dict.fromkeys(groups)}
     return Evaluation(loss, targets, examples, float(marks.mean()), by_group)
+
+
+def _rows_at_once(model: Model, data: Dataset) -> int:
+    config = model.config
+    # Logits, their exponentials and what they are compared with, beside the record; eight bytes suit every type.
+    each = activation_bytes(config, 1, data.longest, 8) + 3 * 8 * data.longest * config.vocab
+    return max(1, min(MOST_ROWS, MOST_BYTES // each))
 
 
 def _right(logits: Any, targets: Any) -> Any:

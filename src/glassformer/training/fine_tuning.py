@@ -58,6 +58,8 @@ def fine_tuning_session(
     of_task, of_model, of_recipe = sorted_settings(task_name, settings)
     _check_settings(source, of_task, of_model)
     model = read_base(source)
+    if "dropout" in of_model:  # the others follow, although published models name each
+        of_model = {"attention_dropout": None, "embedding_dropout": None, **of_model}
     config = model.config.replace(**of_model)
     options = {"data": data, "seed": seed, **_with_context(task_name, of_task, config)}
     task = _task(task_name, source, model, options)
@@ -143,8 +145,9 @@ def _check_fit(task: Task, source: str, config: TransformerConfig) -> None:
                 f"the tokenizer of {source} has {size:,} ids, but its model knows {vocab:,}",
                 hint="use the tokenizer that the model was trained with",
             )
-    if task.settings["context"] > config.context:
+    longest = task.settings["context"]
+    if longest > config.context:
         raise ConfigError(
-            f"{task.name!r} reads {task.settings['context']:,} tokens at a time, but {source} at most {config.context:,}",
+            f"{task.name!r} reads {longest:,} tokens at a time, but {source} at most {config.context:,}",
             hint="lower context" if task.name == "text" else "lower longest, or choose another model",
         )

@@ -14,11 +14,12 @@ from ..config import CONFIGS, TransformerConfig, config_from_dict
 from ..data import TASKS, Task, build_task
 from ..errors import ConfigError, did_you_mean
 from ..models import PRESETS
+from .checkpoint import BEST
 from .evaluate import Evaluation, evaluate
 from .loop import StepRecord, TrainingState, final_params, training_steps
 from .parametrization import WHOLE, Parametrization
 from .recipe import Recipe
-from .run import BEST, Run, create_run, open_run
+from .run import Run, create_run, open_run
 from .threads import suitable_threads
 from .trained import Trained
 

@@ -65,7 +65,8 @@ class Family:
     prefix         of the names in files of a class with a head; files of the bare model leave it out
     table          our names to published ones for a config; it may hold more than a config has
     read, write    the fields of config.json to our settings, and back
-    ignored        patterns of names that hold nothing a model needs
+    ignored        patterns of names that hold nothing our model needs
+    kept           those of them that the bare published class has all the same, with their shapes for a config
     renamed        older spellings of names
     """
 
@@ -77,6 +78,7 @@ class Family:
     read: Callable[[Fields], dict[str, Any]]
     write: Callable[[Any], dict[str, Any]]
     ignored: tuple[str, ...] = ()
+    kept: Callable[[Any], dict[str, tuple[int, ...]]] = lambda config: {}
     renamed: tuple[tuple[str, str], ...] = ()
 
     def bare(self, name: str) -> str:

@@ -60,15 +60,14 @@ def open_gguf(path: str | Path, dtype: Any = np.float32) -> Loaded:
 def read_tensor(content: Array, tensor: Tensor, dtype: Any = np.float32) -> Array:
     """Return one tensor out of the bytes of the file, in `dtype`: a view where it is stored like that."""
     raw = content[tensor.start : tensor.start + tensor.size]
-    rows = tensor.shape[:-1]
-    if tensor.type in _PLAIN:
-        return raw.view(_PLAIN[tensor.type]).reshape(tensor.shape).astype(dtype, copy=False)
-    from gguf import GGMLQuantizationType
-    from gguf.quants import dequantize
-
-    # Damaged scales may be infinite: that is for whoever looks at the numbers to see, not for NumPy to warn about.
+    # Damaged numbers may be infinite: that is for whoever looks at them to see, not for NumPy to warn about.
     with np.errstate(all="ignore"):
-        values = dequantize(raw.reshape(*rows, -1), GGMLQuantizationType[tensor.type])
+        if tensor.type in _PLAIN:
+            return raw.view(_PLAIN[tensor.type]).reshape(tensor.shape).astype(dtype, copy=False)
+        from gguf import GGMLQuantizationType
+        from gguf.quants import dequantize
+
+        values = dequantize(raw.reshape(*tensor.shape[:-1], -1), GGMLQuantizationType[tensor.type])
         return values.astype(dtype, copy=False)
 
 

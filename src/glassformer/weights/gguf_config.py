@@ -94,7 +94,8 @@ def read_scaling(config: DecoderConfig, factors: Any) -> RotaryScaling:
     The file keeps the result, not the rule. Llama 3.1 and later all follow one rule with one of a few factors, so the
     factor is read off the slowest rotation and the rule must then give all others.
     """
-    scaling = RotaryScaling(factor=float(np.max(factors)))
+    largest = float(np.max(factors))
+    scaling = RotaryScaling(factor=largest if 1 <= largest < math.inf else 1.0)
     frequency = config.rotary_base ** (-np.arange(0, config.channels, 2) / config.channels)
     turns = scaling.original_context * frequency / (2 * math.pi)
     blend = np.clip((turns - scaling.low_factor) / (scaling.high_factor - scaling.low_factor), 0.0, 1.0)

@@ -33,6 +33,7 @@ MOST_SETTINGS = 1 << 14
 MOST_TENSORS = 1 << 16
 MOST_STRINGS = 1 << 20
 MOST_NUMBERS = 1 << 24
+MOST_ARRAYS = 1 << 12
 MOST_HEADER = 1 << 27
 LONGEST_KEY = 1 << 16
 DEEPEST = 3
@@ -145,7 +146,7 @@ class _Reader:
         self.content = memoryview(content)
         self.size = len(self.content)
         self.place = 0
-        self.strings = self.numbers = 0
+        self.strings = self.numbers = self.arrays = 0
 
     def take(self, length: int) -> memoryview:
         end = self.place + length
@@ -169,9 +170,9 @@ class _Reader:
             self.ends(count * smallest)
         return count
 
-    def string(self, longest: int = MOST_HEADER) -> str:
+    def string(self, longest: int | None = None) -> str:
         (length,) = _LENGTH.unpack(self.take(8))
-        if length > longest:
+        if longest is not None and length > longest:
             raise WeightsError(f"a name is {length:,} bytes long; {longest:,} are read at most", hint=_DAMAGED)
         return _text(self.take(length))
 
@@ -192,8 +193,8 @@ class _Reader:
         if kind == _ARRAY:
             if depth >= DEEPEST:
                 raise WeightsError(f"arrays are nested more than {DEEPEST} deep", hint=_DAMAGED)
-            count = self.count(MOST_STRINGS - self.strings, smallest=12, what="arrays")
-            self.strings += count
+            count = self.count(MOST_ARRAYS - self.arrays, smallest=12, what="arrays")
+            self.arrays += count
             return [self.array(depth + 1) for _ in range(count)]
         dtype = self.dtype(kind)
         count = self.count(MOST_NUMBERS - self.numbers, smallest=dtype.itemsize, what="numbers")
@@ -225,8 +226,9 @@ class _Reader:
         return part
 
     def ends(self, length: int) -> NoReturn:
+        left = self.size - self.place
         raise WeightsError(
-            f"the file ends too soon: {length:,} bytes should follow byte {self.place:,}, {self.size - self.place:,} do",
+            f"the file ends too soon: {length:,} bytes should follow byte {self.place:,}, but {left:,} do",
             hint="it is damaged or was not downloaded completely: get it again",
         )
 

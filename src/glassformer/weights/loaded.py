@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from ..arrays import Tree
+from ..arrays import Array, Tree
 from ..config import TransformerConfig
 from ..models import Model, build
 
@@ -34,6 +34,7 @@ class Loaded:
     chat_template   how a conversation becomes a prompt, or None
     pooling         how a sentence encoder makes one vector of a text, or None
     source          where it came from, to be shown
+    extras          tensors, by their published names, that the model does not use but an export should keep
     """
 
     config: TransformerConfig
@@ -45,6 +46,7 @@ class Loaded:
     chat_template: str | None = None
     pooling: Pooling | None = None
     source: str = ""
+    extras: dict[str, Array] = field(default_factory=dict)
 
     @property
     def model(self) -> Model:

@@ -26,9 +26,15 @@ PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 MOST_FILES = 1024
 MOST_AXES = 8
 
-_FLOATS = {"F64": np.dtype("<f8"), "F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+_FLOATS: dict[str, np.dtype[Any]] = {
+    "F64": np.dtype("<f8"),
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype("<u2"),
+}
 # Read only to be passed over, as buffers of positions are.
 _OTHERS = {"I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1}
+_WIDTHS = {**{name: dtype.itemsize for name, dtype in _FLOATS.items()}, **_OTHERS}
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,7 @@ def _stored(path: Path, name: str, entry: Any, base: int, size: int) -> Stored:
     kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not _are_sizes(shape) or len(shape) > MOST_AXES or not _are_sizes(offsets) or len(offsets) != 2:
         _damaged(path, f"the tensor {name[:80]!r} has no sensible shape and place")
-    width = _FLOATS[kind].itemsize if isinstance(kind, str) and kind in _FLOATS else _OTHERS.get(str(kind))
+    width = _WIDTHS.get(kind) if isinstance(kind, str) else None
     if width is None:
         raise WeightsError(
             f"{path}: the tensor {name[:80]!r} has the type {str(kind)[:20]!r}, which is not supported",

@@ -18,7 +18,7 @@ from ..stacking import decoder_examples, encode_each
 from ..task import Task, recipe, until
 
 SUMMARY = "write lines like those of a file, such as names"
-SHARES = (0.8, 0.1)  # to train on, to choose settings by; the rest is held out
+HELD_OUT_SHARE, MOST_HELD_OUT = 0.1, 1000  # of the lines, to choose settings by and to test on, each (as makemore)
 
 
 def lines(
@@ -63,7 +63,7 @@ def _task(lexicon: Lexicon, parts: tuple[list[str], list[str], list[str]], notes
         return Batch(tokens[None])
 
     train, validation, held_out = map(examples, parts)
-    longest = max(part.rows.tokens.shape[1] for part in (train, validation, held_out))
+    longest = max(part.longest for part in (train, validation, held_out))
     return Task(
         name="lines",
         summary=SUMMARY,
@@ -76,7 +76,9 @@ def _task(lexicon: Lexicon, parts: tuple[list[str], list[str], list[str]], notes
             "vocab": tokenizer.size, "context": longest, "width": 64, "heads": 4, "layers": 4,
             "positions": "rotary", "activation": "gelu_tanh", "attention_bias": False, "feed_forward_bias": False,
         },
-        recipe=recipe(steps=6000, batch=64, lr=2e-3, warmup=100, eval_every=500),
+        recipe=recipe(
+            steps=8000, batch=128, lr=4e-3, beta2=0.99, warmup=100, weight_decay=0.1, dropout=0.1, eval_every=500
+        ),
         metric="none",
         encode_input=encode_input,
         decode_answer=lambda ids: tokenizer.decode(until(ids, eos)),
@@ -86,7 +88,9 @@ def _task(lexicon: Lexicon, parts: tuple[list[str], list[str], list[str]], notes
 
 
 def _split(kept: list[str], seed: int, notes: list[str]) -> tuple[list[str], list[str], list[str]]:
-    train, validation, held_out = ([kept[i] for i in part] for part in random_split(len(kept), SHARES, seed))
+    share = min(HELD_OUT_SHARE, MOST_HELD_OUT / len(kept))
+    parts = random_split(len(kept), (1 - 2 * share, share), seed)
+    train, validation, held_out = ([kept[i] for i in part] for part in parts)
     seen = set(train)
     fresh_validation = [line for line in validation if line not in seen]
     seen |= set(validation)

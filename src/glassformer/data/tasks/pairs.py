@@ -90,7 +90,7 @@ def _task(
 
     seen, unseen = examples(train), examples(held_out)
     if context is None:
-        context = max(array.shape[1] for part in (seen, unseen) for array in (part.rows.tokens, part.rows.source))
+        context = max(seen.longest, unseen.longest)
     return Task(
         name="pairs",
         summary=SUMMARY,

@@ -85,6 +85,13 @@ def write(config: EncoderConfig) -> dict[str, Any]:
     }
 
 
+def pooler(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
+    """Return what the class without a head has behind the blocks: a layer on the first token, for classifiers."""
+    if config.head != "none":
+        return {}
+    return {"pooler.dense.weight": (config.width, config.width), "pooler.dense.bias": (config.width,)}
+
+
 BERT = Family(
     name="bert",
     architecture="encoder",
@@ -93,6 +100,7 @@ BERT = Family(
     table=table,
     read=read,
     write=write,
+    kept=pooler,
     ignored=(
         r"embeddings\.(position_ids|token_type_ids)",
         r"pooler\.dense\.(weight|bias)",

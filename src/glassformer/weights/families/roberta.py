@@ -50,6 +50,7 @@ ROBERTA = Family(
     table=table,
     read=read,
     write=write,
+    kept=bert.pooler,
     ignored=(
         r"embeddings\.(position_ids|token_type_ids)",
         r"pooler\.dense\.(weight|bias)",

@@ -1,0 +1,184 @@
+"""Models written as Hugging Face publishes them, so that `transformers` and others read them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from ..arrays import Array, Tree
+from ..config import EncoderDecoderConfig, TransformerConfig
+from ..errors import ConfigError, WeightsError
+from ..models import build
+from ..text import PublishedTokenizer
+from ..text.published_files import TOKENIZER
+from ..tree import flatten
+from .families import FAMILIES
+from .family import Family, Tensor, differences, filled
+from .folder import CONFIG, GENERATION, MODULES
+from .loaded import Loaded, Pooling
+from .plain_tokenizers import published_form
+from .tensors import SINGLE
+
+
+def export_folder(loaded: Loaded, path: str | Path) -> list[Path]:
+    """Write a model into a new folder and return its files.
+
+    Reading them again gives the same bits; biases that the family has and the model has not are zeros. A tokenizer
+    that has no published form is left out: then there is no tokenizer.json among the files.
+    """
+    folder = Path(path)
+    loaded = with_biases(with_halves(loaded))
+    family = family_for(loaded.config, loaded.family)
+    arrays = published_arrays(family, loaded)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{folder} exists already", hint="choose a new folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(arrays, folder / SINGLE, metadata={"format": "pt"})
+        _write(folder / CONFIG, _config(family, loaded, arrays))
+        (folder / SINGLE).chmod((folder / CONFIG).stat().st_mode)  # else only its owner could read it
+        if loaded.config.architecture != "encoder":
+            _write(folder / GENERATION, _ids(loaded))
+        if loaded.pooling is not None:
+            _write_pooling(folder, loaded)
+    except OSError as error:
+        raise WeightsError(f"{folder} cannot be written: {error.strerror or error}", hint="check its space") from error
+    tokenizer = published_form(loaded.tokenizer)
+    if tokenizer is not None:
+        template = tokenizer.chat_template if loaded.chat_template is None else loaded.chat_template
+        PublishedTokenizer(tokenizer.to_dict()["json"], roles=tokenizer.roles, chat_template=template).save(folder)
+    return sorted(file for file in folder.rglob("*") if file.is_file())
+
+
+def with_halves(loaded: Loaded) -> Loaded:
+    """Return a model whose rotary pairs are channels (i, i + C/2), as all published families have them.
+
+    One with neighboring pairs (2i, 2i + 1) gets the channels of its queries and keys in another order, which changes
+    no product of the two.
+    """
+    config = loaded.config
+    if config.positions != "rotary" or config.rotary_pairing == "halves":
+        return loaded
+    leaves = flatten(loaded.params)
+    for name, array in leaves.items():
+        if ".attention.query." in name or ".attention.key." in name:
+            pairs = np.asarray(array).reshape(*array.shape[:-1], -1, config.channels // 2, 2)
+            leaves[name] = np.swapaxes(pairs, -1, -2).reshape(array.shape)
+    params = filled(leaves, loaded.model.specs())
+    return replace(loaded, config=config.replace(rotary_pairing="halves"), params=params)
+
+
+def with_biases(loaded: Loaded) -> Loaded:
+    """Return a model that computes the same with biases of zero, if there is a family for it then and not before."""
+    config = loaded.config
+    if config.norm != "layer" or _fits(config):
+        return loaded
+    full = config.replace(attention_bias=True, output_bias=True, feed_forward_bias=True, norm_bias=True)
+    if not _fits(full):
+        return loaded
+    have, specs = flatten(loaded.params), build(full).specs()
+    leaves = {
+        name: have[name] if name in have else np.zeros(spec.shape, np.float32) for name, spec in flatten(specs).items()
+    }
+    return replace(loaded, config=full, params=filled(leaves, specs))
+
+
+def has_tokenizer(files: list[Path]) -> bool:
+    """Tell whether an export holds a tokenizer."""
+    return any(file.name == TOKENIZER for file in files)
+
+
+def family_for(config: TransformerConfig, preferred: str = "") -> Family:
+    """Return the family that computes what a config asks for; name the settings that none of them has."""
+    lacking = {name: differences(family, config) for name, family in FAMILIES.items()}
+    for name in (preferred, *FAMILIES):
+        if lacking.get(name) == []:
+            return FAMILIES[name]
+    same = {name: found for name, found in lacking.items() if FAMILIES[name].architecture == config.architecture}
+    nearest = min(same, key=lambda name: len(same[name]))
+    what = ", ".join(f"{name}={getattr(config, name)!r}" if hasattr(config, name) else name for name in same[nearest])
+    raise WeightsError(
+        f"no published family computes this {config.architecture}; the nearest, {nearest}, cannot have {what}",
+        hint="train a model with other settings to export it: `glassformer params gpt2` shows those of a preset",
+    )
+
+
+def _fits(config: TransformerConfig) -> bool:
+    return any(not differences(family, config) for family in FAMILIES.values())
+
+
+def published_arrays(family: Family, loaded: Loaded) -> dict[str, Array]:
+    """Return all tensors under their published names, each in one piece."""
+    leaves = flatten(loaded.params)
+    groups: dict[str, list[tuple[Tensor, Array]]] = {}
+    for ours, tensor in family.names(loaded.config).items():
+        groups.setdefault(tensor.name, []).append((tensor, np.asarray(leaves[ours])))
+    arrays = {name: _joined(parts) for name, parts in groups.items()}
+    arrays |= {parts[0][0].twin: arrays[name].copy() for name, parts in groups.items() if parts[0][0].twin}
+    for name, shape in family.kept(loaded.config).items():
+        kept = loaded.extras.get(name)
+        arrays[name] = np.zeros(shape, dtype=np.float32) if kept is None else np.ascontiguousarray(kept)
+    return arrays
+
+
+def _joined(parts: list[tuple[Tensor, Array]]) -> Array:
+    """Undo `Tensor.read`: put the parts of a fused matrix side by side, turn it, add the rows that are skipped."""
+    first = parts[0][0]
+    stored = [array.T if tensor.transposed else array for tensor, array in parts]
+    if first.part is not None:
+        order = {tensor.part[0]: array for (tensor, _), array in zip(parts, stored, strict=True) if tensor.part}
+        stored = [np.concatenate([order[number] for number in range(first.part[1])], axis=-1)]
+    if first.skipped:
+        empty = np.zeros((first.skipped, *stored[0].shape[1:]), dtype=stored[0].dtype)
+        stored = [np.concatenate([empty, stored[0]])]
+    return np.ascontiguousarray(stored[0])
+
+
+def _config(family: Family, loaded: Loaded, arrays: dict[str, Array]) -> dict[str, Any]:
+    dtype = next(iter(arrays.values())).dtype.name
+    fields = {"architectures": [family.class_of(loaded.config)], "model_type": family.name, "dtype": dtype}
+    ids = {} if loaded.config.architecture == "encoder" else _ids(loaded)
+    return {**fields, **family.write(loaded.config), **ids}
+
+
+def _ids(loaded: Loaded) -> dict[str, Any]:
+    """Return which tokens begin and end what the model writes."""
+    begin: int | None = None
+    if isinstance(loaded.tokenizer, PublishedTokenizer):
+        begin = loaded.tokenizer.role_id("bos")
+    start = loaded.start_id
+    ends: Any = list(loaded.end_ids)
+    ids: dict[str, Any] = {
+        "bos_token_id": start if begin is None else begin,
+        "eos_token_id": ends if len(ends) > 1 else ends[0] if ends else None,
+    }
+    if isinstance(loaded.config, EncoderDecoderConfig):
+        ids = {"eos_token_id": ids["eos_token_id"], "decoder_start_token_id": start or 0, "pad_token_id": 0}
+    return ids
+
+
+def _write_pooling(folder: Path, loaded: Loaded) -> None:
+    """Write the steps of a sentence encoder."""
+    pooling = loaded.pooling or Pooling()
+    names = ["", "1_Pooling"] + (["2_Normalize"] if pooling.normalize else [])
+    kinds = ["Transformer", "Pooling", "Normalize"]
+    steps = [
+        {"idx": i, "name": str(i), "path": name, "type": f"sentence_transformers.models.{kind}"}
+        for i, (name, kind) in enumerate(zip(names, kinds, strict=False))
+    ]
+    modes = {"cls_token": pooling.kind == "first", "mean_tokens": pooling.kind == "mean", "max_tokens": False}
+    (folder / "1_Pooling").mkdir()
+    _write(
+        folder / "1_Pooling" / CONFIG,
+        {"word_embedding_dimension": loaded.config.width, **{f"pooling_mode_{k}": v for k, v in modes.items()}},
+    )
+    _write(folder / MODULES, steps)
+
+
+def _write(path: Path, content: Tree) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,137 @@
+"""Folders as Hugging Face publishes them.
+
+config.json                     the settings of the model
+model.safetensors               its weights, or several such files and model.safetensors.index.json
+tokenizer.json                  its tokenizer; older ones are put together from vocab.json and merges.txt, or vocab.txt
+tokenizer_config.json           the roles of special tokens, the chat template
+generation_config.json          which tokens end an answer
+modules.json, 1_Pooling/        how a sentence encoder makes one vector of a text
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array
+from ..config import DecoderConfig, EncoderDecoderConfig, TransformerConfig
+from ..errors import WeightsError, did_you_mean
+from ..text import PublishedTokenizer
+from .families import FAMILIES
+from .family import Family, read_params
+from .fields import Fields
+from .folder_tokenizer import open_tokenizer
+from .json_file import read_json
+from .loaded import Loaded, Pooling
+from .tensors import INDEX, SINGLE, Tensors, open_tensors
+
+CONFIG = "config.json"
+GENERATION = "generation_config.json"
+MODULES = "modules.json"
+
+
+def is_published(path: Path) -> bool:
+    """Tell whether a folder is one of these, and not a run of our own."""
+    if any((path / name).is_file() for name in (SINGLE, INDEX)):
+        return True
+    try:
+        values = read_json(path / CONFIG)
+    except WeightsError:
+        return False
+    return "model_type" in values or "architectures" in values
+
+
+def open_folder(path: str | Path, dtype: Any = np.float32) -> Loaded:
+    """Read a model from a folder; weights that are stored in `dtype` stay in their files, mapped into memory."""
+    folder = Path(path)
+    values, family = _described(folder)
+    if np.dtype(dtype).kind != "f":
+        raise WeightsError(f"weights cannot be read as {np.dtype(dtype)}", hint="use float32, float64 or float16")
+    tensors = open_tensors(folder)
+    config = family.config(values, family.head_of(values, iter(tensors.stored)))
+    config, params = read_params(family, config, tensors, dtype)
+    tokenizer = open_tokenizer(folder, family.name)
+    start, ends = _start_and_ends(folder, values, config, tokenizer)
+    return Loaded(
+        config=config,
+        params=params,
+        family=family.name,
+        tokenizer=tokenizer,
+        start_id=start,
+        end_ids=ends,
+        chat_template=None if tokenizer is None else tokenizer.chat_template,
+        pooling=read_pooling(folder),
+        source=str(folder),
+        extras=_extras(family, config, tensors, dtype),
+    )
+
+
+def read_config(path: str | Path) -> TransformerConfig:
+    """Return the config of a model from its config.json alone."""
+    values, family = _described(Path(path))
+    return family.config(values, family.head_of(values))
+
+
+def read_pooling(folder: Path) -> Pooling | None:
+    """Return how a sentence encoder pools, None for other models; refuse steps that are not supported."""
+    if not (folder / MODULES).is_file():
+        return None
+    from .sentence import pooling_of
+
+    return pooling_of(folder)
+
+
+def _described(folder: Path) -> tuple[Fields, Family]:
+    """Return the fields of config.json, and the family they belong to."""
+    if not folder.is_dir():
+        raise WeightsError(f"there is no folder {folder}", hint="pass a folder with config.json and model.safetensors")
+    if not (folder / CONFIG).is_file():
+        raise WeightsError(f"{folder} has no {CONFIG}", hint="get all files of the model")
+    fields = Fields(read_json(folder / CONFIG), str(folder / CONFIG))
+    kind = fields.values.get("model_type")
+    if kind is None:  # the oldest files have the class alone
+        classes = fields.values.get("architectures") or [""]
+        first = classes[0] if isinstance(classes, list) else ""
+        kind = next((name for name, family in FAMILIES.items() if first in family.classes), str(first))
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        raise WeightsError(
+            f"{fields.source} describes a model of the kind {str(kind)[:80]!r}, which is not supported",
+            hint=did_you_mean(str(kind), FAMILIES),
+        )
+    return fields, FAMILIES[kind]
+
+
+def _start_and_ends(
+    folder: Path, values: Fields, config: TransformerConfig, tokenizer: PublishedTokenizer | None
+) -> tuple[int | None, tuple[int, ...]]:
+    """Return the token that answers or prompts start with, and those that end an answer."""
+    if not isinstance(config, DecoderConfig | EncoderDecoderConfig):
+        return None, ()
+    asked = read_json(folder / GENERATION) if (folder / GENERATION).is_file() else {}
+    known = {**values.values, **{name: value for name, value in asked.items() if value is not None}}
+    ends = known.get("eos_token_id")
+    ends = ends if isinstance(ends, list) else [ends]
+    found = tuple(i for i in ends if type(i) is int and 0 <= i < config.vocab)
+    if not found and tokenizer is not None and (end := tokenizer.role_id("eos")) is not None:
+        found = (end,)
+    if isinstance(config, DecoderConfig):
+        return (None if tokenizer is None else first_special(tokenizer)), found
+    starts = (known.get(name) for name in ("decoder_start_token_id", "pad_token_id"))
+    return next((i for i in starts if type(i) is int and 0 <= i < config.vocab), 0), found
+
+
+def first_special(tokenizer: PublishedTokenizer) -> int | None:
+    """Return the token that a tokenizer puts before every text; None if it puts none."""
+    ids = tokenizer.encode("", specials=True)
+    begin = tokenizer.role_id("bos")
+    return begin if begin is not None and len(ids) and int(ids[0]) == begin else None
+
+
+def _extras(family: Family, config: TransformerConfig, tensors: Tensors, dtype: Any) -> dict[str, Array]:
+    """Return tensors that our model does not use but the published class has."""
+    found = {family.bare(name): name for name in tensors.stored}
+    shapes = family.kept(config)
+    present = {name: found[name] for name in shapes if name in found}
+    return {name: tensors.read(n, dtype) for name, n in present.items() if tensors.stored[n].shape == shapes[name]}

@@ -1,0 +1,72 @@
+"""Where models are, and what opens them: a path, the name of a pulled model, or hf:org/name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import CheckpointError, WeightsError
+from .loaded import Loaded
+
+
+def locate(path: str | Path) -> Path:
+    """Return the file or folder that a path, the name of a pulled model or hf:org/name stands for."""
+    from .hub import PREFIX, hub_folder
+    from .registry import REGISTRY, resolve
+
+    if str(path).startswith(PREFIX):
+        return hub_folder(str(path))
+    place = Path(path)
+    if place.exists():
+        return place.parent if place.suffix == ".safetensors" else place
+    if str(path) not in REGISTRY:
+        raise CheckpointError(
+            f"there is no {path}: it is not a run folder, a file or folder of weights, or a known name",
+            hint="pass the folder that `glassformer train` wrote, or one with config.json and model.safetensors; "
+            "`glassformer models` lists the known names",
+        )
+    found = resolve(str(path))
+    if found is None:
+        raise WeightsError(f"{path} has not been fetched yet", hint=f"fetch it with `glassformer pull {path}`")
+    return found
+
+
+def is_run(place: Path) -> bool:
+    """Tell whether a folder is (or should be) a run of our own."""
+    from .folder import is_published
+
+    return place.is_dir() and not is_published(place)
+
+
+def open_published(place: Path, dtype: Any = np.float32) -> Loaded:
+    """Read published weights: a Hugging Face folder, a GGUF file, or a file of llama2.c."""
+    if place.is_dir():
+        from .folder import open_folder
+
+        return open_folder(place, dtype)
+    if place.suffix == ".gguf":
+        from .gguf import open_gguf
+
+        return open_gguf(place, dtype)
+    _refuse_other_files(place)
+    from .llama2c import open_llama2c
+
+    return open_llama2c(place)
+
+
+def _refuse_other_files(place: Path) -> None:
+    """Refuse pickles, by their name or by how they begin, and files of unknown kinds."""
+    from .tensors import PICKLES, refuse_pickle
+
+    with place.open("rb") as file:
+        begin = file.read(4)
+    # A file of llama2.c begins with a width; no pickle has a zero there.
+    pickled = begin == b"PK\x03\x04" or (begin[:1] == b"\x80" and begin[1:2] <= b"\x05" and begin[2:3] != b"\0")
+    if place.suffix in PICKLES and (place.suffix != ".bin" or pickled):
+        refuse_pickle(place)
+    if place.suffix != ".bin":
+        raise WeightsError(
+            f"{place} is no file of weights of a known kind", hint="known: a folder, .gguf, and .bin of llama2.c"
+        )

@@ -1,0 +1,117 @@
+"""One vector for a text: what encoders of sentences are for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..arrays import Array
+from ..config import EncoderConfig
+from ..errors import ConfigError, LengthError, WeightsError
+from ..models import Encoder
+from .json_file import parse_json, read_json
+from .loaded import Loaded, Pooling
+
+_MODES = {
+    "mean": "mean",
+    "cls": "first",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "first",
+}
+
+
+def embed(loaded: Loaded, texts: Sequence[str], *, batch: int = 32) -> Array:
+    """Return one vector for each text, (N, D): its tokens' vectors, pooled as the model was trained for.
+
+    Models that say nothing about it are pooled by the mean and normalized. Texts of about the same length are read
+    together, at most `batch` at a time; padding changes nothing.
+    """
+    if not isinstance(loaded.config, EncoderConfig):
+        raise ConfigError(
+            f"this is a {loaded.config.architecture}, and only encoders give vectors of texts",
+            hint="use an encoder, such as the one that `glassformer pull minilm` brings",
+        )
+    if loaded.tokenizer is None:
+        raise WeightsError(f"{loaded.source} has no tokenizer to read text with", hint="get its tokenizer.json as well")
+    # The head, if there is one, is about tokens; the vectors are what it reads.
+    encoder = Encoder(loaded.config.replace(head="none", classes=None, head_bias=False, tied_head=True, pooling="mean"))
+    ids = [_encoded(loaded, text) for text in texts]
+    order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
+    vectors: Any = np.zeros((len(ids), loaded.config.width), dtype=loaded.params["embedding"]["tokens"]["table"].dtype)
+    for start in range(0, len(order), batch):
+        rows = order[start : start + batch]
+        vectors[rows] = _pooled(encoder, loaded, [ids[i] for i in rows])
+    return vectors
+
+
+def similarities(vectors: Array) -> Array:
+    """Return the cosine between every two vectors, (N, N)."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    unit = vectors / np.maximum(lengths, np.finfo(vectors.dtype).tiny)
+    return unit @ unit.T
+
+
+def pooling_of(folder: Path) -> Pooling:
+    """Return what modules.json and the folder of its pooling step say."""
+    path = folder / "modules.json"
+    try:
+        content = path.read_bytes()[: 1 << 20]
+    except OSError as error:
+        raise WeightsError(f"{path} cannot be read: {error.strerror}", hint="check the path") from None
+    steps = parse_json(b'{"steps":' + content + b"}", str(path))["steps"]
+    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
+        raise WeightsError(f"{path} is damaged: it holds no list of steps", hint="get the file again")
+    kinds = [str(step.get("type")).rsplit(".", 1)[-1] for step in steps]
+    kind = "mean"
+    for name, step in zip(kinds, steps, strict=True):
+        if name not in ("Transformer", "Pooling", "Normalize"):
+            raise WeightsError(f"{path} has a step {name[:80]!r}, which is not supported", hint="use another model")
+        if name == "Pooling":
+            kind = _mode(_inside(folder, step.get("path")))
+    return Pooling(kind, normalize="Normalize" in kinds)
+
+
+def _mode(path: Path) -> str:
+    values = read_json(path)
+    chosen = [name for name, value in values.items() if name.startswith("pooling_mode_") and value is True]
+    named = values.get("pooling_mode")
+    chosen += named if isinstance(named, list) else [named] if named is not None else []
+    if len(chosen) != 1 or chosen[0] not in _MODES:
+        raise WeightsError(
+            f"{path} pools by {', '.join(map(str, chosen))[:80] or 'nothing'}, which is not supported",
+            hint=f"supported: one of {', '.join(_MODES)}",
+        )
+    return _MODES[chosen[0]]
+
+
+def _inside(folder: Path, name: Any) -> Path:
+    if not isinstance(name, str) or not name or Path(name).name != name or name == "..":
+        raise WeightsError(f"{folder / 'modules.json'} points outside its folder: {name!r}", hint="do not use it")
+    return folder / name / "config.json"
+
+
+def _encoded(loaded: Loaded, text: str) -> Array:
+    ids = loaded.tokenizer.encode(text, specials=True)
+    if not 1 <= len(ids) <= loaded.config.context:
+        raise LengthError(
+            f"the text {text[:40]!r} has {len(ids):,} tokens but this model reads 1 to {loaded.config.context:,}",
+            hint="split it into parts",
+        )
+    return ids
+
+
+def _pooled(encoder: Encoder, loaded: Loaded, rows: list[Array]) -> Array:
+    lengths = np.array([len(row) for row in rows])
+    mask = ops.padding_mask(lengths, int(lengths.max()))
+    tokens: Any = np.zeros(mask.shape, dtype=np.int64)
+    tokens[mask] = np.concatenate(rows)
+    vectors, _ = encoder.forward(loaded.params, tokens, mask=mask)
+    pooling = Pooling() if loaded.pooling is None else loaded.pooling
+    pooled = ops.mean_pool(vectors, mask=mask)[0] if pooling.kind == "mean" else vectors[:, 0]
+    if not pooling.normalize:
+        return pooled
+    return pooled / np.maximum(np.linalg.norm(pooled, axis=-1, keepdims=True), 1e-12)

@@ -1,0 +1,133 @@
+"""`glassformer embed`, `verify`, `export`, and what the other commands do with published models."""
+
+import json
+
+import pytest
+from family_models import CONTEXT, saved
+from runs import command, tiny_session
+from tokenizer_files import PUBLISHED
+
+from glassformer.weights.folder import open_folder
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    found = {}
+    for name, kind in (("gpt2", "byte-level BPE"), ("bert", "WordPiece"), ("t5", "Unigram")):
+        folder = found[name] = saved(name, tmp_path_factory.mktemp("models") / name)
+        make, config = PUBLISHED[kind]
+        make().save(str(folder / "tokenizer.json"))
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return found
+
+
+def text_within(folder):
+    """A text whose ids are below the small vocabulary of the model."""
+    tokenizer, vocab = open_folder(folder).tokenizer, open_folder(folder).config.vocab
+    letters = [c for c in "!\"#$%&'()*+,-./abcdefgt" if tokenizer.encode(c).max(initial=-1) < vocab]
+    return " ".join(letters[:4]) if tokenizer.encode(" ".join(letters[:4])).max() < vocab else "".join(letters[:4])
+
+
+def test_embed_shows_how_similar_texts_are(folders):
+    text = text_within(folders["bert"])
+    result = command("embed", folders["bert"], text, text[:1], text)
+    assert result.code == 0, result.err
+    assert result.err == ""
+    assert "cosine similarity" in result.out
+    assert result.out.count("1.000") >= 5  # three with themselves, and the first with the last
+
+
+def test_embed_gives_vectors_as_json(folders):
+    text = text_within(folders["bert"])
+    found = json.loads(command("embed", folders["bert"], text, "--json").out)
+    assert list(found) == ["model", "width", "embeddings", "cosine"]
+    assert found["embeddings"][0]["text"] == text
+    assert len(found["embeddings"][0]["vector"]) == found["width"] == 30
+
+
+@pytest.mark.parametrize(
+    ("name", "texts", "message"),
+    [("gpt2", ["a"], "only encoders give vectors"), ("bert", ["a", ""], "a text is empty")],
+)
+def test_embed_refuses_what_it_cannot_do(name, texts, message, folders):
+    result = command("embed", folders[name], *texts)
+    assert result.code == 2
+    assert message in result.err
+
+
+def test_verify_prints_a_row_for_every_layer(folders, tmp_path):
+    folder = saved("gpt2", tmp_path / "plain")
+    result = command("verify", folder)
+    assert (result.code, result.err) == (0, "")
+    for layer in ("embedding", "blocks.0", "blocks.2", "logits", "all layers agree"):
+        assert layer in result.out
+    found = json.loads(command("verify", folder, "--json").out)
+    assert list(found) == ["model", "tokens", "limit", "first_departure", "layers"]
+    assert found["first_departure"] is None
+    assert [row["agrees"] for row in found["layers"]] == [True] * 5
+
+
+def test_verify_fails_when_a_layer_departs(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr("glassformer.weights.verify.LIMIT", 0.0)
+    result = command("verify", saved("llama", tmp_path))
+    assert result.code == 1
+    assert "is the first that departs" in result.out
+
+
+def test_export_writes_a_folder_that_loads_again(folders, tmp_path):
+    result = command("export", folders["gpt2"], "--to", "hf", tmp_path / "out")
+    assert (result.code, result.err) == (0, "")
+    assert "in " in result.out
+    assert open_folder(tmp_path / "out").config == open_folder(folders["gpt2"]).config
+    again = command("export", folders["gpt2"], tmp_path / "out")
+    assert again.code == 2
+    assert "exists already" in again.err
+    found = json.loads(command("export", folders["t5"], tmp_path / "t5", "--json").out)
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(found["files"])
+
+
+def test_export_names_what_no_family_has(tmp_path):
+    list(tiny_session("counting", tmp_path / "run", steps=1, eval_every=1).steps())
+    result = command("export", tmp_path / "run", tmp_path / "out")
+    assert result.code == 1
+    assert "norm_position='post'" in result.err
+    assert not (tmp_path / "out").exists()
+    assert "there is no format 'onnx'" in command("export", tmp_path / "run", tmp_path / "out", "--to", "onnx").err
+
+
+def test_params_reads_the_config_alone(folders, tmp_path):
+    (tmp_path / "config.json").write_bytes((folders["gpt2"] / "config.json").read_bytes())
+    found = json.loads(command("params", tmp_path, "--json").out)
+    assert found["config"]["context"] == CONTEXT
+    assert command("params", folders["t5"]).code == 0
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert", "t5"])
+def test_inspect_draws_a_published_model(name, folders, tmp_path, monkeypatch):
+    monkeypatch.setattr("glassformer.cli.inspect.ANSWER", 3)
+    result = command("inspect", folders[name], text_within(folders[name]), "--out", tmp_path / "pictures", "--json")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["page"].endswith("index.html")
+    assert (tmp_path / "pictures" / "index.html").is_file()
+
+
+def test_inspect_needs_an_input(folders, tmp_path):
+    result = command("inspect", folders["gpt2"], "--out", tmp_path)
+    assert result.code == 2
+    assert "pass an INPUT" in result.err
+
+
+def test_generate_and_tokenize_take_published_models(folders):
+    text = text_within(folders["gpt2"])
+    written = command("generate", folders["gpt2"], "--prompt", text, "--max-new-tokens", 4, "--temperature", 0)
+    assert written.code == 0, written.err
+    assert json.loads(command("tokenize", folders["gpt2"], text, "--json").out)["tokenizer"] == "tokenizer.json"
+
+
+def test_a_damaged_model_is_an_error_and_no_traceback(tmp_path):
+    folder = saved("gpt2", tmp_path)
+    (folder / "model.safetensors").write_bytes(b"\xff" * 100)
+    for words in (["generate", folder], ["embed", folder, "a"], ["verify", folder], ["export", folder, tmp_path / "x"]):
+        result = command(*words)
+        assert result.code == 1
+        assert result.err.startswith("error: ")

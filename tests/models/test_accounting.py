@@ -1,0 +1,112 @@
+"""What a model costs, counted before anything is allocated, against published figures and real arrays."""
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+
+import glassformer as gf
+from glassformer.models.accounting import costs, flops_per_token, kv_cache_bytes, parameters_by_part
+from glassformer.models.activations import activation_bytes
+
+PUBLISHED = {
+    "gpt2": 124_439_808,
+    "gpt2-medium": 354_823_168,
+    "gpt2-large": 774_030_080,
+    "gpt2-xl": 1_557_611_200,
+    "bert-base": 109_514_298,  # as BertForMaskedLM
+    "t5-small": 60_506_624,
+    "t5-base": 222_903_552,
+    "t5-large": 737_668_096,
+    "t5-v1.1-small": 76_961_152,
+    "llama-2-7b": 6_738_415_616,
+    "llama-3-8b": 8_030_261_248,
+    "llama-3.1-70b": 70_553_706_496,
+    "llama-3.2-1b": 1_235_814_400,
+    "mistral-7b": 7_241_732_096,
+    "qwen2-0.5b": 494_032_768,
+    "smollm2-135m": 134_515_008,
+}
+SIZES = {"vocab": 11, "width": 8, "heads": 4, "layers": 2, "context": 9}
+KINDS = {
+    "decoder": (gf.DecoderConfig, {}),
+    "classifier": (gf.EncoderConfig, {"classes": 3}),
+    "classifier, cls": (gf.EncoderConfig, {"classes": 3, "pooling": "cls"}),
+    "classifier, first": (gf.EncoderConfig, {"classes": 3, "pooling": "first"}),
+    "vectors": (gf.EncoderConfig, {"head": "none"}),
+    "tokens": (gf.EncoderConfig, {"head": "tokens", "segments": 2}),
+    "encoder-decoder": (gf.EncoderDecoderConfig, {"encoder_layers": 3}),
+}
+VARIANTS = {
+    "plain": {},
+    "rotary": {"positions": "rotary"},
+    "alibi": {"positions": "alibi"},
+    "relative": {"positions": "relative"},
+    "llama": {"kv_heads": 2, "norm": "rms", "gated": True, "activation": "silu", "head_width": 4},
+    "post-norm": {"norm_position": "post", "tied_head": False, "dropout": 0.2},
+    "tiled": {"attention_tile": 3},
+    "tiled alibi": {"attention_tile": 3, "positions": "alibi"},
+    "normed embedding": {"embedding_scale": True, "embedding_norm": True, "activation": "relu", "dropout": 0.1},
+}
+
+
+@pytest.mark.parametrize(("name", "parameters"), PUBLISHED.items(), ids=list(PUBLISHED))
+def test_presets_have_the_published_number_of_parameters(name, parameters):
+    assert costs(gf.preset(name), length=1).parameters == parameters
+
+
+def test_gpt3_is_counted_in_under_a_second_and_close_to_the_rule():
+    began = time.process_time()
+    result = costs(gf.preset("gpt3"))
+    assert time.process_time() - began < 1
+    assert result.parameters == pytest.approx(175e9, rel=0.005)
+    assert result.estimate == 12 * 96 * 12288**2
+    assert result.estimate == pytest.approx(result.parameters, rel=0.005)
+
+
+@pytest.mark.parametrize("name", [name for name in gf.PRESETS if name not in PUBLISHED and name != "gpt3"])
+def test_small_presets_have_as_many_numbers_as_counted(name):
+    if name in ("bert-large", "transformer-base", "llama-3.1-8b"):
+        assert sum(parameters_by_part(gf.preset(name)).values()) > 0
+        return
+    model = gf.build(name)
+    assert gf.tree.count(model.init(0)) == sum(parameters_by_part(model.config).values())
+
+
+def real_bytes(config, batch, length):
+    """Return the memory of all arrays in a record: each buffer once, ids left out."""
+    model = gf.build(config)
+    params = model.init(0)
+    tokens = np.random.default_rng(0).integers(0, config.vocab, (batch, length))
+    inputs = (tokens, tokens) if config.architecture == "encoder-decoder" else (tokens,)
+    _, saved = model.forward(params, *inputs, key=1)
+    buffers = {}
+    for _, array in gf.tree.named_leaves(saved):
+        while isinstance(array.base, np.ndarray):
+            array = array.base
+        if not np.issubdtype(array.dtype, np.integer):
+            buffers[id(array)] = array.nbytes
+    return sum(buffers.values())
+
+
+@pytest.mark.parametrize(("kind", "variant"), list(itertools.product(KINDS, VARIANTS)))
+def test_activations_are_counted_to_the_byte(kind, variant):
+    cls, own = KINDS[kind]
+    config = cls(**SIZES, **own, **VARIANTS[variant])
+    assert activation_bytes(config, 3, 6) == real_bytes(config, 3, 6)
+
+
+@pytest.mark.parametrize("settings", [{}, {"kv_heads": 2}, {"kv_heads": 1, "window": 4}])
+def test_the_cache_needs_what_was_counted(settings):
+    config = gf.DecoderConfig(**{**SIZES, "context": 64}, **settings)
+    model = gf.build(config)
+    cache = model.new_cache()
+    model.read(model.init(0), np.zeros((3, 64), dtype=int), cache)
+    assert cache.nbytes == kv_cache_bytes(config, 3, 64)
+
+
+def test_flops_are_two_per_weight_and_attention():
+    config = gf.preset("gpt2")
+    matrices = 12 * 12 * 768**2 + 50257 * 768
+    assert flops_per_token(config, 1024) == 2 * matrices + 4 * 12 * 1024 * 768

@@ -1,0 +1,36 @@
+"""The published models that `glassformer pull` knows, fetched once and kept between runs."""
+
+import os
+from pathlib import Path
+
+from oracles import refuse
+
+from glassformer.errors import WeightsError
+from glassformer.weights import registry
+
+KEPT = Path(__file__).resolve().parent.parent / ".pytest_cache" / "glassformer"
+DATA = Path(os.environ.get("GLASSFORMER_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+"""The folder with stories260K.bin and tok512.bin."""
+
+
+def pulled(name: str) -> Path:
+    """Where the model is; the test is skipped, or fails if all are required, when it cannot be had."""
+    found = registry.resolve(name)
+    if found is not None:
+        return found
+    before = os.environ.get(registry.CACHE)
+    os.environ[registry.CACHE] = before or str(KEPT)
+    try:
+        return registry.pull(name)
+    except WeightsError as error:
+        refuse(f"{name} cannot be pulled: {error.fact}")
+    finally:
+        if before is None:
+            del os.environ[registry.CACHE]
+
+
+def data_file(name: str) -> Path:
+    """A file of the data folder."""
+    if not (DATA / name).is_file():
+        refuse(f"{name} is not at hand; set GLASSFORMER_DATA to its folder")
+    return DATA / name

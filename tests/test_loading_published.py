@@ -1,0 +1,188 @@
+"""One name for every kind of model: what a path, a pulled name or hf:org/name stands for."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from family_models import saved
+from runs import tiny_session
+from tokenizer_files import PUBLISHED
+
+import glassformer as gf
+from glassformer.errors import CheckpointError, ConfigError, WeightsError
+from glassformer.loading import load_config, load_tokenizer, load_weights, locate
+from glassformer.text import PublishedTokenizer
+from glassformer.weights import registry
+from glassformer.weights.hub import hub_folder
+
+TOKENIZERS = {"gpt2": "byte-level BPE", "llama": "sentencepiece BPE", "t5": "Unigram", "bert": "WordPiece"}
+
+
+def with_tokenizer(name, folder):
+    """A small model with a tokenizer of its kind. Its vocabulary is larger than the model's: only ids below fit."""
+    saved(name, folder)
+    make, config = PUBLISHED[TOKENIZERS[name]]
+    make().save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return {name: with_tokenizer(name, tmp_path_factory.mktemp("models") / name) for name in TOKENIZERS}
+
+
+def test_a_published_decoder_writes(folders):
+    model = gf.load(folders["gpt2"])
+    assert model.start_id is None
+    assert model.end_ids == (1,)
+    answer = model.generate("!", max_new_tokens=5, temperature=0)
+    assert len(answer.ids) == 5 or answer.finish == "stop"
+
+
+def test_a_text_begins_with_the_token_that_its_tokenizer_puts_there(folders):
+    model = gf.load(folders["llama"])
+    assert model.start_id == model.tokenizer.specials["<s>"]
+
+
+def test_t5_reads_sources_with_their_end(folders):
+    model = gf.load(folders["t5"])
+    assert (model.start_id, model.source_end_id) == (0, 1)
+    ids = model.tokenizer.encode("e")
+    assert [source.tolist() if hasattr(source, "tolist") else source for source in model._encoded(["e"])[1]] == [
+        [*ids, 1]
+    ]
+    assert model.generate("", max_new_tokens=3, temperature=0).ids
+
+
+def test_an_encoder_does_not_write(folders):
+    with pytest.raises(ConfigError, match="holds an encoder") as caught:
+        gf.load(folders["bert"])
+    assert "glassformer embed" in caught.value.hint
+
+
+def test_a_model_without_a_tokenizer_does_not_write(tmp_path):
+    with pytest.raises(WeightsError, match="has no tokenizer"):
+        gf.load(saved("gpt2", tmp_path))
+
+
+def test_the_file_of_weights_stands_for_its_folder(folders):
+    assert locate(folders["gpt2"] / "model.safetensors") == folders["gpt2"]
+
+
+def test_a_run_is_loaded_with_its_parameters_and_tokenizer(tmp_path):
+    list(tiny_session("lines", tmp_path / "run", steps=1, eval_every=1).steps())
+    loaded = load_weights(tmp_path / "run")
+    assert loaded.config == load_config(tmp_path / "run")
+    assert loaded.tokenizer == load_tokenizer(tmp_path / "run")
+    assert loaded.start_id is not None
+    assert loaded.end_ids
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_config_and_tokenizer_are_had_without_the_weights(name, folders, tmp_path):
+    for file in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / file).write_bytes((folders[name] / file).read_bytes())
+    loaded = load_weights(folders[name])
+    assert load_config(tmp_path) == loaded.config
+    assert load_tokenizer(tmp_path) == loaded.tokenizer
+    assert isinstance(load_tokenizer(tmp_path / "tokenizer.json"), PublishedTokenizer)
+
+
+def test_a_gguf_file_and_one_of_llama2c_go_to_their_readers(tmp_path):
+    (tmp_path / "a.gguf").write_bytes(b"GGUX")
+    with pytest.raises(WeightsError, match="this is no GGUF file"):
+        load_weights(tmp_path / "a.gguf")
+    (tmp_path / "a.bin").write_bytes(np.zeros(3, np.int32).tobytes())
+    with pytest.raises(WeightsError, match=r"a\.bin"):
+        load_weights(tmp_path / "a.bin")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("pytorch_model.bin", b"PK\x03\x04rest"),
+        ("old.bin", b"\x80\x02}q\x00."),
+        ("model.pt", b"anything"),
+        ("model.pth", b""),
+        ("model.ckpt", b"anything"),
+    ],
+)
+def test_pickles_are_refused(name, content, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(WeightsError, match="is a pickle file: opening one can run any program"):
+        load_weights(tmp_path / name)
+
+
+def test_a_width_that_looks_like_a_pickle_is_none(tmp_path):
+    (tmp_path / "a.bin").write_bytes(np.array([640, 1, 1, 1, 1, 1, 1], np.int32).tobytes())
+    with pytest.raises(WeightsError) as caught:
+        load_weights(tmp_path / "a.bin")
+    assert "pickle" not in str(caught.value)
+
+
+def test_other_files_are_refused(tmp_path):
+    (tmp_path / "a.onnx").write_bytes(b"x")
+    with pytest.raises(WeightsError, match="no file of weights of a known kind"):
+        load_weights(tmp_path / "a.onnx")
+
+
+def test_a_pulled_model_is_known_by_its_name(folders, monkeypatch):
+    monkeypatch.setattr(registry, "resolve", lambda name: folders["gpt2"] if name == "smollm2" else None)
+    assert locate("smollm2") == folders["gpt2"]
+    with pytest.raises(WeightsError, match="minilm has not been fetched yet") as caught:
+        locate("minilm")
+    assert "glassformer pull minilm" in caught.value.hint
+
+
+def test_what_is_not_there_is_said():
+    with pytest.raises(CheckpointError, match="there is no nowhere"):
+        gf.load("nowhere")
+
+
+class Hub:
+    """A stand-in for huggingface_hub that never goes anywhere."""
+
+    def __init__(self, answer):
+        self.answer, self.asked = answer, []
+
+    def snapshot_download(self, *args, **settings):
+        self.asked.append((args, settings))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return str(self.answer)
+
+
+def test_a_model_of_the_hub_is_had_through_its_library(folders, monkeypatch):
+    hub = Hub(folders["gpt2"])
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    assert load_weights("hf:openai-community/gpt2@main").family == "gpt2"
+    ((args, settings),) = hub.asked
+    assert (args, settings["revision"]) == (("openai-community/gpt2",), "main")
+    assert not any(pattern.endswith((".bin", ".pt")) for pattern in settings["allow_patterns"])
+
+
+@pytest.mark.parametrize("error", [OSError("no connection"), ValueError("no such repository")])
+def test_what_the_hub_refuses_is_passed_on(error, monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", Hub(error))
+    with pytest.raises(WeightsError, match=f"cannot be had: {error}"):
+        hub_folder("hf:org/name")
+
+
+def test_without_the_library_the_remedy_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ConfigError, match="which is not installed") as caught:
+        hub_folder("hf:org/name")
+    assert "glassformer[hub]" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["hf:", "hf:a/b/c", "hf:../x", "hf:org/na me"])
+def test_a_name_that_is_none_is_refused(name):
+    if name == "hf:../x":
+        pytest.importorskip("huggingface_hub")
+        with pytest.raises((ConfigError, WeightsError)):
+            hub_folder(name)
+        return
+    with pytest.raises(ConfigError, match="is no model of the hub"):
+        hub_folder(name)

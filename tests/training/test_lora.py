@@ -1,0 +1,247 @@
+"""LoRA: exact gradients, frozen weights, and adapters that merge into the weights and come out again."""
+
+import re
+
+import numpy as np
+import pytest
+from runs import assert_same_bits
+
+from glassformer.errors import ConfigError
+from glassformer.layers import Linear
+from glassformer.models import Batch, build
+from glassformer.proofs import lora_cases, prove_lora, prove_lora_case
+from glassformer.training import Adapted, LoRA
+from glassformer.training.loop import start, training_steps
+from glassformer.training.recipe import Recipe
+from glassformer.tree import count, flatten, leaf, tree_map
+
+TOKENS = np.array([[1, 4, 1, 0, 7], [1, 1, 8, 3, 3]])
+SETTINGS = {"vocab": 9, "width": 16, "heads": 4, "layers": 2, "context": 8, "dropout": 0.0}
+MODELS = {
+    "GPT-2": ("gpt2", {}),
+    "Llama": ("llama-2-7b", {"feed_forward": 24, "kv_heads": 2}),
+}
+
+
+def model_and_params(name, dtype=np.float32):
+    preset, settings = MODELS[name]
+    model = build(preset, **SETTINGS, **settings)
+    params = model.init(3, dtype)
+    rng = np.random.default_rng(4)
+    return model, tree_map(lambda x: (x + 0.1 * rng.standard_normal(x.shape)).astype(dtype), params)
+
+
+def scattered(lora, params, dtype=np.float32):
+    rng = np.random.default_rng(5)
+    return tree_map(lambda x: (x + 0.2 * rng.standard_normal(x.shape)).astype(dtype), lora.init(params, 1, dtype))
+
+
+def logits(model, params):
+    return model.forward(params, TOKENS)[0]
+
+
+# --- gradients -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", lora_cases(), ids=lambda case: case.name)
+def test_gradients_are_exact_through_the_whole_model(case):
+    check = prove_lora_case(case)
+    assert check.ok
+    assert check.error <= 1e-11
+
+
+def test_a_wrong_gradient_is_noticed(monkeypatch):
+    right = LoRA.backward
+    monkeypatch.setattr(LoRA, "backward", lambda *args: tree_map(lambda g: 1.001 * g, right(*args)))
+    [row] = prove_lora(lora_cases()[2:3])
+    assert (row.name, row.ok) == ("LoRA", False)
+
+
+def test_gradients_are_those_of_automatic_differentiation(jax):
+    rng = np.random.default_rng(0)
+    lora = LoRA(rank=2, alpha=5.0, targets=("w",))
+    w, a, b, x, dy = (rng.standard_normal(shape) for shape in ((4, 3), (4, 2), (2, 3), (5, 4), (5, 3)))
+
+    def function(adapters):
+        return (x @ lora.merge({"w": w}, adapters)["w"] * dy).sum()
+
+    adapters = {"w": {"a": jax.numpy.asarray(a), "b": jax.numpy.asarray(b)}}
+    expected = jax.grad(function)(adapters)
+    for name, grad in flatten(lora.backward(adapters, {"w": x.T @ dy})).items():
+        np.testing.assert_allclose(grad, leaf(expected, name), rtol=1e-12)
+
+
+# --- merging ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_new_adapters_change_nothing(name):
+    model, params = model_and_params(name)
+    lora = LoRA(rank=3)
+    merged = lora.merge(params, lora.init(params, 0))
+    np.testing.assert_array_equal(logits(model, merged), logits(model, params))
+
+
+@pytest.mark.parametrize("targets", [("*attention.query.w", "*attention.value.w"), ("*.w",), ("blocks.1.*.down.w",)])
+@pytest.mark.parametrize("name", MODELS)
+def test_only_targets_change_and_the_others_are_the_same_arrays(name, targets):
+    _, params = model_and_params(name)
+    before = tree_map(np.copy, params)
+    lora = LoRA(rank=2, targets=targets)
+    adapters = scattered(lora, params)
+    merged = flatten(lora.merge(params, adapters))
+    assert_same_bits(params, before)
+    own = {key.rpartition(".")[0] for key in flatten(adapters)}
+    for key, array in flatten(params).items():
+        assert (merged[key] is array) == (key not in own)
+    assert list(merged) == list(flatten(params))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_merged_model_is_one_with_adapters_beside_its_weights(name, monkeypatch):
+    model, params = model_and_params(name)
+    lora = LoRA(rank=3, alpha=4.0, targets=("*attention.*.w", "*feed_forward.*.w"))
+    adapters = scattered(lora, params)
+    merged = logits(model, lora.merge(params, adapters))
+    assert np.abs(merged - logits(model, params)).max() > 0.1
+
+    right = Linear.forward
+
+    def beside(self, own, x):
+        y, saved = right(self, own, x)
+        return (y + lora.scale * ((x @ own["a"]) @ own["b2"]), saved) if "a" in own else (y, saved)
+
+    leaves = flatten(params)
+    for key, array in flatten(adapters).items():
+        matrix, _, part = key.rpartition(".")
+        leaf(params, matrix.removesuffix(".w"))["b2" if part == "b" else "a"] = array
+    monkeypatch.setattr(Linear, "forward", beside)
+    unmerged = logits(model, params)
+    assert len(flatten(params)) == len(leaves) + len(flatten(adapters))
+    assert np.abs(merged - unmerged).max() <= 1e-6 * np.abs(unmerged).max()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_was_merged_comes_out_again(name):
+    model, params = model_and_params(name)
+    lora = LoRA(rank=4, targets=("*.w",))
+    adapters = scattered(lora, params)
+    again = lora.unmerge(lora.merge(params, adapters), adapters)
+    expected = logits(model, params)
+    assert np.abs(logits(model, again) - expected).max() <= 1e-6 * np.abs(expected).max()
+
+
+def test_adapters_act_by_alpha_over_rank():
+    params = {"w": np.zeros((3, 2), dtype=np.float32)}
+    adapters = {"w": {"a": np.ones((3, 2), np.float32), "b": np.ones((2, 2), np.float32)}}
+    merged = LoRA(rank=2, alpha=3.0, targets=("w",)).merge(params, adapters)
+    np.testing.assert_array_equal(merged["w"], np.full((3, 2), 3.0))
+
+
+def test_weights_of_half_precision_stay_so_and_adapters_do_not():
+    params = {"w": np.ones((4, 4), dtype=np.float16)}
+    lora = LoRA(rank=1, targets=("w",))
+    adapters = lora.init(params, 0)
+    assert {array.dtype for array in flatten(adapters).values()} == {np.dtype(np.float32)}
+    assert lora.merge(params, adapters)["w"].dtype == np.float16
+
+
+# --- first values ----------------------------------------------------------------------------------------------------
+
+
+def test_first_values_follow_the_seed_and_b_is_zero():
+    model, params = model_and_params("GPT-2")
+    lora = LoRA(rank=4)
+    first = lora.init(params, 7)
+    assert_same_bits(lora.init(model.specs(), 7), first)
+    for name, array in flatten(first).items():
+        assert array.shape == ((16, 4) if name.endswith(".a") else (4, 16))
+        assert array.any() == name.endswith(".a")
+    assert count(first) == 2 * 2 * (16 * 4 + 4 * 16)
+    assert not np.array_equal(flatten(first)["blocks.0.attention.query.w.a"], flatten(lora.init(params, 8)))
+
+
+# --- training --------------------------------------------------------------------------------------------------------
+
+
+class Repeated:
+    """The same batch at every step."""
+
+    def batch(self, step, size, seed):
+        return Batch(TOKENS, np.roll(TOKENS, -1, axis=1))
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("name", MODELS)
+def test_training_learns_with_frozen_weights(name, accumulate):
+    model, params = model_and_params(name)
+    before = tree_map(np.copy, params)
+    frozen = tree_map(lambda x: x.setflags(write=False) or x, params)
+    adapted = Adapted(frozen, LoRA(rank=4, targets=("*.w",)))
+    recipe = Recipe(steps=60, batch=2, lr=5e-2, warmup=2, accumulate=accumulate, optimizer="adamw", ema=0.5)
+    state = start(model, recipe, adapted.lora.init(params, 0))
+    assert count(state.optimizer) == 2 * count(state.params) + 1
+    steps = list(training_steps(model, recipe, Repeated(), state, parametrization=adapted))
+    assert steps[-1][1].loss < 0.6 * steps[0][1].loss
+    assert_same_bits(params, before)
+
+
+def test_microbatches_of_adapters_are_one_large_batch():
+    model, params = model_and_params("GPT-2", np.float64)
+    lora = LoRA(rank=2)
+    adapted, losses = Adapted(params, lora), []
+    for parts in (1, 2):
+        recipe = Recipe(steps=3, batch=2, accumulate=parts)
+        state = start(model, recipe, scattered(lora, params, np.float64))
+        *_, (state, record) = training_steps(model, recipe, Repeated(), state, parametrization=adapted)
+        losses.append((record.loss, record.grad_norm))
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-10)
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rank": 0}, "the rank of LoRA is 0.*at least 1"),
+        ({"rank": 2.5}, "the rank of LoRA is 2.5"),
+        ({"rank": True}, "the rank of LoRA is True"),
+        ({"alpha": 0}, "alpha of LoRA is 0"),
+        ({"alpha": float("inf")}, "alpha of LoRA is inf"),
+        ({"alpha": float("nan")}, "alpha of LoRA is nan"),
+        ({"alpha": "much"}, "alpha of LoRA is 'much'"),
+        ({"targets": []}, r"the targets of LoRA are \(\)"),
+        ({"targets": [1]}, r"the targets of LoRA are \(1,\)"),
+        ({"targets": "query"}, "the targets of LoRA are 'query'"),
+        ({"rnak": 2}, "LoRA has no setting 'rnak'.*did you mean 'rank'"),
+    ],
+)
+def test_settings_are_checked(settings, message):
+    with pytest.raises(ConfigError, match=re.compile(message, re.DOTALL)):
+        LoRA.from_dict(settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"targets": ("blocks.*.attention.qurey.w",)},
+            r"'blocks\.\*\.attention\.qurey\.w' of LoRA matches no.*did you mean 'blocks\.\*\.attention\.query\.w'",
+        ),
+        (
+            {"targets": ("*attention.query.*",)},
+            r"matches blocks\.0\.attention\.query\.b, which has shape \(16,\).*end the pattern in \.w",
+        ),
+        ({"rank": 17}, r"rank of LoRA is 17, but blocks\.0\.attention\.query\.w is a matrix of 16 × 16.*at most 16"),
+    ],
+)
+def test_targets_must_be_matrices_that_exist(settings, message):
+    model, _ = model_and_params("GPT-2")
+    with pytest.raises(ConfigError, match=re.compile(message, re.DOTALL)):
+        LoRA(**settings).init(model.specs())
+
+
+def test_settings_come_back_from_json():
+    lora = LoRA(rank=3, alpha=2.5, targets=("*.w", "*.table"))
+    assert LoRA.from_dict(lora.to_dict()) == lora

