@@ -7,7 +7,7 @@ import pytest
 from glassformer.data import TASKS
 from glassformer.errors import ConfigError
 from glassformer.training import SGD, AdamW, Muon
-from glassformer.training.recipe import Recipe
+from glassformer.training.recipe import Recipe, changed_recipe
 
 
 def test_a_recipe_survives_json():
@@ -83,3 +83,10 @@ def test_an_unknown_setting_is_answered_with_what_was_meant():
     assert "did you mean 'steps'" in str(caught.value)
     with pytest.raises(ConfigError, match="did you mean 'adam"):
         Recipe(optimizer="adamx")
+
+
+def test_another_optimizer_leaves_behind_what_was_meant_for_the_first():
+    own = {"optimizer": "adamw", "beta2": 0.99, "lr": 1e-3}
+    assert changed_recipe(own, {"lr": 2e-3}) == {"optimizer": "adamw", "beta2": 0.99, "lr": 2e-3}
+    assert changed_recipe(own, {"optimizer": "sgd"}) == {"optimizer": "sgd", "lr": 1e-3}
+    assert changed_recipe(own, {"optimizer": "lion", "beta2": 0.95})["beta2"] == 0.95

@@ -12,7 +12,7 @@ from .base import Base, BaseModel, read_base
 from .loop import start
 from .lora import Adapted, LoRA
 from .parametrization import WHOLE, Parametrization
-from .recipe import Recipe
+from .recipe import Recipe, changed_recipe
 from .run import create_run, takes_lexicon
 from .session import Session, sorted_settings
 
@@ -64,7 +64,8 @@ def fine_tuning_session(
     options = {"data": data, "seed": seed, **_with_context(task_name, of_task, config)}
     task = _task(task_name, source, model, options)
     _check_fit(task, source, config)
-    recipe = {**task.recipe, **RECIPE, **({} if lora is None else {"lr": LORA_LR}), "seed": seed, **of_recipe}
+    own = {**task.recipe, **RECIPE, **({} if lora is None else {"lr": LORA_LR})}
+    recipe = changed_recipe(own, {"seed": seed, **of_recipe})
     recipe.pop("dropout")
     parametrization: Parametrization = WHOLE if lora is None else Adapted(model.params, lora)
     checked = Recipe.from_dict(recipe)

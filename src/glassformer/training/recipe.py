@@ -16,6 +16,18 @@ _KINDS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (float, int), "st
 _WORDS = {"int": "a whole number", "float": "a number", "str": "a name"}
 
 
+OF_ONE_OPTIMIZER = ("momentum", "beta1", "beta2")
+"""Settings that mean something to some optimizers only."""
+
+
+def changed_recipe(given: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe's settings with some changed; another optimizer leaves behind what was meant for the first."""
+    kept = dict(given)
+    if changes.get("optimizer", given.get("optimizer")) != given.get("optimizer"):
+        kept = {name: value for name, value in given.items() if name not in OF_ONE_OPTIMIZER}
+    return {**kept, **changes}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """Settings of a training run, checked once.
@@ -101,7 +113,7 @@ class Recipe:
             )
         taken = inspect.signature(OPTIMIZERS[self.optimizer]).parameters
         settings = {}
-        for name in ("weight_decay", "momentum", "beta1", "beta2"):
+        for name in ("weight_decay", *OF_ONE_OPTIMIZER):
             value = getattr(self, name)
             if value is None:
                 continue

@@ -18,7 +18,7 @@ from .checkpoint import BEST
 from .evaluate import Evaluation, evaluate
 from .loop import StepRecord, TrainingState, final_params, training_steps
 from .parametrization import WHOLE, Parametrization
-from .recipe import Recipe
+from .recipe import Recipe, changed_recipe
 from .run import Run, create_run, open_run
 from .threads import suitable_threads
 from .trained import Trained
@@ -104,7 +104,7 @@ def new_session(
     settings = dict(settings or {})
     task_settings, model_settings, recipe_settings = sorted_settings(task_name, settings)
     task = build_task(task_name, **(options | task_settings))
-    recipe = {**task.recipe, "seed": seed, **recipe_settings}
+    recipe = changed_recipe(task.recipe, {"seed": seed, **recipe_settings})
     config = _model_config(task, preset, {"dropout": recipe.pop("dropout"), **model_settings})
     known = {name: value for name, value in (options | task_settings).items() if value is not None}
     run = create_run(folder, task, known, config, Recipe.from_dict(recipe))
