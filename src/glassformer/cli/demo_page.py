@@ -80,7 +80,7 @@ def _classifier(folder: Path, session: Session) -> Section:
             _picture(folder, name, "positions", position_heat_map(table), "The encoding of each position."),
             _picture(folder, name, "similarity", curve, "The further apart, the less alike."),
         ]
-    return Section("The classifier: which of 8 tokens is most frequent?", "", pictures)
+    return Section("The classifier", "Which of 8 tokens is most frequent? Here it reads 1 1 1 1 0 2 2 2.", pictures)
 
 
 def _language_model(folder: Path, session: Session) -> Section:
@@ -100,7 +100,7 @@ def _language_model(folder: Path, session: Session) -> Section:
         _picture(folder, name, "layers", curves, "What leaves each layer."),
         _picture(folder, name, "loss", loss_curve(session.run.metrics()), "How it learned."),
     ]
-    return Section("The language model: what comes next?", "", pictures)
+    return Section("The language model", "What comes next? Here it reads the beginning of a loop.", pictures)
 
 
 def _translator(folder: Path, session: Session, typed: str) -> Section:
@@ -117,7 +117,7 @@ def _translator(folder: Path, session: Session, typed: str) -> Section:
         _picture(folder, name, "heads", looks, "Which characters each head looks at most."),
         _picture(folder, name, "loss", loss_curve(session.run.metrics()), "How it learned."),
     ]
-    return Section(f"The translator: reading {typed!r}", "", pictures)
+    return Section("The translator", f"It reads {typed!r} and writes the date, character by character.", pictures)
 
 
 def _picture(folder: Path, task: str, name: str, figure: Any, caption: str) -> Picture:
