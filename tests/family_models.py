@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from oracles import require
 
 VOCAB, CONTEXT = 47, 96

@@ -5,6 +5,7 @@ import json
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import quantize
+
 from tokenizer_files import byte_level_bpe
 
 VOCAB = 403

@@ -6,10 +6,10 @@ theirs, model, params = pair("gpt2", seed=0)
 from typing import Any, NamedTuple
 
 import numpy as np
-from oracles import require
 
 from glassformer.models import Model, build
 from glassformer.tree import check_same, unflatten
+from oracles import require
 
 VOCAB, CONTEXT = 13, 40
 END, START = 1, 0

@@ -3,10 +3,9 @@
 import os
 from pathlib import Path
 
-from oracles import refuse
-
 from glassformer.errors import WeightsError
 from glassformer.weights import registry
+from oracles import refuse
 
 KEPT = Path(__file__).resolve().parent.parent / ".pytest_cache" / "glassformer"
 DATA = Path(os.environ.get("GLASSFORMER_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from compare import assert_close
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compare import assert_close
 from glassformer.arrays import (
     cast,
     check_ids,

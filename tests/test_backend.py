@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from compare import assert_close
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compare import assert_close
 from glassformer.backend import is_jax, matmul_wide, normal_cdf, scatter_add
 
 X = np.concatenate((np.linspace(-38, 38, 4001), [0.0, -0.0, 1e-300, -1e-300, 1e-9, -700, 700]))

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from runs import tiny_session
 
 import glassformer as gf
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.generation import answer as reference
+from runs import tiny_session
 
 
 def trained(task, folder):

@@ -5,16 +5,16 @@ import sys
 
 import numpy as np
 import pytest
-from family_models import saved
-from runs import tiny_session
-from tokenizer_files import PUBLISHED
 
 import glassformer as gf
+from family_models import saved
 from glassformer.errors import CheckpointError, ConfigError, WeightsError
 from glassformer.loading import load_config, load_tokenizer, load_weights, locate
 from glassformer.text import PublishedTokenizer
 from glassformer.weights import registry
 from glassformer.weights.hub import hub_folder
+from runs import tiny_session
+from tokenizer_files import PUBLISHED
 
 TOKENIZERS = {"gpt2": "byte-level BPE", "llama": "sentencepiece BPE", "t5": "Unigram", "bert": "WordPiece"}
 

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from compare import assert_close
 
+from compare import assert_close
 from glassformer import tree
 from glassformer.errors import ShapeError
 

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import numpy as np
+
 from oracles import require
 
 torch = require("torch")

@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 import pytest
-from runs import command, finished, process
 
 import glassformer
+from runs import command, finished, process
 
 OPTIONS = {
     "train": [

@@ -7,8 +7,6 @@ import subprocess
 import sys
 
 import pytest
-from runs import TINY_MODEL, command, finished, process, tiny_session
-from tokenizer_files import TEXT, chat_bpe
 
 from glassformer.cli.chat import Conversation
 from glassformer.data.tokens import write_tokens
@@ -18,6 +16,8 @@ from glassformer.generation.sampling import Sampling
 from glassformer.loading import load
 from glassformer.text import PublishedTokenizer
 from glassformer.training.session import new_session
+from runs import TINY_MODEL, command, finished, process, tiny_session
+from tokenizer_files import TEXT, chat_bpe
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

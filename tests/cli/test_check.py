@@ -4,9 +4,9 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from runs import command
 
 from glassformer.proofs import op_cases, prove_ops
+from runs import command
 
 
 @pytest.mark.slow

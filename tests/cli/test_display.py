@@ -4,10 +4,10 @@ import io
 
 import pytest
 from rich.console import Console
-from runs import tiny_session
 
 from glassformer.cli.display import LineDisplay, LiveDisplay, duration, open_display, smoothed, sparkline
 from glassformer.training.session import Stopwatch
+from runs import tiny_session
 
 
 def watch(session, display):

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from runs import command, options
 
 from glassformer.data import TASKS
+from runs import command, options
 
 
 @pytest.fixture(scope="module")

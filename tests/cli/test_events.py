@@ -4,6 +4,7 @@ import importlib.util
 import json
 
 import pytest
+
 from oracles import require
 from runs import command, options
 

@@ -6,10 +6,8 @@ import shutil
 
 import numpy as np
 import pytest
-from fine_tuning import VOCAB, published
-from published_models import pulled
-from runs import PROSE, assert_same_bits, assert_same_run, command, options, tiny_session, write_data
 
+from fine_tuning import VOCAB, published
 from glassformer.loading import load, load_weights
 from glassformer.training import load_checkpoint
 from glassformer.training.base import read_base
@@ -17,6 +15,8 @@ from glassformer.training.fine_tuning import fine_tuning_session
 from glassformer.training.run import open_run
 from glassformer.training.session import resume_session
 from glassformer.tree import count, flatten, tree_map
+from published_models import pulled
+from runs import PROSE, assert_same_bits, assert_same_run, command, options, tiny_session, write_data
 
 PLAN = {"steps": 12, "eval_every": 4, "save_every": 5, "warmup": 2, "lr": 0.02, "batch": 4}
 LORA = {"lora_rank": 2, "lora_alpha": 8, "lora_targets": "*.w,*.table"}

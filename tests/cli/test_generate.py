@@ -8,9 +8,9 @@ import sys
 import time
 
 import pytest
-from runs import command, process, tiny_session
 
 import glassformer as gf
+from runs import command, process, tiny_session
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from runs import assert_same_run, finished, options, process, tiny_session
 
 from glassformer.training import load_checkpoint
+from runs import assert_same_run, finished, options, process, tiny_session
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and limits in the manner of POSIX")
 

@@ -4,10 +4,10 @@ import json
 import time
 
 import pytest
-from runs import command
 
 from glassformer.models import PRESETS, build, preset
 from glassformer.tree import count
+from runs import command
 
 
 def params(*args):

@@ -5,10 +5,10 @@ import json
 import zipfile
 
 import pytest
-from runs import command
 
 from glassformer.models import PRESETS
 from glassformer.weights import registry
+from runs import command
 
 
 @pytest.fixture

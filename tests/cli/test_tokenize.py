@@ -6,11 +6,11 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from runs import command, tiny_session
-from tokenizer_files import word_piece
 
 from glassformer.cli.tokenize import visible
 from glassformer.text import BPETokenizer, PublishedTokenizer
+from runs import command, tiny_session
+from tokenizer_files import word_piece
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from runs import command
 
 TEXT = "the cat sat on the mat. " * 60

@@ -4,9 +4,9 @@ import json
 import re
 
 import pytest
-from runs import assert_same_run, command, finished, options, process, write_data
 
 from glassformer.training import list_checkpoints, load_checkpoint
+from runs import assert_same_run, command, finished, options, process, write_data
 
 FIELDS = ["task", "steps", "parameters", "train_loss", "val_loss", "accuracy", "seconds", "tokens_per_second", "run"]
 

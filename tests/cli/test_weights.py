@@ -3,11 +3,11 @@
 import json
 
 import pytest
+
 from family_models import CONTEXT, saved
+from glassformer.weights.folder import open_folder
 from runs import command, tiny_session
 from tokenizer_files import PUBLISHED
-
-from glassformer.weights.folder import open_folder
 
 
 @pytest.fixture(scope="module")

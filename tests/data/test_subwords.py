@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from tokenizer_files import PUBLISHED, TEXT
 
 from glassformer.data import build_task
 from glassformer.data.tokens import open_tokens, whole_words, write_tokens
 from glassformer.errors import ConfigError
 from glassformer.text import BPETokenizer, PublishedTokenizer
+from tokenizer_files import PUBLISHED, TEXT
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from runs import tiny_session
 
 from glassformer.generation.answer import answer, answer_length, continue_ids
 from glassformer.models import Batch
+from runs import tiny_session
 
 
 def follower(tokens):

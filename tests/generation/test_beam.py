@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-from sequences import model_of, prompts_of, written
 
 from glassformer.errors import ConfigError
 from glassformer.generation import Sampling, beam_search
+from sequences import model_of, prompts_of, written
 
 VOCAB, END = 4, 1
 CASES = list(itertools.product([0.0, 0.5, 1.0, 2.0, -1.0], [False, True]))

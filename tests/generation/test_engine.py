@@ -2,16 +2,16 @@
 
 import numpy as np
 import pytest
-from compare import assert_close
 from scipy.stats import chi2
-from sequences import model_of, prompts_of, written
 
+from compare import assert_close
 from glassformer.config import POSITION_NAMES
 from glassformer.errors import ConfigError, LengthError, ShapeError, TokenError
 from glassformer.generation import Sampling, generate_steps
 from glassformer.generation.reader import CachedReader
 from glassformer.models import build
 from glassformer.tree import like
+from sequences import model_of, prompts_of, written
 
 GREEDY = Sampling(temperature=0)
 WARM = Sampling(temperature=1.2, top_k=12, top_p=0.95, repetition_penalty=1.2, frequency_penalty=0.1)

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+
 from compare import assert_close
+from glassformer.generation import History, Sampling, beam_search, distribution, generate_steps
 from hf_weights import END, FAMILIES, START, VOCAB, pair
 from oracles import require
-
-from glassformer.generation import History, Sampling, beam_search, distribution, generate_steps
 
 LENGTHS = (7, 3, 12)
 NEW = 12

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sequences import model_of
 
 from glassformer.errors import ConfigError, LengthError, TokenError
 from glassformer.generation import Generation, LanguageModel
 from glassformer.models import build
 from glassformer.text import ByteTokenizer, CharTokenizer, WordTokenizer
+from sequences import model_of
 
 LETTERS = "abcdefghijklmno"  # with <bos> and <eos> 17 tokens
 

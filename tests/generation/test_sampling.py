@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from compare import assert_close
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
+from compare import assert_close
 from glassformer.errors import ConfigError, GlassformerError
 from glassformer.generation import History, Sampling, distribution, draw
 from glassformer.generation.sampling import likeliest, log_softmax

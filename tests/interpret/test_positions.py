@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from compare import assert_close
 
+from compare import assert_close
 from glassformer import Decoder
 from glassformer.errors import ConfigError, ShapeError
 from glassformer.interpret import MARKED_DISTANCES, position_table, similarity_by_distance, similarity_matrix

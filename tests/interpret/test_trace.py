@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from compare import assert_close
 
+from compare import assert_close
 from glassformer import Batch, Decoder, Encoder, EncoderConfig
 from glassformer.errors import ConfigError, LengthError
 from glassformer.interpret import Labels, full_and_causal, token_labels, trace, trace_each

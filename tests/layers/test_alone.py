@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from compare import assert_close
 
+from compare import assert_close
 from glassformer import ops
 from glassformer.errors import ConfigError, DTypeError, GlassformerError, ShapeError
 from glassformer.layers import (

@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-from compare import assert_close, error
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compare import assert_close, error
 from glassformer.config import POSITION_NAMES
 from glassformer.errors import LengthError, ShapeError
 from glassformer.layers.cache import FIRST_CAPACITY, Cache

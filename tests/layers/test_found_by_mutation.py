@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from compare import assert_close
 
+from compare import assert_close
 from glassformer.config import DecoderConfig, RotaryScaling
 from glassformer.layers.attention import split_heads
 from glassformer.models.decoder import Decoder

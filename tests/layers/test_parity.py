@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from compare import assert_close
 
+from compare import assert_close
 from glassformer.layers import Attention, Block, FeedForward, LayerNorm, Stack
 from glassformer.ops import CAUSAL, causal_mask
 from glassformer.tree import flatten

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from compare import assert_close
 
+from compare import assert_close
 from glassformer.models.batch import Batch
 from glassformer.models.decoder import Decoder
 from glassformer.ops import IGNORE

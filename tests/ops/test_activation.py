@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from compare import assert_close, assert_equals_torch
 
+from compare import assert_close, assert_equals_torch
 from glassformer import ops
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from compare import assert_close, assert_equals_torch, torch_gradients
 
+from compare import assert_close, assert_equals_torch, torch_gradients
 from glassformer.ops import (
     attention,
     attention_backward,

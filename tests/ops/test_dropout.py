@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from compare import assert_close
 
+from compare import assert_close
 from glassformer import ops
 
 SIZE = (400, 500)

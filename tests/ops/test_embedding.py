@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from compare import assert_close, assert_equals_torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compare import assert_close, assert_equals_torch
 from glassformer.ops import embedding, embedding_backward, mean_pool, mean_pool_backward
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from compare import assert_close, assert_equals_torch
 
+from compare import assert_close, assert_equals_torch
 from glassformer.ops import linear, linear_backward
 from glassformer.ops.linear import flat
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from compare import assert_close, assert_equals_torch
 
+from compare import assert_close, assert_equals_torch
 from glassformer.ops import IGNORE, cross_entropy, cross_entropy_backward
 
 PAIR = (cross_entropy, cross_entropy_backward)

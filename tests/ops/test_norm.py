@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from compare import assert_close, assert_equals_torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compare import assert_close, assert_equals_torch
 from glassformer.ops import layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
 
 LAYER, RMS = (layer_norm, layer_norm_backward), (rms_norm, rms_norm_backward)

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from compare import assert_close, assert_equals_torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compare import assert_close, assert_equals_torch
 from glassformer.config import RotaryScaling
 from glassformer.ops import (
     alibi_bias,

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from compare import assert_close
 
+from compare import assert_close
 from glassformer import ops
 
 EPS = {"float64": 1e-12, "float32": 1e-6, "float16": 2e-3, "bfloat16": 2e-2}

@@ -1,11 +1,11 @@
 """Everything about one example of any architecture, on one page."""
 
 import numpy as np
-from pages import read_page as read
 
 from glassformer import Batch, Decoder, DecoderConfig, Encoder
 from glassformer.interpret import Labels
 from glassformer.plots import inspect_model
+from pages import read_page as read
 
 METRICS = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0, "val_loss": 1.5, "accuracy": 0.5}]
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from pages import read_page as read
 
 from glassformer.errors import DataError
 from glassformer.plots import Picture, Section, Table, prediction_bars, save, write_report
+from pages import read_page as read
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from compare import assert_close
 
+from compare import assert_close
 from glassformer.proofs import op_cases, prove_op_case
 from glassformer.proofs.check import CLOSE, op_error
 from glassformer.proofs.gradient import (

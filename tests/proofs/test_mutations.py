@@ -8,10 +8,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from proofs.hunt import RIGHT, SKIPPED, WRONG
-from proofs.mutations import MUTANTS
 
 import glassformer
+from proofs.hunt import RIGHT, SKIPPED, WRONG
+from proofs.mutations import MUTANTS
 
 SOURCE = Path(glassformer.__file__).parent
 ROOT = Path(__file__).parents[2]

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from oracles import require
-from tokenizer_files import TEXT
 
 from glassformer.data.corpus import pydoc_topics
 from glassformer.errors import ConfigError, TokenError
 from glassformer.text import BPETokenizer, ByteTokenizer, CharTokenizer, PublishedTokenizer, tokenizer_from_dict
+from oracles import require
+from tokenizer_files import TEXT
 
 BPE = BPETokenizer.train(TEXT, size=400, specials=("<bos>", "<eos>"))
 EMOJI = [

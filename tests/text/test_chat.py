@@ -4,12 +4,12 @@ import datetime
 import time
 
 import pytest
-from oracles import require
-from tokenizer_files import chat_bpe
 
 from glassformer.errors import ChatError
 from glassformer.text import PublishedTokenizer
 from glassformer.text.chat import encode_chat, render_chat
+from oracles import require
+from tokenizer_files import chat_bpe
 
 CHATML = """{%- for message in messages %}
     {%- if loop.first and message['role'] != 'system' %}

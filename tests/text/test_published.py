@@ -6,12 +6,12 @@ import threading
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import require
-from tokenizer_files import PUBLISHED, TEXT
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from glassformer.errors import CheckpointError, ConfigError, TokenError
 from glassformer.text import PublishedTokenizer, tokenizer_from_dict
+from oracles import require
+from tokenizer_files import PUBLISHED, TEXT
 
 SENTENCES = [
     "",

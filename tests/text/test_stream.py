@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizer_files import PUBLISHED, TEXT
 from tokenizers import Regex, Tokenizer, decoders, models
 
 from glassformer.text import (
@@ -16,6 +15,7 @@ from glassformer.text import (
     WordTokenizer,
 )
 from glassformer.text.stream import undecided
+from tokenizer_files import PUBLISHED, TEXT
 
 EMOJI = "👩‍👩‍👧‍👦 🏳️‍🌈 🇩🇪 👍🏽 e\u0301 日本語 ﷽ \ufffd"
 KINDS = {

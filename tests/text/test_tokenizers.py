@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizer_files import word_piece
 
 from glassformer.errors import ConfigError, DTypeError, TokenError
 from glassformer.text import (
@@ -20,6 +19,7 @@ from glassformer.text import (
     printable,
     tokenizer_from_dict,
 )
+from tokenizer_files import word_piece
 
 ANY_TEXT = st.text(alphabet=st.characters(), max_size=60)  # lone surrogates are left out by default
 EXAMPLES = {

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from runs import tiny_session
 
 from glassformer import ops
 from glassformer.data import Examples, Windows
@@ -11,6 +10,7 @@ from glassformer.generation.answer import answer
 from glassformer.models import Batch, build
 from glassformer.ops import IGNORE
 from glassformer.training.evaluate import Evaluation, evaluate
+from runs import tiny_session
 
 
 def every_loss(model, params, data):

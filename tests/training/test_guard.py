@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from runs import assert_same_bits, command, options, tiny_session
 
 from glassformer.errors import TrainingError
 from glassformer.training import LATEST, all_finite, load_checkpoint
@@ -10,6 +9,7 @@ from glassformer.training.loop import REFUSALS, start, training_steps
 from glassformer.training.recipe import Recipe
 from glassformer.training.session import resume_session
 from glassformer.tree import tree_map
+from runs import assert_same_bits, command, options, tiny_session
 
 
 class Poisoned:

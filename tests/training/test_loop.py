@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from runs import are_same, assert_same_bits, tiny_session
 
 from glassformer import ops
 from glassformer.data.examples import count_targets
@@ -13,6 +12,7 @@ from glassformer.training.evaluate import Evaluation
 from glassformer.training.loop import final_params, start, training_steps
 from glassformer.training.recipe import Recipe
 from glassformer.tree import flatten, tree_map
+from runs import are_same, assert_same_bits, tiny_session
 
 
 def train(session, recipe, state=None, **options):

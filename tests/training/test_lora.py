@@ -4,7 +4,6 @@ import re
 
 import numpy as np
 import pytest
-from runs import assert_same_bits
 
 from glassformer.errors import ConfigError
 from glassformer.layers import Linear
@@ -14,6 +13,7 @@ from glassformer.training import Adapted, LoRA
 from glassformer.training.loop import start, training_steps
 from glassformer.training.recipe import Recipe
 from glassformer.tree import count, flatten, leaf, tree_map
+from runs import assert_same_bits
 
 TOKENS = np.array([[1, 4, 1, 0, 7], [1, 1, 8, 3, 3]])
 SETTINGS = {"vocab": 9, "width": 16, "heads": 4, "layers": 2, "context": 8, "dropout": 0.0}

@@ -6,13 +6,13 @@ import json
 import os
 
 import pytest
-from runs import are_same, assert_same_bits, tiny_session, untimed
 
 from glassformer.errors import CheckpointError, ConfigError, DataError, ShapeError
 from glassformer.training import BEST, LATEST, checkpoint, load_checkpoint
 from glassformer.training.loop import final_params
 from glassformer.training.run import open_run
 from glassformer.training.session import resume_session
+from runs import are_same, assert_same_bits, tiny_session, untimed
 
 
 def take(session, count):

@@ -4,11 +4,11 @@ import itertools
 import re
 
 import pytest
-from runs import TINY_MODEL, assert_same_bits, assert_same_run, tiny_session
 
 from glassformer.errors import ConfigError, DataError
 from glassformer.training.loop import final_params
 from glassformer.training.session import Stopwatch, new_session, resume_session
+from runs import TINY_MODEL, assert_same_bits, assert_same_run, tiny_session
 
 CASES = {
     "adamw, dropout and an average": ("majority", {"dropout": 0.2, "ema": 0.9}),

@@ -7,11 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from family_models import CASES, model_of, run, saved
-from oracles import require
-from runs import assert_same_bits, tiny_session
-from tokenizer_files import PUBLISHED
 
+from family_models import CASES, model_of, run, saved
 from glassformer.config import EncoderConfig
 from glassformer.errors import ConfigError, WeightsError
 from glassformer.loading import load_weights
@@ -23,6 +20,9 @@ from glassformer.weights.families import FAMILIES
 from glassformer.weights.folder import open_folder
 from glassformer.weights.loaded import Loaded, Pooling
 from glassformer.weights.plain_tokenizers import published_form
+from oracles import require
+from runs import assert_same_bits, tiny_session
+from tokenizer_files import PUBLISHED
 
 TEXT = "The quick brown fox jumps over the lazy dog.\n"
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from family_models import CASES, END, START, VOCAB, WRITERS, exact_copy, model_of, quiet, run, saved
-from oracles import require
 
+from family_models import CASES, END, START, VOCAB, WRITERS, exact_copy, model_of, quiet, run, saved
 from glassformer.config import EncoderDecoderConfig
 from glassformer.generation import Sampling, generate_steps
 from glassformer.weights.folder import open_folder
+from oracles import require
 
 SEEDS = 3
 STEPS = 64

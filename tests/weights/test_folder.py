@@ -6,16 +6,16 @@ import time
 
 import numpy as np
 import pytest
-from family_models import CASES, model_of, opened, quiet, saved
-from oracles import require
-from runs import assert_same_bits
 from safetensors.numpy import load_file, save_file
-from tokenizer_files import PUBLISHED
 
+from family_models import CASES, model_of, opened, quiet, saved
 from glassformer.errors import WeightsError
 from glassformer.tree import flatten
 from glassformer.weights.folder import open_folder, read_config
 from glassformer.weights.tensors import SINGLE
+from oracles import require
+from runs import assert_same_bits
+from tokenizer_files import PUBLISHED
 
 GPT2, LLAMA, BERT = "gpt2", "llama", "bert, tokens"
 

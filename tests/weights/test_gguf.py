@@ -3,16 +3,16 @@
 import warnings
 
 import gguf
-import gguf_files as files
 import numpy as np
 import pytest
-from oracles import require
 
+import gguf_files as files
 from glassformer.config import RotaryScaling
 from glassformer.errors import WeightsError
 from glassformer.tree import check_same, flatten
 from glassformer.weights.gguf import open_gguf, read_tensor
 from glassformer.weights.gguf_header import TYPES, read_header
+from oracles import require
 
 QUANTIZED_HERE = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 K_QUANTS = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")

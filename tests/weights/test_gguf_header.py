@@ -5,10 +5,10 @@ import struct
 import time
 
 import gguf
-import gguf_files as files
 import numpy as np
 import pytest
 
+import gguf_files as files
 from glassformer.errors import GlassformerError, WeightsError
 from glassformer.weights import gguf_header
 from glassformer.weights.gguf import open_gguf

@@ -5,8 +5,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from oracles import require
-from published_models import pulled
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from glassformer.generation import generate_steps
@@ -15,6 +13,8 @@ from glassformer.models import PRESETS
 from glassformer.text.chat import encode_chat, render_chat
 from glassformer.weights.gguf import open_gguf
 from glassformer.weights.gguf_header import read_header
+from oracles import require
+from published_models import pulled
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -3,17 +3,17 @@
 import json
 from itertools import pairwise
 
-import gguf_files as files
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizer_files import TEXT, sentencepiece_bpe
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
+import gguf_files as files
 from glassformer.errors import WeightsError
 from glassformer.weights.gguf_header import Header
 from glassformer.weights.gguf_tokenizer import read_tokenizer
+from tokenizer_files import TEXT, sentencepiece_bpe
 
 TEXTS = [
     "The quick brown fox, 1234567890 times: 3.14 + ²³ = ½!",

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from published_models import data_file
 
 from glassformer.errors import WeightsError
 from glassformer.generation import LanguageModel
 from glassformer.text import Llama2cTokenizer, StreamDecoder
 from glassformer.tree import check_same, flatten
 from glassformer.weights.llama2c import open_llama2c
+from published_models import data_file
 
 STEPS = 200
 PRINTED = "beeb5cb46785efee81a8545300b31e396b595e5ce6f3b77db201545501981d14"

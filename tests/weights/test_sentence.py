@@ -4,15 +4,15 @@ import json
 
 import numpy as np
 import pytest
-from family_models import quiet, saved
-from oracles import require
-from published_models import pulled
-from tokenizer_files import PUBLISHED
 
+from family_models import quiet, saved
 from glassformer.errors import ConfigError, LengthError, WeightsError
 from glassformer.weights.folder import open_folder
 from glassformer.weights.loaded import Pooling
 from glassformer.weights.sentence import embed, similarities
+from oracles import require
+from published_models import pulled
+from tokenizer_files import PUBLISHED
 
 SUBJECTS = (
     "A cat",

@@ -4,15 +4,15 @@ import sys
 
 import numpy as np
 import pytest
-from family_models import saved
-from oracles import require
 
+from family_models import saved
 from glassformer.errors import ConfigError
 from glassformer.models import build, preset
 from glassformer.tree import tree_map
 from glassformer.weights.folder import open_folder
 from glassformer.weights.loaded import Loaded
 from glassformer.weights.verify import LIMIT, verify
+from oracles import require
 
 ONE_EACH = [
     "gpt2",
