@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import pytest
+
 from glassformer.errors import WeightsError
 from glassformer.weights import registry
 from oracles import refuse
@@ -29,7 +31,7 @@ def pulled(name: str) -> Path:
 
 
 def data_file(name: str) -> Path:
-    """A file of the data folder."""
+    """A file of the data folder; a copy of the repository alone does not have it, and skips what needs it."""
     if not (DATA / name).is_file():
-        refuse(f"{name} is not at hand; set GLASSFORMER_DATA to its folder")
+        pytest.skip(f"{name} is not at hand; set GLASSFORMER_DATA to its folder")
     return DATA / name

@@ -46,7 +46,7 @@ def addition(*, seed: int = 0, held_out: int = 1000) -> Task:
             "vocab": 10, "context": 3 * DIGITS, "width": 128, "heads": 4, "layers": 2, "positions": "learned",
             "activation": "gelu_tanh", "tied_head": False,
         },
-        recipe=recipe(steps=3000, batch=256, lr=2e-3, warmup=100),
+        recipe=recipe(steps=1000, batch=256, lr=2e-3, warmup=100),
         metric="sequence",
         encode_input=lambda text: Batch(tokenizer.encode(_question(text))[None]),
         decode_answer=lambda ids: str(int(tokenizer.decode(np.asarray(ids)[: DIGITS + 1])[::-1])),

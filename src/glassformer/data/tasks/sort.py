@@ -47,7 +47,7 @@ def sort(*, seed: int = 0, held_out: int = 5000) -> Task:
             "vocab": tokenizer.size, "context": 2 * LENGTH - 1, "width": 48, "heads": 3, "layers": 3,
             "positions": "learned", "activation": "gelu_tanh",
         },
-        recipe=recipe(steps=1500, batch=64, lr=2e-3, warmup=100),
+        recipe=recipe(steps=750, batch=64, lr=2e-3, warmup=100),
         metric="sequence",
         encode_input=lambda text: Batch(tokenizer.encode(_checked("".join(text.split())))[None]),
         decode_answer=lambda ids: tokenizer.decode(np.asarray(ids)[:LENGTH]),
