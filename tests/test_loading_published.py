@@ -6,11 +6,15 @@ import sys
 import numpy as np
 import pytest
 
+import gguf_files
 import glassformer as gf
 from family_models import saved
+from glassformer.engine import use_engine
 from glassformer.errors import CheckpointError, ConfigError, WeightsError
 from glassformer.loading import load_config, load_tokenizer, load_weights, locate
+from glassformer.quantized import Quantized
 from glassformer.text import PublishedTokenizer
+from glassformer.tree import flatten
 from glassformer.weights import registry
 from glassformer.weights.hub import hub_folder
 from runs import tiny_session
@@ -186,3 +190,45 @@ def test_a_name_that_is_none_is_refused(name):
         return
     with pytest.raises(ConfigError, match="is no model of the hub"):
         hub_folder(name)
+
+
+# --- how weights are kept --------------------------------------------------------------------------------------------
+
+
+def kinds_of(model):
+    return {leaf.kind for leaf in flatten(model.params).values() if isinstance(leaf, Quantized)}
+
+
+def small_gguf(folder):
+    arrays = gguf_files.llama_tensors(np.random.default_rng(0), width=32, hidden=64)
+    settings = gguf_files.llama_settings(embedding_length=32, feed_forward_length=64, **{"rope.dimension_count": 8})
+    types = {name: "Q4_1" for name, array in arrays.items() if array.ndim == 2}
+    return gguf_files.write(folder / "model.gguf", "llama", {**settings, **gguf_files.byte_tokenizer()}, arrays, types)
+
+
+@pytest.mark.parametrize(("weights", "kinds"), [(None, set()), ("float16", {"F16"}), ("int4", {"Q4_1", "Q8_0"})])
+@pytest.mark.parametrize("name", ["gpt2", "t5"])
+def test_weights_are_kept_as_asked_for(folders, name, weights, kinds):
+    model = gf.load(folders[name], weights=weights)
+    assert kinds_of(model) == kinds
+    assert model.generate("!" if name == "gpt2" else "", max_new_tokens=3, temperature=0).ids
+    assert kinds_of(model.kept_as("float32")) == set()
+
+
+def test_a_gguf_file_is_used_as_it_is_stored_unless_asked_otherwise(tmp_path):
+    path = small_gguf(tmp_path)
+    model = gf.load(path)
+    assert kinds_of(model) == kinds_of(gf.load(path, weights="as-stored")) == {"Q4_1"}
+    full = gf.load(path, weights="float32")
+    assert kinds_of(full) == kinds_of(load_weights(path)) == set()
+    answers = [one.generate("!", max_new_tokens=6, temperature=0).ids for one in (model, full)]
+    assert answers[0] == answers[1]
+    with use_engine("numpy"):  # which would turn blocks into numbers again for every token
+        assert kinds_of(gf.load(path)) == set()
+
+
+def test_storages_that_make_no_sense_are_refused(folders):
+    with pytest.raises(ConfigError, match="only GGUF files are used as they are stored"):
+        gf.load(folders["gpt2"], weights="as-stored")
+    with pytest.raises(ConfigError, match="weights cannot be kept as 'int'"):
+        gf.load(folders["gpt2"], weights="int")

@@ -24,21 +24,23 @@ PACKAGE = ROOT / "src" / "glassformer"
 LEVELS = [
     {"errors", "arrays"},
     {"backend"},
-    {"tree"},
+    {"tree", "quantized"},
     {"config"},
-    {"ops", "kernels", "text"},
+    {"engine", "ops", "kernels", "text"},
     {"layers"},
     {"models"},
     {"data", "weights"},
     {"training", "generation", "interpret", "parallel"},
     {"studies", "proofs", "loading"},
-    {"plots"},
+    {"plots", "bench"},
     {"web"},
     {"cli"},
 ]
 # ... except for these pairs (who, whom).
 NEIGHBORS = {
     ("arrays", "errors"),
+    ("engine", "kernels"),
+    ("ops", "engine"),
     ("ops", "kernels"),
     ("kernels", "ops"),
     ("training", "parallel"),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         TransformerConfig,
         config_from_dict,
     )
+    from .engine import set_engine, use_engine
     from .errors import GlassformerError
     from .loading import load
     from .models import PRESETS, Batch, Decoder, Encoder, EncoderDecoder, Model, build, preset
@@ -43,6 +44,7 @@ _HOMES = {
         "TransformerConfig",
         "config_from_dict",
     ),
+    "engine": ("set_engine", "use_engine"),
     "errors": ("GlassformerError",),
     "loading": ("load",),
     "models": ("PRESETS", "Batch", "Decoder", "Encoder", "EncoderDecoder", "Model", "build", "preset"),
@@ -75,8 +77,10 @@ __all__ = [
     "plots",
     "preset",
     "proofs",
+    "set_engine",
     "training",
     "tree",
+    "use_engine",
 ]
 
 

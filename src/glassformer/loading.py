@@ -14,8 +14,11 @@ from typing import Any
 import numpy as np
 
 from .config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
+from .engine import engine
 from .errors import ConfigError, WeightsError
 from .generation import LanguageModel
+from .generation.storage import AS_STORED, check_storage
+from .quantized import KINDS
 from .text import PublishedTokenizer, Tokenizer, tokenizer_from_dict
 from .text.published_files import TOKENIZER
 from .training.base import model_of_run
@@ -26,16 +29,20 @@ from .weights.places import is_run, locate, open_published
 __all__ = ["is_run", "load", "load_config", "load_tokenizer", "load_weights", "locate"]
 
 
-def load(path: str | Path) -> LanguageModel:
+def load(path: str | Path, *, weights: str | None = None) -> LanguageModel:
     """Return a model that writes, ready to generate: a run of our own with its best parameters, or a published one.
+
+    weights     how they are kept: float32, float16, int8, int4, or as-stored: in the blocks of a GGUF file. The fewer
+                bits, the sooner an answer. None: as a GGUF file stores them, and float32 otherwise
 
     Answers of our own models start with the token <bos> and end with <eos> where the tokenizer has them; those that
     were fine-tuned start and end as the model they come from.
     """
     place = locate(path)
+    weights = _storage(place, weights)
     if is_run(place):
-        return _trained(open_run(place), path)
-    loaded = open_published(place)
+        return _trained(open_run(place), path).kept_as(weights)
+    loaded = open_published(place, kept=KINDS if weights == AS_STORED else ())
     if isinstance(loaded.config, EncoderConfig):
         raise _does_not_write(path, f"turn texts into vectors with `glassformer embed {path} TEXT…`")
     if loaded.tokenizer is None:
@@ -48,7 +55,7 @@ def load(path: str | Path) -> LanguageModel:
         start_id=loaded.start_id,
         chat_template=loaded.chat_template,
         source_end_id=_source_end(loaded.config, loaded.tokenizer),
-    )
+    ).kept_as(weights)
 
 
 def load_weights(path: str | Path, dtype: Any = np.float32) -> Loaded:
@@ -94,6 +101,20 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     if tokenizer is None:
         raise WeightsError(f"{path} has no tokenizer that can be read", hint=f"get its {TOKENIZER} as well")
     return tokenizer
+
+
+def _storage(place: Path, weights: str | None) -> str:
+    """Return how weights are to be kept."""
+    if weights is None:
+        # Without kernels, blocks would be turned into numbers again for every token.
+        return AS_STORED if place.suffix == ".gguf" and engine() == "cpu" else "float32"
+    check_storage(weights)
+    if weights == AS_STORED and place.suffix != ".gguf":
+        raise ConfigError(
+            f"only GGUF files are used as they are stored, and {place} is none",
+            hint="choose float32, float16, int8 or int4",
+        )
+    return weights
 
 
 def _trained(run: Run, path: str | Path) -> LanguageModel:

@@ -29,24 +29,30 @@ def tree_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
 
 def named_leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every leaf with its dotted name, in order; None is not a leaf."""
-    if tree is None:
-        return
-    if isinstance(tree, dict):
-        parts = list(tree.items())
-    elif _is_record(tree):
-        parts = list(zip(tree._fields, tree, strict=True))
-    elif isinstance(tree, list | tuple):
-        parts = list(enumerate(tree))
-    else:
-        yield prefix, tree
-        return
-    for name, part in parts:
-        yield from named_leaves(part, f"{prefix}.{name}" if prefix else str(name))
+    leaves: dict[str, Any] = {}
+    _collect(tree, prefix, leaves)
+    yield from leaves.items()
 
 
 def flatten(tree: Tree) -> dict[str, Any]:
     """Return the leaves by their dotted names."""
-    return dict(named_leaves(tree))
+    leaves: dict[str, Any] = {}
+    _collect(tree, "", leaves)
+    return leaves
+
+
+def _collect(tree: Tree, name: str, leaves: dict[str, Any]) -> None:
+    if isinstance(tree, dict):
+        parts: Any = tree.items()
+    elif isinstance(tree, list | tuple):
+        parts = zip(getattr(tree, "_fields", range(len(tree))), tree, strict=True)
+    else:
+        if tree is not None:
+            leaves[name] = tree
+        return
+    before = name + "." if name else ""
+    for own, part in parts:
+        _collect(part, f"{before}{own}", leaves)
 
 
 def unflatten(leaves: dict[str, Any]) -> Tree:

@@ -169,3 +169,11 @@ def test_a_model_without_a_chat_template_says_so(tmp_path, monkeypatch):
     assert "glassformer generate" in result.err
     with pytest.raises(ConfigError, match="no chat template"):
         conversation(session.run.folder)
+
+
+def test_weights_are_kept_as_asked_for(run, monkeypatch):
+    result = talk_to(run, "the sea\n", monkeypatch, "--weights", "int8")
+    chat = Conversation(load(run, weights="int8"), system=None, max_new_tokens=5, seed=0, temperature=0)
+    assert result.code == 0
+    assert result.out == "".join(chat.reply("the sea")) + "\n"
+    assert "weights cannot be kept as 'int7'" in talk_to(run, "", monkeypatch, "--weights", "int7").err

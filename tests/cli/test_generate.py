@@ -39,6 +39,14 @@ def test_models_with_a_start_token_and_with_a_source(folders, task, prompt):
     assert command("generate", folders[task], "--prompt", prompt, "--temperature", 0) == (0, expected + "\n", "")
 
 
+@pytest.mark.parametrize("weights", ["float32", "float16", "int8", "int4"])
+def test_weights_are_kept_as_asked_for(folders, weights):
+    model = gf.load(folders["text"], weights=weights)
+    expected = model.generate("The ", max_new_tokens=6, temperature=0).text
+    settings = ("--max-new-tokens", 6, "--temperature", 0, "--weights", weights)
+    assert command("generate", folders["text"], "--prompt", "The ", *settings) == (0, expected + "\n", "")
+
+
 def test_json_is_one_object(folders):
     result = command(
         "generate", folders["text"], "--prompt", "The", "--json", "--n", 2, "--logprobs", "--max-new-tokens", 4
@@ -118,6 +126,8 @@ def test_stdin_that_is_not_utf8_is_refused(folders, monkeypatch):
         ("text", ("--prompt", "a", "--length-penalty", 2), 2, "belong to beam search"),
         ("text", ("--prompt", "a", "--n", 0), 2, "error: n is 0"),
         ("text", ("--prompt", "a", "--stop", ""), 2, "error: a stop string is empty"),
+        ("text", ("--prompt", "a", "--weights", "int5"), 2, "error: weights cannot be kept as 'int5'"),
+        ("text", ("--prompt", "a", "--weights", "as-stored"), 2, "error: only GGUF files are used as they are stored"),
         ("text", ("--prompt", "a", "--max-new-tokens", 0), 2, "error: max_new_tokens is 0"),
         ("text", (), 1, "error: the prompt is empty, and this model has no start token"),
         ("text", ("--prompt", "a" * 17), 1, "error: the prompt has 17 tokens but this model reads at most 16"),

@@ -1,10 +1,14 @@
 """The record of a forward pass: every intermediate by a name that stays."""
 
+import weakref
+
 import numpy as np
 import pytest
 
 from compare import assert_close
 from glassformer.config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
+from glassformer.layers.block import Block
+from glassformer.models.batch import Batch
 from glassformer.models.decoder import Decoder
 from glassformer.models.encoder import Encoder
 from glassformer.models.encoder_decoder import EncoderDecoder
@@ -124,3 +128,41 @@ def test_tiled_attention_makes_its_weights_again_when_asked(settings):
     # No array of the tiled record grows with the square of the length, other than a bias that all blocks share.
     squares = [name for name, x in flatten(tiled_saved).items() if x.shape[-2:] == (5, 5) and "bias" not in name]
     assert [name for name in squares if "relative" not in name] == []
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder_decoder"])
+def test_the_backward_pass_of_a_loss_gives_up_what_it_has_read(kind, monkeypatch):
+    # Four blocks whose attention weights are watched: they must not all wait for the end.
+    sizes = {**SIZES, "layers": 4}
+    model = Decoder(DecoderConfig(**sizes)) if kind == "decoder" else EncoderDecoder(EncoderDecoderConfig(**sizes))
+    watched, alive = [], []
+    predict, backward = type(model).predict, Block.backward
+
+    def watching(self, *args, **settings):
+        logits, saved = predict(self, *args, **settings)
+        watched.extend(
+            weakref.ref(x) for name, x in flatten(saved).items() if name.endswith(".attention.attend.weights")
+        )
+        return logits, saved
+
+    def counting(self, *args, **settings):
+        alive.append(sum(reference() is not None for reference in watched))
+        return backward(self, *args, **settings)
+
+    monkeypatch.setattr(type(model), "predict", watching)
+    monkeypatch.setattr(Block, "backward", counting)
+    model.loss_and_grads(model.init(), Batch(TOKENS, TOKENS, source=None if kind == "decoder" else SOURCE))
+    assert len(alive) == len(watched) == (4 if kind == "decoder" else 8)
+    # At most the one just read is still there beside those to come.
+    assert all(left <= len(watched) - number + 1 for number, left in enumerate(alive))
+    assert alive[-1] <= 2
+
+
+def test_a_backward_pass_of_ones_own_leaves_the_record_alone():
+    model = Decoder(DecoderConfig(**TINY))
+    params = model.init()
+    logits, saved = model.forward(params, TOKENS)
+    before = flatten(saved)
+    first, second = (flatten(model.backward(params, saved, np.ones_like(logits))) for _ in range(2))
+    assert flatten(saved).keys() == before.keys()
+    assert all(np.array_equal(first[name], second[name]) for name in first)

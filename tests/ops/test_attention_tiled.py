@@ -1,4 +1,4 @@
-"""Attention in tiles equals attention."""
+"""Attention in tiles equals attention, on every engine."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compare import assert_close
+from glassformer.engine import ENGINES, use_engine
+from glassformer.layers.attention import merge_heads
 from glassformer.ops import (
     Pattern,
     attention,
@@ -15,24 +17,26 @@ from glassformer.ops import (
     new_key,
 )
 
+LIMITS = {"float64": 1e-12, "float32": 1e-5}
+on_every_engine = pytest.mark.parametrize("engine", ENGINES)
 
-def assert_tiled_equals_dense(arrays, *, pattern, tile, mask=None, key=None, rate=0.0, scale=None):
+
+def assert_tiled_equals_dense(arrays, *, engine, pattern, tile, mask=None, key=None, rate=0.0, scale=None):
     """Compare values and all gradients of the two."""
-    q, k, _, _ = arrays
-    whole = pattern.dense(q.shape[-2], k.shape[-2])
-    whole = whole if mask is None else whole & mask
-    y, saved = attention(*arrays, mask=whole, key=key, rate=rate, scale=scale)
-    tiled, tiled_saved = attention_tiled(
-        *arrays, mask=mask, pattern=pattern, key=key, rate=rate, scale=scale, tile=tile
-    )
-    assert_close(tiled, y)
-    dy = np.random.default_rng(9).standard_normal(y.shape)
-    grads = attention_backward(dy, saved, rate=rate, scale=scale)
-    tiled_grads = attention_tiled_backward(dy, tiled_saved, pattern=pattern, rate=rate, scale=scale, tile=tile)
+    limit = LIMITS[arrays[0].dtype.name]
+    dropout = {"key": key, "rate": rate}
+    with use_engine("numpy"):
+        y, saved = attention(*arrays, mask=mask, pattern=pattern, scale=scale, **dropout)
+        dy = np.random.default_rng(9).standard_normal(y.shape).astype(y.dtype)
+        grads = attention_backward(dy, saved, rate=rate, scale=scale)
+    with use_engine(engine):
+        tiled, tiled_saved = attention_tiled(*arrays, mask=mask, pattern=pattern, scale=scale, tile=tile, **dropout)
+        tiled_grads = attention_tiled_backward(dy, tiled_saved, pattern=pattern, rate=rate, scale=scale, tile=tile)
+    assert_close(tiled, y, limit)
     for grad, other in zip(tiled_grads, grads, strict=True):
         assert (grad is None) == (other is None)
         if grad is not None:
-            assert_close(grad, other)
+            assert_close(grad, other, limit)
 
 
 @st.composite
@@ -42,74 +46,145 @@ def patterns(draw):
 
 
 @st.composite
-def problems(draw):
+def problems(draw, *, most=9):
     """Random shapes, heads, masks, biases, dropout, patterns and tiles."""
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
     shared, group = draw(st.integers(1, 2)), draw(st.integers(1, 3))
     batch = draw(st.sampled_from([(), (1,), (2,), (2, 1), (0,)]))
     pattern = draw(patterns())
-    keys = draw(st.integers(1, 9))
-    queries = draw(st.integers(1, 9 if pattern.is_full else keys))
-    q = rng.standard_normal((*batch, shared * group, queries, 3))
-    k, v = rng.standard_normal((2, *batch, shared, keys, 3))
+    keys = draw(st.integers(1, most))
+    queries = draw(st.integers(1, most) if pattern.is_full else st.sampled_from([keys, 1]) | st.integers(1, keys))
+    kind = draw(st.sampled_from(["float64", "float64", "float32"]))
+
+    def normal(*shape):
+        return rng.standard_normal(shape).astype(kind)
+
+    q = normal(*batch, shared * group, queries, 3)
+    k, v = normal(*batch, shared, keys, 3), normal(*batch, shared, keys, draw(st.sampled_from([3, 3, 4])))
     shapes = [(queries, keys), (1, keys), (keys,), (shared * group, 1, 1), (*batch, shared * group, queries, keys)]
-    bias = draw(st.none() | st.sampled_from(shapes).map(rng.standard_normal))
+    bias = draw(st.none() | st.none() | st.sampled_from(shapes).map(lambda shape: normal(*shape)))
     mask = draw(st.none() | st.sampled_from(shapes).map(lambda shape: rng.random(shape) < 0.7))
     dropout = draw(st.sampled_from([{}, {"key": new_key(4), "rate": 0.3}]))
     tile = draw(st.integers(1, 12))
     return (q, k, v, bias), {"pattern": pattern, "mask": mask, "tile": tile, **dropout}
 
 
+@on_every_engine
 @settings(max_examples=150)
-@given(problems())
-def test_tiled_equals_dense(problem):
+@given(problem=problems())
+def test_tiled_equals_dense(engine, problem):
     arrays, given_settings = problem
-    assert_tiled_equals_dense(arrays, **given_settings)
+    assert_tiled_equals_dense(arrays, engine=engine, **given_settings)
 
 
+@on_every_engine
 @pytest.mark.parametrize("tile", [1, 2, 3, 5, 7, 64])
-def test_every_tile_size_gives_the_same_numbers(rng, tile):
+def test_every_tile_size_gives_the_same_numbers(rng, engine, tile):
     arrays = (*rng.standard_normal((3, 2, 7, 4)), rng.standard_normal((2, 7, 7)))
-    assert_tiled_equals_dense(arrays, pattern=Pattern(causal=True), tile=tile, scale=0.7)
+    assert_tiled_equals_dense(arrays, engine=engine, pattern=Pattern(causal=True), tile=tile, scale=0.7)
 
 
-def test_without_a_head_axis(rng):
-    assert_tiled_equals_dense((*rng.standard_normal((3, 7, 4)), None), pattern=Pattern(window=3), tile=2)
+@on_every_engine
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("stride", [1, 2, 3, 5])
+def test_strided_attention_of_any_length_equals_dense(rng, engine, causal, stride):
+    for length in range(1, 12):
+        arrays = (*rng.standard_normal((3, 2, length, 4)), None)
+        for window, mask in ((None, None), (4, None), (None, rng.random((2, 1, length)) < 0.7)):
+            pattern = Pattern(causal=causal, stride=stride, window=window)
+            assert_tiled_equals_dense(arrays, engine=engine, pattern=pattern, mask=mask, tile=3)
 
 
-def test_queries_that_see_nothing_get_zeros(rng):
+@on_every_engine
+@pytest.mark.parametrize("scale", [-1.0, 0.0])
+def test_a_scale_may_be_negative_or_zero(rng, engine, scale):
+    arrays = (*rng.standard_normal((3, 2, 7, 4)), None)
+    assert_tiled_equals_dense(arrays, engine=engine, pattern=Pattern(window=3), tile=3, scale=scale)
+
+
+@on_every_engine
+def test_without_a_head_axis(rng, engine):
+    arrays = (*rng.standard_normal((3, 7, 4)), None)
+    for pattern in (Pattern(window=3), Pattern(causal=True, stride=3), Pattern(stride=2)):
+        assert_tiled_equals_dense(arrays, engine=engine, pattern=pattern, tile=2)
+
+
+@on_every_engine
+def test_queries_that_see_nothing_get_zeros(rng, engine):
     q, k, v = rng.standard_normal((3, 2, 5, 4))
     mask = np.ones((5, 5), dtype=bool)
     mask[3] = False
-    y, saved = attention_tiled(q, k, v, mask=mask, tile=2)
+    with use_engine(engine):
+        y, saved = attention_tiled(q, k, v, mask=mask, tile=2)
     assert not y[:, 3].any()
     assert (saved.log_sum[:, 3] == np.inf).all()
-    assert_tiled_equals_dense((q, k, v, None), pattern=Pattern(), mask=mask, tile=2)
+    assert_tiled_equals_dense((q, k, v, None), engine=engine, pattern=Pattern(), mask=mask, tile=2)
 
 
-def test_large_scores_in_any_order_do_not_overflow(rng):
+@on_every_engine
+def test_large_scores_in_any_order_do_not_overflow(rng, engine):
     q, k, v = rng.standard_normal((3, 1, 6, 2))
     q[..., 0] = 1.0
     for order in (np.arange(6), np.arange(6)[::-1]):
         k[..., 0] = 1e3 * order
-        assert_tiled_equals_dense((q, k, v, None), pattern=Pattern(), tile=2, scale=1.0)
+        for pattern in (Pattern(), Pattern(stride=2)):
+            assert_tiled_equals_dense((q, k, v, None), engine=engine, pattern=pattern, tile=2, scale=1.0)
 
 
-def test_the_record_grows_with_the_length_and_not_with_its_square(rng):
+@on_every_engine
+@pytest.mark.parametrize("pattern", [Pattern(causal=True), Pattern(causal=True, stride=17), Pattern(stride=17)])
+def test_the_record_grows_with_the_length_and_not_with_its_square(rng, engine, pattern):
     q, k, v = rng.standard_normal((3, 1, 300, 2))
-    _, saved = attention_tiled(q, k, v, pattern=Pattern(causal=True), tile=64)
+    with use_engine(engine):
+        _, saved = attention_tiled(q, k, v, pattern=pattern, tile=64)
     assert sum(x.size for x in saved if x is not None) < 300 * 10
 
 
-def test_tiles_that_the_pattern_empties_are_never_computed(rng, monkeypatch):
-    from glassformer.ops import attention_tiled as module  # the function; its module is where the scores are made
+@on_every_engine
+@pytest.mark.parametrize("pattern", [Pattern(causal=True), Pattern(stride=2)])
+def test_results_lie_by_position_so_that_merging_heads_moves_nothing(rng, engine, pattern):
+    q, k, v = rng.standard_normal((3, 2, 3, 5, 4))
+    with use_engine(engine):
+        y, _ = attention_tiled(q, k, v, pattern=pattern, tile=2)
+    assert np.shares_memory(merge_heads(y), y)
 
-    calls = []
-    scores = module.__globals__["attention_scores"]
-    monkeypatch.setitem(module.__globals__, "attention_scores", lambda *a, **s: calls.append(1) or scores(*a, **s))
+
+def counted_pairs(monkeypatch, op):
+    """Return a list that takes down how many scores the op, as written, computes at a time."""
+    pairs = []
+    scores = op.__wrapped__.__globals__["attention_scores"]
+
+    def counting(q, k, *args, **given_settings):
+        pairs.append(q.size // q.shape[-1] * k.shape[-2])
+        return scores(q, k, *args, **given_settings)
+
+    monkeypatch.setitem(op.__wrapped__.__globals__, "attention_scores", counting)
+    return pairs
+
+
+def test_tiles_that_the_pattern_empties_are_never_computed(rng, monkeypatch):
+    pairs = counted_pairs(monkeypatch, attention_tiled)
     q, k, v = rng.standard_normal((3, 1, 16, 2))
-    attention_tiled(q, k, v, pattern=Pattern(causal=True), tile=4)
-    assert len(calls) == 4 + 3 + 2 + 1
-    calls.clear()
-    attention_tiled(q, k, v, pattern=Pattern(causal=True, window=4), tile=4)
-    assert len(calls) == 4 + 3
+    with use_engine("numpy"):
+        attention_tiled(q, k, v, pattern=Pattern(causal=True), tile=4)
+        assert len(pairs) == 4 + 3 + 2 + 1
+        pairs.clear()
+        pattern = Pattern(causal=True, window=4)
+        _, saved = attention_tiled(q, k, v, pattern=pattern, tile=4)
+        assert len(pairs) == 4 + 3
+        attention_tiled_backward(q, saved, pattern=pattern, tile=4)
+        assert len(pairs) == 2 * (4 + 3)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_strided_attention_computes_far_fewer_scores_than_there_are_pairs(rng, monkeypatch, causal):
+    pairs = counted_pairs(monkeypatch, attention_tiled)
+    for stride in (8, 16, 32):
+        pairs.clear()
+        q, k, v = rng.standard_normal((3, 1, stride**2, 2))
+        pattern = Pattern(causal=causal, stride=stride)
+        with use_engine("numpy"):
+            _, saved = attention_tiled(q, k, v, pattern=pattern, tile=stride)
+            attention_tiled_backward(q, saved, pattern=pattern, tile=stride)
+        # Forward and backward: up to three tiles of neighbors for each query, and its own remainder.
+        assert sum(pairs) <= 2 * 4 * stride**3

@@ -58,8 +58,8 @@ MODEL_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
         (
             "attention layer: own scale missing in the backward",
             "Attention",
-            "attention_backward(dy, saved, rate=self.dropout, scale=self.scale)",
-            "attention_backward(dy, saved, rate=self.dropout)",
+            "attention_backward(dy, saved, **settings)",
+            "attention_backward(dy, saved, pattern=self.pattern, rate=self.dropout)",
         ),
     ),
     "layers/block.py": (

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from proofs.kernel_bugs import KERNEL_BUGS
 from proofs.model_bugs import MODEL_BUGS
 from proofs.op_bugs import OP_BUGS
 
@@ -19,4 +20,5 @@ class Mutant(NamedTuple):
     new: str
 
 
-MUTANTS = [Mutant(file, *bug) for table in (OP_BUGS, MODEL_BUGS) for file, bugs in table.items() for bug in bugs]
+TABLES = (OP_BUGS, MODEL_BUGS, KERNEL_BUGS)
+MUTANTS = [Mutant(file, *bug) for table in TABLES for file, bugs in table.items() for bug in bugs]

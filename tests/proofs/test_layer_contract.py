@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from glassformer import layers, models
+from glassformer.engine import ENGINES, use_engine
 from glassformer.layers import Layer, Spec
 from glassformer.models.model import Model
 from glassformer.proofs import (
@@ -66,16 +67,20 @@ def test_every_case_has_its_own_name_and_starts_with_what_it_proves():
         assert case.name.startswith(case.model.config.architecture)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("case", LAYER_CASES, ids=name_of)
-def test_the_gradients_of_a_layer_are_exact(case):
-    check = prove_layer_case(case)
+def test_the_gradients_of_a_layer_are_exact(case, engine):
+    with use_engine(engine):
+        check = prove_layer_case(case)
     assert check.limit == WHOLE == 1e-8
     assert check.ok, f"error {check.error:.3g}"
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("case", MODEL_CASES, ids=name_of)
-def test_the_gradients_of_a_model_are_exact(case):
-    check = prove_model_case(case)
+def test_the_gradients_of_a_model_are_exact(case, engine):
+    with use_engine(engine):
+        check = prove_model_case(case)
     assert check.limit == WHOLE
     assert check.ok, f"error {check.error:.3g}"
 

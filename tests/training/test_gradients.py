@@ -119,3 +119,11 @@ def test_one_bad_number_is_found(jax, grads, value):
     grads["blocks"][0]["w"][2] = value
     assert not all_finite(grads)
     assert not jax.jit(all_finite)(like(grads, jax.numpy))
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_finite_numbers_whose_sum_is_not_are_finite(kind):
+    # Without a warning, too: those are errors here.
+    largest = np.finfo(kind).max
+    assert all_finite({"w": np.full(3, largest)})
+    assert not all_finite({"w": np.array([largest, np.inf, -np.inf], kind)})

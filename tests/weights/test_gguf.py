@@ -9,6 +9,7 @@ import pytest
 import gguf_files as files
 from glassformer.config import RotaryScaling
 from glassformer.errors import WeightsError
+from glassformer.quantized import KINDS, Quantized
 from glassformer.tree import check_same, flatten
 from glassformer.weights.gguf import open_gguf, read_tensor
 from glassformer.weights.gguf_header import TYPES, read_header
@@ -233,3 +234,48 @@ def test_damaged_scales_do_not_warn(tmp_path, rng):
         blocks = np.full((24, 34), 255, dtype=np.uint8)
         path = files.write(tmp_path / "x.gguf", "llama", {}, {"x": blocks}, {"x": "Q8_0"})
         assert np.isnan(read_tensor(np.memmap(path, mode="r"), read_header(path).tensors["x"])).all()
+
+
+# --- in blocks -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_matrices_stay_in_their_blocks_on_request(tmp_path, rng, kind):
+    arrays = files.llama_tensors(rng, width=64, hidden=96)
+    sizes = {"embedding_length": 64, "feed_forward_length": 96, "rope.dimension_count": 16}
+    settings = {**files.llama_settings(**sizes), **files.byte_tokenizer()}
+    types = {name: kind for name, array in arrays.items() if array.ndim == 2}
+    path = files.write(tmp_path / "blocks.gguf", "llama", settings, arrays, types)
+    kept, full = (flatten(open_gguf(path, kept=kinds).params) for kinds in (KINDS, ()))
+    check_same(kept, full)
+    for name, leaf in kept.items():
+        assert isinstance(leaf, Quantized) == (full[name].ndim == 2)
+        if isinstance(leaf, Quantized):
+            assert leaf.kind == kind
+            np.testing.assert_array_equal(leaf.dequantize(), full[name])
+
+
+def test_thirds_of_a_matrix_stay_in_blocks_too(tmp_path):
+    transformers = require("transformers")
+    config = transformers.GPT2Config(n_embd=64, n_layer=1, n_head=4, vocab_size=files.VOCAB, n_positions=32)
+    arrays = files.from_gpt2(randomized(transformers.GPT2LMHeadModel(config)))
+    names = {"context_length": 32, "embedding_length": 64, "block_count": 1, "feed_forward_length": 256}
+    heads = {"attention.head_count": 4, "attention.layer_norm_epsilon": 1e-5}
+    settings = {f"gpt2.{key}": value for key, value in {**names, **heads}.items()} | files.byte_tokenizer()
+    types = {name: "Q8_0" for name, array in arrays.items() if array.ndim == 2 and "position" not in name}
+    path = files.write(tmp_path / "gpt2.gguf", "gpt2", settings, arrays, types)
+    kept, full = (flatten(open_gguf(path, kept=kinds).params) for kinds in (KINDS, ()))
+    for part in ("query", "key", "value", "output"):
+        name = f"blocks.0.attention.{part}.w"
+        np.testing.assert_array_equal(kept[name].dequantize(), full[name])
+    assert isinstance(kept["embedding.positions.table"], np.ndarray)
+
+
+def test_types_that_are_not_kept_are_turned_into_numbers(tmp_path, rng):
+    width = {"embedding_length": 32, "rope.dimension_count": 8}
+    arrays = files.llama_tensors(rng, width=32, hidden=24)
+    settings = {**files.llama_settings(**width), **files.byte_tokenizer()}
+    types = {"blk.0.attn_q.weight": "Q5_0", "blk.0.attn_k.weight": "BF16", "blk.0.attn_v.weight": "Q8_0"}
+    params = flatten(open_gguf(files.write(tmp_path / "x.gguf", "llama", settings, arrays, types), kept=KINDS).params)
+    kinds = {name: leaf.kind for name, leaf in params.items() if isinstance(leaf, Quantized)}
+    assert kinds == {"blocks.0.attention.value.w": "Q8_0"}

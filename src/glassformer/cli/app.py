@@ -11,6 +11,7 @@ import typer
 import glassformer
 
 from ..errors import ConfigError, GlassformerError
+from .bench import bench
 from .chat import chat
 from .check import check
 from .demo import demo
@@ -41,6 +42,7 @@ app.command()(tasks)
 app.command()(tokens)
 app.command()(inspect)
 app.command()(check)
+app.command()(bench)
 app.command()(params)
 app.command()(generate)
 app.command()(chat)

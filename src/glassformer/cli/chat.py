@@ -17,7 +17,7 @@ from ..generation.sampling import Sampling
 from ..loading import load
 from ..text import PublishedTokenizer, StreamDecoder, printable
 from ..text.chat import Message, encode_chat
-from .generate import MODEL_HELP, TemperatureOption, TopKOption, TopPOption
+from .generate import MODEL_HELP, TemperatureOption, TopKOption, TopPOption, WeightsOption
 from .output import talk
 
 COMMANDS = {"/reset": "forget the conversation", "/help": "show the commands", "/exit": "leave, as Ctrl-D does"}
@@ -106,11 +106,13 @@ def chat(
     top_k: TopKOption = None,
     top_p: TopPOption = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same answers.")] = 0,
+    weights: WeightsOption = None,
 ) -> None:
     """Talk to a model. Each line is a turn; /reset starts anew, Ctrl-C stops an answer, Ctrl-D or /exit leaves."""
     given = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     sampling = {name: value for name, value in given.items() if value is not None}
-    conversation = Conversation(load(model), system=system, max_new_tokens=max_new_tokens, seed=seed, **sampling)
+    loaded = load(model, weights=weights)
+    conversation = Conversation(loaded, system=system, max_new_tokens=max_new_tokens, seed=seed, **sampling)
     interactive = sys.stdin.isatty()
     if interactive:
         talk(", ".join(f"{name}: {what}" for name, what in COMMANDS.items()) + "; Ctrl-C stops an answer")

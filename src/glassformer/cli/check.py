@@ -5,10 +5,11 @@ from __future__ import annotations
 import typer
 
 from ..proofs import prove_all
+from .engine import EngineOption
 from .output import JsonOption, console, print_json, table
 
 
-def check(json: JsonOption = False) -> None:
+def check(engine: EngineOption = None, json: JsonOption = False) -> None:
     """Prove every hand-derived gradient against a numeric derivative, here and now."""
     checks = prove_all()
     ok = all(row.ok for row in checks)

@@ -11,12 +11,14 @@ from ..data import SUMMARIES
 from ..training.evaluate import evaluate as measure
 from ..training.run import open_run
 from ..tree import count
+from .engine import EngineOption
 from .output import JsonOption, console, print_json, table
 
 
 def evaluate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `glassformer train` wrote.")],
     checkpoint: Annotated[str, typer.Option(help="Which parameters: best or latest.")] = "best",
+    engine: EngineOption = None,
     json: JsonOption = False,
 ) -> None:
     """Measure a trained model on all of its held-out data."""

@@ -43,6 +43,14 @@ BeamsOption = Annotated[
 LengthPenaltyOption = Annotated[
     float | None, typer.Option(help="Of beam search: above 0 favors longer answers (default: 1).")
 ]
+WeightsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND",
+        help="How weights are kept: float32, float16, int8, int4, or as-stored in a GGUF file. Fewer bits are faster "
+        "(default: as-stored for GGUF, else float32).",
+    ),
+]
 StopOption = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="End before this text; may be repeated.")]
 
 
@@ -62,11 +70,12 @@ def generate(
     n: Annotated[int, typer.Option("--n", help="How many answers.")] = 1,
     seed: Annotated[int, typer.Option(help="The same seed gives the same answer.")] = 0,
     stop: StopOption = None,
+    weights: WeightsOption = None,
     logprobs: Annotated[bool, typer.Option("--logprobs", help="Show the log-probability of every token.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Continue a text or answer it, printing it as it comes, to an end token or the end of the context."""
-    loaded = load(model)
+    loaded = load(model, weights=weights)
     text = read_stdin() if prompt == "-" else prompt
     sampling = {
         "temperature": temperature,

@@ -13,6 +13,7 @@ from ..training.fine_tuning import fine_tuning_session
 from ..training.session import Session, Stopwatch, new_session, resume_session
 from ..tree import count
 from .display import Display, open_display
+from .engine import EngineOption
 from .events import event_writer, require_tensorboard
 from .output import JsonOption, console, print_json, talk
 from .settings import parse_settings
@@ -47,6 +48,7 @@ def train(
     out: OutOption = None,
     resume: ResumeOption = None,
     tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard event files as well.")] = False,
+    engine: EngineOption = None,
     json: JsonOption = False,
 ) -> None:
     """Train a model on a task; Ctrl-C saves, and --resume goes on bit for bit."""

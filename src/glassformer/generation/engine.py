@@ -11,7 +11,7 @@ from ..arrays import Array, Tree
 from ..errors import ConfigError
 from ..models import Model
 from .reader import CHUNK, CachedReader, PlainReader, Reader, checked, room
-from .sampling import History, Sampling, distribution, draw, likeliest, log_softmax
+from .sampling import History, Sampling, choose, likeliest, log_softmax
 
 STOP, LENGTH = "stop", "length"
 """Why a sequence ended: at a stop id or stop string; or at `max_new_tokens` or the end of the context."""
@@ -120,11 +120,12 @@ class _Writer:
 
     def _step(self, logits: Array, written: int) -> Step:
         history = None if self.history is None else self.history.select(self.rows)
-        probabilities = distribution(logits, history, self.sampling)
+        rows = self.rows.tolist()
+        chosen = choose(logits, history, self.sampling, [self.rngs[row] for row in rows])
         ids = np.full(len(self.limits), -1, dtype=np.int64)
         finish: list[str | None] = [None] * len(self.limits)
-        for row, chances in zip(self.rows.tolist(), probabilities, strict=True):
-            ids[row] = token = draw(chances, self.rngs[row])
+        for row, token in zip(rows, chosen.tolist(), strict=True):
+            ids[row] = token
             if self.history is not None:
                 self.history.add(row, token)
             if token in self.stop_ids or (self.ends is not None and self.ends(row, token)):

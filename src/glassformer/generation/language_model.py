@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..arrays import Array, Tree
@@ -16,6 +16,7 @@ from .beam import beam_search
 from .engine import Step, generate_steps
 from .sampling import Sampling
 from .stop import StopStrings
+from .storage import stored
 
 TEMPERATURE = 0.8
 """How freely `LanguageModel` draws unless told otherwise: a little sharper than the model's own distribution."""
@@ -70,6 +71,10 @@ class LanguageModel:
             raise ConfigError(
                 "there is no start_id", hint="an encoder-decoder starts its answers with a token: name it"
             )
+
+    def kept_as(self, weights: str) -> LanguageModel:
+        """Return the same model with its matrices kept as float32, float16, int8 or int4; see `storage`."""
+        return replace(self, params=stored(self.params, weights))
 
     @property
     def answer_tokenizer(self) -> Tokenizer:

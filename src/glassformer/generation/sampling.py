@@ -130,6 +130,19 @@ def distribution(logits: Array, history: History | None, sampling: Sampling) -> 
     return p / p.sum(axis=-1, keepdims=True)
 
 
+def choose(logits: Array, history: History | None, sampling: Sampling, rngs: Sequence[np.random.Generator]) -> Array:
+    """Return the next token of each of several sequences, (R,): the likeliest of logits (R, V), or one drawn."""
+    if sampling.temperature > 0:
+        chances = distribution(logits, history, sampling)
+        return np.array([draw(own, rng) for own, rng in zip(chances, rngs, strict=True)], dtype=np.int64)
+    x = np.asarray(logits)
+    if history is not None and sampling.has_penalties:
+        x = _penalized(x.astype(np.float64), history, sampling)
+    best = np.argmax(x, axis=-1)
+    _check_finite(x[np.arange(len(x)), best])
+    return best
+
+
 def draw(probabilities: Array, rng: np.random.Generator) -> int:
     """Draw one token with these probabilities (V,): the first whose cumulative probability exceeds a uniform number."""
     cumulative = np.cumsum(probabilities)
@@ -153,12 +166,16 @@ def likeliest(scores: Array, count: int) -> Array:
 def host(logits: Array) -> Array:
     """Bring logits to the host in float64; refuse those of a broken model. Minus infinity forbids a token."""
     x: Array = np.asarray(logits).astype(np.float64)
-    if not np.isfinite(x.max(axis=-1)).all():
+    _check_finite(x.max(axis=-1))
+    return x
+
+
+def _check_finite(largest: Array) -> None:
+    if not np.isfinite(largest).all():
         raise GlassformerError(
             "the model's logits are not finite numbers",
             hint="its parameters are damaged, or its training diverged; use another checkpoint",
         )
-    return x
 
 
 def _penalized(x: Array, history: History, sampling: Sampling) -> Array:

@@ -12,6 +12,7 @@ import numpy as np
 from .. import ops
 from ..arrays import Array, Tree, check_mask, check_width, namespace
 from ..errors import ConfigError
+from . import attention_whole
 from .cache import KeyValues
 from .layer import Layer
 from .linear import Linear
@@ -116,6 +117,11 @@ class Attention(Layer):
     ) -> tuple[Array, AttentionRecord]:
         """Attend. `mask` broadcasts to (..., T, S), `bias` to (..., H, T, S); a `key` turns dropout on."""
         check_width(x, self.width)
+        if memory is None and bias is None and mask is None and (key is None or self.dropout == 0):
+            whole = attention_whole.forward(self, params, x, rotation)
+            if whole is not None:
+                y, query, turned, attend, output = whole
+                return y, AttentionRecord(query, None, None, turned, attend, output)
         seen = x if memory is None else memory
         q, k, v = (
             self.parts[name].forward(params[name], source)
@@ -133,6 +139,9 @@ class Attention(Layer):
         return y, AttentionRecord(q[1], None if own else k[1], None if own else v[1], turned, attend, output)
 
     def backward(self, params: Tree, saved: AttentionRecord, dy: Array) -> tuple[InputGrads, Tree]:
+        whole = attention_whole.backward(self, params, saved, dy)
+        if whole is not None:
+            return InputGrads(whole[0]), whole[1]
         grads: dict[str, Tree] = {}
         dmixed, grads["output"] = self.parts["output"].backward(params["output"], saved.output, dy)
         dq, dk, dv, dbias = self._attend_backward(split_heads(dmixed, self.heads), saved.attend)
@@ -153,9 +162,8 @@ class Attention(Layer):
         """Return the attention weights (..., H, T, S), computed again if the forward pass did not keep them."""
         if self.tile is None:
             return saved.weights
-        attend = saved.attend
-        mask = self._with_pattern(attend.mask, attend.q, attend.k)
-        return ops.attention(attend.q, attend.k, attend.v, attend.bias, mask=mask, scale=self.scale)[1].weights
+        q, k, v, bias, mask, *_ = saved.attend
+        return ops.attention(q, k, v, bias, mask=mask, pattern=self.pattern, scale=self.scale)[1].weights
 
     def read(
         self,
@@ -171,14 +179,25 @@ class Attention(Layer):
 
         The keys and values of x join the cache; `mask` and `bias` are about all keys that `cache.columns` names.
         """
-        allowed = self.pattern.tile(np.arange(cache.seen, cache.seen + x.shape[-2]), cache.columns(x.shape[-2]))
+        allowed = self._allowed(cache, x.shape[-2])
         q, k, v = (self._heads(params, name, x) for name in ("query", "key", "value"))
         if rotation is not None:
             q, k = (ops.rotary(y, *rotation, pairing=self.pairing)[0] for y in (q, k))
         k, v = cache.append(k, v)
-        allowed = namespace(x).asarray(allowed)
         mask = _with_head_axis(mask, q, k)
-        return self._output(params, q, k, v, bias, allowed if mask is None else mask & allowed)
+        if allowed is not None:
+            allowed = namespace(x).asarray(allowed)
+            mask = allowed if mask is None else mask & allowed
+        return self._output(params, q, k, v, bias, mask)
+
+    def _allowed(self, cache: KeyValues, new: int) -> Array | None:
+        """Return which of the cache's keys so many new tokens may see, (T, S); None: all of them."""
+        if self.pattern.is_full or (new == 1 and self.pattern.is_span):
+            return None  # one token sees all that came before it, and no more than its window is kept
+        total = cache.seen + new
+        if cache.window is None or total <= cache.window:
+            return self.pattern.dense(new, total)
+        return self.pattern.tile(np.arange(cache.seen, total), cache.columns(new))
 
     def remember(self, params: Tree, memory: Array) -> tuple[Array, Array]:
         """Return the keys and values of a memory, which `recall` attends to."""
@@ -200,28 +219,17 @@ class Attention(Layer):
     def _attend(
         self, q: Array, k: Array, v: Array, bias: Array | None, mask: Array | None, key: Array | None
     ) -> tuple[Array, Tree]:
-        settings: dict[str, Any] = {"key": key, "rate": self.dropout, "scale": self.scale}
+        settings: dict[str, Any] = {"pattern": self.pattern, "key": key, "rate": self.dropout, "scale": self.scale}
         if self.tile is not None:
-            return ops.attention_tiled(q, k, v, bias, mask=mask, pattern=self.pattern, tile=self.tile, **settings)
-        y, saved = ops.attention(q, k, v, bias, mask=self._with_pattern(mask, q, k), **settings)
+            return ops.attention_tiled(q, k, v, bias, mask=mask, tile=self.tile, **settings)
+        y, saved = ops.attention(q, k, v, bias, mask=mask, **settings)
         return y, saved if self.learned_bias else saved._replace(bias=None)
 
     def _attend_backward(self, dy: Array, saved: Tree) -> tuple[Array, Array, Array, Array | None]:
+        settings: dict[str, Any] = {"pattern": self.pattern, "rate": self.dropout, "scale": self.scale}
         if self.tile is None:
-            return ops.attention_backward(dy, saved, rate=self.dropout, scale=self.scale)
-        settings: dict[str, Any] = {
-            "pattern": self.pattern,
-            "rate": self.dropout,
-            "scale": self.scale,
-            "tile": self.tile,
-        }
-        return ops.attention_tiled_backward(dy, saved, **settings)
-
-    def _with_pattern(self, mask: Array | None, q: Array, k: Array) -> Array | None:
-        if self.pattern.is_full:
-            return mask
-        pattern = namespace(q).asarray(self.pattern.dense(q.shape[-2], k.shape[-2]))
-        return pattern if mask is None else mask & pattern
+            return ops.attention_backward(dy, saved, **settings)
+        return ops.attention_tiled_backward(dy, saved, tile=self.tile, **settings)
 
 
 def split_heads(x: Array, heads: int) -> Array:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from .. import ops
 from ..arrays import Array, Tree
 from ..errors import ConfigError, ShapeError
+from . import block_whole
 from .attention import Attention, InputGrads
 from .cache import BlockCache
 from .feed_forward import FeedForward
@@ -34,6 +35,10 @@ class Block(Layer):
         if self.norm_position not in ("pre", "post"):
             raise ConfigError(f"norm_position is {self.norm_position!r}", hint='use "pre" or "post"')
 
+    @property
+    def _drops(self) -> bool:
+        return bool(self.dropout or self.attention.dropout)
+
     def specs(self) -> Tree:
         specs: dict[str, Tree] = {}
         for name in _CHILD:
@@ -56,6 +61,10 @@ class Block(Layer):
         key: Array | None = None,
     ) -> tuple[Array, Tree]:
         """Run the block on x (..., T, D); masks broadcast to (..., T, S), a `key` turns dropout on."""
+        if memory is None and bias is None and mask is None and (key is None or not self._drops):
+            whole = block_whole.forward(self, params, x, rotation)
+            if whole is not None:
+                return whole
         saved: dict[str, Tree] = {}
         h = self._enter("attention", params, x, saved)
         y, saved["attention"] = self.attention.forward(
@@ -78,6 +87,9 @@ class Block(Layer):
 
     def backward(self, params: Tree, saved: Tree, dy: Array) -> tuple[InputGrads, Tree]:
         """The forward list, from the end."""
+        whole = block_whole.backward(self, params, saved, dy)
+        if whole is not None:
+            return InputGrads(whole[0]), whole[1]
         grads: dict[str, Tree] = {}
         dx, dbranch = self._leave_backward("feed_forward", params, dy, saved, grads)
         dh, grads["feed_forward"] = self.feed_forward.backward(params["feed_forward"], saved["feed_forward"], dbranch)

@@ -58,6 +58,16 @@ class KeyValues:
             return self.k, self.v
         return self._wrap(k, v, total)
 
+    def reserve(self, shape: tuple[int, ...], dtype: Any) -> int:
+        """Make room for one more token, whose keys have the shape (..., K, 1, C); return its place in the buffer.
+
+        Whoever puts it there counts it as `seen`.
+        """
+        place = self.seen if self.window is None else self.seen % self.window
+        if self.k is None or place >= self.k.shape[-2]:
+            self._grow(place + 1, shape, dtype)
+        return place
+
     def _wrap(self, k: Array, v: Array, total: int) -> tuple[Array, Array]:
         """Return the kept keys in order with the new ones behind them, and keep the last `window` in the ring."""
         xp = namespace(k)
@@ -78,7 +88,7 @@ class KeyValues:
             self.k, self.v = _spliced(self.k, k, start), _spliced(self.v, v, start)
             return
         if self.k is None or stop > self.k.shape[-2]:
-            self._grow(stop, k, v)
+            self._grow(stop, k.shape, k.dtype)
         if self.k.shape[:-2] != k.shape[:-2]:
             raise ShapeError(
                 f"the cache holds {tuple(self.k.shape[:-2])} sequences and heads, the new tokens have {k.shape[:-2]}",
@@ -87,12 +97,12 @@ class KeyValues:
         self.k[..., start:stop, :] = k
         self.v[..., start:stop, :] = v
 
-    def _grow(self, needed: int, k: Array, v: Array) -> None:
+    def _grow(self, needed: int, shape: tuple[int, ...], dtype: Any) -> None:
         capacity = FIRST_CAPACITY if self.k is None else 2 * self.k.shape[-2]
         capacity = max(needed, capacity if self.window is None else min(capacity, self.window))
-        for name, like in (("k", k), ("v", v)):
+        for name in ("k", "v"):
             old = getattr(self, name)
-            buffer = np.empty((*like.shape[:-2], capacity, like.shape[-1]), dtype=like.dtype)
+            buffer = np.empty((*shape[:-2], capacity, shape[-1]), dtype=dtype)
             if old is not None:
                 buffer[..., : self.seen, :] = old[..., : self.seen, :]
             setattr(self, name, buffer)
@@ -125,6 +135,7 @@ class Cache:
     def __init__(self, layers: int, window: int | None = None) -> None:
         self.blocks = [BlockCache(window) for _ in range(layers)]
         self.mask: Array | None = None  # (..., S): True for real tokens; None: all are
+        self.plan: Any = None  # how `read_token` reads, once it was asked
         self.memory_mask: Array | None = None
 
     @property

@@ -113,7 +113,6 @@ class InputEmbedding(Layer):
         namespace(ids)
         if ids.ndim < 1:
             raise ShapeError("the token ids are a single number", hint="pass a sequence of ids, shape (T,) or (B, T)")
-        check_ids(ids, self.tokens.vocab)
         check_length(ids.shape[-1], self.context)
         if positions is not None:
             check_ids(positions, self.context, what="positions")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from .. import ops
 from ..arrays import Array, Tree
+from ..ops.linear import LinearSaved
 from .layer import Layer, Spec
 
 
@@ -25,9 +26,9 @@ class Linear(Layer):
         return {**specs, "b": Spec((self.outputs,))} if self.bias else specs
 
     def forward(self, params: Tree, x: Array) -> tuple[Array, Tree]:
-        y, saved = ops.linear(x, params["w"], params.get("b"))
-        return y, saved._replace(w=None, b=None)
+        y, _ = ops.linear(x, params["w"], params.get("b"))
+        return y, LinearSaved(x, None, None)
 
     def backward(self, params: Tree, saved: Tree, dy: Array) -> tuple[Array, Tree]:
-        dx, dw, db = ops.linear_backward(dy, saved._replace(w=params["w"], b=params.get("b")))
+        dx, dw, db = ops.linear_backward(dy, LinearSaved(saved.x, params["w"], params.get("b")))
         return dx, {"w": dw, "b": db} if self.bias else {"w": dw}

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from .. import ops
 from ..arrays import Array, Tree
+from ..ops.norm import LayerNormSaved
 from .layer import Layer, Spec
 
 
@@ -24,10 +25,10 @@ class LayerNorm(Layer):
 
     def forward(self, params: Tree, x: Array) -> tuple[Array, Tree]:
         y, saved = ops.layer_norm(x, params["gamma"], params.get("beta"), eps=self.eps)
-        return y, saved._replace(gamma=None, beta=None)
+        return y, LayerNormSaved(x, saved.mean, saved.rstd, None, None)
 
     def backward(self, params: Tree, saved: Tree, dy: Array) -> tuple[Array, Tree]:
-        saved = saved._replace(gamma=params["gamma"], beta=params.get("beta"))
+        saved = LayerNormSaved(saved.x, saved.mean, saved.rstd, params["gamma"], params.get("beta"))
         dx, dgamma, dbeta = ops.layer_norm_backward(dy, saved)
         return dx, {"gamma": dgamma, "beta": dbeta} if self.bias else {"gamma": dgamma}
 

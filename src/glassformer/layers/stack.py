@@ -15,6 +15,7 @@ from .cache import Cache
 from .layer import Layer
 from .norm import Norm
 from .position import AlibiPositions, RelativePositions, RotaryPositions
+from .token import read_token
 
 Positions: TypeAlias = RotaryPositions | AlibiPositions | RelativePositions
 
@@ -103,13 +104,20 @@ class Stack(Layer):
         """
         new = x.shape[-2]
         cache.note_padding(mask, tuple(x.shape[:-1]))
-        key_mask, rows, columns = cache.key_mask(new), cache.rows(new), cache.columns(new)
-        rotation = self._rotation(x, rows if positions is None else positions)
-        bias = self._bias(params, x, {}, rows, columns)
+        rotation = self._rotation(x, cache.rows(new) if positions is None else positions)
+        y = None
+        if new == 1 and cache.mask is None and (self.positions is None or rotation is not None):
+            y = read_token(self, params, x, cache, rotation)
+        x = self._read_blocks(params, x, cache, rotation) if y is None else y
+        return x if self.final_norm is None else self.final_norm.forward(params["final_norm"], x)[0]
+
+    def _read_blocks(self, params: Tree, x: Array, cache: Cache, rotation: tuple[Array, Array] | None) -> Array:
+        new = x.shape[-2]
+        mask, bias = cache.key_mask(new), self._bias(params, x, {}, cache.rows(new), cache.columns(new))
         memory_mask = None if cache.memory_mask is None else cache.memory_mask[..., None, :]
         for block_params, kept in zip(params["blocks"], cache.blocks, strict=True):
-            x = self.block.read(block_params, x, kept, bias, mask=key_mask, memory_mask=memory_mask, rotation=rotation)
-        return x if self.final_norm is None else self.final_norm.forward(params["final_norm"], x)[0]
+            x = self.block.read(block_params, x, kept, bias, mask=mask, memory_mask=memory_mask, rotation=rotation)
+        return x
 
     def _rotation(self, x: Array, positions: Array | None) -> tuple[Array, Array] | None:
         if not isinstance(self.positions, RotaryPositions):

@@ -70,12 +70,12 @@ class _Count:
         return self.norm + 2 * self.vector + self.kept
 
     def attention(self) -> int:
-        """Queries, keys, values, the weights with what dropout kept of them, and the mixture."""
+        """Queries, keys, values, the mixture, and the weights with what dropout kept of them; of tiles, their sums."""
         c = self.config
         inner, shared = c.heads * c.channels, c.key_heads * c.channels
         projected = self.tokens * (2 * inner + 2 * shared) * self.itemsize
         if c.attention_tile is not None:
-            return projected + self.tokens * (c.heads + inner) * self.itemsize
+            return projected + self.tokens * c.heads * self.itemsize
         return projected + self.tokens * c.heads * self.length * (self.itemsize + (c.weight_dropout > 0))
 
     def feed_forward(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ from .. import ops
 from ..arrays import Array, Tree, check_length
 from ..errors import ConfigError
 from ..layers import Cache, InputEmbedding, Layer, Stack, TokenHead
-from ..tree import tree_map
 from .batch import Batch
 
 
@@ -62,8 +62,10 @@ class Model(Layer):
         """Return the mean cross-entropy of a batch and its gradient for every parameter, by the same names."""
         logits, saved = self.predict(params, batch, key=key)
         loss, loss_saved = ops.cross_entropy(logits, _targets(batch), smoothing=smoothing, class_weights=class_weights)
-        grads = self.backward(params, saved, ops.cross_entropy_backward(1.0, loss_saved, smoothing=smoothing))
-        return loss, grads
+        dlogits = ops.cross_entropy_backward(1.0, loss_saved, smoothing=smoothing)
+        del logits, loss_saved
+        saved = _read_once(saved)  # by this name alone, so that what was read is free
+        return loss, self.backward(params, saved, dlogits)
 
 
 class Writer(Model):
@@ -110,6 +112,21 @@ class Writer(Model):
         return self.head.forward(params["head"], x, params["embedding"]["tokens"]["table"])[0]
 
 
+class _Once(list):
+    """Records of blocks, given up as the backward pass reads them, last first: their memory serves the gradients."""
+
+    def __reversed__(self) -> Iterator[Tree]:
+        while self:
+            yield self.pop()
+
+
+def _read_once(saved: Tree) -> Tree:
+    """Return a record that nobody else will look at, for one backward pass."""
+    if isinstance(saved, dict):
+        return {name: _Once(part) if name == "blocks" else _read_once(part) for name, part in saved.items()}
+    return saved
+
+
 def _targets(batch: Batch) -> Array:
     if batch.targets is None:
         raise ConfigError("the batch has no targets", hint="a loss needs Batch(tokens, targets)")
@@ -118,7 +135,11 @@ def _targets(batch: Batch) -> Array:
 
 def same_order(params: Tree, grads: Tree) -> Tree:
     """Return the gradients in the order in which the parameters stand."""
-    return tree_map(lambda _, grad: grad, params, grads)
+    if isinstance(params, dict):
+        return {name: same_order(part, grads[name]) for name, part in params.items()}
+    if isinstance(params, list):
+        return [same_order(*parts) for parts in zip(params, grads, strict=True)]
+    return grads
 
 
 def as_key(key: Array | int | None) -> Array | None:

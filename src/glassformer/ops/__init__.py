@@ -40,7 +40,9 @@ from .position import (
     rotary_backward,
     sinusoidal,
 )
+from .quantized import quantized_product
 from .softmax import log_softmax, log_softmax_backward, softmax, softmax_backward
+from .update import adam_update, lion_update, sum_of_squares
 
 __all__ = [
     "ACTIVATIONS",
@@ -49,6 +51,7 @@ __all__ = [
     "IGNORE",
     "Pattern",
     "activation_pair",
+    "adam_update",
     "alibi_bias",
     "alibi_slopes",
     "attention",
@@ -75,6 +78,7 @@ __all__ = [
     "layer_norm_backward",
     "linear",
     "linear_backward",
+    "lion_update",
     "log_softmax",
     "log_softmax_backward",
     "mean_pool",
@@ -82,6 +86,7 @@ __all__ = [
     "new_key",
     "padding_mask",
     "prefix_mask",
+    "quantized_product",
     "relative_bias",
     "relative_bias_backward",
     "relative_buckets",
@@ -98,5 +103,6 @@ __all__ = [
     "softmax",
     "softmax_backward",
     "strided_mask",
+    "sum_of_squares",
     "window_mask",
 ]

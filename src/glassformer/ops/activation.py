@@ -8,28 +8,33 @@ from typing import NamedTuple
 
 from ..arrays import Array, cast, namespace, widen
 from ..backend import normal_cdf
+from ..engine import accelerated
 from ..errors import ConfigError, ShapeError, did_you_mean
 
 _TANH_SCALE = math.sqrt(2 / math.pi)
 _TANH_CUBIC = 0.044715
 
 
+@accelerated
 def relu(x: Array) -> tuple[Array, Array]:
     """Keep what is positive: y = max(x, 0)."""
     return namespace(x).where(x > 0, x, namespace(x).zeros((), dtype=x.dtype)), x
 
 
+@accelerated
 def relu_backward(dy: Array, x: Array) -> Array:
     """Gradient of `relu`: dx = dy where x > 0, else 0 (also at x = 0, where there is no derivative)."""
     return namespace(x).where(x > 0, dy, namespace(x).zeros((), dtype=dy.dtype))
 
 
+@accelerated
 def gelu(x: Array) -> tuple[Array, Array]:
     """Weigh x by the chance that a standard normal variable stays below it: y = x · Φ(x), the exact (erf) form."""
     wide = widen(x)
     return cast(wide * normal_cdf(wide), x.dtype), x
 
 
+@accelerated
 def gelu_backward(dy: Array, x: Array) -> Array:
     """Gradient of `gelu`.
 
@@ -40,12 +45,14 @@ def gelu_backward(dy: Array, x: Array) -> Array:
     return cast(dy * (normal_cdf(wide) + wide * density), x.dtype)
 
 
+@accelerated
 def gelu_tanh(x: Array) -> tuple[Array, Array]:
     """GELU as GPT-2 computes it: y = x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))."""
     wide = widen(x)
     return cast(0.5 * wide * (1 + _gelu_tanh_inner(wide)), x.dtype), x
 
 
+@accelerated
 def gelu_tanh_backward(dy: Array, x: Array) -> Array:
     """Gradient of `gelu_tanh`.
 
@@ -61,12 +68,14 @@ def _gelu_tanh_inner(x: Array) -> Array:
     return namespace(x).tanh(_TANH_SCALE * x * (1 + _TANH_CUBIC * x * x))
 
 
+@accelerated
 def silu(x: Array) -> tuple[Array, Array]:
     """Weigh x by its own logistic: y = x · σ(x),  σ(x) = 1 / (1 + exp(−x))."""
     wide = widen(x)
     return cast(wide * _sigmoid(wide), x.dtype), x
 
 
+@accelerated
 def silu_backward(dy: Array, x: Array) -> Array:
     """Gradient of `silu`: dx = dy · σ · (1 + x · (1 − σ))."""
     wide = widen(x)
@@ -84,6 +93,7 @@ class GatedSaved(NamedTuple):
     up: Array
 
 
+@accelerated
 def gated(gate: Array, up: Array, *, activation: str = "silu") -> tuple[Array, GatedSaved]:
     """Let one half of a feed-forward layer open and close the other: y = act(gate) · up.
 
@@ -99,6 +109,7 @@ def gated(gate: Array, up: Array, *, activation: str = "silu") -> tuple[Array, G
     return opened * up, GatedSaved(gate, up)
 
 
+@accelerated
 def gated_backward(dy: Array, saved: GatedSaved, *, activation: str = "silu") -> tuple[Array, Array]:
     """Gradient of `gated`: dgate = act′(gate) · (dy · up), dup = dy · act(gate)."""
     forward, backward = activation_pair(activation)

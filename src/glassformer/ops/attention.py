@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 from ..arrays import Array, cast, check_broadcast, check_mask, namespace, unbroadcast, widen
 from ..backend import matmul_wide
+from ..engine import accelerated
 from ..errors import ShapeError
 from .dropout import check_rate, dropout, dropped
+from .mask import FULL, Pattern
 from .softmax import softmax, softmax_backward
 
 
@@ -21,6 +23,7 @@ class AttentionSaved(NamedTuple):
     keep: Array | None  # (..., H, T, S): which weights dropout kept
 
 
+@accelerated
 def attention(
     q: Array,
     k: Array,
@@ -28,6 +31,7 @@ def attention(
     bias: Array | None = None,
     *,
     mask: Array | None = None,
+    pattern: Pattern = FULL,
     key: Array | None = None,
     rate: float = 0.0,
     scale: float | None = None,
@@ -37,14 +41,17 @@ def attention(
         weights = softmax(q kᵀ · scale + bias)      y = dropout(weights) v      scale = 1/√C unless given
 
     q is (T, C), (H, T, C) or (..., H, T, C); k and v have the same axes with S keys, and may have fewer heads: K heads
-    of keys serve H/K heads of queries each. `mask` (True = may attend) and `bias` broadcast to (..., H, T, S). A query
-    that may attend to nothing gets zeros.
+    of keys serve H/K heads of queries each. `mask` (True = may attend) and `bias` broadcast to (..., H, T, S);
+    `pattern` is the part of the mask that follows from positions. A query that may attend to nothing gets zeros.
     """
     check_heads(q, k, v)
     check_rate(rate)
     scores = attention_scores(q, k, bias, scale=scale)
     if mask is not None:
         check_mask(mask, tuple(scores.shape))
+    if not pattern.is_full:
+        allowed = namespace(q).asarray(pattern.dense(q.shape[-2], k.shape[-2]))
+        mask = allowed if mask is None else mask & allowed
     weights, _ = softmax(scores, mask=mask)
     weights = cast(weights, v.dtype)
     mixing, keep = weights, None
@@ -54,15 +61,17 @@ def attention(
     return y, AttentionSaved(q, k, v, bias, weights, keep)
 
 
+@accelerated
 def attention_backward(
-    dy: Array, saved: AttentionSaved, *, rate: float = 0.0, scale: float | None = None
+    dy: Array, saved: AttentionSaved, *, pattern: Pattern = FULL, rate: float = 0.0, scale: float | None = None
 ) -> tuple[Array, Array, Array, Array | None]:
     """Gradient of `attention` for q, k, v and the bias.
 
         dv = weightsᵀ dy      dweights = dy vᵀ      dscores by softmax_backward
         dq = dscores k · scale      dk = dscoresᵀ q · scale      dbias = Σ dscores over the axes it was broadcast along
 
-    Heads that share keys add up their gradients: they stand as further rows of the same product.
+    Heads that share keys add up their gradients: they stand as further rows of the same product. `pattern` only says
+    where the weights are zero, which saves a kernel the work there.
     """
     q, k, v, bias, weights, keep = saved
     xp = namespace(q)

@@ -7,13 +7,24 @@ weights again, tile by tile, from the scores and the logarithm of each row's sum
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..arrays import Array, cast, check_broadcast, check_mask, namespace, unbroadcast, widen
+from ..engine import accelerated
 from ..errors import ConfigError
 from .attention import attention_scores, check_heads, default_scale, grouped, ungrouped
+from .attention_strided import (
+    beyond,
+    by_position,
+    by_remainder,
+    can_split,
+    keys_by_remainder,
+    merged,
+    neighborhood,
+)
 from .dropout import check_rate, dropped, keep_mask
 from .mask import FULL, Pattern
 
@@ -29,6 +40,7 @@ class TiledSaved(NamedTuple):
     log_sum: Array  # (..., H, T, 1): log Σ exp scores; +inf for a row with nothing to attend to
 
 
+@accelerated
 def attention_tiled(
     q: Array,
     k: Array,
@@ -45,7 +57,8 @@ def attention_tiled(
     """Return the same numbers as `attention`, holding one tile of the weights at a time.
 
     `pattern` is the part of the mask that follows from positions, made tile by tile, and tiles it empties are never
-    computed; `mask` is the rest, such as padding (B, 1, 1, S).
+    computed; `mask` is the rest, such as padding (B, 1, 1, S). A strided pattern is computed in two cheap parts (see
+    `attention_strided`), unless a bias, a prefix or a mask of pairs stands in the way.
     """
     check_heads(q, k, v)
     check_rate(rate)
@@ -55,13 +68,19 @@ def attention_tiled(
         check_mask(mask, shape)
     if bias is not None:
         check_broadcast(bias, shape, what="the bias")
-    xp = namespace(q)
     saved = TiledSaved(q, k, v, bias, mask, key if rate > 0 else None, q, q)
-    parts = [_row_tile(xp, saved, rows, pattern, rate, scale, tile) for rows in _tiles(q.shape[-2], tile)]
-    y, log_sum = (xp.concatenate(pieces, axis=-2) for pieces in zip(*parts, strict=True))
+    if can_split(q, k, bias, mask, pattern):
+        near, far = _strided_parts(saved, pattern)
+        y, log_sum = _attend(far, rate, scale, tile)
+        length = q.shape[-2]
+        y, log_sum = merged([_attend(near, rate, scale, tile), (by_position(y, length), by_position(log_sum, length))])
+    else:
+        y, log_sum = _attend(_whole(saved, pattern), rate, scale, tile)
+    y = _by_position(cast(y, v.dtype))
     return y, saved._replace(y=y, log_sum=log_sum)
 
 
+@accelerated
 def attention_tiled_backward(
     dy: Array,
     saved: TiledSaved,
@@ -77,34 +96,104 @@ def attention_tiled_backward(
 
     Σ dy · y over the channels is what Σ dweights · weights over the keys would be, and needs no weights.
     """
-    xp = namespace(saved.q)
-    row_tiles, column_tiles = _tiles(saved.q.shape[-2], tile), _tiles(saved.k.shape[-2], tile)
+    q, k, v, bias = saved[:4]
+    xp = namespace(q)
     along = xp.sum(widen(dy) * widen(saved.y), axis=-1, keepdims=True)
-    dq: list[Any] = [None] * len(row_tiles)
-    dk, dv, dbias = [], [], []
-    for columns in column_tiles:
-        dk_tile, dv_tile = xp.zeros_like(_cut(saved.k, columns)), xp.zeros_like(_cut(saved.v, columns))
-        dbias_column = []
-        for i, rows in enumerate(row_tiles):
-            grads = _tile_backward(xp, dy, along, saved, rows, columns, pattern, rate, scale)
-            dq[i] = grads.dq if dq[i] is None else dq[i] + grads.dq
-            dk_tile, dv_tile = dk_tile + grads.dk, dv_tile + grads.dv
-            dbias_column.append(grads.dbias)
-        dk.append(dk_tile)
-        dv.append(dv_tile)
-        dbias.append(_joined(xp, dbias_column, saved.bias, -2))
-    return (
-        cast(xp.concatenate(dq, axis=-2), saved.q.dtype),
-        cast(xp.concatenate(dk, axis=-2), saved.k.dtype),
-        cast(xp.concatenate(dv, axis=-2), saved.v.dtype),
-        _joined(xp, dbias, saved.bias, -1),
-    )
+    if can_split(q, k, bias, saved.mask, pattern):
+        assert pattern.stride is not None
+        near, far = _strided_parts(saved, pattern)
+        dy_far, along_far = (by_remainder(x, pattern.stride) for x in (dy, along))
+        *near_grads, dbias = _attend_backward(near, dy, along, rate, scale, tile)
+        *far_grads, _ = _attend_backward(far, dy_far, along_far, rate, scale, tile)
+        dq, dk, dv = (a + by_position(b, q.shape[-2]) for a, b in zip(near_grads, far_grads, strict=True))
+    else:
+        dq, dk, dv, dbias = _attend_backward(_whole(saved, pattern), dy, along, rate, scale, tile)
+    return cast(dq, q.dtype), cast(dk, k.dtype), cast(dv, v.dtype), dbias
 
 
 def _check_tiles(q: Array, k: Array, pattern: Pattern, tile: int) -> None:
     if tile < 1:
         raise ConfigError(f"the tile size is {tile}", hint="use at least 1, such as 128")
     pattern.check_lengths(q.shape[-2], k.shape[-2])
+
+
+def _by_position(y: Array) -> Array:
+    """Let y (..., H, T, C) lie in memory as (..., T, H, C), so that putting the heads side by side moves nothing."""
+    if y.ndim < 3:
+        return y
+    xp = namespace(y)
+    return xp.swapaxes(xp.swapaxes(y, -3, -2).copy(), -3, -2)
+
+
+class _Part(NamedTuple):
+    """Queries and keys, and who may see whom among them."""
+
+    saved: TiledSaved
+    pattern: Pattern
+    rows: Array | None  # (..., H, T): numbers of the rows of the weights, by which dropout knows them; None without it
+    columns: Array | None  # (..., S)
+
+
+def _whole(saved: TiledSaved, pattern: Pattern) -> _Part:
+    """Return attention as one part."""
+    if saved.key is None:
+        return _Part(saved, pattern, None, None)
+    shape = tuple(saved.q.shape[:-1])
+    return _Part(saved, pattern, np.arange(math.prod(shape)).reshape(shape), np.arange(saved.k.shape[-2]))
+
+
+def _strided_parts(saved: TiledSaved, pattern: Pattern) -> tuple[_Part, _Part]:
+    """Return the neighborhood, and the rest sorted by remainder."""
+    stride, axes = pattern.stride, saved.q.ndim
+    assert stride is not None
+    near = _whole(saved, neighborhood(pattern))
+    q, k, v, y, log_sum = (by_remainder(x, stride) for x in (saved.q, saved.k, saved.v, saved.y, saved.log_sum))
+    mask = keys_by_remainder(saved.mask, saved.k.shape[-2], stride, axes=axes)
+    rows = columns = None
+    if near.rows is not None and near.columns is not None:
+        rows = by_remainder(near.rows[..., None], stride)[..., 0]
+        columns = np.matrix_transpose(by_remainder(near.columns.reshape(*(1,) * (axes - 2), -1, 1), stride))
+    return near, _Part(TiledSaved(q, k, v, None, mask, saved.key, y, log_sum), beyond(pattern), rows, columns)
+
+
+def _attend(part: _Part, rate: float, scale: float | None, tile: int) -> tuple[Array, Array]:
+    """Return the mixtures of values and the logarithms of the sums, for one run of queries after the other."""
+    q = part.saved.q
+    runs = [_row_tile(namespace(q), part, rows, rate, scale, tile) for rows in _tiles(q.shape[-2], tile)]
+    y, log_sum = (namespace(q).concatenate(pieces, axis=-2) for pieces in zip(*runs, strict=True))
+    return y, log_sum
+
+
+def _attend_backward(
+    part: _Part, dy: Array, along: Array, rate: float, scale: float | None, tile: int
+) -> tuple[Array, Array, Array, Array | None]:
+    """Return the gradients of a part, for one run of keys after the other."""
+    saved = part.saved
+    xp = namespace(saved.q)
+    row_tiles, column_tiles = _tiles(saved.q.shape[-2], tile), _tiles(saved.k.shape[-2], tile)
+    dq = [xp.zeros_like(widen(_cut(saved.q, rows))) for rows in row_tiles]
+    dk, dv, dbias = [], [], []
+    for columns in column_tiles:
+        dk_tile, dv_tile = xp.zeros_like(_cut(saved.k, columns)), xp.zeros_like(_cut(saved.v, columns))
+        dbias_column = []
+        for i, rows in enumerate(row_tiles):
+            if not _reaches(part, rows, columns):
+                bias = _bias_tile(saved.bias, rows, columns)
+                dbias_column.append(None if bias is None else xp.zeros_like(bias))
+                continue
+            grads = _tile_backward(xp, part, dy, along, rows, columns, rate, scale)
+            dq[i] = dq[i] + grads.dq
+            dk_tile, dv_tile = dk_tile + grads.dk, dv_tile + grads.dv
+            dbias_column.append(grads.dbias)
+        dk.append(dk_tile)
+        dv.append(dv_tile)
+        dbias.append(_joined(xp, dbias_column, saved.bias, -2))
+    return (
+        xp.concatenate(dq, axis=-2),
+        xp.concatenate(dk, axis=-2),
+        xp.concatenate(dv, axis=-2),
+        _joined(xp, dbias, saved.bias, -1),
+    )
 
 
 class _TileGrads(NamedTuple):
@@ -115,25 +204,16 @@ class _TileGrads(NamedTuple):
 
 
 def _tile_backward(
-    xp: Any,
-    dy: Array,
-    along: Array,
-    saved: TiledSaved,
-    rows: range,
-    columns: range,
-    pattern: Pattern,
-    rate: float,
-    scale: float | None,
+    xp: Any, part: _Part, dy: Array, along: Array, rows: range, columns: range, rate: float, scale: float | None
 ) -> _TileGrads:
     """Return what one tile adds to the gradients of its queries, keys, values and bias."""
+    saved = part.saved
     q, k, v = _cut(saved.q, rows), _cut(saved.k, columns), _cut(saved.v, columns)
     bias = _bias_tile(saved.bias, rows, columns)
-    if not _reaches(saved, rows, columns, pattern):
-        return _TileGrads(*(None if x is None else xp.zeros_like(widen(x)) for x in (q, k, v, bias)))
-    scores = _masked_scores(xp, saved, rows, columns, pattern, scale)
+    scores = _masked_scores(xp, part, rows, columns, scale)
     p = xp.exp(scores - _cut(saved.log_sum, rows))
     dy = widen(_cut(dy, rows))
-    keep = _keep_tile(saved, rows, columns, rate)
+    keep = _keep_tile(part, rows, columns, rate)
     mixing = p if keep is None else dropped(p, keep, rate=rate)
     dv = xp.matrix_transpose(grouped(mixing, v)) @ grouped(dy, v)
     dweights = ungrouped(grouped(dy, v) @ xp.matrix_transpose(widen(v)), p)
@@ -145,10 +225,9 @@ def _tile_backward(
     return _TileGrads(ungrouped(dscores @ widen(k), q), xp.matrix_transpose(dscores) @ widen(grouped(q, k)), dv, dbias)
 
 
-def _row_tile(
-    xp: Any, saved: TiledSaved, rows: range, pattern: Pattern, rate: float, scale: float | None, tile: int
-) -> tuple[Array, Array]:
+def _row_tile(xp: Any, part: _Part, rows: range, rate: float, scale: float | None, tile: int) -> tuple[Array, Array]:
     """Attend from one run of queries to all keys; return the mixture of values and the logarithm of the sum."""
+    saved = part.saved
     q = _cut(saved.q, rows)
     lead = tuple(q.shape[:-1])
     kind = widen(q).dtype
@@ -156,15 +235,15 @@ def _row_tile(
     total = xp.zeros((*lead, 1), dtype=kind)
     mixture = xp.zeros((*lead, saved.v.shape[-1]), dtype=kind)
     for columns in _tiles(saved.k.shape[-2], tile):
-        if not _reaches(saved, rows, columns, pattern):
+        if not _reaches(part, rows, columns):
             continue
-        scores = _masked_scores(xp, saved, rows, columns, pattern, scale)
+        scores = _masked_scores(xp, part, rows, columns, scale)
         larger = xp.maximum(largest, xp.max(scores, axis=-1, keepdims=True, initial=-xp.inf))
         shift = xp.where(xp.isfinite(larger), larger, 0)
         p = xp.exp(scores - shift)
         rescale = xp.exp(largest - shift)
         total = total * rescale + xp.sum(p, axis=-1, keepdims=True)
-        keep = _keep_tile(saved, rows, columns, rate)
+        keep = _keep_tile(part, rows, columns, rate)
         p = p if keep is None else dropped(p, keep, rate=rate)
         v = widen(_cut(saved.v, columns))
         mixture = mixture * rescale + ungrouped(grouped(p, v) @ v, q)
@@ -172,28 +251,26 @@ def _row_tile(
     empty = total == 0
     safe = xp.where(empty, 1, total)
     log_sum = xp.where(empty, xp.inf, largest + xp.log(safe))
-    return cast(mixture / safe, saved.v.dtype), log_sum
+    return mixture / safe, log_sum
 
 
-def _masked_scores(
-    xp: Any, saved: TiledSaved, rows: range, columns: range, pattern: Pattern, scale: float | None
-) -> Array:
+def _masked_scores(xp: Any, part: _Part, rows: range, columns: range, scale: float | None) -> Array:
+    saved = part.saved
     q, k = _cut(saved.q, rows), _cut(saved.k, columns)
     scores = attention_scores(q, k, _bias_tile(saved.bias, rows, columns), scale=scale)
-    if not pattern.is_full:
-        allowed = pattern.tile(np.asarray(_positions(saved, rows)), np.asarray(columns))
+    if not part.pattern.is_full:
+        allowed = part.pattern.tile(np.asarray(_positions(saved, rows)), np.asarray(columns))
         scores = xp.where(allowed, scores, -xp.inf)
     mask = _bias_tile(saved.mask, rows, columns)
     return scores if mask is None else xp.where(mask, scores, -xp.inf)
 
 
-def _keep_tile(saved: TiledSaved, rows: range, columns: range, rate: float) -> Array | None:
+def _keep_tile(part: _Part, rows: range, columns: range, rate: float) -> Array | None:
     """Return the tile of the mask that `dropout` would draw for the whole array of weights."""
-    if saved.key is None:
+    if part.rows is None or part.columns is None:
         return None
-    lead, length = tuple(saved.q.shape[:-2]), saved.q.shape[-2]
-    first = np.arange(int(np.prod(lead))).reshape(*lead, 1) * length
-    return keep_mask(saved.key, first + np.asarray(rows), np.asarray(columns), rate=rate)
+    numbers = part.rows[..., rows.start : rows.stop]
+    return keep_mask(part.saved.key, numbers, part.columns[..., columns.start : columns.stop], rate=rate)
 
 
 def _positions(saved: TiledSaved, rows: range) -> range:
@@ -202,8 +279,8 @@ def _positions(saved: TiledSaved, rows: range) -> range:
     return range(rows.start + offset, rows.stop + offset)
 
 
-def _reaches(saved: TiledSaved, rows: range, columns: range, pattern: Pattern) -> bool:
-    return pattern.is_full or pattern.reaches(_positions(saved, rows), columns)
+def _reaches(part: _Part, rows: range, columns: range) -> bool:
+    return part.pattern.is_full or part.pattern.reaches(_positions(part.saved, rows), columns)
 
 
 def _tiles(length: int, tile: int) -> list[range]:

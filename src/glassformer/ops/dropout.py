@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, namespace
+from ..engine import accelerated
 from ..errors import ConfigError
 
 _GOLDEN = 0x9E3779B9  # 2³² divided by the golden ratio: consecutive multiples spread evenly
@@ -23,6 +24,7 @@ def new_key(seed: int) -> Array:
     return np.asarray([seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF], dtype=np.uint32)
 
 
+@accelerated
 def fold_key(key: Array, number: int) -> Array:
     """Return the key of child `number`: keys of different children are unrelated."""
     xp = namespace(key)
@@ -42,6 +44,7 @@ def keep_mask(key: Array, rows: Array, columns: Array, *, rate: float) -> Array:
     return _mix(xp, bits) >= _word(xp, round(rate * 2**32))
 
 
+@accelerated
 def dropout(x: Array, key: Array, *, rate: float) -> tuple[Array, Array]:
     """Set each entry to zero with probability `rate` and scale the others up, so that the mean stays.
 
@@ -55,6 +58,7 @@ def dropout(x: Array, key: Array, *, rate: float) -> tuple[Array, Array]:
     return dropped(x, keep, rate=rate), keep
 
 
+@accelerated
 def dropout_backward(dy: Array, keep: Array, *, rate: float) -> Array:
     """Gradient of `dropout`: the same entries, the same factor, dx = keep · dy / (1 − rate)."""
     return dropped(dy, keep, rate=rate)

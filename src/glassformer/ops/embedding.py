@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from ..arrays import Array, cast, check_ids, check_mask, namespace, widen
 from ..backend import scatter_add
+from ..engine import accelerated
+from ..quantized import check_learnable
 
 
 class EmbeddingSaved(NamedTuple):
@@ -13,6 +15,7 @@ class EmbeddingSaved(NamedTuple):
     ids: Array
 
 
+@accelerated
 def embedding(table: Array, ids: Array, *, scale: float = 1.0) -> tuple[Array, EmbeddingSaved]:
     """Look up one row of the table (V, D) for every id (...): y = scale · table[ids], shape (..., D)."""
     namespace(table)
@@ -21,11 +24,13 @@ def embedding(table: Array, ids: Array, *, scale: float = 1.0) -> tuple[Array, E
     return (y if scale == 1 else y * scale), EmbeddingSaved(table, ids)
 
 
+@accelerated
 def embedding_backward(dy: Array, saved: EmbeddingSaved, *, scale: float = 1.0) -> Array:
     """Gradient of `embedding`: a row that was looked up several times collects all its gradients.
 
     dtable[v] = scale · Σ dy[i] over all i with ids[i] = v
     """
+    check_learnable(saved.table)
     dtable = scatter_add(tuple(saved.table.shape), saved.ids, widen(dy))
     return cast(dtable if scale == 1 else dtable * scale, saved.table.dtype)
 

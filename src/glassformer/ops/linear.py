@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 from ..arrays import Array, cast, check_width, namespace, widen
 from ..backend import matmul_wide
+from ..engine import accelerated
 from ..errors import ShapeError
+from ..quantized import Quantized, check_learnable
+from .quantized import quantized_product
 
 
 class LinearSaved(NamedTuple):
@@ -15,6 +18,7 @@ class LinearSaved(NamedTuple):
     b: Array | None
 
 
+@accelerated
 def linear(x: Array, w: Array, b: Array | None = None) -> tuple[Array, LinearSaved]:
     """Mix the features of x (..., I) into new ones.
 
@@ -22,15 +26,17 @@ def linear(x: Array, w: Array, b: Array | None = None) -> tuple[Array, LinearSav
     """
     check_matrix(w, b)
     check_width(x, w.shape[0])
-    y = x @ w
+    y = quantized_product(x, w) if isinstance(w, Quantized) else x @ w
     return (y if b is None else y + b), LinearSaved(x, w, b)
 
 
+@accelerated
 def linear_backward(dy: Array, saved: LinearSaved) -> tuple[Array, Array, Array | None]:
     """Gradient of `linear`, every leading axis being one more example.
 
     dx = dy wᵀ      dw = xᵀ dy      db = Σ dy
     """
+    check_learnable(saved.w)
     rows = flat(dy)
     dw = cast(matmul_wide(flat(saved.x).T, rows), saved.w.dtype)
     db = None if saved.b is None else cast(widen(rows).sum(axis=0), saved.b.dtype)

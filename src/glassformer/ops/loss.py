@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..arrays import Array, cast, check_broadcast, check_ids, namespace, widen
+from ..engine import accelerated
 from ..errors import ConfigError, ShapeError
 from .softmax import log_softmax
 
@@ -21,6 +22,7 @@ class CrossEntropySaved(NamedTuple):
     kind: Array  # (0,): empty, in the type of the logits, which log_p may exceed
 
 
+@accelerated
 def cross_entropy(
     logits: Array,
     targets: Array,
@@ -52,6 +54,7 @@ def cross_entropy(
     return xp.sum(losses) / total, CrossEntropySaved(log_p, targets, losses, total, class_weights, kind)
 
 
+@accelerated
 def cross_entropy_backward(
     dy: Array, saved: CrossEntropySaved, *, ignore: int = IGNORE, smoothing: float = 0.0
 ) -> Array:

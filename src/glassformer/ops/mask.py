@@ -39,6 +39,11 @@ class Pattern:
         """Whether every query sees every key."""
         return not self.causal and self.window is None and self.stride is None
 
+    @property
+    def is_span(self) -> bool:
+        """Whether each query sees a run of keys without gaps, the one that `spans` tells."""
+        return self.stride is None
+
     def tile(self, rows: Array, columns: Array) -> Array:
         """Return the mask of the query positions `rows` (T,) and the key positions `columns` (S,): (T, S)."""
         distance = np.asarray(rows)[:, None] - np.asarray(columns)
@@ -57,6 +62,20 @@ class Pattern:
         if self.window is not None and nearest >= self.window:
             return False
         return not self.causal or columns.start < max(rows.stop, self.prefix)
+
+    def spans(self, rows: range, keys: int) -> tuple[Array, Array]:
+        """Return for each query position the first of `keys` keys that it may see and the one after the last.
+
+        Neither ever moves back from one query to the next.
+        """
+        position = np.asarray(rows)
+        first, last = np.zeros(len(rows), dtype=np.int64), np.full(len(rows), keys)
+        if self.window is not None:
+            first = np.maximum(first, position - self.window + 1)
+            last = np.minimum(last, position + self.window)
+        if self.causal:
+            last = np.minimum(last, np.maximum(position + 1, self.prefix))
+        return np.minimum(first, last), last
 
     def dense(self, queries: int, keys: int | None = None) -> Array:
         """Return the whole mask (T, S); with fewer queries than keys, the queries are the last ones."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..arrays import Array, cast, check_width, namespace, widen
+from ..engine import accelerated
 from ..errors import ShapeError
 from .linear import flat
 
@@ -17,6 +18,7 @@ class LayerNormSaved(NamedTuple):
     beta: Array | None
 
 
+@accelerated
 def layer_norm(x: Array, gamma: Array, beta: Array | None = None, *, eps: float = 1e-5) -> tuple[Array, LayerNormSaved]:
     """Give every vector mean zero and variance one, then scale and shift each feature.
 
@@ -33,6 +35,7 @@ def layer_norm(x: Array, gamma: Array, beta: Array | None = None, *, eps: float 
     return y, LayerNormSaved(x, mean, rstd, gamma, beta)
 
 
+@accelerated
 def layer_norm_backward(dy: Array, saved: LayerNormSaved) -> tuple[Array, Array, Array | None]:
     """Gradient of `layer_norm`.
 
@@ -58,6 +61,7 @@ class RMSNormSaved(NamedTuple):
     gamma: Array
 
 
+@accelerated
 def rms_norm(x: Array, gamma: Array, *, eps: float = 1e-6) -> tuple[Array, RMSNormSaved]:
     """Give every vector a root mean square of one, then scale each feature.
 
@@ -70,6 +74,7 @@ def rms_norm(x: Array, gamma: Array, *, eps: float = 1e-6) -> tuple[Array, RMSNo
     return cast(wide * rrms * gamma, x.dtype), RMSNormSaved(x, rrms, gamma)
 
 
+@accelerated
 def rms_norm_backward(dy: Array, saved: RMSNormSaved) -> tuple[Array, Array]:
     """Gradient of `rms_norm`.
 

@@ -13,6 +13,7 @@ import numpy as np
 from ..arrays import Array, cast, check_ids, namespace, widen
 from ..backend import scatter_add
 from ..config import RotaryScaling
+from ..engine import accelerated
 from ..errors import ConfigError, ShapeError
 
 
@@ -53,6 +54,7 @@ class RotarySaved(NamedTuple):
     sin: Array
 
 
+@accelerated
 def rotary(x: Array, cos: Array, sin: Array, *, pairing: str = "halves") -> tuple[Array, RotarySaved]:
     """Turn each pair of channels of x (..., T, C) by its angle, so that q·k depends on distance only.
 
@@ -71,6 +73,7 @@ def rotary(x: Array, cos: Array, sin: Array, *, pairing: str = "halves") -> tupl
     return _rotate(x, cos, sin, pairing), RotarySaved(cos, sin)
 
 
+@accelerated
 def rotary_backward(dy: Array, saved: RotarySaved, *, pairing: str = "halves") -> Array:
     """Gradient of `rotary` for x: a rotation is undone by turning the other way."""
     return _rotate(dy, saved.cos, -saved.sin, pairing)

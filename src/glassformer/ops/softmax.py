@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..arrays import Array, cast, check_mask, namespace, widen
+from ..engine import accelerated
 
 
+@accelerated
 def softmax(x: Array, *, mask: Array | None = None) -> tuple[Array, Array]:
     """Turn scores into weights that are positive and sum to one along the last axis.
 
@@ -19,6 +21,7 @@ def softmax(x: Array, *, mask: Array | None = None) -> tuple[Array, Array]:
     return y, y
 
 
+@accelerated
 def softmax_backward(dy: Array, y: Array) -> Array:
     """Gradient of `softmax`.
 

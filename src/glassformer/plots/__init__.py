@@ -10,6 +10,7 @@ from .attention import attention_grid, attention_heads, full_against_causal
 from .heads import head_positions, head_specialization
 from .inspection import inspect_model
 from .layers import layer_curves
+from .lengths import LengthCurve, length_curves
 from .loss import loss_curve
 from .positions import position_heat_map, similarity_curve
 from .predictions import prediction_bars, prediction_table
@@ -17,6 +18,7 @@ from .report import Picture, Section, Table, write_report
 from .style import save
 
 __all__ = [
+    "LengthCurve",
     "Picture",
     "Section",
     "Table",
@@ -27,6 +29,7 @@ __all__ = [
     "head_specialization",
     "inspect_model",
     "layer_curves",
+    "length_curves",
     "loss_curve",
     "position_heat_map",
     "prediction_bars",

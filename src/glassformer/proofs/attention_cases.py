@@ -74,6 +74,10 @@ def tiled_cases(rng: np.random.Generator) -> Iterator[OpCase]:
     yield _tiled("attention_tiled, causal", _heads(rng, (1,), 5, 5), tile=3, **causal)
     yield _tiled("attention_tiled, window", _heads(rng, (1,), 5, 5), pattern=Pattern(causal=True, window=2))
     yield _tiled("attention_tiled, stride", _heads(rng, (1,), 5, 5), tile=3, pattern=Pattern(stride=2))
+    strided = {"pattern": Pattern(causal=True, stride=2)}
+    masked = {"mask": np.array([True, True, False, True, True]), **dropout}
+    yield _tiled("attention_tiled, stride, causal, padding, dropout", _heads(rng, (2, 2), 5, 5, 1), **strided, **masked)
+    yield _tiled("attention_tiled, stride, bias", _heads(rng, (1,), 3, 3, bias=bias[0]), **strided)
     yield _tiled("attention_tiled, prefix", _heads(rng, (1,), 5, 5), tile=3, pattern=Pattern(causal=True, prefix=4))
     yield _tiled("attention_tiled, last queries of more keys", _heads(rng, (1,), 2, 5), **causal)
     yield _tiled("attention_tiled, grouped queries", _heads(rng, (4,), 2, 3, shared=2))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Tree, cast, namespace, widen
+from ..arrays import Array, Tree, cast, namespace, widen
 from ..tree import named_leaves, tree_map
 from .optimizer import check_fractions
 from .optimizers import started
@@ -32,7 +32,7 @@ class EMA:
     def init(self, params: Tree) -> dict[str, Tree]:
         """Return the state before the first step."""
         xp = next((namespace(p) for _, p in named_leaves(params)), np)
-        return {"step": xp.zeros((), dtype=np.int32), "average": tree_map(widen, params)}
+        return {"step": xp.zeros((), dtype=np.int32), "average": tree_map(_copy, params)}
 
     def update(self, state: dict[str, Tree], params: Tree) -> dict[str, Tree]:
         """Return the state that takes one more step's parameters into account."""
@@ -48,3 +48,8 @@ class EMA:
     def read(self, state: dict[str, Tree], params: Tree) -> Tree:
         """Return the average in the types of `params`, ready for the model."""
         return tree_map(lambda mean, p: cast(mean, p.dtype), state["average"], params)
+
+
+def _copy(p: Array) -> Array:
+    """Return the numbers of p, widened, in memory of their own: the parameters may be overwritten."""
+    return namespace(p).array(widen(p), copy=True)

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from .. import ops
 from ..arrays import Array, Tree, cast, is_integer, namespace, widen
+from ..engine import kernel
 from ..errors import ConfigError
 from ..tree import flatten, named_leaves, tree_map
 
@@ -17,10 +19,14 @@ def global_norm(tree: Tree) -> Array:
 
     Arrays are added by name, so the last bit does not depend on the order in which a dict was filled.
     """
-    squares = [namespace(x).sum(widen(x) * widen(x)) for _, x in sorted(flatten(tree).items())]
-    if not squares:
+    arrays = [x for _, x in sorted(flatten(tree).items())]
+    if not arrays:
         return np.zeros(())
-    total = sum(squares[1:], squares[0])
+    together = kernel("squares_together")
+    total = together and together(arrays)  # None: not for these arrays
+    if total is None:
+        squares = [ops.sum_of_squares(widen(x)) for x in arrays]
+        total = sum(squares[1:], squares[0])
     return namespace(total).sqrt(total)
 
 
@@ -37,6 +43,8 @@ def clip(grads: Tree, max_norm: float) -> tuple[Tree, Array]:
     norm = global_norm(grads)
     xp = namespace(norm)
     scale = xp.minimum(xp.asarray(1.0, dtype=norm.dtype), max_norm / (norm + 1e-6))
+    if isinstance(scale, np.generic) and scale == 1:
+        return grads, norm
     return tree_map(lambda g: g * cast(scale, g.dtype), grads), norm
 
 
@@ -66,13 +74,23 @@ def accumulate(parts: Iterable[tuple[Array, Tree, Any]]) -> tuple[Array, Tree, A
 
 def all_finite(tree: Tree) -> Array:
     """Tell whether no array holds an infinity or something that is not a number."""
-    checks = [namespace(x).all(namespace(x).isfinite(x)) for _, x in named_leaves(tree) if not is_integer(x)]
+    checks = [_is_finite(x) for _, x in named_leaves(tree) if not is_integer(x)]
     if not checks:
         return np.asarray(True)
     verdict = checks[0]
     for check in checks[1:]:
         verdict = verdict & check
     return verdict
+
+
+def _is_finite(x: Array) -> Array:
+    xp = namespace(x)
+    if type(x) is np.ndarray:
+        # A sum is finite only if everything in it is, and cheaper than one answer per number.
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(x.sum()):
+                return np.True_
+    return xp.all(xp.isfinite(x))
 
 
 def _like(number: Any, x: Array) -> Array:

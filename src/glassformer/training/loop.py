@@ -10,6 +10,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,9 +20,11 @@ from ..arrays import Tree
 from ..data.examples import Dataset, count_targets
 from ..errors import TrainingError
 from ..models import Batch, Model
+from ..parallel import loss_and_grads
 from .ema import EMA
 from .evaluate import Evaluation
 from .gradients import accumulate, all_finite, clip, global_norm
+from .interruption import uninterrupted
 from .optimizer import Optimizer
 from .parametrization import WHOLE, Parametrization
 from .recipe import Recipe
@@ -101,26 +104,57 @@ def training_steps(
     *,
     evaluate: Callable[[Tree], Evaluation] | None = None,
     parametrization: Parametrization = WHOLE,
+    overwrite: bool = False,
+    keep: Callable[[TrainingState, StepRecord], None] | None = None,
 ) -> Iterator[tuple[TrainingState, StepRecord]]:
-    """Train from `state` to the recipe's last step; `evaluate` is called with the parameters that count."""
+    """Train from `state` to the recipe's last step; `evaluate` is called with the parameters that count.
+
+    With `overwrite`, a step that is not followed by an evaluation is taken in the memory of the state before, which is
+    then lost; `keep` is told the new one and its record before Ctrl-C can come in between.
+    """
     optimizer, schedule = recipe.build_optimizer(), recipe.build_schedule()
+    step_in_place = None
     while state.step < recipe.steps and not _out_of_patience(state, recipe):
         began = time.perf_counter()
         lr = schedule(state.step)
+        evaluates = evaluate is not None and _is_due(state.step + 1, recipe)
         # What overflows here needs no warning of its own: the step is refused.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             loss, grads, tokens = _step_gradients(model, recipe, data, state, parametrization)
             grads, norm = clip(grads, recipe.clip) if recipe.clip else (grads, global_norm(grads))
-            moved = _moved(state, optimizer, recipe, grads, lr)
-        # A finite norm says that all gradients are finite; a huge step can still leave the range of the weights.
-        refused = not (np.isfinite(loss) and np.isfinite(norm) and all_finite(moved.params))
-        state = _refuse(state, float(loss), float(norm)) if refused else moved
-        state = state._replace(step=state.step + 1)
-        record = StepRecord(state.step, float(loss), lr, float(norm), tokens, time.perf_counter() - began, refused)
-        if evaluate is not None and (state.step % recipe.eval_every == 0 or state.step == recipe.steps):
+            record_of = partial(_record, began, state.step + 1, float(loss), lr, float(norm), tokens)
+            # A finite norm says that all gradients are finite.
+            finite = bool(np.isfinite(loss) and np.isfinite(norm))
+            if finite and overwrite and not evaluates and optimizer.is_bounded(lr):
+                step_in_place = step_in_place or optimizer.in_place(state.params, state.optimizer)
+                with uninterrupted():
+                    step_in_place(grads, lr)
+                    state = _after(state, recipe)
+                    record = record_of()
+                    if keep is not None:
+                        keep(state, record)
+            else:
+                moved = _moved(state, optimizer, recipe, grads, lr) if finite else state
+                # A huge step can still leave the range of the weights.
+                refused = not (finite and all_finite(moved.params))
+                state = _refuse(state, float(loss), float(norm)) if refused else moved
+                record = record_of(refused=refused)
+                step_in_place = None
+        if evaluate is not None and evaluates:
             params = parametrization.effective(final_params(state, recipe))
             state, record = _evaluated(state, record, recipe, evaluate(params))
         yield state, record
+
+
+def _is_due(step: int, recipe: Recipe) -> bool:
+    """Tell whether an evaluation follows this step."""
+    return step % recipe.eval_every == 0 or step == recipe.steps
+
+
+def _record(
+    began: float, step: int, loss: float, lr: float, norm: float, tokens: int, *, refused: bool = False
+) -> StepRecord:
+    return StepRecord(step, loss, lr, norm, tokens, time.perf_counter() - began, refused)
 
 
 def _step_gradients(
@@ -128,22 +162,29 @@ def _step_gradients(
 ) -> tuple[Any, Tree, int]:
     """Return the loss and the gradients of one step's batch, and how many tokens it has."""
     batch = data.batch(state.step, recipe.batch, recipe.seed)
-    key = ops.fold_key(ops.new_key(recipe.seed), state.step)
+    key = ops.fold_key(ops.new_key(recipe.seed), state.step) if _drops(model) else None
     tokens = int(np.size(batch.tokens)) + (0 if batch.source is None else int(np.size(batch.source)))
     params = parametrization.effective(state.params)
 
     def gradients(part: Batch, part_key: Any) -> tuple[Any, Tree]:
-        loss, grads = model.loss_and_grads(params, part, key=part_key, smoothing=recipe.label_smoothing)
+        settings: dict[str, Any] = {"key": part_key, "smoothing": recipe.label_smoothing}
+        loss, grads = loss_and_grads(model, params, part, shards=recipe.shards or 1, **settings)
         return loss, parametrization.pull_back(state.params, grads)
 
     if recipe.accumulate == 1:
         return *gradients(batch, key), tokens
     parts = (
-        (*gradients(part, ops.fold_key(key, i)), n)
+        (*gradients(part, None if key is None else ops.fold_key(key, i)), n)
         for i, (part, n) in enumerate(_microbatches(batch, recipe.accumulate))
     )
     loss, grads, _ = accumulate(parts)
     return loss, grads, tokens
+
+
+def _drops(model: Model) -> bool:
+    """Tell whether a model uses dropout anywhere, and so needs a key."""
+    config = model.config
+    return bool(config.dropout or config.weight_dropout or config.input_dropout)
 
 
 def _microbatches(batch: Batch, parts: int) -> Iterator[tuple[Batch, int]]:
@@ -158,19 +199,24 @@ def _microbatches(batch: Batch, parts: int) -> Iterator[tuple[Batch, int]]:
 def _moved(state: TrainingState, optimizer: Optimizer, recipe: Recipe, grads: Tree, lr: float) -> TrainingState:
     """Return the state after the optimizer's step, still to be judged."""
     params, moments = optimizer.update(state.params, grads, state.optimizer, lr=lr)
-    average = None if state.ema is None else EMA(recipe.ema or 0.0).update(state.ema, params)
-    return state._replace(params=params, optimizer=moments, ema=average, refused=0)
+    return _after(state._replace(params=params, optimizer=moments), recipe)
+
+
+def _after(state: TrainingState, recipe: Recipe) -> TrainingState:
+    """Return a state whose parameters have moved with all that follows from it."""
+    average = None if state.ema is None else EMA(recipe.ema or 0.0).update(state.ema, state.params)
+    return state._replace(step=state.step + 1, ema=average, refused=0)
 
 
 def _refuse(state: TrainingState, loss: float, norm: float) -> TrainingState:
-    """Leave everything as it is; give up when it happens again and again."""
+    """Leave everything but the step number as it is; give up when it happens again and again."""
     if state.refused + 1 >= REFUSALS:
         raise TrainingError(
             f"the last {REFUSALS} steps were refused, up to step {state.step + 1}: "
             f"the loss is {loss}, the gradient norm {norm}; the weights are those of the last good step",
             hint="start again with a lower learning rate, a longer warmup or a smaller clip",
         )
-    return state._replace(refused=state.refused + 1)
+    return state._replace(step=state.step + 1, refused=state.refused + 1)
 
 
 def _out_of_patience(state: TrainingState, recipe: Recipe) -> bool:

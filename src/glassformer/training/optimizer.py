@@ -51,15 +51,20 @@ class Optimizer(ABC):
         """Return the numbers that all arrays share at step 1, 2, …; `move` gets them in the type of its array."""
 
     @abstractmethod
-    def move(self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array) -> tuple[Array, Memory]:
-        """Move the parameter `p` by its gradient `g`; return it and what is remembered from now on."""
+    def move(
+        self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array, overwrite: bool = False
+    ) -> tuple[Array, Memory]:
+        """Move the parameter `p` by its gradient `g`; return it and what is remembered from now on.
+
+        With `overwrite`, both may be the very arrays that were given, with new contents.
+        """
 
     def init(self, params: Tree) -> dict[str, Tree]:
         """Return the state before the first step."""
         memories = {
             name: {slot: zeros_like(widen(p)) for slot in self.slots(name, p)} for name, p in named_leaves(params)
         }
-        return {"step": _library(params).zeros((), dtype=np.int32), **_by_slot(memories)}
+        return {"step": _library(params).zeros((), dtype=np.int32), **_by_slot(memories, params)}
 
     def update(self, params: Tree, grads: Tree, state: Tree, *, lr: Any) -> tuple[Tree, dict[str, Tree]]:
         """Take one step of size `lr`; return the new parameters and the new state, leaving the old ones alone."""
@@ -77,7 +82,46 @@ class Optimizer(ABC):
             memory = memories.get(name, {})
             p, moved[name] = self.move(name, p, cast(slopes[name], p.dtype), memory, *typed[p.dtype])
             leaves[name] = cast(p, param.dtype)
-        return _rebuilt(params, leaves), {"step": step, **_by_slot(moved)}
+        return _rebuilt(params, leaves), {"step": step, **_by_slot(moved, params)}
+
+    def in_place(self, params: Tree, state: Tree) -> Callable[[Tree, float], None]:
+        """Return a function of gradients and `lr` that takes the same steps as `update`, in the memory of NumPy arrays.
+
+        It overwrites what `params` and `state` hold; they must stay the only ones that are trained.
+        """
+        leaves, memories = flatten(params), _by_name(state)
+        self._check_state(memories, leaves)
+        kinds = {widen(p).dtype for p in leaves.values()}
+        together = self._together(leaves, memories)
+
+        def step(grads: Tree, lr: float) -> None:
+            slopes = flatten(grads)
+            _check_gradients(slopes, leaves)
+            state["step"][...] += 1
+            scalars = self.scalars(state["step"], lr)
+            if together is not None and together(slopes, scalars):
+                return
+            typed = {kind: [np.asarray(number, dtype=kind) for number in scalars] for kind in kinds}
+
+            for name, leaf in leaves.items():
+                p, memory = widen(leaf), memories.get(name, {})
+                g = cast(slopes[name], p.dtype)
+                moved, remembered = self.move(name, p, g, memory, *typed[p.dtype], overwrite=True)
+                for old, new in ((leaf, moved), *((memory[slot], remembered[slot]) for slot in memory)):
+                    if new is not old:
+                        old[...] = new
+
+        return step
+
+    def _together(
+        self, leaves: dict[str, Array], memories: dict[str, Memory]
+    ) -> Callable[[dict[str, Array], tuple[Any, ...]], bool] | None:
+        """Return a function of gradients and scalars that moves all arrays in place; it answers False if it cannot."""
+        return None
+
+    def is_bounded(self, lr: float) -> bool:
+        """Tell whether finite gradients can never make a parameter infinite, however large they are."""
+        return False
 
     def _check_state(self, memories: dict[str, Memory], params: dict[str, Array]) -> None:
         wrong = [
@@ -99,13 +143,16 @@ def _library(params: Tree) -> Any:
     return next((namespace(p) for _, p in named_leaves(params)), np)
 
 
-def _by_slot(memories: dict[str, Memory]) -> dict[str, Tree]:
+def _by_slot(memories: dict[str, Memory], params: Tree) -> dict[str, Tree]:
     """Turn {parameter: {slot: array}} into {slot: tree of the parameters that have one}."""
     slots: dict[str, dict[str, Array]] = {}
     for name, memory in memories.items():
         for slot, array in memory.items():
             slots.setdefault(slot, {})[name] = array
-    return {slot: unflatten(arrays) for slot, arrays in slots.items()}
+    return {
+        slot: _rebuilt(params, arrays) if len(arrays) == len(memories) else unflatten(arrays)
+        for slot, arrays in slots.items()
+    }
 
 
 def _by_name(state: Tree) -> dict[str, Memory]:

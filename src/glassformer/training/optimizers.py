@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
+from .. import ops
 from ..arrays import Array, Tree, namespace
+from ..engine import kernel
 from ..errors import ConfigError, did_you_mean
 from ..tree import named_leaves
 from .optimizer import Memory, Optimizer, Predicate, check_fractions, check_not_negative, is_matrix
@@ -44,7 +50,9 @@ class SGD(Optimizer):
     def scalars(self, step: Array, lr: Any) -> tuple[Any, ...]:
         return (lr,)
 
-    def move(self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array) -> tuple[Array, Memory]:
+    def move(
+        self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array, overwrite: bool = False
+    ) -> tuple[Array, Memory]:
         (lr,) = scalars
         g = _with_penalty(self, name, p, g)
         if not self.momentum:
@@ -82,11 +90,53 @@ class _Adam(Optimizer):
     def scalars(self, step: Array, lr: Any) -> tuple[Any, ...]:
         return lr, lr / started(self.beta1, step), started(self.beta2, step) ** 0.5
 
-    def _adapt(self, p: Array, g: Array, memory: Memory, rate: Array, root: Array) -> tuple[Array, Memory]:
-        m = self.beta1 * memory["mean"] + (1 - self.beta1) * g
-        s = self.beta2 * memory["square"] + (1 - self.beta2) * (g * g)
-        p = p - rate * m / (namespace(p).sqrt(s) / root + self.eps)
-        return p, {"mean": m, "square": s}
+    def is_bounded(self, lr: float) -> bool:
+        # A step is then at most about lr / √(1 − β₂), whatever the gradients.
+        return lr < 1 and self.beta1 < self.beta2 and self.eps > 0 and lr * self.weight_decay < 1
+
+    def move(
+        self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array, overwrite: bool = False
+    ) -> tuple[Array, Memory]:
+        lr, rate, root = scalars
+        mean, square = memory["mean"], memory["square"]
+        p, mean, square = ops.adam_update(
+            p,
+            g,
+            mean,
+            square,
+            rate=rate,
+            root=root,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            eps=self.eps,
+            out=(p, mean, square) if overwrite else None,
+            **(self._decay(lr) if self._is_decayed(name, p) else {}),
+        )
+        return p, {"mean": mean, "square": square}
+
+    def _together(
+        self, leaves: dict[str, Array], memories: dict[str, Memory]
+    ) -> Callable[[dict[str, Array], tuple[Any, ...]], bool] | None:
+        make = kernel("adam_together")
+        arrays = list(leaves.values()), *([memories[name][slot] for name in leaves] for slot in ("mean", "square"))
+        decays = [self._is_decayed(name, p) for name, p in leaves.items()]
+        run = make and make(*arrays, decays, beta1=self.beta1, beta2=self.beta2, eps=self.eps)
+        if not run:
+            return None
+
+        def move(slopes: dict[str, Array], scalars: tuple[Any, ...]) -> bool:
+            lr, rate, root = (float(np.float32(number)) for number in scalars)
+            decay = {"penalty": 0.0, "shrink": 1.0, **self._decay(np.float32(lr))}
+            return run([slopes[name] for name in leaves], rate=rate, root=root, **decay)
+
+        return move
+
+    def _is_decayed(self, name: str, p: Array) -> bool:
+        return bool(self.weight_decay) and self.decays(name, p)
+
+    @abstractmethod
+    def _decay(self, lr: Any) -> dict[str, Any]:
+        """Return how weight decay enters the update of an array that it applies to."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +147,8 @@ class Adam(_Adam):
     p ← p − lr · m/(1 − β₁ᵗ) / (√(s/(1 − β₂ᵗ)) + eps)
     """
 
-    def move(self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array) -> tuple[Array, Memory]:
-        _, rate, root = scalars
-        return self._adapt(p, _with_penalty(self, name, p, g), memory, rate, root)
+    def _decay(self, lr: Any) -> dict[str, Any]:
+        return {"penalty": self.weight_decay}
 
 
 @dataclass(frozen=True)
@@ -111,9 +160,8 @@ class AdamW(_Adam):
 
     weight_decay: float = 0.01
 
-    def move(self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array) -> tuple[Array, Memory]:
-        lr, rate, root = scalars
-        return self._adapt(_decayed(self, name, p, lr), g, memory, rate, root)
+    def _decay(self, lr: Any) -> dict[str, Any]:
+        return {"shrink": 1 - lr * self.weight_decay}
 
 
 @dataclass(frozen=True)
@@ -140,11 +188,17 @@ class Lion(Optimizer):
     def scalars(self, step: Array, lr: Any) -> tuple[Any, ...]:
         return (lr,)
 
-    def move(self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array) -> tuple[Array, Memory]:
+    def move(
+        self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array, overwrite: bool = False
+    ) -> tuple[Array, Memory]:
         (lr,) = scalars
-        m = memory["mean"]
-        way = namespace(p).sign(self.beta1 * m + (1 - self.beta1) * g)
-        return _decayed(self, name, p, lr) - lr * way, {"mean": self.beta2 * m + (1 - self.beta2) * g}
+        mean = memory["mean"]
+        settings = {"lr": lr, "beta1": self.beta1, "beta2": self.beta2, "shrink": _shrink(self, name, p, lr)}
+        p, mean = ops.lion_update(p, g, mean, **settings, out=(p, mean) if overwrite else None)
+        return p, {"mean": mean}
+
+    def is_bounded(self, lr: float) -> bool:
+        return lr < 1 and lr * self.weight_decay < 1  # every number moves by lr, and towards zero
 
 
 def is_hidden_matrix(name: str, array: Array) -> bool:
@@ -203,16 +257,18 @@ class Muon(Optimizer):
     def scalars(self, step: Array, lr: Any) -> tuple[Any, ...]:
         return lr, *self._rest().scalars(step, lr * self.rest_lr)
 
-    def move(self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array) -> tuple[Array, Memory]:
+    def move(
+        self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array, overwrite: bool = False
+    ) -> tuple[Array, Memory]:
         lr, *rest = scalars
         if not self.hidden(name, p):
-            return self._rest().move(name, p, g, memory, *rest)
+            return self._rest().move(name, p, g, memory, *rest, overwrite=overwrite)
         m = self.momentum * memory["momentum"] + (1 - self.momentum) * g
         way = (1 - self.momentum) * g + self.momentum * m if self.nesterov else m
         inputs, outputs = p.shape
         scale = math.sqrt(max(1.0, outputs / inputs))
         way = orthogonalized(way, iterations=self.iterations)
-        return _decayed(self, name, p, lr) - lr * scale * way, {"momentum": m}
+        return p * _shrink(self, name, p, lr) - lr * scale * way, {"momentum": m}
 
 
 def orthogonalized(x: Array, *, iterations: int = 5, eps: float = 1e-7) -> Array:
@@ -244,9 +300,9 @@ def _with_penalty(settings: Any, name: str, p: Array, g: Array) -> Array:
     return g + settings.weight_decay * p if settings.weight_decay and settings.decays(name, p) else g
 
 
-def _decayed(settings: Any, name: str, p: Array, lr: Array) -> Array:
-    """Shrink p by the factor 1 − lr · λ, the decoupled weight decay."""
-    return p * (1 - lr * settings.weight_decay) if settings.weight_decay and settings.decays(name, p) else p
+def _shrink(settings: Any, name: str, p: Array, lr: Array) -> Any:
+    """Return the factor 1 − lr · λ of the decoupled weight decay, 1 where there is none."""
+    return 1 - lr * settings.weight_decay if settings.weight_decay and settings.decays(name, p) else 1.0
 
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW, "lion": Lion, "muon": Muon}

@@ -41,6 +41,8 @@ class Recipe:
     eval_every, save_every      steps between evaluations and between checkpoints (None: as eval_every)
     ema                         decay of a moving average of the parameters, which is then what counts (None: off)
     patience                    stop after so many evaluations without improvement (None: never)
+    shards                      parts of a batch that are computed at the same time, one per core; a new run settles
+                                on what is fastest on its machine and keeps to it (None: not settled, in one part)
     """
 
     steps: int = 1000
@@ -62,10 +64,11 @@ class Recipe:
     ema: float | None = None
     patience: int | None = None
     seed: int = 0
+    shards: int | None = None
 
     def __post_init__(self) -> None:
         self._check_types()
-        for name in ("steps", "batch", "accumulate", "eval_every", "save_every", "patience"):
+        for name in ("steps", "batch", "accumulate", "eval_every", "save_every", "patience", "shards"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value!r}", hint=f"use a whole number of at least 1 for {name}")

@@ -16,7 +16,7 @@ import inspect
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from ..config import TransformerConfig, config_from_dict
 from ..data import TASKS, Task, build_task
 from ..errors import CheckpointError, ConfigError, DataError
 from ..models import Model, build
+from ..parallel import suitable_shards
 from ..tree import check_same, flatten, tree_map, unflatten
 from .base import Base
 from .checkpoint import BEST, LATEST, checkpoint_path, load_checkpoint, save_checkpoint
@@ -167,6 +168,8 @@ def create_run(
     if _is_taken(folder):
         resume = f"continue it with --resume {folder}, or " if (folder / CONFIG).is_file() else ""
         raise ConfigError(f"{folder} exists already", hint=f"{resume}choose another --out")
+    if recipe.shards is None:
+        recipe = replace(recipe, shards=suitable_shards(config, recipe.batch // recipe.accumulate))
     run = Run(folder, task.name, options, config, recipe, *_tokenizers(task), base)
     content = {
         "format": 1,

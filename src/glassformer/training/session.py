@@ -9,13 +9,17 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..arrays import Tree
 from ..config import CONFIGS, TransformerConfig, config_from_dict
 from ..data import TASKS, Task, build_task
 from ..errors import ConfigError, did_you_mean
 from ..models import PRESETS
+from ..tree import tree_map
 from .checkpoint import BEST
 from .evaluate import Evaluation, evaluate
+from .interruption import uninterrupted
 from .loop import StepRecord, TrainingState, final_params, training_steps
 from .parametrization import WHOLE, Parametrization
 from .recipe import Recipe, changed_recipe
@@ -38,9 +42,13 @@ class Session:
 
     def __post_init__(self) -> None:
         self.model = self.run.model
+        self._unwritten: StepRecord | None = None
 
     def steps(self) -> Iterator[StepRecord]:
         """Train to the end, writing metrics and checkpoints on the way."""
+        # From here on the state is the session's own: steps are taken in its memory.
+        self.state = tree_map(_own, self.state)
+        self._write_record()
         with suitable_threads(self.run.config, self.run.recipe.batch // self.run.recipe.accumulate):
             yield from self._steps(self.run.recipe)
 
@@ -53,18 +61,34 @@ class Session:
             self.state,
             evaluate=self.evaluate,
             parametrization=self.parametrization,
+            overwrite=True,
+            keep=self._keep,
         ):
-            self.run.append(record)
-            if record.is_best:
-                self.run.save_best(state)
-            # Only now: a state saved after an interruption must not be ahead of the metrics and the best parameters.
-            self.state = state
+            if state is self.state:
+                self._write_record()
+            else:
+                self.run.append(record)
+                if record.is_best:
+                    self.run.save_best(state)
+                # Only now: a state saved after an interruption must not be ahead of metrics and best parameters.
+                self.state = state
             if state.step % save_every == 0 or state.step == recipe.steps or record.stop:
                 self.save()
             yield record
 
+    def _keep(self, state: TrainingState, record: StepRecord) -> None:
+        """Take over a state that was computed in the memory of the one before; its record is still to be written."""
+        self.state, self._unwritten = state, record
+
+    def _write_record(self) -> None:
+        with uninterrupted():  # not once too often either
+            if self._unwritten is not None:
+                self.run.append(self._unwritten)
+                self._unwritten = None
+
     def save(self) -> None:
         """Write the state as it is now."""
+        self._write_record()
         self.run.save(self.state)
 
     def evaluate(self, params: Tree) -> Evaluation:
@@ -79,8 +103,8 @@ class Session:
 
     @property
     def trained(self) -> Trained:
-        """The model as it is now, ready to be asked."""
-        params = self.parametrization.effective(final_params(self.state, self.run.recipe))
+        """The model as it is now, ready to be asked; it stays so while the session goes on."""
+        params = self.parametrization.effective(tree_map(_own, final_params(self.state, self.run.recipe)))
         return Trained(self.model, params, self.task)
 
     def load_params(self, name: str = BEST) -> Tree:
@@ -170,6 +194,11 @@ def _model_config(task: Task, preset: str | None, changes: dict[str, Any]) -> Tr
         kept = {name: value for name, value in chosen.items() if name not in left_out}
         settings = {**kept, **{name: task.settings[name] for name in _OF_THE_DATA if name in task.settings}}
     return config_from_dict({**settings, **changes})
+
+
+def _own(part: Any) -> Any:
+    """Return a copy of an array; numbers pass."""
+    return np.array(part) if isinstance(part, np.ndarray) else part
 
 
 class Stopwatch:

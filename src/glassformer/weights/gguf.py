@@ -6,6 +6,7 @@ logits, saved = build(model.config).forward(model.params, tokens)
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,16 @@ from ..arrays import Array, Tree
 from ..config import DecoderConfig
 from ..errors import WeightsError
 from ..models import build
+from ..quantized import Quantized
 from ..tree import flatten, unflatten
 from .gguf_config import ROTATIONS, read_config, read_scaling
 from .gguf_header import Header, Tensor, read_header
 from .gguf_tokenizer import read_tokenizer
 from .loaded import Loaded
 
+TABLE = "embedding.tokens.table"
 _WHOLE = {
-    "embedding.tokens.table": "token_embd.weight",
+    TABLE: "token_embd.weight",
     "embedding.positions.table": "position_embd.weight",
     "final_norm.gamma": "output_norm.weight",
     "final_norm.beta": "output_norm.bias",
@@ -44,15 +47,16 @@ _THIRDS = {"attention.query": 0, "attention.key": 1, "attention.value": 2}
 _PLAIN = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2")}
 
 
-def open_gguf(path: str | Path, dtype: Any = np.float32) -> Loaded:
+def open_gguf(path: str | Path, dtype: Any = np.float32, *, kept: Collection[str] = ()) -> Loaded:
     """Read a model from a GGUF file.
 
-    Tensors that are stored in `dtype` stay in the file and are mapped into memory; quantized ones are turned into it.
+    Tensors that are stored in `dtype` stay in the file and are mapped into memory; quantized ones are turned into it,
+    but for matrices of the types that are to be `kept` (see `quantized.KINDS`).
     """
     path = Path(path)
     header = read_header(path)
     try:
-        return _open(path, header, np.dtype(dtype))
+        return _open(path, header, np.dtype(dtype), kept)
     except WeightsError as error:
         raise WeightsError(f"{path}: {error.fact}", hint=error.hint) from error
 
@@ -71,7 +75,14 @@ def read_tensor(content: Array, tensor: Tensor, dtype: Any = np.float32) -> Arra
         return values.astype(dtype, copy=False)
 
 
-def _open(path: Path, header: Header, dtype: Any) -> Loaded:
+def _read_blocks(content: Array, tensor: Tensor, third: int | None) -> Quantized:
+    """Return a matrix, or a third of its rows, in the blocks in which it is stored."""
+    rows, columns = tensor.shape
+    stored = content[tensor.start : tensor.start + tensor.size].reshape(rows, tensor.size // rows)
+    return Quantized.of_rows(tensor.type, stored if third is None else np.split(stored, 3)[third], columns)
+
+
+def _open(path: Path, header: Header, dtype: Any, kept: Collection[str]) -> Loaded:
     family, config = read_config(header)
     sources = _sources(config, header)
     content = np.memmap(path, mode="r").view(np.ndarray)
@@ -81,7 +92,7 @@ def _open(path: Path, header: Header, dtype: Any) -> Loaded:
     tokenizer, start_id, end_ids = read_tokenizer(header, vocab=config.vocab)
     return Loaded(
         config=config,
-        params=_read_params(sources, content, dtype, tied=config.tied_head),
+        params=_read_params(sources, content, dtype, kept, tied=config.tied_head),
         family=family,
         tokenizer=tokenizer,
         start_id=start_id,
@@ -129,11 +140,16 @@ def _is_turned(name: str) -> bool:
     return name.endswith(".w")
 
 
-def _read_params(sources: dict[str, tuple[Tensor, int | None]], content: Array, dtype: Any, *, tied: bool) -> Tree:
-    leaves: dict[str, Array] = {}
+def _read_params(
+    sources: dict[str, tuple[Tensor, int | None]], content: Array, dtype: Any, kept: Collection[str], *, tied: bool
+) -> Tree:
+    leaves: dict[str, Any] = {}
     joined: dict[str, Array] = {}
     for name, (tensor, third) in sources.items():
-        if third is None:
+        values: Any
+        if tensor.type in kept and (_is_turned(name) or name == TABLE):
+            values = _read_blocks(content, tensor, third)
+        elif third is None:
             values = read_tensor(content, tensor, dtype)
         else:
             if tensor.name not in joined:

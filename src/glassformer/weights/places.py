@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,11 @@ def is_run(place: Path) -> bool:
     return place.is_dir() and not is_published(place)
 
 
-def open_published(place: Path, dtype: Any = np.float32) -> Loaded:
-    """Read published weights: a Hugging Face folder, a GGUF file, or a file of llama2.c."""
+def open_published(place: Path, dtype: Any = np.float32, *, kept: Collection[str] = ()) -> Loaded:
+    """Read published weights: a Hugging Face folder, a GGUF file, or a file of llama2.c.
+
+    kept    the types of a GGUF file's matrices that are to stay in blocks
+    """
     if place.is_dir():
         from .folder import open_folder
 
@@ -49,7 +53,7 @@ def open_published(place: Path, dtype: Any = np.float32) -> Loaded:
     if place.suffix == ".gguf":
         from .gguf import open_gguf
 
-        return open_gguf(place, dtype)
+        return open_gguf(place, dtype, kept=kept)
     _refuse_other_files(place)
     from .llama2c import open_llama2c
 

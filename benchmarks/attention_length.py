@@ -1,0 +1,98 @@
+"""Attention against the length of a sequence, forward and backward: dense, tiled, windowed, strided, and PyTorch's.
+
+    python benchmarks/attention_length.py                a table; about two minutes on two cores
+    python benchmarks/attention_length.py --json         one JSON object
+    python benchmarks/attention_length.py --figure FILE  also a picture, such as docs/images/attention_length.png
+
+Contenders take turns at all lengths, each in a process of its own. Beside the measured time stand the FLOPs by the
+formulas; beside the memory by which a fresh process grows in one step stand the bytes that the formulas count.
+`glassformer bench attention` measures the same with fewer lengths, and the bars.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from glassformer.bench.attention import NAMES, grown_bytes, growth
+from glassformer.bench.machine import is_here, machine
+from glassformer.plots import LengthCurve, length_curves, save
+
+LENGTHS = {
+    "dense": (1024, 2048, 4096),
+    "tiled": (1024, 2048, 4096, 8192),
+    "torch": (1024, 2048, 4096, 8192),
+    "window": (2048, 4096, 8192, 16384),
+    "strided": (2048, 4096, 8192, 16384),
+}
+
+
+def measure(*, seconds: float, peers: bool) -> dict[str, Any]:
+    """Return the times, then the memory, of every way at every length."""
+    report = growth(peers=peers, seconds=seconds, talk=talk, lengths=LENGTHS).to_dict()
+    rows, exponents = report["facts"]["rows"], report["facts"]["exponents"]
+    for row in rows:
+        talk(f"memory: {row['name']}, {row['length']:,}")
+        row["grown_bytes"] = grown_bytes(row["way"], row["length"])
+    return {"machine": machine(), "rows": rows, "exponents": exponents, "bars": report["bars"]}
+
+
+def talk(text: str) -> None:
+    """Say what goes on, on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def show(found: dict[str, Any]) -> None:
+    """Print the table."""
+    heads = ("", "positions", "forward", "backward", "GFLOP", "GFLOP/s", "memory", "counted")
+    print(f"{heads[0]:26}" + "".join(f"{head:>11}" for head in heads[1:]))
+    for row in found["rows"]:
+        flops = row["flops_forward"] + row["flops_backward"]
+        cells = [
+            f"{row['length']:,}",
+            f"{1000 * row['forward']['median']:.1f} ms",
+            f"{1000 * row['backward']['median']:.1f} ms",
+            f"{flops / 1e9:.2f}",
+            f"{row['flops_per_second'] / 1e9:.1f}",
+            f"{row['grown_bytes'] / 1e6:.0f} MB",
+            f"{row['bytes'] / 1e6:.0f} MB",
+        ]
+        print(f"{row['name']:26}" + "".join(f"{cell:>11}" for cell in cells))
+    print("\nthe time grows with this power of the length")
+    for way, power in found["exponents"].items():
+        print(f"{NAMES[way]:26}forward {power['forward']:.2f}, backward {power['backward']:.2f}")
+
+
+def draw(found: dict[str, Any], path: Path) -> None:
+    """Draw time and memory against the length."""
+    curves = []
+    for way, power in found["exponents"].items():
+        own = [row for row in found["rows"] if row["way"] == way]
+        times, sizes = [row["seconds"]["median"] for row in own], [row["grown_bytes"] for row in own]
+        name = NAMES[way].removeprefix("glassformer ")
+        curves.append(LengthCurve(name, [row["length"] for row in own], times, sizes, power["seconds"]))
+    save(length_curves(curves), path)
+
+
+def main() -> None:
+    """Measure, print and draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="write a picture")
+    parser.add_argument("--seconds", type=float, default=30.0, help="about how long to measure times (default 30)")
+    parser.add_argument("--no-peers", action="store_true", help="leave PyTorch out")
+    given = parser.parse_args()
+    found = measure(seconds=given.seconds, peers=not given.no_peers and is_here("torch"))
+    if given.json:
+        print(json.dumps(found))
+    else:
+        show(found)
+    if given.figure:
+        draw(found, given.figure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""`glassformer bench attention`: attention against its length; dense, tiled, windowed and strided, beside PyTorch's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ..ops.attention_strided import beyond, neighborhood
+from .attention_steps import WINDOW, pattern_of
+from .machine import is_here, missing
+from .process import Process, Talk, call, started
+from .report import BYTES, SECONDS, Bar, Check, Figure, Report
+from .timing import Race, Spread, race
+
+TORCH = "PyTorch"
+NAMES = {
+    "tiled": "glassformer tiled",
+    "dense": "glassformer dense",
+    "whole": "glassformer dense, mask computed",
+    "window": f"glassformer window {WINDOW}",
+    "strided": "glassformer strided √T",
+    "torch": TORCH,
+}
+HEADS, CHANNELS = 4, 64
+LENGTH = 4096
+LENGTHS = {
+    "dense": (1024, 2048, 4096),
+    "tiled": (1024, 2048, 4096),
+    "window": (2048, 4096, 8192, 16384),
+    "strided": (2048, 4096, 8192, 16384),
+    "torch": (1024, 2048, 4096),
+}
+SPEED_BAR, DENSE_BAR, MEMORY_BAR = 0.9, 1.0, 0.1
+EXPONENT_BARS = {"window": 1.15, "strided": 1.65}
+SAME = 1e-4
+"""Allowed difference of results in float32, by the largest."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What attention of one example takes by its formulas, forward and backward.
+
+    pairs    of a query and a key it sees, in all heads
+    flops    2 · C per pair and product: q kᵀ and p v; then dy vᵀ, pᵀ dy, dscores k, dscoresᵀ q, and q kᵀ again in tiles
+    bytes    of y, dq, dk and dv, and of the weights or the logarithms of their sums
+    """
+
+    pairs: int
+    flops_forward: int
+    flops_backward: int
+    bytes: int
+
+
+def cost(way: str, length: int, *, heads: int = HEADS, channels: int = CHANNELS, itemsize: int = 4) -> Cost:
+    """Count what one way of attending costs."""
+    seen = length * length if way == "whole" else visible(way, length)
+    pairs, product = heads * seen, 2 * channels
+    keeps_weights = way in ("dense", "whole")
+    kept = heads * length * (length if keeps_weights else 1)
+    return Cost(
+        pairs=pairs,
+        flops_forward=2 * product * pairs,
+        flops_backward=(4 if keeps_weights else 5) * product * pairs,
+        bytes=itemsize * (4 * heads * length * channels + kept),
+    )
+
+
+def visible(way: str, length: int) -> int:
+    """Count the pairs of a query and a key that it sees."""
+    pattern = pattern_of(way, length)
+    if pattern.stride is None:
+        return _spanned(pattern, length)
+    sizes = [len(range(start, length, pattern.stride)) for start in range(min(pattern.stride, length))]
+    return _spanned(neighborhood(pattern), length) + sum(_spanned(beyond(pattern), size) for size in sizes)
+
+
+def _spanned(pattern: Any, length: int) -> int:
+    first, last = pattern.spans(range(length), length)
+    return int((last - first).sum())
+
+
+def exponent(lengths: Sequence[int], seconds: Sequence[float]) -> float:
+    """Return the power of the length by which a time grows: the slope of log seconds over log length."""
+    return float(np.polyfit(np.log(lengths), np.log(seconds), 1)[0])
+
+
+def bench_attention(*, peers: bool, seconds: float, talk: Talk = lambda text: None) -> Iterator[Report]:
+    """Measure causal attention at one length, the memory it takes, and how all ways grow with the length."""
+    yield speed(peers=peers, seconds=seconds, talk=talk)
+    yield memory(peers=peers, talk=talk)
+    yield growth(peers=peers, seconds=seconds, talk=talk)
+
+
+def speed(*, peers: bool, seconds: float, talk: Talk, length: int = LENGTH) -> Report:
+    """Let tiled and dense attention and PyTorch's attend at one length, in turns."""
+    ways = dict.fromkeys(("tiled", "dense", "whole", "torch"), (length,))
+    result, facts, notes = run(ways, peers=peers, seconds=seconds, talk=talk, what=f"attention/{length}")
+    tiled, dense = NAMES["tiled"], result.fastest([NAMES["dense"], NAMES["whole"]])
+    assert dense is not None
+    baseline = TORCH if TORCH in result.rounds else dense
+    bars = [Bar(f"{tiled}: steps while {dense} takes one", result.times_faster(tiled, dense).median, DENSE_BAR)]
+    if TORCH in result.rounds:
+        bars.append(Bar(f"{tiled}: steps while {TORCH} takes one", result.times_faster(tiled, TORCH).median, SPEED_BAR))
+    return Report(
+        name=f"attention/{length}",
+        title=f"causal attention, forward and backward: {words(length)}",
+        unit=SECONDS,
+        ratio=f"× as fast as {baseline}",
+        figures=[Figure(name, result.seconds(name), result.times_faster(name, baseline)) for name in result.rounds],
+        bars=bars,
+        checks=[same_results(facts)],
+        notes=notes,
+        facts={"rows": rows(ways, result, facts)},
+    )
+
+
+def memory(*, peers: bool, talk: Talk, length: int = LENGTH, runs: int = 3) -> Report:
+    """Measure by how much a fresh process grows in one step."""
+    talk("measuring: attention/memory")
+    ways = [way for way in ("tiled", "dense", "whole", "torch") if way != "torch" or (peers and is_here("torch"))]
+    found = {NAMES[way]: Spread.of([grown_bytes(way, length) for _ in range(runs)]) for way in ways}
+    dense = found[NAMES["dense"]]
+    share = found[NAMES["tiled"]].median / dense.median
+    return Report(
+        name="attention/memory",
+        title=f"memory of causal attention, forward and backward: {words(length)}",
+        unit=BYTES,
+        ratio=f"of what {NAMES['dense']} takes",
+        figures=[Figure(name, grew, Spread.of([grew.median / dense.median])) for name, grew in found.items()],
+        bars=[Bar(f"{NAMES['tiled']}: share of the memory of {NAMES['dense']}", share, MEMORY_BAR, at_most=True)],
+        notes=[missing("torch")] if peers and not is_here("torch") else [],
+        facts={"counted_bytes": {NAMES[way]: cost(way, length).bytes for way in ways if way != "torch"}},
+    )
+
+
+def growth(*, peers: bool, seconds: float, talk: Talk, lengths: Mapping[str, Sequence[int]] | None = None) -> Report:
+    """Let every way attend at several lengths, and fit the power by which its time grows."""
+    ways = LENGTHS if lengths is None else lengths
+    result, facts, notes = run(ways, peers=peers, seconds=seconds, talk=talk, what="attention/growth")
+    table = rows(ways, result, facts)
+    exponents = {way: exponents_of(table, way) for way in ways if NAMES[way] in result.rounds and len(ways[way]) > 1}
+    bars = [
+        Bar(f"{NAMES[way]}: power of the length, {part}", exponents[way][part], bar, at_most=True)
+        for way, bar in EXPONENT_BARS.items()
+        for part in ("forward", "backward")
+        if way in exponents
+    ]
+    return Report(
+        name="attention/growth",
+        title=f"attention, forward and backward, at growing lengths: {HEADS} heads of {CHANNELS}, float32",
+        unit=SECONDS,
+        ratio="",
+        figures=[Figure(f"{row['name']}, {row['length']:,}", Spread(**row["seconds"])) for row in table],
+        bars=bars,
+        notes=notes,
+        facts={"rows": table, "exponents": exponents},
+    )
+
+
+def words(length: int) -> str:
+    """Return the sizes for people."""
+    return f"{length:,} positions, {HEADS} heads of {CHANNELS}, float32"
+
+
+def run(
+    ways: Mapping[str, Sequence[int]], *, peers: bool, seconds: float, talk: Talk, what: str
+) -> tuple[Race, dict[str, Any], list[str]]:
+    """Let contenders take turns; return the times, what they found out, and who could not run."""
+    notes: list[str] = []
+    if peers and "torch" in ways and not is_here("torch"):
+        notes.append(missing("torch"))
+    wanted = [way for way in ways if way != "torch" or (peers and is_here("torch"))]
+    with ExitStack() as stack:
+        processes = []
+        for way in wanted:
+            build, settings = contender(way)
+            process = Process(NAMES[way], build, {**settings, "lengths": list(ways[way])})
+            processes.append(stack.enter_context(process))
+        ready = started(processes, notes, talk)
+        talk(f"measuring: {what}")
+        result = race(ready, seconds=seconds, talk=talk)
+        return result, {process.name: process.facts for process in ready}, notes
+
+
+def contender(way: str) -> tuple[str, dict[str, Any]]:
+    """Return what makes a contender, and its settings but for the lengths."""
+    place, sizes = f"{__package__}.attention_steps", {"heads": HEADS, "channels": CHANNELS}
+    if way == "torch":
+        return f"{place}:Torch", sizes
+    return f"{place}:Ours", {**sizes, "way": way, "engine": "cpu" if is_here("numba") else "numpy"}
+
+
+def grown_bytes(way: str, length: int) -> int:
+    """Return by how much a fresh process grows in one step."""
+    build, settings = contender(way)
+    return call(f"{__package__}.attention_steps:grown", {"build": build, "settings": settings, "length": length})
+
+
+def same_results(facts: dict[str, Any]) -> Check:
+    """Compare some numbers of the results and gradients of all contenders."""
+    first, *others = (np.asarray(fact["sample"]) for fact in facts.values())
+    largest = np.max(np.abs(first), axis=-1)
+    error = max((float(np.max(np.max(np.abs(other - first), axis=-1) / largest)) for other in others), default=0.0)
+    return Check("results and gradients of all contenders, by their largest", error, SAME)
+
+
+def rows(ways: Mapping[str, Sequence[int]], result: Race, facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return one row for each way and length: what it costs by the formulas, and the seconds it took."""
+    table = []
+    for way, lengths in ways.items():
+        if NAMES[way] not in result.rounds:
+            continue
+        count = result.seconds(NAMES[way]).count  # what came before was warming up
+        passes = {part: dict(facts[NAMES[way]][part]) for part in ("forward", "backward")}
+        for length in lengths:
+            timed = {part: passes[part][length][-count:] for part in passes}
+            both = [sum(pair) for pair in zip(timed["forward"], timed["backward"], strict=True)]
+            costs = cost("tiled" if way == "torch" else way, length)
+            flops = costs.flops_forward + costs.flops_backward
+            table.append(
+                {
+                    "way": way,
+                    "name": NAMES[way],
+                    "length": length,
+                    **asdict(costs),
+                    **{part: asdict(Spread.of(timed[part])) for part in timed},
+                    "seconds": asdict(Spread.of(both)),
+                    "flops_per_second": flops / Spread.of(both).median,
+                }
+            )
+    return table
+
+
+def exponents_of(table: list[dict[str, Any]], way: str) -> dict[str, float]:
+    """Fit the powers by which the forward pass, the backward pass and both grow with the length."""
+    own = [row for row in table if row["way"] == way]
+    lengths = [row["length"] for row in own]
+    return {
+        part: exponent(lengths, [row[part]["median"] for row in own]) for part in ("forward", "backward", "seconds")
+    }

@@ -1,0 +1,184 @@
+"""`glassformer bench train`: one training step against PyTorch, JAX and the matrix products alone; and its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .machine import core_count, is_here, missing
+from .process import Process, Talk, call, started
+from .report import BYTES, SECONDS, Bar, Check, Figure, Report
+from .timing import Race, Spread, race
+
+OURS, NUMPY = "glassformer cpu", "glassformer numpy"
+EAGER, COMPILED, JAX = "PyTorch eager", "PyTorch compiled", "JAX jit"
+THREADED, SHARDED = "matrix products", "matrix products, shards"
+FLOOR_BAR, MEMORY_BAR = 1.3, 1.2
+LOSS_LIMIT, GRADIENT_LIMIT = 1e-4, 1e-3
+"""Allowed differences in float32: of the first losses, and of a gradient by its largest entry."""
+MEMORY_STEPS, MEMORY_RUNS = 3, 3
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The sizes of a training step."""
+
+    layers: int
+    width: int
+    heads: int
+    length: int
+    batch: int
+    vocab: int
+
+    @property
+    def words(self) -> str:
+        """The sizes for people."""
+        sizes = f"{self.layers} layer{'s' * (self.layers > 1)}, width {self.width}, {self.heads} heads"
+        return f"{sizes}, {self.length} tokens × {self.batch}, vocabulary {self.vocab}"
+
+
+SETTINGS = {
+    "tiny": Setting(layers=1, width=32, heads=4, length=8, batch=32, vocab=3),
+    "small": Setting(layers=4, width=128, heads=4, length=64, batch=12, vocab=65),
+    "medium": Setting(layers=6, width=384, heads=6, length=256, batch=4, vocab=65),
+}
+SPEED_BARS = {"tiny": 2.0, "small": 1.3, "medium": 1.15}
+
+
+def bench_train(
+    *, peers: bool, seconds: float, sizes: Sequence[str] = (), talk: Talk = lambda text: None
+) -> Iterator[Report]:
+    """Measure every setting, or those named: the time of a step, then the memory it takes."""
+    for name in sizes or SETTINGS:
+        yield step_time(name, SETTINGS[name], peers=peers, seconds=seconds, talk=talk)
+        yield step_memory(name, SETTINGS[name], peers=peers, talk=talk)
+
+
+def step_time(name: str, setting: Setting, *, peers: bool, seconds: float, talk: Talk) -> Report:
+    """Let all contenders train the same model on the same batches, in turns."""
+    notes: list[str] = []
+    with ExitStack() as stack:
+        processes = [stack.enter_context(process) for process in contenders(setting, peers=peers, notes=notes)]
+        ready = started(processes, notes, talk)
+        talk(f"measuring: train/{name}")
+        result = race(ready, seconds=seconds, talk=talk)
+        facts = {process.name: process.facts for process in ready}
+    checks = [same_losses(facts)]
+    if peers and is_here("torch"):
+        checks += same_gradients(setting)
+    floor = result.fastest([THREADED, SHARDED])
+    assert floor is not None
+    baseline = result.fastest([EAGER, COMPILED]) or NUMPY
+    return Report(
+        name=f"train/{name}",
+        title=f"one training step: {setting.words}",
+        unit=SECONDS,
+        ratio=f"× as fast as {baseline}",
+        figures=figures(result, baseline),
+        bars=bars(name, result, baseline, floor),
+        checks=checks,
+        notes=notes,
+        facts={
+            **asdict(setting),
+            "parameters": next(iter(facts.values()))["parameters"],
+            "baseline": baseline,
+            "floor": floor,
+            "times_the_floor": {name: result.times_faster(floor, name).median for name in result.rounds},
+        },
+    )
+
+
+def contenders(setting: Setting, *, peers: bool, notes: list[str]) -> list[Process]:
+    """Return those that can run here; say in `notes` which cannot."""
+    sizes = asdict(setting)
+    place = f"{__package__}.steps"
+    result = [Process(NUMPY, f"{place}:Ours", {**sizes, "engine": "numpy"})]
+    if is_here("numba"):
+        result.insert(0, Process(OURS, f"{place}:Ours", {**sizes, "engine": "cpu"}))
+    else:
+        notes.append("Numba is not installed, so the engine cpu was not measured: pip install numba")
+    if peers and is_here("torch"):
+        result.append(Process(EAGER, f"{place}:Torch", {**sizes, "compiled": False}))
+        result.append(Process(COMPILED, f"{place}:Torch", {**sizes, "compiled": True}))
+    if peers and is_here("jax"):
+        result.append(Process(JAX, f"{place}:Jax", sizes))
+    if peers:
+        notes += [missing(module) for module in ("torch", "jax") if not is_here(module)]
+    result.append(Process(THREADED, f"{place}:Floor", {**sizes, "shards": 1}))
+    if core_count() > 1 and setting.batch > 1:
+        result.append(Process(SHARDED, f"{place}:Floor", {**sizes, "shards": core_count()}))
+    return result
+
+
+def figures(result: Race, baseline: str) -> list[Figure]:
+    """Return the contenders of a race with their ratios to the baseline."""
+    return [Figure(name, result.seconds(name), result.times_faster(name, baseline)) for name in result.rounds]
+
+
+def bars(name: str, result: Race, baseline: str, floor: str) -> list[Bar]:
+    """Hold our step against its bars: the better PyTorch, and the matrix products alone."""
+    if OURS not in result.rounds:
+        return []
+    found = []
+    if baseline != NUMPY and name in SPEED_BARS:
+        speed = result.times_faster(OURS, baseline).median
+        found.append(Bar(f"steps while {baseline} takes one", speed, SPEED_BARS[name]))
+    if name == "medium":
+        over = result.times_faster(floor, OURS).median
+        found.append(Bar(f"time by that of the {floor}", over, FLOOR_BAR, at_most=True))
+    return found
+
+
+def same_losses(facts: dict[str, dict[str, Any]]) -> Check:
+    """Compare the losses of the first steps, which all contenders took from the same weights on the same batches."""
+    losses = [fact["losses"] for fact in facts.values() if fact["losses"]]
+    error = max(max(column) / min(column) - 1 for column in zip(*losses, strict=False))
+    return Check("first losses of all contenders, relative", error, LOSS_LIMIT)
+
+
+def same_gradients(setting: Setting) -> list[Check]:
+    """Compare our gradients with those of the twin in PyTorch."""
+    engine = "cpu" if is_here("numba") else "numpy"
+    found = call(f"{__package__}.steps:gradient_difference", {**asdict(setting), "engine": engine})
+    return [
+        Check("loss against PyTorch, relative", found["loss"], LOSS_LIMIT),
+        Check("gradients against PyTorch, by their largest", found["gradients"], GRADIENT_LIMIT),
+    ]
+
+
+def step_memory(name: str, setting: Setting, *, peers: bool, talk: Talk) -> Report:
+    """Measure by how much fresh processes grow when they train for a few steps."""
+    talk(f"measuring: train/{name}/memory")
+    sizes, place = asdict(setting), f"{__package__}.steps"
+    engine = "cpu" if is_here("numba") else "numpy"
+    ours = OURS if engine == "cpu" else NUMPY
+    modules = [f"{__package__}.steps", *(["glassformer.kernels"] if engine == "cpu" else [])]
+    wanted = {ours: (f"{place}:Ours", {**sizes, "engine": engine}, modules)}
+    notes = []
+    if peers and is_here("torch"):
+        wanted[EAGER] = (f"{place}:Torch", {**sizes, "compiled": False}, [f"{__package__}.steps", "torch"])
+    elif peers:
+        notes.append(missing("torch"))
+    found: dict[str, list[dict[str, int]]] = {contender: [] for contender in wanted}
+    for _ in range(MEMORY_RUNS):
+        for contender, (build, settings, imports) in wanted.items():
+            asked = {"imports": imports, "build": build, "settings": settings, "steps": MEMORY_STEPS}
+            found[contender].append(call(f"{__package__}.memory:growth", asked))
+    grown = {contender: Spread.of([row["growth"] for row in rows]) for contender, rows in found.items()}
+    baseline = EAGER if EAGER in grown else ours
+    ratios = {contender: spread.median / grown[baseline].median for contender, spread in grown.items()}
+    return Report(
+        name=f"train/{name}/memory",
+        title=f"memory of a training step: {setting.words}",
+        unit=BYTES,
+        ratio=f"of what {baseline} takes" if baseline == EAGER else "",
+        figures=[
+            Figure(contender, spread, Spread.of([ratios[contender]]) if baseline == EAGER else None)
+            for contender, spread in grown.items()
+        ],
+        bars=[Bar(f"memory by that of {EAGER}", ratios[ours], MEMORY_BAR, at_most=True)] if baseline == EAGER else [],
+        notes=notes,
+        facts={"processes": found},
+    )

@@ -1,0 +1,166 @@
+"""The contenders of generation, each made inside its own process: ours, Hugging Face, llama.cpp, and the bandwidth."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from typing import Any
+
+import numpy as np
+
+from ..engine import set_engine
+from ..generation import Sampling
+from ..generation.engine import generate_steps
+from ..generation.storage import stored
+from ..loading import load, load_tokenizer, load_weights
+from ..models import build
+from ..tree import flatten
+from ..weights.export import export_folder
+from ..weights.loaded import Loaded
+
+GREEDY = Sampling(temperature=0.0)
+SPREAD = 0.1
+"""Of the random weights: with GPT-2's own 0.02 a model soon repeats one token, and equal tokens would show little."""
+
+
+def write_model(*, folder: str, preset: str, changes: dict[str, Any]) -> int:
+    """Write a model with random weights as a Hugging Face folder; return its number of parameters."""
+    model = build(preset, init_std=SPREAD, dropout=0.0, **changes)
+    params = model.init(0)
+    export_folder(Loaded(config=model.config, params=params, family="gpt2"), folder)
+    return sum(array.size for array in flatten(params).values())
+
+
+class Writer:
+    """Base of the contenders: writes `new` tokens after a prompt, always the likeliest, and keeps the last answer."""
+
+    def __init__(self, *, prompt: list[int], new: int) -> None:
+        self.prompt, self.new = prompt, new
+        self.tokens: list[int] = []
+        self.read = 0  # bytes of weights that one more token takes
+
+    def write(self, began: float) -> float:
+        """Write all tokens; return the seconds to the first."""
+        raise NotImplementedError
+
+    def step(self) -> float:
+        """Write all tokens; return the seconds to the first, in which the prompt is read."""
+        return self.write(time.perf_counter())
+
+    def facts(self) -> dict[str, Any]:
+        """Return the tokens written and how many bytes one more takes."""
+        return {"tokens": self.tokens, "bytes_per_token": self.read}
+
+
+class Ours(Writer):
+    """Our engine with its cache; weights are kept as `weights` says, None: as `load` keeps them."""
+
+    def __init__(self, *, path: str, engine: str, weights: str | None, **job: Any) -> None:
+        super().__init__(**job)
+        set_engine(engine)
+        # A model of random weights has no tokenizer, without which `load` would refuse it.
+        loaded = load(path) if weights is None else load_weights(path)
+        self.model = loaded.model
+        self.params = loaded.params if weights is None else stored(loaded.params, weights)
+        self.read = read_per_token(self.params, tied=self.model.config.tied_head)
+
+    def write(self, began: float) -> float:
+        steps = generate_steps(self.model, self.params, [self.prompt], max_new_tokens=self.new, sampling=GREEDY)
+        self.tokens = [int(next(steps).ids[0])]
+        first = time.perf_counter() - began
+        self.tokens += [int(step.ids[0]) for step in steps]
+        return first
+
+
+class HuggingFace(Writer):
+    """`generate` of transformers on PyTorch, float32, greedy, with its cache."""
+
+    def __init__(self, *, path: str, **job: Any) -> None:
+        super().__init__(**job)
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        self.torch = torch
+        self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+        self.ids = torch.tensor([self.prompt])
+
+    def write(self, began: float) -> float:
+        clock = FirstToken(began)
+        limits = {"max_new_tokens": self.new, "min_new_tokens": self.new, "do_sample": False, "pad_token_id": 0}
+        with self.torch.inference_mode():
+            answer = self.model.generate(
+                self.ids, attention_mask=self.torch.ones_like(self.ids), streamer=clock, **limits
+            )
+        self.tokens = answer[0, len(self.prompt) :].tolist()
+        return clock.seconds
+
+
+class FirstToken:
+    """Told of the prompt and then of every token by `generate`; keeps the time of the first."""
+
+    def __init__(self, began: float) -> None:
+        self.began, self.seconds, self.told = began, 0.0, 0
+
+    def put(self, value: Any) -> None:
+        """Take in the prompt, or a token."""
+        self.told += 1
+        if self.told == 2:
+            self.seconds = time.perf_counter() - self.began
+
+    def end(self) -> None:
+        """Do nothing: the answer is returned as a whole."""
+
+
+class LlamaCpp(Writer):
+    """llama.cpp by its Python binding on a GGUF file, one thread per core."""
+
+    def __init__(self, *, path: str, threads: int, **job: Any) -> None:
+        super().__init__(**job)
+        llama_cpp = importlib.import_module("llama_cpp")
+        room = len(self.prompt) + self.new + 1
+        self.model = llama_cpp.Llama(
+            model_path=path, n_ctx=room, n_threads=threads, n_threads_batch=threads, seed=0, verbose=False
+        )
+
+    def write(self, began: float) -> float:
+        self.model.reset()  # else it would remember the prompt from the time before
+        steps = self.model.generate(self.prompt, temp=0.0, repeat_penalty=1.0)
+        self.tokens = [int(next(steps))]
+        first = time.perf_counter() - began
+        self.tokens += [int(next(steps)) for _ in range(self.new - 1)]
+        return first
+
+
+class Bandwidth:
+    """A matrix-vector product over more memory than any cache holds: how fast weights can be read at all."""
+
+    def __init__(self, *, kernel: bool, rows: int, columns: int) -> None:
+        self.kernel = kernel
+        rng = np.random.default_rng(0)
+        self.w = rng.random((rows, columns), dtype=np.float32)
+        self.x = rng.random(columns, dtype=np.float32)
+        self.y = np.empty(rows, np.float32)
+
+    def step(self) -> None:
+        """Read the matrix once."""
+        if self.kernel:
+            from ..kernels.matvec import multiply_few
+
+            multiply_few(self.x[None], self.w.T)
+        else:
+            np.matmul(self.w, self.x, out=self.y)
+
+    def facts(self) -> dict[str, Any]:
+        """Return how many bytes a step reads."""
+        return {"bytes": self.w.nbytes}
+
+
+def read_per_token(params: Any, *, tied: bool) -> int:
+    """Return the bytes of weights that one more token reads: all but tables of which it looks up one row."""
+    looked_up = {"embedding.positions.table", *(() if tied else ("embedding.tokens.table",))}
+    return sum(array.nbytes for name, array in flatten(params).items() if name not in looked_up)
+
+
+def encode(*, path: str, text: str) -> list[int]:
+    """Return the tokens of a text as the model at `path` reads it."""
+    return [int(token) for token in load_tokenizer(path).encode(text)]

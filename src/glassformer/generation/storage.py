@@ -1,0 +1,70 @@
+"""How a model's weights are kept while it writes: in full, or in fewer bits, which memory brings the sooner.
+
+Reading one token means reading every weight once, so half the bytes are half the time. What is rounded are matrices;
+vectors, and tables of which a token reads one row, stay in float32.
+
+    float32     4 bytes for a number    as trained
+    float16     2                       to 11 bits
+    int8        1.06                    to 8 bits of the largest of each 32 numbers
+    int4        0.63                    to 16 levels between the smallest and the largest of each 32 (embedding: int8)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, Tree
+from ..errors import ConfigError, did_you_mean
+from ..quantized import Quantized, quantize
+
+AS_STORED = "as-stored"
+STORAGES = ("float32", "float16", "int8", "int4", AS_STORED)
+_KINDS = {"float16": "F16", "int8": "Q8_0", "int4": "Q4_1"}
+_TABLES = {"float16": "F16", "int8": "Q8_0", "int4": "Q8_0"}
+
+
+def check_storage(weights: str) -> None:
+    """Refuse an unknown way to keep weights."""
+    if weights not in STORAGES:
+        raise ConfigError(f"weights cannot be kept as {weights!r}", hint=did_you_mean(weights, STORAGES))
+
+
+def stored(params: Tree, weights: str) -> Tree:
+    """Return the parameters of a model with its matrices kept as `weights`, one of STORAGES, ready to write with.
+
+    Matrices lie as (outputs, inputs) in memory afterwards, so that each output is one run of it.
+    """
+    check_storage(weights)
+
+    def keep(name: str, leaf: Any) -> Any:
+        if name.endswith(".w"):
+            return _kept(leaf.T, _KINDS.get(weights), weights).T
+        if name.endswith("tokens.table"):
+            return _kept(leaf, _TABLES.get(weights), weights)
+        return leaf
+
+    return _mapped(keep, params)
+
+
+def _kept(table: Any, kind: str | None, weights: str) -> Any:
+    """Return a matrix (outputs, inputs) as it is to be kept."""
+    if isinstance(table, Quantized):
+        if weights == AS_STORED or table.kind == kind:
+            return table
+        numbers: Array = table.dequantize()
+    elif type(table) is not np.ndarray or table.dtype != np.float32:
+        return table  # in another precision on purpose, or on another device
+    else:
+        numbers = table
+    return np.ascontiguousarray(numbers) if kind is None else quantize(numbers, kind)
+
+
+def _mapped(function: Any, tree: Tree, prefix: str = "") -> Tree:
+    """Apply a function of name and leaf to all leaves."""
+    if isinstance(tree, dict):
+        return {name: _mapped(function, part, f"{prefix}.{name}") for name, part in tree.items()}
+    if isinstance(tree, list):
+        return [_mapped(function, part, f"{prefix}.{number}") for number, part in enumerate(tree)]
+    return function(prefix, tree)

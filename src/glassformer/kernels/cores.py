@@ -1,0 +1,95 @@
+"""Several cores at once: one Python thread each, which compiled kernels and BLAS let run freely."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
+from functools import cache
+from typing import Any, TypeVar
+
+from threadpoolctl import ThreadpoolController
+
+Result = TypeVar("Result")
+
+_here = threading.local()
+_limit: int | None = None
+
+
+def cores() -> int:
+    """Return how many cores may be used here: one inside a task, else all this process may run on, or as set."""
+    if getattr(_here, "busy", False):
+        return 1
+    if _limit is not None:
+        return _limit
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+@contextmanager
+def at_most(number: int) -> Iterator[None]:
+    """Use so many cores inside a `with` block, in the whole process."""
+    global _limit
+    before, _limit = _limit, number
+    try:
+        yield
+    finally:
+        _limit = before
+
+
+def each(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
+    """Run tasks at the same time, one per core, with one BLAS thread each; return their results in order.
+
+    Inside a task, and on one core, they run one after the other. The first task runs on the calling thread.
+    """
+    if len(tasks) < 2 or cores() < 2:
+        return [task() for task in tasks]
+    with one_blas_thread():
+        # Each in a copy of the context here: what NumPy warns about is a part of it.
+        rest = [_pool(cores()).submit(copy_context().run, _alone, task) for task in tasks[1:]]
+        try:
+            first = _alone(tasks[0])
+        finally:
+            for future in rest:  # nothing may still be running when an error leaves here
+                future.exception()
+        return [first, *(future.result() for future in rest)]
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Let every matrix product run on the thread that asks for it, in the whole process."""
+    libraries = _blas()
+    before = [library.get_num_threads() for library in libraries]
+    for library in libraries:
+        library.set_num_threads(1)
+    try:
+        yield
+    finally:
+        for library, number in zip(libraries, before, strict=True):
+            library.set_num_threads(number)
+
+
+def _alone(task: Callable[[], Result]) -> Result:
+    before = getattr(_here, "busy", False)
+    _here.busy = True
+    try:
+        return task()
+    finally:
+        _here.busy = before
+
+
+@cache
+def _pool(workers: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(workers, thread_name_prefix="glassformer")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads stay behind in the parent
+
+
+@cache
+def _blas() -> list[Any]:
+    return [library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"]

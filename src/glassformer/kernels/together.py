@@ -1,0 +1,119 @@
+"""All arrays of a model in one call: a step must not cost more because a model has many small arrays.
+
+A kernel gets the arrays by their addresses; whoever passes addresses keeps the arrays alive. float32 alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+from numba import carray
+
+from ..arrays import Array
+from .compile import compiled
+from .cores import cores, each
+from .lanes import floats_pointer
+from .update import adam, add_weighted_arrays, square_sum
+
+MANY = 200_000
+"""Fewer numbers than these are updated by one core."""
+
+_NUMBERS = ("rate", "root", "beta1", "beta2", "eps", "penalty", "shrink")
+
+Step: TypeAlias = Callable[..., bool]
+
+
+def adam_together(
+    ps: list[Array], means: list[Array], squares: list[Array], decays: list[bool], **settings: float
+) -> Step | None:
+    """Return a function that takes a step of Adam on all arrays in place, given their gradients; None if it cannot.
+
+    It answers False, having done nothing, if the gradients are of another kind than the arrays. `penalty` and `shrink`
+    apply to the arrays that `decays` marks.
+    """
+    if not are_plain([*ps, *means, *squares]) or not all(x.flags.writeable for x in (*ps, *means, *squares)):
+        return None
+    tables = [addresses(arrays) for arrays in (ps, means, squares)]
+    sizes, marks = np.array([p.size for p in ps]), np.array(decays)
+    shares = shared(sizes)
+
+    def step(gs: list[Array], **decay: float) -> bool:
+        if not are_plain(gs):
+            return False
+        slopes = addresses(gs)
+        numbers = [{**settings, **decay}[name] for name in _NUMBERS]
+        each([partial(_adam_all, slopes[s], *(t[s] for t in tables), sizes[s], marks[s], *numbers) for s in shares])
+        return True
+
+    step.keep = ps, means, squares  # type: ignore[attr-defined]
+    return step
+
+
+def add_together(totals: list[Array], others: list[Array], keep: float, share: float) -> bool:
+    """Turn every total into keep · total + share · other, in place; False, having done nothing, if it cannot."""
+    if not are_plain([*totals, *others]) or not all(x.flags.writeable for x in totals):
+        return False
+    sizes, left, right = np.array([x.size for x in totals]), addresses(totals), addresses(others)
+    each([partial(_add_all, left[s], right[s], sizes[s], keep, share) for s in shared(sizes)])
+    return True
+
+
+def squares_together(arrays: list[Array]) -> Any:
+    """Return Σ x² over all arrays, added up in their order; None if it cannot."""
+    if not are_plain(arrays):
+        return None
+    return np.float32(_squares_all(addresses(arrays), np.array([x.size for x in arrays])))
+
+
+def are_plain(arrays: Sequence[Array]) -> bool:
+    """Tell whether all are NumPy's own arrays of float32 in C order."""
+    for x in arrays:
+        if type(x) is not np.ndarray or x.dtype != np.float32 or not x.flags.c_contiguous:
+            return False
+    return bool(arrays)
+
+
+def addresses(arrays: Sequence[Array]) -> Array:
+    """Return where the numbers of each array are."""
+    return np.array([x.__array_interface__["data"][0] for x in arrays])
+
+
+def shared(sizes: Array) -> list[slice]:
+    """Cut a list of arrays where it has about the same number of numbers for every core, if there are many."""
+    parts = cores() if sizes.sum() >= MANY else 1
+    if parts == 1:
+        return [slice(None)]
+    ends = np.searchsorted(np.cumsum(sizes), sizes.sum() * np.arange(1, parts) / parts) + 1
+    cuts = [0, *ends.tolist(), len(sizes)]
+    return [slice(start, stop) for start, stop in pairwise(cuts) if start < stop]
+
+
+@compiled
+def _adam_all(gs, ps, means, squares, sizes, decays, rate, root, beta1, beta2, eps, penalty, shrink):
+    for j in range(sizes.size):
+        size = (sizes[j],)
+        p, g = carray(floats_pointer(ps[j]), size), carray(floats_pointer(gs[j]), size)
+        mean, square = carray(floats_pointer(means[j]), size), carray(floats_pointer(squares[j]), size)
+        if decays[j]:
+            adam(p, g, mean, square, rate, root, beta1, beta2, eps, penalty, shrink)
+        else:
+            adam(p, g, mean, square, rate, root, beta1, beta2, eps, 0.0, 1.0)
+
+
+@compiled
+def _add_all(totals, others, sizes, keep, share):
+    for j in range(sizes.size):
+        total = carray(floats_pointer(totals[j]), (sizes[j],))
+        add_weighted_arrays(total, carray(floats_pointer(others[j]), (sizes[j],)), keep, share)
+
+
+@compiled
+def _squares_all(arrays, sizes):
+    total = np.float32(0)
+    for j in range(sizes.size):
+        total += np.float32(square_sum(carray(floats_pointer(arrays[j]), (sizes[j],))))
+    return total

@@ -1,0 +1,98 @@
+"""What something costs against the length of a sequence: time, and memory, with the powers by which they grow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from ..errors import ShapeError
+from .style import BLUE, GREEN, INK, ORANGE, PURPLE, QUIET, VERMILION, describe, new_figure, styled
+
+COLORS = (VERMILION, BLUE, GREEN, PURPLE, ORANGE, QUIET)
+MARKERS = "osD^vX"
+
+
+class LengthCurve(NamedTuple):
+    """One way of doing it: seconds and bytes at each length; bytes may be left empty."""
+
+    name: str
+    lengths: Sequence[int]
+    seconds: Sequence[float]
+    bytes: Sequence[float] = ()
+    exponent: float | None = None  # of the time
+
+
+@styled
+def length_curves(curves: Sequence[LengthCurve], *, title: str = "Attention and the length of a sequence") -> Figure:
+    """Draw time and, where it is known, memory against the length, all on logarithmic scales.
+
+    On them a power of the length is a straight line, and its exponent the slope.
+    """
+    for curve in curves:
+        if len(curve.seconds) != len(curve.lengths) or len(curve.bytes) not in (0, len(curve.lengths)):
+            raise ShapeError(
+                f"{curve.name} has {len(curve.lengths)} lengths but {len(curve.seconds)} times "
+                f"and {len(curve.bytes)} sizes",
+                hint="give one of each for every length",
+            )
+    has_memory = any(curve.bytes for curve in curves)
+    figure = new_figure(10.4 if has_memory else 6.2, 4.3)
+    axes = figure.subplots(1, 2 if has_memory else 1, squeeze=False)[0]
+    _panel(axes[0], curves, "seconds", _seconds)
+    axes[0].set_title("time, forward and backward")
+    if has_memory:
+        _panel(axes[1], curves, "bytes", _bytes)
+        axes[1].set_title("memory beside the inputs")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(3, max(1, len(labels))))
+    figure.suptitle(title)
+    return describe(figure, f"{title}: {_words(curves)}.")
+
+
+def _panel(ax: Axes, curves: Sequence[LengthCurve], what: str, text: FuncFormatter) -> None:
+    ax.grid(visible=True)
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log")
+    for number, curve in enumerate(curves):
+        values = getattr(curve, what)
+        if len(values):
+            color, marker = COLORS[number % len(COLORS)], MARKERS[number % len(MARKERS)]
+            ax.plot(curve.lengths, values, color=color, marker=marker, markeredgecolor="white", label=_label(curve))
+    lengths = sorted({length for curve in curves for length in curve.lengths})
+    ax.xaxis.set_major_locator(FixedLocator(lengths))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda length, _: f"{length:,.0f}"))
+    ax.yaxis.set_major_formatter(text)
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.tick_params(axis="y", labelcolor=INK)
+    ax.set_xlabel("positions T")
+
+
+def _label(curve: LengthCurve) -> str:
+    return curve.name if curve.exponent is None else f"{curve.name}, T^{curve.exponent:.2f}"
+
+
+_seconds = FuncFormatter(lambda value, _: f"{value:g} s" if value >= 1 else f"{1000 * value:g} ms")
+
+
+@FuncFormatter
+def _bytes(value: float, _: int | None) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000 or unit == "GB":
+            return f"{value:g} {unit}"
+        value /= 1000
+    raise AssertionError
+
+
+def _words(curves: Sequence[LengthCurve]) -> str:
+    parts = [
+        f"{_label(curve)} takes {np.asarray(curve.seconds)[-1]:.3g} seconds at {curve.lengths[-1]:,} positions"
+        for curve in curves
+        if len(curve.lengths)
+    ]
+    return "; ".join(parts)

@@ -1,0 +1,283 @@
+"""Weights in fewer bits: matrices that stay in the blocks in which they are stored, and are multiplied from there.
+
+    table = quantize(x, "Q8_0")      table[ids]      table.T      table.dequantize()
+
+A row is cut into blocks of 32 numbers, each behind the float16 numbers that scale it, as in GGUF files:
+
+    F16      2 bytes for 1 number      x
+    Q8_0    34 bytes for 32            d, q₀ … q₃₁                     x = d q          q in −127 … 127
+    Q4_0    18 bytes for 32            d, 16 bytes of two q each       x = d (q − 8)    q in 0 … 15
+    Q4_1    20 bytes for 32            d, m, 16 bytes of two q each    x = d q + m      q in 0 … 15
+
+Two q share a byte: q₀ … q₁₅ are the lower halves of the 16 bytes, q₁₆ … q₃₁ the upper ones.
+
+In memory four rows are kept together, block by block: their four d, their four m, then four bytes of each row in turn.
+One instruction then multiplies four numbers of all four rows.
+
+Such weights are for generation. They have no gradient, and nothing turns them into an array by accident.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from .arrays import Array
+from .errors import ConfigError, DTypeError, ShapeError, did_you_mean
+
+BLOCK = 32
+TOGETHER = 4
+"""Rows that are kept together."""
+
+
+class Kind(NamedTuple):
+    """How many numbers make a block of how many bytes, how many of these bytes are scales, and what it is called."""
+
+    numbers: int
+    size: int
+    scales: int
+    title: str
+
+
+KINDS = MappingProxyType(
+    {
+        "F16": Kind(1, 2, 0, "float16"),
+        "Q8_0": Kind(BLOCK, 34, 2, "8-bit blocks"),
+        "Q4_0": Kind(BLOCK, 18, 2, "4-bit blocks"),
+        "Q4_1": Kind(BLOCK, 20, 4, "4-bit blocks"),
+    }
+)
+
+
+class Quantized:
+    """A matrix in blocks: a leaf among parameters that stands for float32 numbers.
+
+    kind        how numbers are stored, one of KINDS
+    blocks      (N / 4, blocks of a row, bytes of 4 blocks), uint8; of F16 (N, bytes of a row)
+    rows        N; the last four rows may be fewer
+    columns     numbers in a row; the last block may hold more, which count for nothing
+    turned      whether the matrix is the transpose: rows of blocks are then its columns
+    """
+
+    __array_ufunc__ = None  # `array @ matrix` is answered here, by __rmatmul__
+    __iter__ = None  # or it would be a sequence of rows, of which arrays can be made
+    dtype = np.dtype(np.float32)
+    ndim = 2
+
+    def __init__(self, kind: str, blocks: Array, rows: int, columns: int, *, turned: bool = False) -> None:
+        self.kind, self.blocks, self.rows, self.columns, self.turned = kind, blocks, rows, columns, turned
+        self.address: int = blocks.__array_interface__["data"][0]
+
+    @classmethod
+    def of_rows(cls, kind: str, stored: Array, columns: int) -> Quantized:
+        """Take over rows as GGUF files store them, (N, bytes of a row)."""
+        size = row_size(kind, columns)
+        if stored.dtype != np.uint8 or stored.ndim != 2 or stored.shape[1] != size:
+            raise ShapeError(
+                f"bytes of shape {tuple(stored.shape)} and type {stored.dtype} cannot hold rows of {columns} numbers",
+                hint=f"as {kind} they are uint8, (rows, {size})",
+            )
+        return cls(kind, _together(kind, stored), len(stored), columns)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of the matrix that the blocks stand for."""
+        return (self.columns, self.rows) if self.turned else (self.rows, self.columns)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all blocks."""
+        return int(self.blocks.nbytes)
+
+    @property
+    def T(self) -> Quantized:  # noqa: N802  (the name that arrays give it)
+        """The transpose, on the same blocks."""
+        return Quantized(self.kind, self.blocks, self.rows, self.columns, turned=not self.turned)
+
+    def __getitem__(self, ids: Any) -> Array:
+        """Return rows, by an array of their numbers or by one: float32, (..., columns)."""
+        if self.turned:
+            raise DTypeError("columns of a matrix in blocks cannot be looked up", hint="look up rows of its transpose")
+        ids = np.asarray(ids)
+        flat = np.where(ids < 0, ids + self.rows, ids).reshape(-1)
+        if flat.size and not 0 <= flat.min() <= flat.max() < self.rows:
+            raise IndexError(f"rows {ids} of a matrix of {self.rows}")
+        rows = self.blocks[flat] if self.kind == "F16" else _picked(self.kind, self.blocks, flat)
+        return read_rows(self.kind, rows, self.columns).reshape(*ids.shape, self.columns)
+
+    def dequantize(self) -> Array:
+        """Return the matrix as a float32 array."""
+        table = np.empty((self.rows, self.columns), np.float32)
+        for start in range(0, self.rows, _PART):  # a part at a time, because it takes several times its memory
+            if self.kind == "F16":
+                stored = self.blocks[start : start + _PART]
+            else:
+                stored = _apart(self.kind, self.blocks[start // TOGETHER : (start + _PART) // TOGETHER])
+            part = table[start : start + _PART]
+            part[...] = read_rows(self.kind, stored[: len(part)], self.columns)
+        return table.T if self.turned else table
+
+    def __rmatmul__(self, x: Array) -> Array:
+        return x @ self.dequantize()
+
+    def __array_namespace__(self, **_: Any) -> Any:
+        return np
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        raise no_array(self)
+
+    def __repr__(self) -> str:
+        return f"Quantized({self.kind}, {self.shape[0]} × {self.shape[1]})"
+
+
+def no_array(w: Quantized) -> DTypeError:
+    """Return the error for a use that needs the numbers themselves."""
+    return DTypeError(
+        f"these weights are held as {KINDS[w.kind].title}, from which a model can write but not learn or be inspected",
+        hint='load the model with weights="float32", or turn one matrix into an array with dequantize()',
+    )
+
+
+def check_learnable(w: Array | Quantized) -> None:
+    """Refuse to compute a gradient for weights in blocks."""
+    if isinstance(w, Quantized):
+        raise no_array(w)
+
+
+def quantize(x: Array, kind: str) -> Quantized:
+    """Round a matrix (N, I) to blocks along its rows."""
+    if x.ndim != 2:
+        raise ShapeError(f"only matrices are stored in blocks, not shape {tuple(x.shape)}", hint="pass (rows, columns)")
+    stored = np.empty((len(x), row_size(kind, x.shape[1])), dtype=np.uint8)
+    for start in range(0, len(x), _PART):
+        part = np.ascontiguousarray(x[start : start + _PART], dtype=np.float32)
+        _check_range(part)
+        stored[start : start + _PART] = write_rows(kind, part)
+    return Quantized.of_rows(kind, stored, x.shape[1])
+
+
+def row_size(kind: str, columns: int) -> int:
+    """Return the bytes of a row of so many numbers."""
+    if kind not in KINDS:
+        raise ConfigError(f"there are no blocks of the kind {kind!r}", hint=did_you_mean(kind, KINDS))
+    return -(-columns // KINDS[kind].numbers) * KINDS[kind].size
+
+
+def read_rows(kind: str, stored: Array, columns: int) -> Array:
+    """Return what rows of blocks (N, bytes) stand for: float32, (N, columns)."""
+    if kind == "F16":
+        return stored.view(np.float16).astype(np.float32)
+    blocks = stored.reshape(len(stored), -(-columns // BLOCK), KINDS[kind].size)
+    d = blocks[..., :2].copy().view(np.float16).astype(np.float32)  # (N, blocks, 1)
+    # Damaged numbers may be infinite: that is for whoever looks at them to see, not for NumPy to warn about.
+    with np.errstate(all="ignore"):
+        if kind == "Q8_0":
+            x = blocks[..., 2:].view(np.int8) * d
+        elif kind == "Q4_0":
+            x = (_halves(blocks[..., 2:]) - np.float32(8)) * d
+        else:
+            x = _halves(blocks[..., 4:]) * d + blocks[..., 2:4].copy().view(np.float16).astype(np.float32)
+    return x.reshape(len(stored), blocks.shape[1] * BLOCK)[:, :columns]
+
+
+def write_rows(kind: str, x: Array) -> Array:
+    """Round rows x (N, I), float32, to rows of blocks (N, bytes)."""
+    if kind == "F16":
+        return x.astype(np.float16).view(np.uint8)
+    size = row_size(kind, x.shape[1])
+    # The last number fills up the last block: it does not widen the range that the block must cover.
+    x = np.pad(x, ((0, 0), (0, -x.shape[1] % BLOCK)), mode="edge") if x.shape[1] else x
+    x = x.reshape(len(x), x.shape[1] // BLOCK, BLOCK)
+    if kind == "Q8_0":
+        d = np.abs(x).max(axis=-1, keepdims=True) / np.float32(127)
+        q = x * _inverse(d)
+        blocks = _joined(d, (np.sign(q) * np.floor(np.abs(q) + np.float32(0.5))).astype(np.int8).view(np.uint8))
+    elif kind == "Q4_0":
+        # The number furthest from zero becomes −8, the one q − 8 that has no counterpart.
+        d = np.take_along_axis(x, np.abs(x).argmax(axis=-1, keepdims=True), axis=-1) / np.float32(-8)
+        blocks = _joined(d, _packed(x * _inverse(d) + np.float32(8.5)))
+    else:
+        low = x.min(axis=-1, keepdims=True)
+        d = (x.max(axis=-1, keepdims=True) - low) / np.float32(15)
+        blocks = _joined(d, low, _packed((x - low) * _inverse(d) + np.float32(0.5)))
+    return blocks.reshape(len(x), size)
+
+
+_PART = 4096  # rows that are converted at a time: a multiple of those kept together
+
+
+def _together(kind: str, stored: Array) -> Array:
+    """Put four rows of blocks (N, bytes) together: (N / 4, blocks of a row, bytes of 4 blocks)."""
+    if kind == "F16":
+        return np.ascontiguousarray(stored)
+    size, missing = KINDS[kind].size, -len(stored) % TOGETHER
+    stored = np.concatenate((stored, np.zeros((missing, stored.shape[1]), np.uint8))) if missing else stored
+    groups, count = len(stored) // TOGETHER, stored.shape[1] // size
+    fours = stored.reshape(groups, TOGETHER, count, size)
+    blocks = np.empty((groups, count, TOGETHER * size), np.uint8)
+    for part, unit in _parts(kind):
+        units = np.ascontiguousarray(fours[..., part]).view(unit)
+        whole = slice(TOGETHER * part.start, TOGETHER * part.stop)
+        target = blocks[..., whole].view(unit).reshape(groups, count, units.shape[-1], TOGETHER)
+        target[...] = units.transpose(0, 2, 3, 1)
+    return blocks
+
+
+def _apart(kind: str, blocks: Array) -> Array:
+    """Undo `_together`, for whole fours: (N, bytes)."""
+    groups, count, size = len(blocks), blocks.shape[1], KINDS[kind].size
+    fours = np.empty((groups, TOGETHER, count, size), np.uint8)
+    for part, unit in _parts(kind):
+        whole = np.ascontiguousarray(blocks[..., TOGETHER * part.start : TOGETHER * part.stop]).view(unit)
+        units = whole.reshape(groups, count, whole.shape[-1] // TOGETHER, TOGETHER).transpose(0, 3, 1, 2)
+        fours[..., part].view(unit)[...] = units
+    return fours.reshape(groups * TOGETHER, count * size)
+
+
+def _picked(kind: str, blocks: Array, rows: Array) -> Array:
+    """Return some rows, by their numbers (R,): (R, bytes)."""
+    fours, own, each = blocks[rows // TOGETHER], rows % TOGETHER, np.arange(len(rows))
+    picked = np.empty((len(rows), blocks.shape[1], KINDS[kind].size), np.uint8)
+    for part, unit in _parts(kind):
+        width = part.stop - part.start
+        whole = fours[..., TOGETHER * part.start : TOGETHER * part.stop]
+        size = np.dtype(unit).itemsize
+        units = whole.reshape(len(rows), blocks.shape[1], width // size, TOGETHER, size)
+        picked[..., part] = units[each, :, :, own].reshape(len(rows), blocks.shape[1], width)
+    return picked.reshape(len(rows), blocks.shape[1] * KINDS[kind].size)
+
+
+def _parts(kind: str) -> tuple[tuple[slice, Any], tuple[slice, Any]]:
+    """Return the parts of a block and what changes place in them as a whole: scales by two bytes, q by four."""
+    return (slice(0, KINDS[kind].scales), np.uint16), (slice(KINDS[kind].scales, KINDS[kind].size), np.uint32)
+
+
+def _check_range(x: Array) -> None:
+    largest = np.abs(x).max(initial=0)
+    if not largest <= np.finfo(np.float16).max:
+        raise DTypeError(
+            f"a weight of size {largest:.3g} cannot be stored: float16, of which blocks are made, ends at 65,504",
+            hint="the model is damaged, or must stay in float32",
+        )
+
+
+def _inverse(d: Array) -> Array:
+    return np.divide(1, d, out=np.zeros_like(d), where=d != 0)
+
+
+def _halves(pairs: Array) -> Array:
+    """Cut bytes (..., 16) into the q of their lower and upper halves, (..., 32)."""
+    return np.concatenate((pairs & 15, pairs >> 4), axis=-1).astype(np.float32)
+
+
+def _packed(q: Array) -> Array:
+    """Round q (..., 32) down to 0 … 15 and put two into each byte, (..., 16)."""
+    q = np.clip(np.trunc(q), 0, 15).astype(np.uint8)
+    return q[..., : BLOCK // 2] | (q[..., BLOCK // 2 :] << 4)
+
+
+def _joined(*parts: Array) -> Array:
+    """Put scales, as float16, before the bytes of a block."""
+    return np.concatenate([p if p.dtype == np.uint8 else p.astype(np.float16).view(np.uint8) for p in parts], axis=-1)

@@ -1,0 +1,46 @@
+"""The start as it is measured: fresh processes, an empty cache of kernels first."""
+
+import pytest
+
+from glassformer.bench import startup
+from glassformer.bench.first_step import import_one
+from glassformer.bench.first_step import torch as torch_step
+from glassformer.bench.startup import FIRST, IMPORT, LATER, TORCH, TORCH_IMPORT
+from glassformer.bench.timing import Race
+from glassformer.bench.train import Setting
+
+MINUTE = {"layers": 1, "width": 8, "heads": 2, "length": 4, "batch": 2, "vocab": 5}
+
+
+@pytest.mark.slow
+def test_a_start_is_measured_here(monkeypatch):
+    monkeypatch.setattr(startup, "is_here", lambda module: False)  # compiling kernels takes long
+    monkeypatch.setitem(startup.SETTINGS, startup.SETTING, Setting(**MINUTE))
+    (report,) = startup.bench_startup(peers=False, seconds=0.01)
+    assert [figure.name for figure in report.figures] == [FIRST, IMPORT, LATER]
+    assert [bar.at_most for bar in report.bars] == [True, True]
+
+
+def test_a_start_is_compared_with_that_of_pytorch():
+    seconds = {FIRST: 9.0, IMPORT: 0.1, LATER: 1.0, TORCH_IMPORT: 2.0, TORCH: 3.0}
+    report = startup.report(Race({name: [[value]] for name, value in seconds.items()}), ["a note"], "small")
+    ratios = {figure.name: figure.ratio and figure.ratio.median for figure in report.figures}
+    assert ratios == {FIRST: None, IMPORT: None, LATER: 3.0, TORCH_IMPORT: None, TORCH: 1.0}
+    assert [bar.ok for bar in report.bars] == [True, True]
+    assert report.notes[0] == "a note"
+
+
+def test_pytorch_is_missing_and_no_error(monkeypatch):
+    monkeypatch.setattr(startup, "is_here", lambda module: False)
+    monkeypatch.setattr(startup.Start, "run", lambda self, steps: [1.0] * steps)
+    (report,) = startup.bench_startup(peers=True, seconds=0.01)
+    assert any("PyTorch is not installed" in note for note in report.notes)
+    assert any("Numba is not installed" in note for note in report.notes)
+
+
+def test_a_first_step_of_pytorch_has_the_loss_of_chance(torch):
+    assert torch_step(**MINUTE) > 0
+
+
+def test_a_module_is_imported():
+    assert import_one(name="json")

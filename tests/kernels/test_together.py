@@ -1,0 +1,109 @@
+"""All arrays of a model in one call: the bits of one call for each."""
+
+import numpy as np
+import pytest
+
+from glassformer.kernels import KERNELS, RUNS
+from glassformer.kernels.cores import at_most
+from glassformer.kernels.together import MANY, add_together, shared
+from glassformer.kernels.update import add_weighted
+from kernels.cases import normal
+
+SHAPES = [(3, 4), (), (5,), (0, 2), (1, 1, 7), (300, 400), (2, 90_000)]
+SETTINGS = {"beta1": 0.9, "beta2": 0.99, "eps": 1e-8}
+STEP = {"rate": 0.1, "root": 0.3}
+
+
+@pytest.fixture(params=[1, 3])
+def some_cores(request):
+    with at_most(request.param):
+        yield
+
+
+def draw(rng, kind="float32"):
+    return [normal(rng, shape, kind) for shape in SHAPES]
+
+
+@pytest.mark.parametrize("decay", [{"penalty": 0.0, "shrink": 1.0}, {"penalty": 0.1, "shrink": 0.9}])
+def test_adam_moves_every_array_as_it_does_one(rng, some_cores, decay):
+    ps, gs, means = draw(rng), draw(rng), draw(rng)
+    squares = [np.asarray(x * x) for x in draw(rng)]
+    decays = [p.ndim > 1 for p in ps]
+    want = [
+        KERNELS["adam_update"](p, g, mean, square, **SETTINGS, **STEP, **(decay if decayed else {}))
+        for p, g, mean, square, decayed in zip(ps, gs, means, squares, decays, strict=True)
+    ]
+    step = RUNS["adam_together"](ps, means, squares, decays, **SETTINGS)
+    before = [g.copy() for g in gs]
+    assert step(gs, **STEP, **decay)
+    for have, expected in zip(zip(ps, means, squares, strict=True), want, strict=True):
+        for x, y in zip(have, expected, strict=True):
+            assert x.tobytes() == y.tobytes()
+    for g, copy in zip(gs, before, strict=True):
+        np.testing.assert_array_equal(g, copy)
+
+
+def test_weighted_sums_are_those_of_single_arrays(rng, some_cores):
+    totals, others = draw(rng), draw(rng)
+    want = [x.copy() for x in totals]
+    for total, other in zip(want, others, strict=True):
+        add_weighted(total, other, 0.25, 0.75)
+    assert add_together(totals, others, 0.25, 0.75)
+    for total, expected in zip(totals, want, strict=True):
+        np.testing.assert_allclose(total, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_squares_are_added_up_array_by_array(rng):
+    arrays = draw(rng)
+    squares = [KERNELS["sum_of_squares"](x) for x in arrays]
+    assert RUNS["squares_together"](arrays) == sum(squares[1:], squares[0])
+
+
+@pytest.mark.parametrize("spoil", ["float64", "float16", "strided", "read-only", "list"])
+def test_other_arrays_are_left_to_others_untouched(rng, spoil):
+    def spoiled(arrays):
+        x = arrays[0]
+        wrong = {
+            "float64": lambda: x.astype(np.float64),
+            "float16": lambda: x.astype(np.float16),
+            "strided": lambda: np.asfortranarray(x),
+            "read-only": lambda: np.broadcast_to(x, x.shape),
+            "list": lambda: x.tolist(),
+        }[spoil]()
+        return [wrong, *arrays[1:]]
+
+    ps, gs, means, squares = (draw(rng) for _ in range(4))
+    before = [x.copy() for x in ps]
+    assert RUNS["adam_together"](spoiled(ps), means, squares, [True] * len(ps), **SETTINGS) is None
+    assert not add_together(spoiled(ps), gs, 0.5, 0.5)
+    if spoil != "read-only":  # what is only read may be read-only
+        step = RUNS["adam_together"](ps, means, squares, [True] * len(ps), **SETTINGS)
+        assert not step(spoiled(gs), **STEP, penalty=0.0, shrink=1.0)
+        assert not add_together(ps, spoiled(gs), 0.5, 0.5)
+        assert RUNS["squares_together"](spoiled(ps)) is None
+    for x, copy in zip(ps, before, strict=True):
+        np.testing.assert_array_equal(x, copy)
+
+
+def test_no_arrays_are_no_work():
+    assert RUNS["adam_together"]([], [], [], [], **SETTINGS) is None
+    assert not add_together([], [], 1.0, 1.0)
+    assert RUNS["squares_together"]([]) is None
+
+
+def test_what_is_not_a_number_is_seen_in_the_sum(rng):
+    arrays = draw(rng)
+    arrays[2][1] = np.nan
+    assert np.isnan(RUNS["squares_together"](arrays))
+
+
+@pytest.mark.parametrize("sizes", [[MANY], [MANY, 0, 1], [1, 2, 3], [1, MANY, 1, MANY, 5], [0, 0, MANY], [MANY] * 7])
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_arrays_are_shared_out_each_of_them_once(sizes, number):
+    with at_most(number):
+        shares = shared(np.array(sizes))
+    covered = [index for share in shares for index in range(len(sizes))[share]]
+    assert covered == list(range(len(sizes)))
+    assert 1 <= len(shares) <= number
+    if sum(sizes) < MANY:
+        assert len(shares) == 1

@@ -1,0 +1,67 @@
+"""Ops with matrices in blocks: the ops with the numbers that the blocks stand for; gradients are refused."""
+
+import numpy as np
+import pytest
+
+from glassformer import ops
+from glassformer.engine import use_engine
+from glassformer.errors import DTypeError, ShapeError
+from glassformer.quantized import KINDS, quantize
+
+
+@pytest.fixture(params=["numpy", "cpu"])
+def engine(request):
+    with use_engine(request.param):
+        yield request.param
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lead", [(), (1,), (2, 3), (70,), (0,)])
+def test_linear_equals_linear_with_the_values(rng, engine, kind, lead):
+    w = quantize(rng.standard_normal((6, 40)).astype(np.float32), kind).T
+    x, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((*lead, 40), (6,)))
+    for bias in (None, b):
+        y, saved = ops.linear(x, w, bias)
+        expected, _ = ops.linear(x, w.dequantize(), bias)
+        assert saved.w is w
+        assert y.dtype == np.float32
+        np.testing.assert_allclose(y, expected, rtol=0, atol=1e-5 * np.abs(expected).max(initial=1))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float16])
+def test_other_types_of_x_are_multiplied_by_the_values(rng, engine, dtype):
+    w = quantize(rng.standard_normal((6, 40)).astype(np.float32), "Q8_0").T
+    x = rng.standard_normal((2, 40)).astype(dtype)
+    np.testing.assert_array_equal(ops.quantized_product(x, w), x @ w.dequantize())
+
+
+def test_jax_multiplies_by_the_values(rng, jax):
+    w = quantize(rng.standard_normal((6, 40)).astype(np.float32), "Q8_0").T
+    x = rng.standard_normal((2, 40)).astype(np.float32)
+    y, _ = ops.linear(jax.numpy.asarray(x), w)
+    np.testing.assert_allclose(np.asarray(y), x @ w.dequantize(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_embedding_looks_rows_up(rng, engine, kind):
+    table, ids = quantize(rng.standard_normal((9, 40)).astype(np.float32), kind), np.array([[3, 8], [0, 3]])
+    y, _ = ops.embedding(table, ids, scale=2.0)
+    np.testing.assert_array_equal(y, 2 * table.dequantize()[ids])
+
+
+def test_shapes_that_do_not_fit_are_named(rng, engine):
+    w = quantize(rng.standard_normal((6, 40)).astype(np.float32), "Q8_0").T
+    with pytest.raises(ShapeError, match=r"expected \(\.\.\., 40\)"):
+        ops.linear(np.zeros((2, 39), dtype=np.float32), w)
+    with pytest.raises(ShapeError, match="the weights have shapes"):
+        ops.linear(np.zeros((2, 40), dtype=np.float32), w, np.zeros(5, dtype=np.float32))
+
+
+def test_gradients_are_refused(rng, engine):
+    table = quantize(rng.standard_normal((6, 40)).astype(np.float32), "Q4_1")
+    y, saved = ops.linear(rng.standard_normal((2, 40)).astype(np.float32), table.T)
+    with pytest.raises(DTypeError, match=r"4-bit blocks, .* write but not learn"):
+        ops.linear_backward(y, saved)
+    y, saved = ops.embedding(table, np.array([1, 2]))
+    with pytest.raises(DTypeError, match='load the model with weights="float32"'):
+        ops.embedding_backward(y, saved)

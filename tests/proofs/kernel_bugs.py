@@ -1,0 +1,167 @@
+"""Bugs of kernels and of several cores, by the file they are planted in, as in the table of the ops."""
+
+CONTRACT = "tests/kernels/test_contract.py"
+EQUAL = f"{CONTRACT}::test_kernels_equal_their_ops"
+TILES = "tests/kernels/test_attention_tiled.py::test_many_small_tiles_on_several_cores_equal_dense"
+SHARDS = "tests/parallel/test_cores.py"
+
+KERNEL_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
+    "kernels/softmax.py": (
+        ("kernel of softmax: only its diagonal", "softmax", "y[s] * (dy[s] - along) * scale", "y[s] * dy[s] * scale"),
+        (
+            "kernel of softmax: the mask applied after it",
+            "attention",
+            "row[s] = score if mask[b, h, t, s] else x.dtype.type(-np.inf)",
+            "row[s] = score",
+        ),
+        (
+            "kernel of softmax: a row with nothing left is not a number",
+            "tests/kernels/test_limits.py::test_rows_without_anything_to_attend_to_are_zeros",
+            "    if total != 0:\n        share",
+            "    if True:\n        share",
+        ),
+    ),
+    "kernels/norm.py": (
+        (
+            "kernel of layer norm: the part along x̂ not subtracted",
+            "layer_norm",
+            "out[i] = (slope[i] * gamma[i] - total - (row[i] - mean) * rstd * along) * rstd",
+            "out[i] = (slope[i] * gamma[i] - total) * rstd",
+        ),
+        (
+            "kernel of RMS norm: gamma's gradient of the last row alone",
+            "rms_norm",
+            "dgamma[i] += slope[i] * row[i] * rrms",
+            "dgamma[i] = slope[i] * row[i] * rrms",
+        ),
+    ),
+    "kernels/activation.py": (
+        (
+            "kernel of GELU: the slope of Φ missing",
+            "gelu",
+            "return normal_cdf(x) + x * kind(_DENSITY) * exp(kind(-0.5) * x * x)",
+            "return normal_cdf(x)",
+        ),
+        ("kernel of SiLU: the slope of the logistic alone", "silu", "s * (kind(1) + x * (kind(1) - s))", "s"),
+        (
+            "kernel of GELU: a wrong digit in float32",
+            f"{EQUAL}[gelu]",
+            "f(9.441064261e-02)",
+            "f(9.431064261e-02)",
+        ),
+    ),
+    "kernels/loss.py": (
+        ("kernel of the loss: smoothing not in its gradient", "cross_entropy", "(exp(row[v]) - share)", "exp(row[v])"),
+        (
+            "kernel of the loss: ignored targets counted",
+            f"{EQUAL}[cross_entropy]",
+            "            losses[n] = 0\n            continue",
+            "            losses[n] = 0\n            counted += 1\n            continue",
+        ),
+    ),
+    "kernels/embedding.py": (
+        (
+            "kernel of the embedding: repeated ids overwrite each other",
+            "embedding",
+            "row[d] += slope[d] * kind(scale)",
+            "row[d] = slope[d] * kind(scale)",
+        ),
+    ),
+    "kernels/position.py": (
+        (
+            "kernel of rotations: not undone in the backward",
+            "rotary",
+            "_turned(dy, saved.cos, saved.sin, -1.0, pairing)",
+            "_turned(dy, saved.cos, saved.sin, 1.0, pairing)",
+        ),
+    ),
+    "kernels/linear.py": (("kernel of linear: bias averaged", "linear", "slope.sum(axis=0)", "slope.mean(axis=0)"),),
+    "kernels/dropout.py": (
+        (
+            "kernel of dropout: another mask in the second row",
+            f"{EQUAL}[dropout]",
+            "np.uint32(np.uint32(n) ^ key[0])",
+            "np.uint32(np.uint32(2 * n) ^ key[0])",
+        ),
+    ),
+    "kernels/attention.py": (
+        (
+            "kernel of attention: the bias's gradient scaled",
+            "attention",
+            "*_spans(FULL, T, S), 1.0)",
+            "*_spans(FULL, T, S), scale)",
+        ),
+    ),
+    "kernels/attention_heads.py": (
+        (
+            "kernel of attention: keys take gradients from the last block of queries alone",
+            f"{CONTRACT}::test_long_sequences_go_by_blocks_with_the_same_result",
+            "dscore, S, query, D, kind(1), dkey, D)",
+            "dscore, S, query, D, kind(0), dkey, D)",
+        ),
+    ),
+    "kernels/tiles.py": (
+        (
+            "kernel of tiles: the mixture not rescaled when the maximum moves",
+            TILES,
+            "_multiply(y[b, at + step * t, h], rescale)",
+            "_multiply(y[b, at + step * t, h], 1.0)",
+        ),
+        (
+            "kernel of tiles: the total not rescaled when the maximum moves",
+            TILES,
+            "total[t] = total[t] * rescale + added",
+            "total[t] = total[t] + added",
+        ),
+        (
+            "kernel of tiles: keys take gradients from the last tile of queries alone",
+            TILES,
+            "dtile, width, query, D, one, dkey, E)",
+            "dtile, width, query, D, zero, dkey, E)",
+        ),
+        (
+            "kernel of tiles: a key beyond the last one is seen",
+            TILES,
+            "max(min(problem.last[t], keys, high) - low, left)",
+            "max(min(problem.last[t] + 1, keys, high) - low, left)",
+        ),
+    ),
+    "kernels/tile_jobs.py": (
+        (
+            "tiles on several cores: two write the gradients of the same queries",
+            "tests/kernels/test_attention_tiled.py::test_a_single_head_uses_all_cores_in_shares_of_nearly_equal_work",
+            "return [False, *same]",
+            "return [False for _ in shares]",
+        ),
+    ),
+    "kernels/update.py": (
+        (
+            "kernel of Adam: eps inside the root",
+            f"{CONTRACT}::test_kernels_without_a_gradient_equal_their_ops[adam_update]",
+            "(np.sqrt(s) / kind(root) + kind(eps))",
+            "(np.sqrt(s + kind(eps)) / kind(root))",
+        ),
+    ),
+    "kernels/cores.py": (
+        (
+            "cores: BLAS left with one thread",
+            "tests/kernels/test_cores.py::test_blas_has_one_thread_inside_and_as_many_as_before_afterwards",
+            "            library.set_num_threads(number)",
+            "            library.set_num_threads(1)",
+        ),
+    ),
+    "parallel/cores.py": (
+        (
+            "shards: weighed by sequences instead of targets",
+            f"{SHARDS}::test_shards_give_the_loss_and_the_gradients_of_the_whole",
+            "counts = [int(np.sum(part.targets != ops.IGNORE)) for part in parts]",
+            "counts = [len(part.tokens) for part in parts]",
+        ),
+        (
+            "shards: all drop by the same key",
+            f"{SHARDS}::test_every_shard_drops_by_a_key_of_its_own",
+            "ops.fold_key(key, number)",
+            "key",
+        ),
+    ),
+}

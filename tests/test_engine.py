@@ -1,0 +1,228 @@
+"""Who executes the ops: the choice, its default, and that it is obeyed."""
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import glassformer
+import glassformer.engine as module
+from glassformer import ops
+from glassformer.engine import accelerated, engine, kernel, set_engine, use_engine
+from glassformer.errors import ConfigError
+from glassformer.kernels import KERNELS
+from glassformer.proofs import op_cases
+from runs import command
+
+
+@pytest.fixture
+def unchosen(monkeypatch):
+    """As in a process that has not asked for the engine yet."""
+    monkeypatch.setattr(module, "_chosen", None)
+    monkeypatch.setattr(module, "_kernels", None)
+    monkeypatch.delenv("GLASSFORMER_ENGINE", raising=False)
+    return monkeypatch
+
+
+@pytest.fixture
+def no_numba(unchosen):
+    """As where Numba is not installed."""
+    unchosen.setitem(sys.modules, "numba", None)
+    return unchosen
+
+
+def in_a_fresh_process(code, **environment):
+    """What a piece of code prints in a process of its own."""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=environment or None)
+    return done.stdout.strip()
+
+
+# --- the choice ------------------------------------------------------------------------------------------------------
+
+
+def test_kernels_are_the_default(unchosen):
+    assert engine() == "cpu"
+    assert kernel("softmax") is KERNELS["softmax"]
+
+
+def test_without_numba_it_is_numpy(no_numba):
+    assert engine() == "numpy"
+    assert kernel("softmax") is None
+    np.testing.assert_allclose(ops.softmax(np.zeros(2))[0], [0.5, 0.5])
+
+
+def test_the_environment_chooses_and_the_program_overrules_it(unchosen):
+    unchosen.setenv("GLASSFORMER_ENGINE", "numpy")
+    assert engine() == "numpy"
+    with use_engine("cpu"):
+        assert engine() == "cpu"
+    assert engine() == "numpy"
+
+
+def test_an_empty_variable_is_none(unchosen):
+    unchosen.setenv("GLASSFORMER_ENGINE", "")
+    assert engine() == "cpu"
+
+
+def test_an_engine_can_be_set_for_good(unchosen):
+    set_engine("numpy")
+    assert engine() == "numpy"
+    assert kernel("softmax") is None
+    set_engine("cpu")
+    assert kernel("softmax") is KERNELS["softmax"]
+
+
+def test_the_choice_is_undone_at_the_end_of_a_block_even_by_an_error():
+    before = engine()
+    with use_engine("numpy"):
+        with use_engine("cpu"):
+            assert engine() == "cpu"
+        assert engine() == "numpy"
+        with pytest.raises(ZeroDivisionError), use_engine("cpu"):
+            raise ZeroDivisionError
+        assert engine() == "numpy"
+    assert engine() == before
+
+
+def test_the_choice_holds_for_all_threads():
+    seen = []
+    with use_engine("numpy"):
+        thread = threading.Thread(target=lambda: seen.append(engine()))
+        thread.start()
+        thread.join()
+    assert seen == ["numpy"]
+
+
+def test_the_package_offers_the_choice():
+    assert glassformer.use_engine is use_engine
+    assert glassformer.set_engine is set_engine
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "hint"), [("nunpy", "did you mean 'numpy'"), ("jax", "known: cpu, numpy")])
+def test_an_unknown_engine_is_refused_with_the_nearest_name(unchosen, name, hint):
+    message = rf"there is no engine '{name}'(.|\n)*hint: {hint}"
+    with pytest.raises(ConfigError, match=message):
+        set_engine(name)
+    with pytest.raises(ConfigError, match=message), use_engine(name):
+        pytest.fail("it was used")
+    assert engine() == "cpu"
+    unchosen.setattr(module, "_chosen", None)
+    unchosen.setenv("GLASSFORMER_ENGINE", name)
+    with pytest.raises(ConfigError, match=message):
+        engine()
+
+
+def test_kernels_that_cannot_be_compiled_are_refused(no_numba):
+    with pytest.raises(ConfigError, match=r"the engine cpu needs Numba, which is not installed(.|\n)*hint: "):
+        set_engine("cpu")
+    no_numba.setenv("GLASSFORMER_ENGINE", "cpu")
+    with pytest.raises(ConfigError, match="needs Numba"):
+        engine()
+
+
+def test_the_command_line_refuses_an_unknown_engine():
+    result = command("check", "--engine", "nunpy")
+    assert result.code == 2
+    assert "there is no engine 'nunpy'" in result.err
+    assert "did you mean 'numpy'" in result.err
+
+
+# --- that it is obeyed -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def alarms(monkeypatch):
+    """Kernels that note that they were called and decline."""
+    calls = []
+
+    def alarm(name):
+        def noted(*arrays, **settings):
+            calls.append(name)
+            return NotImplemented
+
+        return noted
+
+    for name in KERNELS:
+        monkeypatch.setitem(KERNELS, name, alarm(name))
+    with use_engine("cpu"):  # which looks them up anew
+        yield calls
+
+
+def test_the_reference_never_calls_a_kernel_and_the_default_always_asks_one(alarms):
+    cases = op_cases()
+    for name, called in (("numpy", False), ("cpu", True)):
+        alarms.clear()
+        with use_engine(name):
+            for case in cases:
+                y, saved = case.forward()
+                case.gradients(np.ones_like(y), saved)
+        stands_for = {case.op.__name__ for case in cases if hasattr(case.op, "__wrapped__")}
+        asked = stands_for | {f"{op}_backward" for op in stands_for}
+        assert set(alarms) == (asked if called else set())
+
+
+def test_an_op_runs_as_written_where_the_kernel_declines(alarms):
+    want = ops.softmax.__wrapped__(np.arange(3.0))[0]
+    np.testing.assert_array_equal(ops.softmax(np.arange(3.0))[0], want)
+    assert alarms == ["softmax"]
+
+
+def test_arrays_of_jax_never_ask_for_a_kernel(jax, alarms):
+    ops.softmax(jax.numpy.zeros(3))
+    assert alarms == []
+
+
+def test_an_accelerated_op_keeps_its_name_its_words_and_its_source():
+    def softmax(x):
+        """Say what it does."""
+        return x, "as written"
+
+    op = accelerated(softmax)
+    assert (op.__name__, op.__doc__, op.__wrapped__) == ("softmax", "Say what it does.", softmax)
+    with use_engine("numpy"):
+        assert op(np.zeros(2))[1] == "as written"
+    assert op([1, 2]) == ([1, 2], "as written")  # not an array: the op says what it thinks of it
+
+
+def test_an_op_without_a_kernel_runs_as_written():
+    def unheard_of(x):
+        return x + 1
+
+    assert accelerated(unheard_of)(np.zeros(1)) == [1]
+
+
+# --- what it costs those who do not use it ---------------------------------------------------------------------------
+
+
+def test_importing_glassformer_and_its_ops_does_not_import_numba():
+    code = "import sys, glassformer, glassformer.ops, glassformer.models; print('numba' in sys.modules)"
+    assert in_a_fresh_process(code) == "False"
+
+
+TRAIN = """
+import sys
+{before}
+import numpy as np
+import glassformer
+from glassformer import Batch, DecoderConfig, build
+from glassformer.engine import engine
+model = build(DecoderConfig(vocab=5, width=4, heads=2, layers=1, context=4))
+tokens = np.array([[1, 2, 3], [3, 0, 4]])
+loss, grads = model.loss_and_grads(model.init(0), Batch(tokens, tokens))
+print(engine(), bool(np.isfinite(loss)), sys.modules.get("numba") is not None)
+"""
+
+
+def test_a_model_learns_where_numba_is_not_installed():
+    assert in_a_fresh_process(TRAIN.format(before="sys.modules['numba'] = None")) == "numpy True False"
+
+
+def test_the_reference_engine_leaves_numba_alone():
+    chosen = "import os; os.environ['GLASSFORMER_ENGINE'] = 'numpy'"
+    assert in_a_fresh_process(TRAIN.format(before=chosen)) == "numpy True False"

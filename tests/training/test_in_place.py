@@ -1,0 +1,236 @@
+"""Steps in the memory of the state before: the same numbers as steps that leave it alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from glassformer.engine import use_engine
+from glassformer.errors import ShapeError
+from glassformer.kernels.cores import at_most
+from glassformer.training import OPTIMIZERS, SGD, Adam, AdamW, Lion, Muon
+from glassformer.training.loop import start, training_steps
+from glassformer.training.recipe import Recipe
+from glassformer.training.session import resume_session
+from glassformer.tree import flatten, tree_map
+from runs import assert_same_bits, tiny_session
+
+CASES = {
+    "sgd": SGD(momentum=0.9, nesterov=True, weight_decay=0.1),
+    "adam": Adam(weight_decay=0.1),
+    "adamw": AdamW(weight_decay=0.1),
+    "lion": Lion(weight_decay=0.1),
+    "muon": Muon(weight_decay=0.1),
+}
+every_optimizer = pytest.mark.parametrize("name", OPTIMIZERS)
+both_engines = pytest.mark.parametrize("engine", ["cpu", "numpy"])
+
+
+@pytest.fixture
+def session(tmp_path):
+    return tiny_session("majority", tmp_path / "run", dropout=0.1)
+
+
+def make_params(kind, *, width=4):
+    rng = np.random.default_rng(0)
+    shapes = {"tokens": {"table": (7, width)}, "blocks": [{"w": (width, 6), "b": (6,)} for _ in range(2)], "scale": ()}
+    return _drawn(rng, shapes, kind)
+
+
+def _drawn(rng, shapes, kind):
+    if isinstance(shapes, dict):
+        return {name: _drawn(rng, part, kind) for name, part in shapes.items()}
+    if isinstance(shapes, list):
+        return [_drawn(rng, part, kind) for part in shapes]
+    return np.asarray(rng.normal(size=shapes)).astype(kind)
+
+
+def make_grads(params, step):
+    rng = np.random.default_rng(step)
+    return tree_map(lambda p: np.asarray(rng.normal(size=p.shape)).astype(p.dtype), params)
+
+
+# --- optimizers ------------------------------------------------------------------------------------------------------
+
+
+@every_optimizer
+@both_engines
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+def test_steps_in_place_give_the_bits_of_steps_that_are_not(name, engine, kind):
+    optimizer = CASES[name]
+    with use_engine(engine):
+        params = make_params(kind)
+        state = optimizer.init(params)
+        own, own_state = tree_map(np.copy, (params, state))
+        step_in_place = optimizer.in_place(own, own_state)
+        for step in range(5):
+            grads = make_grads(params, step)
+            before = tree_map(np.copy, grads)
+            params, state = optimizer.update(params, grads, state, lr=0.02 / (1 + step))
+            step_in_place(grads, 0.02 / (1 + step))
+            assert_same_bits(grads, before)
+        assert_same_bits(own, params)
+        assert_same_bits(own_state, state)
+
+
+@every_optimizer
+def test_the_arrays_stay_where_they_are(name):
+    params = make_params("float32")
+    state = CASES[name].init(params)
+    arrays = list(flatten((params, state)).values())
+    CASES[name].in_place(params, state)(make_grads(params, 0), 0.1)
+    assert all(a is b for a, b in zip(flatten((params, state)).values(), arrays, strict=True))
+    assert state["step"] == 1
+
+
+@every_optimizer
+def test_large_models_are_shared_out_among_cores_with_the_same_result(name):
+    with at_most(3):
+        params = make_params("float32", width=20_000)
+        state = CASES[name].init(params)
+        want, want_state = CASES[name].update(params, make_grads(params, 0), state, lr=0.1)
+        CASES[name].in_place(params, state)(make_grads(params, 0), 0.1)
+    assert_same_bits(params, want)
+    assert_same_bits(state, want_state)
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_written():
+    params = {"w": np.ones((2, 2))}
+    state = Adam().init(params)
+    before = tree_map(np.copy, (params, state))
+    with pytest.raises(ShapeError, match="the gradient of w is missing"):
+        Adam().in_place(params, state)({}, 0.1)
+    with pytest.raises(ShapeError, match="state does not fit the parameters: see w"):
+        Adam().in_place(params, Lion().init(params))
+    assert_same_bits((params, state), before)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "lr", "bounded"),
+    [
+        (Adam(), 0.1, True),
+        (AdamW(), 0.999, True),
+        (Lion(), 0.1, True),
+        (Adam(), 1.0, False),
+        (Lion(), 2.0, False),
+        (Adam(eps=0.0), 0.1, False),  # 0 / 0
+        (Adam(beta1=0.9, beta2=0.5), 0.1, False),  # the mean remembers for longer than the square
+        (AdamW(weight_decay=1e30), 0.1, False),
+        (Lion(weight_decay=1e30), 0.1, False),
+        (SGD(), 1e-6, False),
+        (Muon(), 1e-6, False),
+    ],
+    ids=str,
+)
+def test_only_steps_that_cannot_leave_the_range_of_numbers_are_taken_unseen(optimizer, lr, bounded):
+    assert optimizer.is_bounded(lr) is bounded
+
+
+@pytest.mark.parametrize(
+    "optimizer", [Adam(weight_decay=0.1), AdamW(weight_decay=0.1), Lion(weight_decay=0.1)], ids=str
+)
+def test_bounded_steps_stay_finite_whatever_the_gradients(optimizer):
+    params = {"w": np.array([[0.0, 1.0, -1e30, 1e-30]], np.float32)}
+    state = optimizer.init(params)
+    step = optimizer.in_place(params, state)
+    for scale in (1e18, 0.0, -1e18, 1e-30, 1e18, -1e-38):
+        with np.errstate(all="ignore"):
+            step({"w": np.full((1, 4), scale, np.float32)}, 0.999)
+        assert np.isfinite(params["w"]).all()
+
+
+# --- the loop --------------------------------------------------------------------------------------------------------
+
+
+def trained(session, recipe, **settings):
+    """The states and records of all steps, each copied as it comes."""
+    state = start(session.model, recipe)
+    steps = training_steps(session.model, recipe, session.task.train, state, **settings)
+    return [(tree_map(np.copy, state), replace(record, seconds=0.0)) for state, record in steps]
+
+
+@every_optimizer
+@both_engines
+@pytest.mark.parametrize("ema", [None, 0.9])
+def test_states_are_the_same_whether_or_not_they_overwrite_each_other(session, name, engine, ema):
+    recipe = Recipe(steps=6, batch=8, optimizer=name, lr=0.01, ema=ema, clip=1.0, eval_every=3)
+    with use_engine(engine):
+        for evaluate in (None, session.evaluate):
+            want = trained(session, recipe, evaluate=evaluate)
+            have = trained(session, recipe, evaluate=evaluate, overwrite=True)
+            for (state, record), (expected, expected_record) in zip(have, want, strict=True):
+                assert_same_bits(state, expected)
+                assert record == expected_record
+
+
+def test_a_step_before_an_evaluation_leaves_the_state_before_alone(session):
+    recipe = Recipe(steps=4, batch=8, lr=0.01, eval_every=2)
+    state = start(session.model, recipe)
+    steps = training_steps(session.model, recipe, session.task.train, state, evaluate=session.evaluate, overwrite=True)
+    first, second, third, _ = (state for state, _ in steps)
+    assert first.params is state.params
+    assert second.params is not first.params  # whoever interrupts the evaluation still has the first
+    assert third.params is second.params
+
+
+def test_a_state_that_overwrites_is_kept_before_it_is_given_out(session):
+    recipe = Recipe(steps=4, batch=8, lr=0.01, eval_every=2)
+    kept = []
+    steps = training_steps(
+        session.model,
+        recipe,
+        session.task.train,
+        start(session.model, recipe),
+        evaluate=session.evaluate,
+        overwrite=True,
+        keep=lambda *pair: kept.append(pair),
+    )
+    given = list(steps)
+    assert kept == [given[0], given[2]]
+
+
+def test_a_refused_step_overwrites_nothing(session):
+    recipe = Recipe(steps=3, batch=8, lr=1e300, optimizer="sgd", warmup=0, schedule="constant", clip=0.0)
+    first = tree_map(np.copy, start(session.model, recipe).params)
+    have = trained(session, recipe, overwrite=True)
+    assert all(record.refused for _, record in have)
+    assert_same_bits(have[-1][0].params, first)
+
+
+# --- sessions --------------------------------------------------------------------------------------------------------
+
+
+def test_a_session_never_writes_to_what_it_was_given(session):
+    given = session.state
+    before = tree_map(np.copy, given)
+    for _ in session.steps():
+        if session.state.step == 3:
+            break
+    assert_same_bits(given, before)
+    own = flatten(session.state)
+    for name, x in flatten(given).items():
+        assert not isinstance(x, np.ndarray) or not np.shares_memory(x, own[name]), name
+
+
+def test_a_model_taken_from_a_session_stays_as_it_is(session):
+    steps = session.steps()
+    next(steps)
+    early = session.trained
+    before = tree_map(np.copy, early.params)
+    for _ in range(3):
+        next(steps)
+    assert_same_bits(early.params, before)
+
+
+def test_a_record_whose_writing_failed_is_written_with_the_state(session, monkeypatch):
+    steps = session.steps()
+    next(steps)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(session.run), "append", lambda *args: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            next(steps)
+    session.save()
+    assert [line["step"] for line in session.run.metrics()] == [1, 2]
+    session.save()  # not once too often
+    assert [line["step"] for line in session.run.metrics()] == [1, 2]
+    assert resume_session(session.run.folder).state.step == 2
