@@ -91,7 +91,9 @@ def test_it_is_a_leaf_among_parameters():
 
 
 @pytest.mark.parametrize(
-    "use", [np.asarray, list, lambda w: np.stack([w, w]), lambda w: np.zeros((4, 32)) + w, lambda w: w * 2], ids=str
+    "use",
+    [np.asarray, list, lambda w: np.stack([w, w]), lambda w: np.zeros((4, 32)) + w, lambda w: w * 2],
+    ids=range(5),
 )
 def test_nothing_makes_an_array_of_it_by_accident(use):
     with pytest.raises((DTypeError, TypeError)):

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from glassformer.engine import engine, use_engine
 from glassformer.proofs import op_cases, prove_ops
 from runs import command
 
@@ -69,6 +70,15 @@ def test_people_see_that_all_are_exact(few):
     number = len(prove_ops())
     assert f"{number} of {number} gradients are exact." in result.out
     assert "WRONG" not in result.out
+
+
+@pytest.mark.parametrize("name", ["cpu", "numpy"])
+def test_the_engine_whose_gradients_are_proved_can_be_chosen(monkeypatch, name):
+    seen = []
+    monkeypatch.setattr("glassformer.cli.check.prove_all", lambda: seen.append(engine()) or [])
+    with use_engine(engine()):  # the option holds for the rest of a process, which here goes on
+        assert command("check", "--engine", name, "--json").code == 0
+    assert seen == [name]
 
 
 def test_an_error_that_is_no_number_is_valid_json(monkeypatch):

@@ -88,6 +88,19 @@ def test_a_tile_is_a_cut_of_the_whole_and_reaches_is_never_false_where_something
     assert pattern.reaches(rows, columns) or not tile.any()
 
 
+@given(patterns(), RUNS)
+def test_spans_hold_all_that_is_seen_and_without_a_stride_nothing_else(pattern, rows):
+    first, last = pattern.spans(rows, 12)
+    columns = np.arange(12)
+    inside = (columns >= first[:, None]) & (columns < last[:, None])
+    seen = pattern.tile(np.asarray(rows), columns)
+    assert not (seen & ~inside).any()
+    assert pattern.is_span == (pattern.stride is None)
+    assert not pattern.is_span or (seen == inside).all()
+    assert (np.diff(first) >= 0).all()
+    assert (np.diff(last) >= 0).all()
+
+
 @given(patterns(), st.integers(1, 12))
 def test_fewer_queries_are_the_last_ones(pattern, queries):
     np.testing.assert_array_equal(pattern.dense(queries, 12), pattern.dense(12)[12 - queries :])

@@ -279,3 +279,13 @@ def test_types_that_are_not_kept_are_turned_into_numbers(tmp_path, rng):
     params = flatten(open_gguf(files.write(tmp_path / "x.gguf", "llama", settings, arrays, types), kept=KINDS).params)
     kinds = {name: leaf.kind for name, leaf in params.items() if isinstance(leaf, Quantized)}
     assert kinds == {"blocks.0.attention.value.w": "Q8_0"}
+
+
+def test_damaged_float16_is_turned_into_numbers_that_show_it(tmp_path, rng):
+    arrays = files.llama_tensors(rng)
+    arrays["blk.0.attn_q.weight"][3, 5] = np.inf
+    types = {"blk.0.attn_q.weight": "F16", "blk.1.attn_q.weight": "F16"}
+    settings = {**files.llama_settings(), **files.byte_tokenizer()}
+    params = flatten(open_gguf(files.write(tmp_path / "x.gguf", "llama", settings, arrays, types), kept=KINDS).params)
+    assert np.isinf(params["blocks.0.attention.query.w"][5, 3])
+    assert params["blocks.1.attention.query.w"].kind == "F16"

@@ -111,7 +111,6 @@ def _problem(saved: TiledSaved, stage: Stage, rate: float, scale: float | None) 
         log_sum=_levels(saved.log_sum),
         scale=_scale(saved.q, scale),
         step=stage.step,
-        offset=stage.offset,
         first=stage.first,
         last=stage.last,
         pairs=pairs_of(saved, stage.pattern, rate),

@@ -26,7 +26,6 @@ class Problem(NamedTuple):
     log_sum: Array  # (B, H, T)
     scale: float
     step: int
-    offset: int  # the place of the first query among the keys
     first: Array  # (T,): the first key that each query may see; never moves back from one query to the next
     last: Array  # (T,): the one after the last; never moves back either
     pairs: Pairs
@@ -145,18 +144,18 @@ def _attend_tile_backward(job, h, queries, keys, problem, slopes, scores, dscore
     b, g, start = job[0], job[1], job[2]
     at, to = start + step * queries[0], start + step * keys[0]
     rows, seen, width = queries[1] - queries[0], keys[1] - keys[0], scores.shape[1]
-    D, E, F, G = step * H * C, step * K * C, step * H * X, step * K * X
-    zero, one = q.dtype.type(0), q.dtype.type(1)
+    # From one row to the next of q and dq, k and dk, dy, v and dv.
+    q_row, k_row, y_row, v_row = step * H * C, step * K * C, step * H * X, step * K * X
     query, key, value = q[b, at, h:].ctypes.data, k[b, to, g:].ctypes.data, v[b, to, g:].ctypes.data
     dmixture, dquery = slopes.dy[b, at, h:].ctypes.data, slopes.dq[b, at, h:].ctypes.data
     dkey, dvalue = slopes.dk[b, to, g:].ctypes.data, slopes.dv[b, to, g:].ctypes.data
-    tile, dtile = scores.ctypes.data, dscores.ctypes.data
-    gemm(problem.gemm, False, True, rows, seen, C, query, D, key, E, zero, tile, width)
-    gemm(problem.gemm, False, True, rows, seen, X, dmixture, F, value, G, zero, dtile, width)
+    zero, one, tile, dtile = q.dtype.type(0), q.dtype.type(1), scores.ctypes.data, dscores.ctypes.data
+    gemm(problem.gemm, False, True, rows, seen, C, query, q_row, key, k_row, zero, tile, width)
+    gemm(problem.gemm, False, True, rows, seen, X, dmixture, y_row, value, v_row, zero, dtile, width)
     _soften_backward(job, h, queries, keys, problem, slopes, scores, dscores)
-    gemm(problem.gemm, True, False, seen, X, rows, tile, width, dmixture, F, one, dvalue, G)
-    gemm(problem.gemm, True, False, seen, C, rows, dtile, width, query, D, one, dkey, E)
-    gemm(problem.gemm, False, False, rows, C, seen, dtile, width, key, E, one, dquery, D)
+    gemm(problem.gemm, True, False, seen, X, rows, tile, width, dmixture, y_row, one, dvalue, v_row)
+    gemm(problem.gemm, True, False, seen, C, rows, dtile, width, query, q_row, one, dkey, k_row)
+    gemm(problem.gemm, False, False, rows, C, seen, dtile, width, key, k_row, one, dquery, q_row)
 
 
 @compiled
@@ -190,6 +189,7 @@ def _soften_backward(job, h, queries, keys, problem, slopes, scores, dscores):
 
 @inlined
 def _soften_row_backward(values, slope, scale, log_sum, along):
+    """Turn scores into weights, and slopes of weights into slopes of scores."""
     factor = values.dtype.type(scale)
     for s in range(values.size):
         p = exp(values[s] * factor - log_sum)
@@ -215,5 +215,6 @@ def _clear(row, left, right):
 
 @inlined
 def _multiply(row, factor):
+    """Multiply a row by a number."""
     for c in range(row.size):
         row[c] *= factor

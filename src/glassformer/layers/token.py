@@ -13,6 +13,7 @@ import numpy as np
 
 from ..arrays import Array, Tree
 from ..engine import kernel
+from ..tree import flatten
 from .cache import Cache
 from .feed_forward import FeedForward
 from .norm import RMSNorm
@@ -28,8 +29,10 @@ def read_token(
     stack: Stack, params: Tree, x: Array, cache: Cache, rotation: tuple[Array, Array] | None
 ) -> Array | None:
     """Return what all blocks make of the vector x (..., 1, D) of one token; None where there is no kernel for it."""
+    if type(x) is not np.ndarray or x.dtype != np.float32 or x.size != x.shape[-1]:
+        return None
     run = kernel("read_token")
-    if run is None or type(x) is not np.ndarray or x.dtype != np.float32 or x.size != x.shape[-1]:
+    if run is None:
         return None
     if cache.plan is None or cache.plan.blocks is not params["blocks"]:
         cache.plan = Plan(stack, params["blocks"])
@@ -55,7 +58,8 @@ class Plan:
 
         block = stack.block
         attention, feed_forward = block.attention, block.feed_forward
-        self.blocks = blocks  # keeps alive the arrays whose addresses are in the tables
+        self.blocks = blocks
+        self.arrays = list(flatten(blocks).values())  # stay alive, because their addresses are in the tables
         self.scale = attention.channels**-0.5 if attention.scale is None else attention.scale
         self.sizes = Sizes(
             width=attention.width,

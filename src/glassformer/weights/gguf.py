@@ -82,6 +82,13 @@ def _read_blocks(content: Array, tensor: Tensor, third: int | None) -> Quantized
     return Quantized.of_rows(tensor.type, stored if third is None else np.split(stored, 3)[third], columns)
 
 
+def _is_sound(content: Array, tensor: Tensor) -> bool:
+    """Tell whether float16 numbers are finite, which products with them take for granted; blocks may be damaged."""
+    if tensor.type != "F16":
+        return True
+    return bool(np.isfinite(content[tensor.start : tensor.start + tensor.size].view(np.float16)).all())
+
+
 def _open(path: Path, header: Header, dtype: Any, kept: Collection[str]) -> Loaded:
     family, config = read_config(header)
     sources = _sources(config, header)
@@ -147,7 +154,7 @@ def _read_params(
     joined: dict[str, Array] = {}
     for name, (tensor, third) in sources.items():
         values: Any
-        if tensor.type in kept and (_is_turned(name) or name == TABLE):
+        if tensor.type in kept and (_is_turned(name) or name == TABLE) and _is_sound(content, tensor):
             values = _read_blocks(content, tensor, third)
         elif third is None:
             values = read_tensor(content, tensor, dtype)

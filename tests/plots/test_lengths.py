@@ -1,0 +1,42 @@
+"""Curves against the length of a sequence."""
+
+import pytest
+
+from glassformer.errors import ShapeError
+from glassformer.plots import LengthCurve, length_curves, save
+
+CURVES = [
+    LengthCurve("dense", [128, 256], [0.01, 0.04], [1e6, 4e6], 2.0),
+    LengthCurve("window", [128, 256, 512], [0.005, 0.01, 1.02], [1e5, 2e5, 4e5]),
+]
+
+
+def test_time_and_memory_stand_side_by_side_on_logarithmic_scales(tmp_path):
+    figure = length_curves(CURVES)
+    time, memory = figure.axes
+    assert {time.get_xscale(), time.get_yscale(), memory.get_yscale()} == {"log"}
+    assert [line.get_label() for line in time.lines] == ["dense: time like $T^{2.00}$", "window"]
+    assert [list(line.get_ydata()) for line in memory.lines] == [[1e6, 4e6], [1e5, 2e5, 4e5]]
+    assert [tick.get_text() for tick in time.get_xticklabels()] == ["128", "256", "512"]
+    assert "dense takes 0.04 s at 256 positions, growing like the length to the power 2.00" in figure.get_label()
+    assert save(figure, tmp_path / "lengths.png").stat().st_size > 1000
+
+
+def test_without_memory_there_is_one_panel():
+    (ax,) = length_curves([curve._replace(bytes=()) for curve in CURVES]).axes
+    assert ax.get_title() == "time, forward and backward"
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.02, "20 ms"), (2.0, "2 s")])
+def test_times_are_written_with_their_unit(value, text):
+    assert length_curves(CURVES).axes[0].yaxis.get_major_formatter()(value, None) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(500, "500 B"), (2e4, "20 kB"), (5e6, "5 MB"), (2e12, "2000 GB")])
+def test_sizes_are_written_with_their_unit(value, text):
+    assert length_curves(CURVES).axes[1].yaxis.get_major_formatter()(value, None) == text
+
+
+def test_curves_with_too_few_numbers_are_refused():
+    with pytest.raises(ShapeError, match="dense has 2 lengths but 1 times and 0 sizes"):
+        length_curves([LengthCurve("dense", [1, 2], [0.1])])
