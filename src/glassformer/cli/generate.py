@@ -76,26 +76,20 @@ def generate(
 ) -> None:
     """Continue a text or answer it, printing it as it comes, to an end token or the end of the context."""
     loaded = load(model, weights=weights)
-    text = read_stdin() if prompt == "-" else prompt
-    sampling = {
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "repetition_penalty": repetition_penalty,
-        "frequency_penalty": frequency_penalty,
-        "presence_penalty": presence_penalty,
-    }
+    sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    sampling |= {"repetition_penalty": repetition_penalty, "frequency_penalty": frequency_penalty}
+    sampling["presence_penalty"] = presence_penalty
     settings: dict[str, Any] = {name: value for name, value in sampling.items() if value is not None}
     settings |= {"max_new_tokens": max_new_tokens, "seed": seed, "stop": stop or []}
+    text = read_stdin() if prompt == "-" else prompt
     if not (json or logprobs or beams is not None or length_penalty is not None or n != 1):
         stream(loaded, text, settings)
         return
     answers = answer(loaded, text, settings, n, beams, length_penalty, logprobs)
-    if json:
-        print_json({"prompt": text, "generations": [_fields(one, loaded.answer_tokenizer) for one in answers]})
-    else:
+    if not json:
         show(answers, loaded.answer_tokenizer)
+        return
+    print_json({"prompt": text, "generations": [_fields(one, loaded.answer_tokenizer) for one in answers]})
 
 
 def stream(loaded: LanguageModel, text: str, settings: dict[str, Any]) -> None:
