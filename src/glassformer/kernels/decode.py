@@ -13,7 +13,7 @@ from numba import carray, prange
 
 from ..arrays import Array
 from .activation import _gelu_tanh_value, _gelu_value, _relu_value, _silu_value
-from .compile import compiled, compiled_parallel, exp, inlined
+from .compile import compiled, compiled_parallel, exp
 from .cores import cores
 from .lanes import floats_at, floats_pointer, no_floats, plus_product, spread, store
 from .matvec import ROOM, dot_floats, multiply, on_all_cores, workspace
@@ -78,30 +78,16 @@ def read_token(x: Array, tables: Tables, sizes: Sizes, cos: Array, sin: Array, e
 def _read_token(x, tables, sizes, cos, sin, eps, scale, chunks):
     h, inner = np.empty((1, sizes.width), np.float32), np.empty((1, sizes.hidden), np.float32)
     mixed = np.empty((1, sizes.heads * sizes.channels), np.float32)
-    y = np.empty(
-        max(_room(tables.inward), _room(tables.output), _room(tables.widening), _room(tables.narrowing)), np.float32
-    )
     # One for each width that is multiplied. They are made here once, and stay until the last block is done.
     work = workspace(1, sizes.width), workspace(1, sizes.heads * sizes.channels), workspace(1, sizes.hidden)
     for layer in range(len(tables.norms)):
-        norms, biases, keys = tables.norms[layer], tables.biases[layer], tables.keys[layer]
+        norms, biases = tables.norms[layer], tables.biases[layer]
         _normalize(x, norms[0], norms[1], eps, sizes.rms, h)
-        multiply(h, tables.inward[layer], y, work[0], chunks)
-        _remember(y, tables.inward[layer], biases, keys, sizes, cos, sin)
-        gather(y, keys, sizes, np.float32(scale), mixed, chunks)
-        multiply(mixed, tables.output[layer], y, work[1], chunks)
-        _add(y, biases[3], x)
+        _attend(h, tables, layer, sizes, cos, sin, scale, mixed, work[0], chunks)
+        _add_product(mixed, tables.output[layer], biases[3], x, work[1], chunks)
         _normalize(x, norms[2], norms[3], eps, sizes.rms, h)
-        multiply(h, tables.widening[layer], y, work[0], chunks)
-        _bend(y, tables.widening[layer], biases, sizes, inner)
-        multiply(inner, tables.narrowing[layer], y, work[2], chunks)
-        _add(y, biases[6], x)
-
-
-@inlined
-def _room(matrices):
-    """Return how many numbers the products with the matrices of one block are."""
-    return np.sum(matrices[0, :, ROOM]) if len(matrices) else 0
+        _widen(h, tables.widening[layer], biases[4], biases[5], sizes, inner, work[0], chunks)
+        _add_product(inner, tables.narrowing[layer], biases[6], x, work[2], chunks)
 
 
 @compiled
@@ -132,41 +118,25 @@ def _add_vector(address, y):
 
 
 @compiled
-def _add(y, bias, x):
-    """Add y + b to x."""
+def _add_product(h, matrix, bias, x, work, chunks):
+    """Add h w + b to x."""
+    y = np.empty(matrix[0, ROOM], np.float32)
+    multiply(h, matrix, y, work, chunks)
     for i in range(x.shape[1]):
         x[0, i] += y[i]
     _add_vector(bias, x[0])
 
 
 @compiled
-def _remember(y, matrices, biases, keys, sizes, cos, sin):
-    """Finish query, key and value, one behind the other in y, and put the latter two where `gather` finds them."""
-    shared, slot = sizes.key_heads * sizes.channels, sizes.slot
-    first, second = matrices[0, ROOM], matrices[0, ROOM] + matrices[1, ROOM]
-    q, k, v = y[: sizes.heads * sizes.channels], y[first : first + shared], y[second : second + shared]
-    _add_vector(biases[0], q)
-    _add_vector(biases[1], k)
-    _add_vector(biases[2], v)
-    if cos.size:
-        _turn(q, cos, sin, sizes.pairing)
-        _turn(k, cos, sin, sizes.pairing)
-    shape = (sizes.key_heads, sizes.capacity, sizes.channels)
-    kept, values = carray(floats_pointer(keys[0]), shape), carray(floats_pointer(keys[1]), shape)
-    for head in range(sizes.key_heads):
-        for c in range(sizes.channels):
-            kept[head, slot, c] = k[head * sizes.channels + c]
-            values[head, slot, c] = v[head * sizes.channels + c]
-
-
-@compiled
-def _bend(y, matrices, biases, sizes, inner):
-    """Write act(h up), or act(h gate) · h up where there is a gate, from the products that stand in y."""
-    last = matrices[0, ROOM] if len(matrices) == 2 else 0
-    up, gate = y[: sizes.hidden], y[last : last + sizes.hidden]
-    _add_vector(biases[4], up)
+def _widen(h, matrices, up_bias, gate_bias, sizes, inner, work, chunks):
+    """Write act(h up), or act(h gate) · h up where there is a gate."""
+    room = matrices[0, ROOM]
+    y = np.empty(room * len(matrices), np.float32)
+    multiply(h, matrices, y, work, chunks)
+    up, gate = y[: sizes.hidden], y[y.size - room : y.size - room + sizes.hidden]
+    _add_vector(up_bias, up)
     if len(matrices) == 2:
-        _add_vector(biases[5], gate)
+        _add_vector(gate_bias, gate)
     _activate(gate, sizes.activation)
     for i in range(sizes.hidden):
         inner[0, i] = up[i] * gate[i] if len(matrices) == 2 else gate[i]
@@ -187,6 +157,30 @@ def _activate(x, activation):
     else:
         for i in range(x.size):
             x[i] = _silu_value(x[i], f)
+
+
+@compiled
+def _attend(h, tables, layer, sizes, cos, sin, scale, mixed, work, chunks):
+    """Write what the heads gather for the token h, side by side, into mixed; its key and value join the others."""
+    H, K, C = sizes.heads, sizes.key_heads, sizes.channels
+    matrices, biases = tables.inward[layer], tables.biases[layer]
+    first, second = matrices[0, ROOM], matrices[0, ROOM] + matrices[1, ROOM]
+    y = np.empty(second + matrices[2, ROOM], np.float32)
+    multiply(h, matrices, y, work, chunks)
+    q, k, v = y[: H * C], y[first : first + K * C], y[second : second + K * C]
+    _add_vector(biases[0], q)
+    _add_vector(biases[1], k)
+    _add_vector(biases[2], v)
+    if cos.size:
+        _turn(q, cos, sin, sizes.pairing)
+        _turn(k, cos, sin, sizes.pairing)
+    keys = carray(floats_pointer(tables.keys[layer, 0]), (K, sizes.capacity, C))
+    values = carray(floats_pointer(tables.keys[layer, 1]), (K, sizes.capacity, C))
+    for n in range(K):
+        for c in range(C):
+            keys[n, sizes.slot, c] = k[n * C + c]
+            values[n, sizes.slot, c] = v[n * C + c]
+    gather(q, tables.keys[layer], sizes, np.float32(scale), mixed, chunks)
 
 
 @compiled
