@@ -11,6 +11,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
+from glassformer import engine as engine_module  # noqa: E402
 from oracles import require  # noqa: E402
 
 try:
@@ -41,3 +42,11 @@ def jax():
 def rng():
     """A NumPy random generator that starts each test in the same state."""
     return np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def _same_engine():
+    """Leave every test the engine that it would have had alone: setting one holds for the whole process."""
+    before = engine_module._chosen, engine_module._kernels
+    yield
+    engine_module._chosen, engine_module._kernels = before

@@ -11,6 +11,13 @@ from types import ModuleType
 
 import pytest
 
+QUICK = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": False,
+}
+"""Options with which XLA compiles more than twice as fast: of tiny arrays, compiling takes nearly all of the time."""
+
 
 def require(name: str) -> ModuleType:
     """Import the library `name`, ready for comparison in float64 on the CPU."""

@@ -45,6 +45,14 @@ def test_rounding_changes_no_more_than_it_must(kind, rows, columns, seed):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [1e-45, 1e-40, 1e-38, 1e-30, 1e-8])
+def test_numbers_that_hardly_differ_from_zero_become_zero_or_stay_small(kind, size):
+    found = quantize(np.array([[size, -size, 0.0] * 11], np.float32), kind).dequantize()
+    assert np.isfinite(found).all()
+    assert np.abs(found).max() <= 2 * max(size, 2**-24)  # float16's smallest
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @given(rows=SIZES, columns=SIZES)
 def test_stored_rows_are_kept_whatever_their_number(kind, rows, columns):
     stored = write_rows(kind, normal(rows, columns))

@@ -42,6 +42,11 @@ def widen(x: Array) -> Array:
     return x.astype(np.float32) if x.dtype.itemsize == 2 and not is_integer(x) else x
 
 
+def narrow(w: Array, x: Array) -> Array:
+    """Return parameters in the type of x where x has half precision: theirs may be wider, as master copies are."""
+    return cast(w, x.dtype) if x.dtype.itemsize == 2 and not is_integer(x) else w
+
+
 def cast(x: Array, dtype: Any) -> Array:
     """Return `x` in `dtype`, itself when it already has it; complex numbers, by which slopes are measured, stay so."""
     return x if x.dtype == dtype or x.dtype.kind == "c" else x.astype(dtype)

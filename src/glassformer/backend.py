@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .arrays import Array, cast, namespace
+from .arrays import Array, Tree, cast, namespace
+from .errors import ConfigError
 
 
 def is_jax(x: Array) -> bool:
@@ -27,6 +31,75 @@ def scatter_add(shape: tuple[int, ...], ids: Array, rows: Array) -> Array:
     return table
 
 
+def half_type(x: Array, name: str) -> Any:
+    """Return the type "bfloat16" or "float16" of the library of x."""
+    if name == "bfloat16" and not is_jax(x):
+        raise ConfigError(
+            "NumPy has no bfloat16", hint='compute in "float16" or in float32 here, or use the engine jax'
+        )
+    return getattr(namespace(x), name)
+
+
+class Spreading(NamedTuple):
+    """What is said of arrays while a program for several devices is traced: where they lie, and when they move."""
+
+    activations: Callable[[Array], Array]  # (B, T, D)
+    weights: Callable[[Tree], Tree]  # parameters of a block, before it uses them
+    slopes: Callable[[Tree], Tree]  # gradients of a block, as soon as it has them
+
+
+_spreading: ContextVar[Spreading | None] = ContextVar("spreading", default=None)
+
+
+@contextmanager
+def spreading(how: Spreading | None) -> Iterator[None]:
+    """Trace for several devices inside a `with` block."""
+    token = _spreading.set(how)
+    try:
+        yield
+    finally:
+        _spreading.reset(token)
+
+
+def spread(x: Array) -> Array:
+    """Return activations as they are; for several devices, say where they lie."""
+    how = _spreading.get()
+    return x if how is None else how.activations(x)
+
+
+def gathered(params: Tree) -> Tree:
+    """Return a block's parameters as they are; for several devices, brought together where they are used."""
+    how = _spreading.get()
+    return params if how is None else how.weights(params)
+
+
+def shared_out(grads: Tree) -> Tree:
+    """Return a block's gradients as they are; for several devices, added up and shared out."""
+    how = _spreading.get()
+    return grads if how is None else how.slopes(grads)
+
+
+def on_one_gpu(x: Array) -> bool:
+    """Tell whether x belongs to a program for a single GPU: kernels of our own are not split over several."""
+    if not is_jax(x) or _spreading.get() is not None:
+        return False
+    import jax
+
+    return jax.default_backend() == "gpu"
+
+
+def together(x: Array, dy: Array) -> tuple[Array, Array]:
+    """Return both as they are; under JAX, what is computed from either waits for both.
+
+    A backward pass that runs a block again would else be seen to repeat the forward pass, and its results be kept.
+    """
+    if not is_jax(x):
+        return x, dy
+    from jax.lax import optimization_barrier
+
+    return optimization_barrier((x, dy))
+
+
 def matmul_wide(a: Array, b: Array) -> Array:
     """Multiply matrices; products of half-precision arrays are summed, and returned, in float32."""
     xp = namespace(a)
@@ -35,6 +108,15 @@ def matmul_wide(a: Array, b: Array) -> Array:
     if is_jax(a):
         return xp.matmul(a, b, preferred_element_type=np.float32)
     return a.astype(np.float32) @ b.astype(np.float32)
+
+
+def logistic(x: Array) -> Array:
+    """Return σ(x) = 1 / (1 + exp(−x)); NumPy computes it by tanh, which neither overflows nor branches."""
+    if is_jax(x):
+        from jax.lax import logistic
+
+        return logistic(x)
+    return 0.5 * (1 + namespace(x).tanh(0.5 * x))
 
 
 def normal_cdf(x: Array) -> Array:

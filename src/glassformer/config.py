@@ -22,6 +22,7 @@ POSITION_NAMES = ("learned", "sinusoidal", "rotary", "alibi", "relative", "none"
 PAIRING_NAMES = ("halves", "interleaved")
 POOLING_NAMES = ("mean", "cls", "first")
 HEAD_NAMES = ("classes", "tokens", "none")
+COMPUTE_NAMES = ("bfloat16", "float16")
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ class TransformerConfig:
     scale_scores                    divide the scores by √(channels per head)
     window, stride                  sliding-window and strided-sparse self-attention
     attention_tile                  compute attention in tiles of this size, memory linear in length (None: dense)
+    compute                         bfloat16 or float16: the type between embedding and loss, beside float32 parameters
+    remat                           keep only what each block read; its backward pass runs the block again
     tied_head, head_bias            logits = h Eᵀ with the token embedding E, or a matrix of their own; with a bias
     head_scale                      divide what the head reads by √width (T5 with a tied head)
     embedding_scale, embedding_norm multiply embeddings by √width; normalize them
@@ -122,6 +125,8 @@ class TransformerConfig:
     window: int | None = None
     stride: int | None = None
     attention_tile: int | None = None
+    compute: str | None = None
+    remat: bool = False
     tied_head: bool = True
     head_bias: bool = False
     head_scale: bool = False
@@ -389,4 +394,5 @@ _CHOICES = {
     "rotary_pairing": PAIRING_NAMES,
     "pooling": POOLING_NAMES,
     "head": HEAD_NAMES,
+    "compute": COMPUTE_NAMES,
 }

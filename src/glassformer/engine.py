@@ -1,9 +1,11 @@
-"""Who executes the ops on NumPy arrays: compiled kernels, or the reference as it is written.
+"""Who executes the ops: compiled kernels, the reference as it is written, or JAX.
 
     cpu      the default: hot ops run as fused Numba kernels of the same name and signature, from `kernels/`
     numpy    every op runs as its source reads; needs NumPy alone
+    jax      training and generation move their arrays to JAX's devices and compile whole steps
 
-The arrays choose the third engine: whatever is given JAX arrays runs under JAX.
+An op runs where its arrays are: given JAX arrays it runs under JAX whatever the engine, given NumPy arrays under the
+engine jax it runs as under cpu.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import numpy as np
 
 from .errors import ConfigError, did_you_mean
 
-ENGINES = ("cpu", "numpy")
+ENGINES = ("cpu", "numpy", "jax")
 VARIABLE = "GLASSFORMER_ENGINE"
 
 _OWN = (np.ndarray, float)
@@ -35,7 +37,7 @@ def engine() -> str:
     global _chosen
     if _chosen is None:
         asked = os.environ.get(VARIABLE)
-        _chosen = _checked(asked) if asked else ("cpu" if _has_numba() else "numpy")
+        _chosen = _checked(asked) if asked else ("cpu" if _has("numba") else "numpy")
     return _chosen
 
 
@@ -79,14 +81,16 @@ def accelerated(op: Op) -> Op:
     return run  # type: ignore[return-value]
 
 
-def kernel(name: str) -> Callable[..., Any] | None:
-    """Return the kernel called `name`, None where the engine has none."""
+def kernel(name: str, *arrays: Any) -> Callable[..., Any] | None:
+    """Return the kernel called `name`; None where the engine has none, or where an array given is not NumPy's."""
+    if any(type(array) is not np.ndarray for array in arrays):
+        return None
     return (_kernels if _kernels is not None else _load()).get(name)
 
 
 def _load() -> dict[str, Callable[..., Any]]:
     global _kernels
-    if engine() == "numpy":
+    if engine() == "numpy" or not _has("numba"):
         _kernels = {}
     else:
         from .kernels import load
@@ -95,15 +99,20 @@ def _load() -> dict[str, Callable[..., Any]]:
     return _kernels
 
 
-def _has_numba() -> bool:
-    return importlib.util.find_spec("numba") is not None
+def _has(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
 
 
 def _checked(name: str) -> str:
     if name not in ENGINES:
         raise ConfigError(f"there is no engine {name!r}", hint=did_you_mean(name, ENGINES))
-    if name == "cpu" and not _has_numba():
+    if name == "cpu" and not _has("numba"):
         raise ConfigError(
             "the engine cpu needs Numba, which is not installed", hint="pip install numba, or use the engine numpy"
+        )
+    if name == "jax" and not _has("jax"):
+        raise ConfigError(
+            "the engine jax needs JAX, which is not installed",
+            hint='pip install "glassformer[jax]"; for a GPU see the JAX documentation',
         )
     return name

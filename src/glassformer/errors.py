@@ -10,6 +10,7 @@
     ├── DataError        a file or a text that cannot serve as training data         (also a ValueError)
     ├── WeightsError     a file of published weights is damaged or not supported     (also a ValueError)
     ├── TrainingError    training cannot go on: its numbers are no longer finite     (also an ArithmeticError)
+    ├── ClusterError     a worker of a run on many machines is missing or lost       (also a ConnectionError)
     └── CheckpointError  a run folder or checkpoint missing, damaged or not writable (also an OSError)
 
 Each message states the fact with its values; `hint` says what to do about it.
@@ -22,6 +23,7 @@ from collections.abc import Iterable
 __all__ = [
     "ChatError",
     "CheckpointError",
+    "ClusterError",
     "ConfigError",
     "DTypeError",
     "DataError",
@@ -81,6 +83,10 @@ class WeightsError(GlassformerError, ValueError):
 
 class TrainingError(GlassformerError, ArithmeticError):
     """Training cannot go on: its numbers are no longer finite."""
+
+
+class ClusterError(GlassformerError, ConnectionError):
+    """A worker of a run on many machines that does not come, does not belong, or was lost."""
 
 
 class CheckpointError(GlassformerError, OSError):

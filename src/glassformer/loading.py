@@ -17,6 +17,7 @@ from .config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
 from .engine import engine
 from .errors import ConfigError, WeightsError
 from .generation import LanguageModel
+from .generation.device_storage import check_device_storage
 from .generation.storage import AS_STORED, check_storage
 from .quantized import KINDS
 from .text import PublishedTokenizer, Tokenizer, tokenizer_from_dict
@@ -33,7 +34,8 @@ def load(path: str | Path, *, weights: str | None = None) -> LanguageModel:
     """Return a model that writes, ready to generate: a run of our own with its best parameters, or a published one.
 
     weights     how they are kept: float32, float16, int8, int4, or as-stored: in the blocks of a GGUF file. The fewer
-                bits, the sooner an answer. None: as a GGUF file stores them, and float32 otherwise
+                bits, the sooner an answer. None: as a GGUF file stores them, and float32 otherwise. The engine jax has
+                float32 (unless told otherwise), bfloat16 and float16, on its device
 
     Answers of our own models start with the token <bos> and end with <eos> where the tokenizer has them; those that
     were fine-tuned start and end as the model they come from.
@@ -108,7 +110,7 @@ def _storage(place: Path, weights: str | None) -> str:
     if weights is None:
         # Without kernels, blocks would be turned into numbers again for every token.
         return AS_STORED if place.suffix == ".gguf" and engine() == "cpu" else "float32"
-    check_storage(weights)
+    (check_device_storage if engine() == "jax" else check_storage)(weights)
     if weights == AS_STORED and place.suffix != ".gguf":
         raise ConfigError(
             f"only GGUF files are used as they are stored, and {place} is none",

@@ -264,7 +264,8 @@ def _check_range(x: Array) -> None:
 
 
 def _inverse(d: Array) -> Array:
-    return np.divide(1, d, out=np.zeros_like(d), where=d != 0)
+    """Return 1 / d, zero where d is so small that float16 will make it zero and float32 might not hold 1 / d."""
+    return np.divide(1, d, out=np.zeros_like(d), where=np.abs(d) >= np.finfo(np.float32).tiny)
 
 
 def _halves(pairs: Array) -> Array:

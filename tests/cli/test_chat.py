@@ -10,12 +10,14 @@ import pytest
 
 from glassformer.cli.chat import Conversation
 from glassformer.data.tokens import write_tokens
+from glassformer.engine import engine, use_engine
 from glassformer.errors import ConfigError, LengthError
 from glassformer.generation.engine import generate_steps
 from glassformer.generation.sampling import Sampling
 from glassformer.loading import load
 from glassformer.text import PublishedTokenizer
 from glassformer.training.session import new_session
+from oracles import require
 from runs import TINY_MODEL, command, finished, process, tiny_session
 from tokenizer_files import TEXT, chat_bpe
 
@@ -177,3 +179,11 @@ def test_weights_are_kept_as_asked_for(run, monkeypatch):
     assert result.code == 0
     assert result.out == "".join(chat.reply("the sea")) + "\n"
     assert "weights cannot be kept as 'int7'" in talk_to(run, "", monkeypatch, "--weights", "int7").err
+
+
+def test_the_engine_can_be_chosen(run, monkeypatch):
+    require("jax")
+    expected = talk_to(run, "the sea\n", monkeypatch)
+    with use_engine(engine()):  # the option holds for the rest of a process, which here goes on
+        assert talk_to(run, "the sea\n", monkeypatch, "--engine", "jax") == expected
+        assert engine() == "jax"

@@ -81,7 +81,16 @@ def test_damaged_scales_come_out_as_such(rng):
     assert np.isfinite(y[0, 1:]).all()
 
 
-@pytest.mark.parametrize("x", [np.zeros((1, 64)), np.zeros((1, 64), np.float16), np.zeros((1, 63), np.float32)])
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.zeros((1, 64)),
+        np.zeros((1, 64), np.float16),
+        np.zeros((1, 63), np.float32),
+        np.zeros((1, 128), np.float32)[:, ::2],
+        np.zeros((64, 3), np.float32).T,
+    ],
+)
 def test_what_it_does_not_cover_is_left_to_the_op(rng, x):
     assert KERNELS["quantized_product"](x, quantize(normal(rng, 8, 64), "Q8_0").T) is NotImplemented
     assert KERNELS["quantized_product"](np.zeros((1, 8), np.float32), quantize(normal(rng, 8, 64), "Q8_0")) is (
@@ -135,6 +144,15 @@ def test_floats_in_either_order_equal_a_matrix_product(order, outputs, inputs, r
         assert found.shape == expected.shape
         assert np.abs(found - expected).max(initial=0) <= LIMIT * np.abs(expected).max(initial=0)
     assert (found is NotImplemented) <= (rows > 1)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "C", "F"])
+def test_rows_that_do_not_lie_side_by_side_are_put_so(rng, kind):
+    w = quantize(normal(rng, 12, 33), kind).T if kind in KINDS else np.asarray(normal(rng, 33, 12), order=kind)
+    values = w.dequantize() if kind in KINDS else w
+    for x in (normal(rng, 2, 66)[:1, ::2], normal(rng, 33, 1).T, normal(rng, 2, 33)[::2]):
+        found, expected = multiply_few(x, w), x @ values
+        assert np.abs(found - expected).max() <= LIMIT * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -1,9 +1,14 @@
 """All arrays of a model in one call: the bits of one call for each."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from glassformer.kernels import KERNELS, RUNS
+from glassformer import ops
+from glassformer.kernels import KERNELS, RUNS, together
 from glassformer.kernels.cores import at_most
 from glassformer.kernels.together import MANY, add_together, shared
 from glassformer.kernels.update import add_weighted
@@ -43,6 +48,31 @@ def test_adam_moves_every_array_as_it_does_one(rng, some_cores, decay):
         np.testing.assert_array_equal(g, copy)
 
 
+@given(
+    st.lists(st.lists(st.sampled_from([0, 1, 2, 3, 5, 8, 17]), max_size=3).map(tuple), min_size=1, max_size=6),
+    st.integers(1, 3),
+    st.integers(0, 2**32 - 1),
+)
+def test_arrays_of_any_shapes_are_updated_as_by_the_op(shapes, number, seed):
+    rng = np.random.default_rng(seed)
+    ps, gs, means, squares = ([normal(rng, shape, "float32") for shape in shapes] for _ in range(4))
+    squares = [np.asarray(x * x) for x in squares]
+    decays = [bool(mark) for mark in rng.integers(2, size=len(shapes))]
+    decay = {"penalty": 0.1, "shrink": 0.9}
+    want = [
+        ops.adam_update.__wrapped__(p, g, mean, square, **SETTINGS, **STEP, **(decay if decayed else {}))
+        for p, g, mean, square, decayed in zip(ps, gs, means, squares, decays, strict=True)
+    ]
+    total = sum(float(np.sum(np.square(g.astype(np.float64)))) for g in gs)
+    with at_most(number), mock.patch.object(together, "MANY", 4):  # each few numbers are worth another core
+        assert RUNS["adam_together"](ps, means, squares, decays, **SETTINGS)(gs, **STEP, **decay)
+        assert abs(RUNS["squares_together"](gs) - total) <= 1e-5 * total
+    for have, expected in zip(zip(ps, means, squares, strict=True), want, strict=True):
+        for x, y in zip(have, expected, strict=True):
+            assert (x.shape, x.dtype) == (y.shape, y.dtype)
+            assert np.abs(x - y).max(initial=0) <= 1e-5 * np.abs(y).max(initial=1)
+
+
 def test_weighted_sums_are_those_of_single_arrays(rng, some_cores):
     totals, others = draw(rng), draw(rng)
     want = [x.copy() for x in totals]
@@ -73,11 +103,12 @@ def test_other_arrays_are_left_to_others_untouched(rng, spoil):
         return [wrong, *arrays[1:]]
 
     ps, gs, means, squares = (draw(rng) for _ in range(4))
-    before = [x.copy() for x in ps]
-    assert RUNS["adam_together"](spoiled(ps), means, squares, [True] * len(ps), **SETTINGS) is None
+    before, marks = [x.copy() for x in ps], [True] * len(ps)
+    for arrays in ((spoiled(ps), means, squares), (ps, spoiled(means), squares), (ps, means, spoiled(squares))):
+        assert RUNS["adam_together"](*arrays, marks, **SETTINGS) is None
     assert not add_together(spoiled(ps), gs, 0.5, 0.5)
     if spoil != "read-only":  # what is only read may be read-only
-        step = RUNS["adam_together"](ps, means, squares, [True] * len(ps), **SETTINGS)
+        step = RUNS["adam_together"](ps, means, squares, marks, **SETTINGS)
         assert not step(spoiled(gs), **STEP, penalty=0.0, shrink=1.0)
         assert not add_together(ps, spoiled(gs), 0.5, 0.5)
         assert RUNS["squares_together"](spoiled(ps)) is None

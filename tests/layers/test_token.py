@@ -7,8 +7,11 @@ from hypothesis import strategies as st
 
 from compare import error
 from glassformer.engine import use_engine
+from glassformer.errors import GlassformerError
 from glassformer.generation.storage import stored
 from glassformer.models import build
+from glassformer.quantized import KINDS as QUANTIZED
+from glassformer.quantized import quantize
 from glassformer.tree import tree_map
 
 LENGTH = 20
@@ -47,7 +50,7 @@ def assert_both_ways_agree(model, params, tokens, *, taken=True, **chunks):
     assert error(found, expected) <= LIMIT
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     norm=st.sampled_from(["layer", "rms"]),
     norm_bias=st.booleans(),
@@ -71,6 +74,32 @@ def test_every_kind_of_decoder_is_read_as_by_its_layers(norm, norm_bias, positio
     assert_both_ways_agree(model, stored(params, weights), tokens)
 
 
+ODD = st.sampled_from([1, 2, 3, 5, 15, 16, 17, 31, 33])
+
+
+@settings(max_examples=40)
+@given(
+    width=ODD,
+    hidden=ODD,
+    channels=ODD,
+    heads=st.sampled_from([(1, 1), (2, 1), (3, 3), (6, 2)]),
+    gated=st.booleans(),
+    layers=st.integers(1, 3),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_decoders_of_any_size_are_read_as_by_their_layers(width, hidden, channels, heads, gated, layers, seed):
+    changes = {"width": width, "feed_forward": hidden, "head_width": channels, "layers": layers, "gated": gated}
+    model, params = model_of(heads=heads[0], kv_heads=heads[1], norm="rms", **changes)
+    rng = np.random.default_rng(seed)
+    params = stored(params, "float32")
+    for block in params["blocks"]:  # each matrix in a kind of its own, as files may have them
+        for part in (*block["attention"].values(), *block["feed_forward"].values()):
+            kind = (None, *QUANTIZED)[rng.integers(len(QUANTIZED) + 1)]
+            part["w"] = part["w"] if kind is None else quantize(part["w"].T, kind).T
+    assert_both_ways_agree(model, params, rng.integers(0, 19, (1, 5)))
+
+
+@settings(max_examples=12)
 @pytest.mark.parametrize("weights", KINDS)
 @given(st.lists(st.integers(1, 9), max_size=6))
 def test_chunks_before_and_after_change_nothing(weights, sizes):
@@ -148,6 +177,46 @@ def test_so_are_several_sequences_float64_and_matrices_in_the_other_order(rng):
     assert_both_ways_agree(model, stored(params, "int8"), tokens, taken=False)
     assert_both_ways_agree(model, params, tokens[:1], taken=False)
     assert_both_ways_agree(model, tree_map(lambda x: x.astype(np.float64), params), tokens[:1], taken=False)
+
+
+WRONG = {
+    "a matrix with too few columns": ("feed_forward", "up", "w", (79, 48)),
+    "a matrix with too few rows": ("feed_forward", "down", "w", (48, 79)),
+    "a bias that is too short": ("attention", "query", "b", (47,)),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_arrays_that_do_not_fit_never_reach_the_kernel(what):
+    model, params = model_of()
+    params = stored(params, "float32")
+    part, name, leaf, shape = WRONG[what]
+    wrong = np.zeros(shape, np.float32)
+    params["blocks"][1][part][name][leaf] = wrong.T if leaf == "w" else wrong
+    cache = model.new_cache()
+    with pytest.raises(GlassformerError, match=r"expected|shape"):
+        model.read(params, np.array([[3]]), cache)
+    assert not is_taken(cache)
+
+
+def test_so_do_norms_and_blocks_that_are_missing(rng):
+    model, params = model_of(norm="rms")
+    params = stored(params, "float32")
+    short = {**params, "blocks": params["blocks"][:1]}
+    cache = model.new_cache()
+    with pytest.raises((GlassformerError, ValueError)):
+        model.read(short, np.array([[3]]), cache)
+    assert not is_taken(cache)
+
+
+def test_positions_of_several_tokens_are_left_to_the_layers():
+    model, params = model_of(positions="rotary")
+    params, token, places = stored(params, "float32"), np.array([[3]]), np.arange(3)
+    found = model.read(params, token, model.new_cache(), positions=places)
+    with use_engine("numpy"):
+        expected = model.read(params, token, model.new_cache(), positions=places)
+    assert found.shape == expected.shape
+    assert error(found, expected) <= LIMIT
 
 
 def test_padding_is_read_by_the_layers(rng):

@@ -13,13 +13,9 @@ from glassformer.proofs import layer_cases, model_cases
 from glassformer.proofs.gradient import relative_error
 from glassformer.proofs.layer_cases import scattered
 from glassformer.tree import flatten, tree_map
+from oracles import QUICK
 
 LIMIT = 1e-11
-QUICK = {
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_use_fusion_emitters": False,
-}
 CASES = {case.name: case for case in model_cases()}
 COMPILED = [
     "encoder (mean)",

@@ -7,6 +7,7 @@ import pytest
 
 from compare import assert_close
 from glassformer.proofs import op_cases
+from oracles import QUICK
 
 CASES = op_cases()
 LIMIT = 1e-11
@@ -45,9 +46,7 @@ def test_jax_equals_numpy_and_vjp_equals_the_backward(jax, case):
 
     moved = case.within(jax.numpy)
     arguments = (moved.arrays, moved.extra, moved.array_settings(), jax.numpy.asarray(dy))
-    # The arrays are tiny: nearly all the time goes into compiling, so XLA is asked not to try hard.
-    quickly = jax.jit(everything, compiler_options={"xla_backend_optimization_level": 0})
-    jax_y, jax_grads, vjp_grads = quickly(*arguments)
+    jax_y, jax_grads, vjp_grads = jax.jit(everything, compiler_options=QUICK)(*arguments)
     assert_close(jax_y, y, LIMIT)
     assert_same_gradients(jax_grads, vjp_grads)
     assert_same_gradients(grads, vjp_grads)

@@ -49,6 +49,13 @@ class Outcomes:
     def __init__(self) -> None:
         self.ends: list[tuple[str, BaseException]] = []
 
+    def pytest_sessionstart(self) -> None:
+        """Let hypothesis stop at the first wrong number: to look for the simplest takes many times as long."""
+        from hypothesis import Phase, settings
+
+        settings.register_profile("hunt", settings.default, phases=(Phase.explicit, Phase.generate))
+        settings.load_profile("hunt")
+
     def pytest_runtest_makereport(self, item, call) -> None:
         if call.excinfo is not None:
             self.ends.append((item.nodeid, call.excinfo.value))

@@ -2,7 +2,7 @@
 
 CONTRACT = "tests/kernels/test_contract.py"
 EQUAL = f"{CONTRACT}::test_kernels_equal_their_ops"
-TILES = "tests/kernels/test_attention_tiled.py::test_many_small_tiles_on_several_cores_equal_dense"
+TILES = "tests/kernels/test_attention_tiled.py::test_tiles_of_their_own_size_equal_dense[float64-causal]"
 SHARDS = "tests/parallel/test_cores.py"
 
 KERNEL_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
@@ -143,6 +143,22 @@ KERNEL_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
         ),
     ),
     "kernels/block.py": (("kernel of a block: no gradient around attention", "Block", "    _add_to(dx, dy)\n", ""),),
+    "kernels/blocks.py": (
+        (
+            "kernel of blocks: the shift of 8 not made up for",
+            "tests/kernels/test_quantized.py::test_blocks_are_turned_into_their_values[Q4_1]",
+            "np.float32(8 if kind == Q4_1 else 0)",
+            "np.float32(0)",
+        ),
+    ),
+    "kernels/matvec.py": (
+        (
+            "kernel of float16: half of the factor of its bits",
+            "tests/kernels/test_quantized.py::test_the_kernel_quantized_product_equals_its_op[F16]",
+            "sums * np.float32(2.0**28)",
+            "sums * np.float32(2.0**27)",
+        ),
+    ),
     "kernels/together.py": (
         (
             "kernel of all arrays: norms and biases decayed as well",

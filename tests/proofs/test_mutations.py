@@ -34,12 +34,14 @@ def hunt(mutant, catchers, *, engine):
     """Copy the package, plant the bug if there is one, let the catchers look; return the exit status and the words."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
-        # Kernels that are compiled already serve again, unless their file is changed.
-        left_out = "*.pyc" if engine == "cpu" else "__pycache__"
-        shutil.copytree(SOURCE, folder / "glassformer", ignore=shutil.ignore_patterns(left_out))
+        # What is compiled already serves again, unless its file is changed.
+        left_out = () if engine == "cpu" else ("*.nbi", "*.nbc")
+        shutil.copytree(SOURCE, folder / "glassformer", ignore=shutil.ignore_patterns(*left_out))
         if mutant is not None:
             path = folder / "glassformer" / mutant.file
             path.write_text(planted(mutant, path.read_text(encoding="utf-8")), encoding="utf-8")
+            for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
+                compiled.unlink()
         settings = {"PYTHONPATH": name, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         settings["GLASSFORMER_ENGINE"] = engine
         environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"} | settings

@@ -14,7 +14,7 @@ from glassformer.weights import gguf_header
 from glassformer.weights.gguf import open_gguf
 from glassformer.weights.gguf_header import parse_header, read_header
 
-FUZZED = 12_000
+FUZZED = 4_000
 
 
 def string(text):

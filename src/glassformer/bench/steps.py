@@ -64,9 +64,10 @@ class Prepared:
         """How many tokens an example has."""
         return self.stored[0].tokens.shape[1]
 
-    def batch(self, step: int, size: int, seed: int) -> Batch:
-        """Return the next of the batches, over and over."""
-        return self.stored[step % len(self.stored)]
+    def batch(self, step: int, size: int, seed: int, *, rows: Any = None) -> Batch:
+        """Return the next of the batches, over and over, or some of its rows."""
+        batch = self.stored[step % len(self.stored)]
+        return batch if rows is None else Batch(*(None if array is None else array[rows] for array in batch))
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield every batch once."""

@@ -6,20 +6,21 @@ from typing import Any
 
 
 def torch_twin(config: Any, params: Any = None) -> Any:
-    """Return a GPT-2 without biases as a module of PyTorch, with our weights if given; (ids, targets) → loss."""
+    """Return a GPT-2 without biases as a module of PyTorch, with our weights if given; (ids, targets) → loss.
+
+    Dropout is at nanoGPT's places: embedding, attention weights, and what enters the residual stream.
+    """
     import torch
     import torch.nn.functional as F  # noqa: N812 (its own name)
     from torch import nn
 
-    D, heads = config.width, config.heads
+    D, heads, rate = config.width, config.heads, config.dropout
 
     class Block(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.attention_norm = nn.LayerNorm(D, bias=False)
-            self.qkv = nn.Linear(D, 3 * D, bias=False)
-            self.output = nn.Linear(D, D, bias=False)
-            self.feed_forward_norm = nn.LayerNorm(D, bias=False)
+            self.attention_norm, self.feed_forward_norm = (nn.LayerNorm(D, bias=False) for _ in range(2))
+            self.qkv, self.output = nn.Linear(D, 3 * D, bias=False), nn.Linear(D, D, bias=False)
             self.up = nn.Linear(D, config.hidden, bias=False)
             self.down = nn.Linear(config.hidden, D, bias=False)
 
@@ -27,20 +28,23 @@ def torch_twin(config: Any, params: Any = None) -> Any:
             q, k, v = (
                 y.unflatten(-1, (heads, -1)).transpose(1, 2) for y in self.qkv(self.attention_norm(x)).chunk(3, dim=-1)
             )
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.output(y.transpose(1, 2).flatten(-2))
-            return x + self.down(F.gelu(self.up(self.feed_forward_norm(x)), approximate="tanh"))
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=rate * self.training)
+            x = x + self._dropped(self.output(y.transpose(1, 2).flatten(-2)))
+            return x + self._dropped(self.down(F.gelu(self.up(self.feed_forward_norm(x)), approximate="tanh")))
+
+        def _dropped(self, x: Any) -> Any:
+            return F.dropout(x, rate, self.training) if rate else x
 
     class GPT(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.tokens = nn.Embedding(config.vocab, D)
-            self.positions = nn.Embedding(config.context, D)
+            self.tokens, self.positions = nn.Embedding(config.vocab, D), nn.Embedding(config.context, D)
             self.blocks = nn.ModuleList(Block() for _ in range(config.layers))
             self.final_norm = nn.LayerNorm(D, bias=False)
 
         def logits(self, tokens: Any) -> Any:
             x = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]
+            x = F.dropout(x, rate, self.training) if rate else x
             for block in self.blocks:
                 x = block(x)
             return self.final_norm(x) @ self.tokens.weight.T

@@ -21,6 +21,7 @@ from .export import export
 from .generate import generate
 from .inspect import inspect
 from .params import params
+from .plan import plan
 from .pull import models, pull
 from .tokenize import tokenize
 from .tokens import tokens
@@ -44,6 +45,7 @@ app.command()(inspect)
 app.command()(check)
 app.command()(bench)
 app.command()(params)
+app.command()(plan)
 app.command()(generate)
 app.command()(chat)
 app.command()(tokenize)

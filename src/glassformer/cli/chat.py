@@ -17,6 +17,7 @@ from ..generation.sampling import Sampling
 from ..loading import load
 from ..text import PublishedTokenizer, StreamDecoder, printable
 from ..text.chat import Message, encode_chat
+from .engine import EngineOption
 from .generate import MODEL_HELP, TemperatureOption, TopKOption, TopPOption, WeightsOption
 from .output import talk
 
@@ -89,6 +90,7 @@ class Conversation:
             sampling=self.sampling,
             seed=self.seed + self.turns,
             stop_ids=tuple(self.end_ids),
+            burst=1,
         )
         for step in steps:
             self.cut_short = step.finish[0] == LENGTH
@@ -107,6 +109,7 @@ def chat(
     top_p: TopPOption = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same answers.")] = 0,
     weights: WeightsOption = None,
+    engine: EngineOption = None,
 ) -> None:
     """Talk to a model. Each line is a turn; /reset starts anew, Ctrl-C stops an answer, Ctrl-D or /exit leaves."""
     given = {"temperature": temperature, "top_k": top_k, "top_p": top_p}

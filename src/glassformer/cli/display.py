@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ..parallel.together import process, processes
 from ..training.loop import StepRecord
 from ..training.session import Session, Stopwatch
 
@@ -110,7 +111,9 @@ class LiveDisplay(Display):
 def open_display(session: Session, *, quiet: bool = False) -> Display:
     """Return the display that suits where the output goes."""
     console = Console(stderr=True)
-    if console.is_terminal and not quiet:
+    if process():
+        return Display(session)  # the first of several processes speaks for all
+    if console.is_terminal and not quiet and processes() == 1:
         return LiveDisplay(session, console)
     return LineDisplay(session)
 

@@ -21,6 +21,6 @@ EngineOption = Annotated[
         "--engine",
         metavar="NAME",
         callback=_choose,
-        help="Who computes: cpu (compiled kernels, the default) or numpy (every op as its source reads).",
+        help="Who computes: cpu (compiled kernels, the default), numpy (every op as its source reads) or jax.",
     ),
 ]

@@ -12,9 +12,9 @@ from ..errors import ConfigError
 from ..training.loop import StepRecord
 
 
-def require_tensorboard() -> None:
-    """Say what is missing, before anything is trained."""
-    if importlib.util.find_spec("tensorboard") is None:
+def require_tensorboard(*, wanted: bool) -> None:
+    """Say what is missing for event files, before anything is trained."""
+    if wanted and importlib.util.find_spec("tensorboard") is None:
         raise ConfigError("event files need the tensorboard package", hint="pip install 'glassformer[tensorboard]'")
 
 

@@ -15,6 +15,7 @@ from ..generation import Generation, LanguageModel
 from ..generation.language_model import MAX_NEW_TOKENS
 from ..loading import load
 from ..text import Tokenizer, printable
+from .engine import EngineOption
 from .output import JsonOption, console, print_json, table
 
 TOP_TOKENS = 5
@@ -48,7 +49,7 @@ WeightsOption = Annotated[
     typer.Option(
         metavar="KIND",
         help="How weights are kept: float32, float16, int8, int4, or as-stored in a GGUF file. Fewer bits are faster "
-        "(default: as-stored for GGUF, else float32).",
+        "(default: as-stored for GGUF, else float32). The engine jax: float32, bfloat16 or float16.",
     ),
 ]
 StopOption = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="End before this text; may be repeated.")]
@@ -72,6 +73,7 @@ def generate(
     stop: StopOption = None,
     weights: WeightsOption = None,
     logprobs: Annotated[bool, typer.Option("--logprobs", help="Show the log-probability of every token.")] = False,
+    engine: EngineOption = None,
     json: JsonOption = False,
 ) -> None:
     """Continue a text or answer it, printing it as it comes, to an end token or the end of the context."""

@@ -9,9 +9,26 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import ConfigError, TrainingError
+from ..parallel.together import agreed
+from ..parallel.together import process as rank
+from ..parallel.together import processes as total
+from ..parallel.watch import Watch
 from ..training.fine_tuning import fine_tuning_session
+from ..training.run import open_run
 from ..training.session import Session, Stopwatch, new_session, resume_session
 from ..tree import count
+from .devices import (
+    CoordinatorOption,
+    MeshOption,
+    PrecisionOption,
+    ProcessesOption,
+    ProcessOption,
+    RematOption,
+    ScanOption,
+    execution_of,
+    joined,
+    use_engine_of,
+)
 from .display import Display, open_display
 from .engine import EngineOption
 from .events import event_writer, require_tensorboard
@@ -49,29 +66,59 @@ def train(
     resume: ResumeOption = None,
     tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard event files as well.")] = False,
     engine: EngineOption = None,
+    mesh: MeshOption = None,
+    precision: PrecisionOption = None,
+    scan: ScanOption = False,
+    remat: RematOption = False,
+    coordinator: CoordinatorOption = None,
+    processes: ProcessesOption = None,
+    process: ProcessOption = None,
     json: JsonOption = False,
 ) -> None:
     """Train a model on a task; Ctrl-C saves, and --resume goes on bit for bit."""
-    if tensorboard:
-        require_tensorboard()
+    require_tensorboard(wanted=tensorboard)
     changes = parse_settings(settings or []) | ({} if steps is None else {"steps": steps})
     if resume is not None:
-        if any(given is not None for given in (task, data, preset, source, seed, out)) or changes or lora:
-            raise ConfigError(
-                "--resume continues a run with its own settings", hint="leave out the task and all other settings"
-            )
-        session = resume_session(resume)
+        _check_resume(task, data, preset, source, seed, out, precision, changes or None, lora or scan or remat or None)
+        use_engine_of(open_run(resume), engine, mesh)
     elif task is None:
         raise ConfigError(
             "there is no task to train", hint="name one (`glassformer tasks` lists them), or --resume RUN"
         )
-    else:
-        folder = free_folder(Path("runs") / task) if out is None else out
-        session = open_session(task, folder, source, preset, lora=lora, data=data, settings=changes, seed=seed or 0)
-    summary = run_session(session, open_display(session, quiet=json), tensorboard=tensorboard)
-    if json:
+    with joined(coordinator, processes, process) as watch:
+        if resume is not None:
+            session = _resumed(resume, mesh, watch)
+        else:
+            folder, how = out or chosen_folder(str(task)), execution_of(mesh, precision, scan=scan, remat=remat)
+            given: dict[str, Any] = {"data": data, "settings": changes, "seed": seed or 0, "execution": how}
+            session = open_session(str(task), folder, source, preset, lora=lora, **given)
+            session.watch = watch or session.watch
+        _train_and_tell(session, tensorboard=tensorboard, json=json)
+
+
+def _check_resume(*given: Any) -> None:
+    if any(value is not None for value in given):
+        raise ConfigError(
+            "--resume continues a run with its own settings", hint="leave out the task and all other settings"
+        )
+
+
+def _resumed(folder: Path, mesh: str | None, watch: Watch | None) -> Session:
+    if watch is None:
+        return resume_session(folder)
+    from ..parallel.mesh import MeshShape
+    from ..training.compiled_session import resumed
+
+    return resumed(folder, mesh=None if mesh is None else MeshShape.parse(mesh), watch=watch)
+
+
+def _train_and_tell(session: Session, *, tensorboard: bool, json: bool) -> None:
+    """Train to the end and say what came of it; of several processes, the first one speaks."""
+    first = rank() == 0
+    summary = run_session(session, open_display(session, quiet=json), tensorboard=tensorboard and first)
+    if json and first:
         print_json(summary)
-    else:
+    elif first:
         print_summary(session, summary)
 
 
@@ -99,13 +146,15 @@ def run_session(session: Session, display: Display, *, tensorboard: bool = False
                 display.show(record, clock)
     except KeyboardInterrupt:
         session.save()
-        talk(f"interrupted after step {session.state.step:,}; saved")
-        talk(f"hint: go on with  glassformer train --resume {shlex.quote(str(session.run.folder))}")
+        if rank() == 0:
+            talk(f"interrupted after step {session.state.step:,}; saved")
+            talk(f"hint: go on with  glassformer train --resume {shlex.quote(str(session.run.folder))}")
         raise typer.Exit(130) from None
     except TrainingError:
         session.save()
         raise
-    draw_loss(session)
+    if rank() == 0:
+        draw_loss(session)
     return results(session, clock)
 
 
@@ -147,9 +196,14 @@ def print_summary(session: Session, summary: dict[str, Any]) -> None:
         f"{summary['task']}: {summary['steps']:,} steps in {summary['seconds']:.1f} s, "
         f"held-out loss {summary['val_loss']:.4f}{accuracy}"
     )
-    for question, reply in session.trained.samples():
+    for question, reply in session.trained.samples() if total() == 1 else ():
         out.print(f"  {question!r} → {reply!r}", markup=False)
     out.print(f"run folder: {summary['run']}", markup=False)
+
+
+def chosen_folder(task: str) -> Path:
+    """Return a folder for a new run of a task; of several processes, the first one chooses."""
+    return Path(agreed(str(free_folder(Path("runs") / task))))
 
 
 def free_folder(path: Path) -> Path:

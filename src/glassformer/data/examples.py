@@ -25,7 +25,7 @@ class Dataset(Protocol):
     @property
     def longest(self) -> int: ...
 
-    def batch(self, step: int, size: int, seed: int) -> Batch: ...
+    def batch(self, step: int, size: int, seed: int, *, rows: Array | None = None) -> Batch: ...
 
     def batches(self, size: int) -> Iterator[Batch]: ...
 
@@ -73,9 +73,10 @@ class Examples:
         """Return these examples with all their padding, so that every batch of a size has the same shape."""
         return Batch(*(None if array is None else array[indices] for array in self.rows))
 
-    def batch(self, step: int, size: int, seed: int) -> Batch:
-        """Return the examples to train on in this step, trimmed."""
-        return trim(self.take(self.order(step, size, seed)))
+    def batch(self, step: int, size: int, seed: int, *, rows: Array | None = None) -> Batch:
+        """Return the examples to train on in this step, trimmed; or some `rows` of them, with all their padding."""
+        order = self.order(step, size, seed)
+        return trim(self.take(order)) if rows is None else self.take(order[rows])
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield every example once, in order, trimmed; the last batch may be smaller."""
@@ -117,12 +118,16 @@ class Windows:
         """How many tokens a window has at most."""
         return self.context
 
-    def batch(self, step: int, size: int, seed: int) -> Batch:
-        """Return windows at random places, drawn from (seed, step); a text shorter than one is read whole."""
+    def batch(self, step: int, size: int, seed: int, *, rows: Array | None = None) -> Batch:
+        """Return windows at random places, drawn from (seed, step), or some `rows` of them.
+
+        A text shorter than a window is read whole.
+        """
         _check_step(step, size, seed)
         width = min(self.context, self.count)
         rng = np.random.default_rng((seed, step))
         starts = rng.integers(0, len(self.tokens) - width, size=size)
+        starts = starts if rows is None else starts[rows]
         spans = np.stack([self.tokens[start : start + width + 1] for start in starts.tolist()]).astype(np.int64)
         return Batch(np.ascontiguousarray(spans[:, :-1]), np.ascontiguousarray(spans[:, 1:]))
 

@@ -12,7 +12,7 @@ from ..arrays import Array, Tree
 from ..errors import ConfigError
 from ..models import Model
 from .engine import LENGTH, STOP, Ids
-from .reader import CHUNK, CachedReader, PlainReader, Reader, checked, room
+from .reader import CHUNK, checked, reader_of, room
 from .sampling import likeliest, log_softmax
 
 
@@ -75,11 +75,7 @@ def beam_search(
         )
     prompts, sources = checked(model, [prompt], None if source is None else [source])
     limit = room(model, prompts[0], max_new_tokens)
-    reader: Reader
-    if cache:
-        reader = CachedReader(model, params, prompts, sources, chunk)
-    else:
-        reader = PlainReader(model, params, prompts, sources)
+    reader = reader_of(model, params, prompts, sources, cache=cache, chunk=chunk, room=limit)()
     live, complete = [_Beam()], list[Hypothesis]()
     for length in range(1, limit + 1):
         # Enough candidates that `beams` of them go on even if all the others end here.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..arrays import Array, Tree
+from ..engine import engine
 from ..errors import ConfigError
 from ..models import Model
-from .reader import CHUNK, CachedReader, PlainReader, Reader, checked, room
+from .reader import CHUNK, Reader, checked, reader_of, room
 from .sampling import History, Sampling, choose, likeliest, log_softmax
 
 STOP, LENGTH = "stop", "length"
@@ -51,6 +52,7 @@ def generate_steps(
     log_probabilities: int | None = None,
     cache: bool = True,
     chunk: int = CHUNK,
+    burst: int | None = None,
 ) -> Iterator[Step]:
     """Continue every prompt until a stop id, `max_new_tokens` or the end of the context; yield a `Step` at a time.
 
@@ -61,23 +63,23 @@ def generate_steps(
     ends                called with a sequence and its new id: True ends it there, as a stop id would
     log_probabilities   None: none; 0: those of the chosen tokens; k: those of the k likeliest as well
     cache, chunk        False: read everything anew at every step; else read the prompts so many tokens at a time
+    burst               the engine jax writes so many tokens before it returns the first of them (None: as many as it
+                        can), unless penalties or log-probabilities need the host in between; 1 to see each as it comes
     """
     read, sources = checked(model, prompts, sources)
-    if n < 1 or chunk < 1 or seed < 0 or (log_probabilities or 0) < 0:
+    if n < 1 or chunk < 1 or seed < 0 or (log_probabilities or 0) < 0 or (burst is not None and burst < 1):
         raise ConfigError(
-            f"n is {n}, chunk {chunk}, seed {seed}, log_probabilities {log_probabilities}",
-            hint="use n and chunk of at least 1, a seed and log_probabilities of at least 0",
+            f"n is {n}, chunk {chunk}, burst {burst}, seed {seed}, log_probabilities {log_probabilities}",
+            hint="use n, chunk and burst of at least 1, a seed and log_probabilities of at least 0",
         )
     limits = np.repeat([room(model, prompt, max_new_tokens) for prompt in read], n)
     sampling = Sampling() if sampling is None else sampling
     history = History.of(read, model.config.vocab) if sampling.has_penalties else None
 
-    def start() -> Reader:
-        if cache:
-            return CachedReader(model, params, read, sources, chunk)
-        return PlainReader(model, params, read, sources)
-
     writer = _Writer(n, limits, sampling, history, seed, frozenset(stop_ids), ends, log_probabilities)
+    start = reader_of(model, params, read, sources, cache=cache, chunk=chunk, room=int(limits.max()))
+    if cache and engine() == "jax" and history is None and log_probabilities is None:
+        return writer.bursts(start, burst)
     return writer.steps(start)
 
 
@@ -101,51 +103,80 @@ class _Writer:
         self.prompts = self.rows // n
         self.history = None if history is None else history.select(self.prompts)
         self.rngs = [np.random.default_rng((seed, row % n)) for row in range(len(limits))]
+        self.written = 0  # tokens of each open sequence
 
     def steps(self, start: Callable[[], Reader]) -> Iterator[Step]:
+        """Write one token of each sequence at a time, chosen here from the logits."""
         reader = start()
         reader.select(self.prompts)  # a prompt is read once, whatever the number of samples
-        written = 0
         while True:
-            written += 1
-            step = self._step(reader.logits, written)
+            logits = reader.logits
+            history = None if self.history is None else self.history.select(self.rows)
+            chosen = choose(logits, history, self.sampling, [self.rngs[row] for row in self.rows])
+            step = self._step(chosen)
+            step = step._replace(**self._log_probabilities(logits, step.ids))
             yield step
-            going = np.array([step.finish[row] is None for row in self.rows])
+            going = self._close(step)
             if not going.any():
                 return
             if not going.all():
                 reader.select(np.flatnonzero(going))
-                self.rows = self.rows[going]
             reader.read(step.ids[self.rows])
 
-    def _step(self, logits: Array, written: int) -> Step:
-        history = None if self.history is None else self.history.select(self.rows)
-        rows = self.rows.tolist()
-        chosen = choose(logits, history, self.sampling, [self.rngs[row] for row in rows])
+    def bursts(self, start: Callable[[], Any], size: int | None) -> Iterator[Step]:
+        """Write up to `size` tokens of each sequence at a time, chosen where they are computed, by a `CompiledReader`.
+
+        A sequence that `ends` has ended is thrown away from there on.
+        """
+        reader = start()
+        reader.select(self.prompts)
+        while len(self.rows):
+            rngs = [self.rngs[row] for row in self.rows]
+            left = self.limits[self.rows] - self.written
+            open_rows, places = self.rows, np.arange(len(self.rows))
+            for chosen in reader.write(size, left, self.sampling, rngs, self.stop_ids):
+                step = self._step(chosen[places])
+                yield step
+                places = places[self._close(step)]
+                if not len(places):
+                    return
+            if len(places) < len(open_rows):
+                reader.select(places)
+
+    def _close(self, step: Step) -> Array:
+        """Forget the sequences that ended with this step; tell of the open ones which go on, (R,)."""
+        going = np.array([step.finish[row] is None for row in self.rows])
+        self.rows = self.rows[going]
+        return going
+
+    def _step(self, chosen: Array) -> Step:
+        """Note the next token of each open sequence."""
+        self.written += 1
         ids = np.full(len(self.limits), -1, dtype=np.int64)
         finish: list[str | None] = [None] * len(self.limits)
-        for row, token in zip(rows, chosen.tolist(), strict=True):
+        for row, token in zip(self.rows.tolist(), chosen.tolist(), strict=True):
             ids[row] = token
             if self.history is not None:
                 self.history.add(row, token)
             if token in self.stop_ids or (self.ends is not None and self.ends(row, token)):
                 finish[row] = STOP
-            elif written >= self.limits[row]:
+            elif self.written >= self.limits[row]:
                 finish[row] = LENGTH
-        return Step(ids, tuple(finish), *self._log_probabilities(logits, ids))
+        return Step(ids, tuple(finish))
 
-    def _log_probabilities(self, logits: Array, ids: Array) -> tuple[Array | None, Array | None, Array | None]:
+    def _log_probabilities(self, logits: Array, ids: Array) -> dict[str, Array]:
+        """Return what a step tells about the model's own probabilities."""
         if self.top is None:
-            return None, None, None
+            return {}
         logs = log_softmax(logits)
         chosen = np.full(len(ids), np.nan)
         chosen[self.rows] = logs[np.arange(len(logs)), ids[self.rows]]
         if self.top == 0:
-            return chosen, None, None
+            return {"log_probabilities": chosen}
         count = min(self.top, logs.shape[-1])
         top_ids = np.full((len(ids), count), -1, dtype=np.int64)
         top_logs = np.full((len(ids), count), np.nan)
         for row, log in zip(self.rows, logs, strict=True):
             top_ids[row] = likeliest(log, count)
             top_logs[row] = log[top_ids[row]]
-        return chosen, top_ids, top_logs
+        return {"log_probabilities": chosen, "top_ids": top_ids, "top_log_probabilities": top_logs}

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..arrays import Array, Tree
 from ..config import EncoderConfig, EncoderDecoderConfig
+from ..engine import engine
 from ..errors import ConfigError, LengthError
 from ..models import Model
 from ..text.stream import StreamDecoder
@@ -73,7 +74,14 @@ class LanguageModel:
             )
 
     def kept_as(self, weights: str) -> LanguageModel:
-        """Return the same model with its matrices kept as float32, float16, int8 or int4; see `storage`."""
+        """Return the same model with its matrices kept as float32, float16, int8 or int4; see `storage`.
+
+        Under the engine jax all parameters move to the device, as float32, bfloat16 or float16; see `device_storage`.
+        """
+        if engine() == "jax":
+            from .device_storage import placed
+
+            return replace(self, params=placed(self.params, weights))
         return replace(self, params=stored(self.params, weights))
 
     @property
@@ -147,6 +155,7 @@ class LanguageModel:
             seed=seed,
             stop_ids=self.end_ids,
             ends=lambda _, token: text.push(token),
+            burst=1,
         )
         return _pieces(steps, text)
 

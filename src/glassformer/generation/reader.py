@@ -6,13 +6,15 @@ takes one more token of each, `select` keeps some of the sequences, in a new ord
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
 from ..arrays import Array, Tree, check_ids, check_length
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
+from ..engine import engine
 from ..errors import ConfigError, LengthError, ShapeError
 from ..models import Batch, Decoder, EncoderDecoder, Model
 
@@ -22,11 +24,32 @@ CHUNK = 512
 class Reader(Protocol):
     """What generation needs of a model: logits, one more token, some of the sequences."""
 
-    logits: Array
+    @property
+    def logits(self) -> Array: ...
 
     def read(self, ids: Array) -> None: ...
 
     def select(self, rows: Array) -> None: ...
+
+
+def reader_of(
+    model: Model,
+    params: Tree,
+    prompts: list[Array],
+    sources: list[Array] | None,
+    *,
+    cache: bool,
+    chunk: int,
+    room: int,
+) -> Callable[[], Reader]:
+    """Return what starts a reader, of the kind that the engine has; up to `room` tokens may follow the prompts."""
+    if not cache:
+        return partial(PlainReader, model, params, prompts, sources)
+    if engine() == "jax":
+        from .compiled_reader import CompiledReader
+
+        return partial(CompiledReader, model, params, prompts, sources, room=room, chunk=chunk)
+    return partial(CachedReader, model, params, prompts, sources, chunk)
 
 
 class CachedReader:

@@ -1,7 +1,8 @@
 """From logits to the next token: which tokens may follow, with what probability, and one of them drawn.
 
 Settings apply in this order, the order of Hugging Face: repetition, frequency and presence penalty → temperature →
-top-k → top-p → min-p. All of it happens on the host in float64, whatever engine computed the logits.
+top-k → top-p → min-p. All of it happens on the host in float64, whatever engine computed the logits; what the engine
+jax does instead where it can is in `device_sampling`.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ def choose(logits: Array, history: History | None, sampling: Sampling, rngs: Seq
     if history is not None and sampling.has_penalties:
         x = _penalized(x.astype(np.float64), history, sampling)
     best = np.argmax(x, axis=-1)
-    _check_finite(x[np.arange(len(x)), best])
+    check_finite(x[np.arange(len(x)), best])
     return best
 
 
@@ -166,11 +167,12 @@ def likeliest(scores: Array, count: int) -> Array:
 def host(logits: Array) -> Array:
     """Bring logits to the host in float64; refuse those of a broken model. Minus infinity forbids a token."""
     x: Array = np.asarray(logits).astype(np.float64)
-    _check_finite(x.max(axis=-1))
+    check_finite(x.max(axis=-1))
     return x
 
 
-def _check_finite(largest: Array) -> None:
+def check_finite(largest: Array) -> None:
+    """Refuse the logits of a broken model, by the largest of each row."""
     if not np.isfinite(largest).all():
         raise GlassformerError(
             "the model's logits are not finite numbers",

@@ -130,10 +130,10 @@ def _add_product(h, matrix, bias, x, work, chunks):
 @compiled
 def _widen(h, matrices, up_bias, gate_bias, sizes, inner, work, chunks):
     """Write act(h up), or act(h gate) · h up where there is a gate."""
-    room = matrices[0, ROOM]
-    y = np.empty(room * len(matrices), np.float32)
+    y = np.empty(matrices[:, ROOM].sum(), np.float32)
     multiply(h, matrices, y, work, chunks)
-    up, gate = y[: sizes.hidden], y[y.size - room : y.size - room + sizes.hidden]
+    start = matrices[0, ROOM] if len(matrices) == 2 else 0
+    up, gate = y[: sizes.hidden], y[start : start + sizes.hidden]
     _add_vector(up_bias, up)
     if len(matrices) == 2:
         _add_vector(gate_bias, gate)

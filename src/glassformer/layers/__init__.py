@@ -3,6 +3,7 @@
 from .attention import Attention, AttentionRecord, InputGrads, merge_heads, split_heads
 from .block import Block
 from .cache import BlockCache, Cache, KeyValues
+from .cache_fixed import FixedCache
 from .embedding import Embedding, InputEmbedding
 from .feed_forward import FeedForward
 from .head import HeadGrads, TokenHead
@@ -21,6 +22,7 @@ __all__ = [
     "Cache",
     "Embedding",
     "FeedForward",
+    "FixedCache",
     "HeadGrads",
     "InputEmbedding",
     "InputGrads",

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from .. import ops
 from ..arrays import Array, Tree, check_mask, check_width, namespace
 from ..errors import ConfigError
@@ -40,6 +38,12 @@ class InputGrads(NamedTuple):
     x: Array
     memory: Array | None = None
     bias: Array | None = None
+
+    def after(self, later: InputGrads) -> InputGrads:
+        """Return this layer's gradient of x, and the sums for what a later layer read as well: memory and bias."""
+        memory = self.memory if later.memory is None else later.memory + self.memory
+        bias = self.bias if later.bias is None else later.bias + self.bias
+        return InputGrads(self.x, memory, bias)
 
 
 @dataclass(frozen=True)
@@ -179,7 +183,7 @@ class Attention(Layer):
 
         The keys and values of x join the cache; `mask` and `bias` are about all keys that `cache.columns` names.
         """
-        allowed = self._allowed(cache, x.shape[-2])
+        allowed = cache.allowed(self.pattern, x.shape[-2])
         q, k, v = (self._heads(params, name, x) for name in ("query", "key", "value"))
         if rotation is not None:
             q, k = (ops.rotary(y, *rotation, pairing=self.pairing)[0] for y in (q, k))
@@ -189,15 +193,6 @@ class Attention(Layer):
             allowed = namespace(x).asarray(allowed)
             mask = allowed if mask is None else mask & allowed
         return self._output(params, q, k, v, bias, mask)
-
-    def _allowed(self, cache: KeyValues, new: int) -> Array | None:
-        """Return which of the cache's keys so many new tokens may see, (T, S); None: all of them."""
-        if self.pattern.is_full or (new == 1 and self.pattern.is_span):
-            return None  # one token sees all that came before it, and no more than its window is kept
-        total = cache.seen + new
-        if cache.window is None or total <= cache.window:
-            return self.pattern.dense(new, total)
-        return self.pattern.tile(np.arange(cache.seen, total), cache.columns(new))
 
     def remember(self, params: Tree, memory: Array) -> tuple[Array, Array]:
         """Return the keys and values of a memory, which `recall` attends to."""

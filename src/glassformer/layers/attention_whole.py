@@ -24,7 +24,7 @@ _PARTS = ("query", "key", "value", "output")
 
 def forward(layer: Attention, params: Tree, x: Array, rotation: tuple[Array, Array] | None) -> Any:
     """Return y and the parts of its record: what was read, the rotation, what attended, what the output read."""
-    run = kernel("self_attention")
+    run = kernel("self_attention", x)
     if run is None or not fits(layer, params, x, rotation):
         return None
     B, T, _ = x.shape
@@ -41,7 +41,7 @@ def forward(layer: Attention, params: Tree, x: Array, rotation: tuple[Array, Arr
 
 def backward(layer: Attention, params: Tree, saved: Any, dy: Array) -> Any:
     """Return dx and the gradients, None where the record is not one of `forward`'s."""
-    run = kernel("self_attention_backward")
+    run = kernel("self_attention_backward", dy)
     x, attend = saved.query.x, saved.attend
     if run is None or saved.key is not None or not isinstance(attend, AttentionSaved) or attend.keep is not None:
         return None

@@ -29,7 +29,7 @@ _NORMS = ("attention_norm", "feed_forward_norm")
 
 def forward(block: Block, params: Tree, x: Array, rotation: tuple[Array, Array] | None) -> Any:
     """Return the result and the record of a block, None where there is no kernel for it."""
-    run = kernel("whole_block")
+    run = kernel("whole_block", x)
     if run is None or not _fits(block, params, x, rotation):
         return None
     B, T, _ = x.shape
@@ -64,7 +64,7 @@ def forward(block: Block, params: Tree, x: Array, rotation: tuple[Array, Array] 
 
 def backward(block: Block, params: Tree, saved: Tree, dz: Array) -> Any:
     """Return dx and the gradients of a block, None where the record is not one of `forward`'s."""
-    run = kernel("whole_block_backward")
+    run = kernel("whole_block_backward", dz)
     if run is None or "attention_norm" not in saved or not isinstance(saved["attention_norm"], LayerNormSaved):
         return None
     x, attention, feed_forward = saved["attention_norm"].x, saved["attention"], saved["feed_forward"]

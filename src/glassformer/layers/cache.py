@@ -16,6 +16,7 @@ import numpy as np
 from ..arrays import Array, namespace
 from ..backend import is_jax
 from ..errors import ShapeError
+from ..ops import Pattern
 
 FIRST_CAPACITY = 64
 
@@ -43,6 +44,15 @@ class KeyValues:
             return np.arange(self.seen - self.stored, total)
         slots = np.arange(self.window)
         return self.seen - (self.seen - slots) % self.window  # the latest position of each slot of the ring
+
+    def allowed(self, pattern: Pattern, new: int) -> Array | None:
+        """Return which of these keys so many new tokens may see under a pattern, (T, S); None: all of them."""
+        if pattern.is_full or (new == 1 and pattern.is_span):
+            return None  # one token sees all that came before it, and no more than its window is kept
+        total = self.seen + new
+        if self.window is None or total <= self.window:
+            return pattern.dense(new, total)
+        return pattern.tile(np.arange(self.seen, total), self.columns(new))
 
     def append(self, k: Array, v: Array) -> tuple[Array, Array]:
         """Take in the keys and values of new tokens; return all that they may attend to."""
@@ -131,6 +141,8 @@ class BlockCache:
 
 class Cache:
     """What all blocks of a stack remember, and which tokens are padding."""
+
+    capacity: int | None = None  # how many tokens there is room for; None: as many as come
 
     def __init__(self, layers: int, window: int | None = None) -> None:
         self.blocks = [BlockCache(window) for _ in range(layers)]

@@ -9,10 +9,12 @@ from functools import cached_property
 import numpy as np
 
 from .. import ops
-from ..arrays import Array, Tree, cast, check_ids, check_length, namespace, unbroadcast
+from ..arrays import Array, Tree, cast, check_ids, check_length, is_traced, namespace, unbroadcast, widen
+from ..backend import half_type
 from ..errors import ShapeError
 from .layer import Layer, Spec
 from .norm import Norm
+from .position import rows_of
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class InputEmbedding(Layer):
     segments: int = 0
     norm: Norm | None = None
     dropout: float = 0.0
+    compute: str | None = None  # the type of the result, where it is not that of the tables
 
     @cached_property
     def parts(self) -> dict[str, Layer]:
@@ -83,7 +86,7 @@ class InputEmbedding(Layer):
             place, saved["positions"] = self.parts["positions"].forward(params["positions"], positions)
             x = x + place
         elif self.positions == "sinusoidal":
-            x = x + namespace(x).asarray(ops.sinusoidal(positions, x.shape[-1]), dtype=x.real.dtype)
+            x = x + namespace(x).asarray(self._sinusoids(positions), dtype=x.real.dtype)
         if self.segments:
             segments = namespace(x).zeros(ids.shape, dtype=np.int32) if segments is None else segments
             check_ids(segments, self.segments, what="segments")
@@ -93,11 +96,13 @@ class InputEmbedding(Layer):
             x, saved["norm"] = self.norm.forward(params["norm"], x)
         if key is not None and self.dropout > 0:
             x, saved["dropout"] = ops.dropout(x, key, rate=self.dropout)
+        x = x if self.compute is None else cast(x, half_type(x, self.compute))
         saved["output"] = x
         return x, saved
 
     def backward(self, params: Tree, saved: Tree, dy: Array) -> tuple[None, Tree]:
         grads: dict[str, Tree] = {}
+        dy = dy if self.compute is None else widen(dy)
         if "dropout" in saved:
             dy = ops.dropout_backward(dy, saved["dropout"], rate=self.dropout)
         if self.norm is not None:
@@ -108,6 +113,11 @@ class InputEmbedding(Layer):
                 rows = unbroadcast(dy, (*saved[name].ids.shape, dy.shape[-1]))
                 _, grads[name] = self.parts[name].backward(params[name], saved[name], cast(rows, dy.dtype))
         return None, grads
+
+    def _sinusoids(self, positions: Array) -> Array:
+        if is_traced(positions):
+            return rows_of(ops.sinusoidal(np.arange(self.context), self.tokens.width), positions)
+        return ops.sinusoidal(positions, self.tokens.width)
 
     def _check(self, ids: Array, positions: Array | None) -> None:
         namespace(ids)

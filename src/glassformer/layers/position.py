@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from .. import ops
-from ..arrays import Array, Tree
+from ..arrays import Array, Tree, is_traced, namespace
 from ..config import RotaryScaling
 from .layer import Layer, Spec
+
+
+def rows_of(table: Array, positions: Array) -> Array:
+    """Look up positions that are not known yet in a table that the host made in float64: angles need the digits."""
+    return namespace(positions).asarray(table)[positions]
 
 
 @dataclass(frozen=True)
@@ -18,9 +25,18 @@ class RotaryPositions:
     base: float = 10000.0
     scaling: RotaryScaling | None = None
 
-    def rotation(self, positions: Array) -> tuple[Array, Array]:
-        """Return cosines and sines for positions (T,) or (..., T), with an axis for the heads in the latter case."""
-        cos, sin = ops.rotary_angles(positions, self.channels, base=self.base, scaling=self.scaling)
+    def rotation(self, positions: Array, limit: int | None = None) -> tuple[Array, Array]:
+        """Return cosines and sines for positions (T,) or (..., T), with an axis for the heads in the latter case.
+
+        Positions that are not known yet, as under `jax.jit`, lie below the `limit`.
+        """
+        known = positions
+        if is_traced(positions):
+            assert limit is not None
+            known = np.arange(limit)
+        cos, sin = ops.rotary_angles(known, self.channels, base=self.base, scaling=self.scaling)
+        if known is not positions:
+            cos, sin = rows_of(cos, positions), rows_of(sin, positions)
         return (cos, sin) if cos.ndim == 2 else (cos[..., None, :, :], sin[..., None, :, :])
 
 

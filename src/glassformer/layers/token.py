@@ -31,13 +31,13 @@ def read_token(
     """Return what all blocks make of the vector x (..., 1, D) of one token; None where there is no kernel for it."""
     if type(x) is not np.ndarray or x.dtype != np.float32 or x.size != x.shape[-1]:
         return None
-    run = kernel("read_token")
+    run = kernel("read_token", x)
     if run is None:
         return None
     if cache.plan is None or cache.plan.blocks is not params["blocks"]:
         cache.plan = Plan(stack, params["blocks"])
     lead = x.shape[:-2]
-    if cache.plan.tables is None or not cache.plan.fits(cache, lead):
+    if cache.plan.tables is None or not cache.plan.fits(cache, lead, rotation):
         return None
     cos, sin = (_NOTHING, _NOTHING) if rotation is None else (np.ascontiguousarray(y).reshape(-1) for y in rotation)
     y = x.reshape(1, -1).copy()
@@ -75,11 +75,15 @@ class Plan:
             looked_at=0,
         )
         plain = block.norm_position == "pre" and block.cross_attention is None and attention.pattern.stride is None
-        self.tables: Any = _tables(blocks, feed_forward) if plain else None
+        # The kernel reads where the shapes say it should: they are never taken on trust.
+        known = _shapes(blocks) == _shapes([block.specs() for _ in range(stack.layers)])
+        self.tables: Any = _tables(blocks, feed_forward) if plain and known else None
         self._buffer: Array = None  # keys of the first block, when their places were last looked up
 
-    def fits(self, cache: Cache, lead: tuple[int, ...]) -> bool:
-        """Tell whether the cache holds float32 keys of one sequence, or nothing yet."""
+    def fits(self, cache: Cache, lead: tuple[int, ...], rotation: tuple[Array, Array] | None) -> bool:
+        """Tell whether one position turns the heads, and the cache holds float32 keys of one sequence, or none yet."""
+        if rotation is not None and any(2 * y.size != self.sizes.channels for y in rotation):
+            return False
         k = cache.blocks[0].attention.k
         return k is None or (k.dtype == np.float32 and k.shape[:-2] == (*lead, self.sizes.key_heads))
 
@@ -97,6 +101,10 @@ class Plan:
             self._buffer = first.k
         looked_at = first.seen + 1 if first.window is None else min(first.seen + 1, first.window)
         return self.tables, self.sizes._replace(capacity=first.k.shape[-2], slot=slot, looked_at=looked_at)
+
+
+def _shapes(tree: Tree) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(leaf.shape) for name, leaf in flatten(tree).items()}
 
 
 def _tables(blocks: list[Tree], feed_forward: FeedForward) -> Any:

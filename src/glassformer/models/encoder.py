@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .. import ops
-from ..arrays import Array, Tree, check_mask, namespace
+from ..arrays import Array, Tree, cast, check_mask, namespace, narrow, widen
 from ..config import EncoderConfig
 from ..errors import ConfigError
 from ..layers import InputEmbedding, Linear, Spec, Stack, TokenHead
+from ..ops.linear import flat
 from .batch import Batch
 from .model import Model, as_key, key_mask, same_order
 from .parts import build_embedding, build_head, build_stack
@@ -94,7 +95,7 @@ class Encoder(Model):
         dx = below.x
         if self.config.pooling == "cls":
             first = dx[..., 0, :]
-            grads["cls"] = first.reshape(-1, first.shape[-1]).sum(axis=0) if first.size else params["cls"] * 0
+            grads["cls"] = cast(widen(flat(first)).sum(axis=0), params["cls"].dtype)
             dx = dx[..., 1:, :]
         _, embedding = self.embedding.backward(params["embedding"], saved["embedding"], dx)
         if dtable is not None:  # a tied table is used twice: its two gradients add up
@@ -127,14 +128,16 @@ class Encoder(Model):
         if self.config.pooling == "mean":
             return ops.mean_pool_backward(dpooled, saved["pool"])
         xp = namespace(dpooled)
-        rest = saved["blocks"][-1]["output"][..., 1:, :]
-        return xp.concatenate((dpooled[..., None, :], xp.zeros(rest.shape, dtype=dpooled.dtype)), axis=-2)
+        embedded = saved["embedding"]["output"].shape
+        rest = embedded[-2] - (self.config.pooling != "cls")  # a learned vector stands before the tokens
+        zeros = xp.zeros((*embedded[:-2], rest, embedded[-1]), dtype=dpooled.dtype)
+        return xp.concatenate((dpooled[..., None, :], zeros), axis=-2)
 
 
 def _prepend(cls: Array, x: Array, mask: Array | None) -> tuple[Array, Array | None]:
     """Put the learned vector before every sequence."""
     xp = namespace(x)
-    first = xp.broadcast_to(cls, (*x.shape[:-2], 1, x.shape[-1]))
+    first = xp.broadcast_to(narrow(cls, x), (*x.shape[:-2], 1, x.shape[-1]))
     if mask is not None:
         mask = xp.concatenate((xp.ones((*mask.shape[:-1], 1), dtype=bool), xp.asarray(mask)), axis=-1)
     return xp.concatenate((first, x), axis=-2), mask

@@ -58,11 +58,15 @@ class Model(Layer):
         key: Array | None = None,
         smoothing: float = 0.0,
         class_weights: Array | None = None,
+        dloss: Array | float = 1.0,
     ) -> tuple[Array, Tree]:
-        """Return the mean cross-entropy of a batch and its gradient for every parameter, by the same names."""
+        """Return the mean cross-entropy of a batch and its gradient for every parameter, by the same names.
+
+        The gradients are `dloss` times as large: half precision needs them away from zero.
+        """
         logits, saved = self.predict(params, batch, key=key)
         loss, loss_saved = ops.cross_entropy(logits, _targets(batch), smoothing=smoothing, class_weights=class_weights)
-        dlogits = ops.cross_entropy_backward(1.0, loss_saved, smoothing=smoothing)
+        dlogits = ops.cross_entropy_backward(dloss, loss_saved, smoothing=smoothing)
         del logits, loss_saved
         saved = _read_once(saved)  # by this name alone, so that what was read is free
         return loss, self.backward(params, saved, dlogits)
@@ -123,7 +127,7 @@ class _Once(list):
 def _read_once(saved: Tree) -> Tree:
     """Return a record that nobody else will look at, for one backward pass."""
     if isinstance(saved, dict):
-        return {name: _Once(part) if name == "blocks" else _read_once(part) for name, part in saved.items()}
+        return {name: _Once(part) if isinstance(part, list) else _read_once(part) for name, part in saved.items()}
     return saved
 
 

@@ -80,6 +80,7 @@ def build_stack(config: TransformerConfig, *, causal: bool, cross: bool = False,
         layers=depth,
         final_norm=build_norm(config) if config.has_final_norm else None,
         positions=_build_positions(config, bidirectional=not causal),
+        remat=config.remat,
     )
 
 
@@ -97,6 +98,7 @@ def build_embedding(config: TransformerConfig, *, vocab: int | None = None) -> I
         segments=config.segments if isinstance(config, EncoderConfig) else 0,
         norm=build_norm(config) if config.embedding_norm else None,
         dropout=config.input_dropout,
+        compute=config.compute,
     )
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..arrays import Array, cast, namespace, widen
-from ..backend import normal_cdf
+from ..backend import logistic, normal_cdf
 from ..engine import accelerated
 from ..errors import ConfigError, ShapeError, did_you_mean
+from .activation_fused import can_fuse, elementwise
 
 _TANH_SCALE = math.sqrt(2 / math.pi)
 _TANH_CUBIC = 0.044715
@@ -47,45 +48,54 @@ def gelu_backward(dy: Array, x: Array) -> Array:
 
 @accelerated
 def gelu_tanh(x: Array) -> tuple[Array, Array]:
-    """GELU as GPT-2 computes it: y = x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))."""
-    wide = widen(x)
-    return cast(0.5 * wide * (1 + _gelu_tanh_inner(wide)), x.dtype), x
+    """GELU as GPT-2 computes it: y = x/2 · (1 + tanh u),  u = √(2/π) · (x + 0.044715 x³).
+
+    (1 + tanh u)/2 is the logistic of 2u, σ(2u).
+    """
+    if can_fuse(x):
+        return elementwise(_gelu_tanh, x), x
+    return cast(_gelu_tanh(widen(x)), x.dtype), x
 
 
 @accelerated
 def gelu_tanh_backward(dy: Array, x: Array) -> Array:
     """Gradient of `gelu_tanh`.
 
-    dx = dy · ((1 + t)/2 + x/2 · (1 − t²) · √(2/π) · (1 + 3 · 0.044715 x²)),   t the tanh above
+    dx = dy · (σ + x · σ (1 − σ) · 2u′),   σ = σ(2u),   u′ = √(2/π) · (1 + 3 · 0.044715 x²)
     """
-    wide = widen(x)
-    t = _gelu_tanh_inner(wide)
-    slope = _TANH_SCALE * (1 + 3 * _TANH_CUBIC * wide * wide)
-    return cast(dy * (0.5 * (1 + t) + 0.5 * wide * (1 - t * t) * slope), x.dtype)
+    if can_fuse(x):
+        return elementwise(_gelu_tanh_backward, x, dy)
+    return cast(_gelu_tanh_backward(widen(x), widen(dy)), x.dtype)
+
+
+def _gelu_tanh(x: Array) -> Array:
+    return x * logistic(_gelu_tanh_inner(x))
+
+
+def _gelu_tanh_backward(x: Array, dy: Array) -> Array:
+    s = logistic(_gelu_tanh_inner(x))
+    slope = 2 * _TANH_SCALE * (1 + 3 * _TANH_CUBIC * x * x)
+    return dy * (s + x * (s * (1 - s)) * slope)
 
 
 def _gelu_tanh_inner(x: Array) -> Array:
-    return namespace(x).tanh(_TANH_SCALE * x * (1 + _TANH_CUBIC * x * x))
+    """Return 2u."""
+    return 2 * _TANH_SCALE * x * (1 + _TANH_CUBIC * x * x)
 
 
 @accelerated
 def silu(x: Array) -> tuple[Array, Array]:
     """Weigh x by its own logistic: y = x · σ(x),  σ(x) = 1 / (1 + exp(−x))."""
     wide = widen(x)
-    return cast(wide * _sigmoid(wide), x.dtype), x
+    return cast(wide * logistic(wide), x.dtype), x
 
 
 @accelerated
 def silu_backward(dy: Array, x: Array) -> Array:
     """Gradient of `silu`: dx = dy · σ · (1 + x · (1 − σ))."""
     wide = widen(x)
-    s = _sigmoid(wide)
+    s = logistic(wide)
     return cast(dy * (s * (1 + wide * (1 - s))), x.dtype)
-
-
-def _sigmoid(x: Array) -> Array:
-    """σ(x) by tanh, which neither overflows nor branches."""
-    return 0.5 * (1 + namespace(x).tanh(0.5 * x))
 
 
 class GatedSaved(NamedTuple):

@@ -16,6 +16,7 @@ from ..arrays import Array, cast, check_broadcast, check_mask, namespace, unbroa
 from ..engine import accelerated
 from ..errors import ConfigError
 from .attention import attention_scores, check_heads, default_scale, grouped, ungrouped
+from .attention_fused import FusedSaved, attention_fused, attention_fused_backward, can_fuse
 from .attention_strided import (
     beyond,
     by_position,
@@ -53,12 +54,13 @@ def attention_tiled(
     rate: float = 0.0,
     scale: float | None = None,
     tile: int = 128,
-) -> tuple[Array, TiledSaved]:
+) -> tuple[Array, TiledSaved | FusedSaved]:
     """Return the same numbers as `attention`, holding one tile of the weights at a time.
 
     `pattern` is the part of the mask that follows from positions, made tile by tile, and tiles it empties are never
     computed; `mask` is the rest, such as padding (B, 1, 1, S). A strided pattern is computed in two cheap parts (see
-    `attention_strided`), unless a bias, a prefix or a mask of pairs stands in the way.
+    `attention_strided`), unless a bias, a prefix or a mask of pairs stands in the way. On a GPU, half precision goes
+    to cuDNN's kernels where they can do it (see `attention_fused`).
     """
     check_heads(q, k, v)
     check_rate(rate)
@@ -68,6 +70,8 @@ def attention_tiled(
         check_mask(mask, shape)
     if bias is not None:
         check_broadcast(bias, shape, what="the bias")
+    if can_fuse(q, k, v, bias, mask, pattern, 0.0 if key is None else rate):
+        return attention_fused(q, k, v, pattern=pattern, scale=scale)
     saved = TiledSaved(q, k, v, bias, mask, key if rate > 0 else None, q, q)
     if can_split(q, k, bias, mask, pattern):
         near, far = _strided_parts(saved, pattern)
@@ -83,7 +87,7 @@ def attention_tiled(
 @accelerated
 def attention_tiled_backward(
     dy: Array,
-    saved: TiledSaved,
+    saved: TiledSaved | FusedSaved,
     *,
     pattern: Pattern = FULL,
     rate: float = 0.0,
@@ -96,6 +100,8 @@ def attention_tiled_backward(
 
     Σ dy · y over the channels is what Σ dweights · weights over the keys would be, and needs no weights.
     """
+    if isinstance(saved, FusedSaved):
+        return attention_fused_backward(dy, saved)
     q, k, v, bias = saved[:4]
     xp = namespace(q)
     along = xp.sum(widen(dy) * widen(saved.y), axis=-1, keepdims=True)

@@ -53,7 +53,7 @@ def dropout(x: Array, key: Array, *, rate: float) -> tuple[Array, Array]:
     namespace(x)
     check_rate(rate)
     leading = tuple(x.shape[:-1])
-    rows = np.arange(int(np.prod(leading)), dtype=np.uint32).reshape(leading)
+    rows = namespace(key).arange(int(np.prod(leading)), dtype=np.uint32).reshape(leading)
     keep = keep_mask(key, rows, np.arange(x.shape[-1]), rate=rate)
     return dropped(x, keep, rate=rate), keep
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..arrays import Array, cast, check_width, namespace, widen
+from ..arrays import Array, cast, check_width, namespace, narrow, widen
 from ..backend import matmul_wide
 from ..engine import accelerated
 from ..errors import ShapeError
@@ -23,11 +23,13 @@ def linear(x: Array, w: Array, b: Array | None = None) -> tuple[Array, LinearSav
     """Mix the features of x (..., I) into new ones.
 
     y = x w + b,   w (I, O), b (O,)
+
+    For x of half precision, wider w and b are rounded to its type; their gradients keep their own.
     """
     check_matrix(w, b)
     check_width(x, w.shape[0])
-    y = quantized_product(x, w) if isinstance(w, Quantized) else x @ w
-    return (y if b is None else y + b), LinearSaved(x, w, b)
+    y = quantized_product(x, w) if isinstance(w, Quantized) else x @ narrow(w, x)
+    return (y if b is None else y + narrow(b, y)), LinearSaved(x, w, b)
 
 
 @accelerated
@@ -40,7 +42,7 @@ def linear_backward(dy: Array, saved: LinearSaved) -> tuple[Array, Array, Array 
     rows = flat(dy)
     dw = cast(matmul_wide(flat(saved.x).T, rows), saved.w.dtype)
     db = None if saved.b is None else cast(widen(rows).sum(axis=0), saved.b.dtype)
-    return dy @ saved.w.T, dw, db
+    return dy @ narrow(saved.w, dy).T, dw, db
 
 
 def check_matrix(w: Array, b: Array | None) -> None:

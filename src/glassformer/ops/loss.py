@@ -7,6 +7,7 @@ from typing import NamedTuple
 from ..arrays import Array, cast, check_broadcast, check_ids, namespace, widen
 from ..engine import accelerated
 from ..errors import ConfigError, ShapeError
+from .loss_fused import FusedLossSaved, can_fuse, cross_entropy_fused, cross_entropy_fused_backward
 from .softmax import log_softmax
 
 IGNORE = -100
@@ -30,7 +31,7 @@ def cross_entropy(
     class_weights: Array | None = None,
     ignore: int = IGNORE,
     smoothing: float = 0.0,
-) -> tuple[Array, CrossEntropySaved]:
+) -> tuple[Array, CrossEntropySaved | FusedLossSaved]:
     """Average how surprised the logits (..., V) are by their targets (...).
 
         a = (1 − smoothing) · w[target] · onehot(target) + smoothing/V · w      (w = 1 without class weights)
@@ -39,6 +40,8 @@ def cross_entropy(
     Positions whose target is `ignore` count nowhere; if none counts the loss is zero. Equals PyTorch's definition.
     """
     _check_loss(logits, targets, class_weights, ignore, smoothing)
+    if can_fuse(logits, class_weights, smoothing):
+        return cross_entropy_fused(logits, targets, ignore=ignore)
     xp = namespace(logits)
     log_p, _ = log_softmax(widen(logits))
     counted, weight, safe = _weights(targets, class_weights, ignore, log_p)
@@ -56,23 +59,28 @@ def cross_entropy(
 
 @accelerated
 def cross_entropy_backward(
-    dy: Array, saved: CrossEntropySaved, *, ignore: int = IGNORE, smoothing: float = 0.0
+    dy: Array, saved: CrossEntropySaved | FusedLossSaved, *, ignore: int = IGNORE, smoothing: float = 0.0
 ) -> Array:
     """Gradient of `cross_entropy`: where the model puts its belief, less where it belongs.
 
     dlogits = dy · (softmax(logits) · Σ a − a) / Σ w[target]
     """
+    if isinstance(saved, FusedLossSaved):
+        return cross_entropy_fused_backward(dy, saved)
     xp = namespace(saved.log_p)
     p = xp.exp(saved.log_p)
     size = p.shape[-1]
     counted, weight, safe = _weights(saved.targets, saved.class_weights, ignore, p)
     onehot = xp.arange(size) == safe[..., None]
-    a = xp.where(onehot, (1 - smoothing) * weight[..., None], xp.zeros((), dtype=p.dtype))
+    # What every row is multiplied by is multiplied first, once for a row instead of once for a number.
+    unit = dy / saved.total
+    hit = (1 - smoothing) * weight[..., None] * unit
+    a, total_a = xp.where(onehot, hit, xp.zeros((), dtype=p.dtype)), hit
     if smoothing:
-        share = counted[..., None] * (smoothing / size)
-        a = a + (share if saved.class_weights is None else share * saved.class_weights)
-    dlogits = p * xp.sum(a, axis=-1, keepdims=True) - a
-    return cast(dlogits * (dy / saved.total), saved.kind.dtype)
+        share = counted[..., None] * (smoothing / size) * unit
+        spread = xp.ones(size, dtype=p.dtype) if saved.class_weights is None else saved.class_weights
+        a, total_a = a + share * spread, total_a + share * xp.sum(spread)
+    return cast(p * total_a - a, saved.kind.dtype)
 
 
 def _weights(targets: Array, class_weights: Array | None, ignore: int, like: Array) -> tuple[Array, Array, Array]:

@@ -46,14 +46,14 @@ class Pattern:
 
     def tile(self, rows: Array, columns: Array) -> Array:
         """Return the mask of the query positions `rows` (T,) and the key positions `columns` (S,): (T, S)."""
-        distance = np.asarray(rows)[:, None] - np.asarray(columns)
-        allowed = np.ones(distance.shape, dtype=bool)
+        distance = rows[:, None] - columns
+        allowed = namespace(distance).ones(distance.shape, dtype=bool)
         if self.window is not None:
-            allowed &= np.abs(distance) < self.window
+            allowed &= abs(distance) < self.window
         if self.stride is not None:
-            allowed &= (np.abs(distance) < self.stride) | (distance % self.stride == 0)
+            allowed &= (abs(distance) < self.stride) | (distance % self.stride == 0)
         if self.causal:
-            allowed &= (distance >= 0) | (np.asarray(columns) < self.prefix)
+            allowed &= (distance >= 0) | (columns < self.prefix)
         return allowed
 
     def reaches(self, rows: range, columns: range) -> bool:

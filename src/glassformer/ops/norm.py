@@ -8,6 +8,7 @@ from ..arrays import Array, cast, check_width, namespace, widen
 from ..engine import accelerated
 from ..errors import ShapeError
 from .linear import flat
+from .norm_fused import can_fuse, norm_fused, norm_fused_backward
 
 
 class LayerNormSaved(NamedTuple):
@@ -25,6 +26,8 @@ def layer_norm(x: Array, gamma: Array, beta: Array | None = None, *, eps: float 
     x̂ = (x − mean x) / √(var x + eps)      y = gamma · x̂ + beta
     """
     _check_scales(x, gamma, beta)
+    if can_fuse(x):
+        return _layer_norm_fused(x, gamma, beta, eps)
     xp = namespace(x)
     wide = widen(x)
     mean = xp.mean(wide, axis=-1, keepdims=True)
@@ -44,6 +47,8 @@ def layer_norm_backward(dy: Array, saved: LayerNormSaved) -> tuple[Array, Array,
 
     The two means are the parts of g that would only shift or rescale the vector, which normalization undoes.
     """
+    if can_fuse(saved.x):
+        return _layer_norm_fused_backward(dy, saved)
     xp = namespace(saved.x)
     dy = widen(dy)
     x_hat = (widen(saved.x) - saved.mean) * saved.rstd
@@ -68,6 +73,9 @@ def rms_norm(x: Array, gamma: Array, *, eps: float = 1e-6) -> tuple[Array, RMSNo
     y = gamma · x / √(mean x² + eps)
     """
     _check_scales(x, gamma, None)
+    if can_fuse(x):
+        y, _, rrms = norm_fused(x, gamma, None, eps=eps, centered=False)
+        return y, RMSNormSaved(x, rrms, gamma)
     xp = namespace(x)
     wide = widen(x)
     rrms = 1 / xp.sqrt(xp.mean(wide * wide, axis=-1, keepdims=True) + eps)
@@ -81,12 +89,25 @@ def rms_norm_backward(dy: Array, saved: RMSNormSaved) -> tuple[Array, Array]:
     g = gamma · dy      x̂ = x / √(mean x² + eps)
     dx = (g − x̂ · mean(g · x̂)) / √(mean x² + eps)      dgamma = Σ dy · x̂
     """
+    if can_fuse(saved.x):
+        dx, dgamma, _ = norm_fused_backward(dy, saved.x, None, saved.rrms, saved.gamma)
+        return dx, cast(dgamma, saved.gamma.dtype)
     xp = namespace(saved.x)
     dy = widen(dy)
     x_hat = widen(saved.x) * saved.rrms
     g = dy * saved.gamma
     dx = (g - x_hat * xp.mean(g * x_hat, axis=-1, keepdims=True)) * saved.rrms
     return cast(dx, saved.x.dtype), cast(flat(dy * x_hat).sum(axis=0), saved.gamma.dtype)
+
+
+def _layer_norm_fused(x: Array, gamma: Array, beta: Array | None, eps: float) -> tuple[Array, LayerNormSaved]:
+    y, mean, rstd = norm_fused(x, gamma, beta, eps=eps, centered=True)
+    return y, LayerNormSaved(x, mean, rstd, gamma, beta)
+
+
+def _layer_norm_fused_backward(dy: Array, saved: LayerNormSaved) -> tuple[Array, Array, Array | None]:
+    dx, dgamma, dbeta = norm_fused_backward(dy, saved.x, saved.mean, saved.rstd, saved.gamma)
+    return dx, cast(dgamma, saved.gamma.dtype), None if saved.beta is None else cast(dbeta, saved.beta.dtype)
 
 
 def _check_scales(x: Array, gamma: Array, beta: Array | None) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import Array, cast, check_ids, namespace, widen
+from ..arrays import Array, cast, check_ids, is_traced, namespace, widen
 from ..backend import scatter_add
 from ..config import RotaryScaling
 from ..engine import accelerated
@@ -107,7 +107,7 @@ def alibi_slopes(heads: int) -> Array:
 
 def alibi_bias(heads: int, rows: Array, columns: Array) -> Array:
     """Return the ALiBi bias (H, T, S): the further a key is from its query, the lower its score, −slope · |t − s|."""
-    distance = np.abs(np.asarray(rows)[:, None] - np.asarray(columns))
+    distance = abs(rows[:, None] - columns)
     return -alibi_slopes(heads)[:, None, None] * distance
 
 
@@ -117,9 +117,16 @@ def relative_buckets(
     """Sort the distances of keys from queries into buckets (T, S), as T5 does.
 
     Half of the buckets hold one distance each, the rest grow with the logarithm up to `max_distance`; if
-    `bidirectional`, the upper half of all is for keys after the query, else those share bucket 0.
+    `bidirectional`, the upper half of all is for keys after the query, else those share bucket 0. Rows that are not
+    known yet, as under `jax.jit`, must be among the columns 0, 1, …: their buckets are looked up.
     """
-    after = np.asarray(columns) - np.asarray(rows)[:, None]
+    after = columns - rows[:, None]
+    if is_traced(after):
+        farthest = len(columns) - 1
+        distances = np.arange(-farthest, farthest + 1)
+        settings = {"buckets": buckets, "max_distance": max_distance}
+        table = relative_buckets(np.zeros(1, dtype=np.int64), distances, bidirectional=bidirectional, **settings)[0]
+        return namespace(after).asarray(table)[after + farthest]
     if bidirectional:
         buckets //= 2
         first = np.where(after > 0, buckets, 0)

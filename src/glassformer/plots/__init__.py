@@ -12,6 +12,7 @@ from .inspection import inspect_model
 from .layers import layer_curves
 from .lengths import LengthCurve, length_curves
 from .loss import loss_curve
+from .memory import memory_bars
 from .positions import position_heat_map, similarity_curve
 from .predictions import prediction_bars, prediction_table
 from .report import Picture, Section, Table, write_report
@@ -31,6 +32,7 @@ __all__ = [
     "layer_curves",
     "length_curves",
     "loss_curve",
+    "memory_bars",
     "position_heat_map",
     "prediction_bars",
     "prediction_table",

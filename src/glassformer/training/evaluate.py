@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from .. import ops
-from ..arrays import Tree
+from ..arrays import Array, Tree, namespace
 from ..data.examples import Dataset, count_targets
-from ..models import Model
+from ..models import Batch, Model
 from ..models.activations import activation_bytes
 from ..ops import IGNORE
+
+Score: TypeAlias = Callable[[Tree, Batch], tuple[Any, Array]]
+"""From parameters and a batch to its loss, and which of its examples are right, (B,)."""
 
 MOST_ROWS = 64
 MOST_BYTES = 1 << 30
@@ -44,41 +48,51 @@ def evaluate(
     metric: str = "none",
     batch: int | None = None,
     groups: Sequence[str] = (),
+    score: Score | None = None,
 ) -> Evaluation:
     """Measure a model on all of `data`, dropout off, in batches of as many examples as memory suggests unless given.
 
     A greedily written answer is right exactly when the model, reading the right answer, ranks every next token of it
-    first; so one forward pass decides about it.
+    first; so one forward pass decides about it. `score` tells the loss of a batch and which examples are right, in
+    the place of the model's own forward pass.
     """
+    score = partial(_score, model) if score is None else score
     total, targets = 0.0, 0
     right: list[Any] = []
     examples = 0
-    for rows in data.batches(_rows_at_once(model, data) if batch is None else batch):
-        logits, _ = model.predict(params, rows)
-        loss, _ = ops.cross_entropy(logits, rows.targets)
+    for rows in data.batches(rows_at_once(model, data) if batch is None else batch):
+        loss, marks = score(params, rows)
         counted = count_targets(rows)
         total += float(loss) * counted
         targets += counted
         examples += len(rows.tokens)
         if metric != "none":
-            right.append(_right(logits, rows.targets))
+            right.append(marks)
     loss = total / max(targets, 1)
     if metric == "none":
         return Evaluation(loss, targets, examples)
-    marks = np.concatenate(right)
-    by_group = {name: float(marks[np.asarray(groups) == name].mean()) for name in dict.fromkeys(groups)}
-    return Evaluation(loss, targets, examples, float(marks.mean()), by_group)
+    all_marks = np.concatenate(right)
+    by_group = {name: float(all_marks[np.asarray(groups) == name].mean()) for name in dict.fromkeys(groups)}
+    return Evaluation(loss, targets, examples, float(all_marks.mean()), by_group)
 
 
-def _rows_at_once(model: Model, data: Dataset) -> int:
+def _score(model: Model, params: Tree, rows: Batch) -> tuple[Array, Array]:
+    logits, _ = model.predict(params, rows)
+    loss, _ = ops.cross_entropy(logits, rows.targets)
+    return loss, right_answers(logits, rows.targets)
+
+
+def rows_at_once(model: Model, data: Dataset) -> int:
+    """Return how many examples are read together."""
     config = model.config
     # Logits, their exponentials and what they are compared with, beside the record; eight bytes suit every type.
     each = activation_bytes(config, 1, data.longest, 8) + 3 * 8 * data.longest * config.vocab
     return max(1, min(MOST_ROWS, MOST_BYTES // each))
 
 
-def _right(logits: Any, targets: Any) -> Any:
+def right_answers(logits: Array, targets: Array) -> Array:
     """Tell for every example whether all its counted targets are the likeliest, (B,)."""
-    targets = np.asarray(targets)
-    hit = (np.argmax(np.asarray(logits), axis=-1) == targets) | (targets == IGNORE)
+    xp = namespace(logits)
+    targets = xp.asarray(targets)
+    hit = (xp.argmax(logits, axis=-1) == targets) | (targets == IGNORE)
     return hit if hit.ndim == 1 else hit.all(axis=-1)

@@ -9,12 +9,13 @@ from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
 from ..data import TASKS, Task, build_task
 from ..errors import ConfigError
 from .base import Base, BaseModel, read_base
+from .execution import Execution
 from .loop import start
 from .lora import Adapted, LoRA
 from .parametrization import WHOLE, Parametrization
 from .recipe import Recipe, changed_recipe
 from .run import create_run, takes_lexicon
-from .session import Session, sorted_settings
+from .session import Session, session_of, sorted_settings
 
 RECIPE: dict[str, Any] = {
     "steps": 200,
@@ -46,6 +47,7 @@ def fine_tuning_session(
     data: str | None = None,
     settings: dict[str, Any] | None = None,
     seed: int = 0,
+    execution: Execution | None = None,
 ) -> Session:
     """Start a run from the model at `source`, a path or a name; with `adapters`, its own parameters stay frozen.
 
@@ -55,6 +57,8 @@ def fine_tuning_session(
     if data is not None and Path(data).exists():
         data = str(Path(data).resolve())  # so that the run can be continued from any folder
     settings, lora = _lora(dict(settings or {}), adapters)
+    if execution is not None and lora is not None:
+        raise ConfigError("adapters are not trained under JAX", hint="leave out --engine jax, or --lora")
     of_task, of_model, of_recipe = sorted_settings(task_name, settings)
     _check_settings(source, of_task, of_model)
     model = read_base(source)
@@ -71,8 +75,8 @@ def fine_tuning_session(
     checked = Recipe.from_dict(recipe)
     trained = model.params if lora is None else lora.init(model.params, seed)
     known = {name: value for name, value in options.items() if value is not None}
-    run = create_run(folder, task, known, config, checked, Base.of(source, model, lora))
-    return Session(run, task, start(run.model, checked, trained), parametrization)
+    run = create_run(folder, task, known, config, checked, Base.of(source, model, lora), execution)
+    return session_of(run, task, start(run.model, checked, trained), parametrization)
 
 
 def _lora(settings: dict[str, Any], adapters: bool) -> tuple[dict[str, Any], LoRA | None]:

@@ -22,7 +22,7 @@ def global_norm(tree: Tree) -> Array:
     arrays = [x for _, x in sorted(flatten(tree).items())]
     if not arrays:
         return np.zeros(())
-    together = kernel("squares_together")
+    together = kernel("squares_together", arrays[0])
     total = together and together(arrays)  # None: not for these arrays
     if total is None:
         squares = [ops.sum_of_squares(widen(x)) for x in arrays]

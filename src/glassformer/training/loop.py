@@ -43,6 +43,7 @@ class TrainingState(NamedTuple):
     best: float | None = None  # the lowest validation loss so far
     stale: int = 0  # evaluations since
     refused: int = 0  # refused steps in a row
+    scaling: Tree | None = None  # by how much float16 gradients are enlarged
 
 
 @dataclass(frozen=True)
@@ -114,15 +115,15 @@ def training_steps(
     """
     optimizer, schedule = recipe.build_optimizer(), recipe.build_schedule()
     step_in_place = None
-    while state.step < recipe.steps and not _out_of_patience(state, recipe):
+    while state.step < recipe.steps and not out_of_patience(state, recipe):
         began = time.perf_counter()
         lr = schedule(state.step)
-        evaluates = evaluate is not None and _is_due(state.step + 1, recipe)
+        evaluates = evaluate is not None and is_due(state.step + 1, recipe)
         # What overflows here needs no warning of its own: the step is refused.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             loss, grads, tokens = _step_gradients(model, recipe, data, state, parametrization)
             grads, norm = clip(grads, recipe.clip) if recipe.clip else (grads, global_norm(grads))
-            record_of = partial(_record, began, state.step + 1, float(loss), lr, float(norm), tokens)
+            record_of = partial(new_record, began, state.step + 1, float(loss), lr, float(norm), tokens)
             # A finite norm says that all gradients are finite.
             finite = bool(np.isfinite(loss) and np.isfinite(norm))
             if finite and overwrite and not evaluates and optimizer.is_bounded(lr):
@@ -137,21 +138,21 @@ def training_steps(
                 moved = _moved(state, optimizer, recipe, grads, lr) if finite else state
                 # A huge step can still leave the range of the weights.
                 refused = not (finite and all_finite(moved.params))
-                state = _refuse(state, float(loss), float(norm)) if refused else moved
+                state = refuse(state, float(loss), float(norm)) if refused else moved
                 record = record_of(refused=refused)
                 step_in_place = None
         if evaluate is not None and evaluates:
             params = parametrization.effective(final_params(state, recipe))
-            state, record = _evaluated(state, record, recipe, evaluate(params))
+            state, record = evaluated(state, record, recipe, evaluate(params))
         yield state, record
 
 
-def _is_due(step: int, recipe: Recipe) -> bool:
+def is_due(step: int, recipe: Recipe) -> bool:
     """Tell whether an evaluation follows this step."""
     return step % recipe.eval_every == 0 or step == recipe.steps
 
 
-def _record(
+def new_record(
     began: float, step: int, loss: float, lr: float, norm: float, tokens: int, *, refused: bool = False
 ) -> StepRecord:
     return StepRecord(step, loss, lr, norm, tokens, time.perf_counter() - began, refused)
@@ -162,7 +163,7 @@ def _step_gradients(
 ) -> tuple[Any, Tree, int]:
     """Return the loss and the gradients of one step's batch, and how many tokens it has."""
     batch = data.batch(state.step, recipe.batch, recipe.seed)
-    key = ops.fold_key(ops.new_key(recipe.seed), state.step) if _drops(model) else None
+    key = ops.fold_key(ops.new_key(recipe.seed), state.step) if drops(model) else None
     tokens = int(np.size(batch.tokens)) + (0 if batch.source is None else int(np.size(batch.source)))
     params = parametrization.effective(state.params)
 
@@ -181,7 +182,7 @@ def _step_gradients(
     return loss, grads, tokens
 
 
-def _drops(model: Model) -> bool:
+def drops(model: Model) -> bool:
     """Tell whether a model uses dropout anywhere, and so needs a key."""
     config = model.config
     return bool(config.dropout or config.weight_dropout or config.input_dropout)
@@ -208,7 +209,7 @@ def _after(state: TrainingState, recipe: Recipe) -> TrainingState:
     return state._replace(step=state.step + 1, ema=average, refused=0)
 
 
-def _refuse(state: TrainingState, loss: float, norm: float) -> TrainingState:
+def refuse(state: TrainingState, loss: float, norm: float) -> TrainingState:
     """Leave everything but the step number as it is; give up when it happens again and again."""
     if state.refused + 1 >= REFUSALS:
         raise TrainingError(
@@ -219,16 +220,16 @@ def _refuse(state: TrainingState, loss: float, norm: float) -> TrainingState:
     return state._replace(step=state.step + 1, refused=state.refused + 1)
 
 
-def _out_of_patience(state: TrainingState, recipe: Recipe) -> bool:
+def out_of_patience(state: TrainingState, recipe: Recipe) -> bool:
     return recipe.patience is not None and state.stale >= recipe.patience
 
 
-def _evaluated(
+def evaluated(
     state: TrainingState, record: StepRecord, recipe: Recipe, evaluation: Evaluation
 ) -> tuple[TrainingState, StepRecord]:
     """Note an evaluation: whether it is the best, and whether it is time to stop."""
     is_best = bool(np.isfinite(evaluation.loss)) and (state.best is None or evaluation.loss < state.best)
     stale = 0 if is_best else state.stale + 1
     state = state._replace(best=evaluation.loss if is_best else state.best, stale=stale)
-    stop = _out_of_patience(state, recipe)
+    stop = out_of_patience(state, recipe)
     return state, replace(record, evaluation=evaluation, is_best=is_best, stop=stop)

@@ -62,7 +62,8 @@ class Optimizer(ABC):
     def init(self, params: Tree) -> dict[str, Tree]:
         """Return the state before the first step."""
         memories = {
-            name: {slot: zeros_like(widen(p)) for slot in self.slots(name, p)} for name, p in named_leaves(params)
+            name: {slot: zeros_like(widen(p)) for slot in self.slots(*_single(name, p))}
+            for name, p in named_leaves(params)
         }
         return {"step": _library(params).zeros((), dtype=np.int32), **_by_slot(memories, params)}
 
@@ -80,9 +81,18 @@ class Optimizer(ABC):
             if p.dtype not in typed:
                 typed[p.dtype] = [namespace(p).asarray(number, dtype=p.dtype) for number in scalars]
             memory = memories.get(name, {})
-            p, moved[name] = self.move(name, p, cast(slopes[name], p.dtype), memory, *typed[p.dtype])
+            p, moved[name] = self._move(name, p, cast(slopes[name], p.dtype), memory, *typed[p.dtype])
             leaves[name] = cast(p, param.dtype)
         return _rebuilt(params, leaves), {"step": step, **_by_slot(moved, params)}
+
+    def _move(self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array) -> tuple[Array, Memory]:
+        """Move a parameter; where the blocks are stacked, that of every block on its own."""
+        if not _is_stacked(name):
+            return self.move(name, p, g, memory, *scalars)
+        from jax import vmap
+
+        one, _ = _single(name, p)
+        return vmap(lambda p, g, memory: self.move(one, p, g, memory, *scalars))(p, g, memory)
 
     def in_place(self, params: Tree, state: Tree) -> Callable[[Tree, float], None]:
         """Return a function of gradients and `lr` that takes the same steps as `update`, in the memory of NumPy arrays.
@@ -127,7 +137,7 @@ class Optimizer(ABC):
         wrong = [
             name
             for name, p in params.items()
-            if memories.get(name, {}).keys() != set(self.slots(name, p))
+            if memories.get(name, {}).keys() != set(self.slots(*_single(name, p)))
             or any(array.shape != p.shape for array in memories.get(name, {}).values())
         ]
         wrong += sorted(memories.keys() - params.keys())
@@ -136,6 +146,18 @@ class Optimizer(ABC):
                 f"the optimizer's state does not fit the parameters: see {wrong[0]}",
                 hint="make the state with init() of the same optimizer and the same parameters",
             )
+
+
+def _is_stacked(name: str) -> bool:
+    """Tell whether a parameter is that of all blocks at once, with the layers as its first axis."""
+    path = name.split(".")
+    place = path.index("blocks") + 1 if "blocks" in path else len(path)
+    return place < len(path) and not path[place].isdigit()
+
+
+def _single(name: str, p: Array) -> tuple[str, Array]:
+    """Return the name and the array of the first block's parameter where the blocks are stacked."""
+    return (name.replace("blocks.", "blocks.0.", 1), p[0]) if _is_stacked(name) else (name, p)
 
 
 def _library(params: Tree) -> Any:

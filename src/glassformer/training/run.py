@@ -28,9 +28,12 @@ from ..data import TASKS, Task, build_task
 from ..errors import CheckpointError, ConfigError, DataError
 from ..models import Model, build
 from ..parallel import suitable_shards
+from ..parallel.mesh import MeshShape
+from ..parallel.together import first_before_others
 from ..tree import check_same, flatten, tree_map, unflatten
 from .base import Base
 from .checkpoint import BEST, LATEST, checkpoint_path, load_checkpoint, save_checkpoint
+from .execution import Execution
 from .loop import StepRecord, TrainingState, final_params, start
 from .lora import Adapted
 from .parametrization import WHOLE, Parametrization
@@ -52,11 +55,21 @@ class Run:
     tokenizer: dict[str, Any]
     target_tokenizer: dict[str, Any] | None = None
     base: Base | None = None
+    execution: Execution | None = None  # how the engine jax computes it; None: another engine does
 
     @property
     def model(self) -> Model:
         """The model that is trained."""
         return build(self.config)
+
+    def on_mesh(self, mesh: MeshShape) -> Run:
+        """Return the same run on other devices, from now on."""
+        assert self.execution is not None
+        run = replace(self, execution=replace(self.execution, mesh=mesh))
+        with first_before_others("mesh") as first:
+            if first:
+                _write_config(run)
+        return run
 
     def task(self) -> Task:
         """Build the task anew: its data, tokenizers and metric; refuse data that has another vocabulary by now."""
@@ -110,6 +123,7 @@ class Run:
             return self.first_state()
         arrays, meta = load_checkpoint(self.folder, LATEST)
         trees = {part: _subtree(arrays, part) for part in ("params", "optimizer", "ema")}
+        scaling = _subtree(arrays, "scaling") or None
         # Names and shapes are compared, so zeros will do.
         fresh = start(
             self.model, self.recipe, tree_map(lambda spec: np.zeros(spec.shape, np.float32), self._trained_specs())
@@ -123,12 +137,13 @@ class Run:
             best=meta["best"],
             stale=meta["stale"],
             refused=meta["refused"],
+            scaling=scaling,
         )
 
     def save(self, state: TrainingState) -> None:
         """Write the latest state."""
-        arrays = flatten({"params": state.params, "optimizer": state.optimizer, "ema": state.ema})
-        save_checkpoint(self.folder, LATEST, arrays, _meta(state))
+        trees = {"params": state.params, "optimizer": state.optimizer, "ema": state.ema, "scaling": state.scaling}
+        save_checkpoint(self.folder, LATEST, flatten(trees), _meta(state))
 
     def save_best(self, state: TrainingState) -> None:
         """Write the parameters that count as the best so far."""
@@ -163,27 +178,50 @@ def create_run(
     config: TransformerConfig,
     recipe: Recipe,
     base: Base | None = None,
+    execution: Execution | None = None,
 ) -> Run:
-    """Make a new run folder; refuse one that holds a run already."""
+    """Make a new run folder; refuse one that holds a run already. Of several processes, the first one makes it."""
+    with first_before_others("run folder") as first:
+        if not first:
+            return open_run(folder)
+        return _created(folder, task, options, config, recipe, base, execution)
+
+
+def _created(
+    folder: Path,
+    task: Task,
+    options: dict[str, Any],
+    config: TransformerConfig,
+    recipe: Recipe,
+    base: Base | None,
+    execution: Execution | None,
+) -> Run:
     if _is_taken(folder):
         resume = f"continue it with --resume {folder}, or " if (folder / CONFIG).is_file() else ""
         raise ConfigError(f"{folder} exists already", hint=f"{resume}choose another --out")
+    if execution is not None:
+        execution.check(config, recipe)
     if recipe.shards is None:
         recipe = replace(recipe, shards=suitable_shards(config, recipe.batch // recipe.accumulate))
-    run = Run(folder, task.name, options, config, recipe, *_tokenizers(task), base)
-    content = {
-        "format": 1,
-        "task": {"name": task.name, "options": options},
-        "model": config.to_dict(),
-        "recipe": recipe.to_dict(),
-        "tokenizer": run.tokenizer,
-        "target_tokenizer": run.target_tokenizer,
-        **({} if base is None else {"base": base.to_dict()}),
-    }
+    run = Run(folder, task.name, options, config, recipe, *_tokenizers(task), base, execution)
     with _explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / CONFIG, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    _write_config(run)
     return run
+
+
+def _write_config(run: Run) -> None:
+    content = {
+        "format": 1,
+        "task": {"name": run.task_name, "options": run.task_options},
+        "model": run.config.to_dict(),
+        "recipe": run.recipe.to_dict(),
+        "tokenizer": run.tokenizer,
+        "target_tokenizer": run.target_tokenizer,
+        **({} if run.base is None else {"base": run.base.to_dict()}),
+        **({} if run.execution is None else {"jax": run.execution.to_dict()}),
+    }
+    _write(run.folder / CONFIG, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def open_run(folder: str | Path) -> Run:
@@ -205,6 +243,7 @@ def open_run(folder: str | Path) -> Run:
             tokenizer=content["tokenizer"],
             target_tokenizer=content["target_tokenizer"],
             base=Base.from_dict(content["base"]) if "base" in content else None,
+            execution=Execution.from_dict(content["jax"]) if "jax" in content else None,
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} is damaged: {error}", hint="restore it from a copy") from error

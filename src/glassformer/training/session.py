@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ from ..config import CONFIGS, TransformerConfig, config_from_dict
 from ..data import TASKS, Task, build_task
 from ..errors import ConfigError, did_you_mean
 from ..models import PRESETS
+from ..parallel.watch import Watch
 from ..tree import tree_map
 from .checkpoint import BEST
 from .evaluate import Evaluation, evaluate
+from .execution import Execution
 from .interruption import uninterrupted
 from .loop import StepRecord, TrainingState, final_params, training_steps
 from .parametrization import WHOLE, Parametrization
@@ -39,6 +41,7 @@ class Session:
     task: Task
     state: TrainingState
     parametrization: Parametrization = WHOLE
+    watch: Watch = field(default_factory=Watch)  # over the other processes of a run, where there are any
 
     def __post_init__(self) -> None:
         self.model = self.run.model
@@ -120,8 +123,12 @@ def new_session(
     preset: str | None = None,
     settings: dict[str, Any] | None = None,
     seed: int = 0,
+    execution: Execution | None = None,
 ) -> Session:
-    """Start a run: the task's own model and recipe, changed by a preset and by settings of either."""
+    """Start a run: the task's own model and recipe, changed by a preset and by settings of either.
+
+    With an `execution`, it is computed by the engine jax.
+    """
     if data is not None and Path(data).exists():
         data = str(Path(data).resolve())  # so that the run can be continued from any folder
     options = {"data": data, "seed": seed}
@@ -131,13 +138,26 @@ def new_session(
     recipe = changed_recipe(task.recipe, {"seed": seed, **recipe_settings})
     config = _model_config(task, preset, {"dropout": recipe.pop("dropout"), **model_settings})
     known = {name: value for name, value in (options | task_settings).items() if value is not None}
-    run = create_run(folder, task, known, config, Recipe.from_dict(recipe))
-    return Session(run, task, run.first_state())
+    run = create_run(folder, task, known, config, Recipe.from_dict(recipe), execution=execution)
+    return session_of(run, task, run.first_state())
+
+
+def session_of(run: Run, task: Task, state: TrainingState, parametrization: Parametrization = WHOLE) -> Session:
+    """Return the session that computes a run in its own way."""
+    if run.execution is None:
+        return Session(run, task, state, parametrization)
+    from .compiled_session import CompiledSession
+
+    return CompiledSession(run, task, state, parametrization)
 
 
 def resume_session(folder: str | Path) -> Session:
     """Continue a run from its latest checkpoint, from the beginning if there is none yet."""
     run = open_run(folder)
+    if run.execution is not None:
+        from .compiled_session import resumed
+
+        return resumed(folder)
     task, parametrization = run.task(), run.parametrization()
     state = run.load_state()
     run.rewind_metrics(state.step)
@@ -150,8 +170,8 @@ def sorted_settings(task_name: str, settings: dict[str, Any]) -> tuple[dict, dic
         raise ConfigError(f"there is no task {task_name!r}", hint=did_you_mean(task_name, TASKS))
     options = {p.name: p.default for p in inspect.signature(TASKS[task_name]).parameters.values()}
     of_task = set(options) - {"seed", "data", "lexicon"}
-    of_model = {field.name for config in CONFIGS.values() for field in fields(config)}
-    of_recipe = {field.name for field in fields(Recipe)} - {"seed"}
+    of_model = {setting.name for config in CONFIGS.values() for setting in fields(config)}
+    of_recipe = {setting.name for setting in fields(Recipe)} - {"seed"}
     groups: tuple[dict, dict, dict] = ({}, {}, {})
     for name, value in settings.items():
         for known, group in zip((of_task, of_model, of_recipe), groups, strict=True):

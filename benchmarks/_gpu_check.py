@@ -1,0 +1,136 @@
+"""The part check of gpu_train.py: does the GPU compute what NumPy computes?"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import numpy as np
+
+import glassformer as gf
+from _gpu import GPT, TINY, say
+from glassformer.config import config_from_dict
+from glassformer.data.examples import Windows
+from glassformer.models import Batch, build
+from glassformer.training.compiled import CompiledTraining
+from glassformer.training.execution import Execution
+from glassformer.training.loop import start, training_steps
+from glassformer.training.recipe import Recipe
+from glassformer.tree import flatten, tree_map
+
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "decoder": {"positions": "rotary", "norm": "rms", "gated": True, "activation": "silu", "kv_heads": 2},
+    "encoder": {"head": "classes", "classes": 3, "pooling": "cls"},
+    "encoder-decoder": {"positions": "relative"},
+}
+
+
+def check(args: argparse.Namespace) -> None:
+    """Compare what the GPU computes with NumPy."""
+    import jax
+
+    for architecture, settings in ARCHITECTURES.items():
+        with jax.enable_x64(True):
+            error = _gradient_error(architecture, settings, np.float64)
+        say(part="check", what=f"{architecture}: loss and gradients, float64", error=error, limit=1e-10)
+        with jax.default_matmul_precision("highest"):
+            error = _gradient_error(architecture, settings, np.float32)
+        say(part="check", what=f"{architecture}: loss and gradients, float32", error=error, limit=1e-5)
+    say(part="check", what="losses of ten steps, float32", error=_step_error(Execution()), limit=1e-5)
+    say(part="check", what="losses of ten steps, scanned", error=_step_error(Execution(scan=True)), limit=1e-5)
+    if jax.default_backend() == "gpu":
+        say(part="check", what="cuDNN's attention and its gradients, bfloat16", error=_attention_error(), limit=2e-2)
+        say(part="check", what="our kernels of norms, GELU and loss, bfloat16", error=_kernel_error(), limit=2e-2)
+
+
+def _gradient_error(architecture: str, settings: dict[str, Any], kind: Any) -> float:
+    """Return the largest difference to NumPy's float64, relative to each parameter's largest gradient.
+
+    Where all gradients of a parameter nearly cancel, a hundredth of the largest of all counts in their place.
+    """
+    import jax
+
+    sizes = {"vocab": 64, "width": 32, "heads": 4, "layers": 2, "context": 16}
+    model = build(config_from_dict({"architecture": architecture, **sizes, **settings}))
+    rng = np.random.default_rng(0)
+    params = tree_map(lambda p: np.asarray(p, np.float64), model.init(0))
+    tokens = rng.integers(0, 64, (4, 16))
+    targets = rng.integers(0, 3, 4) if architecture == "encoder" else rng.integers(0, 64, (4, 16))
+    source = rng.integers(0, 64, (4, 12)) if architecture == "encoder-decoder" else None
+    batch = Batch(tokens, targets, source=source)
+    with gf.use_engine("numpy"):
+        loss, grads = model.loss_and_grads(params, batch)
+    moved = jax.tree.map(jax.numpy.asarray, tree_map(lambda p: p.astype(kind), params))
+    found, found_grads = jax.jit(model.loss_and_grads)(moved, tree_map(jax.numpy.asarray, batch))
+    wanted = flatten(grads)
+    floor = 0.01 * max(np.abs(want).max() for want in wanted.values())
+    errors = [abs(float(found) - float(loss)) / abs(float(loss))]
+    for name, have in flatten(found_grads).items():
+        want = wanted[name]
+        errors.append(float(np.abs(np.asarray(have) - want).max() / max(np.abs(want).max(), floor)))
+    return max(errors)
+
+
+def _step_error(execution: Execution) -> float:
+    """Return by how much the losses of ten steps differ from those in NumPy."""
+    model = build(config_from_dict({**GPT, "vocab": 64, "context": 32, **TINY, "dropout": 0.1}))
+    recipe = Recipe(steps=10, batch=8, warmup=2)
+    data = Windows(np.random.default_rng(0).integers(0, 64, 1000), 32)
+    want = [record.loss for _, record in training_steps(model, recipe, data, start(model, recipe))]
+    training = CompiledTraining(model, recipe, execution)
+    have = [record.loss for _, record in training.steps(data, training.put(start(model, recipe)))]
+    return max(abs(a - b) for a, b in zip(have, want, strict=True))
+
+
+def _attention_error() -> float:
+    """Return by how much cuDNN's attention differs from ours in float32, relative to the largest number."""
+    import jax
+
+    from glassformer import ops
+    from glassformer.ops.attention_fused import FusedSaved
+
+    rng = np.random.default_rng(0)
+    q, k, v, dy = (rng.standard_normal((2, 4, 256, 64)).astype(np.float32) for _ in range(4))
+    worst = 0.0
+    for pattern in (ops.Pattern(), ops.Pattern(causal=True), ops.Pattern(causal=True, window=64)):
+        want, saved = ops.attention_tiled(q, k, v, pattern=pattern)
+        wanted = [want, *ops.attention_tiled_backward(dy, saved, pattern=pattern)[:3]]
+        half = [jax.numpy.asarray(x, jax.numpy.bfloat16) for x in (q, k, v, dy)]
+        have, kept = ops.attention_tiled(*half[:3], pattern=pattern)
+        assert isinstance(kept, FusedSaved)
+        found = [have, *ops.attention_tiled_backward(half[3], kept, pattern=pattern)[:3]]
+        for a, b in zip(found, wanted, strict=True):
+            worst = max(worst, float(np.abs(np.asarray(a, np.float32) - b).max() / np.abs(b).max()))
+    return worst
+
+
+def _kernel_error() -> float:
+    """Return by how much kernels for half precision differ from the ops in float32, relative to the largest number."""
+    import jax
+
+    from glassformer import ops
+
+    rng = np.random.default_rng(0)
+    x, dy = (rng.standard_normal((2048, 768)).astype(np.float32) for _ in range(2))
+    gamma, beta = (rng.standard_normal(768).astype(np.float32) for _ in range(2))
+    logits, targets = rng.standard_normal((256, 50304)).astype(np.float32), rng.integers(0, 50304, 256)
+    targets[3] = ops.IGNORE
+
+    def results(x: Any, dy: Any, logits: Any, gamma: Any, beta: Any, targets: Any) -> list[Any]:
+        y, saved = ops.layer_norm(x, gamma, beta)
+        z, rms_saved = ops.rms_norm(x, gamma)
+        u, gelu_saved = ops.gelu_tanh(x)
+        loss, loss_saved = ops.cross_entropy(logits, targets)
+        return [
+            *(y, *ops.layer_norm_backward(dy, saved), z, *ops.rms_norm_backward(dy, rms_saved)),
+            *(u, ops.gelu_tanh_backward(dy, gelu_saved), loss, ops.cross_entropy_backward(1.0, loss_saved)),
+        ]
+
+    half = [jax.numpy.asarray(array, jax.numpy.bfloat16) for array in (x, dy, logits)]
+    have = jax.jit(results)(*half, *(jax.numpy.asarray(array) for array in (gamma, beta, targets)))
+    rounded = [np.asarray(array, np.float32) for array in half]
+    with gf.use_engine("numpy"):
+        want = results(*rounded, gamma, beta, targets)
+    return max(
+        float(np.abs(np.asarray(a, np.float32) - b).max() / np.abs(b).max()) for a, b in zip(have, want, strict=True)
+    )

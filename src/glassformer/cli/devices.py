@@ -1,0 +1,80 @@
+"""The options of the engine jax: precision, devices, and the other processes of a run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from ..engine import engine, set_engine
+from ..errors import ConfigError
+
+MeshOption = Annotated[
+    str | None,
+    typer.Option(
+        "--mesh",
+        metavar="AXES",
+        help="Devices along each axis, such as data=2,fsdp=2,tensor=2 (with jax; default: all along data).",
+    ),
+]
+PrecisionOption = Annotated[
+    str | None, typer.Option("--precision", metavar="TYPE", help="float32, bfloat16 or float16 (with jax).")
+]
+ScanOption = Annotated[bool, typer.Option("--scan", help="Compile all blocks as one loop (with jax).")]
+RematOption = Annotated[bool, typer.Option("--remat", help="Run blocks again instead of keeping records (with jax).")]
+CoordinatorOption = Annotated[
+    str | None,
+    typer.Option("--coordinator", metavar="HOST:PORT", help="Where process 0 of several listens (with jax)."),
+]
+ProcessesOption = Annotated[int | None, typer.Option("--processes", help="How many processes train together.")]
+ProcessOption = Annotated[int | None, typer.Option("--process", help="Which of them this one is, from 0.")]
+
+
+def execution_of(mesh: str | None, precision: str | None, *, scan: bool, remat: bool) -> Any:
+    """Return how the engine jax computes a new run; None for other engines, which have none of these settings."""
+    if engine() != "jax":
+        given = {"--mesh": mesh, "--precision": precision, "--scan": scan or None, "--remat": remat or None}
+        wrong = [name for name, value in given.items() if value is not None]
+        if wrong:
+            raise ConfigError(f"{wrong[0]} is a setting of the engine jax", hint="add --engine jax")
+        return None
+    from ..parallel.mesh import MeshShape
+    from ..training.execution import Execution
+
+    shape = MeshShape(data=_devices()) if mesh is None else MeshShape.parse(mesh)
+    return Execution(precision=precision or "float32", mesh=shape, scan=scan, remat=remat)
+
+
+def _devices() -> int:
+    import jax
+
+    return jax.device_count()
+
+
+@contextlib.contextmanager
+def joined(coordinator: str | None, processes: int | None, process: int | None) -> Iterator[Any]:
+    """Join the other processes of a run, if there are any, and watch over them inside a `with` block."""
+    from ..parallel.launch import find_cluster, start
+
+    if engine() != "jax":
+        if any(given is not None for given in (coordinator, processes, process)):
+            raise ConfigError("several processes train together under JAX only", hint="add --engine jax")
+        yield None
+        return
+    with start(find_cluster(coordinator=coordinator, processes=processes, process=process)) as watch:
+        yield watch
+
+
+def use_engine_of(run: Any, asked: str | None, mesh: str | None) -> None:
+    """Go on with the engine that a run began with."""
+    if run.execution is None:
+        if asked == "jax" or mesh is not None:
+            raise ConfigError(
+                f"{run.folder} was not started with the engine jax", hint="go on without --engine, --mesh"
+            )
+        return
+    if asked not in (None, "jax"):
+        raise ConfigError(f"{run.folder} was started with the engine jax", hint="go on without --engine")
+    set_engine("jax")

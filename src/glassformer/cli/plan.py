@@ -1,0 +1,149 @@
+"""`glassformer plan`: what training takes on each of many devices, before one of them is paid for."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import ConfigError, did_you_mean
+from ..parallel.advice import better, changes
+from ..parallel.mesh import MeshShape
+from ..parallel.plan import PRECISIONS, SLOTS, Plan
+from ..parallel.plan import plan as make_plan
+from .output import JsonOption, bytes_text, console, print_json, table
+from .params import read_config
+from .settings import parse_settings
+
+_UNITS = {"": 1, "b": 1} | {
+    f"{letter}{ending}": base**power
+    for power, letter in enumerate("kmgt", start=1)
+    for ending, base in (("", 1000), ("b", 1000), ("ib", 1024))
+}
+_KINDS = {
+    "optimizer": "optimizer's memory",
+    "average": "moving average",
+    "copies": "copies in half precision",
+    "gathered": "gathered weights",
+    "workspace": "workspace of a block",
+}
+
+
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="PRESET|CONFIG|MODEL", help="A preset, a JSON file with a config, or a model.")
+]
+MeshOption = Annotated[str, typer.Option(metavar="SHAPE", help="Devices along each axis: data=8,fsdp=64,tensor=8.")]
+LimitOption = Annotated[str | None, typer.Option(metavar="SIZE", help="Memory of one device: 80GB, 80GiB, or bytes.")]
+BatchOption = Annotated[
+    int | None, typer.Option(min=1, help="Sequences per step; one per device and microbatch unless given.")
+]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the model.")
+]
+
+
+def plan(
+    model: ModelArgument,
+    mesh: MeshOption,
+    device_memory: LimitOption = None,
+    batch: BatchOption = None,
+    length: Annotated[int | None, typer.Option(min=1, help="Tokens per sequence; the context unless given.")] = None,
+    accumulate: Annotated[int, typer.Option(min=1, help="Microbatches per step.")] = 1,
+    precision: Annotated[str, typer.Option(help="Type of activations: " + ", ".join(PRECISIONS))] = "bfloat16",
+    optimizer: Annotated[str, typer.Option(help="Who moves the parameters: " + ", ".join(SLOTS))] = "adamw",
+    remat: Annotated[bool, typer.Option("--remat", help="Keep what blocks read, and run them again.")] = False,
+    ema: Annotated[bool, typer.Option("--ema", help="Keep a moving average of the parameters.")] = False,
+    settings: SetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Count memory and messages of training on each device of a mesh; nothing is allocated.
+
+    Exit code 0: it fits, or no --device-memory was given; 1: it does not fit; 2: the mesh or a setting is wrong.
+    """
+    shape = MeshShape.parse(mesh)
+    found = make_plan(
+        read_config(model).replace(**parse_settings(settings or [])),
+        shape,
+        batch=shape.replicas * accumulate if batch is None else batch,
+        length=length,
+        precision=precision,
+        optimizer=optimizer,
+        remat=remat,
+        ema=ema,
+        accumulate=accumulate,
+        device_memory=None if device_memory is None else parse_bytes(device_memory),
+    )
+    other = better(found) if found.fits is False else None
+    if json:
+        print_json({"model": model, **found.to_dict(), "advice": _advice_json(found, other)})
+    else:
+        _print(model, found, other)
+    if found.fits is False:
+        raise typer.Exit(1)
+
+
+def parse_bytes(text: str) -> int:
+    """Read a size: 80GB is 80 · 1000³ bytes, 80GiB is 80 · 1024³, and a plain number is bytes."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)", text.strip())
+    if found is None or found[2].lower() not in _UNITS:
+        units = [unit.upper().replace("I", "i") for unit in _UNITS if unit.endswith("b")]
+        hint = "write it as 80GB, 80GiB, or a number of bytes" if found is None else did_you_mean(found[2], units)
+        raise ConfigError(f"cannot read the size {text!r}", hint=hint)
+    size = round(Fraction(found[1]) * _UNITS[found[2].lower()])
+    if size < 1:
+        raise ConfigError(f"the size {text!r} is nothing", hint="give the memory of one device, such as 80GB")
+    return size
+
+
+def _advice_json(found: Plan, other: Plan | None) -> dict[str, Any] | None:
+    if other is None:
+        return None
+    return {
+        "changes": changes(found, other),
+        "mesh": other.mesh.to_dict(),
+        "accumulate": other.accumulate,
+        "remat": other.remat,
+        "total": other.total,
+    }
+
+
+def _print(model: str, found: Plan, other: Plan | None) -> None:
+    out = console()
+    rows = found.batch // (found.mesh.replicas * found.accumulate)
+    title = f"{model} on {found.mesh.size:,} devices: {found.mesh}"
+    memory = table("on each device", ">memory", ">share", "", title=title)
+    for kind, size in found.memory.items():
+        kept = "exact" if kind in found.EXACT else "estimate"
+        memory.add_row(_KINDS.get(kind, kind), bytes_text(size), f"{size / found.total:.1%}", kept)
+    memory.add_section()
+    memory.add_row("total", bytes_text(found.total), "", "")
+    out.print(memory)
+    out.print(
+        f"batch {found.batch:,}, {rows:,} at a time on each device, {found.length:,} tokens each, {found.precision}, "
+        f"{found.optimizer}{', remat' if found.remat else ''}"
+    )
+    if found.messages:
+        messages = table("axis", "operation", "of", ">array", ">times", ">sent by each", title="messages per step")
+        for message in found.messages:
+            cells = bytes_text(message.size), f"{message.times:,}", bytes_text(message.sent)
+            messages.add_row(message.axis, message.operation, message.what, *cells)
+        out.print(messages)
+    out.print(_verdict(found, other))
+
+
+def _verdict(found: Plan, other: Plan | None) -> str:
+    if found.device_memory is None:
+        return "Give --device-memory, such as 80GB, to know whether it fits."
+    share = found.total / found.device_memory
+    against = f"{bytes_text(found.total)} of {bytes_text(found.device_memory)}, {share:.0%}"
+    if found.fits:
+        return f"It fits: {against}."
+    largest = _KINDS.get(found.largest, found.largest)
+    lines = [f"It does not fit: {against}. Most of it is the {largest}."]
+    if other is None:
+        lines.append("No mesh that was tried helps: use a larger batch with more devices, or a smaller model.")
+    else:
+        lines.append(f"This fits: {', '.join(changes(found, other))} ({bytes_text(other.total)}).")
+    return "\n".join(lines)

@@ -1,0 +1,98 @@
+"""What fills the memory of a device, as one bar per plan, with the limit as a line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from ..errors import ShapeError
+from ..parallel.plan import Plan
+from .style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, QUIET, SKY, VERMILION, describe, new_figure, styled
+
+KINDS = {
+    "parameters": ("parameters", BLUE),
+    "optimizer": ("optimizer", SKY),
+    "average": ("moving average", FAINT),
+    "gradients": ("gradients", GREEN),
+    "copies": ("copies in half precision", PURPLE),
+    "gathered": ("gathered weights", QUIET),
+    "activations": ("activations", ORANGE),
+    "workspace": ("workspace of a block", "#b07d00"),
+    "logits": ("logits", INK),
+}
+CROP = 1.75
+"""Where bars are cut off, as a multiple of the limit."""
+
+
+@styled
+def memory_bars(plans: Sequence[Plan], *, title: str = "Memory of each device") -> Figure:
+    """Draw the memory that each plan takes on a device, kind by kind; bars far beyond the limit are cut off."""
+    if not plans:
+        raise ShapeError("there is no plan to draw", hint="give at least one")
+    limits = [plan.device_memory for plan in plans if plan.device_memory is not None]
+    limit = max(limits, default=None)
+    totals = [plan.total for plan in plans]
+    end = max(totals) * 1.18 if limit is None else min(max(totals) * 1.18, CROP * limit)
+    figure = new_figure(9.2, 1.7 + 0.46 * len(plans))
+    ax = figure.subplots()
+    for row, plan in enumerate(plans):
+        _bar(ax, row, plan, end)
+    ax.set_yticks(range(len(plans)), [_label(plan) for plan in plans])
+    ax.set_ylim(len(plans) - 0.45, -0.75)
+    ax.set_xlim(0, end)
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda size, _: _bytes(size)))
+    ax.tick_params(axis="y", length=0)
+    ax.grid(visible=True, axis="x")
+    if limit is not None:
+        ax.axvline(limit, color=VERMILION, linewidth=1.6)
+        ax.text(limit, -0.5, f" {_bytes(limit)}, one device", color=VERMILION, va="center", fontsize=9)
+    handles, labels = ax.get_legend_handles_labels()
+    named = dict(zip(labels, handles, strict=True))
+    shown = [name for name, _ in KINDS.values() if name in named]  # each once, in the order of the bars
+    figure.legend([named[name] for name in shown], shown, loc="outside lower center", ncols=4)
+    figure.suptitle(title)
+    return describe(figure, f"{title}: {'; '.join(_words(plan) for plan in plans)}.")
+
+
+def _bar(ax: Axes, row: int, plan: Plan, end: float) -> None:
+    start = 0.0
+    for kind, size in plan.memory.items():
+        name, color = KINDS[kind]
+        ax.barh(row, size, left=start, height=0.62, color=color, label=name, linewidth=0)
+        start += size
+    is_cut = start > end
+    where = end if is_cut else start
+    text = f"{_bytes(plan.total)} →" if is_cut else _bytes(plan.total)
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5} if is_cut else None
+    ax.annotate(
+        text,
+        (where, row),
+        xytext=(-5 if is_cut else 4, 0),
+        textcoords="offset points",
+        ha="right" if is_cut else "left",
+        va="center",
+        fontsize=9,
+        color=INK,
+        bbox=box,
+    )
+
+
+def _label(plan: Plan) -> str:
+    split = ", ".join(f"{axis} {devices:,}" for axis, devices in plan.mesh.to_dict().items() if devices > 1)
+    return (split or "one device") + (", remat" if plan.remat else "")
+
+
+def _words(plan: Plan) -> str:
+    verdict = {None: "", True: ", which fits", False: ", which does not fit"}[plan.fits]
+    return f"{_label(plan)} takes {_bytes(plan.total)}{verdict}"
+
+
+def _bytes(size: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"

@@ -1,0 +1,152 @@
+"""The files of sharded checkpoints: which there are, which are complete, and whether every byte is as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import shutil
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ..errors import CheckpointError, ConfigError
+
+SHARDED = "sharded"
+WHOLE = "whole.json"
+FORMAT = "glassformer-sharded-checkpoint"
+VERSION = 1
+
+
+def list_sharded(folder: str | Path) -> list[int]:
+    """Return the steps of the complete sharded checkpoints of a run folder, in order."""
+    return sorted(int(path.name) for path in _folders(folder) if path.name.isdigit() and (path / WHOLE).is_file())
+
+
+def incomplete_sharded(folder: str | Path) -> list[Path]:
+    """Return what lost runs left behind: checkpoints that were never finished."""
+    return sorted(path for path in _folders(folder) if not (path.name.isdigit() and (path / WHOLE).is_file()))
+
+
+def sharded_path(folder: str | Path, step: int) -> Path:
+    """Return where the state after `step` is kept."""
+    return Path(folder) / SHARDED / f"{step:08d}"
+
+
+def _folders(folder: str | Path) -> Iterator[Path]:
+    root = Path(folder) / SHARDED
+    yield from (path for path in root.iterdir() if path.is_dir()) if root.is_dir() else ()
+
+
+def newer_leftovers(folder: str | Path, step: int) -> list[Path]:
+    """Return incomplete checkpoints of later steps: what a run lost, beside the checkpoint it goes on from."""
+    return [
+        path for path in incomplete_sharded(folder) if (found := re.match(r"\d+", path.name)) and int(found[0]) > step
+    ]
+
+
+def known_step(folder: str | Path, step: int | None) -> int:
+    """Return the latest step that has a complete checkpoint, or `step` if that one has."""
+    steps = list_sharded(folder)
+    if step is None and steps:
+        return steps[-1]
+    if step is not None and step in steps:
+        return step
+    what = "no complete sharded checkpoint" if step is None else f"no complete sharded checkpoint of step {step:,}"
+    if steps:
+        hint = "there are those of steps " + ", ".join(f"{known:,}" for known in steps)
+    elif incomplete_sharded(folder):
+        hint = "the run was lost while it wrote its first one; start it again"
+    else:
+        hint = "the run ended before its first one, or was not trained on several processes"
+    raise CheckpointError(f"{folder} has {what}", hint=hint)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a small file that appears in one step, and is on the disk when it does."""
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w", encoding="utf-8") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+def files_of(path: Path) -> list[str]:
+    """Return the files of a checkpoint, in an order that all processes agree on."""
+    found = (str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
+    return sorted(name for name in found if not name.startswith(("files.", WHOLE)))
+
+
+def checksum(path: Path) -> list[int]:
+    """Return the size of a file and the CRC-32 of its bytes."""
+    size = code = 0
+    with path.open("rb") as file:
+        while part := file.read(1 << 22):
+            size, code = size + len(part), zlib.crc32(part, code)
+    return [size, code]
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """Return what a checkpoint says about itself."""
+    try:
+        whole = json.loads((path / WHOLE).read_text(encoding="utf-8"))
+        known, version = whole["format"] == FORMAT, whole["version"]
+        complete = {"meta", "arrays", "files"} <= whole.keys()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise damaged(path, f"its {WHOLE} cannot be read") from error
+    if not known or not complete:
+        raise damaged(path, f"its {WHOLE} is not one")
+    if version != VERSION:
+        raise CheckpointError(
+            f"{path} has version {version}, this program reads version {VERSION}",
+            hint="use the version of Glassformer that wrote it",
+        )
+    return whole
+
+
+def check_files(path: Path, share: Callable[[list[str]], list[str]]) -> dict[str, Any]:
+    """Return what a checkpoint says about itself, after a look at every byte of a share of its files."""
+    whole = describe(path)
+    missing = sorted(whole["files"].keys() - set(files_of(path)))
+    if missing:
+        raise damaged(path, f"{missing[0]} is missing")
+    for name in share(sorted(whole["files"])):
+        if checksum(path / name) != whole["files"][name]:
+            raise damaged(path, f"the checksum of {name} does not match its content")
+    return whole
+
+
+@contextlib.contextmanager
+def explained(path: Path, size: int) -> Iterator[None]:
+    """Say why a checkpoint could not be written, and what is left."""
+    try:
+        yield
+    except (CheckpointError, ConfigError):
+        raise
+    except Exception as error:  # of whichever library below found it
+        code = error.errno if isinstance(error, OSError) else None
+        full = code in (errno.ENOSPC, errno.EDQUOT) or re.search(r"No space left|Disk quota", str(error)) is not None
+        steps = ", ".join(f"{step:,}" for step in list_sharded(path.parent.parent))
+        kept = f"those of steps {steps} are unchanged" if steps else "there was none before"
+        hint = "check the folder's permissions and its disk"
+        if full:
+            free = shutil.disk_usage(path.parent).free
+            hint = f"free some space: it needs about {size / 1e6:,.1f} MB, and {free / 1e6:,.1f} MB are free"
+        reason = "the disk is full" if full else os.strerror(code) if code else first_line(error)
+        raise CheckpointError(f"could not write the checkpoint {path}: {reason}; {kept}", hint=hint) from error
+
+
+def damaged(path: Path, reason: str) -> CheckpointError:
+    """Return an error that names the checkpoint to go on from instead."""
+    others = [step for step in list_sharded(path.parent.parent) if f"{step:08d}" != path.name]
+    remedy = f"to go on from step {others[-1]:,}, remove {path}" if others else "restore it from a copy"
+    return CheckpointError(f"the checkpoint {path} is damaged: {reason}", hint=remedy)
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error says, in short."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]

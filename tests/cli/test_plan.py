@@ -1,0 +1,149 @@
+"""`glassformer plan`: what fits is told from what does not, and misuse from both."""
+
+import json
+import time
+
+import pytest
+
+from glassformer.cli.plan import parse_bytes
+from glassformer.errors import ConfigError
+from glassformer.models import preset
+from glassformer.parallel.mesh import MeshShape
+from glassformer.parallel.plan import plan
+from runs import command, tiny_session
+
+GPT3 = ["gpt3", "--set", "vocab=50304"]
+
+
+def test_gpt3_fits_on_four_thousand_devices_and_that_is_known_at_once():
+    began = time.perf_counter()
+    result = command("plan", *GPT3, "--mesh", "data=8,fsdp=64,tensor=8", "--device-memory", "80GB", "--batch", 1024)
+    assert time.perf_counter() - began < 2.0
+    assert (result.code, result.err) == (0, "")
+    assert "gpt3 on 4,096 devices: data=8,fsdp=64,tensor=8" in result.out
+    assert "It fits: " in result.out
+    for row in ("parameters", "optimizer's memory", "gathered weights", "all-gather", "reduce-scatter", "all-reduce"):
+        assert row in result.out
+
+
+def test_what_does_not_fit_ends_with_one_and_advice_that_fits():
+    given = [*GPT3, "--device-memory", "80GB", "--batch", 128]
+    result = command("plan", *given, "--mesh", "data=128,tensor=8")
+    assert result.code == 1
+    assert "It does not fit: " in result.out
+    assert "Most of it is the optimizer's memory." in result.out
+    assert "This fits: the mesh data=8,fsdp=16,tensor=8" in result.out
+    assert command("plan", *given, "--mesh", "data=8,fsdp=16,tensor=8").code == 0
+
+
+def test_what_never_fits_says_so():
+    result = command("plan", *GPT3, "--device-memory", "1GB", "--mesh", "tensor=8")
+    assert result.code == 1
+    assert "No mesh that was tried helps" in result.out
+
+
+def test_without_a_limit_there_is_no_verdict():
+    result = command("plan", "gpt2", "--mesh", "data=2")
+    assert result.code == 0
+    assert "Give --device-memory" in result.out
+    assert "messages per step" in result.out
+    assert "messages per step" not in command("plan", "gpt2", "--mesh", "data=1").out
+
+
+def test_the_json_has_a_fixed_form_and_the_numbers_of_the_plan():
+    given = ["--mesh", "fsdp=2,tensor=2", "--batch", 8, "--length", 32, "--accumulate", 2, "--precision", "float16"]
+    result = command("plan", "tiny-decoder", *given, "--optimizer", "lion", "--remat", "--ema", "--json")
+    found = json.loads(result.out)
+    expected = plan(
+        preset("tiny-decoder"),
+        MeshShape(fsdp=2, tensor=2),
+        batch=8,
+        length=32,
+        accumulate=2,
+        precision="float16",
+        optimizer="lion",
+        remat=True,
+        ema=True,
+    )
+    assert found == {"model": "tiny-decoder", **json.loads(json.dumps(expected.to_dict())), "advice": None}
+    assert list(found["memory_bytes"]) == [
+        *("parameters", "optimizer", "average", "gradients", "copies", "gathered", "activations", "workspace"),
+        *("logits", "total"),
+    ]
+    assert found["exact"] == ["parameters", "optimizer", "average"]
+    assert sum(message["sent"] for message in found["messages"]) == found["sent_bytes"]
+
+
+def test_the_json_of_what_does_not_fit_holds_the_advice():
+    result = command("plan", "gpt2-xl", "--mesh", "data=8", "--device-memory", "16GB", "--json")
+    found = json.loads(result.out)
+    assert result.code == 1
+    assert found["fits"] is False
+    assert found["advice"]["mesh"]["fsdp"] > 1
+    assert found["advice"]["total"] <= found["device_memory"] == 16 * 1000**3
+
+
+def test_a_run_folder_and_a_config_file_serve_as_well(tmp_path):
+    session = tiny_session("counting", tmp_path / "run", steps=1)
+    list(session.steps())
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(session.model.config.to_dict()), encoding="utf-8")
+    run, file = (
+        json.loads(command("plan", name, "--mesh", "data=2", "--json").out) for name in (tmp_path / "run", path)
+    )
+    assert run["memory_bytes"] == file["memory_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["gpt-2", "--mesh", "data=2"], "did you mean 'gpt2'"),
+        (["gpt2"], "--mesh"),
+        (["gpt2", "--mesh", "dota=2"], "did you mean 'data'"),
+        (["gpt2", "--mesh", "tensor=8"], "12 heads cannot be shared evenly by tensor=8"),
+        (["gpt2", "--mesh", "tensor=2"], "pad the vocabulary, vocab=50258"),
+        (["smollm2-135m", "--mesh", "tensor=9"], "3 key/value heads cannot be shared evenly by tensor=9"),
+        (["gpt2", "--mesh", "data=3", "--batch", "4"], "a batch of 4 sequences cannot be shared evenly by 3 devices"),
+        (["gpt2", "--mesh", "data=2", "--precision", "float8"], "there is no precision 'float8'"),
+        (["gpt2", "--mesh", "data=2", "--optimizer", "adm"], "there is no optimizer 'adm'"),
+        (["gpt2", "--mesh", "data=2", "--length", "2000"], "the length is 2,000"),
+        (["gpt2", "--mesh", "data=2", "--set", "widht=8"], "did you mean 'width'"),
+        (["gpt2", "--mesh", "data=2", "--device-memory", "80 apples"], "cannot read the size '80 apples'"),
+    ],
+)
+def test_misuse_is_answered_with_a_remedy(args, message):
+    result = command("plan", *args)
+    assert result.code == 2
+    assert message in result.err
+    assert result.out == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("80GB", 80 * 1000**3),
+        ("80GiB", 80 * 1024**3),
+        ("80 gb", 80 * 1000**3),
+        ("80G", 80 * 1000**3),
+        ("1.5TiB", 3 * 1024**4 // 2),
+        ("0.1GB", 10**8),
+        ("512MiB", 512 * 1024**2),
+        ("640kB", 640_000),
+        ("123", 123),
+        ("123B", 123),
+        ("85899345921", 85_899_345_921),
+    ],
+)
+def test_sizes_are_read_exactly(text, size):
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-1GB", "1e9", "80GX", "0", "0.0001B", "80GB80"])
+def test_sizes_that_are_none_are_refused(text):
+    with pytest.raises(ConfigError, match="size"):
+        parse_bytes(text)
+
+
+def test_the_help_tells_the_exit_codes():
+    help_text = " ".join(command("plan", "--help").out.split())
+    assert "Exit code 0: it fits, or no --device-memory was given; 1: it does not fit; 2:" in help_text

@@ -1,0 +1,83 @@
+"""A worker that watches and is watched, without JAX: it only counts steps. Run by test_watch.py.
+
+python watched_worker.py NUMBER TOTAL PORT TROUBLE
+"""
+
+import ctypes
+import os
+import sys
+import threading
+import time
+
+from glassformer.errors import CheckpointError
+from glassformer.parallel.roll_call import meet
+from glassformer.parallel.watch import Watch
+from glassformer.parallel.workers import Limits
+
+STEP = 0.02
+
+
+def say(word: str) -> None:
+    sys.stdout.write(word + "\n")
+    sys.stdout.flush()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+def abort_once_worker_0_is_gone(pid: int) -> None:
+    """Do what JAX's native code does: end the process at once, without naming anyone."""
+    while is_alive(pid):
+        time.sleep(0.0001)
+    ctypes.CDLL(None).abort()  # unlike os.abort, without holding Python's lock
+
+
+def trouble(kind: str, number: int, watch: Watch) -> None:
+    """Get into trouble, as worker 1."""
+    if number == 1 and kind == "hang":
+        time.sleep(1000)
+    if number == 1 and kind == "busy":
+        with watch.busy("writing"):
+            time.sleep(3)
+    if number == 1 and kind == "fail":
+        raise CheckpointError("the disk is full")
+    if number == 0 and kind == "fail":  # what writing a file together does when another worker fails
+        while is_alive(watch.workers[1].pid):
+            time.sleep(0.001)
+        raise CheckpointError("could not write") from ValueError("connection closed by peer")
+    if kind == "fail everywhere":
+        raise CheckpointError(f"worker {number} says it itself")
+    if number != 1 and kind == "break":  # what a collective does when a worker is gone
+        while is_alive(watch.workers[1].pid):
+            time.sleep(0.001)
+        raise ValueError("connection closed by peer")
+
+
+def main() -> None:
+    number, total, port, kind = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    limits = Limits.from_environ(os.environ)
+    workers, lines, _ = meet(number, total, "127.0.0.1", port, limits=limits, versions={})
+    watch = Watch(number, workers, limits=limits)
+    watch.hint = "go on with --resume RUN"
+    watch.begin(lines)
+    if kind == "abort" and number:
+        threading.Thread(target=abort_once_worker_0_is_gone, args=[workers[0].pid], daemon=True).start()
+    with watch:
+        for step in range(100 if kind in ("none", "busy") else 100_000):
+            watch.progress(step)
+            if step == 10:
+                say("ready")
+                trouble(kind, number, watch)
+            if kind == "hang" and step == 11:  # as in a collective that waits for worker 1
+                time.sleep(1000)
+            time.sleep(STEP)
+    say("done")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Bars of memory: every kind to scale, the limit as a line."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from glassformer.errors import ShapeError
+from glassformer.models import preset
+from glassformer.parallel.mesh import MeshShape
+from glassformer.parallel.plan import plan
+from glassformer.plots import memory_bars, save
+from glassformer.plots.memory import KINDS
+
+CONFIG = preset("tiny-decoder")
+
+
+def make(mesh, **settings):
+    return plan(CONFIG, MeshShape.parse(mesh), batch=8, **settings)
+
+
+def test_bars_are_as_long_as_the_memory_and_the_limit_stands_across(tmp_path):
+    limit = make("data=2").total - 1
+    plans = [make("data=2", device_memory=limit), make("data=2,fsdp=2,tensor=2", remat=True, device_memory=limit)]
+    figure = memory_bars(plans, title="Small")
+    (ax,) = figure.axes
+    drawn = [[bar.get_width() for bar in ax.patches if round(bar.get_y() + 0.31) == row] for row in range(2)]
+    assert drawn == [list(plan.memory.values()) for plan in plans]
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["data 2", "data 2, fsdp 2, tensor 2, remat"]
+    assert ax.lines[0].get_xdata()[0] == limit
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == [KINDS[kind][0] for kind in KINDS if any(kind in plan.memory for plan in plans)]
+    words = figure.get_label()
+    assert words.startswith("Small: data 2 takes ")
+    assert ", which does not fit; data 2, fsdp 2, tensor 2, remat takes " in words
+    assert save(figure, tmp_path / "memory.png").stat().st_size > 1000
+
+
+def test_bars_far_beyond_the_limit_are_cut_off_and_say_how_long_they_are():
+    large = make("data=1")
+    (ax,) = memory_bars([make("data=1", device_memory=large.total // 10)]).axes
+    assert ax.get_xlim()[1] < large.total / 2
+    assert any(text.get_text().endswith("→") for text in ax.texts)
+
+
+def test_without_a_limit_there_is_no_line():
+    (ax,) = memory_bars([make("data=1")]).axes
+    assert not ax.lines
+    assert ax.get_yticklabels()[0].get_text() == "one device"
+    assert ax.get_xlim()[1] > make("data=1").total
+
+
+def test_every_kind_of_memory_has_a_name_and_a_color():
+    everything = make("data=2,fsdp=2", ema=True)
+    assert everything.memory.keys() == KINDS.keys()
+
+
+def test_nothing_to_draw_is_refused():
+    with pytest.raises(ShapeError, match="there is no plan to draw"):
+        memory_bars([])
+
+
+def test_the_script_of_the_figure_prints_every_mesh_and_draws_them(tmp_path):
+    script = Path(__file__).parents[2] / "benchmarks" / "gpt3_plan.py"
+    command = [sys.executable, str(script), "--figure", str(tmp_path / "plan.png")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()[1:]]
+    assert [row[0] for row in rows if row[4] == "yes"] == [
+        "data=16,fsdp=8,tensor=8",
+        "data=1,fsdp=1024,tensor=1",
+        "data=1,fsdp=128,tensor=8",
+        "data=1,fsdp=128,tensor=8",
+    ]
+    assert (tmp_path / "plan.png").stat().st_size > 1000
