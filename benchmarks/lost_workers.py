@@ -2,9 +2,9 @@
 
     python benchmarks/lost_workers.py --repetitions 20 --workers 3
 
-Every repetition starts the workers on this machine, waits until they train, or only until they have met, and
-sends SIGKILL or SIGSTOP to one of them, each in turn. One JSON line tells what came of it; the last one sums up. The
-exit code is 1 if any worker did not end within 60 s, or ended without naming the lost one.
+Every repetition starts `glassformer train` as several processes of this machine, waits until they train, or only until
+they have met, and sends SIGKILL or SIGSTOP to one of them, each in turn. One JSON line tells what came of it; the last
+one sums up. The exit code is 1 if any worker did not end within 60 s, or ended without naming the lost one.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from process_groups import Group, free_port  # noqa: E402
+from runs import options, write_data  # noqa: E402
 
 LIMIT = 60.0
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
@@ -29,28 +30,35 @@ QUICK = {"XLA_FLAGS": "--xla_backend_optimization_level=0", "JAX_PERSISTENT_CACH
 
 
 def start(folder: Path, workers: int, cache: Path) -> Group:
-    """Start a run that would go on forever."""
-    address = f"127.0.0.1:{free_port()}"
+    """Start a run that would go on for hours."""
+    address, data = f"127.0.0.1:{free_port()}", write_data("lines", folder)
+    settings = options("lines", batch=4 * workers, steps=10**6, eval_every=10**6)
+    run = ["--data", data, *settings, "--engine", "jax", "--mesh", f"data={workers}", "--out", folder / "run"]
 
     def arguments(number: int) -> list:
         place = ["--coordinator", address, "--processes", workers, "--process", number]
-        return [ROOT / "tests/parallel/training_worker.py", folder, 1_000_000, f"data={workers}", *place, "--forever"]
+        return ["-m", "glassformer", "train", "lines", *run, *place]
 
     return Group(folder, arguments, workers, JAX_PLATFORMS="cpu", JAX_COMPILATION_CACHE_DIR=cache, **QUICK)
 
 
-def lose(group: Group, victim: int, name: signal.Signals, *, early: bool) -> dict:
+def wait_for(path: Path, seconds: float = 300) -> None:
+    """Wait until a run has written a file."""
+    deadline = time.monotonic() + seconds
+    while not (path.is_file() and path.stat().st_size):
+        if time.monotonic() > deadline:
+            sys.exit(f"{path} did not appear")
+        time.sleep(0.02)
+
+
+def lose(group: Group, folder: Path, victim: int, name: signal.Signals, *, early: bool) -> dict:
     """Lose one worker, at some moment; return how long the others took to end, and whether they named it."""
-    if early:
-        group.wait_for("met", 300)
-        time.sleep(random.uniform(0, 8))
-    else:
-        group.wait_for("ready", 300)
-        time.sleep(random.uniform(0, 2))
+    wait_for(folder / "run" / ("config.json" if early else "metrics.jsonl"))
+    time.sleep(random.uniform(0, 2))
     began = time.monotonic()
     group.signal(victim, name)
     others = [number for number in range(len(group.processes)) if number != victim]
-    ended = []
+    ended: list[int] = []
     while time.monotonic() - began < LIMIT and len(ended) < len(others):
         ended = [number for number in others if group.processes[number].poll() is not None]
         time.sleep(0.05)
@@ -73,15 +81,16 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="Number of the first repetition.")
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--cache", type=Path, help="Folder for compiled programs (default: a temporary one).")
-    options = parser.parse_args()
+    arguments = parser.parse_args()
     results = []
     with tempfile.TemporaryDirectory() as scratch:
-        for number in range(options.first, options.first + options.repetitions):
-            victim, name, early = number // 2 % options.workers, SIGNALS[number % 2], number % 8 > 5
-            with start(Path(scratch) / str(number), options.workers, options.cache or Path(scratch) / "cache") as group:
-                results.append(lose(group, victim, name, early=early))
+        for number in range(arguments.first, arguments.first + arguments.repetitions):
+            victim, name, early = number // 2 % arguments.workers, SIGNALS[number % 2], number % 8 > 5
+            folder, cache = Path(scratch) / str(number), arguments.cache or Path(scratch) / "cache"
+            with start(folder, arguments.workers, cache) as group:
+                results.append(lose(group, folder, victim, name, early=early))
                 if not (results[-1]["ended"] and results[-1]["named"]):
-                    for worker in range(options.workers):
+                    for worker in range(arguments.workers):
                         print(f"--- worker {worker}:\n{group.said(worker)}", file=sys.stderr)
             print(json.dumps(results[-1]), flush=True)
     good = sum(result["ended"] and result["named"] and not result["left_behind"] for result in results)

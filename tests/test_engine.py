@@ -104,7 +104,7 @@ def test_the_package_offers_the_choice():
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "hint"), [("nunpy", "did you mean 'numpy'"), ("jax", "known: cpu, numpy")])
+@pytest.mark.parametrize(("name", "hint"), [("nunpy", "did you mean 'numpy'"), ("metal", "known: cpu, jax, numpy")])
 def test_an_unknown_engine_is_refused_with_the_nearest_name(unchosen, name, hint):
     message = rf"there is no engine '{name}'(.|\n)*hint: {hint}"
     with pytest.raises(ConfigError, match=message):
@@ -124,6 +124,21 @@ def test_kernels_that_cannot_be_compiled_are_refused(no_numba):
     no_numba.setenv("GLASSFORMER_ENGINE", "cpu")
     with pytest.raises(ConfigError, match="needs Numba"):
         engine()
+
+
+def test_without_jax_its_engine_is_refused(unchosen):
+    unchosen.setitem(sys.modules, "jax", None)
+    message = r"the engine jax needs JAX, which is not installed(.|\n)*hint: pip install \"glassformer\[jax\]\""
+    with pytest.raises(ConfigError, match=message):
+        set_engine("jax")
+    assert engine() == "cpu"
+    unchosen.setattr(module, "_chosen", None)
+    unchosen.setenv("GLASSFORMER_ENGINE", "jax")
+    with pytest.raises(ConfigError, match=message):
+        engine()
+    result = command("train", "majority", "--engine", "jax")
+    assert result.code == 2
+    assert "the engine jax needs JAX" in result.err
 
 
 def test_the_command_line_refuses_an_unknown_engine():
@@ -178,6 +193,20 @@ def test_arrays_of_jax_never_ask_for_a_kernel(jax, alarms):
     assert alarms == []
 
 
+def test_numpy_arrays_under_the_engine_jax_ask_the_kernels(jax, alarms):
+    with use_engine("jax"):
+        assert engine() == "jax"
+        y, _ = ops.softmax(np.zeros(4))
+    assert type(y) is np.ndarray
+    assert alarms == ["softmax"]
+
+
+def test_under_the_engine_jax_without_numba_ops_run_as_written(jax, no_numba):
+    with use_engine("jax"):
+        assert kernel("softmax") is None
+        np.testing.assert_allclose(ops.softmax(np.zeros(2))[0], [0.5, 0.5])
+
+
 def test_an_accelerated_op_keeps_its_name_its_words_and_its_source():
     def softmax(x):
         """Say what it does."""
@@ -203,6 +232,17 @@ def test_an_op_without_a_kernel_runs_as_written():
 def test_importing_glassformer_and_its_ops_does_not_import_numba():
     code = "import sys, glassformer, glassformer.ops, glassformer.models; print('numba' in sys.modules)"
     assert in_a_fresh_process(code) == "False"
+
+
+def test_importing_glassformer_and_choosing_an_engine_does_not_import_jax():
+    code = """
+import sys, glassformer, glassformer.models, glassformer.training, glassformer.training.session
+from glassformer.training.execution import Execution
+glassformer.set_engine("jax")
+Execution(precision="bfloat16")
+print(sorted({"jax", "jaxlib", "orbax"} & sys.modules.keys()))
+"""
+    assert in_a_fresh_process(code) == "[]"
 
 
 TRAIN = """

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from .models import PRESETS, Batch, Decoder, Encoder, EncoderDecoder, Model, build, preset
 
 __version__ = "0.1.0"
+
+# Where NumPy is not loaded yet: its BLAS's threads go to sleep a moment after a product (2²⁰ ticks) instead of spinning
+# on for long, which would slow down whatever runs next on their cores, such as the first tokens after a prompt.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 
 # Each public name and where it lives. Modules are loaded when first used, so that importing the package takes next to
 # nothing and a part that needs a library asks for it only when it is used.

@@ -34,6 +34,17 @@ def test_an_epoch_visits_every_example_once(count, size, seed):
         assert sorted(stream[epoch * count : (epoch + 1) * count]) == list(range(count))
 
 
+@given(rows=st.lists(st.integers(0, 11), min_size=1, max_size=12), step=st.integers(0, 9))
+def test_some_rows_of_a_batch_are_those_of_the_whole(rows, step):
+    lengths = np.arange(1, 6)
+    padded = Batch(tokens=np.arange(30).reshape(5, 6), targets=np.arange(5), mask=np.arange(6) < lengths[:, None])
+    for data in (Examples(padded), Windows(np.arange(100) % 7, 6), Windows(np.arange(4), 6)):
+        some = data.batch(step, 12, 3, rows=np.asarray(rows))
+        whole = data.batch(step, 12, 3, rows=np.arange(12))
+        assert same(some, Batch(*(None if array is None else array[rows] for array in whole)))
+        assert same(trim(whole), data.batch(step, 12, 3))
+
+
 def test_a_batch_depends_on_seed_and_step_alone():
     examples = numbered(50)
     forward = [examples.batch(step, 8, 7) for step in range(20)]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import glassformer as gf
+from glassformer.layers.stack import Stack
 from glassformer.models.accounting import costs, flops_per_token, kv_cache_bytes, parameters_by_part
 from glassformer.models.activations import activation_bytes
 
@@ -49,6 +50,11 @@ VARIANTS = {
     "tiled alibi": {"attention_tile": 3, "positions": "alibi"},
     "normed embedding": {"embedding_scale": True, "embedding_norm": True, "activation": "relu", "dropout": 0.1},
 }
+SAVERS = {
+    "remat": {"remat": True},
+    "half": {"compute": "float16"},
+    "both": {"remat": True, "compute": "float16"},
+}
 
 
 @pytest.mark.parametrize(("name", "parameters"), PUBLISHED.items(), ids=list(PUBLISHED))
@@ -74,20 +80,37 @@ def test_small_presets_have_as_many_numbers_as_counted(name):
     assert gf.tree.count(model.init(0)) == sum(parameters_by_part(model.config).values())
 
 
-def real_bytes(config, batch, length):
+def buffers_of(record):
     """Return the memory of all arrays in a record: each buffer once, ids left out."""
-    model = gf.build(config)
-    params = model.init(0)
-    tokens = np.random.default_rng(0).integers(0, config.vocab, (batch, length))
-    inputs = (tokens, tokens) if config.architecture == "encoder-decoder" else (tokens,)
-    _, saved = model.forward(params, *inputs, key=1)
     buffers = {}
-    for _, array in gf.tree.named_leaves(saved):
+    for _, array in gf.tree.named_leaves(record):
         while isinstance(array.base, np.ndarray):
             array = array.base
         if not np.issubdtype(array.dtype, np.integer):
             buffers[id(array)] = array.nbytes
-    return sum(buffers.values())
+    return buffers
+
+
+def real_bytes(config, batch, length):
+    """Return the memory of a record, and of the largest that blocks make when they run again."""
+    model = gf.build(config)
+    params = model.init(0)
+    tokens = np.random.default_rng(0).integers(0, config.vocab, (batch, length))
+    inputs = (tokens, tokens) if config.architecture == "encoder-decoder" else (tokens,)
+    again, recorded = [], Stack._run_back
+
+    def run_back(stack, given, params, record, dy):
+        if config.remat:
+            _, whole = stack.block.forward(params, record.x, key=record.key, **given)
+            again.append(sum(size for buffer, size in buffers_of(whole).items() if buffer not in kept))
+        return recorded(stack, given, params, record, dy)
+
+    y, saved = model.forward(params, *inputs, key=1)
+    kept = buffers_of(saved)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stack, "_run_back", run_back)
+        model.backward(params, saved, np.ones_like(y))
+    return sum(kept.values()) + max(again, default=0)
 
 
 @pytest.mark.parametrize(("kind", "variant"), list(itertools.product(KINDS, VARIANTS)))
@@ -95,6 +118,22 @@ def test_activations_are_counted_to_the_byte(kind, variant):
     cls, own = KINDS[kind]
     config = cls(**SIZES, **own, **VARIANTS[variant])
     assert activation_bytes(config, 3, 6) == real_bytes(config, 3, 6)
+
+
+@pytest.mark.parametrize("saver", SAVERS)
+@pytest.mark.parametrize(("kind", "variant"), list(itertools.product(KINDS, VARIANTS)))
+def test_what_saves_memory_is_counted_to_the_byte(kind, variant, saver):
+    cls, own = KINDS[kind]
+    config = cls(**SIZES, **own, **VARIANTS[variant], **SAVERS[saver])
+    counted = activation_bytes(config, 3, 6)
+    assert counted == real_bytes(config, 3, 6)
+    assert counted < activation_bytes(config.replace(remat=False, compute=None), 3, 6)
+
+
+def test_with_remat_one_more_block_costs_one_vector():
+    config = gf.DecoderConfig(**SIZES, remat=True)
+    more = activation_bytes(config.replace(layers=9), 3, 6) - activation_bytes(config.replace(layers=8), 3, 6)
+    assert more == 3 * 6 * config.width * 4
 
 
 @pytest.mark.parametrize("settings", [{}, {"kv_heads": 2}, {"kv_heads": 1, "window": 4}])

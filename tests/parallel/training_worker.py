@@ -1,4 +1,4 @@
-"""One process of a training run on several. Run by test_processes.py and benchmarks/lost_workers.py.
+"""One process of a training run on several. Run by test_processes.py.
 
     python training_worker.py FOLDER STEPS MESH [--coordinator HOST:PORT --processes N --process I]
 
@@ -29,7 +29,8 @@ def train(options: argparse.Namespace, watch) -> list[float]:
 
     from glassformer.training.compiled import CompiledTraining
     from glassformer.training.loop import start as first_state
-    from glassformer.training.sharded_checkpoint import list_sharded, load_sharded_state, save_sharded_state
+    from glassformer.training.sharded_checkpoint import load_sharded_state, save_sharded_state
+    from glassformer.training.sharded_files import list_sharded
 
     model = build(config_from_dict({"architecture": "decoder", **SIZES}))
     recipe = Recipe(steps=options.steps, batch=24, lr=1e-2, ema=0.9)
@@ -80,7 +81,6 @@ def main() -> None:
     cluster = find_cluster({}, coordinator=options.coordinator, processes=options.processes, process=options.process)
     os.environ["JAX_PLATFORMS"] = "cpu"
     with start(cluster) as watch:
-        sys.stderr.write("met\n")
         check_agreement(options.process or 0)
         losses = train(options, watch)
         path = Path(options.folder) / f"losses.{options.process or 0}.json"

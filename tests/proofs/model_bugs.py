@@ -33,8 +33,8 @@ MODEL_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
         (
             "attention layer: query and key weights swapped",
             "Attention",
-            '{"query": x, "key": seen,',
-            '{"key": x, "query": seen,',
+            '(("query", x), ("key", seen),',
+            '(("key", x), ("query", seen),',
         ),
         (
             "attention layer: heads cut without swapping the axes",
@@ -54,7 +54,7 @@ MODEL_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
             "InputGrads(dx + dseen, None, dbias)",
             "InputGrads(dx, None, dbias)",
         ),
-        ("attention layer: values give the memory no gradient", "Attention", "back[1] + back[2]", "back[1]"),
+        ("attention layer: values give the memory no gradient", "Attention", "        dseen = dseen + dvalue\n", ""),
         (
             "stack: the memory gets gradients from one block",
             "Stack",

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from proofs.compiled_bugs import COMPILED_BUGS
 from proofs.kernel_bugs import KERNEL_BUGS
 from proofs.model_bugs import MODEL_BUGS
 from proofs.op_bugs import OP_BUGS
@@ -20,5 +21,5 @@ class Mutant(NamedTuple):
     new: str
 
 
-TABLES = (OP_BUGS, MODEL_BUGS, KERNEL_BUGS)
+TABLES = (OP_BUGS, MODEL_BUGS, KERNEL_BUGS, COMPILED_BUGS)
 MUTANTS = [Mutant(file, *bug) for table in TABLES for file, bugs in table.items() for bug in bugs]

@@ -232,8 +232,8 @@ OP_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
         (
             "GELU by tanh: no inner derivative of the cube",
             "gelu_tanh",
-            "(1 + 3 * _TANH_CUBIC * wide * wide)",
-            "(1 + _TANH_CUBIC * wide * wide)",
+            "(1 + 3 * _TANH_CUBIC * x * x)",
+            "(1 + _TANH_CUBIC * x * x)",
         ),
         (
             "GELU by tanh: another constant",

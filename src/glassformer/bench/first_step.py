@@ -27,7 +27,7 @@ def torch(*, layers: int, width: int, heads: int, length: int, batch: int, vocab
     from .twin import torch_optimizer, torch_twin
 
     sizes = {"layers": layers, "width": width, "heads": heads, "context": length, "vocab": vocab}
-    twin = torch_twin(SimpleNamespace(**sizes, hidden=4 * width))
+    twin = torch_twin(SimpleNamespace(**sizes, hidden=4 * width, dropout=0.0))
     optimizer = torch_optimizer(twin, lr=1e-3, beta2=0.99, weight_decay=0.1)
     tokens, targets = torch.randint(0, vocab, (2, batch, length))
     loss = twin(tokens, targets)

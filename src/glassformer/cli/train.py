@@ -109,7 +109,10 @@ def _resumed(folder: Path, mesh: str | None, watch: Watch | None) -> Session:
     from ..parallel.mesh import MeshShape
     from ..training.compiled_session import resumed
 
-    return resumed(folder, mesh=None if mesh is None else MeshShape.parse(mesh), watch=watch)
+    session = resumed(folder, mesh=None if mesh is None else MeshShape.parse(mesh), watch=watch)
+    for path in session.ignored if rank() == 0 else ():
+        talk(f"{path} was never finished and is ignored; going on after step {session.state.step:,}")
+    return session
 
 
 def _train_and_tell(session: Session, *, tensorboard: bool, json: bool) -> None:

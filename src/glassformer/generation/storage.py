@@ -58,7 +58,15 @@ def _kept(table: Any, kind: str | None, weights: str) -> Any:
         return table  # in another precision on purpose, or on another device
     else:
         numbers = table
-    return np.ascontiguousarray(numbers) if kind is None else quantize(numbers, kind)
+    return _in_memory(numbers) if kind is None else quantize(numbers, kind)
+
+
+def _in_memory(numbers: Array) -> Array:
+    """Return an array in C order and in memory of its own: pages of a mapped file are small, and slower to read."""
+    owner = numbers
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    return np.ascontiguousarray(numbers) if owner.base is None else np.array(numbers, order="C")
 
 
 def _mapped(function: Any, tree: Tree, prefix: str = "") -> Tree:

@@ -5,6 +5,7 @@ A kernel answers NotImplemented where it does not apply; see `engine.accelerated
 
 import logging
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -101,11 +102,17 @@ RUNS: dict[str, Callable[..., Any]] = {
 def load() -> dict[str, Callable[..., Any]]:
     """Return the kernels by name, ready for use; say so when they must be compiled first."""
     keep_freed_memory()
+    _announce()
+    return {**KERNELS, **RUNS}
+
+
+@cache
+def _announce() -> None:
+    """Say, once, that kernels are still to be compiled."""
     if not any(Path(soften._cache.cache_path).glob("softmax.*.nbi")):
         logging.getLogger("glassformer").warning(
             "compiling kernels for this machine: each takes about a second when first used, once"
         )
-    return {**KERNELS, **RUNS}
 
 
 __all__ = ["KERNELS", "RUNS", "load"]

@@ -22,6 +22,7 @@ from .attention_few import attend_few, attend_few_backward
 from .attention_heads import attend, attend_backward
 from .blas import gemm_address
 from .block import ACTIVATIONS
+from .compile import choice
 from .cores import cores, each
 from .dropout import dropout, is_key
 from .layout import REAL, rows
@@ -262,9 +263,9 @@ def _rotation(rotation: tuple[Array, Array] | None, x: Array) -> tuple[Array, Ar
     return (np.empty((0, 0), x.dtype),) * 2 if rotation is None else rotation
 
 
-def _settings(q: Array, scale: float, pairing: str) -> tuple[float, int, bool, bool]:
+def _settings(q: Array, scale: float, pairing: str) -> tuple[float, int, tuple[int, ...], bool]:
     keys = q.shape[1]
-    return scale, SMALL_BLOCK if keys <= SHORT else BLOCK, keys <= FEW, pairing == "interleaved"
+    return scale, SMALL_BLOCK if keys <= SHORT else BLOCK, choice(keys <= FEW), pairing == "interleaved"
 
 
 def whole_block(
@@ -274,7 +275,7 @@ def whole_block(
     first, attended, second, z = records
     if not gemm_address(x.dtype) or len(_shares(attended[3])) > 1:
         return False
-    arguments = _rotation(rotation, x), *_of_layer(layer, attended[0]), ACTIVATIONS.index(activation), eps
+    arguments = _rotation(rotation, x), *_of_layer(layer, attended[0]), choice(ACTIVATIONS.index(activation)), eps
     flat = (*attended[:5], rows(attended[5]))
     block.whole_block(
         gemm_address(x.dtype), rows(x), norms, ws, bs, *arguments, _flat(first), flat, _flat(second), rows(z)
@@ -289,7 +290,7 @@ def whole_block_backward(
     first, attended, second, dx, *grads = records
     if not gemm_address(x.dtype) or len(_shares(attended[3])) > 1:
         return False
-    arguments = _rotation(rotation, x), *_of_layer(layer, attended[0]), ACTIVATIONS.index(activation)
+    arguments = _rotation(rotation, x), *_of_layer(layer, attended[0]), choice(ACTIVATIONS.index(activation))
     flat = (*attended[:5], rows(attended[5]))
     block.whole_block_backward(
         gemm_address(x.dtype),
@@ -307,7 +308,7 @@ def whole_block_backward(
     return True
 
 
-def _of_layer(layer: Any, q: Array) -> tuple[tuple[Array, Array], tuple[float, int, bool, bool]]:
+def _of_layer(layer: Any, q: Array) -> tuple[tuple[Array, Array], tuple[float, int, tuple[int, ...], bool]]:
     scale = default_scale(q) if layer.scale is None else layer.scale
     return _spans(layer.pattern, q.shape[1], q.shape[1]), _settings(q, scale, layer.pairing)
 

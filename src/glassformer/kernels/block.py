@@ -8,6 +8,7 @@ See `self_attention` for how arrays lie; `layers.block_whole` says which records
 from __future__ import annotations
 
 import numpy as np
+from numba.extending import overload
 
 from .activation import (
     _gelu,
@@ -19,7 +20,7 @@ from .activation import (
     _silu,
     _silu_backward,
 )
-from .compile import compiled
+from .compile import chosen, compiled
 from .norm import _layer_norm, _layer_norm_backward
 from .self_attention import multiply, multiply_backward, self_attention, self_attention_backward
 
@@ -72,28 +73,24 @@ def whole_block_backward(
     _add_to(dx, dy)
 
 
-@compiled
-def _activate(number, x, y):
-    if number == 0:
-        _relu(x, y)
-    elif number == 1:
-        _gelu(x, y)
-    elif number == 2:
-        _gelu_tanh(x, y)
-    else:
-        _silu(x, y)
+def _activate(choice, x, y):
+    """Apply the activation that the type of `choice` stands for, see `compile.choice`."""
 
 
-@compiled
-def _activate_backward(number, dy, x, dx):
-    if number == 0:
-        _relu_backward(dy, x, dx)
-    elif number == 1:
-        _gelu_backward(dy, x, dx)
-    elif number == 2:
-        _gelu_tanh_backward(dy, x, dx)
-    else:
-        _silu_backward(dy, x, dx)
+def _activate_backward(choice, dy, x, dx):
+    """Apply its gradient."""
+
+
+@overload(_activate)
+def _chosen(choice, x, y):
+    function = (_relu, _gelu, _gelu_tanh, _silu)[chosen(choice)]
+    return lambda choice, x, y: function(x, y)
+
+
+@overload(_activate_backward)
+def _chosen_backward(choice, dy, x, dx):
+    function = (_relu_backward, _gelu_backward, _gelu_tanh_backward, _silu_backward)[chosen(choice)]
+    return lambda choice, dy, x, dx: function(dy, x, dx)
 
 
 @compiled

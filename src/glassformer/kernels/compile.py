@@ -23,6 +23,16 @@ compiled_parallel = numba.njit(parallel=True, **_SETTINGS)
 inlined = register_jitable(inline="always", fastmath=set(REORDER))
 
 
+def choice(number: int) -> tuple[int, ...]:
+    """Return a choice among several as a type, so that a kernel is compiled for the chosen one alone."""
+    return (0,) * number
+
+
+def chosen(kind: Any) -> int:
+    """Return the number that a type made by `choice` stands for."""
+    return len(kind)
+
+
 @intrinsic
 def bits_to_float(typing: Any, bits: Any) -> Any:
     """Read the 32 bits of an integer as a float32."""

@@ -36,6 +36,8 @@ def cross_entropy(
 
 def cross_entropy_backward(dy: Array, saved: CrossEntropySaved, *, ignore: int = IGNORE, smoothing: float = 0.0) -> Any:
     """Stand for `ops.cross_entropy_backward`."""
+    if not isinstance(saved, CrossEntropySaved):  # dy is a plain number, so arrays of JAX come here too
+        return NotImplemented
     log_p, targets = saved.log_p, saved.targets
     if saved.class_weights is not None or saved.kind.dtype != log_p.dtype or not _fits(log_p, targets):
         return NotImplemented

@@ -7,11 +7,12 @@ what is kept is what `layers.Attention` says.
 from __future__ import annotations
 
 import numpy as np
+from numba.extending import overload
 
 from .attention_few import attend_few, attend_few_backward
 from .attention_heads import attend, attend_backward
 from .blas import gemm
-from .compile import compiled
+from .compile import chosen, compiled
 from .position import turn
 
 
@@ -26,10 +27,7 @@ def self_attention(address, x, ws, bs, rotation, spans, settings, q, k, v, weigh
     if rotation[0].size:
         turn(q, rotation[0], rotation[1], kind(1), interleaved)
         turn(k, rotation[0], rotation[1], kind(1), interleaved)
-    if few:
-        attend_few(q, k, v, spans[0], spans[1], scale, weights, mixed)
-    else:
-        attend(address, q, k, v, spans[0], spans[1], block, scale, weights, mixed)
+    _attend(few, address, q, k, v, spans, block, scale, weights, mixed)
     multiply(address, mixed.reshape(rows), ws[3], bs[3], y)
 
 
@@ -41,16 +39,43 @@ def self_attention_backward(address, dy, x, ws, rotation, spans, settings, q, k,
     dmixed, dq = np.empty_like(q), np.empty_like(q)
     dk, dv = np.zeros_like(k), np.zeros_like(v)
     multiply_backward(address, dy, mixed.reshape(rows), ws[3], kind(0), dmixed.reshape(rows), dws[3], dbs[3])
-    if few:
-        attend_few_backward(dmixed, q, k, v, weights, spans[0], spans[1], scale, dq, dk, dv)
-    else:
-        attend_backward(address, dmixed, q, k, v, weights, spans[0], spans[1], block, scale, dq, dk, dv)
+    _attend_backward(few, address, dmixed, q, k, v, weights, spans, block, scale, dq, dk, dv)
     if rotation[0].size:
         turn(dq, rotation[0], rotation[1], kind(-1), interleaved)
         turn(dk, rotation[0], rotation[1], kind(-1), interleaved)
     multiply_backward(address, dq.reshape(rows), x, ws[0], kind(0), dx, dws[0], dbs[0])
     multiply_backward(address, dk.reshape(rows), x, ws[1], kind(1), dx, dws[1], dbs[1])
     multiply_backward(address, dv.reshape(rows), x, ws[2], kind(1), dx, dws[2], dbs[2])
+
+
+def _attend(few, address, q, k, v, spans, block, scale, weights, mixed):
+    """Let all heads attend, by loops where the type of `few` says that there are few keys, else by products."""
+
+
+def _attend_backward(few, address, dmixed, q, k, v, weights, spans, block, scale, dq, dk, dv):
+    """Fill in the gradients of queries, keys and values."""
+
+
+@overload(_attend)
+def _chosen(few, address, q, k, v, spans, block, scale, weights, mixed):
+    def by_loops(few, address, q, k, v, spans, block, scale, weights, mixed):
+        attend_few(q, k, v, spans[0], spans[1], scale, weights, mixed)
+
+    def by_products(few, address, q, k, v, spans, block, scale, weights, mixed):
+        attend(address, q, k, v, spans[0], spans[1], block, scale, weights, mixed)
+
+    return by_loops if chosen(few) else by_products
+
+
+@overload(_attend_backward)
+def _chosen_backward(few, address, dmixed, q, k, v, weights, spans, block, scale, dq, dk, dv):
+    def by_loops(few, address, dmixed, q, k, v, weights, spans, block, scale, dq, dk, dv):
+        attend_few_backward(dmixed, q, k, v, weights, spans[0], spans[1], scale, dq, dk, dv)
+
+    def by_products(few, address, dmixed, q, k, v, weights, spans, block, scale, dq, dk, dv):
+        attend_backward(address, dmixed, q, k, v, weights, spans[0], spans[1], block, scale, dq, dk, dv)
+
+    return by_loops if chosen(few) else by_products
 
 
 @compiled

@@ -76,7 +76,8 @@ class Plan:
         )
         plain = block.norm_position == "pre" and block.cross_attention is None and attention.pattern.stride is None
         # The kernel reads where the shapes say it should: they are never taken on trust.
-        known = _shapes(blocks) == _shapes([block.specs() for _ in range(stack.layers)])
+        wanted = _shapes(block.specs())
+        known = len(blocks) == stack.layers and all(_shapes(params) == wanted for params in blocks)
         self.tables: Any = _tables(blocks, feed_forward) if plain and known else None
         self._buffer: Array = None  # keys of the first block, when their places were last looked up
 

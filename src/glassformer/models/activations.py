@@ -11,18 +11,22 @@ def activation_bytes(config: TransformerConfig, batch: int, length: int, itemsiz
     """Return the memory of everything that training on `batch` sequences of `length` records for the backward pass.
 
     Token ids and masks given from outside are left out; an encoder-decoder reads a source as long as its target.
+    A model that computes in half precision has numbers of two bytes, but for statistics and tables, which keep
+    `itemsize`. With remat, the record of one block is counted as well: it is there while that block runs again.
     """
     count = _Count(config, batch, length, itemsize)
     if isinstance(config, EncoderDecoderConfig):
         memory = count.vector * config.has_final_norm  # without a norm it is the output of the last block
         encoder = count.embedding() + count.stack(config.encoder_depth) + memory
-        return encoder + count.embedding() + count.stack(config.layers, cross=True) + count.token_head()
+        decoder = count.embedding() + count.stack(config.layers, cross=True) + count.again(cross=True)
+        return encoder + decoder + count.token_head()
     if not isinstance(config, EncoderConfig):
-        return count.embedding() + count.stack(config.layers) + count.token_head()
+        return count.embedding() + count.stack(config.layers) + count.again() + count.token_head()
+    begun = count.embedding()
     if config.pooling == "cls":
-        longer = _Count(config, batch, length + 1, itemsize)
-        return count.embedding() + longer.vector + longer.stack(config.layers) + longer.encoder_head(config)
-    return count.embedding() + count.stack(config.layers) + count.encoder_head(config)
+        count = _Count(config, batch, length + 1, itemsize)
+        begun += count.vector
+    return begun + count.stack(config.layers) + count.again() + count.encoder_head(config)
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,13 @@ class _Count:
     config: TransformerConfig
     batch: int
     length: int
-    itemsize: int
+    wide: int
+    """Bytes of a number in statistics and tables."""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number anywhere else."""
+        return self.wide if self.config.compute is None else 2
 
     @property
     def tokens(self) -> int:
@@ -46,7 +56,7 @@ class _Count:
     @property
     def norm(self) -> int:
         """The statistics of one norm."""
-        return (2 if self.config.norm == "layer" else 1) * self.tokens * self.itemsize
+        return (2 if self.config.norm == "layer" else 1) * self.tokens * self.wide
 
     @property
     def kept(self) -> int:
@@ -55,15 +65,23 @@ class _Count:
 
     def embedding(self) -> int:
         """The embedded tokens, and what normalized and dropped them."""
-        normed = (self.vector + self.norm) * self.config.embedding_norm
+        normed = (self.tokens * self.config.width * self.wide + self.norm) * self.config.embedding_norm
         kept = self.tokens * self.config.width * (self.config.input_dropout > 0)
         return self.vector + normed + kept
 
     def stack(self, layers: int, *, cross: bool = False) -> int:
-        """The blocks, the tables of positions, and the final norm."""
+        """The blocks, or with remat only what comes out of each, the tables of positions, and the final norm."""
+        each = self.vector if self.config.remat else self.block(cross=cross)
+        return layers * each + self.positions() + self.norm * self.config.has_final_norm
+
+    def block(self, *, cross: bool = False) -> int:
+        """All that one block records."""
         attentions = 2 if cross else 1
-        block = attentions * (self.attention() + self.sublayer()) + self.feed_forward() + self.sublayer()
-        return layers * block + self.positions() + self.norm * self.config.has_final_norm
+        return attentions * (self.attention() + self.sublayer()) + self.feed_forward() + self.sublayer()
+
+    def again(self, *, cross: bool = False) -> int:
+        """What the backward pass records of a block when it has to run it again."""
+        return self.block(cross=cross) if self.config.remat else 0
 
     def sublayer(self) -> int:
         """The norm of a sublayer, its output or input, the sum with the residual, and what dropout kept."""
@@ -75,7 +93,7 @@ class _Count:
         inner, shared = c.heads * c.channels, c.key_heads * c.channels
         projected = self.tokens * (2 * inner + 2 * shared) * self.itemsize
         if c.attention_tile is not None:
-            return projected + self.tokens * c.heads * self.itemsize
+            return projected + self.tokens * c.heads * self.wide
         return projected + self.tokens * c.heads * self.length * (self.itemsize + (c.weight_dropout > 0))
 
     def feed_forward(self) -> int:
@@ -85,10 +103,11 @@ class _Count:
     def positions(self) -> int:
         """Tables that all blocks share."""
         c = self.config
-        bias = c.heads * self.length * self.length * self.itemsize
+        bias = c.heads * self.length * self.length * self.wide
         if c.positions == "rotary":
-            return self.length * c.channels * self.itemsize
-        if c.positions == "relative" or (c.positions == "alibi" and c.attention_tile is not None):
+            return self.length * c.channels * self.wide
+        # A bias without parameters is kept where tiles, or blocks that run again, will need it.
+        if c.positions == "relative" or (c.positions == "alibi" and (c.attention_tile is not None or c.remat)):
             return bias
         return 0
 
@@ -100,8 +119,10 @@ class _Count:
         """What an encoder's head reads and keeps."""
         if config.head == "tokens":
             return self.vector * (3 + config.has_final_norm) + self.norm
+        # With remat nobody but a norm or the head keeps what came out of the last block.
+        unread = self.vector * (config.remat and not config.has_final_norm)
         if config.head == "none":
-            return 0
+            return -unread
         if config.pooling == "mean":
-            return (self.tokens + self.batch * config.width) * self.itemsize
+            return self.tokens * self.wide + self.batch * config.width * self.itemsize - unread
         return self.vector * config.has_final_norm

@@ -73,13 +73,13 @@ def _log_sums(x: Array, interpret: bool) -> Array:
 
         def step(number: Any, sums: Any) -> Any:
             largest, total = sums
-            places = number * _RUN + jnp.arange(_RUN)
+            places = number * _RUN + jnp.arange(_RUN, dtype=np.int32)
             part = triton.load(x_ref.at[row, places], mask=places < width, other=-np.inf).astype(jnp.float32)
             larger = jnp.maximum(largest, part)
             return larger, total * jnp.exp(largest - larger) + jnp.exp(part - larger)
 
         # One maximum and one sum for every column of a run: joined once, at the end.
-        first = jnp.full(_RUN, np.finfo(np.float32).min), jnp.zeros(_RUN)
+        first = jnp.full(_RUN, np.finfo(np.float32).min), jnp.zeros(_RUN, np.float32)
         largest, total = lax.fori_loop(0, pl.cdiv(width, _RUN), step, first)
         top = jnp.max(largest)
         out_ref[row] = top + jnp.log(jnp.sum(total * jnp.exp(largest - top)))
@@ -107,7 +107,7 @@ def _slopes(x: Array, targets: Array, log_sum: Array, unit: Array, interpret: bo
         row, run = pl.program_id(0), pl.program_id(1)
         target, shift = targets_ref[row], log_sum_ref[row]
         factor = jnp.where(target < 0, 0.0, unit_ref[0])
-        places = run * _RUN + jnp.arange(_RUN)
+        places = run * _RUN + jnp.arange(_RUN, dtype=np.int32)
         inside = places < width
         part = triton.load(x_ref.at[row, places], mask=inside, other=-np.inf).astype(jnp.float32)
         slopes = factor * (jnp.exp(part - shift) - jnp.where(places == target, 1.0, 0.0))

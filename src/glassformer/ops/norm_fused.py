@@ -43,7 +43,7 @@ def norm_fused(
     block = pl.next_power_of_2(width)
 
     def kernel(x_ref: Any, gamma_ref: Any, beta_ref: Any, y_ref: Any, mean_ref: Any, rstd_ref: Any) -> None:
-        row, places = pl.program_id(0), jnp.arange(block)
+        row, places = pl.program_id(0), jnp.arange(block, dtype=np.int32)
         inside = places < width
         wide = triton.load(x_ref.at[row, places], mask=inside, other=0.0).astype(jnp.float32)
         mean = jnp.sum(wide) / width if centered else jnp.float32(0)
@@ -97,7 +97,7 @@ def _backward_kernel(*refs: Any, width: int, block: int, centered: bool) -> None
     from jax.experimental.pallas import triton
 
     dy_ref, x_ref, mean_ref, rstd_ref, gamma_ref, dx_ref, dgamma_ref, dbeta_ref = refs
-    program, places = pl.program_id(0), jnp.arange(block)
+    program, places = pl.program_id(0), jnp.arange(block, dtype=np.int32)
     inside = places < width
     gamma = triton.load(gamma_ref.at[places], mask=inside, other=0.0).astype(jnp.float32)
 
@@ -113,7 +113,7 @@ def _backward_kernel(*refs: Any, width: int, block: int, centered: bool) -> None
         triton.store(dx_ref.at[row, places], dx.astype(dx_ref.dtype), mask=inside)
         return sums[0] + slope * x_hat, sums[1] + slope
 
-    dgamma, dbeta = lax.fori_loop(0, _ROWS, step, (jnp.zeros(block), jnp.zeros(block)))
+    dgamma, dbeta = lax.fori_loop(0, _ROWS, step, (jnp.zeros(block, np.float32), jnp.zeros(block, np.float32)))
     triton.store(dgamma_ref.at[program, places], dgamma, mask=inside)
     triton.store(dbeta_ref.at[program, places], dbeta, mask=inside)
 

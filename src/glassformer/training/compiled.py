@@ -110,7 +110,7 @@ class CompiledTraining:
         seed = self.recipe.seed
         key = ops.fold_key(ops.new_key(seed), state.step) if drops(self.model) else None
         trees = {name: getattr(state, name) for name in _TREES}
-        trees, figures = self._compiled_step(trees, batch, key, np.float32(lr))
+        trees, figures = self._compiled_step(trees, batch, key, np.float64(lr))  # float32, unless JAX is told otherwise
         return state._replace(**trees), figures
 
     def batch(self, data: Dataset, step: int) -> Batch:

@@ -7,8 +7,9 @@ over several devices is written by all, each its own part.
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from ..arrays import Tree
 from ..data.examples import Dataset
 from ..errors import ConfigError
 from ..parallel.mesh import MeshShape
-from ..parallel.together import process, processes
+from ..parallel.together import agreed, process, processes
 from ..parallel.watch import Watch
 from ..tree import named_leaves
 from .checkpoint import LATEST, checkpoint_path, load_checkpoint
@@ -36,7 +37,9 @@ from .trained import Trained
 
 @dataclass
 class CompiledSession(Session):
-    """One run as it goes on, its state on JAX's devices."""
+    """One run as it goes on, its state on JAX's devices; `ignored` are checkpoints that a lost run did not finish."""
+
+    ignored: list[Path] = field(default_factory=list)
 
     @cached_property
     def training(self) -> CompiledTraining:
@@ -53,6 +56,8 @@ class CompiledSession(Session):
         """Train to the end, writing metrics and checkpoints on the way."""
         recipe = self.run.recipe
         save_every = recipe.save_every or recipe.eval_every
+        resume = f"glassformer train --resume {shlex.quote(str(self.run.folder))}"
+        self.watch.hint = f"start all workers again; `{resume}` goes on from the last checkpoint"
         self.watch.progress(self.state.step)
         ahead = self.training.steps(self.task.train, self.state, evaluate=self.evaluate)
         held: Any = contextlib.nullcontext()  # the first step compiles, which may take long
@@ -142,6 +147,8 @@ def _latest(session: CompiledSession) -> TrainingState:
     if checkpoint_path(run.folder, LATEST).is_file():
         alone = load_checkpoint(run.folder, LATEST).meta["step"]
     spread = max(list_sharded(run.folder), default=-1)
+    alone, spread = agreed([alone, spread])  # shared storage may look older to some processes
     if spread > alone:
-        return load_sharded_state(run.folder, session.state)[0]
+        state, session.ignored = load_sharded_state(run.folder, session.state)
+        return state
     return session.state if alone < 0 else session.training.put(run.load_state())

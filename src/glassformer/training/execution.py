@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from ..config import TransformerConfig
 from ..errors import ConfigError, did_you_mean
-from ..parallel.mesh import MeshShape
+from ..parallel.mesh import MeshShape, build_mesh
 from ..parallel.rules import check_mesh
 from .recipe import Recipe
 
@@ -57,7 +57,7 @@ class Execution:
         }
 
     def check(self, config: TransformerConfig, recipe: Recipe) -> None:
-        """Refuse a model or a batch that cannot be split in this way."""
+        """Refuse a model or a batch that cannot be split in this way, and devices that are not there."""
         check_mesh(config, self.mesh)
         part = recipe.batch // recipe.accumulate
         if recipe.batch % recipe.accumulate:
@@ -71,6 +71,8 @@ class Execution:
                 f"(data={self.mesh.data} times fsdp={self.mesh.fsdp})",
                 hint=f"make the batch (of each microbatch) a multiple of {self.mesh.replicas}",
             )
+        if self.mesh.size > 1:
+            build_mesh(self.mesh)
 
     def applied(self, config: TransformerConfig) -> TransformerConfig:
         """Return the config of the model that computes in this way; its parameters are the same."""

@@ -21,6 +21,7 @@ from ..data.examples import Dataset, count_targets
 from ..errors import TrainingError
 from ..models import Batch, Model
 from ..parallel import loss_and_grads
+from ..tree import flatten
 from .ema import EMA
 from .evaluate import Evaluation
 from .gradients import accumulate, all_finite, clip, global_norm
@@ -161,7 +162,7 @@ def new_record(
 def _step_gradients(
     model: Model, recipe: Recipe, data: Dataset, state: TrainingState, parametrization: Parametrization
 ) -> tuple[Any, Tree, int]:
-    """Return the loss and the gradients of one step's batch, and how many tokens it has."""
+    """Return the loss and the gradients of one step's batch, by dotted names, and how many tokens it has."""
     batch = data.batch(state.step, recipe.batch, recipe.seed)
     key = ops.fold_key(ops.new_key(recipe.seed), state.step) if drops(model) else None
     tokens = int(np.size(batch.tokens)) + (0 if batch.source is None else int(np.size(batch.source)))
@@ -173,13 +174,14 @@ def _step_gradients(
         return loss, parametrization.pull_back(state.params, grads)
 
     if recipe.accumulate == 1:
-        return *gradients(batch, key), tokens
+        loss, grads = gradients(batch, key)
+        return loss, flatten(grads), tokens
     parts = (
         (*gradients(part, None if key is None else ops.fold_key(key, i)), n)
         for i, (part, n) in enumerate(_microbatches(batch, recipe.accumulate))
     )
     loss, grads, _ = accumulate(parts)
-    return loss, grads, tokens
+    return loss, flatten(grads), tokens
 
 
 def drops(model: Model) -> bool:

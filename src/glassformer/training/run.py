@@ -65,7 +65,9 @@ class Run:
     def on_mesh(self, mesh: MeshShape) -> Run:
         """Return the same run on other devices, from now on."""
         assert self.execution is not None
-        run = replace(self, execution=replace(self.execution, mesh=mesh))
+        execution = replace(self.execution, mesh=mesh)
+        execution.check(self.config, self.recipe)
+        run = replace(self, execution=execution)
         with first_before_others("mesh") as first:
             if first:
                 _write_config(run)

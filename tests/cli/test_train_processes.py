@@ -1,0 +1,90 @@
+"""`glassformer train` on two processes: the losses of one, and a run that was lost goes on as if it never had been."""
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from glassformer.training.sharded_files import list_sharded
+from process_groups import Group, free_port
+from runs import assert_same_run, options, untimed, write_data
+
+pytestmark = pytest.mark.usefixtures("jax")
+
+STEPS = 40
+QUICK = {"XLA_FLAGS": "--xla_backend_optimization_level=0", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": 0}
+"""Programs this small need no optimization, and each is compiled once for all processes."""
+
+
+class Commands(Group):
+    """The same command, as each of several processes."""
+
+    def __init__(self, folder: Path, count: int, *arguments: str) -> None:
+        place = ["--coordinator", f"127.0.0.1:{free_port()}", "--processes", count] if count > 1 else []
+
+        def command(number: int) -> list:
+            return ["-m", "glassformer", "train", *arguments, *place, *(["--process", number] if place else [])]
+
+        super().__init__(folder / f"said-{time.monotonic_ns()}", command, count, **QUICK)
+
+    def succeed(self) -> None:
+        codes = self.codes(150)
+        assert codes == [0] * len(codes), [self.said(number) for number in range(len(codes))]
+
+
+def started(folder: Path, count: int) -> Commands:
+    """Start a new run in folder/run."""
+    data = write_data("lines", folder)
+    settings = options("lines", steps=STEPS, eval_every=20, save_every=4)
+    place = ["--engine", "jax", "--mesh", f"data={count}", "--out", folder / "run", "--json"]
+    return Commands(folder, count, "lines", "--data", data, *settings, *place)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory) -> Path:
+    base = tmp_path_factory.mktemp("processes")
+    QUICK["JAX_COMPILATION_CACHE_DIR"] = base / "compiled"
+    return base
+
+
+@pytest.fixture(scope="module")
+def whole(base) -> Path:
+    """A run of two processes that nothing happened to."""
+    with started(base / "whole", 2) as commands:
+        commands.succeed()
+        first, second = commands.said(0), commands.said(1)
+    assert json.loads(first.splitlines()[-1])["steps"] == STEPS
+    assert "{" not in second  # one tells for all
+    return base / "whole" / "run"
+
+
+def losses(run: Path) -> list[float]:
+    return [line["loss"] for line in untimed(run)]
+
+
+def test_two_processes_have_the_losses_of_one(base, whole):
+    with started(base / "alone", 1) as commands:
+        commands.succeed()
+    assert len(losses(whole)) == STEPS
+    np.testing.assert_allclose(losses(whole), losses(base / "alone" / "run"), rtol=1e-4)
+
+
+def test_a_run_that_lost_a_worker_goes_on_as_if_it_had_not(base, whole):
+    run = base / "lost" / "run"
+    with started(base / "lost", 2) as commands:
+        deadline = time.monotonic() + 100
+        while not list_sharded(run):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        commands.signal(1, signal.SIGKILL)
+        assert commands.codes(30)[0] == 1
+        assert "error: worker 1 of 2" in commands.said(0)
+        assert "hint: " in commands.said(0)
+        assert "--resume" in commands.said(0)
+    assert list_sharded(run)[-1] < STEPS
+    with Commands(base / "lost", 2, "--resume", str(run)) as commands:
+        commands.succeed()
+    assert_same_run(run, whole)

@@ -1,0 +1,100 @@
+"""Bugs of the engine jax, by the file they are planted in: what is wrong, what catches it, right text, wrong text."""
+
+TEN_STEPS = "tests/training/test_compiled.py::test_ten_steps_are_those_of_numpy"
+HALF = "tests/training/test_compiled.py"
+LOOP = "tests/layers/test_scanned.py::test_a_loop_over_blocks_equals_numpy[encoder-decoder (T5)]"
+AGAIN = "tests/layers/test_scanned.py::test_blocks_that_run_again_give_the_same_bits[encoder (BERT), dropout-numpy]"
+
+COMPILED_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
+    "layers/scanned.py": (
+        (
+            "loop: memory and bias get gradients from one block",
+            LOOP,
+            "return read.after(later), grads",
+            "return read, grads",
+        ),
+        ("loop: the backward pass goes forward", LOOP, ", (params, records), reverse=True)", ", (params, records))"),
+    ),
+    "layers/stack.py": (
+        (
+            "remat: dropout forgotten when a block runs again",
+            AGAIN,
+            "_, record = self.block.forward(params, x, key=record.key, **given)",
+            "_, record = self.block.forward(params, x, **given)",
+        ),
+    ),
+    "training/loss_scaling.py": (
+        (
+            "loss scaling: never undone",
+            f"{HALF}::test_the_scale_is_undone",
+            'lambda g: g / state["scale"].astype(g.dtype)',
+            "lambda g: g",
+        ),
+        (
+            "loss scaling: grows although a step was refused",
+            f"{HALF}::test_the_scale_follows_its_rules",
+            "xp.where(moved & ~grows, good, 0)",
+            "xp.where(~grows, good, 0)",
+        ),
+    ),
+    "training/compiled.py": (
+        (
+            "compiled: microbatches weighed alike",
+            f"{TEN_STEPS}[padding]",
+            "shares = counts / jax.numpy.maximum(counts.sum(), 1)",
+            "shares = jax.numpy.ones(parts) / parts",
+        ),
+        (
+            "compiled: all microbatches drop the same",
+            f"{TEN_STEPS}[loop]",
+            "jax.numpy.stack([ops.fold_key(key, number) for number in range(parts)])",
+            "jax.numpy.stack([ops.fold_key(key, 0) for number in range(parts)])",
+        ),
+        (
+            "compiled: a refused step moves",
+            f"{HALF}::test_steps_that_are_not_numbers_move_nothing_and_end_a_run",
+            "lambda new, old: xp.where(moved, new, old), after",
+            "lambda new, old: new, after",
+        ),
+    ),
+    "training/optimizer.py": (
+        (
+            "optimizer: norms and biases of stacked blocks decayed",
+            f"{TEN_STEPS}[loop]",
+            "vmap(lambda p, g, memory: self.move(one, p, g, memory, *scalars))(p, g, memory)",
+            "(lambda p, g, memory: self.move(one, p, g, memory, *scalars))(p, g, memory)",
+        ),
+    ),
+    "training/placement.py": (
+        (
+            "padding: added examples count",
+            f"{HALF}::test_an_evaluation_on_the_devices_is_that_of_numpy",
+            'constant_values=IGNORE if name == "targets" else 0',
+            "constant_values=0",
+        ),
+    ),
+    "ops/norm_fused.py": (
+        (
+            "fused norm: columns beyond the last count in the mean square",
+            "tests/ops/test_fused.py::test_norms_equal_their_ops",
+            "part = jnp.where(inside, wide - mean, 0.0)",
+            "part = wide - mean",
+        ),
+    ),
+    "ops/loss_fused.py": (
+        (
+            "fused loss: ignored targets have gradients",
+            "tests/ops/test_fused.py::test_the_loss_equals_its_op",
+            "factor = jnp.where(target < 0, 0.0, unit_ref[0])",
+            "factor = unit_ref[0]",
+        ),
+    ),
+    "ops/attention_fused.py": (
+        (
+            "fused attention: a window one key too wide",
+            "tests/ops/test_fused.py::test_fused_attention_equals_attention",
+            "(pattern.window - 1, 0)",
+            "(pattern.window, 0)",
+        ),
+    ),
+}
