@@ -21,7 +21,7 @@ except ImportError:  # The tests that use it fail on their own import and say so
 else:
     # The same examples on every run and machine; time limits belong to pytest-timeout.
     hypothesis.settings.register_profile(
-        "glassformer", derandomize=True, deadline=None, max_examples=30, print_blob=False, database=None
+        "glassformer", derandomize=True, deadline=None, max_examples=20, print_blob=False, database=None
     )
     hypothesis.settings.load_profile("glassformer")
 

@@ -92,6 +92,8 @@ def test_ctrl_c_saves_says_how_to_go_on_and_loses_nothing(tmp_path, whole):
     assert_same_run(folder, whole)
 
 
+# JAX, which other tests load, warns of a fork; what is forked here becomes another program at once.
+@pytest.mark.filterwarnings("ignore:os.fork")
 def test_a_checkpoint_too_large_for_the_disk_leaves_the_previous_one(tmp_path, whole):
     import resource
 

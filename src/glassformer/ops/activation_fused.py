@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
+from ..arrays import Array, namespace
 from ..backend import on_one_gpu
 
 _RUN = 2048  # numbers that a program computes
@@ -16,6 +16,7 @@ _WARPS = 4
 
 def can_fuse(x: Array) -> bool:
     """Tell whether the kernels cover an array: large, of half precision, on one GPU."""
+    namespace(x)
     return x.dtype.itemsize == 2 and x.size >= 1 << 20 and x.size % _RUN == 0 and on_one_gpu(x)
 
 
