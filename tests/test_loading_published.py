@@ -17,6 +17,7 @@ from glassformer.text import PublishedTokenizer
 from glassformer.tree import flatten
 from glassformer.weights import registry
 from glassformer.weights.hub import hub_folder
+from oracles import require
 from runs import tiny_session
 from tokenizer_files import PUBLISHED
 
@@ -184,7 +185,7 @@ def test_without_the_library_the_remedy_is_named(monkeypatch):
 @pytest.mark.parametrize("name", ["hf:", "hf:a/b/c", "hf:../x", "hf:org/na me"])
 def test_a_name_that_is_none_is_refused(name):
     if name == "hf:../x":
-        pytest.importorskip("huggingface_hub")
+        require("huggingface_hub")
         with pytest.raises((ConfigError, WeightsError)):
             hub_folder(name)
         return

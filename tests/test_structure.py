@@ -16,6 +16,7 @@ from types import ModuleType
 import pytest
 
 import glassformer
+from oracles import refuse
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "glassformer"
@@ -294,7 +295,7 @@ def repository_files() -> list[Path]:
     try:
         result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        pytest.skip("this is not a git checkout")
+        refuse("this is not a git checkout")
     return [path for name in result.stdout.split("\0") if name and (path := ROOT / name).is_file()]
 
 

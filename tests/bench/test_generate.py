@@ -9,6 +9,7 @@ from glassformer.bench.timing import Race
 from glassformer.bench.writers import read_per_token
 from glassformer.models import build
 from glassformer.tree import count
+from oracles import require
 
 SMALL = {"width": 16, "heads": 2, "layers": 2, "vocab": 300, "context": 32}
 
@@ -37,7 +38,7 @@ def test_our_engines_write_the_same_tokens(small):
 
 @pytest.mark.slow
 def test_hugging_face_writes_the_same_tokens(small, torch, monkeypatch):
-    pytest.importorskip("transformers")
+    require("transformers")
     monkeypatch.setattr(generate, "is_here", lambda module: module in ("torch", "transformers"))
     report = measured(peers=True)
     assert report.ok, report.checks

@@ -3,9 +3,6 @@
 GLASSFORMER_DATA names the folder that holds names.txt and tinyshakespeare.txt.
 """
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,14 +10,7 @@ from glassformer import tree
 from glassformer.config import CONFIGS
 from glassformer.data import build_task, count_targets
 from glassformer.models import build
-
-FOLDER = Path(os.environ.get("GLASSFORMER_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
-
-
-def published(name: str) -> Path:
-    if not (FOLDER / name).is_file():
-        pytest.skip(f"{name} is not at hand; set GLASSFORMER_DATA to its folder")
-    return FOLDER / name
+from published_models import data_file
 
 
 def parameters(task) -> int:
@@ -33,8 +23,9 @@ def test_addition_and_sort_have_the_published_sizes():
     assert [build_task("sort").settings[name] for name in ("layers", "heads", "width")] == [3, 3, 48]
 
 
+@pytest.mark.data("names.txt")
 def test_names_are_split_as_makemore_splits_them_less_the_repeats():
-    path = published("names.txt")
+    path = data_file("names.txt")
     task = build_task("lines", data=path, seed=0)
     every = path.read_text().split()
     assert len(every) == 32_033
@@ -47,8 +38,9 @@ def test_names_are_split_as_makemore_splits_them_less_the_repeats():
     assert task.train.count == task.train.rows.mask.sum()
 
 
+@pytest.mark.data("tinyshakespeare.txt")
 def test_tinyshakespeare_is_split_as_nanogpt_splits_it():
-    task = build_task("text", data=published("tinyshakespeare.txt"))
+    task = build_task("text", data=data_file("tinyshakespeare.txt"))
     assert (len(task.train.tokens), len(task.held_out.tokens)) == (1_003_854, 111_540)
     assert task.settings["vocab"] == 65
     assert sum(count_targets(batch) for batch in task.held_out.batches(256)) == 111_539

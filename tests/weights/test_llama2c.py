@@ -134,6 +134,7 @@ def story_model():
     )
 
 
+@pytest.mark.data("stories260K.bin", "tok512.bin")
 def test_stories260k_tells_the_story_that_llama2c_prints():
     _, model = story_model()
     ids, text = told(data_file("stories260K.bin"), data_file("tok512.bin"), STEPS)
@@ -146,6 +147,7 @@ def test_stories260k_tells_the_story_that_llama2c_prints():
     assert "".join(model.stream("", max_new_tokens=STEPS, temperature=0)) == text
 
 
+@pytest.mark.data("stories260K.bin", "tok512.bin")
 def test_the_weights_stay_in_the_file():
     loaded, _ = story_model()
     check_same(loaded.params, loaded.model.specs())
@@ -153,6 +155,7 @@ def test_the_weights_stay_in_the_file():
     assert all(not array.flags.owndata and not array.flags.writeable for array in flatten(loaded.params).values())
 
 
+@pytest.mark.data("stories260K.bin", "tok512.bin")
 @given(st.text(alphabet="Once upon a time, Lily's dög ran 123!\n日😀<s>", max_size=60))
 def test_text_is_cut_as_llama2c_cuts_it(text):
     path = data_file("tok512.bin")
@@ -164,6 +167,7 @@ def test_text_is_cut_as_llama2c_cuts_it(text):
     assert "".join([stream.push(i) for i in ids] + [stream.finish()]) == text
 
 
+@pytest.mark.data("stories260K.bin", "tok512.bin")
 def test_the_tokenizer_beside_the_model_is_found(tmp_path):
     beside = tmp_path / "model.bin"
     beside.write_bytes(data_file("stories260K.bin").read_bytes())
