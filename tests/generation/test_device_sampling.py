@@ -21,6 +21,7 @@ SETTINGS = [
     {"min_p": 0.2},
     {"min_p": 1.0},
     {"top_k": 9, "top_p": 0.7, "min_p": 0.05, "temperature": 1.3},
+    {"top_k": 9, "temperature": 5e-324},
 ]
 
 

@@ -100,7 +100,9 @@ def test_it_is_always_a_distribution_that_holds_the_likeliest_token(logits, sett
 
 
 def test_tiny_temperatures_and_forbidden_tokens_leave_no_nan():
-    assert after({"temperature": 1e-300}).tolist() == [1, 0, 0, 0, 0]
+    for temperature in (1e-300, 5e-324):
+        assert after({"temperature": temperature}).tolist() == [1, 0, 0, 0, 0]
+        assert after({"temperature": temperature}, logits=np.array([7.0, 0.0, 7.0])).tolist() == [0.5, 0, 0.5]
     p = after({"temperature": 2.0, "repetition_penalty": 1.5}, logits=np.array([0.0, -np.inf, 1.0]))
     assert p[1] == 0
     assert p.sum() == pytest.approx(1)

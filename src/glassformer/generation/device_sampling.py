@@ -32,7 +32,9 @@ def drawing_of(sampling: Sampling, vocab: int) -> tuple[str, Drawing]:
     top_k = vocab if sampling.top_k is None else min(sampling.top_k, vocab)
     # Sums of all probabilities may exceed 1 by rounding: a limit that none of them reaches leaves all in.
     top_p = 2.0 if sampling.top_p == 1 else sampling.top_p
-    numbers = (sampling.temperature or 1.0, top_k, top_p, sampling.min_p)
+    # In float32 a smaller temperature would be 0; this one already leaves nothing but the largest logits.
+    temperature = max(sampling.temperature, float(np.finfo(np.float32).tiny))
+    numbers = (temperature, top_k, top_p, sampling.min_p)
     filters = top_k < vocab or sampling.top_p < 1 or sampling.min_p > 0
     way = LIKELIEST if sampling.temperature == 0 else FILTERED if filters else DRAWN
     return way, Drawing(*(np.float64(number) for number in numbers))

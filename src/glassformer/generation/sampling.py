@@ -119,7 +119,8 @@ def distribution(logits: Array, history: History | None, sampling: Sampling) -> 
         x = _penalized(x, history, sampling)
     if sampling.temperature == 0:
         return (np.argmax(x, axis=-1, keepdims=True) == np.arange(x.shape[-1])).astype(np.float64)
-    x = (x - x.max(axis=-1, keepdims=True)) / sampling.temperature
+    with np.errstate(over="ignore"):  # a tiny temperature sends all but the largest to minus infinity, as it should
+        x = (x - x.max(axis=-1, keepdims=True)) / sampling.temperature
     if sampling.top_k is not None and sampling.top_k < x.shape[-1]:
         x = np.where(_largest(x, sampling.top_k), x, -np.inf)
     p = np.exp(x)
