@@ -44,7 +44,7 @@ def flatten(tree: Tree) -> dict[str, Any]:
 def _collect(tree: Tree, name: str, leaves: dict[str, Any]) -> None:
     if isinstance(tree, dict):
         parts: Any = tree.items()
-    elif isinstance(tree, list | tuple):
+    elif isinstance(tree, (list, tuple)):  # a union would be made anew at every call
         parts = zip(getattr(tree, "_fields", range(len(tree))), tree, strict=True)
     else:
         if tree is not None:
@@ -52,7 +52,10 @@ def _collect(tree: Tree, name: str, leaves: dict[str, Any]) -> None:
         return
     before = name + "." if name else ""
     for own, part in parts:
-        _collect(part, f"{before}{own}", leaves)
+        if type(part) is np.ndarray:  # what most parts are: a call for each would take longer than all the rest
+            leaves[f"{before}{own}"] = part
+        else:
+            _collect(part, f"{before}{own}", leaves)
 
 
 def unflatten(leaves: dict[str, Any]) -> Tree:

@@ -242,6 +242,24 @@ def test_what_a_block_in_one_call_does_not_cover_is_computed_layer_by_layer(rng,
     assert not {name for name, _ in calls} & {"whole_block"}
 
 
+@pytest.mark.parametrize("place", ["query", "weights", "mean", "activation"])
+def test_a_record_of_other_shapes_is_left_to_the_layers(rng, calls, place):
+    params, x = BLOCK.init(1, dtype=np.float64), normal(rng, (3, 5, 8), "float64")
+    _, saved = BLOCK.forward(params, x)
+    attention, norm = saved["attention"], saved["feed_forward_norm"]
+    if place == "query":
+        saved["attention"] = attention._replace(query=attention.query._replace(x=np.zeros((3, 4, 8))))
+    elif place == "weights":
+        saved["attention"] = attention._replace(attend=attention.attend._replace(weights=np.zeros((3, 2, 4, 5))))
+    elif place == "mean":
+        saved["feed_forward_norm"] = norm._replace(mean=np.zeros((3, 5, 2)))
+    else:
+        saved["feed_forward"]["activation"] = np.zeros((3, 5, 11))
+    with pytest.raises((GlassformerError, ValueError)):
+        BLOCK.backward(params, saved, x)
+    assert "whole_block_backward" not in {name for name, _ in calls}
+
+
 @pytest.mark.parametrize("part", ["up", "down"])
 def test_a_block_whose_arrays_do_not_fit_is_refused(rng, calls, part):
     params, x = BLOCK.init(1, dtype=np.float64), normal(rng, (3, 5, 8), "float64")

@@ -109,7 +109,7 @@ def load() -> dict[str, Callable[..., Any]]:
 @cache
 def _announce() -> None:
     """Say, once, that kernels are still to be compiled."""
-    if not any(Path(soften._cache.cache_path).glob("softmax.*.nbi")):
+    if not any(Path(soften._cache.cache_path).glob("*.nbi")):
         logging.getLogger("glassformer").warning(
             "compiling kernels for this machine: each takes about a second when first used, once"
         )

@@ -106,18 +106,13 @@ def _normal_cdf32(x):
     f = np.float32
     t = minimum(abs(x), f(38.0))  # beyond, Φ(−t) is zero in float32
     z = (t - f(4.0)) / (t + f(4.0))
-    g = f(1.878671764e-05)
-    g = g * z + f(-3.577668505e-05)
-    g = g * z + f(-1.771117683e-04)
-    g = g * z + f(6.298726325e-04)
-    g = g * z + f(5.025865374e-04)
-    g = g * z + f(-8.488349619e-03)
-    g = g * z + f(3.086593706e-02)
-    g = g * z + f(-7.170805958e-02)
-    g = g * z + f(1.243791601e-01)
-    g = g * z + f(-1.703976895e-01)
-    g = g * z + f(9.441064261e-02)
-    tail = exp(f(-0.5) * x * x) * g
+    z2 = z * z
+    z4 = z2 * z2
+    # In pairs rather than nested, as in `exp`.
+    low = (f(9.441064261e-02) + f(-1.703976895e-01) * z) + z2 * (f(1.243791601e-01) + f(-7.170805958e-02) * z)
+    middle = (f(3.086593706e-02) + f(-8.488349619e-03) * z) + z2 * (f(5.025865374e-04) + f(6.298726325e-04) * z)
+    high = (f(-1.771117683e-04) + f(-3.577668505e-05) * z) + z2 * f(1.878671764e-05)
+    tail = exp(f(-0.5) * x * x) * (low + z4 * (middle + z4 * high))
     return f(1.0) - tail if x > f(0.0) else tail
 
 
@@ -139,6 +134,11 @@ def _sigmoid(x, kind):
 @inlined
 def _relu_value(x, kind):
     return x if x > 0 else kind(0)
+
+
+@inlined
+def _relu_slope(x, kind):
+    return kind(1) if x > 0 else kind(0)
 
 
 @inlined

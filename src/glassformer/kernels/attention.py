@@ -20,6 +20,7 @@ from . import block
 from . import self_attention as whole
 from .attention_few import attend_few, attend_few_backward
 from .attention_heads import attend, attend_backward
+from .attention_lanes import attend_lanes, attend_lanes_backward
 from .blas import gemm_address
 from .block import ACTIVATIONS
 from .compile import choice
@@ -77,6 +78,8 @@ def attention_backward(
     q, k, v, bias, weights, keep = saved
     if not _fits(q, k, v) or dy.shape != q.shape or dy.dtype != q.dtype or q.shape[-3] != k.shape[-3]:
         return NotImplemented
+    if weights.shape != (*q.shape[:-1], k.shape[-2]) or weights.dtype != q.dtype:
+        return NotImplemented
     scale = default_scale(q) if scale is None else scale
     dq, dk, dv = (_heads(x.shape, x.dtype) for x in (q, k, v))
     if bias is None and keep is None and _goes_by_heads(pattern, dy, q, k, v) and weights.flags.c_contiguous:
@@ -100,8 +103,10 @@ def attention_backward(
 
 def _attend_heads(q: Array, k: Array, v: Array, pattern: Pattern, scale: float, weights: Array, y: Array) -> None:
     address, spans, block = gemm_address(q.dtype), _spans(pattern, *weights.shape[-2:]), _block(k)
-    if k.shape[-2] <= FEW:
-        attend_few(_memory(q), _memory(k), _memory(v), *spans, scale, weights, _memory(y))
+    way = _way(q, k.shape[-2])
+    if way != whole.PRODUCTS:
+        few = attend_lanes if way == whole.LANES else attend_few
+        few(_memory(q), _memory(k), _memory(v), *spans, scale, weights, _memory(y))
         return
 
     def part(rows: slice) -> None:
@@ -124,9 +129,11 @@ def _attend_heads_backward(
     dv: Array,
 ) -> None:
     address, spans, block = gemm_address(q.dtype), _spans(pattern, *weights.shape[-2:]), _block(k)
-    if k.shape[-2] <= FEW:
+    way = _way(q, k.shape[-2])
+    if way != whole.PRODUCTS:
+        few = attend_lanes_backward if way == whole.LANES else attend_few_backward
         heads = (_memory(x) for x in (dy, q, k, v))
-        attend_few_backward(*heads, weights, *spans, scale, *map(_memory, (dq, dk, dv)))
+        few(*heads, weights, *spans, scale, *map(_memory, (dq, dk, dv)))
         return
 
     def part(rows: slice) -> None:
@@ -137,10 +144,17 @@ def _attend_heads_backward(
     each([partial(part, rows) for rows in _shares(weights)])
 
 
+def _way(q: Array, keys: int) -> int:
+    """Return how heads (..., C) attend to so many keys, as one of `self_attention.WAYS`."""
+    if keys > FEW:
+        return whole.PRODUCTS
+    return whole.LANES if q.dtype == np.float32 and q.shape[-1] % 4 == 0 else whole.LOOPS
+
+
 def _shares(weights: Array) -> list[slice]:
     """Cut a batch into one part for each core, where that is worthwhile."""
-    size = len(weights)
-    parts = max(1, min(cores(), size, weights.size // WORTHWHILE))
+    size, parts = len(weights), min(len(weights), weights.size // WORTHWHILE)
+    parts = min(cores(), parts) if parts > 1 else 1
     return [slice(size * n // parts, size * (n + 1) // parts) for n in range(parts)]
 
 
@@ -265,55 +279,36 @@ def _rotation(rotation: tuple[Array, Array] | None, x: Array) -> tuple[Array, Ar
 
 def _settings(q: Array, scale: float, pairing: str) -> tuple[float, int, tuple[int, ...], bool]:
     keys = q.shape[1]
-    return scale, SMALL_BLOCK if keys <= SHORT else BLOCK, choice(keys <= FEW), pairing == "interleaved"
+    return scale, SMALL_BLOCK if keys <= SHORT else BLOCK, choice(_way(q, keys)), pairing == "interleaved"
 
 
 def whole_block(
-    layer: Any, activation: str, eps: float, rotation: Any, x: Array, norms: Any, ws: Any, bs: Any, *records: Any
+    layer: Any, activation: str, eps: float, rotation: Any, x: Array, norms: Any, ws: Any, bs: Any, *record: Any
 ) -> bool:
     """Fill in all of a block (`layers.block_whole`); False where heads had better be shared out."""
-    first, attended, second, z = records
-    if not gemm_address(x.dtype) or len(_shares(attended[3])) > 1:
+    settings = _of_block(layer, activation, rotation, x, record[1])
+    if settings is None:
         return False
-    arguments = _rotation(rotation, x), *_of_layer(layer, attended[0]), choice(ACTIVATIONS.index(activation)), eps
-    flat = (*attended[:5], rows(attended[5]))
-    block.whole_block(
-        gemm_address(x.dtype), rows(x), norms, ws, bs, *arguments, _flat(first), flat, _flat(second), rows(z)
-    )
+    block.whole_block(gemm_address(x.dtype), x, norms, ws, bs, *settings, eps, *record)
     return True
 
 
 def whole_block_backward(
-    layer: Any, activation: str, rotation: Any, dz: Array, x: Array, norms: Any, ws: Any, *records: Any
+    layer: Any, activation: str, rotation: Any, dz: Array, x: Array, norms: Any, ws: Any, *record: Any
 ) -> bool:
     """Fill in the gradients of `whole_block`; False where heads had better be shared out."""
-    first, attended, second, dx, *grads = records
-    if not gemm_address(x.dtype) or len(_shares(attended[3])) > 1:
+    settings = _of_block(layer, activation, rotation, x, record[1])
+    if settings is None:
         return False
-    arguments = _rotation(rotation, x), *_of_layer(layer, attended[0]), choice(ACTIVATIONS.index(activation))
-    flat = (*attended[:5], rows(attended[5]))
-    block.whole_block_backward(
-        gemm_address(x.dtype),
-        rows(dz),
-        rows(x),
-        norms,
-        ws,
-        *arguments,
-        _flat(first),
-        flat,
-        _flat(second),
-        rows(dx),
-        *grads,
-    )
+    block.whole_block_backward(gemm_address(x.dtype), dz, x, norms, ws, *settings, *record)
     return True
 
 
-def _of_layer(layer: Any, q: Array) -> tuple[tuple[Array, Array], tuple[float, int, tuple[int, ...], bool]]:
-    scale = default_scale(q) if layer.scale is None else layer.scale
-    return _spans(layer.pattern, q.shape[1], q.shape[1]), _settings(q, scale, layer.pairing)
-
-
-def _flat(record: list[Array]) -> tuple[Array, ...]:
-    """View the results of a norm and what follows as rows, its statistics as vectors."""
-    h, mean, rstd, *rest = record
-    return rows(h), mean.reshape(-1), rstd.reshape(-1), *(rows(x) for x in rest)
+def _of_block(layer: Any, activation: str, rotation: Any, x: Array, attended: Any) -> Any:
+    """Return the rotation, who sees whom, the settings of attention and the activation; None without a kernel."""
+    q, weights = attended[0], attended[3]
+    if not gemm_address(x.dtype) or len(_shares(weights)) > 1:
+        return None
+    keys, scale = q.shape[1], default_scale(q) if layer.scale is None else layer.scale
+    spans, chosen = _spans(layer.pattern, keys, keys), choice(ACTIVATIONS.index(activation))
+    return _rotation(rotation, x), spans, _settings(q, scale, layer.pairing), chosen

@@ -11,14 +11,14 @@ import numpy as np
 from numba.extending import overload
 
 from .activation import (
-    _gelu,
-    _gelu_backward,
-    _gelu_tanh,
-    _gelu_tanh_backward,
-    _relu,
-    _relu_backward,
-    _silu,
-    _silu_backward,
+    _gelu_slope,
+    _gelu_tanh_slope,
+    _gelu_tanh_value,
+    _gelu_value,
+    _relu_slope,
+    _relu_value,
+    _silu_slope,
+    _silu_value,
 )
 from .compile import chosen, compiled
 from .norm import _layer_norm, _layer_norm_backward
@@ -29,7 +29,7 @@ ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 
 @compiled
 def whole_block(address, x, norms, ws, bs, rotation, spans, settings, activation, eps, first, attended, second, z):
-    """Fill in the records of both sublayers, and the result z; x is (N, D).
+    """Fill in the records of both sublayers, and the result z; x is (B, T, D).
 
     norms      gamma and beta of each norm
     ws, bs     of query, key, value and output; of up and down
@@ -37,13 +37,14 @@ def whole_block(address, x, norms, ws, bs, rotation, spans, settings, activation
     attended   q, k, v, weights and mixed, and y
     second     h, mean and rstd of the second norm, h · up, and its activation
     """
-    h, mean, rstd = first
-    q, k, v, weights, mixed, y = attended
-    _layer_norm(x, norms[0], norms[1], eps, h, mean, rstd)
-    self_attention(address, h, ws[:4], bs[:4], rotation, spans, settings, q, k, v, weights, mixed, y)
+    N, D = x.shape[0] * x.shape[1], x.shape[2]
+    x, z, y = x.reshape((N, D)), z.reshape((N, D)), attended[5].reshape((N, D))
+    h = first[0].reshape((N, D))
+    _layer_norm(x, norms[0], norms[1], eps, h, first[1].reshape(N), first[2].reshape(N))
+    self_attention(address, h, ws[:4], bs[:4], rotation, spans, settings, *attended[:5], y)
     _add_to(y, x)
-    h, mean, rstd, up, act = second
-    _layer_norm(y, norms[2], norms[3], eps, h, mean, rstd)
+    h, up, act = second[0].reshape((N, D)), second[3].reshape((N, -1)), second[4].reshape((N, -1))
+    _layer_norm(y, norms[2], norms[3], eps, h, second[1].reshape(N), second[2].reshape(N))
     multiply(address, h, ws[4], bs[4], up)
     _activate(activation, up.reshape(-1), act.reshape(-1))
     multiply(address, act, ws[5], bs[5], z)
@@ -54,43 +55,54 @@ def whole_block(address, x, norms, ws, bs, rotation, spans, settings, activation
 def whole_block_backward(
     address, dz, x, norms, ws, rotation, spans, settings, activation, first, attended, second, dx, dnorms, dws, dbs
 ):
-    """Fill in dx and all gradients, those of the norms being zero before."""
-    h, mean, rstd, up, act = second
-    q, k, v, weights, mixed, y = attended
+    """Fill in dx and all gradients."""
+    N, D = x.shape[0] * x.shape[1], x.shape[2]
+    x, dx, dz, y = x.reshape((N, D)), dx.reshape((N, D)), dz.reshape((N, D)), attended[5].reshape((N, D))
+    for dnorm in dnorms:
+        dnorm[:] = 0
+    h, up, act = second[0].reshape((N, D)), second[3].reshape((N, -1)), second[4].reshape((N, -1))
     zero = x.dtype.type(0)
     dup, dh, dy = np.empty_like(up), np.empty_like(x), np.empty_like(x)
     multiply_backward(address, dz, act, ws[5], zero, dup, dws[5], dbs[5])
-    slope = np.empty_like(up)
-    _activate_backward(activation, dup.reshape(-1), up.reshape(-1), slope.reshape(-1))
-    multiply_backward(address, slope, h, ws[4], zero, dh, dws[4], dbs[4])
-    _layer_norm_backward(dh, y, mean, rstd, norms[2], dy, dnorms[2], dnorms[3])
+    _times_slope(activation, dup.reshape(-1), up.reshape(-1))
+    multiply_backward(address, dup, h, ws[4], zero, dh, dws[4], dbs[4])
+    _layer_norm_backward(dh, y, second[1].reshape(N), second[2].reshape(N), norms[2], dy, dnorms[2], dnorms[3])
     _add_to(dy, dz)
-    h, mean, rstd = first
     self_attention_backward(
-        address, dy, h, ws[:4], rotation, spans, settings, q, k, v, weights, mixed, dh, dws[:4], dbs[:4]
+        address, dy, first[0].reshape((N, D)), ws[:4], rotation, spans, settings, *attended[:5], dh, dws[:4], dbs[:4]
     )
-    _layer_norm_backward(dh, x, mean, rstd, norms[0], dx, dnorms[0], dnorms[1])
+    _layer_norm_backward(dh, x, first[1].reshape(N), first[2].reshape(N), norms[0], dx, dnorms[0], dnorms[1])
     _add_to(dx, dy)
 
 
 def _activate(choice, x, y):
-    """Apply the activation that the type of `choice` stands for, see `compile.choice`."""
+    """Fill in the values of the activation that the type of `choice` stands for, see `compile.choice`."""
 
 
-def _activate_backward(choice, dy, x, dx):
-    """Apply its gradient."""
+def _times_slope(choice, dy, x):
+    """Multiply dy by the slopes of that activation, in place: memory that is not touched stays in the cache."""
 
 
 @overload(_activate)
-def _chosen(choice, x, y):
-    function = (_relu, _gelu, _gelu_tanh, _silu)[chosen(choice)]
-    return lambda choice, x, y: function(x, y)
+def _chosen_value(choice, x, y):
+    value = (_relu_value, _gelu_value, _gelu_tanh_value, _silu_value)[chosen(choice)]
+
+    def fill(choice, x, y):
+        for i in range(x.size):
+            y[i] = value(x[i], x.dtype.type)
+
+    return fill
 
 
-@overload(_activate_backward)
-def _chosen_backward(choice, dy, x, dx):
-    function = (_relu_backward, _gelu_backward, _gelu_tanh_backward, _silu_backward)[chosen(choice)]
-    return lambda choice, dy, x, dx: function(dy, x, dx)
+@overload(_times_slope)
+def _chosen_slope(choice, dy, x):
+    slope = (_relu_slope, _gelu_slope, _gelu_tanh_slope, _silu_slope)[chosen(choice)]
+
+    def multiply(choice, dy, x):
+        for i in range(x.size):
+            dy[i] *= slope(x[i], x.dtype.type)
+
+    return multiply
 
 
 @compiled

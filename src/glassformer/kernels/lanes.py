@@ -191,11 +191,15 @@ def total(typing: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         a, b, c, d = values
-        sums = builder.fadd(builder.fadd(a, b), builder.fadd(c, d))
-        lanes = [builder.extract_element(sums, _INT(lane)) for lane in range(4)]
-        return builder.fadd(builder.fadd(lanes[0], lanes[1]), builder.fadd(lanes[2], lanes[3]))
+        return _total(builder, builder.fadd(builder.fadd(a, b), builder.fadd(c, d)))
 
     return types.float32(FLOATS, FLOATS, FLOATS, FLOATS), generate
+
+
+@intrinsic
+def total_of_one(typing: Any, x: Any) -> Any:
+    """Return the sum of four numbers."""
+    return types.float32(FLOATS), lambda context, builder, signature, values: _total(builder, values[0])
 
 
 @intrinsic
@@ -320,6 +324,12 @@ def _spread(builder: Any, x: Any) -> Any:
     """Put one number into all four lanes."""
     undefined = ir.Constant(_FLOATS, ir.Undefined)
     return builder.shuffle_vector(builder.insert_element(undefined, x, _INT(0)), undefined, ir.Constant(_INTS, [0] * 4))
+
+
+def _total(builder: Any, x: Any) -> Any:
+    """Add up the four lanes."""
+    lanes = [builder.extract_element(x, _INT(lane)) for lane in range(4)]
+    return builder.fadd(builder.fadd(lanes[0], lanes[1]), builder.fadd(lanes[2], lanes[3]))
 
 
 def _each(byte: int) -> Any:

@@ -24,14 +24,14 @@ def cross_entropy(
     """Stand for `ops.cross_entropy` without class weights."""
     if class_weights is not None or not _fits(logits, targets) or not 0 <= smoothing < 1:
         return NotImplemented
-    log_p, losses = empty_like(logits), np.empty(targets.shape, logits.dtype)
+    kind = logits.dtype
+    log_p, losses = empty_like(logits), np.empty(targets.shape, kind)
     flat = np.ascontiguousarray(targets, np.int64).reshape(-1)
-    counted = _cross_entropy(rows(logits), flat, ignore, smoothing, rows(log_p), losses.reshape(-1))
+    counted, loss = _cross_entropy(rows(logits), flat, ignore, smoothing, rows(log_p), losses.reshape(-1))
     if counted < 0:  # a target outside the vocabulary: the op says which
         return NotImplemented
-    total = np.asarray(max(counted, 1), logits.dtype)
-    saved = CrossEntropySaved(log_p, targets, losses, total, None, np.empty(0, logits.dtype))
-    return losses.sum() / total, saved
+    total = np.asarray(max(counted, 1), kind)
+    return kind.type(loss) / total, CrossEntropySaved(log_p, targets, losses, total, None, np.empty(0, kind))
 
 
 def cross_entropy_backward(dy: Array, saved: CrossEntropySaved, *, ignore: int = IGNORE, smoothing: float = 0.0) -> Any:
@@ -41,7 +41,7 @@ def cross_entropy_backward(dy: Array, saved: CrossEntropySaved, *, ignore: int =
     log_p, targets = saved.log_p, saved.targets
     if saved.class_weights is not None or saved.kind.dtype != log_p.dtype or not _fits(log_p, targets):
         return NotImplemented
-    if np.ndim(dy) > 0 or np.iscomplexobj(dy):
+    if type(dy) is not float and (np.ndim(dy) > 0 or np.iscomplexobj(dy)):
         return NotImplemented
     dlogits = empty_like(log_p)
     flat = np.ascontiguousarray(targets, np.int64).reshape(-1)
@@ -62,10 +62,13 @@ def _fits(logits: Array, targets: Array) -> bool:
 
 @compiled
 def _cross_entropy(logits, targets, ignore, smoothing, log_p, losses):
-    """Fill in log softmax(logits) and every loss; return how many targets count, −1 if one is out of range."""
+    """Fill in log softmax(logits) and every loss; return how many targets count and the sum of their losses.
+
+    The number is −1 if a target is out of range.
+    """
     N, V = logits.shape
     kind = logits.dtype.type
-    counted = 0
+    counted, loss = 0, 0.0
     for n in range(N):
         row, out = logits[n], log_p[n]
         largest = kind(-np.inf)
@@ -86,12 +89,13 @@ def _cross_entropy(logits, targets, ignore, smoothing, log_p, losses):
             losses[n] = 0
             continue
         if target < 0 or target >= V:
-            return -1
+            return -1, loss
         counted += 1
         losses[n] = -out[target]
         if smoothing > 0:
             losses[n] = kind(1 - smoothing) * losses[n] - kind(smoothing) * evenly / kind(V)
-    return counted
+        loss += losses[n]
+    return counted, loss
 
 
 @compiled

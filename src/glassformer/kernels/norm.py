@@ -19,7 +19,8 @@ def layer_norm(x: Array, gamma: Array, beta: Array | None = None, *, eps: float 
     shift = _zeros(gamma.shape, gamma.dtype) if beta is None else beta
     if x.ndim < 1 or gamma.shape != x.shape[-1:] or shift.shape != gamma.shape or not is_plain(x, gamma, shift):
         return NotImplemented
-    y, mean, rstd = empty_like(x), np.empty((*x.shape[:-1], 1), x.dtype), np.empty((*x.shape[:-1], 1), x.dtype)
+    one = (*x.shape[:-1], 1)
+    y, mean, rstd = empty_like(x), np.empty(one, x.dtype), np.empty(one, x.dtype)
     _layer_norm(rows(x), gamma, shift, eps, rows(y), mean.reshape(-1), rstd.reshape(-1))
     return y, LayerNormSaved(x, mean, rstd, gamma, beta)
 
@@ -27,9 +28,11 @@ def layer_norm(x: Array, gamma: Array, beta: Array | None = None, *, eps: float 
 def layer_norm_backward(dy: Array, saved: LayerNormSaved) -> Any:
     """Stand for `ops.layer_norm_backward`."""
     x, mean, rstd, gamma, beta = saved
-    if dy.shape != x.shape or not is_plain(dy, x, mean, rstd, gamma):
+    if dy.shape != x.shape or gamma.shape != x.shape[-1:] or not is_plain(dy, x, mean, rstd, gamma):
         return NotImplemented
-    dx, dgamma, dbeta = empty_like(x), np.zeros_like(gamma), np.zeros_like(gamma)
+    if not mean.size == rstd.size == len(rows(x)):
+        return NotImplemented
+    dx, dgamma, dbeta = empty_like(x), np.zeros(gamma.shape, gamma.dtype), np.zeros(gamma.shape, gamma.dtype)
     _layer_norm_backward(rows(dy), rows(x), mean.reshape(-1), rstd.reshape(-1), gamma, rows(dx), dgamma, dbeta)
     return dx, dgamma, None if beta is None else dbeta
 
@@ -46,9 +49,11 @@ def rms_norm(x: Array, gamma: Array, *, eps: float = 1e-6) -> Any:
 def rms_norm_backward(dy: Array, saved: RMSNormSaved) -> Any:
     """Stand for `ops.rms_norm_backward`."""
     x, rrms, gamma = saved
-    if dy.shape != x.shape or not is_plain(dy, x, rrms, gamma):
+    if dy.shape != x.shape or gamma.shape != x.shape[-1:] or not is_plain(dy, x, rrms, gamma):
         return NotImplemented
-    dx, dgamma = empty_like(x), np.zeros_like(gamma)
+    if rrms.size != len(rows(x)):
+        return NotImplemented
+    dx, dgamma = empty_like(x), np.zeros(gamma.shape, gamma.dtype)
     _rms_norm_backward(rows(dy), rows(x), rrms.reshape(-1), gamma, rows(dx), dgamma)
     return dx, dgamma
 

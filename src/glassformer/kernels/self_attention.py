@@ -6,28 +6,34 @@ what is kept is what `layers.Attention` says.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba.extending import overload
 
 from .attention_few import attend_few, attend_few_backward
 from .attention_heads import attend, attend_backward
+from .attention_lanes import attend_lanes, attend_lanes_backward
 from .blas import gemm
 from .compile import chosen, compiled
 from .position import turn
+
+PRODUCTS, LOOPS, LANES = WAYS = range(3)
+"""How heads attend: by products of matrices; over a few keys, by loops or, where heads fit, in vector registers."""
 
 
 @compiled
 def self_attention(address, x, ws, bs, rotation, spans, settings, q, k, v, weights, mixed, y):
     """Fill in queries, keys, values, weights and mixtures of x (N, D), and y = mixed output."""
     kind, rows = x.dtype.type, (x.shape[0], ws[0].shape[1])
-    scale, block, few, interleaved = settings
+    scale, block, way, interleaved = settings
     multiply(address, x, ws[0], bs[0], q.reshape(rows))
     multiply(address, x, ws[1], bs[1], k.reshape(rows))
     multiply(address, x, ws[2], bs[2], v.reshape(rows))
     if rotation[0].size:
         turn(q, rotation[0], rotation[1], kind(1), interleaved)
         turn(k, rotation[0], rotation[1], kind(1), interleaved)
-    _attend(few, address, q, k, v, spans, block, scale, weights, mixed)
+    _attend(way, address, q, k, v, spans, block, scale, weights, mixed)
     multiply(address, mixed.reshape(rows), ws[3], bs[3], y)
 
 
@@ -35,11 +41,11 @@ def self_attention(address, x, ws, bs, rotation, spans, settings, q, k, v, weigh
 def self_attention_backward(address, dy, x, ws, rotation, spans, settings, q, k, v, weights, mixed, dx, dws, dbs):
     """Fill in dx and the gradients of the matrices and biases."""
     kind, rows = x.dtype.type, (x.shape[0], ws[0].shape[1])
-    scale, block, few, interleaved = settings
+    scale, block, way, interleaved = settings
     dmixed, dq = np.empty_like(q), np.empty_like(q)
     dk, dv = np.zeros_like(k), np.zeros_like(v)
     multiply_backward(address, dy, mixed.reshape(rows), ws[3], kind(0), dmixed.reshape(rows), dws[3], dbs[3])
-    _attend_backward(few, address, dmixed, q, k, v, weights, spans, block, scale, dq, dk, dv)
+    _attend_backward(way, address, dmixed, q, k, v, weights, spans, block, scale, dq, dk, dv)
     if rotation[0].size:
         turn(dq, rotation[0], rotation[1], kind(-1), interleaved)
         turn(dk, rotation[0], rotation[1], kind(-1), interleaved)
@@ -48,34 +54,38 @@ def self_attention_backward(address, dy, x, ws, rotation, spans, settings, q, k,
     multiply_backward(address, dv.reshape(rows), x, ws[2], kind(1), dx, dws[2], dbs[2])
 
 
-def _attend(few, address, q, k, v, spans, block, scale, weights, mixed):
-    """Let all heads attend, by loops where the type of `few` says that there are few keys, else by products."""
+def _attend(way, address, q, k, v, spans, block, scale, weights, mixed):
+    """Let all heads attend in the way of WAYS that the type of `way` stands for, see `compile.choice`."""
 
 
-def _attend_backward(few, address, dmixed, q, k, v, weights, spans, block, scale, dq, dk, dv):
+def _attend_backward(way, address, dmixed, q, k, v, weights, spans, block, scale, dq, dk, dv):
     """Fill in the gradients of queries, keys and values."""
 
 
 @overload(_attend)
-def _chosen(few, address, q, k, v, spans, block, scale, weights, mixed):
-    def by_loops(few, address, q, k, v, spans, block, scale, weights, mixed):
-        attend_few(q, k, v, spans[0], spans[1], scale, weights, mixed)
+def _chosen(way, address, q, k, v, spans, block, scale, weights, mixed):
+    few: Any = {LOOPS: attend_few, LANES: attend_lanes}.get(chosen(way))
 
-    def by_products(few, address, q, k, v, spans, block, scale, weights, mixed):
+    def by_products(way, address, q, k, v, spans, block, scale, weights, mixed):
         attend(address, q, k, v, spans[0], spans[1], block, scale, weights, mixed)
 
-    return by_loops if chosen(few) else by_products
+    def of_few(way, address, q, k, v, spans, block, scale, weights, mixed):
+        few(q, k, v, spans[0], spans[1], scale, weights, mixed)
+
+    return by_products if few is None else of_few
 
 
 @overload(_attend_backward)
-def _chosen_backward(few, address, dmixed, q, k, v, weights, spans, block, scale, dq, dk, dv):
-    def by_loops(few, address, dmixed, q, k, v, weights, spans, block, scale, dq, dk, dv):
-        attend_few_backward(dmixed, q, k, v, weights, spans[0], spans[1], scale, dq, dk, dv)
+def _chosen_backward(way, address, dmixed, q, k, v, weights, spans, block, scale, dq, dk, dv):
+    few: Any = {LOOPS: attend_few_backward, LANES: attend_lanes_backward}.get(chosen(way))
 
-    def by_products(few, address, dmixed, q, k, v, weights, spans, block, scale, dq, dk, dv):
+    def by_products(way, address, dmixed, q, k, v, weights, spans, block, scale, dq, dk, dv):
         attend_backward(address, dmixed, q, k, v, weights, spans[0], spans[1], block, scale, dq, dk, dv)
 
-    return by_loops if chosen(few) else by_products
+    def of_few(way, address, dmixed, q, k, v, weights, spans, block, scale, dq, dk, dv):
+        few(dmixed, q, k, v, weights, spans[0], spans[1], scale, dq, dk, dv)
+
+    return by_products if few is None else of_few
 
 
 @compiled

@@ -52,7 +52,10 @@ def backward(layer: Attention, params: Tree, saved: Any, dy: Array) -> Any:
     if not fits(layer, params, x, rotation) or not all(map(is_plain, (q, k, v, attend.weights), [x.dtype] * 4)):
         return None
     mixed = saved.output.x
-    if not is_plain(mixed, x.dtype):
+    (B, T, _), H, C = x.shape, layer.heads, layer.channels
+    if not is_plain(mixed, x.dtype) or mixed.shape != (B, T, H * C) or attend.weights.shape != (B, H, T, T):
+        return None
+    if not q.shape == k.shape == v.shape == (B, T, H, C):
         return None
     ws, bs = _weights(params, x)
     dws, dbs = tuple(np.empty_like(w) for w in ws), tuple(np.empty_like(b) for b in bs)

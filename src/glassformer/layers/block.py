@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from .. import ops
 from ..arrays import Array, Tree
@@ -34,6 +35,11 @@ class Block(Layer):
     def __post_init__(self) -> None:
         if self.norm_position not in ("pre", "post"):
             raise ConfigError(f"norm_position is {self.norm_position!r}", hint='use "pre" or "post"')
+
+    @cached_property
+    def whole(self) -> block_whole.Whole | None:
+        """What the kernel for whole blocks must know of this one, None where it does not take it."""
+        return block_whole.whole(self)
 
     @property
     def _drops(self) -> bool:

@@ -12,6 +12,7 @@ from .. import ops
 from ..arrays import Array, Tree, cast, check_ids, check_length, is_traced, namespace, unbroadcast, widen
 from ..backend import half_type
 from ..errors import ShapeError
+from ..ops.embedding import EmbeddingSaved
 from .layer import Layer, Spec
 from .norm import Norm
 from .position import rows_of
@@ -32,10 +33,11 @@ class Embedding(Layer):
 
     def forward(self, params: Tree, ids: Array) -> tuple[Array, Tree]:
         y, saved = ops.embedding(params["table"], ids, scale=self.scale)
-        return y, saved._replace(table=None)
+        return y, EmbeddingSaved(None, saved.ids)
 
     def backward(self, params: Tree, saved: Tree, dy: Array) -> tuple[None, Tree]:
-        return None, {"table": ops.embedding_backward(dy, saved._replace(table=params["table"]), scale=self.scale)}
+        saved = EmbeddingSaved(params["table"], saved.ids)
+        return None, {"table": ops.embedding_backward(dy, saved, scale=self.scale)}
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,9 @@ class InputEmbedding(Layer):
         for name in ("segments", "positions", "tokens"):
             if name in self.parts:
                 # Positions (T,) were added to every sequence of the batch, so their gradients are summed over it.
-                rows = unbroadcast(dy, (*saved[name].ids.shape, dy.shape[-1]))
-                _, grads[name] = self.parts[name].backward(params[name], saved[name], cast(rows, dy.dtype))
+                shape = (*saved[name].ids.shape, dy.shape[-1])
+                rows = dy if shape == dy.shape else cast(unbroadcast(dy, shape), dy.dtype)
+                _, grads[name] = self.parts[name].backward(params[name], saved[name], rows)
         return None, grads
 
     def _sinusoids(self, positions: Array) -> Array:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from .. import ops
 from ..arrays import Array, Tree
+from ..ops.linear import LinearSaved
 from .layer import Layer, Spec
 from .linear import Linear
 from .norm import Norm
@@ -62,12 +63,12 @@ class TokenHead(Layer):
             x, saved["activation"] = ops.activation_pair(self.activation)[0](x)
             x, saved["norm"] = self.transform.forward(params["transform"]["norm"], x)
         x = x if self.scale == 1 else x * self.scale
-        logits, logits_saved = ops.linear(x, self._matrix(params, table), params.get("b"))
-        saved["logits"] = logits_saved._replace(w=None, b=None)
+        logits, _ = ops.linear(x, self._matrix(params, table), params.get("b"))
+        saved["logits"] = LinearSaved(x, None, None)
         return logits, saved
 
     def backward(self, params: Tree, saved: Tree, dy: Array, table: Array | None = None) -> tuple[HeadGrads, Tree]:
-        logits_saved = saved["logits"]._replace(w=self._matrix(params, table), b=params.get("b"))
+        logits_saved = LinearSaved(saved["logits"].x, self._matrix(params, table), params.get("b"))
         dx, dw, db = ops.linear_backward(dy, logits_saved)
         grads: dict[str, Tree] = {} if self.tied else {"w": dw}
         if self.bias:

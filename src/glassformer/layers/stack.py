@@ -110,7 +110,7 @@ class Stack(Layer):
             x, dy = together(record.x, dy)
             _, record = self.block.forward(params, x, key=record.key, **given)
         read, grads = self.block.backward(params, record, dy)
-        return read._replace(x=spread(read.x)), shared_out(grads)
+        return InputGrads(spread(read.x), read.memory, read.bias), shared_out(grads)
 
     def new_cache(self) -> Cache:
         """Return a cache that has read nothing."""
@@ -158,14 +158,14 @@ class Stack(Layer):
         self, params: Tree, x: Array, saved: dict[str, Tree], rows: Array | None = None, columns: Array | None = None
     ) -> Array | None:
         """Return the bias (H, T, S) on the scores of queries at `rows` and keys at `columns` (all of x if None)."""
+        if self.positions is None or isinstance(self.positions, RotaryPositions):
+            return None
         places = np.arange(x.shape[-2])
         rows, columns = places if rows is None else rows, places if columns is None else columns
         if isinstance(self.positions, AlibiPositions):
             return namespace(x).asarray(self.positions.bias(rows, columns), dtype=_wide_type(x))
-        if isinstance(self.positions, RelativePositions):
-            bias, saved["relative"] = self.positions.forward(params["relative"], rows, columns)
-            return bias
-        return None
+        bias, saved["relative"] = self.positions.forward(params["relative"], rows, columns)
+        return bias
 
 
 def _wide_type(x: Array) -> Any:

@@ -140,7 +140,11 @@ def _targets(batch: Batch) -> Array:
 def same_order(params: Tree, grads: Tree) -> Tree:
     """Return the gradients in the order in which the parameters stand."""
     if isinstance(params, dict):
-        return {name: same_order(part, grads[name]) for name, part in params.items()}
+        ordered = grads if list(grads) == list(params) else {name: grads[name] for name in params}
+        for name, part in params.items():
+            if type(part) in (dict, list):
+                ordered[name] = same_order(part, ordered[name])
+        return ordered
     if isinstance(params, list):
         return [same_order(*parts) for parts in zip(params, grads, strict=True)]
     return grads

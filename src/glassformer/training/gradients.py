@@ -19,7 +19,8 @@ def global_norm(tree: Tree) -> Array:
 
     Arrays are added by name, so the last bit does not depend on the order in which a dict was filled.
     """
-    arrays = [x for _, x in sorted(flatten(tree).items())]
+    leaves = flatten(tree)
+    arrays = [leaves[name] for name in sorted(leaves)]
     if not arrays:
         return np.zeros(())
     together = kernel("squares_together", arrays[0])
