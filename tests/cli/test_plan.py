@@ -22,7 +22,7 @@ def test_gpt3_fits_on_four_thousand_devices_and_that_is_known_at_once():
     assert (result.code, result.err) == (0, "")
     assert "gpt3 on 4,096 devices: data=8,fsdp=64,tensor=8" in result.out
     assert "It fits: " in result.out
-    for row in ("parameters", "optimizer's memory", "gathered weights", "all-gather", "reduce-scatter", "all-reduce"):
+    for row in ("parameters", "optimizer's memory", "weights in use", "all-gather", "reduce-scatter", "all-reduce"):
         assert row in result.out
 
 
@@ -32,8 +32,8 @@ def test_what_does_not_fit_ends_with_one_and_advice_that_fits():
     assert result.code == 1
     assert "It does not fit: " in result.out
     assert "Most of it is the optimizer's memory." in result.out
-    assert "This fits: the mesh data=8,fsdp=16,tensor=8" in result.out
-    assert command("plan", *given, "--mesh", "data=8,fsdp=16,tensor=8").code == 0
+    assert "This fits: the mesh data=16,fsdp=8,tensor=8" in result.out
+    assert command("plan", *given, "--mesh", "data=16,fsdp=8,tensor=8").code == 0
 
 
 def test_what_never_fits_says_so():
@@ -67,7 +67,7 @@ def test_the_json_has_a_fixed_form_and_the_numbers_of_the_plan():
     )
     assert found == {"model": "tiny-decoder", **json.loads(json.dumps(expected.to_dict())), "advice": None}
     assert list(found["memory_bytes"]) == [
-        *("parameters", "optimizer", "average", "gradients", "copies", "gathered", "activations", "workspace"),
+        *("parameters", "optimizer", "average", "gradients", "in_use", "activations", "workspace"),
         *("logits", "total"),
     ]
     assert found["exact"] == ["parameters", "optimizer", "average"]

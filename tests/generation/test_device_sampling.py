@@ -82,6 +82,17 @@ def test_forbidden_tokens_are_never_drawn(on_device, rng):
         assert np.isfinite(logits[np.arange(ROWS), tokens]).all()
 
 
+def test_settings_beyond_the_range_of_float32_mean_what_they_say(jax, on_device, rng):
+    logits = rng.standard_normal((ROWS, VOCAB)).astype(np.float32)
+    logits[:, -3:] = -np.inf
+    uniforms = rng.random(ROWS).astype(np.float32)
+    with jax.enable_x64(False):
+        assert on_device(logits, uniforms, Sampling(top_p=1e-60)).tolist() == logits.argmax(axis=-1).tolist()
+        drawn = on_device(logits, uniforms, Sampling(temperature=1e60))
+    assert drawn.max() < VOCAB - 3
+    assert len({*drawn.tolist()}) > VOCAB // 2
+
+
 def test_settings_are_numbers_and_only_the_way_is_compiled():
     ways = [drawing_of(Sampling(**settings), VOCAB)[0] for settings in SETTINGS]
     assert ways[:3] == [LIKELIEST, DRAWN, DRAWN]

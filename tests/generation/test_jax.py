@@ -172,6 +172,17 @@ def test_sequences_are_kept_left_out_and_kept_twice():
             assert_close(logits, model.forward(params, np.array(tokens))[0][-1])
 
 
+def test_looking_at_logits_does_not_change_what_is_written_next():
+    model, params = model_of(layers=1, positions="rotary")
+    prompts = [np.array(prompt) for prompt in prompts_of(2, 7, 4)]
+    expected = np.array(written(model, params, prompts, max_new_tokens=6, sampling=GREEDY)[0])
+    reader = CompiledReader(model, params, prompts, None, room=6)
+    for step in (0, 3):
+        assert reader.logits.argmax(axis=-1).tolist() == expected[:, step].tolist()
+        ids = reader.write(3, np.full(3, 6 - step), GREEDY, [], frozenset())
+        assert ids.T.tolist() == expected[:, step : step + 3].tolist()
+
+
 # --- sizes and compilations ------------------------------------------------------------------------------------------
 
 

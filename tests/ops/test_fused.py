@@ -1,6 +1,7 @@
 """Kernels for a GPU: interpreted here, they compute what the ops compute; and they know their limits."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ def on_gpu(monkeypatch):
     """As on a machine with one GPU, where kernels are interpreted."""
     jax = require("jax")
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(attention_fused, "_has_gpu", lambda: True)
+    monkeypatch.setattr(jax, "local_devices", lambda: [SimpleNamespace(compute_capability="9.0")])
     return monkeypatch
 
 
@@ -253,6 +254,28 @@ def test_on_a_gpu_large_arrays_of_half_precision_are_fused(on_gpu, kind):
     assert activation_fused.can_fuse(struct((1 << 20,), kind))
     assert not activation_fused.can_fuse(struct(((1 << 20) + 16,), kind))
     assert not activation_fused.can_fuse(struct((1 << 19,), kind))
+    assert not activation_fused.can_fuse(struct((1 << 16, 1 << 15), kind))  # places need more than 32 bits
+
+
+@pytest.mark.parametrize(
+    ("device", "fused"),
+    [
+        ({"compute_capability": "8.0"}, True),
+        ({"compute_capability": "10.3"}, True),
+        ({"compute_capability": "7.5"}, False),
+        ({"compute_capability": "gfx942"}, False),
+        ({}, False),
+    ],
+    ids=str,
+)
+def test_gpus_without_the_kernels_run_the_ops_as_written(on_gpu, device, fused):
+    on_gpu.setattr(require("jax"), "local_devices", lambda: [SimpleNamespace(**device)])
+    x, q = struct((256, 8192), "float16"), struct((2, 4, 16, 8), "float16")
+    assert on_one_gpu(x)
+    assert loss_fused.can_fuse(x, None, 0.0) == fused
+    assert norm_fused.can_fuse(x) == fused
+    assert activation_fused.can_fuse(x) == fused
+    assert attention_fused.can_fuse(q, q, q, None, None, Pattern(causal=True), 0.0) == fused
 
 
 def test_float32_numpy_and_several_devices_are_not_fused(on_gpu):

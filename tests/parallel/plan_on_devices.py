@@ -1,18 +1,23 @@
 """Place and compile a small model on eight devices; print the bytes that each device takes, as JSON."""
 
 import json
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from glassformer.config import DecoderConfig, EncoderDecoderConfig
-from glassformer.models import Batch, build
+from glassformer.data.examples import Windows
+from glassformer.models import build
 from glassformer.parallel.mesh import MeshShape, build_mesh
-from glassformer.parallel.sharding import batch_sharding, param_shardings, place, state_shardings, working_shardings
-from glassformer.parallel.stacking import stack_blocks
+from glassformer.parallel.sharding import param_shardings, place, state_shardings
+from glassformer.training.compiled import CompiledTraining
 from glassformer.training.ema import EMA
+from glassformer.training.execution import Execution
 from glassformer.training.optimizers import OPTIMIZERS
-from glassformer.tree import flatten, tree_map
+from glassformer.training.recipe import Recipe
+from glassformer.tree import flatten
+from oracles import QUICK
 
 MODELS = {
     "decoder": DecoderConfig(
@@ -23,8 +28,28 @@ MODELS = {
     ),
 }
 MESHES = ["data=8", "fsdp=8", "data=2,fsdp=2,tensor=2"]
-COMPILED = MODELS["decoder"].replace(width=64, layers=4, context=64)
-BATCH = 64
+
+
+class Step(NamedTuple):
+    """A step to compile: where weights count most, or activations."""
+
+    config: DecoderConfig
+    mesh: str
+    batch: int = 8
+    remat: bool = False
+    accumulate: int = 1
+
+
+LONG = MODELS["decoder"].replace(width=64, layers=4, context=64)
+HEAVY = DecoderConfig(vocab=2048, width=256, heads=4, layers=4, context=8)
+STEPS = {
+    "activations": Step(LONG, "fsdp=4,tensor=2", batch=64),
+    "activations, remat": Step(LONG, "fsdp=4,tensor=2", batch=64, remat=True),
+    "weights, data": Step(HEAVY, "data=8"),
+    "weights, fsdp": Step(HEAVY, "fsdp=8", batch=16, accumulate=2),
+    "a large table": Step(HEAVY.replace(vocab=16384), "fsdp=8", remat=True),
+    "a large head": Step(HEAVY.replace(vocab=16384, tied_head=False), "data=4,tensor=2"),
+}
 
 
 def held(tree):
@@ -45,26 +70,20 @@ def stored(model, mesh):
     return found | {name: held(place(state, state_shardings(state, mesh))) for name, state in states.items()}
 
 
-def compiled(mesh, *, remat):
-    """What XLA counts for the gradients of one step."""
-    model = build(COMPILED.replace(remat=remat))
-    params = stack_blocks(model.init(0))
-    home, work = param_shardings(params, mesh), working_shardings(params, mesh)
-    constrain = jax.lax.with_sharding_constraint
-
-    def step(params, tokens):
-        loss, grads = model.loss_and_grads(tree_map(constrain, params, work), Batch(tokens, tokens))
-        # Asked for the split along fsdp at once, the compiler replicates what the embedding's gradient is made of.
-        return loss, tree_map(constrain, tree_map(constrain, grads, work), home)
-
-    tokens = place(np.zeros((BATCH, COMPILED.context), np.int32), batch_sharding(mesh))
-    program = jax.jit(step).lower(place(params, home), tokens).compile().memory_analysis()
+def compiled(step):
+    """What XLA counts for one step."""
+    recipe = Recipe(batch=step.batch, accumulate=step.accumulate)
+    execution = Execution(mesh=MeshShape.parse(step.mesh), scan=True, remat=step.remat)
+    training = CompiledTraining(build(step.config), recipe, execution)
+    shapes = training.shapes()
+    trees = {name: getattr(shapes, name) for name in ("params", "optimizer", "ema", "scaling")}
+    batch = training.batch(Windows(np.zeros(600, int), step.config.context), 0)
+    program = training._compiled_step.lower(trees, None, batch, None, np.float64(0)).compile(QUICK).memory_analysis()
     return {"arguments": program.argument_size_in_bytes, "temporary": program.temp_size_in_bytes}
 
 
 if __name__ == "__main__":
     meshes = {text: build_mesh(MeshShape.parse(text)) for text in MESHES}
     found = {f"{model}/{text}": stored(model, mesh) for model in MODELS for text, mesh in meshes.items()}
-    for remat in (False, True):
-        found["remat" if remat else "recorded"] = compiled(build_mesh(MeshShape(fsdp=4, tensor=2)), remat=remat)
+    found |= {name: compiled(step) for name, step in STEPS.items()}
     print(json.dumps(found))  # noqa: T201

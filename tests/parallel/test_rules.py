@@ -102,7 +102,8 @@ def test_what_is_meant_covers_nothing_that_no_model_has_and_no_rule_is_idle():
 
 
 def test_adapters_of_lora_are_whole_and_not_taken_for_biases():
-    adapters = dict(named_leaves(LoRA(rank=2).specs(build(OTHERS["cls"]).specs())))
+    everywhere = LoRA(rank=2, targets=("*.w", "*.table"))
+    adapters = dict(named_leaves(everywhere.specs(build(OTHERS["cls"]).specs())))
     for name, spec in adapters.items():
         assert sum(rule_is_for(rule, name) for rule in RULES) == 1
         assert axes_for(name, spec.shape, MESH) == (None, None)
@@ -153,7 +154,7 @@ def test_fewer_key_heads_than_tensor_devices_are_refused_with_the_setting_to_cha
     # The matrix of the keys has 16 columns, which four devices could share: half a head each.
     with pytest.raises(ConfigError, match="2 key/value heads cannot be shared evenly by tensor=4") as error:
         check_mesh(config, MeshShape(tensor=4))
-    assert error.value.hint.startswith("choose tensor among 1, 2, or set kv_heads to a multiple of 4, or keep")
+    assert error.value.hint.startswith("choose tensor among 1, 2, or set kv_heads to a multiple of 4")
     whole = parse_rules("*attention.{key,value}.w=fsdp,none; *attention.{key,value}.b=")
     check_mesh(config, MeshShape(tensor=4), whole)
 

@@ -117,8 +117,9 @@ def test_the_lines_in_the_documentation_print_what_it_says(jax, capsys):
 def test_two_processes_place_their_own_parts_and_fetch_the_whole():
     port = free_port()
     workers = [start(HERE / "place_on_processes.py", port, number, devices=2) for number in range(2)]
-    for found in [answer(worker) for worker in workers]:
+    for number, found in enumerate([answer(worker) for worker in workers]):
         assert (found["devices"], found["own"]) == (4, 2)
         assert "blocks.0.attention.query.w" in found["elsewhere"]
         assert found["different"] == []
+        assert found["missing"] == ([] if number == 0 else ["1"])  # only the first one wanted that
         assert found["kinds"] == ["ndarray"]

@@ -81,3 +81,9 @@ def test_blocks_of_different_kinds_are_refused(other, message):
 def test_stacked_arrays_of_different_layers_are_refused():
     with pytest.raises(ShapeError, match="differ in their number of layers"):
         unstack_blocks({"blocks": {"w": np.ones((2, 3)), "b": np.ones((3,))}})
+
+
+def test_adapters_of_some_blocks_are_not_taken_for_stacked_ones():
+    some = {"blocks": {"1": {"query": {"w": {"a": np.ones((3, 2)), "b": np.ones((2, 3))}}}}}
+    assert unstack_blocks(some) == some
+    assert stack_blocks(some) == some

@@ -5,11 +5,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from glassformer.parallel.watch import Watch
 from glassformer.parallel.workers import Limits, Place, Worker, end_neighbor, judge, myself, place_of
 from process_groups import Group, free_port
 
@@ -45,8 +47,26 @@ def test_a_silent_worker_is_lost_after_the_limit():
     hear(workers, 30.0, but=2)
     assert judge(workers, 19.0, LIMITS) is None
     verdict = judge(workers, 21.0, LIMITS)
-    assert (verdict.worker, verdict.silent) == (2, True)
+    assert (verdict.worker, verdict.silent) == (2, [2])
     assert verdict.fact == "worker 2 of 4 (node2, pid 102) has not been heard of for 21 s (last at step 37)"
+
+
+def test_all_silent_workers_are_known_and_the_first_is_named():
+    workers = crew(37, 37, 37, 37)
+    workers[3].take({"step": 37}, 0.9)  # its last sign of life came a little later
+    hear(workers[:2], 20.0)
+    verdict = judge(workers, 20.5, LIMITS)
+    assert (verdict.worker, verdict.silent) == (2, [2, 3])
+    assert verdict.fact.endswith("(last at step 37), nor have 1 others")
+
+
+def test_a_worker_0_that_hears_no_one_does_not_blame_another():
+    workers = crew(37, 37, 37)
+    workers[2].take({"step": 37}, 0.9)
+    verdict = judge(workers, 20.5, LIMITS)
+    assert (verdict.worker, verdict.silent) == (0, [1, 2])
+    fact = "worker 0 of 3 (node0, pid 100) has heard of no other worker for 20 s: is its network down?"
+    assert verdict.fact == fact
 
 
 def test_before_its_first_step_a_worker_may_be_silent_for_longer():
@@ -147,6 +167,19 @@ def test_only_the_very_process_is_killed():
         assert child.wait(10) == -signal.SIGKILL
     finally:
         child.kill()
+
+
+def test_ctrl_c_asks_all_workers_to_stop_until_the_end():
+    before = signal.getsignal(signal.SIGINT)
+    Watch().heed_interrupts()  # alone, there is no one to ask
+    assert signal.getsignal(signal.SIGINT) is before
+    watch = Watch()
+    watch._thread = threading.current_thread()
+    watch._finished.set()
+    with watch:
+        watch.heed_interrupts()
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 # --- real processes --------------------------------------------------------------------------------------------------
@@ -254,3 +287,26 @@ def test_an_abort_in_native_code_does_not_come_before_the_name(tmp_path):
         assert codes[1:] == [1, 1]
         for number in (1, 2):
             assert "error: worker 0 of 3" in workers.said(number)
+
+
+def test_a_worker_that_fails_ends_although_other_threads_go_on(tmp_path):
+    with Crew(tmp_path, "linger") as workers:
+        assert workers.codes(20) == [1, 1, 1]
+        for number in (0, 2):
+            assert re.search(r"error: worker 1 of 3 .* failed: the disk is full", workers.said(number))
+
+
+@pytest.mark.parametrize("kind", ["unread", "full"])
+def test_workers_end_where_nobody_reads_what_they_say(tmp_path, kind):
+    with Crew(tmp_path, kind) as workers:
+        workers.signal(1, signal.SIGKILL)
+        assert workers.codes(20) == [1, -signal.SIGKILL, 1]
+
+
+def test_two_stopped_workers_are_not_left_behind(tmp_path):
+    with Crew(tmp_path, silence=2) as workers:
+        for victim in (1, 2):
+            workers.signal(victim, signal.SIGSTOP)
+        assert workers.codes(20) == [1, -signal.SIGKILL, -signal.SIGKILL]
+        assert "error: worker 0 of 3" in workers.said(0)
+        assert "has heard of no other worker for 2 s" in workers.said(0)

@@ -28,7 +28,6 @@ def train(options: argparse.Namespace, watch) -> list[float]:
     import numpy as np
 
     from glassformer.training.compiled import CompiledTraining
-    from glassformer.training.loop import start as first_state
     from glassformer.training.sharded_checkpoint import load_sharded_state, save_sharded_state
     from glassformer.training.sharded_files import list_sharded
 
@@ -36,7 +35,7 @@ def train(options: argparse.Namespace, watch) -> list[float]:
     recipe = Recipe(steps=options.steps, batch=24, lr=1e-2, ema=0.9)
     training = CompiledTraining(model, recipe, Execution(mesh=MeshShape.parse(options.mesh), scan=True))
     data = Windows(np.random.default_rng(0).integers(0, 32, size=2000), SIZES["context"])
-    first = training.put(first_state(model, recipe))
+    first = training.first()
     if list_sharded(options.folder):
         first, _ = load_sharded_state(options.folder, first)
     losses = []

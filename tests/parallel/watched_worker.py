@@ -3,6 +3,7 @@
 python watched_worker.py NUMBER TOTAL PORT TROUBLE
 """
 
+import contextlib
 import ctypes
 import os
 import sys
@@ -44,7 +45,9 @@ def trouble(kind: str, number: int, watch: Watch) -> None:
     if number == 1 and kind == "busy":
         with watch.busy("writing"):
             time.sleep(3)
-    if number == 1 and kind == "fail":
+    if number == 1 and kind == "linger":  # a thread that waits for the others keeps a process from ending
+        threading.Thread(target=time.sleep, args=[1000]).start()
+    if number == 1 and kind in ("fail", "linger"):
         raise CheckpointError("the disk is full")
     if number == 0 and kind == "fail":  # what writing a file together does when another worker fails
         while is_alive(watch.workers[1].pid):
@@ -58,6 +61,20 @@ def trouble(kind: str, number: int, watch: Watch) -> None:
         raise ValueError("connection closed by peer")
 
 
+def lose_stderr(kind: str) -> None:
+    """Let nobody read what is written: the reader has left, or it has stopped to read."""
+    reader, writer = os.pipe()
+    os.dup2(writer, 2)
+    if kind == "unread":
+        os.close(reader)
+        return
+    os.set_blocking(2, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(2, b"x" * 4096)
+    os.set_blocking(2, True)
+
+
 def main() -> None:
     number, total, port, kind = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     limits = Limits.from_environ(os.environ)
@@ -67,6 +84,8 @@ def main() -> None:
     watch.begin(lines)
     if kind == "abort" and number:
         threading.Thread(target=abort_once_worker_0_is_gone, args=[workers[0].pid], daemon=True).start()
+    if kind in ("unread", "full") and number != 1:
+        lose_stderr(kind)
     with watch:
         for step in range(100 if kind in ("none", "busy") else 100_000):
             watch.progress(step)

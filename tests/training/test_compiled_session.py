@@ -149,15 +149,6 @@ def test_misuse_is_refused_and_leaves_nothing_behind(jax, tmp_path, args, messag
     assert not folder.exists()
 
 
-def test_adapters_are_not_trained_under_jax(whole, tmp_path):
-    args = ["--from", whole.run.folder, "--lora", "--engine", "jax", "--out", tmp_path / "run"]
-    result = command("train", "majority", *args)
-    assert result.code == 2
-    assert "adapters are not trained under JAX" in result.err
-    assert "leave out --engine jax, or --lora" in result.err
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_run_goes_on_with_its_own_engine_and_settings(whole, tmp_path):
     other = finish(tiny_session("majority", tmp_path / "numpy", steps=1)).run.folder
     before = (whole.run.folder / "config.json").read_bytes()

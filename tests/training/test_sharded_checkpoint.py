@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 from glassformer.errors import CheckpointError, ConfigError
-from glassformer.training import load_checkpoint, sharded_checkpoint
+from glassformer.training import load_checkpoint, save_checkpoint, sharded_checkpoint, sharded_files
+from glassformer.training.loop import TrainingState
 from glassformer.training.sharded_checkpoint import (
     from_safetensors,
     load_sharded,
     load_sharded_arrays,
     save_sharded,
+    save_sharded_state,
     to_safetensors,
 )
 from glassformer.training.sharded_files import files_of, incomplete_sharded, list_sharded, sharded_path
@@ -89,11 +91,26 @@ def test_the_last_two_are_kept_and_either_can_be_read(written):
     assert caught.value.hint == "there are those of steps 2, 3"
 
 
-def test_a_step_that_is_there_already_is_not_written_again(folder, monkeypatch):
+def test_a_step_of_training_that_is_there_already_is_not_written_again(tmp_path, monkeypatch):
+    training = TrainingState(3, {"w": np.ones(2)}, {"step": np.asarray(3)}, best=1.5)
+    save_sharded_state(tmp_path, training)
     monkeypatch.setattr(sharded_checkpoint, "_write_arrays", None)
-    save_sharded(folder, state(3), meta(3))
+    save_sharded_state(tmp_path, training)
     with pytest.raises(CheckpointError):
-        save_sharded(folder, state(3), {**meta(3), "best": 1.0})
+        save_sharded_state(tmp_path, training._replace(best=1.0))
+
+
+def test_another_state_of_the_same_step_takes_its_place(folder):
+    save_sharded(folder, state(7), meta(3))
+    assert_same_bits(load_sharded(folder, state(0)).state, state(7))
+    assert list_sharded(folder) == [2, 3]
+
+
+def test_an_older_step_is_kept_when_it_is_written(folder):
+    save_sharded(folder, state(1), meta(1))
+    assert list_sharded(folder) == [1, 2, 3]
+    save_sharded(folder, state(4), meta(4))
+    assert list_sharded(folder) == [3, 4]
 
 
 # --- incomplete, damaged, missing ------------------------------------------------------------------------------------
@@ -109,6 +126,27 @@ def test_an_incomplete_checkpoint_is_ignored_and_told_and_removed_by_the_next(fo
     save_sharded(folder, state(4), meta(4))
     assert incomplete_sharded(folder) == []
     assert list_sharded(folder) == [2, 4]
+
+
+def test_what_else_lies_beside_checkpoints_is_left_alone(folder):
+    copy = folder / "sharded" / "00000003.copy"
+    shutil.copytree(sharded_path(folder, 3), copy)
+    for name in ("mine", "5", "²"):
+        (folder / "sharded" / name).mkdir()
+        shutil.copy(copy / "whole.json", folder / "sharded" / name)
+    assert (list_sharded(folder), incomplete_sharded(folder)) == ([2, 3], [])
+    save_sharded(folder, state(4), meta(4))
+    assert files_of(copy) == files_of(sharded_path(folder, 3))
+    assert (folder / "sharded" / "mine" / "whole.json").is_file()
+
+
+def test_a_checkpoint_that_is_removed_does_not_count_from_the_first_moment(folder, monkeypatch):
+    def seen(path, **_):
+        assert not (path / "whole.json").exists()
+
+    monkeypatch.setattr(shutil, "rmtree", seen)  # it removes nothing, as where files are held open
+    save_sharded(folder, state(4), meta(4))
+    assert list_sharded(folder) == [3, 4]
 
 
 def test_a_process_killed_while_it_writes_leaves_the_ones_before(folder):
@@ -149,7 +187,34 @@ def test_a_missing_file_is_found(folder):
         load_sharded(folder, state(0))
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"format": "other", "version": 1}'])
+def test_a_changed_number_in_the_description_is_found(folder):
+    path = sharded_path(folder, 3) / "whole.json"
+    path.write_text(path.read_text().replace('"best": 1.5', '"best": 1.6'))
+    with pytest.raises(CheckpointError, match=r"the checksum of whole\.json does not match"):
+        load_sharded(folder, state(0))
+
+
+def test_a_file_that_cannot_be_read_is_damage(folder, monkeypatch):
+    def broken(_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(sharded_files, "checksum", broken)
+    with pytest.raises(CheckpointError, match=r"is damaged: .* cannot be read \(Input/output error\)"):
+        load_sharded(folder, state(0))
+
+
+def test_storage_that_is_not_shared_is_told(folder, monkeypatch):
+    monkeypatch.setattr(sharded_files, "_PATIENCE", 0.1)
+    monkeypatch.setattr(sharded_checkpoint, "known_step", lambda *_: 9)  # what worker 0 sees
+    with pytest.raises(CheckpointError, match="cannot be seen from this machine") as caught:
+        load_sharded(folder, state(0))
+    assert "storage that all workers share" in caught.value.hint
+
+
+NOT_DICTS = '{"format": "glassformer-sharded-checkpoint", "version": 1, "meta": {}, "arrays": [], "files": 1}'
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"format": "other", "version": 1}', NOT_DICTS])
 def test_an_unreadable_description_is_damage(folder, content):
     (sharded_path(folder, 3) / "whole.json").write_text(content)
     with pytest.raises(CheckpointError, match=r"is damaged: its whole\.json") as caught:
@@ -222,6 +287,15 @@ def test_a_full_disk_leaves_the_ones_before_and_says_so(folder, monkeypatch, mom
     assert list_sharded(folder) == [3, 4]
 
 
+def test_a_disk_too_full_for_the_first_folder_is_told(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(CheckpointError, match="the disk is full; there was none before"):
+        save_sharded(tmp_path, state(1), meta(1))
+
+
 def test_a_limit_on_the_size_of_files_is_told(tmp_path):
     code = """
 import resource, sys
@@ -273,6 +347,14 @@ def test_a_run_goes_to_shards_and_back_to_one_file_bit_for_bit(tmp_path, task, s
     assert_same_bits(after.arrays, before.arrays)
     assert after.meta == before.meta
     assert_same_bits(session.run.load_state().params, session.state.params)
+
+
+def test_weights_that_changed_in_the_file_go_to_the_shards(tmp_path):
+    run = tmp_path / "run"
+    for scale in (1.0, 2.0):
+        save_checkpoint(run, "latest", {"params.w": np.full(3, scale)}, meta(5))
+        from_safetensors(run)
+    assert load_sharded_arrays(run).state["params.w"].tolist() == [2.0, 2.0, 2.0]
 
 
 # --- many devices ----------------------------------------------------------------------------------------------------

@@ -25,8 +25,7 @@ _UNITS = {"": 1, "b": 1} | {
 _KINDS = {
     "optimizer": "optimizer's memory",
     "average": "moving average",
-    "copies": "copies in half precision",
-    "gathered": "gathered weights",
+    "in_use": "weights in use",
     "workspace": "workspace of a block",
 }
 

@@ -14,6 +14,7 @@ from ..parallel.together import process as rank
 from ..parallel.together import processes as total
 from ..parallel.watch import Watch
 from ..training.fine_tuning import fine_tuning_session
+from ..training.interruption import Stopped
 from ..training.run import open_run
 from ..training.session import Session, Stopwatch, new_session, resume_session
 from ..tree import count
@@ -147,7 +148,9 @@ def run_session(session: Session, display: Display, *, tensorboard: bool = False
                 clock.add(record)
                 write_event(record)
                 display.show(record, clock)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        if total() > 1 and not isinstance(error, Stopped):
+            raise  # the others are not here to save together; the watch tells them
         session.save()
         if rank() == 0:
             talk(f"interrupted after step {session.state.step:,}; saved")
@@ -205,8 +208,8 @@ def print_summary(session: Session, summary: dict[str, Any]) -> None:
 
 
 def chosen_folder(task: str) -> Path:
-    """Return a folder for a new run of a task; of several processes, the first one chooses."""
-    return Path(agreed(str(free_folder(Path("runs") / task))))
+    """Return a folder for a new run of a task; of several processes, the first one looks, and chooses."""
+    return Path(agreed(str(free_folder(Path("runs") / task)) if rank() == 0 else None))
 
 
 def free_folder(path: Path) -> Path:

@@ -116,6 +116,8 @@ class CompiledReader:
         stops = np.full(-(-max(len(stop_ids), 1) // STOPS) * STOPS, -1, np.int32)
         stops[: len(stop_ids)] = sorted(stop_ids)
         orders = Orders(ended, left, np.int32(count), stops, uniforms, drawing)
+        if self._logits is not None:  # the last tokens were read to look at these: they are read again, in their place
+            self.state = self.state._replace(seen=self.state.seen - 1)
         written, self.state = compiled.write(self.model, way, self.params, self.state, self.next, orders)
         ids = np.asarray(written.ids)[self.places]
         check_finite(np.where(written.broken, np.nan, 0.0))

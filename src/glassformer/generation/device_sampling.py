@@ -17,6 +17,9 @@ from .sampling import Sampling
 LIKELIEST, DRAWN, FILTERED = WAYS = ("likeliest", "drawn", "filtered")
 """How the next token is chosen: the likeliest; drawn from all; drawn from those that top-k, top-p and min-p leave."""
 
+_SMALLEST, _LARGEST = float(np.finfo(np.float32).tiny), 1e30
+"""Numbers beyond mean the same as these, and would be 0 or infinite in float32, or one over them would."""
+
 
 class Drawing(NamedTuple):
     """Settings of `Sampling` as numbers that a program reads, so that none of them is a reason to compile another."""
@@ -31,9 +34,9 @@ def drawing_of(sampling: Sampling, vocab: int) -> tuple[str, Drawing]:
     """Return the way and the numbers of settings without penalties."""
     top_k = vocab if sampling.top_k is None else min(sampling.top_k, vocab)
     # Sums of all probabilities may exceed 1 by rounding: a limit that none of them reaches leaves all in.
-    top_p = 2.0 if sampling.top_p == 1 else sampling.top_p
-    # In float32 a smaller temperature would be 0; this one already leaves nothing but the largest logits.
-    temperature = max(sampling.temperature, float(np.finfo(np.float32).tiny))
+    top_p = 2.0 if sampling.top_p == 1 else max(sampling.top_p, _SMALLEST)
+    # The smallest temperature already leaves nothing but the largest logits, the largest makes all of them equal.
+    temperature = min(max(sampling.temperature, _SMALLEST), _LARGEST)
     numbers = (temperature, top_k, top_p, sampling.min_p)
     filters = top_k < vocab or sampling.top_p < 1 or sampling.min_p > 0
     way = LIKELIEST if sampling.temperature == 0 else FILTERED if filters else DRAWN

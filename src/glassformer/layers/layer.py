@@ -32,7 +32,10 @@ class Spec:
         """Return first values; exactly the mean when nothing is to be random."""
         if self.std == 0:
             return np.full(self.shape, self.mean, dtype=dtype)
-        return (self.mean + self.std * rng.standard_normal(self.shape)).astype(dtype)
+        values = rng.standard_normal(self.shape)
+        values *= self.std  # in place: some parameters fill a good part of the memory
+        values += self.mean
+        return values.astype(dtype, copy=False)
 
 
 class Layer:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..arrays import Array, namespace
 from ..backend import on_one_gpu
+from .gpu import runs_kernels
 
 _RUN = 2048  # numbers that a program computes
 _WARPS = 4
@@ -17,7 +18,8 @@ _WARPS = 4
 def can_fuse(x: Array) -> bool:
     """Tell whether the kernels cover an array: large, of half precision, on one GPU."""
     namespace(x)
-    return x.dtype.itemsize == 2 and x.size >= 1 << 20 and x.size % _RUN == 0 and on_one_gpu(x)
+    fits = 1 << 20 <= x.size < 1 << 31 and x.size % _RUN == 0  # beyond, a place has no number of 32 bits
+    return x.dtype.itemsize == 2 and fits and on_one_gpu(x) and runs_kernels()
 
 
 def elementwise(function: Callable[..., Array], *arrays: Array, interpret: bool = False) -> Array:

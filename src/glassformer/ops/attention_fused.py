@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ..arrays import Array, namespace
 from ..backend import is_jax
 from .attention import default_scale
+from .gpu import runs_kernels
 from .mask import Pattern
 
 _WIDEST_HEAD = 128  # channels; a multiple of 8
@@ -35,7 +36,7 @@ def can_fuse(
         return False
     if pattern.prefix or pattern.stride is not None or (pattern.window is not None and not pattern.causal):
         return False
-    return q.shape[-1] % 8 == 0 and q.shape[-1] <= _WIDEST_HEAD and q.shape[-2] > 1 and _has_gpu()
+    return q.shape[-1] % 8 == 0 and q.shape[-1] <= _WIDEST_HEAD and q.shape[-2] > 1 and runs_kernels()
 
 
 def attention_fused(
@@ -61,9 +62,3 @@ def attention_fused(
 def attention_fused_backward(dy: Array, saved: FusedSaved) -> tuple[Array, Array, Array, None]:
     """Gradient of `attention_fused`: the kernel's own."""
     return (*saved.pull_back(dy), None)
-
-
-def _has_gpu() -> bool:
-    import jax
-
-    return jax.default_backend() == "gpu"

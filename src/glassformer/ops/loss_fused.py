@@ -12,6 +12,7 @@ import numpy as np
 
 from ..arrays import Array, namespace
 from ..backend import on_one_gpu
+from .gpu import runs_kernels
 
 _RUN = 4096  # columns that a program reads at a time
 _WARPS = 8
@@ -32,6 +33,7 @@ def can_fuse(logits: Array, class_weights: Array | None, smoothing: float) -> bo
         and logits.shape[-1] >= _RUN
         and logits.dtype.itemsize == 2
         and on_one_gpu(logits)
+        and runs_kernels()
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..arrays import Array, namespace
 from ..backend import on_one_gpu
+from .gpu import runs_kernels
 from .linear import flat
 
 _WIDEST = 8192  # features
@@ -27,6 +28,7 @@ def can_fuse(x: Array) -> bool:
         and x.size >= 1 << 20
         and (x.size // width) % _ROWS == 0
         and on_one_gpu(x)
+        and runs_kernels()
     )
 
 

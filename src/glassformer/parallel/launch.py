@@ -12,7 +12,9 @@ Process 0 runs on the coordinator's machine and listens on its port.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import ipaddress
 import os
 import re
 import sys
@@ -23,6 +25,7 @@ from importlib import metadata
 from typing import Any
 
 from ..errors import ConfigError
+from .mesh import require_jax
 from .roll_call import bind_address, meet
 from .watch import Watch
 from .workers import Limits
@@ -42,13 +45,7 @@ class Cluster:
     source: str = "given"  # what told
 
     def __post_init__(self) -> None:
-        if self.processes < 1:
-            raise ConfigError(f"the number of processes is {self.processes}", hint="use at least 1")
-        if not 0 <= self.process < self.processes:
-            raise ConfigError(
-                f"this is process {self.process} of {self.processes}",
-                hint=f"number the processes from 0 to {self.processes - 1}",
-            )
+        _check_numbers(self.process, self.processes)
         _split_address(self.coordinator)
 
     @property
@@ -84,12 +81,14 @@ def find_cluster(
     process: int | None = None,
 ) -> Cluster | None:
     """Return this process's place among several; None where there is one alone. What is passed comes first."""
-    option = _Found("--coordinator, --processes, --process", process, processes, coordinator)
-    sources = [option, _from_variables(environ), *(find(environ) for find in (_slurm, _open_mpi, _kubernetes))]
-    found = [source for source in sources if source is not None]
+    given = [_Found("--coordinator, --processes, --process", process, processes, coordinator), _from_variables(environ)]
+    found = [*given, *_launchers(environ)[:1]]
     values = {name: _first(found, name) for name in ("process", "processes", "coordinator")}
     told = [source.source for source in found if any(getattr(source, name) is not None for name in values)]
-    if not told or values["processes"] == 1:
+    if not told:
+        return None
+    if values["processes"] == 1:
+        _check_numbers(_first(given, "process") or 0, 1)
         return None
     missing = [name for name, value in values.items() if value is None]
     if missing:
@@ -108,6 +107,7 @@ def start(cluster: Cluster | None, *, limits: Limits | None = None) -> Watch:
     """
     if cluster is None:
         return Watch()
+    require_jax()
     limits = limits or Limits.from_environ(os.environ)
     versions = {name: metadata.version(name) for name in ("glassformer", "jax", "jaxlib")}
     _keep_stdout()
@@ -166,6 +166,15 @@ def _from_variables(environ: Mapping[str, str]) -> _Found:
     )
 
 
+def _launchers(environ: Mapping[str, str]) -> list[_Found]:
+    """Return who may have started this process, the nearest first.
+
+    Only that one is asked: `mpirun` starts its helpers with `srun`, whose numbers are those of the helpers.
+    """
+    found = (find(environ) for find in (_open_mpi, _slurm, _kubernetes))
+    return [source for source in found if source is not None]
+
+
 def _slurm(environ: Mapping[str, str]) -> _Found | None:
     """Read what `srun` sets for each task of a step; a shell inside an allocation is no such task."""
     if not all(environ.get(name) for name in ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID")):
@@ -187,13 +196,14 @@ def _open_mpi(environ: Mapping[str, str]) -> _Found | None:
     if process is None or processes is None:
         return None
     here = _number(environ, "OMPI_COMM_WORLD_LOCAL_SIZE")
-    launcher = re.match(r"(\d+)\.\d+;tcp://([^,:]+)", environ.get("OMPI_MCA_orte_hnp_uri", ""))
+    told = environ.get("OMPI_MCA_orte_hnp_uri", "")
+    launcher = re.match(r"(\d+)\.\d+;(?:tcp://([^,:]+)|tcp6://\[([^],]+))", told)
     coordinator = None
     if here == processes:
-        job = environ.get("PMIX_NAMESPACE") or environ.get("OMPI_MCA_orte_hnp_uri") or "one machine"
+        job = environ.get("PMIX_NAMESPACE") or told or "one machine"
         coordinator = f"127.0.0.1:{_port_of(str(zlib.crc32(job.encode())))}"
     elif launcher is not None:
-        coordinator = f"{launcher[2]}:{_port_of(str(int(launcher[1]) // _PORTS))}"
+        coordinator = f"{launcher[2] or f'[{launcher[3]}]'}:{_port_of(str(int(launcher[1]) // _PORTS))}"
     devices = None if here == 1 else _one_device(environ, "OMPI_COMM_WORLD_LOCAL_RANK")
     return _Found("Open MPI", process, processes, coordinator, devices)
 
@@ -206,35 +216,62 @@ def _kubernetes(environ: Mapping[str, str]) -> _Found | None:
 
 
 def _one_device(environ: Mapping[str, str], name: str) -> tuple[int, ...] | None:
-    """Return the device of a process that shares its machine with others, unless it sees one device only."""
+    """Return the device of a process that shares its machine with others, unless it sees one device only.
+
+    Where JAX_LOCAL_DEVICE_IDS is set, JAX itself reads it.
+    """
+    if environ.get("JAX_LOCAL_DEVICE_IDS"):
+        return None
     visible = environ.get("CUDA_VISIBLE_DEVICES", environ.get("ROCR_VISIBLE_DEVICES", ""))
     local = _number(environ, name)
     return None if local is None or (visible and "," not in visible) else (local,)
 
 
 def _first_node(nodes: str) -> str:
-    """Return the first name of a Slurm list: gpu003 of "gpu[003-007,010],cpu1"."""
-    found = re.match(r"([^,\[]+)(?:\[([^\],-]+))?", nodes)
+    """Return the first name of a Slurm list: gpu003 of "gpu[003-007,010],cpu1", r1n2 of "r[1-3]n[2,4]"."""
+    found = re.match(r"(?:[^\[\],\s]|\[\w[\w,-]*\])+(?=,|$)", nodes)
     if found is None:
         raise ConfigError(f"SLURM_STEP_NODELIST is {nodes!r}", hint="pass --coordinator HOST:PORT")
-    rest = nodes[found.end() :].partition("]")[2] if found[2] else ""
-    suffix = rest.partition(",")[0]
-    return f"{found[1]}{found[2] or ''}{suffix}"
+    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", found[0])
+
+
+def _check_numbers(process: int, processes: int) -> None:
+    if processes < 1:
+        raise ConfigError(f"the number of processes is {processes}", hint="use at least 1")
+    if not 0 <= process < processes:
+        raise ConfigError(
+            f"this is process {process} of {processes}", hint=f"number the processes from 0 to {processes - 1}"
+        )
 
 
 def _port_of(job: str) -> int:
-    digits = int(job) if job.isdigit() else zlib.crc32(job.encode())
+    digits = int(job) if re.fullmatch("[0-9]{1,18}", job) else zlib.crc32(job.encode())
     return digits % _PORTS + 65536 - _PORTS
 
 
 def _split_address(address: str) -> tuple[str, int]:
-    host, colon, port = address.rpartition(":")
-    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+    host, _, port = address.rpartition(":")
+    is_number = re.fullmatch("[0-9]{1,5}", port) is not None and 0 < int(port) < 65536
+    bracketed = re.fullmatch(r"\[(.+)\]", host)
+    if not is_number or not (_is_ipv6(bracketed[1]) if bracketed else _is_name(host)):
         raise ConfigError(
-            f"the coordinator's address is {address!r}", hint="use HOST:PORT, such as 10.0.0.1:4321 or node7:4321"
+            f"the coordinator's address is {address!r}",
+            hint="use HOST:PORT, such as node7:4321, 10.0.0.1:4321 or [fd00::1]:4321",
         )
-    return host, int(port)
+    return bracketed[1] if bracketed else host, int(port)
+
+
+def _is_ipv6(text: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return bool(ipaddress.IPv6Address(text))
+    return False
+
+
+def _is_name(text: str) -> bool:
+    """Tell whether text can be looked up: the system's functions fail in ways of their own on what cannot."""
+    with contextlib.suppress(UnicodeError):
+        return bool(text.encode("idna")) and re.search(r"[\s:/\[\]]", text) is None
+    return False
 
 
 def _number(environ: Mapping[str, str], name: str) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import socket
 from typing import Any
@@ -16,14 +17,15 @@ _CHUNK = 1 << 16
 
 
 class Line:
-    """One connection. `closed` says whether the other side is gone."""
+    """One connection. `closed` says whether the other side is gone; `most` is how much of a message may come."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, most: int = MOST) -> None:
         connection.setblocking(False)
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.connection = connection
         self.closed = False
+        self.most = most
         self._received = b""
         self._unsent = b""
 
@@ -48,7 +50,7 @@ class Line:
         try:
             while not self.closed and (part := self.connection.recv(_CHUNK)):
                 self._received += part
-                if len(self._received) > MOST:
+                if len(self._received) > self.most:
                     self.closed = True
             self.closed = True  # an empty part is the end
         except (BlockingIOError, InterruptedError):
@@ -58,7 +60,7 @@ class Line:
         *whole, self._received = self._received.split(b"\n")
         try:
             messages = [json.loads(line) for line in whole]
-        except ValueError:
+        except (ValueError, RecursionError):
             messages = [None]
         if not all(isinstance(message, dict) for message in messages):
             self.closed = True
@@ -73,8 +75,10 @@ class Line:
 
 def listen(host: str, port: int) -> socket.socket:
     """Open a port: to this machine alone where `host` is a loopback address, else to all that can reach it."""
-    if is_loopback(host):
-        server = socket.create_server((socket.gethostbyname(host), port), backlog=BACKLOG)
+    address = loopback(host)
+    if address is not None:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        server = socket.create_server((address, port), family=family, backlog=BACKLOG)
     elif socket.has_dualstack_ipv6():
         server = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
     else:
@@ -83,6 +87,9 @@ def listen(host: str, port: int) -> socket.socket:
     return server
 
 
-def is_loopback(host: str) -> bool:
-    """Tell whether a name stands for this machine as seen from itself."""
-    return host == "localhost" or host.startswith("127.")
+def loopback(host: str) -> str | None:
+    """Return the address where a name stands for this machine as seen from itself, such as localhost; else None."""
+    address = "127.0.0.1" if host.lower() == "localhost" else host
+    with contextlib.suppress(ValueError):
+        return address if ipaddress.ip_address(address).is_loopback else None
+    return None

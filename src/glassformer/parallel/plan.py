@@ -4,12 +4,14 @@ Exact, to the byte: parameters, what the optimizer remembers and the moving aver
 
 Estimated: what lives for a part of a step, as if all of it lived at the same time. The blocks run as one loop (scan),
 which gathers the weights and shares out the gradients of one block at a time; programs that do so for all at once take
-more. What XLA compiles from a small model for CPU devices, in float32, differs by less than a fifth
+more. What XLA compiles from small models for CPU devices, in float32, differs by less than a fifth
 (`tests/parallel/test_plan.py`); other models, types and devices may differ by more.
 
     gradients     of what the device holds, in float32; twice where those of microbatches are added up
-    copies        of what the device holds, in half precision
-    gathered      where fsdp > 1: the weights of two blocks, one in use and the next on its way, and one gradient
+    in use        what is split over tensor alone while it is computed with. The matrices of a block: as they are used,
+                  as the next ones come, and their gradients before they are added up. Of those outside of the blocks
+                  a copy for the whole step where fsdp > 1 or in half precision, and gradients: those of a tied table
+                  come from the head before the blocks run backward, and from the lookup after
     activations   the record of the forward pass. A device sees batch / (data · fsdp · accumulate) sequences and records
                   what a model with heads / tensor and hidden / tensor records, at full width: what stands between the
                   sublayers is not split. With remat, the input of every block and the record of one. In half precision
@@ -18,8 +20,9 @@ more. What XLA compiles from a small model for CPU devices, in float32, differs 
     logits        those ids that are the device's own, before and, in float32, after the softmax of the loss
 
 Messages are what each device sends in a step, by rings: n devices gather or reduce-scatter an array of s bytes by
-sending s · (n − 1)/n each, and sum it up on all of them by sending twice that. A few numbers per token, for the softmax
-of the loss, are left out. How long it takes depends on the links.
+sending s · (n − 1)/n each, and sum it up on all of them by sending twice that. Weights travel in the type of the
+computation, gradients of parameters in float32; those of a tied table come twice, from the lookup and from the head. A
+few numbers per token, for the softmax of the loss, are left out. How long it takes depends on the links.
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ SLOTS = {"sgd": 0, "adam": 2, "adamw": 2, "lion": 1, "muon": 2}
 """Arrays that an optimizer remembers per parameter, unless told otherwise; Muon remembers one per matrix in a block."""
 
 _TILE = 128  # any size: records of tiled attention do not depend on it
+_TABLE = "embedding.tokens.table"
 MASTER = 4  # bytes of a number in parameters, gradients and what the optimizer remembers
 
 
@@ -139,7 +143,8 @@ def plan(
     remat = remat or config.remat
     _check(config, length, precision, optimizer)
     check_mesh(config, mesh)
-    local = _Local(config, mesh, _rows(batch, mesh, accumulate), length, PRECISIONS[precision])
+    computing = config.replace(compute=precision) if PRECISIONS[precision] < MASTER else config
+    local = _Local(computing, mesh, _rows(batch, mesh, accumulate), length)
     return Plan(
         config=config,
         mesh=mesh,
@@ -172,8 +177,7 @@ def _memory(local: _Local, optimizer: str, accumulate: int, *, remat: bool, ema:
         "optimizer": MASTER * local.remembered(optimizer) + counter,
         "average": (MASTER * local.numbers() + counter) * ema,
         "gradients": MASTER * local.numbers() * min(accumulate, 2),
-        "copies": local.itemsize * local.numbers() * (local.itemsize < MASTER),
-        "gathered": local.gathered(),
+        "in_use": local.in_use(),
         "activations": local.activations(remat=remat),
         "workspace": local.workspace(),
         "logits": local.logits(),
@@ -201,13 +205,17 @@ class _Leaf(NamedTuple):
     alike: int
 
     @property
+    def in_blocks(self) -> bool:
+        return "blocks.*" in self.name
+
+    @property
     def unit(self) -> str:
         """What is gathered at the same time: a block, or one array outside of the blocks."""
-        return self.name.split("blocks.*")[0] + "blocks" if "blocks.*" in self.name else self.name
+        return self.name.split("blocks.*")[0] + "blocks" if self.in_blocks else self.name
 
     def slots(self, optimizer: str) -> int:
         """How many arrays of its size the optimizer remembers."""
-        hidden = len(self.shape) == 2 and "blocks.*" in self.name
+        hidden = len(self.shape) == 2 and self.in_blocks
         return 1 if optimizer == "muon" and hidden else SLOTS[optimizer]
 
 
@@ -228,7 +236,11 @@ class _Local:
     mesh: MeshShape
     rows: int
     length: int
-    itemsize: int
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number between embedding and loss."""
+        return MASTER if self.config.compute is None else PRECISIONS[self.config.compute]
 
     def held(self, leaf: _Leaf, axes: tuple[str, ...] = ("fsdp", "tensor")) -> int:
         """Numbers of one such parameter that a device holds when it is split over these axes alone."""
@@ -247,15 +259,27 @@ class _Local:
         """Numbers that the optimizer remembers."""
         return sum(leaf.slots(optimizer) * leaf.alike * self.held(leaf) for leaf in _leaves(self.config))
 
-    def gathered(self) -> int:
-        """Two of the largest units in the type of the computation, and the gradient of one before it is shared out."""
-        if self.mesh.fsdp == 1:
-            return 0
-        units: Counter[str] = Counter()
+    def matrices(self) -> tuple[Counter[str], Counter[str]]:
+        """Numbers of what fsdp splits, put together: of each unit in one block, and of each array outside of them."""
+        inside: Counter[str] = Counter()
+        outside: Counter[str] = Counter()
         for leaf in _leaves(self.config):
             if self.is_gathered(leaf):
-                units[leaf.unit] += self.held(leaf, ("tensor",))
-        return max(units.values()) * (2 * self.itemsize + MASTER)
+                (inside if leaf.in_blocks else outside)[leaf.unit] += self.held(leaf, ("tensor",))
+        return inside, outside
+
+    def tied(self) -> int:
+        """Numbers of a table that serves the lookup and the head, and so has two gradients to add up."""
+        _, outside = self.matrices()
+        return outside[_TABLE] if _has_token_head(self.config) and "head.w" not in outside else 0
+
+    def in_use(self) -> int:
+        """Bytes of weights as they are used, and of gradients before they are added up and shared out."""
+        inside, outside = self.matrices()
+        copied = self.mesh.fsdp > 1 or self.itemsize < MASTER
+        in_blocks = max(inside.values()) * (2 * self.itemsize + MASTER) + self.tied() * MASTER
+        after_blocks = max(3 * self.tied(), 2 * max(outside.values())) * MASTER
+        return sum(outside.values()) * self.itemsize * copied + max(in_blocks, after_blocks)
 
     @property
     def vector(self) -> int:
@@ -263,9 +287,14 @@ class _Local:
         extra = isinstance(self.config, EncoderConfig) and self.config.pooling == "cls"
         return self.rows * (self.length + extra) * self.config.width * self.itemsize
 
+    @property
+    def looked_up(self) -> int:
+        """Bytes of the tokens' rows (B, T, D), which are added up before they are rounded."""
+        return self.rows * self.length * self.config.width * MASTER
+
     def activations(self, *, remat: bool) -> int:
         """Bytes of the record."""
-        whole = activation_bytes(self._narrow(), self.rows, self.length, self.itemsize)
+        whole = activation_bytes(self._narrow(), self.rows, self.length)
         if not remat:
             return whole
         recorded = sum(count * size for count, size in self._blocks())
@@ -293,7 +322,7 @@ class _Local:
         narrow = self._narrow()
 
         def size(**layers: int) -> int:
-            return activation_bytes(narrow.replace(**layers), self.rows, self.length, self.itemsize)
+            return activation_bytes(narrow.replace(**layers), self.rows, self.length)
 
         if isinstance(narrow, EncoderDecoderConfig):
             one = size(layers=1, encoder_layers=1)
@@ -305,46 +334,54 @@ class _Local:
         """Bytes of what the head says, and of its logarithms in float32."""
         c = self.config
         each = self.itemsize + 4
-        if isinstance(c, EncoderConfig) and c.head != "tokens":
+        if isinstance(c, EncoderConfig) and not _has_token_head(c):
             return self.rows * (c.classes or 0) * each
         return self.rows * self.length * (c.vocab // self.mesh.tensor) * each
 
 
-def _messages(local: _Local, accumulate: int, *, remat: bool) -> tuple[Message, ...]:
+def _messages(local: _Local, parts: int, *, remat: bool) -> tuple[Message, ...]:
+    """Return what is sent in a step of so many microbatches, axis by axis."""
     mesh, leaves = local.mesh, _leaves(local.config)
-    stored = sum(leaf.alike * local.held(leaf, ("tensor",)) for leaf in leaves if local.is_gathered(leaf))
-    whole = sum(leaf.alike * local.held(leaf, ("tensor",)) for leaf in leaves if not local.is_gathered(leaf))
-    sums = _sums(local.config, remat=remat)
+    numbers = {leaf: leaf.alike * local.held(leaf, ("tensor",)) for leaf in leaves}
+    inside = sum(n for leaf, n in numbers.items() if local.is_gathered(leaf) and leaf.in_blocks)
+    outside = sum(n for leaf, n in numbers.items() if local.is_gathered(leaf) and not leaf.in_blocks)
+    whole = sum(numbers.values()) - inside - outside
+    size, tied = local.itemsize, local.tied()
+    sums, lookups = _sums(local.config, remat=remat)
     found = [
-        _message("fsdp", "all-gather", "weights, forward and backward", stored * local.itemsize, 2, mesh.fsdp),
-        _message("fsdp", "reduce-scatter", "gradients", stored * MASTER, 1, mesh.fsdp),
-        _message("fsdp", "all-reduce", "gradients of what is not split", whole * MASTER, 1, mesh.fsdp),
-        _message("data", "all-reduce", "gradients", local.numbers() * MASTER, 1, mesh.data),
-        _message("tensor", "all-reduce", "activations and their gradients", local.vector, sums, mesh.tensor),
+        _message("fsdp", "all-gather", "weights of blocks, forward and backward", inside * size, 2 * parts, mesh),
+        _message("fsdp", "all-gather", "other weights", outside * size, 1, mesh),
+        _message("fsdp", "reduce-scatter", "gradients", (inside + outside + tied) * MASTER, parts, mesh),
+        _message("fsdp", "all-reduce", "gradients of what is not split", whole * MASTER, parts, mesh),
+        _message("data", "all-reduce", "gradients", (local.numbers() + tied // mesh.fsdp) * MASTER, parts, mesh),
+        _message("tensor", "all-reduce", "activations and their gradients", local.vector, sums * parts, mesh),
+        _message("tensor", "all-reduce", "rows of the tokens", local.looked_up, lookups * parts, mesh),
     ]
-    return tuple(
-        message._replace(times=message.times * accumulate, sent=message.sent * accumulate)
-        for message in found
-        if message.sent
-    )
+    return tuple(message for message in found if message.sent)
 
 
-def _message(axis: str, operation: str, what: str, size: int, times: int, devices: int) -> Message:
+def _message(axis: str, operation: str, what: str, size: int, times: int, mesh: MeshShape) -> Message:
+    devices = getattr(mesh, axis)
     passes = 2 if operation == "all-reduce" else 1
     return Message(axis, operation, what, size, times, times * -(-passes * size * (devices - 1) // devices))
 
 
-def _sums(config: TransformerConfig, *, remat: bool) -> int:
-    """Count the sums over `tensor` of one microbatch.
+def _sums(config: TransformerConfig, *, remat: bool) -> tuple[int, int]:
+    """Count the sums over `tensor` of one microbatch: of activations and their gradients, and of tokens looked up.
 
-    Forward one per sublayer and one per lookup of tokens; backward one per sublayer, one more where attention reads
-    a memory, and one before the head. With remat the sublayers run forward twice.
+    Forward one per sublayer; backward one per sublayer, one more where attention reads a memory, and one before the
+    head. With remat the sublayers run forward again, but for the last of a block where no norm follows.
     """
-    forward, backward = 2 * config.layers, 2 * config.layers
+    forward, backward, blocks = 2 * config.layers, 2 * config.layers, config.layers
     lookups = 1
     if isinstance(config, EncoderDecoderConfig):
         forward += config.layers + 2 * config.encoder_depth
         backward += 2 * config.layers + 2 * config.encoder_depth
+        blocks += config.encoder_depth
         lookups = 2
-    head = not isinstance(config, EncoderConfig) or config.head == "tokens"
-    return (2 if remat else 1) * forward + backward + lookups + head
+    again = remat * (forward - blocks * (config.norm_position == "pre"))
+    return forward + again + backward + _has_token_head(config), lookups
+
+
+def _has_token_head(config: TransformerConfig) -> bool:
+    return not isinstance(config, EncoderConfig) or config.head == "tokens"

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import socket
 import time
 from typing import Any
 
-from ..errors import ClusterError, ConfigError
-from .lines import Line, is_loopback, listen
+from ..errors import ClusterError, ConfigError, GlassformerError
+from .lines import MOST, Line, listen, loopback
 from .workers import Limits, Place, Worker, myself
 
 RETRY = 0.1
+INTRODUCTION = 1 << 16, 10.0
+"""So many bytes and seconds are left to whoever connects to say which worker it is."""
 OPEN_PORT = "start worker 0 on that machine, and see that the address is right and the port open"
 
 
@@ -37,48 +40,57 @@ def _gather(
     total: int, host: str, port: int, hello: dict[str, Any], limits: Limits
 ) -> tuple[list[Worker], dict[int, Line], int]:
     _allow_connections(total)
-    strangers: list[Line] = []  # connected, but not yet introduced
+    strangers: dict[Line, float] = {}  # connected, but not yet introduced, and since when
     lines: dict[int, Line] = {}
     workers = {0: myself(0)}
     deadline = time.monotonic() + limits.start
-    with contextlib.closing(_opened(host, port)) as server:
-        try:
+    try:
+        with contextlib.closing(_opened(host, port)) as server:
             while len(workers) < total:
                 time.sleep(RETRY)
-                strangers += _accepted(server)
-                strangers = [line for line in strangers if not _introduced(line, hello, workers, lines)]
-                # Who went away again may come back: it is started anew, say.
-                for number in [number for number, line in lines.items() if line.receive() or line.closed]:
-                    lines.pop(number).close()
-                    del workers[number]
-                if time.monotonic() > deadline:
+                _forget_gone(workers, lines)
+                strangers |= dict.fromkeys(_accepted(server), time.monotonic())
+                strangers = {a: b for a, b in strangers.items() if not _introduced(a, b, hello, workers, lines)}
+                if len(workers) < total and time.monotonic() > deadline:
                     fact = _missing(workers, total, limits)
                     raise ClusterError(fact, hint="look at their machines, and start all workers again")
-        except ClusterError as error:
-            for line in [*strangers, *lines.values()]:
-                line.send({"refused": error.fact})
-                line.close()
-            raise
-        for line in strangers:
+        free = _free_port(host)
+    except BaseException as error:
+        # The others would wait for a worker 0 that may be started anew.
+        fact = error.fact if isinstance(error, GlassformerError) else f"worker 0 ended: {type(error).__name__}"
+        for line in [*strangers, *lines.values()]:
+            line.send({"refused": fact})
             line.close()
-    free = _free_port(host)
+        raise
+    for line in strangers:
+        line.close()
     everyone = [workers[number] for number in range(total)]
     for line in lines.values():
         line.send({"start": free, "workers": [_as_message(worker) for worker in everyone]})
     return everyone, lines, free
 
 
-def _introduced(line: Line, own: dict[str, Any], workers: dict[int, Worker], lines: dict[int, Line]) -> bool:
+def _forget_gone(workers: dict[int, Worker], lines: dict[int, Line]) -> None:
+    """Forget who went away again: it may come back, started anew, say."""
+    for number in [number for number, line in lines.items() if line.receive() or line.closed]:
+        lines.pop(number).close()
+        del workers[number]
+
+
+def _introduced(
+    line: Line, since: float, own: dict[str, Any], workers: dict[int, Worker], lines: dict[int, Line]
+) -> bool:
     """Take in a worker that has said hello; tell whether this connection is dealt with."""
     messages = line.receive()[:1]
-    if line.closed or (messages and not _is_worker(messages[0])):
+    late = not messages and time.monotonic() - since > INTRODUCTION[1]
+    if line.closed or late or (messages and not _is_worker(messages[0])):
         line.close()
         return True
     for message in messages:
         reason = _reason_to_refuse(message, own, workers)
         if reason is not None:
             raise ClusterError(reason, hint="start all workers with the same command, numbered 0, 1, …")
-        number = message["hello"]
+        number, line.most = message["hello"], MOST
         workers[number], lines[number] = _from_message(number, message["self"]), line
     return bool(messages)
 
@@ -105,16 +117,20 @@ def _allow_connections(total: int) -> None:
 
 def _accepted(server: socket.socket) -> list[Line]:
     accepted = []
-    with contextlib.suppress(BlockingIOError, ConnectionError):
+    with contextlib.suppress(OSError):  # no one is left, or there are too many open files for now
         while True:
-            accepted.append(Line(server.accept()[0]))
+            accepted.append(Line(server.accept()[0], INTRODUCTION[0]))
     return accepted
 
 
 def _is_worker(message: dict[str, Any]) -> bool:
     """Tell whether it is one of ours that connected; ports are tried out by all kinds of programs."""
     kinds = {"hello": int, "total": int, "versions": dict, "self": list}
-    return all(isinstance(message.get(name), kind) for name, kind in kinds.items()) and len(message["self"]) == 3
+    if not all(type(message.get(name)) is kind for name, kind in kinds.items()) or len(message["self"]) != 3:
+        return False
+    host, pid, place = message["self"]
+    is_place = place is None or (type(place) is list and [type(part) for part in place] == [str, str, str])
+    return 0 <= message["hello"] < message["total"] and type(host) is str and type(pid) is int and is_place
 
 
 def _reason_to_refuse(message: dict[str, Any], own: dict[str, Any], workers: dict[int, Worker]) -> str | None:
@@ -173,7 +189,12 @@ def _connected(host: str, port: int, deadline: float, limits: Limits) -> Line:
     while True:
         try:
             left = max(RETRY, min(5.0, deadline - time.monotonic()))
-            return Line(socket.create_connection((host, port), timeout=left))
+            connection = socket.create_connection((host, port), timeout=left)
+            # Where no one listens yet, the system may pick that very port for this end, and connect it to itself.
+            if connection.getsockname() != connection.getpeername():
+                return Line(connection)
+            connection.close()
+            raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         except OSError as error:
             if time.monotonic() > deadline:
                 reason = error.strerror or str(error) or type(error).__name__
@@ -194,4 +215,5 @@ def _from_message(number: int, message: list[Any]) -> Worker:
 
 def bind_address(host: str, port: int) -> str:
     """Return where JAX's own service listens: on this machine alone where the coordinator is a loopback address."""
-    return f"{socket.gethostbyname(host)}:{port}" if is_loopback(host) else f"[::]:{port}"
+    address = loopback(host) or "::"
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

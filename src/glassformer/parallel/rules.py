@@ -63,7 +63,7 @@ RULES: Rules = (
     Rule("classifier.b", ()),
     Rule("cls", ()),
     Rule("*norm.{gamma,beta}", ()),
-    Rule("*.w.{a,b}", ()),  # adapters of LoRA
+    Rule("*.{w,table}.{a,b}", ()),  # adapters of LoRA
 )
 
 
@@ -196,5 +196,5 @@ def _cut_heads(heads: int, setting: str, axis: str, mesh: MeshShape, config: Tra
     able = [n for n in range(1, heads + 1) if heads % n == 0 and config.heads % n == 0]
     hint = f"choose {axis} among {', '.join(map(str, able))}"
     if setting == "kv_heads" and config.heads % parts == 0:
-        hint += f", or set kv_heads to a multiple of {parts}, or keep keys and values whole by rules of your own"
+        hint += f", or set kv_heads to a multiple of {parts}"
     return ConfigError(fact, hint=hint)

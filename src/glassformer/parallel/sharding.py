@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,15 @@ def fetch(tree: Tree) -> Tree:
     return tree_map(_fetched, tree)
 
 
+def fetch_for(wanted: bool, tree: Tree) -> Tree | None:
+    """Fetch together with the other processes; one that does not want it keeps nothing, and returns None."""
+    if wanted:
+        return fetch(tree)
+    for array in flatten(tree).values():
+        _sent(array)
+    return None
+
+
 def _placed(array: Array, target: Any) -> Any:
     host = np.asarray(array)
     return require_jax().make_array_from_callback(host.shape, target, lambda index: host[index])
@@ -94,9 +103,28 @@ def _fetched(array: Array) -> np.ndarray:
     # What a device of this process holds whole, or together with its neighbors here, needs no message to others.
     if getattr(array, "is_fully_addressable", True) or array.is_fully_replicated:
         return np.asarray(array)
+    whole = np.empty(array.shape, array.dtype)
+    for index, part in _pieces(array):
+        whole[index] = part
+    return whole
+
+
+def _sent(array: Array) -> None:
+    """Take part in `_fetched` of others."""
+    if not (getattr(array, "is_fully_addressable", True) or array.is_fully_replicated):
+        for _ in _pieces(array):
+            pass
+
+
+def _pieces(array: Array) -> Iterator[tuple[Any, np.ndarray]]:
+    """Yield an array of several processes bit by bit, and where it belongs.
+
+    On its way it is whole on every device, which has no room for all layers of a large model at once.
+    """
     from jax.experimental.multihost_utils import process_allgather
 
-    return np.asarray(process_allgather(array, tiled=True))
+    for index in range(array.shape[0]) if array.ndim > 2 else [...]:
+        yield index, np.asarray(process_allgather(array[index], tiled=True))
 
 
 def _parameter(name: str) -> str:

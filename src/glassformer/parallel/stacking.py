@@ -28,6 +28,16 @@ def unstack_blocks(tree: Tree) -> Tree:
     return _changed(tree, dict, _unstacked)
 
 
+def names_in_list(name: str, layers: int) -> list[str]:
+    """Return the names, in a list of blocks, of what one stacked array holds.
+
+    "blocks.attention.query.w" → "blocks.0.attention.query.w", "blocks.1.attention.query.w", …
+    """
+    steps = name.split(".")
+    place = steps.index(BLOCKS) + 1
+    return [".".join([*steps[:place], str(layer), *steps[place:]]) for layer in range(layers)]
+
+
 def _changed(tree: Tree, kind: type, change: Any) -> Tree:
     if isinstance(tree, dict):
         return {
@@ -52,6 +62,8 @@ def _stacked(blocks: list[Tree]) -> Tree:
 
 
 def _unstacked(block: Tree) -> Tree:
+    if block and all(name.isdigit() for name in block):
+        return block  # some blocks of a list, such as those with adapters
     lengths = {name: array.shape[0] if array.shape else 0 for name, array in flatten(block).items()}
     if len(set(lengths.values())) > 1:
         raise ShapeError(

@@ -62,9 +62,10 @@ class Watch:
         self._lines: dict[int, Line] = {}  # worker 0: to all others; any other: to worker 0
         self._step: int | None = None
         self._busy: str | None = None
-        self._forwards = False  # Ctrl-C asks all workers to stop
+        self._interrupt: Any = None  # what Ctrl-C did before it asked all workers to stop
         self._leaving = False
         self._failure: str | None = None
+        self._code = 1
         self._verdict = Verdict(None, "")
         self._judged = threading.Event()
         self._finished = threading.Event()
@@ -102,11 +103,16 @@ class Watch:
             return False
         from jax.experimental.multihost_utils import reached_preemption_sync_point
 
-        if not self._forwards:
-            self._forwards = True
-            with contextlib.suppress(ValueError):  # not the main thread: whoever has that one decides
-                signal.signal(signal.SIGINT, _forward_interrupt)
+        self.heed_interrupts()
         return bool(reached_preemption_sync_point(step))
+
+    def heed_interrupts(self) -> None:
+        """Let Ctrl-C ask all workers to stop from now on, as `asked_to_stop` will find."""
+        if self._thread is None or self._interrupt is not None:
+            return
+        self._interrupt = signal.getsignal(signal.SIGINT) or signal.default_int_handler
+        with contextlib.suppress(ValueError):  # not the main thread: whoever has that one decides
+            signal.signal(signal.SIGINT, _forward_interrupt)
 
     def __enter__(self) -> Watch:
         return self
@@ -114,6 +120,9 @@ class Watch:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if self._thread is None:
             return
+        if self._interrupt is not None:
+            with contextlib.suppress(ValueError):
+                signal.signal(signal.SIGINT, self._interrupt)
         if error is None or _is_orderly(error):
             self._leaving = True
             self._finished.wait()  # the watch goes on until all have come this far
@@ -135,9 +144,10 @@ class Watch:
         if self._judged.is_set() and not (self._verdict.failed and _is_understood(error)):
             # Something broke off because another worker is gone: the thread says which one, and ends this process.
             time.sleep(10 * GRACE)
+        self._code = _exit_code(error)
         self._failure = "it was interrupted" if isinstance(error, KeyboardInterrupt) else _first_line(error)
         # Runs before what JAX does at the end, which would wait for workers that no longer come.
-        atexit.register(self._abandon, _exit_code(error))
+        atexit.register(self._abandon)
 
     # --- the thread --------------------------------------------------------------------------------------------------
 
@@ -197,22 +207,26 @@ class Watch:
         for line in self._lines.values():
             line.send({"verdict": list(verdict)})
         deadline = time.monotonic() + GRACE + 2 * BEAT
-        silent = {verdict.worker} if verdict.silent else set()
         if verdict.failed:
             self._give_grace(verdict)
-        while time.monotonic() < deadline and not all(
-            line.closed for number, line in self._lines.items() if number not in silent
-        ):
-            time.sleep(TICK)
-            for line in self._lines.values():
-                line.flush()
-                line.receive()
+        self._see_off([line for number, line in self._lines.items() if number not in verdict.silent], deadline)
         self._end(verdict)
 
     def _tell_done(self) -> None:
         for line in self._lines.values():
             line.send({"done": True})
         self._finished.set()
+        self._see_off(list(self._lines.values()), time.monotonic() + GRACE + 2 * BEAT)
+        for line in self._lines.values():
+            line.close()
+
+    def _see_off(self, lines: list[Line], deadline: float) -> None:
+        """Wait until the others have heard the last word and closed their ends."""
+        while time.monotonic() < deadline and not all(line.closed for line in lines):
+            time.sleep(TICK)
+            for line in self._lines.values():
+                line.flush()
+                line.receive()
 
     def _follow(self) -> None:
         """Any other worker: report to worker 0, hear that it lives, and hear its verdict."""
@@ -228,19 +242,35 @@ class Watch:
                 if "verdict" in message:
                     self._obey(Verdict(*message["verdict"]))
                 if "done" in message:
+                    line.close()
                     self._finished.set()
                     return
                 leader.heard, leader.step = now, message.get("step")
             if line.closed:
                 self._obey(Verdict(0, leader.ended(len(self.workers))))
             if now - leader.heard > self.limits.silence_at(leader.step):
-                self._obey(Verdict(0, leader.unheard(len(self.workers), now), silent=True))
+                self._obey(Verdict(0, leader.unheard(len(self.workers), now), silent=[0]))
             if now >= next_beat or self._failure is not None:
                 next_beat = now + self._beat
                 line.send(self._state())
             if self._failure is not None:
-                self._finished.set()
-                return
+                self._take_leave(line)
+
+    def _take_leave(self, line: Line) -> None:
+        """Wait until worker 0 has heard why this worker fails; it answers with its verdict."""
+        deadline = time.monotonic() + GRACE
+        while time.monotonic() < deadline and not line.closed:
+            if any("verdict" in message for message in line.receive()):
+                break
+            time.sleep(TICK / 4)
+            line.flush()
+        self._let_main_thread_end()
+
+    def _let_main_thread_end(self) -> None:
+        """Let the main thread tell its own error; should it hang on the way, such as for other threads, end it."""
+        self._finished.set()
+        time.sleep(2 * GRACE)
+        os._exit(self._code)
 
     def _obey(self, verdict: Verdict) -> None:
         self._note(verdict)
@@ -263,27 +293,32 @@ class Watch:
     def _end(self, verdict: Verdict) -> None:
         """Say who is at fault and end this process, whatever its main thread waits for."""
         if self._failure is not None:
-            # The main thread tells its own error; should it hang on the way, this ends it.
-            self._finished.set()
-            time.sleep(GRACE)
-            os._exit(1)
-        cursor = "\x1b[?25h" if sys.stderr.isatty() else ""  # a progress bar hides it
-        # Not through sys.stderr: the main thread may hold its lock.
-        os.write(2, f"{cursor}\nerror: {verdict.fact}\n\nhint: {self.hint}\n".encode())
-        if verdict.silent and verdict.worker is not None:
-            # Each worker finds out about worker 0 for itself, and should see that it is silent, not that it was killed.
-            time.sleep(GRACE if verdict.worker == 0 else 0)
-            end_neighbor(self.workers[verdict.worker])
+            self._let_main_thread_end()
+        # Beside this thread, since nobody may read what it writes any more, and then it waits.
+        writer = threading.Thread(target=_write_error, args=[verdict.fact, self.hint], daemon=True)
+        writer.start()
+        writer.join(GRACE)
+        # Each worker finds out about worker 0 for itself, and should see that it is silent, not that it was killed.
+        time.sleep(GRACE if 0 in verdict.silent else 0)
+        for number in verdict.silent:
+            end_neighbor(self.workers[number])
         os._exit(1)
 
-    def _abandon(self, code: int) -> None:
+    def _abandon(self) -> None:
         """Leave without waiting for the others, once this worker's own error has been told."""
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
         # Worker 0 stays until the others know: they would take its end for a crash.
         self._finished.wait(GRACE + 3 * BEAT if self.number == 0 else 2 * BEAT)
-        os._exit(code)
+        os._exit(self._code)
+
+
+def _write_error(fact: str, hint: str) -> None:
+    """Write not through sys.stderr, whose lock the main thread may hold."""
+    with contextlib.suppress(OSError, ValueError):
+        cursor = "\x1b[?25h" if os.isatty(2) else ""  # a progress bar hides it
+        os.write(2, f"{cursor}\nerror: {fact}\n\nhint: {hint}\n".encode())
 
 
 def _is_orderly(error: BaseException) -> bool:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +15,8 @@ from ..errors import ConfigError
 
 PATIENCE = 3
 """A worker may be behind for so many times as long as a step takes, where that is more than the limit."""
+MISSED = 0.6
+"""Who was not heard for so much of the limit on silence, when another one has passed it, is silent as well."""
 FADING = 0.8
 """How much of the longest step so far counts in the next: one that was compiled on the way is forgotten in time."""
 
@@ -109,11 +111,11 @@ class Worker:
 
 
 class Verdict(NamedTuple):
-    """Who is lost, and what to say about it; `silent` where the process may still be there."""
+    """Who is lost, and what to say about it; `silent` are those whose processes may still be there."""
 
     worker: int | None
     fact: str
-    silent: bool = False
+    silent: Sequence[int] = ()
     failed: bool = False
 
 
@@ -127,10 +129,23 @@ def judge(workers: list[Worker], now: float, limits: Limits) -> Verdict | None:
     for worker in present:
         if worker.closed:
             return Verdict(worker.number, worker.ended(total))
-    for worker in present:
-        if worker.number and now - worker.heard > limits.silence_at(worker.step):
-            return Verdict(worker.number, worker.unheard(total, now), silent=True)
-    return _behind(workers, now, limits) or _standstill(present, total, now, limits)
+    lost = _silent(workers, now, limits) or _behind(workers, now, limits)
+    return lost or _standstill(present, total, now, limits)
+
+
+def _silent(workers: list[Worker], now: float, limits: Limits) -> Verdict | None:
+    """Find workers of which nothing is heard; where that is all others, worker 0 is the one that does not hear."""
+    total = len(workers)
+    missed = [(now - w.heard) / limits.silence_at(w.step) if w.number and not w.left else 0.0 for w in workers]
+    first = next((worker for worker, share in zip(workers, missed, strict=True) if share > 1), None)
+    if first is None:
+        return None
+    silent = [number for number, share in enumerate(missed) if share > MISSED]
+    if len(silent) == total - 1 > 1:
+        fact = f"{workers[0].name(total)} has heard of no other worker for {now - first.heard:.0f} s"
+        return Verdict(0, f"{fact}: is its network down?", silent)
+    more = "" if len(silent) == 1 else f", nor have {len(silent) - 1} others"
+    return Verdict(first.number, first.unheard(total, now) + more, silent)
 
 
 def _behind(workers: list[Worker], now: float, limits: Limits) -> Verdict | None:

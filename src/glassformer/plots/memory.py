@@ -10,15 +10,14 @@ from matplotlib.ticker import FuncFormatter
 
 from ..errors import ShapeError
 from ..parallel.plan import Plan
-from .style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, QUIET, SKY, VERMILION, describe, new_figure, styled
+from .style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, SKY, VERMILION, describe, new_figure, styled
 
 KINDS = {
     "parameters": ("parameters", BLUE),
     "optimizer": ("optimizer", SKY),
     "average": ("moving average", FAINT),
     "gradients": ("gradients", GREEN),
-    "copies": ("copies in half precision", PURPLE),
-    "gathered": ("gathered weights", QUIET),
+    "in_use": ("weights in use", PURPLE),
     "activations": ("activations", ORANGE),
     "workspace": ("workspace of a block", "#b07d00"),
     "logits": ("logits", INK),

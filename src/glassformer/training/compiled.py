@@ -17,15 +17,16 @@ from ..arrays import Array, Tree
 from ..backend import spreading
 from ..data.examples import Dataset
 from ..models import Batch, Model, build
-from ..parallel.sharding import fetch, place
-from ..parallel.stacking import stack_blocks, unstack_blocks
-from ..tree import named_leaves, tree_map
+from ..parallel.sharding import fetch, fetch_for
+from ..parallel.stacking import unstack_blocks
+from ..tree import flatten, named_leaves, tree_map
 from .ema import EMA
 from .evaluate import Evaluation, evaluate, right_answers, rows_at_once
 from .execution import Execution
 from .gradients import all_finite, clip, global_norm
 from .loop import StepRecord, TrainingState, drops, evaluated, final_params, is_due, new_record, out_of_patience, refuse
 from .loss_scaling import LossScaling
+from .parametrization import WHOLE, Parametrization
 from .placement import Placement
 from .recipe import Recipe
 
@@ -36,15 +37,17 @@ class CompiledTraining:
     """Takes the steps of a recipe under JAX.
 
         training = CompiledTraining(model, recipe, Execution(precision="bfloat16"))
-        state = training.put(start(model, recipe))
+        state = training.first()
         for state, record in training.steps(data, state): …
         state = training.take(state)
 
     `put` and `take` lead from NumPy to the devices and back; in between, a state lies as the execution says, and each
-    step reuses the memory of the one before.
+    step reuses the memory of the one before. What a `parametrization` leaves as it is lies beside it, once.
     """
 
-    def __init__(self, model: Model, recipe: Recipe, execution: Execution) -> None:
+    def __init__(
+        self, model: Model, recipe: Recipe, execution: Execution, parametrization: Parametrization = WHOLE
+    ) -> None:
         execution.check(model.config, recipe)
         self.recipe = recipe
         self.execution = execution
@@ -52,33 +55,64 @@ class CompiledTraining:
         self.optimizer = recipe.build_optimizer()
         self.schedule = recipe.build_schedule()
         self.scaling = LossScaling() if execution.precision == "float16" else None
-        self.placement = Placement(execution.mesh)
+        self.placement = Placement(execution.mesh, self.model.config.compute)
+        self.parametrization = parametrization.over(self.put_params(parametrization.base))
 
     # --- states ------------------------------------------------------------------------------------------------------
+
+    def first(self, params: Tree | None = None) -> TrainingState:
+        """Return the state before the first step; what is trained is drawn from the recipe's seed unless given.
+
+        The numbers are those of `put(start(model, recipe))`, but a parameter is on its devices before the next is
+        drawn, and what the optimizer remembers is made there: no host ever holds the whole.
+        """
+        import jax
+
+        if params is None:
+            params = self.placement.drawn(self.model.specs(), self.recipe.seed, stack=self.execution.scan)
+        params = self.put_params(params)
+        homes = self.placement.of_state(jax.eval_shape(self._beside, params))
+        return TrainingState(0, params, **jax.jit(self._beside, out_shardings=homes)(params))
+
+    def shapes(self, specs: Tree | None = None) -> TrainingState:
+        """Return the shapes, types and places of the arrays of any state; `specs` are those of what is trained."""
+        import jax
+
+        specs = self.model.specs() if specs is None else specs
+        params = self.placement.shapes({"params": specs}, stack=self.execution.scan)["params"]
+        rest = self.placement.shapes(jax.eval_shape(self._beside, params), stack=False)
+        return TrainingState(0, params, **rest)
+
+    def _beside(self, params: Tree) -> dict[str, Tree]:
+        """Return what a state has at first besides its parameters."""
+        ema = None if self.recipe.ema is None else EMA(self.recipe.ema).init(params)
+        scaling = None if self.scaling is None else self.scaling.init()
+        return {"optimizer": self.optimizer.init(params), "ema": ema, "scaling": scaling}
 
     def put(self, state: TrainingState) -> TrainingState:
         """Return a state of NumPy arrays on the devices."""
         if self.scaling is not None and state.scaling is None:
             state = state._replace(scaling=self.scaling.init())
         trees = {name: getattr(state, name) for name in _TREES}
-        if self.execution.scan:
-            trees = stack_blocks(trees)
-        return state._replace(**place(trees, self.placement.of_state(trees)))
+        return state._replace(**self.placement.put(trees, stack=self.execution.scan))
 
     def put_params(self, params: Tree) -> Tree:
         """Return parameters on the devices; those that are there already pass."""
         if not any(isinstance(leaf, np.ndarray) for _, leaf in named_leaves(params)):
             return params
-        params = stack_blocks(params) if self.execution.scan else params
-        return place(params, self.placement.of_state({"params": params})["params"])
+        return self.placement.put({"params": params}, stack=self.execution.scan)["params"]
 
-    def take(self, state: TrainingState) -> TrainingState:
-        """Return a state as NumPy arrays, block by block; all processes must call this together."""
-        return state._replace(**self.fetch({name: getattr(state, name) for name in _TREES}))
+    def take(self, state: TrainingState, *, wanted: bool = True) -> TrainingState:
+        """Return a state as NumPy arrays, block by block; all processes must call this together.
 
-    def fetch(self, tree: Tree) -> Tree:
-        """Return arrays of a state as NumPy arrays, block by block."""
-        tree = fetch(tree)
+        One that does not want it gets a state without arrays, and never holds them.
+        """
+        trees = self.fetch({name: getattr(state, name) for name in _TREES}, wanted=wanted)
+        return state._replace(**(trees if wanted else dict.fromkeys(_TREES)))
+
+    def fetch(self, tree: Tree, *, wanted: bool = True) -> Tree:
+        """Return arrays of a state as NumPy arrays, block by block; None to a process that does not want them."""
+        tree = fetch_for(wanted, tree)
         return unstack_blocks(tree) if self.execution.scan else tree
 
     # --- steps -------------------------------------------------------------------------------------------------------
@@ -99,7 +133,8 @@ class CompiledTraining:
             record = new_record(began, state.step + 1, loss, lr, norm, tokens, refused=not moved)
             state = after._replace(step=state.step + 1, refused=0) if moved else self._refused(after, loss, norm)
             if evaluate is not None and is_due(state.step, recipe):
-                state, record = evaluated(state, record, recipe, evaluate(final_params(state, recipe)))
+                params = self.effective(final_params(state, recipe))
+                state, record = evaluated(state, record, recipe, evaluate(params))
             yield state, record
 
     def step(self, state: TrainingState, batch: Batch, lr: float) -> tuple[TrainingState, Array]:
@@ -110,7 +145,9 @@ class CompiledTraining:
         seed = self.recipe.seed
         key = ops.fold_key(ops.new_key(seed), state.step) if drops(self.model) else None
         trees = {name: getattr(state, name) for name in _TREES}
-        trees, figures = self._compiled_step(trees, batch, key, np.float64(lr))  # float32, unless JAX is told otherwise
+        base = self.parametrization.base
+        # The rate is a float32, unless JAX is told otherwise.
+        trees, figures = self._compiled_step(trees, base, batch, key, np.float64(lr))
         return state._replace(**trees), figures
 
     def batch(self, data: Dataset, step: int) -> Batch:
@@ -129,14 +166,14 @@ class CompiledTraining:
         return jax.jit(self._take_step, donate_argnums=0)
 
     def _take_step(
-        self, trees: dict[str, Tree], batch: Batch, key: Array | None, lr: Array
+        self, trees: dict[str, Tree], base: Tree, batch: Batch, key: Array | None, lr: Array
     ) -> tuple[dict[str, Tree], Array]:
         import jax
 
         xp = jax.numpy
         precision = "highest" if self.execution.precision == "float32" else "default"
         with jax.default_matmul_precision(precision), spreading(self.placement.spreading):
-            loss, grads = self._gradients(trees, batch, key)
+            loss, grads = self._gradients(trees, base, batch, key)
         if self.scaling is not None:
             grads = self.scaling.undo(grads, trees["scaling"])
         grads, norm = clip(grads, self.recipe.clip) if self.recipe.clip else (grads, global_norm(grads))
@@ -151,18 +188,19 @@ class CompiledTraining:
         after = self.placement.pinned(after)
         return after, xp.stack([xp.asarray(figure, dtype=loss.dtype) for figure in (loss, norm, moved)])
 
-    def _gradients(self, trees: dict[str, Tree], batch: Batch, key: Array | None) -> tuple[Array, Tree]:
+    def _gradients(self, trees: dict[str, Tree], base: Tree, batch: Batch, key: Array | None) -> tuple[Array, Tree]:
         """Return the loss and the gradients of all microbatches together, one after the other in a loop."""
         import jax
 
         scale = 1.0 if self.scaling is None else trees["scaling"]["scale"]
         settings: dict[str, Any] = {"smoothing": self.recipe.label_smoothing, "dloss": scale}
         parts = self.recipe.accumulate
-        params = self._working(trees["params"])
+        params = self._working(self._effective(trees["params"], base))
 
         def gradients(part: Batch, key: Array | None) -> tuple[Array, Tree]:
             loss, grads = self.model.loss_and_grads(params, part, key=key, **settings)
-            return loss, self.placement.outside_blocks(self.placement.resting, grads)
+            grads = self.placement.outside_blocks(self.placement.resting, grads)
+            return loss, self.parametrization.pull_back(trees["params"], grads)
 
         first = tree_map(lambda x: x[0], batch)
         if parts == 1:
@@ -190,6 +228,37 @@ class CompiledTraining:
         if self.scaling is not None and self.scaling.can_shrink(fetch(state.scaling)):
             return state._replace(step=state.step + 1)
         return refuse(state, loss, norm)
+
+    # --- parameters --------------------------------------------------------------------------------------------------
+
+    def effective(self, trained: Tree) -> Tree:
+        """Return the model's parameters on the devices; those that training leaves alone are the base's own arrays."""
+        base = self.parametrization.base
+        if base is None:
+            return trained
+        leaves = iter((flatten(base) | self._compiled_changes(trained, base)).values())
+        return tree_map(lambda _: next(leaves), base)
+
+    @cached_property
+    def _compiled_changes(self) -> Callable[[Tree, Tree], dict[str, Array]]:
+        import jax
+
+        def changes(trained: Tree, base: Tree) -> dict[str, Array]:
+            before = flatten(base)
+            return {name: x for name, x in flatten(self._effective(trained, base)).items() if x is not before[name]}
+
+        return jax.jit(changes)
+
+    def _effective(self, trained: Tree, base: Tree) -> Tree:
+        """Return the model's parameters in a traced program, new ones split as the rules say."""
+        import jax
+
+        if base is None:
+            return trained
+        with jax.default_matmul_precision("highest"):
+            params = self.parametrization.over(base).effective(trained)
+        pinned = self.placement.pinned({"params": params})["params"]
+        return tree_map(lambda own, old, new: own if own is old else new, params, base, pinned)
 
     # --- evaluation --------------------------------------------------------------------------------------------------
 

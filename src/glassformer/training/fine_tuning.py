@@ -10,7 +10,6 @@ from ..data import TASKS, Task, build_task
 from ..errors import ConfigError
 from .base import Base, BaseModel, read_base
 from .execution import Execution
-from .loop import start
 from .lora import Adapted, LoRA
 from .parametrization import WHOLE, Parametrization
 from .recipe import Recipe, changed_recipe
@@ -57,8 +56,6 @@ def fine_tuning_session(
     if data is not None and Path(data).exists():
         data = str(Path(data).resolve())  # so that the run can be continued from any folder
     settings, lora = _lora(dict(settings or {}), adapters)
-    if execution is not None and lora is not None:
-        raise ConfigError("adapters are not trained under JAX", hint="leave out --engine jax, or --lora")
     of_task, of_model, of_recipe = sorted_settings(task_name, settings)
     _check_settings(source, of_task, of_model)
     model = read_base(source)
@@ -71,12 +68,14 @@ def fine_tuning_session(
     own = {**task.recipe, **RECIPE, **({} if lora is None else {"lr": LORA_LR})}
     recipe = changed_recipe(own, {"seed": seed, **of_recipe})
     recipe.pop("dropout")
+    if lora is not None and execution is not None and execution.scan:
+        lora.check_alike(model.params)
     parametrization: Parametrization = WHOLE if lora is None else Adapted(model.params, lora)
     checked = Recipe.from_dict(recipe)
     trained = model.params if lora is None else lora.init(model.params, seed)
     known = {name: value for name, value in options.items() if value is not None}
     run = create_run(folder, task, known, config, checked, Base.of(source, model, lora), execution)
-    return session_of(run, task, start(run.model, checked, trained), parametrization)
+    return session_of(run, task, trained, parametrization)
 
 
 def _lora(settings: dict[str, Any], adapters: bool) -> tuple[dict[str, Any], LoRA | None]:

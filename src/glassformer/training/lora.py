@@ -7,15 +7,16 @@ its gradient for w′ is carried on to a and b.
 
     da = s · dw′ bᵀ       db = s · aᵀ dw′
 
-b starts at zero, and the model with it as it was.
+b starts at zero, and the model with it as it was. Where the blocks are stacked, all three have the layers in front.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any, Self
 
@@ -95,6 +96,17 @@ class LoRA:
         rng = np.random.default_rng(seed)
         return tree_map(lambda spec: spec.draw(rng, dtype), self.specs(params))
 
+    def check_alike(self, params: Tree) -> None:
+        """Refuse targets that only some blocks have: a loop over stacked blocks treats all of them alike."""
+        shapes = {name: tuple(leaf.shape) for name, leaf in named_leaves(params)}
+        have, all_blocks = (Counter(map(_of_any_block, names)) for names in (self._chosen(shapes), shapes))
+        for name, number in have.items():
+            if number < all_blocks[name]:
+                raise ConfigError(
+                    f"LoRA has the target {name} in {number} of {all_blocks[name]} blocks, which cannot be one loop",
+                    hint="leave out --scan, or name the matrix of all blocks: " + name,
+                )
+
     def merge(self, params: Tree, adapters: Tree) -> Tree:
         """Return the parameters with  w + s · a b  in the place of each target; all others are the same arrays."""
         return self._shifted(params, adapters, self.scale)
@@ -108,8 +120,8 @@ class LoRA:
         slopes, found = flatten(grads), {}
         for name, (a, b) in _pairs(adapters).items():
             dw = slopes[name]
-            found[f"{name}.a"] = cast(self.scale * (dw @ b.T), a.dtype)
-            found[f"{name}.b"] = cast(self.scale * (a.T @ dw), b.dtype)
+            found[f"{name}.a"] = cast(self.scale * (dw @ b.swapaxes(-1, -2)), a.dtype)
+            found[f"{name}.b"] = cast(self.scale * (a.swapaxes(-1, -2) @ dw), b.dtype)
         return unflatten(found)
 
     def _given(self) -> tuple[Any, Any, Any]:
@@ -129,7 +141,7 @@ class LoRA:
             found = [name for name in shapes if fnmatchcase(name, pattern)]
             if not found:
                 # Blocks are alike: one name with a star stands for the same matrix of each.
-                matrices = {re.sub(r"\.\d+\.", ".*.", name) for name, shape in shapes.items() if len(shape) == 2}
+                matrices = {_of_any_block(name) for name, shape in shapes.items() if len(shape) == 2}
                 raise ConfigError(
                     f"the target {pattern!r} of LoRA matches no parameter", hint=did_you_mean(pattern, matrices)
                 )
@@ -149,6 +161,10 @@ class Adapted:
     base: Tree
     lora: LoRA
 
+    def over(self, base: Tree) -> Self:
+        """Return the same adapters over other arrays of the base model."""
+        return replace(self, base=base)
+
     def effective(self, trained: Tree) -> Tree:
         """Return the parameters of the model."""
         return self.lora.merge(self.base, trained)
@@ -156,6 +172,11 @@ class Adapted:
     def pull_back(self, trained: Tree, grads: Tree) -> Tree:
         """Return the gradients of the adapters for those of the parameters."""
         return self.lora.backward(trained, grads)
+
+
+def _of_any_block(name: str) -> str:
+    """Return a dotted name with a star for the number of the block."""
+    return re.sub(r"\.\d+\.", ".*.", name)
 
 
 def _pairs(adapters: Tree) -> dict[str, tuple[Array, Array]]:

@@ -19,7 +19,6 @@ from .. import ops
 from ..arrays import Array, Tree, namespace
 from ..engine import kernel
 from ..errors import ConfigError, did_you_mean
-from ..tree import named_leaves
 from .optimizer import Memory, Optimizer, Predicate, check_fractions, check_not_negative, is_matrix
 
 
@@ -244,12 +243,13 @@ class Muon(Optimizer):
         return AdamW(self.beta1, self.beta2, self.eps, self.weight_decay, self.decays)
 
     def init(self, params: Tree) -> dict[str, Tree]:
-        if not any(self.hidden(name, p) for name, p in named_leaves(params)):
+        state = super().init(params)
+        if "momentum" not in state:
             raise ConfigError(
                 "Muon finds no hidden matrix among these parameters",
                 hint="they are named like blocks.0.attention.query.w; pass hidden=… for other names, or use adamw",
             )
-        return super().init(params)
+        return state
 
     def slots(self, name: str, p: Array) -> tuple[str, ...]:
         return ("momentum",) if self.hidden(name, p) else self._rest().slots(name, p)

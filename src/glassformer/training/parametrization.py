@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 from ..arrays import Tree
 
@@ -12,7 +12,15 @@ class Parametrization(Protocol):
     """A function from what is trained to the parameters of the model, and its gradient.
 
     params = effective(trained);  d trained = pull_back(trained, d params)
+
+    What it takes besides is its `base`: arrays that stay as they are, or None. `over` puts others in their place, such
+    as those that a traced program is given.
     """
+
+    @property
+    def base(self) -> Tree: ...
+
+    def over(self, base: Tree) -> Self: ...
 
     def effective(self, trained: Tree) -> Tree: ...
 
@@ -22,6 +30,12 @@ class Parametrization(Protocol):
 @dataclass(frozen=True)
 class Whole:
     """Everything is trained: the parameters are what is optimized."""
+
+    base: None = None
+
+    def over(self, base: Tree) -> Self:
+        """Return the same: there is nothing besides."""
+        return self
 
     def effective(self, trained: Tree) -> Tree:
         """Return the parameters of the model."""

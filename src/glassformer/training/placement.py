@@ -7,23 +7,29 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, Tree
-from ..backend import Spreading
+from ..arrays import Array, Tree, cast, namespace
+from ..backend import Spreading, half_type, is_jax
 from ..models import Batch
 from ..ops import IGNORE
 from ..parallel.mesh import MeshShape, build_mesh
-from ..parallel.sharding import param_shardings, sharding, state_shardings, working_shardings
+from ..parallel.sharding import param_shardings, place, sharding, state_shardings, working_shardings
+from ..parallel.stacking import names_in_list, stack_blocks
 from ..tree import flatten, tree_map
 
 _ROWS = ("data", "fsdp")
 
 
 class Placement:
-    """The devices of a run; `mesh` is None on a single device."""
+    """The devices of a run.
 
-    def __init__(self, shape: MeshShape) -> None:
+    mesh      how they stand; None on a single device
+    compute   the half precision that a run computes in, if it does
+    """
+
+    def __init__(self, shape: MeshShape, compute: str | None = None) -> None:
         import jax
 
+        self.compute = compute
         self.mesh = build_mesh(shape) if shape.size > 1 or jax.process_count() > 1 else None
         self.replicas = shape.replicas
 
@@ -36,6 +42,45 @@ class Placement:
             name: (param_shardings if name == "params" else state_shardings)(tree, self.mesh)
             for name, tree in trees.items()
         }
+
+    def shapes(self, trees: Tree, *, stack: bool) -> Tree:
+        """Return the shape, type and place of every array of a state, its blocks stacked or not: no array is made."""
+        import jax
+
+        trees = tree_map(lambda x: jax.ShapeDtypeStruct(x.shape, getattr(x, "dtype", np.float32)), trees)
+        trees = jax.eval_shape(stack_blocks, trees) if stack else trees
+        return tree_map(
+            lambda x, home: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=home), trees, self.of_state(trees)
+        )
+
+    def put(self, trees: Tree, *, stack: bool) -> Tree:
+        """Return a state of NumPy arrays on the devices; blocks are stacked one array at a time."""
+        return self._arranged(flatten(trees), self.shapes(trees, stack=stack))
+
+    def drawn(self, specs: Tree, seed: int, *, stack: bool) -> Tree:
+        """Draw parameters as `init` does, each brought to its devices before the next is made."""
+        import jax
+
+        rng = np.random.default_rng(seed)
+        homes = flatten(self.of_state({"params": specs})["params"])
+        leaves = {
+            name: jax.block_until_ready(place(spec.draw(rng, np.float32), homes[name]))
+            for name, spec in flatten(specs).items()
+        }
+        return self._arranged(leaves, self.shapes({"params": specs}, stack=stack)["params"])
+
+    def _arranged(self, leaves: dict[str, Array], shapes: Tree) -> Tree:
+        """Return leaves, which are used up, as a tree of arrays on the devices, as large as `shapes` says."""
+        found = {}
+        for name, shape in flatten(shapes).items():
+            alone = name in leaves
+            parts = [leaves.pop(name)] if alone else [leaves.pop(one) for one in names_in_list(name, shape.shape[0])]
+            if not is_jax(parts[0]):
+                found[name] = place(parts[0] if alone else np.stack(parts), shape.sharding)
+            else:
+                found[name] = parts[0] if alone else _stacked(parts, shape.sharding)
+            del parts
+        return _with_leaves(shapes, found)
 
     def pinned(self, trees: Tree) -> Tree:
         """Say in a traced program that a new state lies where the old one lay."""
@@ -54,20 +99,32 @@ class Placement:
         return _with_leaves(tree, changed)
 
     def working(self, params: Tree) -> Tree:
-        """Say in a traced program that parameters are brought together along fsdp where they are used."""
+        """Say in a traced program that parameters are brought together along fsdp where they are used.
+
+        In half precision what is split is rounded before it travels. Then it is widened again, so that the gradients
+        keep the type of the parameters; ops that round it once more get the same numbers.
+        """
+        home, work = param_shardings(params, self.mesh), working_shardings(params, self.mesh)
+        return tree_map(self._brought_together, params, home, work)
+
+    def _brought_together(self, p: Array, home: Any, work: Any) -> Array:
         import jax
 
-        return tree_map(jax.lax.with_sharding_constraint, params, working_shardings(params, self.mesh))
+        if self.compute is None or home.is_equivalent_to(work, p.ndim):
+            return jax.lax.with_sharding_constraint(p, work)
+        rounded = jax.lax.with_sharding_constraint(cast(p, half_type(p, self.compute)), home)
+        return cast(jax.lax.with_sharding_constraint(rounded, work), p.dtype)
 
     def resting(self, grads: Tree) -> Tree:
-        """Say in a traced program that gradients are added up, then shared out as the parameters are.
+        """Say in a traced program that gradients are added up, as wide as they are, and lie as the parameters do.
 
         On the way they lie as the parameters do while they are used: the partitioner knows how to get there.
         """
         import jax
 
-        grads = self.working(grads)
-        return tree_map(jax.lax.with_sharding_constraint, grads, param_shardings(grads, self.mesh))
+        for found in (working_shardings(grads, self.mesh), param_shardings(grads, self.mesh)):
+            grads = tree_map(jax.lax.with_sharding_constraint, grads, found)
+        return grads
 
     @property
     def spreading(self) -> Spreading | None:
@@ -126,11 +183,21 @@ class Placement:
         return jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 
 
-def _with_leaves(tree: Tree, leaves: dict[str, Any], name: str = "") -> Tree:
+def _with_leaves(tree: Tree, leaves: dict[str, Any]) -> Tree:
     """Return the tree with some leaves replaced, by their dotted names."""
-    if isinstance(tree, dict):
-        return {part: _with_leaves(below, leaves, f"{name}.{part}" if name else part) for part, below in tree.items()}
-    return leaves.get(name, tree)
+    values = iter([leaves.get(name, leaf) for name, leaf in flatten(tree).items()])
+    return tree_map(lambda _: next(values), tree)
+
+
+def _stacked(parts: list[Array], home: Any) -> Array:
+    """Stack arrays that lie on the devices, and wait for it: what they took is free before more is asked for."""
+    import jax
+
+    return jax.block_until_ready(jax.jit(_stack, out_shardings=home)(*parts))
+
+
+def _stack(*parts: Array) -> Array:
+    return namespace(parts[0]).stack(parts)
 
 
 def _part_of(part: Callable[[str, Any], Array], field: str) -> Callable[[Any], Array]:

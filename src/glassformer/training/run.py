@@ -38,6 +38,7 @@ from .loop import StepRecord, TrainingState, final_params, start
 from .lora import Adapted
 from .parametrization import WHOLE, Parametrization
 from .recipe import Recipe
+from .sharded_files import check_shared
 
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
@@ -104,31 +105,31 @@ class Run:
         arrays = load_checkpoint(self.folder, name).arrays
         prefix = "ema.average." if any(key.startswith("ema.average.") for key in arrays) else "params."
         params = unflatten({k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)})
-        specs = self._trained_specs()
+        specs = self.trained_specs()
         params = _with_empty_parts(params, specs)
         check_same(params, specs)
         return (self.parametrization() if parametrization is None else parametrization).effective(params)
 
-    def first_state(self) -> TrainingState:
-        """Return the state before the first step: drawn anew, or as the model was that training starts from."""
+    def first_params(self) -> Tree | None:
+        """Return what is trained before the first step, where training starts from a model; None: it is drawn anew."""
         if self.base is None:
-            return start(self.model, self.recipe)
+            return None
         if self.base.lora is not None:
-            return start(self.model, self.recipe, self.base.lora.init(self.model.specs(), self.recipe.seed))
+            return self.base.lora.init(self.model.specs(), self.recipe.seed)
         params = self.base.read_params()
         check_same(params, self.model.specs())
-        return start(self.model, self.recipe, params)
+        return params
 
     def load_state(self) -> TrainingState:
         """Return the latest state, to continue from; the first one where no checkpoint was written yet."""
         if not checkpoint_path(self.folder, LATEST).is_file():
-            return self.first_state()
+            return start(self.model, self.recipe, self.first_params())
         arrays, meta = load_checkpoint(self.folder, LATEST)
         trees = {part: _subtree(arrays, part) for part in ("params", "optimizer", "ema")}
         scaling = _subtree(arrays, "scaling") or None
         # Names and shapes are compared, so zeros will do.
         fresh = start(
-            self.model, self.recipe, tree_map(lambda spec: np.zeros(spec.shape, np.float32), self._trained_specs())
+            self.model, self.recipe, tree_map(lambda spec: np.zeros(spec.shape, np.float32), self.trained_specs())
         )
         check_same(trees, {"params": fresh.params, "optimizer": fresh.optimizer, "ema": fresh.ema})
         return TrainingState(
@@ -151,7 +152,8 @@ class Run:
         """Write the parameters that count as the best so far."""
         save_checkpoint(self.folder, BEST, flatten({"params": final_params(state, self.recipe)}), _meta(state))
 
-    def _trained_specs(self) -> Tree:
+    def trained_specs(self) -> Tree:
+        """Return the shapes of what is trained."""
         specs = self.model.specs()
         return specs if self.base is None or self.base.lora is None else self.base.lora.specs(specs)
 
@@ -183,37 +185,48 @@ def create_run(
     execution: Execution | None = None,
 ) -> Run:
     """Make a new run folder; refuse one that holds a run already. Of several processes, the first one makes it."""
+    run = Run(folder, task.name, options, config, recipe, *_tokenizers(task), base, execution)
     with first_before_others("run folder") as first:
-        if not first:
-            return open_run(folder)
-        return _created(folder, task, options, config, recipe, base, execution)
+        return _created(run) if first else _followed(run)
 
 
-def _created(
-    folder: Path,
-    task: Task,
-    options: dict[str, Any],
-    config: TransformerConfig,
-    recipe: Recipe,
-    base: Base | None,
-    execution: Execution | None,
-) -> Run:
+def _created(run: Run) -> Run:
+    folder, recipe = run.folder, run.recipe
     if _is_taken(folder):
         resume = f"continue it with --resume {folder}, or " if (folder / CONFIG).is_file() else ""
         raise ConfigError(f"{folder} exists already", hint=f"{resume}choose another --out")
-    if execution is not None:
-        execution.check(config, recipe)
+    if run.execution is not None:
+        run.execution.check(run.config, recipe)
     if recipe.shards is None:
-        recipe = replace(recipe, shards=suitable_shards(config, recipe.batch // recipe.accumulate))
-    run = Run(folder, task.name, options, config, recipe, *_tokenizers(task), base, execution)
+        shards = suitable_shards(run.config, recipe.batch // recipe.accumulate)
+        run = replace(run, recipe=replace(recipe, shards=shards))
     with _explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
     _write_config(run)
     return run
 
 
+def _followed(own: Run) -> Run:
+    """Return the run that the first process made; refuse to train anything else together with it."""
+    check_shared(own.folder / CONFIG)
+    run = open_run(own.folder)
+    have, want = (flatten(json.loads(json.dumps(_content(each)))) for each in (own, run))
+    may_differ = {"recipe.shards", "task.options.data"}  # each machine has its own cores, and its own paths
+    for name in [*want, *have]:
+        if name not in may_differ and not name.startswith("base.") and have.get(name) != want.get(name):
+            raise ConfigError(
+                f"this worker was started with {name} = {have.get(name)!r}, worker 0 with {want.get(name)!r}",
+                hint="start all workers with the same command and the same data",
+            )
+    return run
+
+
 def _write_config(run: Run) -> None:
-    content = {
+    _write(run.folder / CONFIG, json.dumps(_content(run), indent=2, ensure_ascii=False) + "\n")
+
+
+def _content(run: Run) -> dict[str, Any]:
+    return {
         "format": 1,
         "task": {"name": run.task_name, "options": run.task_options},
         "model": run.config.to_dict(),
@@ -223,7 +236,6 @@ def _write_config(run: Run) -> None:
         **({} if run.base is None else {"base": run.base.to_dict()}),
         **({} if run.execution is None else {"jax": run.execution.to_dict()}),
     }
-    _write(run.folder / CONFIG, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def open_run(folder: str | Path) -> Run:

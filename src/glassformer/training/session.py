@@ -22,7 +22,7 @@ from .checkpoint import BEST
 from .evaluate import Evaluation, evaluate
 from .execution import Execution
 from .interruption import uninterrupted
-from .loop import StepRecord, TrainingState, final_params, training_steps
+from .loop import StepRecord, TrainingState, final_params, start, training_steps
 from .parametrization import WHOLE, Parametrization
 from .recipe import Recipe, changed_recipe
 from .run import Run, create_run, open_run
@@ -139,16 +139,16 @@ def new_session(
     config = _model_config(task, preset, {"dropout": recipe.pop("dropout"), **model_settings})
     known = {name: value for name, value in (options | task_settings).items() if value is not None}
     run = create_run(folder, task, known, config, Recipe.from_dict(recipe), execution=execution)
-    return session_of(run, task, run.first_state())
+    return session_of(run, task)
 
 
-def session_of(run: Run, task: Task, state: TrainingState, parametrization: Parametrization = WHOLE) -> Session:
-    """Return the session that computes a run in its own way."""
+def session_of(run: Run, task: Task, params: Tree | None = None, parametrization: Parametrization = WHOLE) -> Session:
+    """Begin a session that computes a run in its own way; what is trained is drawn anew unless given."""
     if run.execution is None:
-        return Session(run, task, state, parametrization)
-    from .compiled_session import CompiledSession
+        return Session(run, task, start(run.model, run.recipe, params), parametrization)
+    from .compiled_session import begun
 
-    return CompiledSession(run, task, state, parametrization)
+    return begun(run, task, params, parametrization)
 
 
 def resume_session(folder: str | Path) -> Session:

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,10 +26,9 @@ from ..tree import flatten, tree_map, unflatten
 from .checkpoint import LATEST, load_checkpoint, save_checkpoint
 from .loop import TrainingState
 from .sharded_files import (
-    FORMAT,
-    VERSION,
     WHOLE,
     check_files,
+    check_shared,
     checksum,
     damaged,
     describe,
@@ -42,8 +39,10 @@ from .sharded_files import (
     known_step,
     list_sharded,
     newer_leftovers,
+    remove_sharded,
     sharded_path,
     write_json,
+    write_whole,
 )
 
 KEEP = 2
@@ -51,9 +50,6 @@ KEEP = 2
 
 COUNTERS = ("step", "best", "stale", "refused")
 """What of a training state is no tree of arrays."""
-
-_PATIENCE = 15.0
-"""Seconds until what one worker wrote to shared storage must be visible to another."""
 
 
 class ShardedCheckpoint(NamedTuple):
@@ -68,36 +64,38 @@ class ShardedCheckpoint(NamedTuple):
 def save_sharded(folder: str | Path, state: Tree, meta: Mapping[str, Any]) -> Path:
     """Write a state of JAX arrays; all processes must call this together. `meta["step"]` says which step it follows.
 
-    When it returns, the checkpoint is complete; when it raises, those before are as they were.
+    When it returns, the checkpoint is complete; when it raises, those of other steps are as they were.
     """
     _libraries()
     path = sharded_path(folder, meta["step"])
     arrays = {name: leaf if hasattr(leaf, "shape") else np.asarray(leaf) for name, leaf in flatten(state).items()}
-    content = {"meta": dict(meta), "arrays": {n: [str(a.dtype), list(a.shape)] for n, a in arrays.items()}}
-    # The same step of a run has the same state: what is there already need not be written again.
-    if agreed(_holds(path, content)):
-        return path
     with explained(path, sum(array.nbytes for array in arrays.values())):
         _make_room(path)
         meet(f"checkpoint: begin {path.name}")
-        _check_shared(path.parent)
+        check_shared(path.parent)
         _write_arrays(path, arrays)
+        check_shared(path)
         own = _share(files_of(path))
         write_json(path / f"files.{process()}", {name: checksum(path / name) for name in own})
         meet(f"checkpoint: written {path.name}")
         if process() == 0:
-            _commit(path, content)
-            for step in list_sharded(folder)[:-KEEP]:
-                shutil.rmtree(sharded_path(folder, step))
+            _commit(path, _content(state, meta))
+            for step in [step for step in list_sharded(folder) if step < meta["step"]][: 1 - KEEP]:
+                remove_sharded(sharded_path(folder, step))
         meet(f"checkpoint: complete {path.name}")
     return path
+
+
+def _content(state: Tree, meta: Mapping[str, Any]) -> dict[str, Any]:
+    leaves = ((name, leaf if hasattr(leaf, "shape") else np.asarray(leaf)) for name, leaf in flatten(state).items())
+    return {"meta": dict(meta), "arrays": {name: [str(leaf.dtype), list(leaf.shape)] for name, leaf in leaves}}
 
 
 def _make_room(path: Path) -> None:
     """Remove what lost runs left behind, and another checkpoint of the same step."""
     if process() == 0:
         for leftover in [*incomplete_sharded(path.parent.parent), path]:
-            shutil.rmtree(leftover, ignore_errors=True)
+            remove_sharded(leftover)
         path.parent.mkdir(parents=True, exist_ok=True)
 
 
@@ -116,7 +114,7 @@ def _commit(path: Path, content: dict[str, Any]) -> None:
         part.unlink()
     # Shared storage may have shown the others not all of the files.
     files |= {name: checksum(path / name) for name in files_of(path) if name not in files}
-    write_json(path / WHOLE, {"format": FORMAT, "version": VERSION, **content, "files": files})
+    write_whole(path, {**content, "files": files})
 
 
 def _share(names: list[str]) -> list[str]:
@@ -178,7 +176,7 @@ def _read_arrays(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 def _agreed_step(folder: str | Path, step: int | None) -> int:
     step = int(agreed(known_step(folder, step) if process() == 0 else None))
-    _wait_for(sharded_path(folder, step) / WHOLE)
+    check_shared(sharded_path(folder, step) / WHOLE)
     return step
 
 
@@ -215,10 +213,11 @@ def _dtype(name: str) -> Any:
 
 
 def save_sharded_state(folder: str | Path, state: TrainingState) -> Path:
-    """Write a state of training as it lies on the devices."""
+    """Write a state of training as it lies on the devices; that of a step which is there already is the same."""
     fields = state._asdict()
     meta = {name: fields.pop(name) for name in COUNTERS}
-    return save_sharded(folder, fields, meta)
+    path = sharded_path(folder, state.step)
+    return path if agreed(_holds(path, _content(fields, meta))) else save_sharded(folder, fields, meta)
 
 
 def load_sharded_state(folder: str | Path, like: TrainingState) -> tuple[TrainingState, list[Path]]:
@@ -260,19 +259,3 @@ def _libraries() -> tuple[Any, Any]:
             "sharded checkpoints need JAX and Orbax", hint='install them: pip install "glassformer[jax]"'
         ) from error
     return jax, orbax
-
-
-def _check_shared(folder: Path) -> None:
-    """Refuse a folder that the first process made and this one cannot see."""
-    if not _wait_for(folder):
-        raise CheckpointError(
-            f"{folder} cannot be seen from this machine, though worker 0 made it",
-            hint="put the run on storage that all workers share, under the same path",
-        )
-
-
-def _wait_for(path: Path) -> bool:
-    deadline = time.monotonic() + _PATIENCE
-    while not path.exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return path.exists()

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,9 @@ WHOLE = "whole.json"
 FORMAT = "glassformer-sharded-checkpoint"
 VERSION = 1
 
+_PATIENCE = 15.0
+"""Seconds until what one worker wrote to shared storage must be visible to another."""
+
 
 def list_sharded(folder: str | Path) -> list[int]:
     """Return the steps of the complete sharded checkpoints of a run folder, in order."""
@@ -31,14 +35,25 @@ def incomplete_sharded(folder: str | Path) -> list[Path]:
     return sorted(path for path in _folders(folder) if not (path.name.isdigit() and (path / WHOLE).is_file()))
 
 
+def remove_sharded(path: Path) -> None:
+    """Remove a checkpoint as far as the system lets; from the first moment on, it no longer counts as complete."""
+    with contextlib.suppress(OSError):
+        (path / WHOLE).unlink(missing_ok=True)
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def sharded_path(folder: str | Path, step: int) -> Path:
     """Return where the state after `step` is kept."""
     return Path(folder) / SHARDED / f"{step:08d}"
 
 
 def _folders(folder: str | Path) -> Iterator[Path]:
+    """Yield the folders that were made for checkpoints; whatever else lies there is someone else's."""
     root = Path(folder) / SHARDED
-    yield from (path for path in root.iterdir() if path.is_dir()) if root.is_dir() else ()
+    for path in root.iterdir() if root.is_dir() else ():
+        found = re.fullmatch(r"([0-9]{8,})(\.orbax-checkpoint-tmp.*)?", path.name)
+        if found is not None and found[1] == f"{int(found[1]):08d}" and path.is_dir():
+            yield path
 
 
 def newer_leftovers(folder: str | Path, step: int) -> list[Path]:
@@ -75,6 +90,30 @@ def write_json(path: Path, content: Any) -> None:
     os.replace(partial, path)
 
 
+def write_whole(path: Path, content: dict[str, Any]) -> None:
+    """Say what a checkpoint holds, and that it is complete."""
+    whole = {"format": FORMAT, "version": VERSION, **content}
+    write_json(path / WHOLE, {**whole, "checksum": _json_checksum(whole)})
+
+
+def _json_checksum(whole: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(whole, sort_keys=True).encode())
+
+
+def check_shared(path: Path) -> None:
+    """Refuse a file or folder that the first process made and this one cannot see."""
+    deadline = time.monotonic() + _PATIENCE
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise CheckpointError(
+                f"{path} cannot be seen from this machine, though worker 0 made it",
+                hint="put the run on storage that all workers share, under the same path",
+            )
+        time.sleep(0.1)
+        with contextlib.suppress(OSError):
+            os.listdir(path.parent)  # lets network storage look again
+
+
 def files_of(path: Path) -> list[str]:
     """Return the files of a checkpoint, in an order that all processes agree on."""
     found = (str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
@@ -95,7 +134,8 @@ def describe(path: Path) -> dict[str, Any]:
     try:
         whole = json.loads((path / WHOLE).read_text(encoding="utf-8"))
         known, version = whole["format"] == FORMAT, whole["version"]
-        complete = {"meta", "arrays", "files"} <= whole.keys()
+        complete = all(isinstance(whole[part], dict) for part in ("meta", "arrays", "files"))
+        stated = whole.pop("checksum", None)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise damaged(path, f"its {WHOLE} cannot be read") from error
     if not known or not complete:
@@ -105,6 +145,8 @@ def describe(path: Path) -> dict[str, Any]:
             f"{path} has version {version}, this program reads version {VERSION}",
             hint="use the version of Glassformer that wrote it",
         )
+    if stated not in (None, _json_checksum(whole)):
+        raise damaged(path, f"the checksum of {WHOLE} does not match its content")
     return whole
 
 
@@ -115,7 +157,11 @@ def check_files(path: Path, share: Callable[[list[str]], list[str]]) -> dict[str
     if missing:
         raise damaged(path, f"{missing[0]} is missing")
     for name in share(sorted(whole["files"])):
-        if checksum(path / name) != whole["files"][name]:
+        try:
+            found = checksum(path / name)
+        except OSError as error:
+            raise damaged(path, f"{name} cannot be read ({error.strerror or error})") from error
+        if found != whole["files"][name]:
             raise damaged(path, f"the checksum of {name} does not match its content")
     return whole
 
@@ -134,8 +180,9 @@ def explained(path: Path, size: int) -> Iterator[None]:
         kept = f"those of steps {steps} are unchanged" if steps else "there was none before"
         hint = "check the folder's permissions and its disk"
         if full:
-            free = shutil.disk_usage(path.parent).free
-            hint = f"free some space: it needs about {size / 1e6:,.1f} MB, and {free / 1e6:,.1f} MB are free"
+            hint = f"free some space: it needs about {size / 1e6:,.1f} MB"
+            with contextlib.suppress(OSError):
+                hint += f", and {shutil.disk_usage(path.parent).free / 1e6:,.1f} MB are free"
         reason = "the disk is full" if full else os.strerror(code) if code else first_line(error)
         raise CheckpointError(f"could not write the checkpoint {path}: {reason}; {kept}", hint=hint) from error
 
