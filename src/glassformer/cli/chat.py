@@ -90,6 +90,7 @@ class Conversation:
             sampling=self.sampling,
             seed=self.seed + self.turns,
             stop_ids=tuple(self.end_ids),
+            known=self.tokenizer.size,
             burst=1,
         )
         for step in steps:

@@ -108,6 +108,7 @@ def published_batch(loaded: Loaded, name: str, text: str) -> Batch:
         max_new_tokens=ANSWER,
         sampling=Sampling(temperature=0.0),
         stop_ids=loaded.end_ids,
+        known=tokenizer.size,
     )
     answer = [int(step.ids[0]) for step in steps]
     return Batch(np.array([[loaded.start_id or 0, *answer]]), source=ids)

@@ -9,6 +9,7 @@ import numpy as np
 from ..arrays import Array, Tree
 from ..config import EncoderConfig, EncoderDecoderConfig
 from ..models import Batch, Model
+from .sampling import only_known
 
 
 def answer(
@@ -17,19 +18,25 @@ def answer(
     batch: Batch,
     *,
     count: int,
+    known: int | None = None,
     rng: np.random.Generator | None = None,
     temperature: float = 1.0,
 ) -> Array:
     """Return the answer to a batch of one: the class of an encoder, or up to `count` ids that follow the tokens.
 
     The likeliest id is taken, or, when an `rng` is given, one drawn by softmax(logits / temperature). A decoder that
-    has filled its context goes on reading the last part of it.
+    has filled its context goes on reading the last part of it. Ids are below `known`, where it is given.
     """
     if isinstance(model.config, EncoderConfig):
         logits, _ = model.predict(params, batch)
         return np.argmax(np.asarray(logits), axis=-1)
+
+    def predict(tokens: Array) -> Array:
+        logits, _ = model.predict(params, batch._replace(tokens=tokens))
+        return logits if known is None else only_known(logits, known)
+
     written = continue_ids(
-        lambda tokens: model.predict(params, batch._replace(tokens=tokens))[0],
+        predict,
         batch.tokens,
         count=count,
         context=model.config.context,

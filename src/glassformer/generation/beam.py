@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from ..models import Model
 from .engine import LENGTH, STOP, Ids
 from .reader import CHUNK, checked, reader_of, room
-from .sampling import likeliest, log_softmax
+from .sampling import likeliest, log_softmax, only_known
 
 
 class Hypothesis(NamedTuple):
@@ -59,6 +59,7 @@ def beam_search(
     early_stopping: bool = False,
     stop_ids: Sequence[int] = (),
     ends: Callable[[tuple[int, ...]], bool] | None = None,
+    known: int | None = None,
     cache: bool = True,
     chunk: int = CHUNK,
 ) -> list[Hypothesis]:
@@ -68,6 +69,7 @@ def beam_search(
     early_stopping   True: stop as soon as `beams` sequences are complete; False: go on while the best beginning, if it
                      ended now, would beat the worst of them
     ends             called with the new ids of a sequence: True ends it there, as a stop id would
+    known            None: any id may be written; else those below this: see `only_known`
     """
     if beams < 1 or not math.isfinite(length_penalty):
         raise ConfigError(
@@ -80,7 +82,8 @@ def beam_search(
     for length in range(1, limit + 1):
         # Enough candidates that `beams` of them go on even if all the others end here.
         count = max(2, 1 + len(set(stop_ids))) * beams
-        candidates = _candidates(live, reader.logits, count, frozenset(stop_ids), ends, last=length == limit)
+        logits = reader.logits if known is None else only_known(reader.logits, known)
+        candidates = _candidates(live, logits, count, frozenset(stop_ids), ends, last=length == limit)
         scale = length**length_penalty
         complete += [_completed(c, scale) for c in candidates[:beams] if c.finish is not None]
         complete = sorted(complete, key=lambda hypothesis: -hypothesis.score)[:beams]

@@ -26,6 +26,7 @@ from ..layers import FixedCache
 from ..models import EncoderDecoder
 from ..models.model import Writer
 from .device_sampling import Drawing, chosen
+from .sampling import only_known
 
 BURST = 32
 """Tokens of each sequence that `write` writes at most before the host sees them."""
@@ -126,6 +127,7 @@ class Orders(NamedTuple):
     limits     (B,) how many tokens each may still write
     count      () how many tokens to write now, at most BURST; fewer are, if all sequences end before
     stop_ids   (N,) ids that end a sequence; negative ones stand for none
+    known      () ids below this may be written
     uniforms   (B, BURST) numbers from [0, 1) that the draws follow
     drawing    how to draw
     """
@@ -134,6 +136,7 @@ class Orders(NamedTuple):
     limits: Array
     count: Array
     stop_ids: Array
+    known: Array
     uniforms: Array
     drawing: Drawing
 
@@ -166,6 +169,7 @@ def write(model: Writer, way: str, params: Tree, state: State, tokens: Array, or
     def further(now: Any) -> Any:
         number, state, written, ended = now
         logits, state = _read(model, params, state, written.last[:, None])
+        logits = only_known(logits, orders.known)
         broken = written.broken | jnp.any(~ended & ~jnp.isfinite(jnp.max(logits, axis=-1)))
         tokens = chosen(logits, orders.uniforms[:, number], orders.drawing, way)
         ids = written.ids.at[:, number].set(jnp.where(ended, -1, tokens))

@@ -99,12 +99,14 @@ class CompiledReader:
         sampling: Sampling,
         rngs: Sequence[np.random.Generator],
         stop_ids: frozenset[int],
+        known: int | None = None,
     ) -> Array:
         """Write tokens of each sequence on the device; return them, (N, R), −1 after a stop id or the limit.
 
         count    how many at most (None: BURST)
         limits   (R,) how many tokens each sequence may still write
         rngs     each sequence's own; one number is taken for each token
+        known    ids below this may be written (None: all)
         """
         way, drawing = drawing_of(sampling, self.vocab)
         rows, count = len(self.next), min(count or BURST, BURST)
@@ -115,7 +117,8 @@ class CompiledReader:
             uniforms[self.places, :count] = [rng.random(count) for rng in rngs]
         stops = np.full(-(-max(len(stop_ids), 1) // STOPS) * STOPS, -1, np.int32)
         stops[: len(stop_ids)] = sorted(stop_ids)
-        orders = Orders(ended, left, np.int32(count), stops, uniforms, drawing)
+        known = self.vocab if known is None else known
+        orders = Orders(ended, left, np.int32(count), stops, np.int32(known), uniforms, drawing)
         if self._logits is not None:  # the last tokens were read to look at these: they are read again, in their place
             self.state = self.state._replace(seen=self.state.seen - 1)
         written, self.state = compiled.write(self.model, way, self.params, self.state, self.next, orders)

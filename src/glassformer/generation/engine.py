@@ -12,7 +12,7 @@ from ..engine import engine
 from ..errors import ConfigError
 from ..models import Model
 from .reader import CHUNK, Reader, checked, reader_of, room
-from .sampling import History, Sampling, choose, likeliest, log_softmax
+from .sampling import History, Sampling, choose, likeliest, log_softmax, only_known
 
 STOP, LENGTH = "stop", "length"
 """Why a sequence ended: at a stop id or stop string; or at `max_new_tokens` or the end of the context."""
@@ -50,6 +50,7 @@ def generate_steps(
     stop_ids: Sequence[int] = (),
     ends: Callable[[int, int], bool] | None = None,
     log_probabilities: int | None = None,
+    known: int | None = None,
     cache: bool = True,
     chunk: int = CHUNK,
     burst: int | None = None,
@@ -62,6 +63,7 @@ def generate_steps(
                         alone, so that it says the same in any batch
     ends                called with a sequence and its new id: True ends it there, as a stop id would
     log_probabilities   None: none; 0: those of the chosen tokens; k: those of the k likeliest as well
+    known               None: any id may be written; else those below this: see `only_known`
     cache, chunk        False: read everything anew at every step; else read the prompts so many tokens at a time
     burst               the engine jax writes so many tokens before it returns the first of them (None: as many as it
                         can), unless penalties or log-probabilities need the host in between; 1 to see each as it comes
@@ -76,7 +78,8 @@ def generate_steps(
     sampling = Sampling() if sampling is None else sampling
     history = History.of(read, model.config.vocab) if sampling.has_penalties else None
 
-    writer = _Writer(n, limits, sampling, history, seed, frozenset(stop_ids), ends, log_probabilities)
+    known = model.config.vocab if known is None else known
+    writer = _Writer(n, limits, sampling, history, seed, frozenset(stop_ids), ends, log_probabilities, known)
     start = reader_of(model, params, read, sources, cache=cache, chunk=chunk, room=int(limits.max()))
     if cache and engine() == "jax" and history is None and log_probabilities is None:
         return writer.bursts(start, burst)
@@ -96,8 +99,9 @@ class _Writer:
         stop_ids: frozenset[int],
         ends: Callable[[int, int], bool] | None,
         log_probabilities: int | None,
+        known: int,
     ) -> None:
-        self.n, self.limits, self.sampling = n, limits, sampling
+        self.n, self.limits, self.sampling, self.known = n, limits, sampling, known
         self.stop_ids, self.ends, self.top = stop_ids, ends, log_probabilities
         self.rows = np.arange(len(limits))  # the sequences still open
         self.prompts = self.rows // n
@@ -111,6 +115,7 @@ class _Writer:
         reader.select(self.prompts)  # a prompt is read once, whatever the number of samples
         while True:
             logits = reader.logits
+            logits = logits if self.known >= logits.shape[-1] else only_known(logits, self.known)
             history = None if self.history is None else self.history.select(self.rows)
             chosen = choose(logits, history, self.sampling, [self.rngs[row] for row in self.rows])
             step = self._step(chosen)
@@ -134,7 +139,7 @@ class _Writer:
             rngs = [self.rngs[row] for row in self.rows]
             left = self.limits[self.rows] - self.written
             open_rows, places = self.rows, np.arange(len(self.rows))
-            for chosen in reader.write(size, left, self.sampling, rngs, self.stop_ids):
+            for chosen in reader.write(size, left, self.sampling, rngs, self.stop_ids, self.known):
                 step = self._step(chosen[places])
                 yield step
                 places = places[self._close(step)]

@@ -154,6 +154,7 @@ class LanguageModel:
             sampling=drawn,
             seed=seed,
             stop_ids=self.end_ids,
+            known=self.answer_tokenizer.size,
             ends=lambda _, token: text.push(token),
             burst=1,
         )
@@ -191,6 +192,7 @@ class LanguageModel:
                 sources=sources,
                 n=n,
                 stop_ids=self.end_ids,
+                known=self.answer_tokenizer.size,
                 ends=lambda row, token: texts[row].push(token),
                 **settings,
             )
@@ -209,6 +211,7 @@ class LanguageModel:
             reads[0],
             source=None if sources is None else sources[0],
             stop_ids=self.end_ids,
+            known=self.answer_tokenizer.size,
             ends=lambda ids: any(stop in self.answer_tokenizer.decode(ids) for stop in stops),
             **settings,
         )

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from ..arrays import Array
+from ..arrays import Array, namespace
 from ..errors import ConfigError, GlassformerError, did_you_mean
 
 
@@ -130,6 +130,12 @@ def distribution(logits: Array, history: History | None, sampling: Sampling) -> 
     if sampling.min_p > 0:
         p = np.where(p >= sampling.min_p * p.max(axis=-1, keepdims=True), p, 0)
     return p / p.sum(axis=-1, keepdims=True)
+
+
+def only_known(logits: Array, known: Any) -> Array:
+    """Forbid the ids from `known` on in logits (..., V): a vocabulary may be padded with ids that no tokenizer has."""
+    xp = namespace(logits)
+    return xp.where(np.arange(logits.shape[-1]) < known, logits, xp.asarray(-np.inf, dtype=logits.dtype))
 
 
 def choose(logits: Array, history: History | None, sampling: Sampling, rngs: Sequence[np.random.Generator]) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -43,8 +44,8 @@ class Trained:
         return batch._replace(tokens=np.concatenate([batch.tokens, ids[None]], axis=-1)[:, : self.model.config.context])
 
     def _answer(self, batch: Batch, length: int) -> Array:
+        known = None if self.task.architecture == "encoder" else self.task.answer_tokenizer.size
         if self.task.metric == "none":
-            return answer(
-                self.model, self.params, batch, count=length, rng=np.random.default_rng(0), temperature=TEMPERATURE
-            )
-        return answer(self.model, self.params, batch, count=answer_length(self.model, batch))
+            drawn: dict[str, Any] = {"count": length, "rng": np.random.default_rng(0), "temperature": TEMPERATURE}
+            return answer(self.model, self.params, batch, known=known, **drawn)
+        return answer(self.model, self.params, batch, known=known, count=answer_length(self.model, batch))
