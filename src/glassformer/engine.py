@@ -83,8 +83,9 @@ def accelerated(op: Op) -> Op:
 
 def kernel(name: str, *arrays: Any) -> Callable[..., Any] | None:
     """Return the kernel called `name`; None where the engine has none, or where an array given is not NumPy's."""
-    if any(type(array) is not np.ndarray for array in arrays):
-        return None
+    for array in arrays:
+        if type(array) is not np.ndarray:
+            return None
     return (_kernels if _kernels is not None else _load()).get(name)
 
 

@@ -46,7 +46,10 @@ def adam_together(
             return False
         slopes, given = addresses(gs), {**settings, **decay}
         numbers = [given[name] for name in _NUMBERS]
-        each([partial(_adam_all, slopes[part], *own, *numbers) for part, own in shares])
+        if len(shares) == 1:
+            _adam_all(slopes, *tables, *numbers)
+        else:
+            each([partial(_adam_all, slopes[part], *own, *numbers) for part, own in shares])
         return True
 
     step.keep = ps, means, squares  # type: ignore[attr-defined]

@@ -7,6 +7,7 @@ that continues from a stored state computes the very same bits as one that was n
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -124,9 +125,10 @@ def training_steps(
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             loss, grads, tokens = _step_gradients(model, recipe, data, state, parametrization)
             grads, norm = clip(grads, recipe.clip) if recipe.clip else (grads, global_norm(grads))
-            record_of = partial(new_record, began, state.step + 1, float(loss), lr, float(norm), tokens)
+            loss, norm = float(loss), float(norm)
+            record_of = partial(new_record, began, state.step + 1, loss, lr, norm, tokens)
             # A finite norm says that all gradients are finite.
-            finite = bool(np.isfinite(loss) and np.isfinite(norm))
+            finite = math.isfinite(loss) and math.isfinite(norm)
             if finite and overwrite and not evaluates and optimizer.is_bounded(lr):
                 step_in_place = step_in_place or optimizer.in_place(state.params, state.optimizer)
                 with uninterrupted():
@@ -139,7 +141,7 @@ def training_steps(
                 moved = _moved(state, optimizer, recipe, grads, lr) if finite else state
                 # A huge step can still leave the range of the weights.
                 refused = not (finite and all_finite(moved.params))
-                state = refuse(state, float(loss), float(norm)) if refused else moved
+                state = refuse(state, loss, norm) if refused else moved
                 record = record_of(refused=refused)
                 step_in_place = None
         if evaluate is not None and evaluates:
