@@ -248,7 +248,7 @@ def self_attention(
     q = results[0]
     if not gemm_address(x.dtype) or len(_shares(results[3])) > 1:
         return False
-    arguments = _rotation(rotation, x), _spans(pattern, q.shape[1], q.shape[1]), _settings(q, scale, pairing)
+    arguments = _rotation(rotation, x), _spans(pattern, q.shape[1], q.shape[1]), _settings(q, scale, pairing, rotation)
     whole.self_attention(gemm_address(x.dtype), rows(x), ws, bs, *arguments, *results[:-1], rows(results[-1]))
     return True
 
@@ -267,7 +267,7 @@ def self_attention_backward(
     q, weights, (dx, dws, dbs) = arrays[0], arrays[3], arrays[-3:]
     if not gemm_address(x.dtype) or len(_shares(weights)) > 1:
         return False
-    arguments = _rotation(rotation, x), _spans(pattern, q.shape[1], q.shape[1]), _settings(q, scale, pairing)
+    arguments = _rotation(rotation, x), _spans(pattern, q.shape[1], q.shape[1]), _settings(q, scale, pairing, rotation)
     flat = rows(dy), rows(x), ws
     whole.self_attention_backward(gemm_address(x.dtype), *flat, *arguments, *arrays[:-3], rows(dx), dws, dbs)
     return True
@@ -277,9 +277,10 @@ def _rotation(rotation: tuple[Array, Array] | None, x: Array) -> tuple[Array, Ar
     return (np.empty((0, 0), x.dtype),) * 2 if rotation is None else rotation
 
 
-def _settings(q: Array, scale: float, pairing: str) -> tuple[float, int, tuple[int, ...], bool]:
+def _settings(q: Array, scale: float, pairing: str, rotation: Any) -> tuple[float, int, Any, Any]:
     keys = q.shape[1]
-    return scale, SMALL_BLOCK if keys <= SHORT else BLOCK, choice(_way(q, keys)), pairing == "interleaved"
+    turning = whole.NOT if rotation is None else whole.INTERLEAVED if pairing == "interleaved" else whole.HALVES
+    return scale, SMALL_BLOCK if keys <= SHORT else BLOCK, choice(_way(q, keys)), choice(turning)
 
 
 def whole_block(
@@ -311,4 +312,4 @@ def _of_block(layer: Any, activation: str, rotation: Any, x: Array, attended: An
         return None
     keys, scale = q.shape[1], default_scale(q) if layer.scale is None else layer.scale
     spans, chosen = _spans(layer.pattern, keys, keys), choice(ACTIVATIONS.index(activation))
-    return _rotation(rotation, x), spans, _settings(q, scale, layer.pairing), chosen
+    return _rotation(rotation, x), spans, _settings(q, scale, layer.pairing, rotation), chosen

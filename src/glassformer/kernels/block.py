@@ -37,16 +37,14 @@ def whole_block(address, x, norms, ws, bs, rotation, spans, settings, activation
     attended   q, k, v, weights and mixed, and y
     second     h, mean and rstd of the second norm, h · up, and its activation
     """
-    N, D = x.shape[0] * x.shape[1], x.shape[2]
-    x, z, y = x.reshape((N, D)), z.reshape((N, D)), attended[5].reshape((N, D))
-    h = first[0].reshape((N, D))
-    _layer_norm(x, norms[0], norms[1], eps, h, first[1].reshape(N), first[2].reshape(N))
+    x, z, y, h = _rows(x), _rows(z), _rows(attended[5]), _rows(first[0])
+    _layer_norm(x, norms[0], norms[1], eps, h, _flat(first[1]), _flat(first[2]))
     self_attention(address, h, ws[:4], bs[:4], rotation, spans, settings, *attended[:5], y)
     _add_to(y, x)
-    h, up, act = second[0].reshape((N, D)), second[3].reshape((N, -1)), second[4].reshape((N, -1))
-    _layer_norm(y, norms[2], norms[3], eps, h, second[1].reshape(N), second[2].reshape(N))
+    h, up, act = _rows(second[0]), _rows(second[3]), _rows(second[4])
+    _layer_norm(y, norms[2], norms[3], eps, h, _flat(second[1]), _flat(second[2]))
     multiply(address, h, ws[4], bs[4], up)
-    _activate(activation, up.reshape(-1), act.reshape(-1))
+    _activate(activation, _flat(second[3]), _flat(second[4]))
     multiply(address, act, ws[5], bs[5], z)
     _add_to(z, y)
 
@@ -56,22 +54,21 @@ def whole_block_backward(
     address, dz, x, norms, ws, rotation, spans, settings, activation, first, attended, second, dx, dnorms, dws, dbs
 ):
     """Fill in dx and all gradients."""
-    N, D = x.shape[0] * x.shape[1], x.shape[2]
-    x, dx, dz, y = x.reshape((N, D)), dx.reshape((N, D)), dz.reshape((N, D)), attended[5].reshape((N, D))
+    x, dx, dz, y = _rows(x), _rows(dx), _rows(dz), _rows(attended[5])
     for dnorm in dnorms:
         dnorm[:] = 0
-    h, up, act = second[0].reshape((N, D)), second[3].reshape((N, -1)), second[4].reshape((N, -1))
     zero = x.dtype.type(0)
-    dup, dh, dy = np.empty_like(up), np.empty_like(x), np.empty_like(x)
-    multiply_backward(address, dz, act, ws[5], zero, dup, dws[5], dbs[5])
-    _times_slope(activation, dup.reshape(-1), up.reshape(-1))
-    multiply_backward(address, dup, h, ws[4], zero, dh, dws[4], dbs[4])
-    _layer_norm_backward(dh, y, second[1].reshape(N), second[2].reshape(N), norms[2], dy, dnorms[2], dnorms[3])
+    slope, dh, dy = np.empty_like(second[3]), np.empty_like(x), np.empty_like(x)
+    dup = _rows(slope)
+    multiply_backward(address, dz, _rows(second[4]), ws[5], zero, dup, dws[5], dbs[5])
+    _times_slope(activation, _flat(slope), _flat(second[3]))
+    multiply_backward(address, dup, _rows(second[0]), ws[4], zero, dh, dws[4], dbs[4])
+    _layer_norm_backward(dh, y, _flat(second[1]), _flat(second[2]), norms[2], dy, dnorms[2], dnorms[3])
     _add_to(dy, dz)
     self_attention_backward(
-        address, dy, first[0].reshape((N, D)), ws[:4], rotation, spans, settings, *attended[:5], dh, dws[:4], dbs[:4]
+        address, dy, _rows(first[0]), ws[:4], rotation, spans, settings, *attended[:5], dh, dws[:4], dbs[:4]
     )
-    _layer_norm_backward(dh, x, first[1].reshape(N), first[2].reshape(N), norms[0], dx, dnorms[0], dnorms[1])
+    _layer_norm_backward(dh, x, _flat(first[1]), _flat(first[2]), norms[0], dx, dnorms[0], dnorms[1])
     _add_to(dx, dy)
 
 
@@ -103,6 +100,18 @@ def _chosen_slope(choice, dy, x):
             dy[i] *= slope(x[i], x.dtype.type)
 
     return multiply
+
+
+@compiled
+def _rows(x):
+    """View x (B, T, D) as (N, D): a function of its own, because there is much to compile in it."""
+    return x.reshape((x.shape[0] * x.shape[1], x.shape[2]))
+
+
+@compiled
+def _flat(x):
+    """View x as a single row."""
+    return x.reshape(x.size)
 
 
 @compiled

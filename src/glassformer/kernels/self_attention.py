@@ -18,6 +18,9 @@ from .blas import gemm
 from .compile import chosen, compiled
 from .position import turn
 
+NOT, HALVES, INTERLEAVED = TURNS = range(3)
+"""How queries and keys are turned: not at all; in pairs of channels, each from one half, or neighbors."""
+
 PRODUCTS, LOOPS, LANES = WAYS = range(3)
 """How heads attend: by products of matrices; over a few keys, by loops or, where heads fit, in vector registers."""
 
@@ -25,14 +28,13 @@ PRODUCTS, LOOPS, LANES = WAYS = range(3)
 @compiled
 def self_attention(address, x, ws, bs, rotation, spans, settings, q, k, v, weights, mixed, y):
     """Fill in queries, keys, values, weights and mixtures of x (N, D), and y = mixed output."""
-    kind, rows = x.dtype.type, (x.shape[0], ws[0].shape[1])
-    scale, block, way, interleaved = settings
+    rows = (x.shape[0], ws[0].shape[1])
+    scale, block, way, turning = settings
     multiply(address, x, ws[0], bs[0], q.reshape(rows))
     multiply(address, x, ws[1], bs[1], k.reshape(rows))
     multiply(address, x, ws[2], bs[2], v.reshape(rows))
-    if rotation[0].size:
-        turn(q, rotation[0], rotation[1], kind(1), interleaved)
-        turn(k, rotation[0], rotation[1], kind(1), interleaved)
+    _turn(turning, q, rotation, 1)
+    _turn(turning, k, rotation, 1)
     _attend(way, address, q, k, v, spans, block, scale, weights, mixed)
     multiply(address, mixed.reshape(rows), ws[3], bs[3], y)
 
@@ -41,17 +43,33 @@ def self_attention(address, x, ws, bs, rotation, spans, settings, q, k, v, weigh
 def self_attention_backward(address, dy, x, ws, rotation, spans, settings, q, k, v, weights, mixed, dx, dws, dbs):
     """Fill in dx and the gradients of the matrices and biases."""
     kind, rows = x.dtype.type, (x.shape[0], ws[0].shape[1])
-    scale, block, way, interleaved = settings
+    scale, block, way, turning = settings
     dmixed, dq = np.empty_like(q), np.empty_like(q)
     dk, dv = np.zeros_like(k), np.zeros_like(v)
     multiply_backward(address, dy, mixed.reshape(rows), ws[3], kind(0), dmixed.reshape(rows), dws[3], dbs[3])
     _attend_backward(way, address, dmixed, q, k, v, weights, spans, block, scale, dq, dk, dv)
-    if rotation[0].size:
-        turn(dq, rotation[0], rotation[1], kind(-1), interleaved)
-        turn(dk, rotation[0], rotation[1], kind(-1), interleaved)
+    _turn(turning, dq, rotation, -1)
+    _turn(turning, dk, rotation, -1)
     multiply_backward(address, dq.reshape(rows), x, ws[0], kind(0), dx, dws[0], dbs[0])
     multiply_backward(address, dk.reshape(rows), x, ws[1], kind(1), dx, dws[1], dbs[1])
     multiply_backward(address, dv.reshape(rows), x, ws[2], kind(1), dx, dws[2], dbs[2])
+
+
+def _turn(turning, x, rotation, direction):
+    """Turn heads by a rotation, forward (1) or back (−1), in the way of TURNS that the type of `turning` stands for."""
+
+
+@overload(_turn)
+def _chosen_turn(turning, x, rotation, direction):
+    interleaved = chosen(turning) == INTERLEAVED
+
+    def none(turning, x, rotation, direction):
+        pass
+
+    def by_angles(turning, x, rotation, direction):
+        turn(x, rotation[0], rotation[1], x.dtype.type(direction), interleaved)
+
+    return by_angles if chosen(turning) else none
 
 
 def _attend(way, address, q, k, v, spans, block, scale, weights, mixed):

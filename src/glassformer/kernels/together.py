@@ -45,7 +45,7 @@ def adam_together(
         if not are_plain(gs):
             return False
         slopes, given = addresses(gs), {**settings, **decay}
-        numbers = [given[name] for name in _NUMBERS]
+        numbers = [float(given[name]) for name in _NUMBERS]
         if len(shares) == 1:
             _adam_all(slopes, *tables, *numbers)
         else:

@@ -125,8 +125,7 @@ def training_steps(
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             loss, grads, tokens = _step_gradients(model, recipe, data, state, parametrization)
             grads, norm = clip(grads, recipe.clip) if recipe.clip else (grads, global_norm(grads))
-            loss, norm = float(loss), float(norm)
-            record_of = partial(new_record, began, state.step + 1, loss, lr, norm, tokens)
+            record_of = partial(new_record, began, state.step + 1, loss, lr, float(norm), tokens)
             # A finite norm says that all gradients are finite.
             finite = math.isfinite(loss) and math.isfinite(norm)
             if finite and overwrite and not evaluates and optimizer.is_bounded(lr):
@@ -141,7 +140,7 @@ def training_steps(
                 moved = _moved(state, optimizer, recipe, grads, lr) if finite else state
                 # A huge step can still leave the range of the weights.
                 refused = not (finite and all_finite(moved.params))
-                state = refuse(state, loss, norm) if refused else moved
+                state = refuse(state, loss, float(norm)) if refused else moved
                 record = record_of(refused=refused)
                 step_in_place = None
         if evaluate is not None and evaluates:
@@ -163,7 +162,7 @@ def new_record(
 
 def _step_gradients(
     model: Model, recipe: Recipe, data: Dataset, state: TrainingState, parametrization: Parametrization
-) -> tuple[Any, Tree, int]:
+) -> tuple[float, Tree, int]:
     """Return the loss and the gradients of one step's batch, by dotted names, and how many tokens it has."""
     batch = data.batch(state.step, recipe.batch, recipe.seed)
     key = ops.fold_key(ops.new_key(recipe.seed), state.step) if drops(model) else None
@@ -177,13 +176,13 @@ def _step_gradients(
 
     if recipe.accumulate == 1:
         loss, grads = gradients(batch, key)
-        return loss, flatten(grads), tokens
+        return float(loss), flatten(grads), tokens
     parts = (
         (*gradients(part, None if key is None else ops.fold_key(key, i)), n)
         for i, (part, n) in enumerate(_microbatches(batch, recipe.accumulate))
     )
     loss, grads, _ = accumulate(parts)
-    return loss, flatten(grads), tokens
+    return float(loss), flatten(grads), tokens
 
 
 def drops(model: Model) -> bool:
