@@ -1,6 +1,7 @@
 """What every test relies on: one thread per process, repeatable examples, and the oracles as fixtures."""
 
 import os
+from functools import partial
 
 # Read when NumPy, PyTorch and JAX are first imported, so they come before every other import.
 # pytest-xdist runs one process per core; more threads per process would only get in each other's way.
@@ -12,7 +13,7 @@ import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
 from glassformer import engine as engine_module  # noqa: E402
-from oracles import require  # noqa: E402
+from oracles import QUICK, require  # noqa: E402
 from published_models import data_file  # noqa: E402
 
 try:
@@ -37,6 +38,14 @@ def torch():
 def jax():
     """JAX: float64 allowed, on the CPU."""
     return require("jax")
+
+
+@pytest.fixture(scope="module")
+def quickly_compiled(jax):
+    """Let XLA compile without optimizing: programs that run once are then done sooner."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax, "jit", partial(jax.jit, compiler_options=QUICK))
+        yield
 
 
 @pytest.fixture

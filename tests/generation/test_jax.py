@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from functools import partial
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from glassformer.generation import LanguageModel, Sampling, beam_search, compile
 from glassformer.generation.compiled_reader import CompiledReader, prompt_size, rounded
 from glassformer.text import CharTokenizer
 from glassformer.tree import tree_map
-from oracles import QUICK
 from sequences import model_of, prompts_of, written
 
 GREEDY = Sampling(temperature=0)
@@ -25,12 +23,7 @@ CASES += [("rotary", {"kv_heads": 1}), ("learned", {"stride": 3})]
 LENGTHS = (3, 9, 1, 24, 6)  # one of them as long as the context
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _with_jax(jax):
-    """Every test here needs JAX, in float64; programs that run once are compiled sooner than they are optimized."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax, "jit", partial(jax.jit, compiler_options=QUICK))
-        yield
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 
 def on_jax(model, params, prompts, **settings):

@@ -3,7 +3,6 @@
 Compiling takes nearly all of the time, so models are as small as they can be, and compiled steps serve several tests.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +21,6 @@ from glassformer.training.loop import REFUSALS, final_params, start, training_st
 from glassformer.training.loss_scaling import LossScaling
 from glassformer.training.recipe import Recipe
 from glassformer.tree import flatten, like, tree_map
-from oracles import QUICK
 from runs import are_same, assert_same_bits
 
 SIZES = {"vocab": 8, "width": 8, "heads": 2, "layers": 2, "context": 8, "feed_forward": 12}
@@ -43,12 +41,7 @@ MODELS = {
 STEPS = {"steps": 10, "batch": 8, "warmup": 3, "lr": 0.01}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick(jax):
-    """Let XLA compile without optimizing."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax, "jit", partial(jax.jit, compiler_options=QUICK))
-        yield
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +23,6 @@ from glassformer.training.loop import start, training_steps
 from glassformer.training.recipe import Recipe
 from glassformer.training.session import resume_session
 from glassformer.tree import count, flatten, tree_map
-from oracles import QUICK
 from runs import PROSE, assert_same_bits, assert_same_run, command, tiny_session, untimed
 from training.adapt_on_devices import DECODER, EVERYWHERE, RECIPE, TEXT, scattered
 
@@ -33,12 +31,7 @@ PLAN = {"steps": 10, "eval_every": 4, "save_every": 3, "warmup": 2, "lr": 0.02, 
 ADAPTERS = {"lora_rank": 2, "lora_targets": "*attention.*.w,*.table"}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick(jax):
-    """Let XLA compile without optimizing."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax, "jit", partial(jax.jit, compiler_options=QUICK))
-        yield
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 
 # --- steps -----------------------------------------------------------------------------------------------------------

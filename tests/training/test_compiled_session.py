@@ -4,7 +4,6 @@ import itertools
 import json
 import subprocess
 import sys
-from functools import partial
 
 import numpy as np
 import pytest
@@ -18,18 +17,12 @@ from glassformer.training.execution import Execution
 from glassformer.training.recipe import Recipe
 from glassformer.training.run import open_run
 from glassformer.training.session import new_session, resume_session
-from oracles import QUICK
 from runs import TINY, assert_same_run, command, options, tiny_session, untimed
 
 PLAN = {"steps": 10, "eval_every": 4, "save_every": 3, "warmup": 2}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick(jax):
-    """Let XLA compile without optimizing."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax, "jit", partial(jax.jit, compiler_options=QUICK))
-        yield
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 
 def session_of(folder, execution, **settings):

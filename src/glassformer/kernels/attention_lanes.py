@@ -11,7 +11,7 @@ from .compile import compiled, exp, maximum
 from .lanes import floats_at, no_floats, plus_product, spread, store, total_of_one
 
 BYTES = 4  # of a number
-LANES = 16  # bytes of a register
+REGISTER = 16  # bytes
 
 
 @compiled
@@ -43,7 +43,7 @@ def attend_lanes(q, k, v, first, last, scale, weights, y):
                 share = kind(1) / sum_ if sum_ != 0 else kind(0)
                 for s in range(scores.shape[1]):
                     scores[t, s] *= share
-                for c in range(0, end, LANES):
+                for c in range(0, end, REGISTER):
                     out = no_floats()
                     for s in range(first[t], last[t]):
                         out = plus_product(out, floats_at(values + s * row + c), spread(scores[t, s]))
@@ -69,13 +69,13 @@ def attend_lanes_backward(dy, q, k, v, weights, first, last, scale, dq, dk, dv):
                     along += shares[t, s] * dscores[t, s]
                 for s in range(first[t], last[t]):
                     dscores[t, s] = shares[t, s] * (dscores[t, s] - along) * kind(scale)
-                for c in range(0, end, LANES):
+                for c in range(0, end, REGISTER):
                     out = no_floats()
                     for s in range(first[t], last[t]):
                         out = plus_product(out, floats_at(keys + s * row + c), spread(dscores[t, s]))
                     store(dqueries + t * row + c, out)
             for s in range(S):
-                for c in range(0, end, LANES):
+                for c in range(0, end, REGISTER):
                     dkey, dvalue = no_floats(), no_floats()
                     for t in range(T):  # where a key is not seen, weight and gradient are zero
                         dkey = plus_product(dkey, floats_at(queries + t * row + c), spread(dscores[t, s]))
@@ -88,6 +88,6 @@ def attend_lanes_backward(dy, q, k, v, weights, first, last, scale, dq, dk, dv):
 def _dot(a, b, end):
     """Return the sum of products of as many numbers as `end` bytes hold, from two addresses on."""
     sums = no_floats()
-    for c in range(0, end, LANES):
+    for c in range(0, end, REGISTER):
         sums = plus_product(sums, floats_at(a + c), floats_at(b + c))
     return total_of_one(sums)

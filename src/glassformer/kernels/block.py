@@ -104,7 +104,7 @@ def _chosen_slope(choice, dy, x):
 
 @compiled
 def _rows(x):
-    """View x (B, T, D) as (N, D): a function of its own, because there is much to compile in it."""
+    """View x (B, T, D) as (N, D)."""
     return x.reshape((x.shape[0] * x.shape[1], x.shape[2]))
 
 
