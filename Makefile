@@ -1,10 +1,17 @@
 # Needs python3 >= 3.11 with venv and pip; everything else is installed into .venv.
 # Another interpreter: make test PYTHON=python3.13
 
+VENV := .venv
+ifeq ($(OS),Windows_NT)
+PYTHON ?= python
+BIN    := $(VENV)/Scripts
+EXE    := .exe
+else
 PYTHON ?= python3
-VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+EXE    :=
+endif
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 # A stamp is newer than pyproject.toml as long as what it declares is installed.
 BASE := $(VENV)/.installed-base
@@ -14,7 +21,7 @@ BENCHMARKS := $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench clean
+.PHONY: help demo test fuzz check stamps bench clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,11 +32,17 @@ demo: $(BASE) ## Train a small Transformer here and look inside it
 test: $(DEV) ## Run every test
 	$(BIN)/python -m pytest -n 2 $(ARGS)
 
+fuzz: $(DEV) ## Run the tests that draw examples on many new ones
+	$(BIN)/python -m pytest -n 2 -m hypothesis --hypothesis-profile fuzz --timeout 3600 $(ARGS)
+
 check: $(DEV) ## Lint, check the format, the types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_structure.py
+
+stamps: $(BASE) ## Mark ops and layers as those that all stand-ins have been compared with
+	$(BIN)/python -m glassformer.sources
 
 bench: $(DEV) ## Run every script in benchmarks/
 ifeq ($(BENCHMARKS),)
@@ -42,18 +55,18 @@ clean: ## Remove caches and build results; .venv and runs stay
 	rm -rf build dist htmlcov .coverage .pytest_cache .ruff_cache .mypy_cache .hypothesis src/*.egg-info
 	find . -path ./$(VENV) -prune -o -type d -name __pycache__ -exec rm -rf {} +
 
-$(BASE): pyproject.toml | $(BIN)/pip
+$(BASE): pyproject.toml | $(BIN)/pip$(EXE)
 	@echo "Installing glassformer into $(VENV) ..."
 	@$(PIP) --editable .
 	@touch $@
 
-$(DEV): pyproject.toml | $(BIN)/pip
+$(DEV): pyproject.toml | $(BIN)/pip$(EXE)
 	@echo "Installing glassformer and its test tools into $(VENV) (the first time takes minutes) ..."
 	@$(PIP) --editable '.[test,dev]'
 	@touch $(BASE) $@
 
 # venv installs pip last, so this file exists only in a complete environment.
-$(BIN)/pip:
+$(BIN)/pip$(EXE):
 	@command -v $(PYTHON) >/dev/null || { \
 		echo "error: '$(PYTHON)' was not found" >&2; \
 		echo "hint: install Python 3.11 or later, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python" >&2; \

@@ -11,11 +11,13 @@ import glassformer as gf
 from _gpu import GPT, TINY, say
 from glassformer.config import config_from_dict
 from glassformer.data.examples import Windows
+from glassformer.engines.jax.trainer import JaxTrainer
+from glassformer.execution import Execution
 from glassformer.models import Batch, build
-from glassformer.training.compiled import CompiledTraining
-from glassformer.training.execution import Execution
-from glassformer.training.loop import start, training_steps
+from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
+from glassformer.training.state import start
+from glassformer.training.trainer import ReferenceTrainer
 from glassformer.tree import flatten, tree_map
 
 ARCHITECTURES: dict[str, dict[str, Any]] = {
@@ -76,9 +78,9 @@ def _step_error(execution: Execution) -> float:
     model = build(config_from_dict({**GPT, "vocab": 64, "context": 32, **TINY, "dropout": 0.1}))
     recipe = Recipe(steps=10, batch=8, warmup=2)
     data = Windows(np.random.default_rng(0).integers(0, 64, 1000), 32)
-    want = [record.loss for _, record in training_steps(model, recipe, data, start(model, recipe))]
-    training = CompiledTraining(model, recipe, execution)
-    have = [record.loss for _, record in training.steps(data, training.put(start(model, recipe)))]
+    want = [record.loss for _, record in training_steps(ReferenceTrainer(model, recipe), data, start(model, recipe))]
+    training = JaxTrainer(model, recipe, execution)
+    have = [record.loss for _, record in training_steps(training, data, training.put(start(model, recipe)))]
     return max(abs(a - b) for a, b in zip(have, want, strict=True))
 
 
@@ -87,20 +89,28 @@ def _attention_error() -> float:
     import jax
 
     from glassformer import ops
-    from glassformer.ops.attention_fused import FusedSaved
+    from glassformer.engines.jax.attention import CudnnWeights
 
     rng = np.random.default_rng(0)
-    q, k, v, dy = (rng.standard_normal((2, 4, 256, 64)).astype(np.float32) for _ in range(4))
+    arrays = [rng.standard_normal((2, heads, 256, 64)).astype(np.float32) for heads in (4, 2, 2, 4)]
+    half = [jax.numpy.asarray(x, jax.numpy.bfloat16) for x in arrays]
+    pairs = (ops.attention, ops.attention_backward), (ops.attention_tiled, ops.attention_tiled_backward)
+
+    def results(attend: Any, attend_back: Any, pattern: Any, q: Any, k: Any, v: Any, dy: Any) -> tuple[Any, list[Any]]:
+        y, saved = attend(q, k, v, pattern=pattern)
+        return saved, [y, *attend_back(dy, saved, pattern=pattern)[:3]]
+
     worst = 0.0
     for pattern in (ops.Pattern(), ops.Pattern(causal=True), ops.Pattern(causal=True, window=64)):
-        want, saved = ops.attention_tiled(q, k, v, pattern=pattern)
-        wanted = [want, *ops.attention_tiled_backward(dy, saved, pattern=pattern)[:3]]
-        half = [jax.numpy.asarray(x, jax.numpy.bfloat16) for x in (q, k, v, dy)]
-        have, kept = ops.attention_tiled(*half[:3], pattern=pattern)
-        assert isinstance(kept, FusedSaved)
-        found = [have, *ops.attention_tiled_backward(half[3], kept, pattern=pattern)[:3]]
-        for a, b in zip(found, wanted, strict=True):
-            worst = max(worst, float(np.abs(np.asarray(a, np.float32) - b).max() / np.abs(b).max()))
+        with gf.use_engine("numpy"):
+            record, want = results(*pairs[0], pattern, *arrays)
+        for pair in pairs:
+            saved, have = results(*pair, pattern, *half)
+            if pair is pairs[0]:
+                assert isinstance(saved.weights, CudnnWeights), "cuDNN's pair was not called"
+                have, want = [*have, saved.weights.compute()], [*want, record.weights]
+            for a, b in zip(have, want, strict=False):
+                worst = max(worst, float(np.abs(np.asarray(a, np.float32) - b).max() / np.abs(b).max()))
     return worst
 
 

@@ -15,12 +15,13 @@ from _gpu import GPT, TINY, device, say, synchronize
 from glassformer.bench.twin import torch_optimizer, torch_twin
 from glassformer.config import config_from_dict
 from glassformer.data.examples import Windows, count_targets
+from glassformer.engines.jax.trainer import JaxTrainer
+from glassformer.execution import Execution
 from glassformer.models import build
 from glassformer.ops import IGNORE
-from glassformer.training.compiled import CompiledTraining
-from glassformer.training.execution import Execution
-from glassformer.training.loop import start
+from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
+from glassformer.training.state import start
 
 GOAL = 1.4697
 """nanoGPT's README gives this for the best validation loss of its settings for one GPU."""
@@ -67,12 +68,12 @@ def _our_curve(
 ) -> Iterator[tuple[int, float, float]]:
     model = build(config_from_dict({**sizes, **OURS, **args.model}))
     recipe = Recipe(**{**RECIPE, **args.recipe, **({"steps": 4, "eval_every": 2} if args.tiny else {})})
-    training = CompiledTraining(model, recipe, Execution(precision="bfloat16"))
-    first, _ = next(training.steps(train, training.put(start(model, recipe))))
+    training = JaxTrainer(model, recipe, Execution(precision="bfloat16"))
+    first, _ = next(training_steps(training, train, training.put(start(model, recipe))))
     training.evaluate(first.params, held)  # all is compiled now
     state = training.put(start(model, recipe))
     began = time.perf_counter()
-    for _, record in training.steps(train, state, evaluate=lambda params: training.evaluate(params, held)):
+    for _, record in training_steps(training, train, state, evaluate=lambda params: training.evaluate(params, held)):
         if record.evaluation is not None:
             yield record.step, time.perf_counter() - began, record.evaluation.loss
 

@@ -19,11 +19,13 @@ from typing import Any
 import numpy as np
 
 from glassformer.data import Windows
+from glassformer.dispatch import current
 from glassformer.models import build
 from glassformer.models.accounting import costs
-from glassformer.training import WHOLE, Adapted, LoRA
-from glassformer.training.loop import start, training_steps
+from glassformer.training import EVERYTHING, Adapted, LoRA
+from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
+from glassformer.training.state import start
 from glassformer.tree import count
 
 SHAPES = {"GPT-2 (124M)": "gpt2", "SmolLM2 (135M)": "smollm2-135m"}
@@ -36,12 +38,13 @@ def measure(shape: str, way: str) -> dict[str, Any]:
     model = build(SHAPES[shape])
     params = model.init(0)
     lora = LoRA()
-    parametrization = WHOLE if way == "whole" else Adapted(params, lora)
+    parametrization = EVERYTHING if way == "whole" else Adapted(params, lora)
     trained = params if way == "whole" else lora.init(params)
     recipe = Recipe(steps=STEPS, batch=BATCH, lr=5e-5)
     data = Windows(np.random.default_rng(0).integers(0, model.config.vocab, 4096), LENGTH)
     number = count(trained)
-    steps = training_steps(model, recipe, data, start(model, recipe, trained), parametrization=parametrization)
+    trainer = current().trainer(model, recipe, parametrization)
+    steps = training_steps(trainer, data, start(model, recipe, trained))
     del params, trained  # what is trained goes on in the steps alone
     began = time.perf_counter()
     for _ in steps:

@@ -14,9 +14,9 @@ import argparse
 import json
 from pathlib import Path
 
+from glassformer.mesh.plan import Plan, plan
+from glassformer.mesh.shape import MeshShape
 from glassformer.models import preset
-from glassformer.parallel.mesh import MeshShape
-from glassformer.parallel.plan import Plan, plan
 from glassformer.plots import memory_bars, save
 
 BATCH = 1024

@@ -19,9 +19,9 @@ import numpy as np
 
 from glassformer import build, use_engine
 from glassformer.bench.twin import torch_weights
+from glassformer.engines.jax.programs import traces
+from glassformer.engines.jax.storage import placed
 from glassformer.generation import Sampling, generate_steps
-from glassformer.generation.compiled import traces
-from glassformer.generation.device_storage import placed
 
 NO_BIASES = {"attention_bias": False, "feed_forward_bias": False, "norm_bias": False, "dropout": 0.0}
 SPREAD = 0.1  # of the random weights: with 0.02 a model soon repeats one token

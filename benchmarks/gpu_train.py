@@ -35,11 +35,11 @@ from _gpu_shakespeare import shakespeare
 from glassformer.bench.twin import torch_optimizer, torch_twin
 from glassformer.config import config_from_dict
 from glassformer.data.examples import Windows
+from glassformer.engines.jax.trainer import JaxTrainer
+from glassformer.execution import Execution
 from glassformer.models import build
-from glassformer.training.compiled import CompiledTraining
-from glassformer.training.execution import Execution
-from glassformer.training.loop import start
 from glassformer.training.recipe import Recipe
+from glassformer.training.state import start
 from glassformer.tree import tree_map
 
 GPT2 = {**GPT, "vocab": 50304, "context": 1024, "width": 768, "heads": 12, "layers": 12}
@@ -138,7 +138,7 @@ def _jax_steps(
     words = name.split("-")[1:]
     execution = Execution(precision="bfloat16", scan="scan" in words, remat="remat" in words)
     recipe = Recipe(steps=1000, batch=batch, lr=1e-4, beta2=0.95, weight_decay=0.1)
-    training = CompiledTraining(build(config), recipe, execution)
+    training = JaxTrainer(build(config), recipe, execution)
     data = Windows(np.random.default_rng(0).integers(0, config.vocab, 4 * batch * config.context), config.context)
     state = training.put(start(training.model, recipe))
     ids = tree_map(jax.numpy.asarray, training.batch(data, 0))
@@ -148,8 +148,8 @@ def _jax_steps(
         jax.block_until_ready(state.params)
         began = time.perf_counter()
         for _ in range(steps):
-            state, figures = training.step(state, ids, 1e-4)
-        jax.block_until_ready(figures)
+            state, _ = training.step(state, ids, 1e-4)
+        jax.block_until_ready(state.params)
         return time.perf_counter() - began
 
     warm = run(3)

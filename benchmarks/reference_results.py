@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from _data import find, tinyshakespeare
-from glassformer.training.session import Session, new_session
+from glassformer.runs.session import Session, new_session
 from glassformer.tree import count
 
 

@@ -37,7 +37,7 @@ from glassformer.data import build_task
 from glassformer.data.examples import count_targets
 from glassformer.models import preset
 from glassformer.ops import IGNORE
-from glassformer.training.session import new_session
+from glassformer.runs.session import new_session
 from glassformer.tree import count
 
 ITERATIONS, BATCH, LENGTH = 2000, 12, 64

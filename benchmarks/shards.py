@@ -12,9 +12,9 @@ import numpy as np
 
 from glassformer import Batch, DecoderConfig, build
 from glassformer.bench.timing import race
-from glassformer.kernels.cores import cores
+from glassformer.engines.cpu.cores import cores
+from glassformer.engines.cpu.shards import loss_and_grads
 from glassformer.models.accounting import flops_per_token
-from glassformer.parallel import loss_and_grads
 
 SIZES = [(32, 8, 32), (32, 8, 128), (64, 32, 16), (64, 64, 16), (128, 64, 12), (256, 128, 8)]  # width, T, B
 SECONDS = 8

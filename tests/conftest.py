@@ -1,6 +1,7 @@
 """What every test relies on: one thread per process, repeatable examples, and the oracles as fixtures."""
 
 import os
+import signal
 from functools import partial
 
 # Read when NumPy, PyTorch and JAX are first imported, so they come before every other import.
@@ -12,7 +13,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
-from glassformer import engine as engine_module  # noqa: E402
+from glassformer import dispatch  # noqa: E402
 from oracles import QUICK, require  # noqa: E402
 from published_models import data_file  # noqa: E402
 
@@ -21,11 +22,23 @@ try:
 except ImportError:  # The tests that use it fail on their own import and say so.
     pass
 else:
-    # The same examples on every run and machine; time limits belong to pytest-timeout.
-    hypothesis.settings.register_profile(
-        "glassformer", derandomize=True, deadline=None, max_examples=20, print_blob=False, database=None
-    )
-    hypothesis.settings.load_profile("glassformer")
+    # `suite`: the same examples on every run and machine. `fuzz` (`make fuzz`): many that nobody has seen, and a line
+    # that draws a failing one again. Time limits belong to pytest-timeout.
+    _both = {"deadline": None, "database": None}
+    hypothesis.settings.register_profile("suite", derandomize=True, max_examples=20, print_blob=False, **_both)
+    hypothesis.settings.register_profile("fuzz", derandomize=False, max_examples=200, print_blob=True, **_both)
+    hypothesis.settings.load_profile("suite")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _heeded_ctrl_c():
+    """Let Ctrl-C interrupt this process and its children, even where a shell that started it in the background said no.
+
+    An ignored signal is handed down to every child; a handler is not, so each child gets Python's own.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")
@@ -55,11 +68,9 @@ def rng():
 
 
 @pytest.fixture(autouse=True)
-def _same_engine():
+def _same_engine(monkeypatch):
     """Leave every test the engine that it would have had alone: setting one holds for the whole process."""
-    before = engine_module._chosen, engine_module._kernels
-    yield
-    engine_module._chosen, engine_module._kernels = before
+    monkeypatch.setattr(dispatch, "_default", dispatch._default)
 
 
 def pytest_collection_modifyitems(config, items):

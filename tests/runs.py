@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from glassformer.runs.run import open_run
+from glassformer.runs.session import Session, new_session
 from glassformer.training import load_checkpoint
-from glassformer.training.run import open_run
-from glassformer.training.session import Session, new_session
 from glassformer.tree import flatten
 
 TINY_MODEL = {"width": 8, "heads": 2, "feed_forward": 16, "layers": 1}

@@ -93,7 +93,6 @@ def test_values_of_the_wrong_type_are_refused(settings, fact, hint):
         *(({name: 0}, f"{name} is 0", f"a {name} of at least 1") for name in SIZES),
         ({"window": 0}, "window is 0", "at least 1"),
         ({"stride": -1}, "stride is -1", "at least 1"),
-        ({"attention_tile": 0}, "attention_tile is 0", "at least 1"),
         ({"feed_forward": 0}, "feed_forward is 0", "at least 1"),
         ({"dropout": 1.0}, "dropout is 1.0", "below 1"),
         ({"attention_dropout": -0.1}, "attention_dropout is -0.1", "at least 0"),

@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from glassformer import errors
-from glassformer.errors import ConfigError, GlassformerError, did_you_mean
+from glassformer.errors import ConfigError, GlassformerError, did_you_mean, first_line, some
 
 
 def test_an_error_gives_the_fact_and_then_the_remedy():
@@ -46,3 +46,15 @@ def test_close_words_are_suggested_and_otherwise_all_are_listed():
     known = ["layers", "heads", "width"]
     assert did_you_mean("head", known) == "did you mean 'heads'?"
     assert did_you_mean("colour", known) == "known: heads, layers, width"
+
+
+def test_long_lists_of_names_are_cut():
+    assert some([]) == "nothing"
+    assert some(["a", "b"]) == "a, b"
+    assert some([*"abcde", "f" * 100]) == "a, b, c, d and 2 more"
+    assert some(["f" * 100]) == "f" * 80
+
+
+def test_the_first_line_of_an_error_is_what_it_says_or_what_it_is():
+    assert first_line(ValueError("no\nat line 3")) == "no"
+    assert first_line(ValueError()) == "ValueError"

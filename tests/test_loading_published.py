@@ -9,7 +9,7 @@ import pytest
 import gguf_files
 import glassformer as gf
 from family_models import saved
-from glassformer.engine import use_engine
+from glassformer.dispatch import use_engine
 from glassformer.errors import CheckpointError, ConfigError, WeightsError
 from glassformer.loading import load_config, load_tokenizer, load_weights, locate
 from glassformer.quantized import Quantized
@@ -197,7 +197,7 @@ def test_a_name_that_is_none_is_refused(name):
 
 
 def kinds_of(model):
-    return {leaf.kind for leaf in flatten(model.params).values() if isinstance(leaf, Quantized)}
+    return {leaf.form for leaf in flatten(model.params).values() if isinstance(leaf, Quantized)}
 
 
 def small_gguf(folder):

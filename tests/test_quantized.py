@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glassformer.errors import ConfigError, DTypeError, ShapeError
-from glassformer.quantized import BLOCK, KINDS, Quantized, quantize, read_rows, row_size, write_rows
+from glassformer.quantized import BLOCK, FORMS, Quantized, quantize, read_rows, row_size, write_rows
 from glassformer.tree import count, flatten, tree_map
 
 SIZES = st.sampled_from([0, 1, 2, 3, 4, 5, 31, 32, 33, 64, 70])
@@ -24,47 +24,47 @@ def normal(rows, columns, seed=0):
 # --- values ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_bytes_and_values_are_those_of_the_library(kind):
+@pytest.mark.parametrize("form", FORMS)
+def test_bytes_and_values_are_those_of_the_library(form):
     x = normal(40, 96)
     x[3], x[4, :BLOCK], x[5] = 0, 1.5, -x[5]
-    theirs = library_quantize(x, gguf.GGMLQuantizationType[kind])
-    np.testing.assert_array_equal(write_rows(kind, x), theirs.view(np.uint8).reshape(40, -1))
-    np.testing.assert_array_equal(quantize(x, kind).dequantize(), dequantize(theirs, gguf.GGMLQuantizationType[kind]))
-    assert row_size(kind, 96) == theirs.view(np.uint8).reshape(40, -1).shape[1]
+    theirs = library_quantize(x, gguf.GGMLQuantizationType[form])
+    np.testing.assert_array_equal(write_rows(form, x), theirs.view(np.uint8).reshape(40, -1))
+    np.testing.assert_array_equal(quantize(x, form).dequantize(), dequantize(theirs, gguf.GGMLQuantizationType[form]))
+    assert row_size(form, 96) == theirs.view(np.uint8).reshape(40, -1).shape[1]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", FORMS)
 @given(rows=SIZES, columns=SIZES, seed=st.integers(0, 99))
-def test_rounding_changes_no_more_than_it_must(kind, rows, columns, seed):
+def test_rounding_changes_no_more_than_it_must(form, rows, columns, seed):
     x = normal(rows, columns, seed)
-    found = quantize(x, kind).dequantize()
+    found = quantize(x, form).dequantize()
     assert (found.shape, found.dtype) == (x.shape, np.float32)
     # Scales are themselves rounded, to float16's 11 bits.
-    assert np.abs(found - x).max(initial=0) <= (ERRORS[kind] + 2**-11) * np.abs(x).max(initial=0)
+    assert np.abs(found - x).max(initial=0) <= (ERRORS[form] + 2**-11) * np.abs(x).max(initial=0)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("size", [1e-45, 1e-40, 1e-38, 1e-30, 1e-8])
-def test_numbers_that_hardly_differ_from_zero_become_zero_or_stay_small(kind, size):
-    found = quantize(np.array([[size, -size, 0.0] * 11], np.float32), kind).dequantize()
+def test_numbers_that_hardly_differ_from_zero_become_zero_or_stay_small(form, size):
+    found = quantize(np.array([[size, -size, 0.0] * 11], np.float32), form).dequantize()
     assert np.isfinite(found).all()
     assert np.abs(found).max() <= 2 * max(size, 2**-24)  # float16's smallest
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", FORMS)
 @given(rows=SIZES, columns=SIZES)
-def test_stored_rows_are_kept_whatever_their_number(kind, rows, columns):
-    stored = write_rows(kind, normal(rows, columns))
-    kept = Quantized.of_rows(kind, stored, columns)
-    np.testing.assert_array_equal(kept.dequantize(), read_rows(kind, stored, columns))
+def test_stored_rows_are_kept_whatever_their_number(form, rows, columns):
+    stored = write_rows(form, normal(rows, columns))
+    kept = Quantized.of_rows(form, stored, columns)
+    np.testing.assert_array_equal(kept.dequantize(), read_rows(form, stored, columns))
     assert kept.shape == (rows, columns)
     assert kept.nbytes >= stored.nbytes
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_rows_are_looked_up_as_in_an_array(kind):
-    table = quantize(normal(11, 40), kind)
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_are_looked_up_as_in_an_array(form):
+    table = quantize(normal(11, 40), form)
     array = table.dequantize()
     for ids in (3, np.array([[0, 10, 4], [4, 7, -1]]), np.zeros((2, 0), dtype=int), np.array(5)):
         np.testing.assert_array_equal(table[ids], array[ids])
@@ -127,10 +127,10 @@ def test_unknown_kinds_and_wrong_shapes_are_named():
         Quantized.of_rows("Q8_0", np.zeros((2, 34), dtype=np.uint8), 64)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e6])
-def test_weights_that_float16_cannot_hold_are_refused(kind, value):
+def test_weights_that_float16_cannot_hold_are_refused(form, value):
     x = normal(2, 32)
     x[1, 3] = value
     with pytest.raises(DTypeError, match="cannot be stored"):
-        quantize(x, kind)
+        quantize(x, form)

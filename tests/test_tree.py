@@ -39,6 +39,20 @@ def test_mapping_keeps_the_structure_and_none():
     assert_close(doubled["blocks"][1]["b"], [0, 2, 4])
 
 
+def test_mapping_by_name_gives_every_leaf_its_dotted_name():
+    named = tree.map_named(lambda name, x: (name, x.shape), example())
+    assert named["blocks"][1]["b"] == ("blocks.1.b", (3,))
+    assert named["pair"].b[1] == ("pair.b.1", ())
+    assert named["blocks"][0]["b"] is None
+    assert tree.map_named(lambda name, x: name, np.ones(2)) == ""
+
+
+def test_a_tree_is_rebuilt_from_leaves_by_name_with_its_empty_parts():
+    like = {"head": {}, "blocks": [{"w": 0, "b": None}], "pair": Pair(1, 2)}
+    leaves = {"pair.b": "b", "pair.a": "a", "blocks.0.w": "w", "more": "?"}
+    assert tree.rebuilt(like, leaves) == {"head": {}, "blocks": [{"w": "w", "b": None}], "pair": Pair("a", "b")}
+
+
 def test_mapping_over_several_trees_pairs_their_leaves():
     total = tree.add(example(), example())
     assert_close(total["blocks"][0]["w"], np.full((2, 3), 2.0))
@@ -107,6 +121,12 @@ def test_trees_move_between_libraries(jax):
     back = tree.like(moved, np)
     for name, x in tree.named_leaves(example()):
         assert_close(tree.leaf(back, name), x, 0)
+
+
+def test_the_library_of_a_tree_is_that_of_its_first_array(jax):
+    assert tree.library({"a": None, "b": jax.numpy.ones(1)}) is jax.numpy
+    assert tree.library(example()) is np
+    assert tree.library({}) is np
 
 
 def test_zeros_stay_in_their_library(jax):

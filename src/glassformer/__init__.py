@@ -27,12 +27,15 @@ if TYPE_CHECKING:
         TransformerConfig,
         config_from_dict,
     )
-    from .engine import set_engine, use_engine
+    from .dispatch import set_engine, use_engine
     from .errors import GlassformerError
+    from .execution import Execution
+    from .layers import register_block, register_norm, register_positions
     from .loading import load
     from .models import PRESETS, Batch, Decoder, Encoder, EncoderDecoder, Model, build, preset
+    from .ops import register_activation, register_op
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Where NumPy is not loaded yet: its BLAS's threads go to sleep a moment after a product (2²⁰ ticks) instead of spinning
 # on for long, which would slow down whatever runs next on their cores, such as the first tokens after a prompt.
@@ -49,10 +52,13 @@ _HOMES = {
         "TransformerConfig",
         "config_from_dict",
     ),
-    "engine": ("set_engine", "use_engine"),
+    "dispatch": ("set_engine", "use_engine"),
     "errors": ("GlassformerError",),
+    "execution": ("Execution",),
+    "layers": ("register_block", "register_norm", "register_positions"),
     "loading": ("load",),
     "models": ("PRESETS", "Batch", "Decoder", "Encoder", "EncoderDecoder", "Model", "build", "preset"),
+    "ops": ("register_activation", "register_op"),
 }
 _MODULES = ("data", "errors", "generation", "interpret", "layers", "ops", "plots", "proofs", "training", "tree")
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
@@ -66,6 +72,7 @@ __all__ = [
     "EncoderConfig",
     "EncoderDecoder",
     "EncoderDecoderConfig",
+    "Execution",
     "GlassformerError",
     "Model",
     "RotaryScaling",
@@ -82,6 +89,11 @@ __all__ = [
     "plots",
     "preset",
     "proofs",
+    "register_activation",
+    "register_block",
+    "register_norm",
+    "register_op",
+    "register_positions",
     "set_engine",
     "training",
     "tree",

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .errors import DTypeError, LengthError, ShapeError, TokenError
+from .errors import ConfigError, DTypeError, LengthError, ShapeError, TokenError
 
 Array: TypeAlias = Any
 """A NumPy or a JAX array."""
@@ -36,19 +36,37 @@ def is_traced(x: Array) -> bool:
     return jax is not None and isinstance(x, jax.core.Tracer)
 
 
+def is_half(x: Array) -> bool:
+    """Tell whether `x` holds floating-point numbers of 16 bits."""
+    return x.dtype.itemsize == 2 and not is_integer(x)
+
+
+def half_type(x: Array, name: str) -> Any:
+    """Return the type "bfloat16" or "float16" of the library of x."""
+    found = getattr(namespace(x), name, None)
+    if found is None:
+        raise ConfigError(f"NumPy has no {name}", hint='compute in "float16" or in float32 here, or use the engine jax')
+    return found
+
+
 def widen(x: Array) -> Array:
     """Return half-precision arrays as float32, in which sums and squares keep their digits; others unchanged."""
     namespace(x)
-    return x.astype(np.float32) if x.dtype.itemsize == 2 and not is_integer(x) else x
+    return x.astype(np.float32) if is_half(x) else x
 
 
 def narrow(w: Array, x: Array) -> Array:
     """Return parameters in the type of x where x has half precision: theirs may be wider, as master copies are."""
-    return cast(w, x.dtype) if x.dtype.itemsize == 2 and not is_integer(x) else w
+    return cast(w, x.dtype) if is_half(x) else w
+
+
+def real_type(x: Array) -> Any:
+    """Return the real type in which formulas about x are computed: float32 for half precision."""
+    return widen(x[..., :0] if x.ndim else x).real.dtype
 
 
 def cast(x: Array, dtype: Any) -> Array:
-    """Return `x` in `dtype`, itself when it already has it; complex numbers, by which slopes are measured, stay so."""
+    """Return `x` in `dtype`, itself when it already has it; complex numbers, which measure derivatives, stay so."""
     return x if x.dtype == dtype or x.dtype.kind == "c" else x.astype(dtype)
 
 
@@ -59,7 +77,7 @@ def is_integer(x: Array) -> bool:
 
 def unbroadcast(dy: Array, shape: tuple[int, ...]) -> Array:
     """Sum `dy` over the axes along which an array of `shape` was broadcast: the gradient of broadcasting."""
-    dy = dy.sum(axis=tuple(range(dy.ndim - len(shape))))
+    dy = widen(dy).sum(axis=tuple(range(dy.ndim - len(shape))))
     stretched = tuple(axis for axis, size in enumerate(shape) if size == 1 and dy.shape[axis] != 1)
     return dy.sum(axis=stretched, keepdims=True) if stretched else dy
 
@@ -131,3 +149,25 @@ def check_mask(mask: Array, shape: tuple[int, ...], *, what: str = "the mask") -
             hint="pass `mask != 0`, or give additive scores as the bias",
         )
     check_broadcast(mask, shape, what=what)
+
+
+class Unkept:
+    """A value of a record that was not kept, because it is large and can be had again: `compute` makes it.
+
+    It has the shape and the type of the array that it stands for, and becomes that array where NumPy asks for one.
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+    def compute(self) -> Array:
+        """Return the array."""
+        raise NotImplementedError
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.asarray(self.compute(), dtype=dtype)
+
+
+def kept(x: Array | Unkept) -> Array:
+    """Return an array as it is, and a value that was not kept computed."""
+    return x.compute() if isinstance(x, Unkept) else x

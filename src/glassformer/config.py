@@ -13,16 +13,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
-from .errors import ConfigError, did_you_mean
+from . import registry
+from .errors import ConfigError
+from .execution import AMONG_MODEL_SETTINGS, separated
+from .settings import check_known, check_settings, from_settings
 
-ACTIVATION_NAMES = ("relu", "gelu", "gelu_tanh", "silu")
-NORM_NAMES = ("layer", "rms")
+ACTIVATION_NAMES, NORM_NAMES = registry.BUILT_IN["activation"], registry.BUILT_IN["norm"]
+POSITION_NAMES = registry.BUILT_IN["positions"]
 NORM_POSITIONS = ("pre", "post")
-POSITION_NAMES = ("learned", "sinusoidal", "rotary", "alibi", "relative", "none")
 PAIRING_NAMES = ("halves", "interleaved")
 POOLING_NAMES = ("mean", "cls", "first")
 HEAD_NAMES = ("classes", "tokens", "none")
-COMPUTE_NAMES = ("bfloat16", "float16")
 
 
 @dataclass(frozen=True)
@@ -50,16 +51,23 @@ class RotaryScaling:
             )
 
 
+def _check_names(cls: type, settings: Mapping[str, Any]) -> None:
+    for name in settings:
+        if name in AMONG_MODEL_SETTINGS:
+            raise ConfigError(
+                f"{name} says how a model runs, not what it is",
+                hint=f"build(config, Execution({AMONG_MODEL_SETTINGS[name]}=…)), or build(config, {name}=…)",
+            )
+    check_settings(f"{cls.__name__} has no setting", settings, cls)
+
+
 def _refuse_unknown(cls: type) -> type:
     """Let a dataclass answer an unknown setting with the names it may have meant."""
     init = cls.__init__  # type: ignore[misc]
 
     @functools.wraps(init)
     def checked_init(self: Any, **settings: Any) -> None:
-        known = {field.name for field in fields(self)}
-        for name in settings:
-            if name not in known:
-                raise ConfigError(f"{cls.__name__} has no setting {name!r}", hint=did_you_mean(name, known))
+        _check_names(cls, settings)
         missing = {f.name for f in fields(self) if f.default is _NO_DEFAULT} - settings.keys()
         if missing:
             raise ConfigError(f"{cls.__name__} needs {', '.join(sorted(missing))}", hint="these have no default")
@@ -85,9 +93,7 @@ class TransformerConfig:
     feed_forward_bias               biases of the feed-forward layers
     scale_scores                    divide the scores by √(channels per head)
     window, stride                  sliding-window and strided-sparse self-attention
-    attention_tile                  compute attention in tiles of this size, memory linear in length (None: dense)
-    compute                         bfloat16 or float16: the type between embedding and loss, beside float32 parameters
-    remat                           keep only what each block read; its backward pass runs the block again
+    block                           residual: attention, then feed-forward, each added; or one of your own by name
     tied_head, head_bias            logits = h Eᵀ with the token embedding E, or a matrix of their own; with a bias
     head_scale                      divide what the head reads by √width (T5 with a tied head)
     embedding_scale, embedding_norm multiply embeddings by √width; normalize them
@@ -124,9 +130,7 @@ class TransformerConfig:
     scale_scores: bool = True
     window: int | None = None
     stride: int | None = None
-    attention_tile: int | None = None
-    compute: str | None = None
-    remat: bool = False
+    block: str = "residual"
     tied_head: bool = True
     head_bias: bool = False
     head_scale: bool = False
@@ -141,7 +145,8 @@ class TransformerConfig:
         self._take_numbers()
         given: Any = self.rotary_scaling
         if isinstance(given, Mapping):
-            object.__setattr__(self, "rotary_scaling", _scaling(given))
+            scaling = from_settings("rotary_scaling has no setting", given, RotaryScaling)
+            object.__setattr__(self, "rotary_scaling", scaling)
         self._check_types()
         self._check_sizes()
         self._check_choices()
@@ -184,10 +189,7 @@ class TransformerConfig:
 
     def replace(self, **settings: Any) -> Self:
         """Return the same config with some settings changed."""
-        known = {field.name for field in fields(self)}
-        for name in settings:
-            if name not in known:
-                raise ConfigError(f"{type(self).__name__} has no setting {name!r}", hint=did_you_mean(name, known))
+        _check_names(type(self), settings)
         return replace(self, **settings)
 
     def to_dict(self) -> dict[str, Any]:
@@ -205,16 +207,16 @@ class TransformerConfig:
 
     def _check_types(self) -> None:
         for field in fields(self):
-            value, kinds = getattr(self, field.name), _KINDS[str(field.type).removesuffix(" | None")]
+            value, types = getattr(self, field.name), _TYPES[str(field.type).removesuffix(" | None")]
             if value is None and str(field.type).endswith("| None"):
                 continue
-            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
                 wanted = str(field.type).replace(" | None", " or None")
                 raise ConfigError(f"{field.name} is {value!r}", hint=f"it must be {wanted}")
 
     def _check_sizes(self) -> None:
         sizes = ["vocab", "width", "heads", "layers", "context", "feed_forward", "kv_heads", "head_width", "window"]
-        for name in [*sizes, "stride", "attention_tile", "relative_distance"]:
+        for name in [*sizes, "stride", "relative_distance"]:
             size = getattr(self, name)
             if size is not None and size < 1:
                 raise ConfigError(f"{name} is {size}", hint=f"use a {name} of at least 1")
@@ -230,10 +232,11 @@ class TransformerConfig:
             raise ConfigError(f"relative_buckets is {self.relative_buckets}", hint="use a multiple of 4")
 
     def _check_choices(self) -> None:
-        for name, allowed in _CHOICES.items():
+        own = {family: registry.known(family) for family in registry.BUILT_IN}
+        for name, allowed in {**_CHOICES, **own}.items():
             value = getattr(self, name, None)
-            if value is not None and value not in allowed:
-                raise ConfigError(f"{name} is {value!r}", hint=did_you_mean(value, allowed))
+            if value is not None:
+                check_known(f"{name} is", value, allowed)
 
     def _check_combinations(self) -> None:
         if self.head_width is None and self.width % self.heads:
@@ -362,24 +365,15 @@ CONFIGS: dict[str, type[TransformerConfig]] = {
 
 
 def config_from_dict(settings: Mapping[str, Any]) -> TransformerConfig:
-    """Build the config that `to_dict` described."""
-    settings = dict(settings)
+    """Build the config that `to_dict` described; settings of an `Execution` among them say nothing about a model."""
+    settings, _ = separated(settings)
     architecture = settings.pop("architecture", None)
-    if architecture not in CONFIGS:
-        raise ConfigError(f"the architecture is {architecture!r}", hint=did_you_mean(str(architecture), CONFIGS))
+    check_known("the architecture is", architecture, CONFIGS)
     return CONFIGS[architecture](**settings)
 
 
-def _scaling(settings: Mapping[str, Any]) -> RotaryScaling:
-    known = {field.name for field in fields(RotaryScaling)}
-    for name in settings:
-        if name not in known:
-            raise ConfigError(f"rotary_scaling has no setting {name!r}", hint=did_you_mean(name, known))
-    return RotaryScaling(**settings)
-
-
 _NO_DEFAULT = fields(TransformerConfig)[0].default
-_KINDS: dict[str, tuple[type, ...]] = {
+_TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,),
     "float": (float, int),
     "bool": (bool,),
@@ -387,12 +381,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "RotaryScaling": (RotaryScaling,),
 }
 _CHOICES = {
-    "activation": ACTIVATION_NAMES,
-    "norm": NORM_NAMES,
     "norm_position": NORM_POSITIONS,
-    "positions": POSITION_NAMES,
     "rotary_pairing": PAIRING_NAMES,
     "pooling": POOLING_NAMES,
     "head": HEAD_NAMES,
-    "compute": COMPUTE_NAMES,
 }

@@ -34,6 +34,8 @@ __all__ = [
     "TrainingError",
     "WeightsError",
     "did_you_mean",
+    "first_line",
+    "some",
 ]
 
 
@@ -102,3 +104,14 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if close:
         return "did you mean " + " or ".join(repr(name) for name in close) + "?"
     return "known: " + ", ".join(known)
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error says, in short."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+
+
+def some(names: list[str]) -> str:
+    """Name the first of them, and how many more there are."""
+    shown = ", ".join(name[:80] for name in names[:4])
+    return shown + (f" and {len(names) - 4:,} more" if len(names) > 4 else "") if names else "nothing"

@@ -13,17 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from . import dispatch
 from .config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
-from .engine import engine
 from .errors import ConfigError, WeightsError
 from .generation import LanguageModel
-from .generation.device_storage import check_device_storage
-from .generation.storage import AS_STORED, check_storage
-from .quantized import KINDS
+from .generation.storage import AS_STORED
+from .quantized import FORMS
+from .runs.run import Run, model_of_run, open_run
 from .text import PublishedTokenizer, Tokenizer, tokenizer_from_dict
 from .text.published_files import TOKENIZER
-from .training.base import model_of_run
-from .training.run import Run, open_run
 from .weights.loaded import Loaded
 from .weights.places import is_run, locate, open_published
 
@@ -44,7 +42,7 @@ def load(path: str | Path, *, weights: str | None = None) -> LanguageModel:
     weights = _storage(place, weights)
     if is_run(place):
         return _trained(open_run(place), path).kept_as(weights)
-    loaded = open_published(place, kept=KINDS if weights == AS_STORED else ())
+    loaded = open_published(place, kept=FORMS if weights == AS_STORED else ())
     if isinstance(loaded.config, EncoderConfig):
         raise _does_not_write(path, f"turn texts into vectors with `glassformer embed {path} TEXT…`")
     if loaded.tokenizer is None:
@@ -109,8 +107,8 @@ def _storage(place: Path, weights: str | None) -> str:
     """Return how weights are to be kept."""
     if weights is None:
         # Without kernels, blocks would be turned into numbers again for every token.
-        return AS_STORED if place.suffix == ".gguf" and engine() == "cpu" else "float32"
-    (check_device_storage if engine() == "jax" else check_storage)(weights)
+        return AS_STORED if place.suffix == ".gguf" and dispatch.current().keeps_blocks else "float32"
+    dispatch.current().check_storage(weights)
     if weights == AS_STORED and place.suffix != ".gguf":
         raise ConfigError(
             f"only GGUF files are used as they are stored, and {place} is none",

@@ -25,14 +25,15 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from .arrays import Array
-from .errors import ConfigError, DTypeError, ShapeError, did_you_mean
+from .errors import DTypeError, ShapeError
+from .settings import check_known
 
 BLOCK = 32
-TOGETHER = 4
+GROUP = 4
 """Rows that are kept together."""
 
 
-class Kind(NamedTuple):
+class Form(NamedTuple):
     """How many numbers make a block of how many bytes, how many of these bytes are scales, and what it is called."""
 
     numbers: int
@@ -41,12 +42,12 @@ class Kind(NamedTuple):
     title: str
 
 
-KINDS = MappingProxyType(
+FORMS = MappingProxyType(
     {
-        "F16": Kind(1, 2, 0, "float16"),
-        "Q8_0": Kind(BLOCK, 34, 2, "8-bit blocks"),
-        "Q4_0": Kind(BLOCK, 18, 2, "4-bit blocks"),
-        "Q4_1": Kind(BLOCK, 20, 4, "4-bit blocks"),
+        "F16": Form(1, 2, 0, "float16"),
+        "Q8_0": Form(BLOCK, 34, 2, "8-bit blocks"),
+        "Q4_0": Form(BLOCK, 18, 2, "4-bit blocks"),
+        "Q4_1": Form(BLOCK, 20, 4, "4-bit blocks"),
     }
 )
 
@@ -54,7 +55,7 @@ KINDS = MappingProxyType(
 class Quantized:
     """A matrix in blocks: a leaf among parameters that stands for float32 numbers.
 
-    kind        how numbers are stored, one of KINDS
+    form        how numbers are stored, one of FORMS
     blocks      (N / 4, blocks of a row, bytes of 4 blocks), uint8; of F16 (N, bytes of a row)
     rows        N; the last four rows may be fewer
     columns     numbers in a row; the last block may hold more, which count for nothing
@@ -66,20 +67,20 @@ class Quantized:
     dtype = np.dtype(np.float32)
     ndim = 2
 
-    def __init__(self, kind: str, blocks: Array, rows: int, columns: int, *, turned: bool = False) -> None:
-        self.kind, self.blocks, self.rows, self.columns, self.turned = kind, blocks, rows, columns, turned
+    def __init__(self, form: str, blocks: Array, rows: int, columns: int, *, turned: bool = False) -> None:
+        self.form, self.blocks, self.rows, self.columns, self.turned = form, blocks, rows, columns, turned
         self.address: int = blocks.__array_interface__["data"][0]
 
     @classmethod
-    def of_rows(cls, kind: str, stored: Array, columns: int) -> Quantized:
+    def of_rows(cls, form: str, stored: Array, columns: int) -> Quantized:
         """Take over rows as GGUF files store them, (N, bytes of a row)."""
-        size = row_size(kind, columns)
+        size = row_size(form, columns)
         if stored.dtype != np.uint8 or stored.ndim != 2 or stored.shape[1] != size:
             raise ShapeError(
                 f"bytes of shape {tuple(stored.shape)} and type {stored.dtype} cannot hold rows of {columns} numbers",
-                hint=f"as {kind} they are uint8, (rows, {size})",
+                hint=f"as {form} they are uint8, (rows, {size})",
             )
-        return cls(kind, _together(kind, stored), len(stored), columns)
+        return cls(form, _grouped(form, stored), len(stored), columns)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -94,7 +95,7 @@ class Quantized:
     @property
     def T(self) -> Quantized:  # noqa: N802  (the name that arrays give it)
         """The transpose, on the same blocks."""
-        return Quantized(self.kind, self.blocks, self.rows, self.columns, turned=not self.turned)
+        return Quantized(self.form, self.blocks, self.rows, self.columns, turned=not self.turned)
 
     def __getitem__(self, ids: Any) -> Array:
         """Return rows, by an array of their numbers or by one: float32, (..., columns)."""
@@ -104,19 +105,19 @@ class Quantized:
         flat = np.where(ids < 0, ids + self.rows, ids).reshape(-1)
         if flat.size and not 0 <= flat.min() <= flat.max() < self.rows:
             raise IndexError(f"rows {ids} of a matrix of {self.rows}")
-        rows = self.blocks[flat] if self.kind == "F16" else _picked(self.kind, self.blocks, flat)
-        return read_rows(self.kind, rows, self.columns).reshape(*ids.shape, self.columns)
+        rows = self.blocks[flat] if self.form == "F16" else _picked(self.form, self.blocks, flat)
+        return read_rows(self.form, rows, self.columns).reshape(*ids.shape, self.columns)
 
     def dequantize(self) -> Array:
         """Return the matrix as a float32 array."""
         table = np.empty((self.rows, self.columns), np.float32)
         for start in range(0, self.rows, _PART):  # a part at a time, because it takes several times its memory
-            if self.kind == "F16":
+            if self.form == "F16":
                 stored = self.blocks[start : start + _PART]
             else:
-                stored = _apart(self.kind, self.blocks[start // TOGETHER : (start + _PART) // TOGETHER])
+                stored = _apart(self.form, self.blocks[start // GROUP : (start + _PART) // GROUP])
             part = table[start : start + _PART]
-            part[...] = read_rows(self.kind, stored[: len(part)], self.columns)
+            part[...] = read_rows(self.form, stored[: len(part)], self.columns)
         return table.T if self.turned else table
 
     def __rmatmul__(self, x: Array) -> Array:
@@ -129,13 +130,13 @@ class Quantized:
         raise no_array(self)
 
     def __repr__(self) -> str:
-        return f"Quantized({self.kind}, {self.shape[0]} × {self.shape[1]})"
+        return f"Quantized({self.form}, {self.shape[0]} × {self.shape[1]})"
 
 
 def no_array(w: Quantized) -> DTypeError:
     """Return the error for a use that needs the numbers themselves."""
     return DTypeError(
-        f"these weights are held as {KINDS[w.kind].title}, from which a model can write but not learn or be inspected",
+        f"these weights are held as {FORMS[w.form].title}, from which a model can write but not learn or be inspected",
         hint='load the model with weights="float32", or turn one matrix into an array with dequantize()',
     )
 
@@ -146,55 +147,54 @@ def check_learnable(w: Array | Quantized) -> None:
         raise no_array(w)
 
 
-def quantize(x: Array, kind: str) -> Quantized:
+def quantize(x: Array, form: str) -> Quantized:
     """Round a matrix (N, I) to blocks along its rows."""
     if x.ndim != 2:
         raise ShapeError(f"only matrices are stored in blocks, not shape {tuple(x.shape)}", hint="pass (rows, columns)")
-    stored = np.empty((len(x), row_size(kind, x.shape[1])), dtype=np.uint8)
+    stored = np.empty((len(x), row_size(form, x.shape[1])), dtype=np.uint8)
     for start in range(0, len(x), _PART):
         part = np.ascontiguousarray(x[start : start + _PART], dtype=np.float32)
         _check_range(part)
-        stored[start : start + _PART] = write_rows(kind, part)
-    return Quantized.of_rows(kind, stored, x.shape[1])
+        stored[start : start + _PART] = write_rows(form, part)
+    return Quantized.of_rows(form, stored, x.shape[1])
 
 
-def row_size(kind: str, columns: int) -> int:
+def row_size(form: str, columns: int) -> int:
     """Return the bytes of a row of so many numbers."""
-    if kind not in KINDS:
-        raise ConfigError(f"there are no blocks of the kind {kind!r}", hint=did_you_mean(kind, KINDS))
-    return -(-columns // KINDS[kind].numbers) * KINDS[kind].size
+    check_known("there are no blocks of the kind", form, FORMS)
+    return -(-columns // FORMS[form].numbers) * FORMS[form].size
 
 
-def read_rows(kind: str, stored: Array, columns: int) -> Array:
+def read_rows(form: str, stored: Array, columns: int) -> Array:
     """Return what rows of blocks (N, bytes) stand for: float32, (N, columns)."""
-    if kind == "F16":
+    if form == "F16":
         return stored.view(np.float16).astype(np.float32)
-    blocks = stored.reshape(len(stored), -(-columns // BLOCK), KINDS[kind].size)
+    blocks = stored.reshape(len(stored), -(-columns // BLOCK), FORMS[form].size)
     d = blocks[..., :2].copy().view(np.float16).astype(np.float32)  # (N, blocks, 1)
     # Damaged numbers may be infinite: that is for whoever looks at them to see, not for NumPy to warn about.
     with np.errstate(all="ignore"):
-        if kind == "Q8_0":
+        if form == "Q8_0":
             x = blocks[..., 2:].view(np.int8) * d
-        elif kind == "Q4_0":
+        elif form == "Q4_0":
             x = (_halves(blocks[..., 2:]) - np.float32(8)) * d
         else:
             x = _halves(blocks[..., 4:]) * d + blocks[..., 2:4].copy().view(np.float16).astype(np.float32)
     return x.reshape(len(stored), blocks.shape[1] * BLOCK)[:, :columns]
 
 
-def write_rows(kind: str, x: Array) -> Array:
+def write_rows(form: str, x: Array) -> Array:
     """Round rows x (N, I), float32, to rows of blocks (N, bytes)."""
-    if kind == "F16":
+    if form == "F16":
         return x.astype(np.float16).view(np.uint8)
-    size = row_size(kind, x.shape[1])
+    size = row_size(form, x.shape[1])
     # The last number fills up the last block: it does not widen the range that the block must cover.
     x = np.pad(x, ((0, 0), (0, -x.shape[1] % BLOCK)), mode="edge") if x.shape[1] else x
     x = x.reshape(len(x), x.shape[1] // BLOCK, BLOCK)
-    if kind == "Q8_0":
+    if form == "Q8_0":
         d = np.abs(x).max(axis=-1, keepdims=True) / np.float32(127)
         q = x * _inverse(d)
         blocks = _joined(d, (np.sign(q) * np.floor(np.abs(q) + np.float32(0.5))).astype(np.int8).view(np.uint8))
-    elif kind == "Q4_0":
+    elif form == "Q4_0":
         # The number furthest from zero becomes −8, the one q − 8 that has no counterpart.
         d = np.take_along_axis(x, np.abs(x).argmax(axis=-1, keepdims=True), axis=-1) / np.float32(-8)
         blocks = _joined(d, _packed(x * _inverse(d) + np.float32(8.5)))
@@ -208,50 +208,50 @@ def write_rows(kind: str, x: Array) -> Array:
 _PART = 4096  # rows that are converted at a time: a multiple of those kept together
 
 
-def _together(kind: str, stored: Array) -> Array:
+def _grouped(form: str, stored: Array) -> Array:
     """Put four rows of blocks (N, bytes) together: (N / 4, blocks of a row, bytes of 4 blocks)."""
-    if kind == "F16":
+    if form == "F16":
         return np.ascontiguousarray(stored)
-    size, missing = KINDS[kind].size, -len(stored) % TOGETHER
+    size, missing = FORMS[form].size, -len(stored) % GROUP
     stored = np.concatenate((stored, np.zeros((missing, stored.shape[1]), np.uint8))) if missing else stored
-    groups, count = len(stored) // TOGETHER, stored.shape[1] // size
-    fours = stored.reshape(groups, TOGETHER, count, size)
-    blocks = np.empty((groups, count, TOGETHER * size), np.uint8)
-    for part, unit in _parts(kind):
+    groups, count = len(stored) // GROUP, stored.shape[1] // size
+    fours = stored.reshape(groups, GROUP, count, size)
+    blocks = np.empty((groups, count, GROUP * size), np.uint8)
+    for part, unit in _parts(form):
         units = np.ascontiguousarray(fours[..., part]).view(unit)
-        whole = slice(TOGETHER * part.start, TOGETHER * part.stop)
-        target = blocks[..., whole].view(unit).reshape(groups, count, units.shape[-1], TOGETHER)
+        place = slice(GROUP * part.start, GROUP * part.stop)
+        target = blocks[..., place].view(unit).reshape(groups, count, units.shape[-1], GROUP)
         target[...] = units.transpose(0, 2, 3, 1)
     return blocks
 
 
-def _apart(kind: str, blocks: Array) -> Array:
-    """Undo `_together`, for whole fours: (N, bytes)."""
-    groups, count, size = len(blocks), blocks.shape[1], KINDS[kind].size
-    fours = np.empty((groups, TOGETHER, count, size), np.uint8)
-    for part, unit in _parts(kind):
-        whole = np.ascontiguousarray(blocks[..., TOGETHER * part.start : TOGETHER * part.stop]).view(unit)
-        units = whole.reshape(groups, count, whole.shape[-1] // TOGETHER, TOGETHER).transpose(0, 3, 1, 2)
+def _apart(form: str, blocks: Array) -> Array:
+    """Undo `_grouped`, for whole fours: (N, bytes)."""
+    groups, count, size = len(blocks), blocks.shape[1], FORMS[form].size
+    fours = np.empty((groups, GROUP, count, size), np.uint8)
+    for part, unit in _parts(form):
+        wide = np.ascontiguousarray(blocks[..., GROUP * part.start : GROUP * part.stop]).view(unit)
+        units = wide.reshape(groups, count, wide.shape[-1] // GROUP, GROUP).transpose(0, 3, 1, 2)
         fours[..., part].view(unit)[...] = units
-    return fours.reshape(groups * TOGETHER, count * size)
+    return fours.reshape(groups * GROUP, count * size)
 
 
-def _picked(kind: str, blocks: Array, rows: Array) -> Array:
+def _picked(form: str, blocks: Array, rows: Array) -> Array:
     """Return some rows, by their numbers (R,): (R, bytes)."""
-    fours, own, each = blocks[rows // TOGETHER], rows % TOGETHER, np.arange(len(rows))
-    picked = np.empty((len(rows), blocks.shape[1], KINDS[kind].size), np.uint8)
-    for part, unit in _parts(kind):
+    fours, own, each = blocks[rows // GROUP], rows % GROUP, np.arange(len(rows))
+    picked = np.empty((len(rows), blocks.shape[1], FORMS[form].size), np.uint8)
+    for part, unit in _parts(form):
         width = part.stop - part.start
-        whole = fours[..., TOGETHER * part.start : TOGETHER * part.stop]
+        wide = fours[..., GROUP * part.start : GROUP * part.stop]
         size = np.dtype(unit).itemsize
-        units = whole.reshape(len(rows), blocks.shape[1], width // size, TOGETHER, size)
+        units = wide.reshape(len(rows), blocks.shape[1], width // size, GROUP, size)
         picked[..., part] = units[each, :, :, own].reshape(len(rows), blocks.shape[1], width)
-    return picked.reshape(len(rows), blocks.shape[1] * KINDS[kind].size)
+    return picked.reshape(len(rows), blocks.shape[1] * FORMS[form].size)
 
 
-def _parts(kind: str) -> tuple[tuple[slice, Any], tuple[slice, Any]]:
+def _parts(form: str) -> tuple[tuple[slice, Any], tuple[slice, Any]]:
     """Return the parts of a block and what changes place in them as a whole: scales by two bytes, q by four."""
-    return (slice(0, KINDS[kind].scales), np.uint16), (slice(KINDS[kind].scales, KINDS[kind].size), np.uint32)
+    return (slice(0, FORMS[form].scales), np.uint16), (slice(FORMS[form].scales, FORMS[form].size), np.uint32)
 
 
 def _check_range(x: Array) -> None:

@@ -5,13 +5,13 @@ A leaf has a dotted name: `params["blocks"][0]["attention"]["query"]["w"]` is "b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from .arrays import Array, Tree
-from .errors import ShapeError
+from .arrays import Array, Tree, namespace
+from .errors import ShapeError, some
 
 
 def tree_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
@@ -25,6 +25,17 @@ def tree_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
     if isinstance(tree, list | tuple):
         return type(tree)(tree_map(function, *parts) for parts in zip(tree, *others, strict=True))
     return function(tree, *others)
+
+
+def map_named(function: Callable[[str, Any], Any], tree: Tree) -> Tree:
+    """Apply `function(name, leaf)` to every leaf under its dotted name; None stays None."""
+    names = iter(flatten(tree))
+    return tree_map(lambda leaf: function(next(names), leaf), tree)
+
+
+def rebuilt(like: Tree, leaves: Mapping[str, Any]) -> Tree:
+    """Return a tree of the structure of `like`, its empty parts included, with other leaves by dotted name."""
+    return map_named(lambda name, _: leaves[name], like)
 
 
 def named_leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -100,7 +111,7 @@ def check_same(tree: Tree, expected: Tree) -> None:
     missing, extra = sorted(want.keys() - have.keys()), sorted(have.keys() - want.keys())
     if missing or extra:
         raise ShapeError(
-            f"parameters do not match the model: missing {_some(missing)}, unexpected {_some(extra)}",
+            f"parameters do not match the model: missing {some(missing)}, unexpected {some(extra)}",
             hint="build them with init() of a model with the same config",
         )
     for name, array in have.items():
@@ -109,6 +120,11 @@ def check_same(tree: Tree, expected: Tree) -> None:
                 f"{name} has shape {tuple(array.shape)}, the model expects {tuple(want[name].shape)}",
                 hint="check the config: width, heads, layers, vocab and context decide the shapes",
             )
+
+
+def library(tree: Tree) -> Any:
+    """Return the library of the first array, NumPy when there is none."""
+    return next((namespace(x) for _, x in named_leaves(tree)), np)
 
 
 def like(tree: Tree, xp: Any) -> Tree:
@@ -130,7 +146,3 @@ def _part(tree: Any, name: str) -> Any:
         return tree[name]
     except (KeyError, TypeError):
         raise ShapeError(f"the trees differ: one has no part {name!r}", hint="compare their dotted names") from None
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "") if names else "nothing"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from glassformer.bench import attention
+from glassformer.bench import attention, machine
 from glassformer.bench.attention import CHANNELS, HEADS, NAMES, TORCH, Cost, cost, exponent, visible
 from glassformer.bench.attention_steps import Ours, Torch, grown, pattern_of
 from glassformer.bench.report import BYTES, SECONDS
@@ -98,7 +98,7 @@ def test_the_report_of_one_length_compares_with_pytorch_if_it_is_there(monkeypat
 def test_the_report_of_memory_holds_tiles_against_dense(monkeypatch):
     sizes = {"tiled": 10, "dense": 200, "whole": 250, "torch": 20}
     monkeypatch.setattr(attention, "grown_bytes", lambda way, length: sizes[way])
-    monkeypatch.setattr(attention, "is_here", lambda module: module != "torch")
+    monkeypatch.setattr(machine, "is_here", lambda module: module != "torch")
     report = attention.memory(peers=True, talk=quiet)
     assert report.unit == BYTES
     assert [figure.value.median for figure in report.figures] == [10, 200, 250]

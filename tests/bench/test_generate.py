@@ -2,7 +2,7 @@
 
 import pytest
 
-from glassformer.bench import generate
+from glassformer.bench import generate, machine
 from glassformer.bench.generate import FLOAT32, HUGGING_FACE, LIMIT, NUMPY
 from glassformer.bench.process import Process
 from glassformer.bench.timing import Race
@@ -39,7 +39,7 @@ def test_our_engines_write_the_same_tokens(small):
 @pytest.mark.slow
 def test_hugging_face_writes_the_same_tokens(small, torch, monkeypatch):
     require("transformers")
-    monkeypatch.setattr(generate, "is_here", lambda module: module in ("torch", "transformers"))
+    monkeypatch.setattr(machine, "is_here", lambda module: module in ("torch", "transformers"))
     report = measured(peers=True)
     assert report.ok, report.checks
     assert report.facts[HUGGING_FACE]["tokens"] == report.facts[NUMPY]["tokens"]

@@ -5,7 +5,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from glassformer.bench import train
+from glassformer.bench import machine, train
 from glassformer.bench.steps import Floor, Ours, Prepared, Problem
 from glassformer.bench.timing import Race
 from glassformer.bench.train import COMPILED, EAGER, NUMPY, OURS, SETTINGS, SHARDED, THREADED, Setting
@@ -32,7 +32,7 @@ def test_eager_pytorch_computes_the_same_step(torch, monkeypatch):
 
 
 def test_peers_that_are_missing_are_named_and_no_error(monkeypatch):
-    monkeypatch.setattr(train, "is_here", lambda module: False)
+    monkeypatch.setattr(machine, "is_here", lambda module: False)
     notes = []
     for wanted in train.contenders(MINUTE, peers=True, notes=notes):
         wanted.close()

@@ -10,13 +10,13 @@ import pytest
 
 from glassformer.cli.chat import Conversation
 from glassformer.data.tokens import write_tokens
-from glassformer.engine import engine, use_engine
+from glassformer.dispatch import engine
 from glassformer.errors import ConfigError, LengthError
-from glassformer.generation.engine import generate_steps
 from glassformer.generation.sampling import Sampling
+from glassformer.generation.writer import generate_steps
 from glassformer.loading import load
+from glassformer.runs.session import new_session
 from glassformer.text import PublishedTokenizer
-from glassformer.training.session import new_session
 from oracles import require
 from runs import TINY_MODEL, command, finished, process, tiny_session
 from tokenizer_files import TEXT, chat_bpe
@@ -184,6 +184,5 @@ def test_weights_are_kept_as_asked_for(run, monkeypatch):
 def test_the_engine_can_be_chosen(run, monkeypatch):
     require("jax")
     expected = talk_to(run, "the sea\n", monkeypatch)
-    with use_engine(engine()):  # the option holds for the rest of a process, which here goes on
-        assert talk_to(run, "the sea\n", monkeypatch, "--engine", "jax") == expected
-        assert engine() == "jax"
+    assert talk_to(run, "the sea\n", monkeypatch, "--engine", "jax") == expected
+    assert engine() == "jax"

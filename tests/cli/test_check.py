@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from glassformer.engine import engine, use_engine
+from glassformer.dispatch import engine
 from glassformer.proofs import op_cases, prove_ops
 from runs import command
 
@@ -76,8 +76,7 @@ def test_people_see_that_all_are_exact(few):
 def test_the_engine_whose_gradients_are_proved_can_be_chosen(monkeypatch, name):
     seen = []
     monkeypatch.setattr("glassformer.cli.check.prove_all", lambda: seen.append(engine()) or [])
-    with use_engine(engine()):  # the option holds for the rest of a process, which here goes on
-        assert command("check", "--engine", name, "--json").code == 0
+    assert command("check", "--engine", name, "--json").code == 0
     assert seen == [name]
 
 

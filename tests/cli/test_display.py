@@ -5,17 +5,17 @@ import io
 import pytest
 from rich.console import Console
 
-from glassformer.cli.display import LineDisplay, LiveDisplay, duration, open_display, smoothed, sparkline
-from glassformer.training.session import Stopwatch
+from glassformer.cli.display import display, duration, smoothed, sparkline
+from glassformer.runs.session import Stopwatch
 from runs import tiny_session
 
 
-def watch(session, display):
+def watch(session, console=None):
     clock = Stopwatch(session.run.recipe.steps)
-    with display:
+    with display(session, console=console) as show:
         for record in session.steps():
             clock.add(record)
-            display.show(record, clock)
+            show(record, clock)
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def session(tmp_path):
 
 def test_a_terminal_shows_a_live_panel(session):
     out = io.StringIO()
-    watch(session, LiveDisplay(session, Console(file=out, force_terminal=True, width=100, color_system="truecolor")))
+    watch(session, Console(file=out, force_terminal=True, width=100, color_system="truecolor"))
     for part in ("majority", "step 6/6", "loss", "validation", "right", "tokens/s", "left", "'00112220' → '"):
         assert part in out.getvalue()
     assert "\x1b[" in out.getvalue()
@@ -34,16 +34,14 @@ def test_a_terminal_shows_a_live_panel(session):
 def test_no_color_is_respected_on_a_terminal(session, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     out = io.StringIO()
-    watch(session, LiveDisplay(session, Console(file=out, force_terminal=True, width=100)))
+    watch(session, Console(file=out, force_terminal=True, width=100))
     assert "step 6/6" in out.getvalue()
     assert "\x1b[3" not in out.getvalue()  # no color; moving the cursor is allowed
     assert "\x1b[38" not in out.getvalue()
 
 
 def test_a_pipe_shows_one_line_per_evaluation(session, capsys):
-    display = open_display(session)
-    assert type(display) is LineDisplay
-    watch(session, display)
+    watch(session)
     out, err = capsys.readouterr()
     assert out == ""
     assert [line.split()[1] for line in err.splitlines()] == ["3/6", "6/6"]

@@ -1,10 +1,9 @@
-"""`glassformer eval` and `glassformer tasks`."""
+"""`glassformer eval`."""
 
 import json
 
 import pytest
 
-from glassformer.data import TASKS
 from runs import command, options
 
 
@@ -60,10 +59,3 @@ def test_a_damaged_checkpoint_is_named(run, tmp_path):
     assert result.code == 1
     assert "best.safetensors is damaged" in result.err
     assert "latest" in result.err
-
-
-def test_tasks_are_listed():
-    result = command("tasks")
-    assert result.code == 0
-    assert all(name in result.out for name in TASKS)
-    assert list(json.loads(command("tasks", "--json").out)) == list(TASKS)

@@ -9,11 +9,10 @@ import pytest
 
 from fine_tuning import VOCAB, published
 from glassformer.loading import load, load_weights
+from glassformer.runs.fine_tuning import fine_tuning_session
+from glassformer.runs.run import open_run, read_base
+from glassformer.runs.session import resume_session
 from glassformer.training import load_checkpoint
-from glassformer.training.base import read_base
-from glassformer.training.fine_tuning import fine_tuning_session
-from glassformer.training.run import open_run
-from glassformer.training.session import resume_session
 from glassformer.tree import count, flatten, tree_map
 from published_models import pulled
 from runs import PROSE, assert_same_bits, assert_same_run, command, options, tiny_session, write_data

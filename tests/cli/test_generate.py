@@ -10,7 +10,7 @@ import time
 import pytest
 
 import glassformer as gf
-from glassformer.engine import engine, use_engine
+from glassformer.dispatch import engine
 from oracles import require
 from runs import command, process, tiny_session
 
@@ -180,24 +180,22 @@ def test_every_engine_writes_the_same(folders, name):
         require("jax")
     settings = ("--prompt", "The ", "--max-new-tokens", 6, "--temperature", 0)
     expected = command("generate", folders["text"], *settings)
-    with use_engine(engine()):  # the option holds for the rest of a process, which here goes on
-        assert command("generate", folders["text"], *settings, "--engine", name) == expected
-        assert engine() == name
+    assert command("generate", folders["text"], *settings, "--engine", name) == expected
+    assert engine() == name
 
 
 def test_the_engine_jax_keeps_weights_in_its_own_ways(folders):
     require("jax")
-    with use_engine(engine()):
-        result = command("generate", folders["text"], "--engine", "jax", "--weights", "int8")
-        assert result.code == 2
-        assert "the engine jax does not keep weights as int8" in result.err
-        assert "float32, bfloat16, float16" in result.err
-        settings = ("--prompt", "The ", "--max-new-tokens", 3, "--weights", "bfloat16")
-        assert command("generate", folders["text"], "--engine", "jax", *settings).code == 0
+    result = command("generate", folders["text"], "--engine", "jax", "--weights", "int8")
+    assert result.code == 2
+    assert "the engine jax does not keep weights as int8" in result.err
+    assert "float32, bfloat16, float16" in result.err
+    settings = ("--prompt", "The ", "--max-new-tokens", 3, "--weights", "bfloat16")
+    assert command("generate", folders["text"], "--engine", "jax", *settings).code == 0
 
 
 def test_an_engine_whose_library_is_missing_says_how_to_get_it(folders, monkeypatch):
-    monkeypatch.setattr("glassformer.engine._has", lambda package: package != "jax")
+    monkeypatch.setattr("glassformer.engines.is_installed", lambda name: name != "jax")
     result = command("generate", folders["text"], "--engine", "jax")
     assert result.code != 0
     assert 'pip install "glassformer[jax]"' in result.err

@@ -92,6 +92,18 @@ def test_ctrl_c_saves_says_how_to_go_on_and_loses_nothing(tmp_path, whole):
     assert_same_run(folder, whole)
 
 
+def test_a_run_in_the_background_where_shells_ignore_ctrl_c_goes_on(tmp_path, whole):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        running = process("train", "majority", *options("majority", **PLAN), "--out", tmp_path / "run")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    wait_for(tmp_path / "run", 23)
+    running.send_signal(signal.SIGINT)
+    assert finished(running).code == 0
+    assert_same_run(tmp_path / "run", whole)
+
+
 # JAX, which other tests load, warns of a fork; what is forked here becomes another program at once.
 @pytest.mark.filterwarnings("ignore:os.fork")
 def test_a_checkpoint_too_large_for_the_disk_leaves_the_previous_one(tmp_path, whole):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glassformer.training.sharded_files import list_sharded
+from glassformer.engines.jax.sharded_files import list_sharded
 from process_groups import Group, free_port
 from runs import assert_same_run, options, untimed, write_data
 

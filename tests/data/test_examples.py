@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glassformer.data.examples import Examples, Windows, count_targets, trim
-from glassformer.data.stacking import decoder_examples, encode_each, stack, translation_examples
+from glassformer.data.padding import decoder_examples, encode_each, stack, translation_examples
 from glassformer.errors import ConfigError, DataError, DTypeError, ShapeError
 from glassformer.models.batch import Batch
 from glassformer.ops.loss import IGNORE

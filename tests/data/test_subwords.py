@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from glassformer.data import build_task
-from glassformer.data.tokens import open_tokens, whole_words, write_tokens
+from glassformer.data.tokens import cut_between_words, open_tokens, write_tokens
 from glassformer.errors import ConfigError
 from glassformer.text import BPETokenizer, PublishedTokenizer
 from tokenizer_files import PUBLISHED, TEXT
@@ -63,8 +63,8 @@ def test_a_token_file_holds_what_the_whole_text_encodes_to(tmp_path, source, nam
 
 def test_pieces_end_where_words_do():
     pieces = ["one tw", "o  thr", "ee", "\n\nfour", "xxxxxxxxxxxx", "x y "]
-    found = list(whole_words(pieces, most=12))
+    found = list(cut_between_words(pieces, most=12))
     assert "".join(found) == "".join(pieces)
     assert found == ["one", " two", "  three", "\n\nfourxxxxxxxxxxxx", "x y", " "]
-    assert list(whole_words(["a" * 30, "b"], most=12)) == ["a" * 30, "b"]
-    assert list(whole_words([], most=12)) == []
+    assert list(cut_between_words(["a" * 30, "b"], most=12)) == ["a" * 30, "b"]
+    assert list(cut_between_words([], most=12)) == []

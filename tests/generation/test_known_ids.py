@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from glassformer.engine import use_engine
+from glassformer.dispatch import use_engine
 from glassformer.generation import LanguageModel, Sampling, beam_search
 from glassformer.text import CharTokenizer
 from oracles import require

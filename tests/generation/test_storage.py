@@ -17,7 +17,7 @@ GREEDY = Sampling(temperature=0)
 
 
 def kinds(params):
-    return {name: leaf.kind for name, leaf in flatten(params).items() if isinstance(leaf, Quantized)}
+    return {name: leaf.form for name, leaf in flatten(params).items() if isinstance(leaf, Quantized)}
 
 
 def float32(architecture="decoder", **settings):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from compare import assert_close
-from glassformer import Batch, Decoder, Encoder, EncoderConfig
+from glassformer import Batch, Decoder, Encoder, EncoderConfig, build
 from glassformer.errors import ConfigError, LengthError
 from glassformer.interpret import Labels, full_and_causal, token_labels, trace, trace_each
 from glassformer.text.bytes import ByteTokenizer
@@ -76,7 +76,7 @@ def test_the_residual_starts_with_the_embedding_and_ends_with_the_last_block(dec
 @pytest.mark.parametrize("tile", [None, 2])
 def test_causal_attention_from_the_scores_is_the_models_own(decoder, positions, tile):
     _, _, batch = decoder
-    model = Decoder(decoder[0].config.replace(positions=positions, attention_tile=tile))
+    model = build(decoder[0].config, positions=positions, attention_tile=tile)
     seen = trace(model, model.init(0, np.float64), batch)
     full, causal = full_and_causal(seen)
     assert_close(causal, seen.attention["decoder"])

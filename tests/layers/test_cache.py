@@ -4,10 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from compare import assert_close, error
+from draws import draws
 from glassformer.config import POSITION_NAMES
 from glassformer.errors import LengthError, ShapeError
 from glassformer.layers.cache import FIRST_CAPACITY, Cache
@@ -55,7 +56,7 @@ def test_cached_is_uncached_in_any_chunks(architecture, positions, shape, dtype)
     tokens = rng.integers(0, 17, size=(2, LENGTH))
     source = None if architecture == "decoder" else rng.integers(0, 17, size=(2, 6))
 
-    @settings(max_examples=5)
+    @draws(times=0.25)
     @given(st.lists(st.integers(1, LENGTH), max_size=5))
     def check(sizes):
         expected, cache = whole(model, params, tokens, source)

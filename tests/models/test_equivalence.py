@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from compare import assert_close
+from glassformer.models import build
 from glassformer.models.batch import Batch
 from glassformer.models.decoder import Decoder
 from glassformer.ops import IGNORE
@@ -107,8 +108,8 @@ def test_batched_is_single_and_unbatched_is_a_batch_of_one(name):
 def test_tiled_is_dense(name, tile):
     case = CASES[name]
     config = case.model.config
-    dense = replace(case, model=type(case.model)(config.replace(attention_tile=None, dropout=0.2)))
-    tiled = replace(case, model=type(case.model)(config.replace(attention_tile=tile, dropout=0.2)))
+    dense = replace(case, model=build(config, dropout=0.2))
+    tiled = replace(case, model=build(config, attention_tile=tile, dropout=0.2))
     for key in (None, 7):
         loss, grads = dense.model.loss_and_grads(case.params, case.batch, key=key)
         tiled_loss, tiled_grads = tiled.model.loss_and_grads(case.params, case.batch, key=key)

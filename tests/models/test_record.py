@@ -7,13 +7,15 @@ import pytest
 
 from compare import assert_close
 from glassformer.config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
+from glassformer.dispatch import use_engine
 from glassformer.layers.block import Block
+from glassformer.models import build
 from glassformer.models.batch import Batch
 from glassformer.models.decoder import Decoder
 from glassformer.models.encoder import Encoder
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.proofs.model_cases import SIZES, SOURCE, SOURCE_MASK, TOKENS
-from glassformer.tree import flatten, leaf
+from glassformer.tree import flatten, leaf, like
 
 TINY = {**SIZES, "layers": 1}
 
@@ -116,7 +118,7 @@ def test_each_block_reads_what_the_one_before_it_wrote():
     "settings", [{}, {"positions": "alibi"}, {"positions": "relative"}, {"window": 2, "kv_heads": 1}]
 )
 def test_tiled_attention_makes_its_weights_again_when_asked(settings):
-    dense, tiled = (Decoder(DecoderConfig(**SIZES, attention_tile=tile, **settings)) for tile in (None, 2))
+    dense, tiled = (build(DecoderConfig(**SIZES, **settings), attention_tile=tile) for tile in (None, 2))
     params = dense.init(dtype=np.float64)
     mask = np.array([[True] * 5, [True] * 3 + [False] * 2])
     _, dense_saved = dense.forward(params, TOKENS, mask=mask)
@@ -166,3 +168,34 @@ def test_a_backward_pass_of_ones_own_leaves_the_record_alone():
     first, second = (flatten(model.backward(params, saved, np.ones_like(logits))) for _ in range(2))
     assert flatten(saved).keys() == before.keys()
     assert all(np.array_equal(first[name], second[name]) for name in first)
+
+
+# --- one record, whoever computed it ---------------------------------------------------------------------------------
+
+KINDS = {
+    "encoder": EncoderConfig(**SIZES, classes=3, dropout=0.1),
+    "encoder of tokens": EncoderConfig(**SIZES, head="tokens", positions="sinusoidal"),
+    "decoder": DecoderConfig(**SIZES),
+    "llama": DecoderConfig(**SIZES, norm="rms", activation="silu", gated=True, positions="rotary", kv_heads=1),
+    "post-norm": DecoderConfig(**SIZES, norm_position="post", positions="alibi", dropout=0.1),
+    "encoder-decoder": EncoderDecoderConfig(**SIZES, positions="relative"),
+}
+
+
+def names_and_shapes(config, engine, key, xp=np):
+    """What a record holds, computed by an engine in float32."""
+    model = build(config)
+    params = like(model.init(0), xp)
+    inputs = (SOURCE, TOKENS) if isinstance(config, EncoderDecoderConfig) else (TOKENS,)
+    with use_engine(engine):
+        _, saved = model.forward(params, *(xp.asarray(ids) for ids in inputs), key=key)
+    return {name: tuple(value.shape) for name, value in flatten(saved).items()}
+
+
+@pytest.mark.parametrize("key", [None, 1], ids=["evaluating", "dropping"])
+@pytest.mark.parametrize("config", KINDS.values(), ids=list(KINDS))
+def test_names_and_shapes_do_not_depend_on_who_computed_them(jax, config, key):
+    want = names_and_shapes(config, "numpy", key)
+    assert names_and_shapes(config, "cpu", key) == want
+    assert names_and_shapes(config, "jax", key, jax.numpy) == want
+    assert any(name.endswith("attend.weights") for name in want)

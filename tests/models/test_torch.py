@@ -16,7 +16,7 @@ def comparable(case):
     if not case.has_loss or len(shape) != 2 or shape[0] == 0 or (case.batch.targets < 0).all():
         return False
     # The record of tiled attention holds a key, not the mask that the twin would need.
-    return "key" not in case.settings or case.model.config.attention_tile is None
+    return "key" not in case.settings or case.model.execution.tile is None
 
 
 CASES = [case for case in model_cases() if comparable(case)]

@@ -2,20 +2,15 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from compare import assert_close
-from glassformer.engine import ENGINES, use_engine
+from draws import draws
+from glassformer.dispatch import use_engine
+from glassformer.engines import ENGINES
 from glassformer.layers.attention import merge_heads
-from glassformer.ops import (
-    Pattern,
-    attention,
-    attention_backward,
-    attention_tiled,
-    attention_tiled_backward,
-    new_key,
-)
+from glassformer.ops import Pattern, attention, attention_backward, attention_tiled, attention_tiled_backward, new_key
 
 LIMITS = {"float64": 1e-12, "float32": 1e-5}
 on_every_engine = pytest.mark.parametrize("engine", ENGINES)
@@ -70,7 +65,7 @@ def problems(draw, *, most=9):
 
 
 @on_every_engine
-@settings(max_examples=150)
+@draws(times=7.5)
 @given(problem=problems())
 def test_tiled_equals_dense(engine, problem):
     arrays, given_settings = problem

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from compare import assert_close, assert_equals_torch
 from glassformer.ops import embedding, embedding_backward, mean_pool, mean_pool_backward
+from glassformer.ops.embedding import scatter_add
 
 
 @pytest.mark.parametrize("ids", [2, [1, 4, 1], [[0, 0], [0, 4]], [[[3]]]])
@@ -52,3 +53,18 @@ def test_nothing_to_average_gives_zeros(rng):
     y, saved = mean_pool(x, mask=np.zeros((2, 3), dtype=bool))
     assert not y.any()
     assert not mean_pool_backward(np.ones_like(y), saved).any()
+
+
+@given(st.lists(st.integers(0, 4), max_size=9))
+def test_scatter_add_sums_rows_that_share_an_id(ids):
+    ids = np.array(ids, dtype=int)
+    rows = np.random.default_rng(0).standard_normal((len(ids), 3))
+    onehot = np.equal.outer(np.arange(5), ids)
+    assert_close(scatter_add(rows, ids, shape=(5, 3)), onehot @ rows, 1e-14)
+
+
+def test_scatter_add_takes_any_leading_axes_and_both_libraries(jax, rng):
+    ids, rows = rng.integers(0, 5, (2, 3)), rng.standard_normal((2, 3, 4))
+    table = scatter_add(rows, ids, shape=(5, 4))
+    assert_close(table, scatter_add(rows.reshape(6, 4), ids.reshape(6), shape=(5, 4)), 0)
+    assert_close(scatter_add(jax.numpy.asarray(rows), jax.numpy.asarray(ids), shape=(5, 4)), table, 1e-15)

@@ -11,6 +11,8 @@ from oracles import QUICK
 
 CASES = op_cases()
 LIMIT = 1e-11
+OPTIMIZED = {f"{op}, bias per {part}" for op in ("attention", "attention_tiled") for part in ("head", "key")}
+"""Not optimized, XLA's program for JAX's own gradient of these may hold an infinity where a maximum starts at −inf."""
 
 
 def run(case, dy):
@@ -45,8 +47,10 @@ def test_jax_equals_numpy_and_vjp_equals_the_backward(jax, case):
         return y, traced.gradients(dy, saved), vjp(dy)
 
     moved = case.within(jax.numpy)
-    arguments = (moved.arrays, moved.extra, moved.array_settings(), jax.numpy.asarray(dy))
-    jax_y, jax_grads, vjp_grads = jax.jit(everything, compiler_options=QUICK)(*arguments)
+    settings = {name: value for name, value in moved.settings.items() if isinstance(value, jax.Array)}
+    arguments = (moved.arrays, moved.extra, settings, jax.numpy.asarray(dy))
+    options = {} if case.name in OPTIMIZED else QUICK
+    jax_y, jax_grads, vjp_grads = jax.jit(everything, compiler_options=options)(*arguments)
     assert_close(jax_y, y, LIMIT)
     assert_same_gradients(jax_grads, vjp_grads)
     assert_same_gradients(grads, vjp_grads)

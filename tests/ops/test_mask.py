@@ -5,16 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glassformer.ops import (
-    CAUSAL,
-    FULL,
-    Pattern,
-    causal_mask,
-    padding_mask,
-    prefix_mask,
-    strided_mask,
-    window_mask,
-)
+from glassformer.ops import CAUSAL, FULL, Pattern, causal_mask, padding_mask, prefix_mask, strided_mask, window_mask
 
 
 def drawn(mask):

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from glassformer.errors import ShapeError
+from glassformer.mesh.plan import plan
+from glassformer.mesh.shape import MeshShape
 from glassformer.models import preset
-from glassformer.parallel.mesh import MeshShape
-from glassformer.parallel.plan import plan
 from glassformer.plots import memory_bars, save
-from glassformer.plots.memory import KINDS
+from glassformer.plots.memory import PARTS
 
 CONFIG = preset("tiny-decoder")
 
@@ -30,7 +30,7 @@ def test_bars_are_as_long_as_the_memory_and_the_limit_stands_across(tmp_path):
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["data 2", "data 2, fsdp 2, tensor 2, remat"]
     assert ax.lines[0].get_xdata()[0] == limit
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend == [KINDS[kind][0] for kind in KINDS if any(kind in plan.memory for plan in plans)]
+    assert legend == [PARTS[part][0] for part in PARTS if any(part in plan.memory for plan in plans)]
     words = figure.get_label()
     assert words.startswith("Small: data 2 takes ")
     assert ", which does not fit; data 2, fsdp 2, tensor 2, remat takes " in words
@@ -53,7 +53,7 @@ def test_without_a_limit_there_is_no_line():
 
 def test_every_kind_of_memory_has_a_name_and_a_color():
     everything = make("data=2,fsdp=2", ema=True)
-    assert everything.memory.keys() == KINDS.keys()
+    assert everything.memory.keys() == PARTS.keys()
 
 
 def test_nothing_to_draw_is_refused():

@@ -1,26 +1,57 @@
-"""Look for a wrong number in a copy of the package: a script, so that the copy is all that its process imports.
+"""Look for a wrong number in a copy of the package, in a process that imports nothing of Glassformer but the copy.
 
-    PYTHONPATH=FOLDER python hunt.py FOLDER CATCHER…
+Such a process is forked from one that has imported what hunts need, because starting Python and importing NumPy, Numba,
+PyTorch or JAX takes longer than most hunts. Where processes cannot be forked, each is started anew.
 
 A catcher is a row of `glassformer check` ("layer_norm", "decoder (head)") or the address of a test ("tests/…::…").
 The exit status says what happened; a crash is no catch, because it says nothing about the numbers.
 """
 
+import multiprocessing
+import os
 import sys
+import tempfile
 from pathlib import Path
 
-import glassformer
-from glassformer.proofs import (
-    layer_cases,
-    model_cases,
-    op_cases,
-    prove_layer_case,
-    prove_model_case,
-    prove_op_case,
-)
+ROOT = Path(__file__).parents[2]
+RIGHT, WRONG, BROKEN, SKIPPED = 0, 10, 11, 12  # 1 is how Python itself ends on an error
+IMPORTED = ["numpy", "numba", "hypothesis.strategies", "jax.numpy", "pytest", "torch._inductor.config"]
+"""What hunts start with; PyTorch is deterministic by that part of it. None starts a thread, so that forking is safe."""
 
-RIGHT, WRONG, BROKEN, SKIPPED = 0, 10, 11, 12  # 1 and 2 are how Python itself ends on an error
-KINDS = ((op_cases, prove_op_case), (layer_cases, prove_layer_case), (model_cases, prove_model_case))
+
+def hunt(folder: Path, catchers: list[str], *, engine: str) -> tuple[int, str]:
+    """Let the catchers look at the package in `folder`; return the exit status and the words."""
+    methods = multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
+    context.set_forkserver_preload(IMPORTED)
+    with tempfile.TemporaryDirectory() as name:
+        said = Path(name) / "said"
+        process = context.Process(target=look, args=(folder, catchers, engine, said))
+        process.start()
+        process.join()
+        assert process.exitcode is not None
+        return process.exitcode, said.read_text(encoding="utf-8", errors="replace") if said.exists() else ""
+
+
+def look(folder: Path, catchers: list[str], engine: str, said: Path) -> None:
+    """Run the catchers in this process, which is theirs alone, and end it."""
+    file = os.open(said, os.O_WRONLY | os.O_CREAT)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.chdir(ROOT)
+    os.environ.pop("PYTEST_ADDOPTS", None)
+    # Plugins are not found by themselves, because some take longer to load than the test to run.
+    os.environ |= {"GLASSFORMER_ENGINE": engine, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, str(folder))
+    import glassformer
+
+    if folder not in Path(glassformer.__file__).parents:
+        stop(BROKEN, f"imported {glassformer.__file__}, which is not in {folder}")
+    prove_rows({catcher for catcher in catchers if "::" not in catcher})
+    if any("::" in catcher for catcher in catchers):
+        run_tests({catcher for catcher in catchers if "::" in catcher})
+    stop(RIGHT, "nothing is wrong")
 
 
 def stop(status: int, reason: str) -> None:
@@ -30,8 +61,14 @@ def stop(status: int, reason: str) -> None:
 
 def prove_rows(rows: set[str]) -> None:
     """Prove the cases of the rows, up to the first that fails."""
+    from glassformer.proofs import layer_cases, model_cases, op_cases, prove_layer_case, prove_model_case, prove_op_case
+
     proved = set()
-    for cases, prove in KINDS:
+    for cases, prove in (
+        (op_cases, prove_op_case),
+        (layer_cases, prove_layer_case),
+        (model_cases, prove_model_case),
+    ):
         for case in cases() if rows - proved else ():
             row = case.name.partition(",")[0]
             if row in rows:
@@ -66,7 +103,6 @@ def run_tests(addresses: set[str]) -> None:
     import pytest
 
     outcomes = Outcomes()
-    # Plugins are not found by themselves (the caller says so), because some take longer to load than the test to run.
     options = ["-x", "-q", "-p", "pytest_timeout", "-p", "no:cacheprovider"]
     status = pytest.main([*options, *sorted(addresses)], plugins=[outcomes])
     for address, end in outcomes.ends:
@@ -75,13 +111,3 @@ def run_tests(addresses: set[str]) -> None:
         stop(found, f"{address}: {type(end).__name__}: {end}")
     if status != pytest.ExitCode.OK:
         stop(BROKEN, f"pytest ended with {status!r}")
-
-
-if __name__ == "__main__":
-    folder, *catchers = sys.argv[1:]
-    if Path(folder) not in Path(glassformer.__file__).parents:
-        stop(BROKEN, f"imported {glassformer.__file__}, which is not in {folder}")
-    prove_rows({catcher for catcher in catchers if "::" not in catcher})
-    if any("::" in catcher for catcher in catchers):
-        run_tests({catcher for catcher in catchers if "::" in catcher})
-    stop(RIGHT, "nothing is wrong")

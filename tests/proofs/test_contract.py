@@ -8,7 +8,8 @@ import pkgutil
 import pytest
 
 from glassformer import ops
-from glassformer.engine import ENGINES, use_engine
+from glassformer.dispatch import use_engine
+from glassformer.engines import ENGINES
 from glassformer.proofs import Check, op_cases, prove_op_case, prove_ops
 from glassformer.proofs.check import EXACT, one_per_name
 
@@ -19,7 +20,7 @@ KNOWN = 18
 def backwards() -> dict[str, object]:
     """Every public function of the ops package whose name ends in _backward, found by looking.
 
-    Modules *_fused hold kernels that stand for ops; `tests/ops/test_fused.py` compares them.
+    Modules *_fused hold kernels that stand for ops; `tests/engines/jax/test_fused.py` compares them.
     """
     found = {}
     for info in pkgutil.iter_modules(ops.__path__):

@@ -1,7 +1,6 @@
 """Chat templates: the text of transformers, and a sandbox that holds."""
 
 import datetime
-import time
 
 import pytest
 
@@ -242,7 +241,5 @@ def test_what_is_hidden_writes_nothing(template):
     ],
 )
 def test_a_template_comes_to_an_end(template):
-    start = time.perf_counter()
     with pytest.raises(ChatError, match=r"was stopped|does not come to an end"):
         render_chat(template, [USER])
-    assert time.perf_counter() - start < 20

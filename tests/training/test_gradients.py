@@ -6,6 +6,7 @@ import pytest
 from glassformer.errors import ConfigError
 from glassformer.ops import IGNORE, cross_entropy, cross_entropy_backward, linear, linear_backward
 from glassformer.training import accumulate, all_finite, clip, global_norm
+from glassformer.training.gradients import target_shares
 from glassformer.tree import flatten, like
 
 
@@ -101,6 +102,13 @@ def test_microbatches_in_which_nothing_counts_give_zeros():
     loss, grads, count = accumulate([(np.float32(0), {"w": np.zeros(2, np.float32)}, 0)] * 2)
     assert (loss, count) == (0, 0)
     np.testing.assert_array_equal(grads["w"], [0, 0])
+
+
+def test_parts_are_worth_their_share_of_the_targets(jax):
+    counts = np.array([1, 0, 3])
+    assert target_shares(counts).tolist() == [0.25, 0.0, 0.75]
+    assert jax.jit(target_shares)(jax.numpy.asarray(counts)).tolist() == [0.25, 0.0, 0.75]
+    assert target_shares(np.array([0, 0])).tolist() == [0.0, 0.0]
 
 
 def test_accumulating_nothing_is_refused():

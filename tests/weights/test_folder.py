@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import time
 
 import numpy as np
 import pytest
@@ -216,10 +215,8 @@ def test_the_config_alone_says_what_the_weights_are(name, tmp_path):
 def test_what_is_not_supported_is_named(name, fields, message, copy_of):
     folder = copy_of(name)
     change_config(folder, **fields)
-    began = time.perf_counter()
     with pytest.raises(WeightsError, match=message):
         open_folder(folder)
-    assert time.perf_counter() - began < 1
 
 
 @pytest.mark.parametrize(

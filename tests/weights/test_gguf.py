@@ -9,7 +9,7 @@ import pytest
 import gguf_files as files
 from glassformer.config import RotaryScaling
 from glassformer.errors import WeightsError
-from glassformer.quantized import KINDS, Quantized
+from glassformer.quantized import FORMS, Quantized
 from glassformer.tree import check_same, flatten
 from glassformer.weights.gguf import open_gguf, read_tensor
 from glassformer.weights.gguf_header import TYPES, read_header
@@ -239,19 +239,19 @@ def test_damaged_scales_do_not_warn(tmp_path, rng):
 # --- in blocks -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_matrices_stay_in_their_blocks_on_request(tmp_path, rng, kind):
+@pytest.mark.parametrize("form", FORMS)
+def test_matrices_stay_in_their_blocks_on_request(tmp_path, rng, form):
     arrays = files.llama_tensors(rng, width=64, hidden=96)
     sizes = {"embedding_length": 64, "feed_forward_length": 96, "rope.dimension_count": 16}
     settings = {**files.llama_settings(**sizes), **files.byte_tokenizer()}
-    types = {name: kind for name, array in arrays.items() if array.ndim == 2}
+    types = {name: form for name, array in arrays.items() if array.ndim == 2}
     path = files.write(tmp_path / "blocks.gguf", "llama", settings, arrays, types)
-    kept, full = (flatten(open_gguf(path, kept=kinds).params) for kinds in (KINDS, ()))
+    kept, full = (flatten(open_gguf(path, kept=forms).params) for forms in (FORMS, ()))
     check_same(kept, full)
     for name, leaf in kept.items():
         assert isinstance(leaf, Quantized) == (full[name].ndim == 2)
         if isinstance(leaf, Quantized):
-            assert leaf.kind == kind
+            assert leaf.form == form
             np.testing.assert_array_equal(leaf.dequantize(), full[name])
 
 
@@ -264,7 +264,7 @@ def test_thirds_of_a_matrix_stay_in_blocks_too(tmp_path):
     settings = {f"gpt2.{key}": value for key, value in {**names, **heads}.items()} | files.byte_tokenizer()
     types = {name: "Q8_0" for name, array in arrays.items() if array.ndim == 2 and "position" not in name}
     path = files.write(tmp_path / "gpt2.gguf", "gpt2", settings, arrays, types)
-    kept, full = (flatten(open_gguf(path, kept=kinds).params) for kinds in (KINDS, ()))
+    kept, full = (flatten(open_gguf(path, kept=forms).params) for forms in (FORMS, ()))
     for part in ("query", "key", "value", "output"):
         name = f"blocks.0.attention.{part}.w"
         np.testing.assert_array_equal(kept[name].dequantize(), full[name])
@@ -276,9 +276,9 @@ def test_types_that_are_not_kept_are_turned_into_numbers(tmp_path, rng):
     arrays = files.llama_tensors(rng, width=32, hidden=24)
     settings = {**files.llama_settings(**width), **files.byte_tokenizer()}
     types = {"blk.0.attn_q.weight": "Q5_0", "blk.0.attn_k.weight": "BF16", "blk.0.attn_v.weight": "Q8_0"}
-    params = flatten(open_gguf(files.write(tmp_path / "x.gguf", "llama", settings, arrays, types), kept=KINDS).params)
-    kinds = {name: leaf.kind for name, leaf in params.items() if isinstance(leaf, Quantized)}
-    assert kinds == {"blocks.0.attention.value.w": "Q8_0"}
+    params = flatten(open_gguf(files.write(tmp_path / "x.gguf", "llama", settings, arrays, types), kept=FORMS).params)
+    forms = {name: leaf.form for name, leaf in params.items() if isinstance(leaf, Quantized)}
+    assert forms == {"blocks.0.attention.value.w": "Q8_0"}
 
 
 def test_damaged_float16_is_turned_into_numbers_that_show_it(tmp_path, rng):
@@ -286,6 +286,6 @@ def test_damaged_float16_is_turned_into_numbers_that_show_it(tmp_path, rng):
     arrays["blk.0.attn_q.weight"][3, 5] = np.inf
     types = {"blk.0.attn_q.weight": "F16", "blk.1.attn_q.weight": "F16"}
     settings = {**files.llama_settings(), **files.byte_tokenizer()}
-    params = flatten(open_gguf(files.write(tmp_path / "x.gguf", "llama", settings, arrays, types), kept=KINDS).params)
+    params = flatten(open_gguf(files.write(tmp_path / "x.gguf", "llama", settings, arrays, types), kept=FORMS).params)
     assert np.isinf(params["blocks.0.attention.query.w"][5, 3])
-    assert params["blocks.1.attention.query.w"].kind == "F16"
+    assert params["blocks.1.attention.query.w"].form == "F16"

@@ -2,7 +2,6 @@
 
 import resource
 import struct
-import time
 
 import gguf
 import numpy as np
@@ -169,17 +168,14 @@ def test_thousands_of_damaged_files_raise_nothing_but_our_errors(tmp_path):
     for original in originals:
         open_gguf(write(tmp_path, original))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    slowest, refused = 0.0, 0
+    refused = 0
     for number in range(FUZZED):
         path = write(tmp_path, mutated(originals[number % 2], rng))
-        start = time.process_time()
         try:
             open_gguf(path)
         except GlassformerError:
             refused += 1
-        slowest = max(slowest, time.process_time() - start)
     assert refused > FUZZED // 2
-    assert slowest < 1.0
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 100_000  # KiB
 
 

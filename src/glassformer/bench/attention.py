@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,10 +10,10 @@ import numpy as np
 
 from ..ops.attention_strided import beyond, neighborhood
 from .attention_steps import WINDOW, pattern_of
-from .machine import is_here, missing
-from .process import Process, Talk, call, started
-from .report import BYTES, SECONDS, Bar, Check, Figure, Report
-from .timing import Race, Spread, race
+from .machine import best_engine, takes_part
+from .process import Process, Talk, call, compete
+from .report import BYTES, SECONDS, Bar, Check, Figure, Report, compared
+from .timing import Race, Spread
 
 TORCH = "PyTorch"
 NAMES = {
@@ -110,7 +109,7 @@ def speed(*, peers: bool, seconds: float, talk: Talk, length: int = LENGTH) -> R
         title=f"causal attention, forward and backward: {words(length)}",
         unit=SECONDS,
         ratio=f"× as fast as {baseline}",
-        figures=[Figure(name, result.seconds(name), result.times_faster(name, baseline)) for name in result.rounds],
+        figures=compared(result, baseline),
         bars=bars,
         checks=[same_results(facts)],
         notes=notes,
@@ -120,8 +119,9 @@ def speed(*, peers: bool, seconds: float, talk: Talk, length: int = LENGTH) -> R
 
 def memory(*, peers: bool, talk: Talk, length: int = LENGTH, runs: int = 3) -> Report:
     """Measure by how much a fresh process grows in one step."""
+    notes: list[str] = []
     talk("measuring: attention/memory")
-    ways = [way for way in ("tiled", "dense", "whole", "torch") if way != "torch" or (peers and is_here("torch"))]
+    ways = present(("tiled", "dense", "whole", "torch"), peers=peers, notes=notes)
     found = {NAMES[way]: Spread.of([grown_bytes(way, length) for _ in range(runs)]) for way in ways}
     dense = found[NAMES["dense"]]
     share = found[NAMES["tiled"]].median / dense.median
@@ -132,7 +132,7 @@ def memory(*, peers: bool, talk: Talk, length: int = LENGTH, runs: int = 3) -> R
         ratio=f"of what {NAMES['dense']} takes",
         figures=[Figure(name, grew, Spread.of([grew.median / dense.median])) for name, grew in found.items()],
         bars=[Bar(f"{NAMES['tiled']}: share of the memory of {NAMES['dense']}", share, MEMORY_BAR, at_most=True)],
-        notes=[missing("torch")] if peers and not is_here("torch") else [],
+        notes=notes,
         facts={"counted_bytes": {NAMES[way]: cost(way, length).bytes for way in ways if way != "torch"}},
     )
 
@@ -171,19 +171,17 @@ def run(
 ) -> tuple[Race, dict[str, Any], list[str]]:
     """Let contenders take turns; return the times, what they found out, and who could not run."""
     notes: list[str] = []
-    if peers and "torch" in ways and not is_here("torch"):
-        notes.append(missing("torch"))
-    wanted = [way for way in ways if way != "torch" or (peers and is_here("torch"))]
-    with ExitStack() as stack:
-        processes = []
-        for way in wanted:
-            build, settings = contender(way)
-            process = Process(NAMES[way], build, {**settings, "lengths": list(ways[way])})
-            processes.append(stack.enter_context(process))
-        ready = started(processes, notes, talk)
-        talk(f"measuring: {what}")
-        result = race(ready, seconds=seconds, talk=talk)
-        return result, {process.name: process.facts for process in ready}, notes
+    processes = []
+    for way in present(ways, peers=peers, notes=notes):
+        build, settings = contender(way)
+        processes.append(Process(NAMES[way], build, {**settings, "lengths": list(ways[way])}))
+    result, ready = compete(processes, what=what, seconds=seconds, talk=talk, notes=notes)
+    return result, {name: process.facts for name, process in ready.items()}, notes
+
+
+def present(ways: Iterable[str], *, peers: bool, notes: list[str]) -> list[str]:
+    """Return those ways that can run here; say in `notes` which cannot."""
+    return [way for way in ways if way != "torch" or takes_part("torch", peers=peers, notes=notes)]
 
 
 def contender(way: str) -> tuple[str, dict[str, Any]]:
@@ -191,7 +189,7 @@ def contender(way: str) -> tuple[str, dict[str, Any]]:
     place, sizes = f"{__package__}.attention_steps", {"heads": HEADS, "channels": CHANNELS}
     if way == "torch":
         return f"{place}:Torch", sizes
-    return f"{place}:Ours", {**sizes, "way": way, "engine": "cpu" if is_here("numba") else "numpy"}
+    return f"{place}:Ours", {**sizes, "way": way, "engine": best_engine()}
 
 
 def grown_bytes(way: str, length: int) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array
-from ..engine import use_engine
+from ..dispatch import use_engine
 from ..ops import (
     CAUSAL,
     Pattern,

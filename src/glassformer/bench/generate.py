@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..weights.registry import resolve
-from .machine import core_count, is_here, missing
-from .process import Process, Talk, call, started
+from .machine import best_engine, core_count, takes_part
+from .process import Process, Talk, call, compete
 from .report import TOKENS, Bar, Check, Figure, Report
-from .timing import Race, Spread, race
+from .timing import Race, Spread
 
 FLOAT32, INT8, NUMPY = "glassformer float32", "glassformer int8", "glassformer numpy"
 STORED = "glassformer as stored"
@@ -52,8 +51,7 @@ def bench_generate(
 def gpt2(*, peers: bool, seconds: float, talk: Talk) -> Report:
     """Write tokens with a GPT-2 of random weights, the same on all sides."""
     notes: list[str] = []
-    with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
+    with tempfile.TemporaryDirectory() as folder:
         talk("writing a GPT-2 with random weights")
         place = f"{folder}/model"
         model = {"folder": place, "preset": GPT2["preset"], "changes": GPT2["changes"]}
@@ -61,10 +59,8 @@ def gpt2(*, peers: bool, seconds: float, talk: Talk) -> Report:
         vocab = GPT2["changes"].get("vocab", 50257)
         prompt = np.random.default_rng(0).integers(0, vocab, GPT2["prompt"]).tolist()
         job = {"path": place, "prompt": prompt, "new": GPT2["new"]}
-        processes = [stack.enter_context(p) for p in gpt2_contenders(job, peers=peers, notes=notes)]
-        ready = {process.name: process for process in started(processes, notes, talk)}
-        talk("measuring: generate/gpt2")
-        result = race(list(ready.values()), seconds=seconds, talk=talk)
+        processes = gpt2_contenders(job, peers=peers, notes=notes)
+        result, ready = compete(processes, what="generate/gpt2", seconds=seconds, talk=talk, notes=notes)
     baseline = HUGGING_FACE if HUGGING_FACE in ready else NUMPY
     limit = bandwidth_limit(result, ready)
     return Report(
@@ -87,18 +83,15 @@ def gpt2_contenders(job: dict[str, Any], *, peers: bool, notes: list[str]) -> li
     """Return who can write here; say in `notes` who cannot."""
     place = f"{__package__}.writers"
     result = [Process(NUMPY, f"{place}:Ours", {**job, "engine": "numpy", "weights": "float32"})]
-    if is_here("numba"):
+    if best_engine() == "cpu":
         result.append(Process(FLOAT32, f"{place}:Ours", {**job, "engine": "cpu", "weights": "float32"}))
         result.append(Process(INT8, f"{place}:Ours", {**job, "engine": "cpu", "weights": "int8"}))
         result.append(Process(KERNEL, f"{place}:Bandwidth", {"kernel": True, **MATRIX}))
     else:
         notes.append("Numba is not installed, so the engine cpu was not measured: pip install numba")
     result.append(Process(BLAS, f"{place}:Bandwidth", {"kernel": False, **MATRIX}))
-    if peers:
-        absent = [module for module in ("torch", "transformers") if not is_here(module)]
-        notes += [missing(module) for module in absent]
-        if not absent:
-            result.append(Process(HUGGING_FACE, f"{place}:HuggingFace", job))
+    if takes_part("torch", "transformers", peers=peers, notes=notes):
+        result.append(Process(HUGGING_FACE, f"{place}:HuggingFace", job))
     return result
 
 
@@ -125,16 +118,10 @@ def smollm2(path: Path | None, *, peers: bool, seconds: float, talk: Talk) -> Re
     place = f"{__package__}.writers"
     prompt = call(f"{place}:encode", {"path": str(path), "text": TEXT})
     job = {"path": str(path), "prompt": prompt, "new": SMOLLM2["new"]}
-    engine = "cpu" if is_here("numba") else "numpy"
-    wanted = [Process(STORED, f"{place}:Ours", {**job, "engine": engine, "weights": None})]
-    if peers and is_here("llama_cpp"):
+    wanted = [Process(STORED, f"{place}:Ours", {**job, "engine": best_engine(), "weights": None})]
+    if takes_part("llama_cpp", peers=peers, notes=notes):
         wanted.append(Process(LLAMA_CPP, f"{place}:LlamaCpp", {**job, "threads": core_count()}))
-    elif peers:
-        notes.append(missing("llama_cpp"))
-    with ExitStack() as stack:
-        ready = {p.name: p for p in started([stack.enter_context(p) for p in wanted], notes, talk)}
-        talk("measuring: generate/smollm2")
-        result = race(list(ready.values()), seconds=seconds, talk=talk)
+    result, ready = compete(wanted, what="generate/smollm2", seconds=seconds, talk=talk, notes=notes)
     baseline = LLAMA_CPP if LLAMA_CPP in ready else STORED
     bars = []
     if LLAMA_CPP in ready:

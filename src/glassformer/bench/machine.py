@@ -35,6 +35,18 @@ def missing(module: str) -> str:
     return f"{PEERS[module]} is not installed, so it was not measured: pip install {package}"
 
 
+def takes_part(*modules: str, peers: bool, notes: list[str]) -> bool:
+    """Tell whether peers are asked for and all here; one that is asked for and not here is named in `notes`."""
+    absent = [module for module in modules if not is_here(module)]
+    notes += map(missing, absent if peers else ())
+    return peers and not absent
+
+
+def best_engine() -> str:
+    """Return the engine that is fastest here: cpu, or numpy where kernels cannot be compiled."""
+    return "cpu" if is_here("numba") else "numpy"
+
+
 def machine() -> dict[str, Any]:
     """Return the processor, the cores we may use, the memory, the system, the versions and the BLAS."""
     versions = {}

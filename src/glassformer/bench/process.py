@@ -9,12 +9,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from types import TracebackType
+from contextlib import ExitStack, suppress
 from typing import Any, Self
 
 from ..errors import GlassformerError
-from .timing import Race, Spread
+from .timing import Race, Spread, race
 
 PATIENCE = 900.0
 """Seconds to wait for an answer; compiling a large model takes minutes, and what takes longer hangs."""
@@ -118,9 +117,7 @@ class Process:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self.close()
 
 
@@ -128,6 +125,18 @@ def call(target: str, settings: Mapping[str, Any], **variables: str) -> Any:
     """Run "module:function" once in a fresh process and return its result."""
     with Process(target, target, settings, **variables) as process:
         return process.call()
+
+
+def compete(
+    processes: Sequence[Process], *, what: str, seconds: float, talk: Talk, notes: list[str]
+) -> tuple[Race, dict[str, Process]]:
+    """Let contenders take turns and end their processes; return the times, and those who ran by their names."""
+    with ExitStack() as stack:
+        for process in processes:
+            stack.enter_context(process)
+        ready = started(processes, notes, talk)
+        talk(f"measuring: {what}")
+        return race(ready, seconds=seconds, talk=talk), {process.name: process for process in ready}
 
 
 def started(processes: Sequence[Process], notes: list[str], talk: Talk) -> list[Process]:

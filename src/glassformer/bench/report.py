@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .timing import Spread
+from .timing import Race, Spread
 
-SECONDS, TOKENS, BYTES, BANDWIDTH = "seconds", "tokens/s", "bytes", "bytes/s"
+SECONDS, TOKENS, BYTES = "seconds", "tokens/s", "bytes"
 
 
 @dataclass(frozen=True)
@@ -19,6 +18,11 @@ class Figure:
     name: str
     value: Spread
     ratio: Spread | None = None
+
+
+def compared(result: Race, baseline: str) -> list[Figure]:
+    """Return everyone's seconds in a race, and how many times as fast as the baseline that is."""
+    return [Figure(name, result.seconds(name), result.times_faster(name, baseline)) for name in result.rounds]
 
 
 @dataclass(frozen=True)
@@ -33,8 +37,6 @@ class Bar:
     @property
     def ok(self) -> bool:
         """Whether the bar is reached; a figure that is no number reaches none."""
-        if math.isnan(self.value):
-            return False
         return self.value <= self.bar if self.at_most else self.value >= self.bar
 
 
@@ -57,7 +59,7 @@ class Report:
     """One table of a benchmark.
 
     name, title   train/small, and the same in words
-    unit          of the figures: seconds, tokens/s, bytes or bytes/s
+    unit          of the figures: seconds, tokens/s or bytes
     ratio         what the ratios mean, such as "× as fast as PyTorch eager"; empty if there are none
     notes         what could not be measured and why, and what one must know to read the figures
     facts         further numbers, by name

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, Tree
-from ..engine import set_engine
+from ..dispatch import current, set_engine
 from ..models import Batch, Model, build
-from ..parallel import suitable_shards
 from ..training import AdamW
-from ..training.loop import start, training_steps
+from ..training.loop import training_steps
 from ..training.recipe import Recipe
 from ..training.threads import suitable_threads
 from ..tree import count, flatten, tree_map
@@ -30,7 +29,7 @@ class Problem:
     """The same task for everyone: a GPT-2 without biases or dropout, its first weights, and batches."""
 
     def __init__(self, *, layers: int, width: int, heads: int, length: int, batch: int, vocab: int) -> None:
-        sizes = {"layers": layers, "width": width, "heads": heads, "context": length, "vocab": vocab}
+        sizes: dict[str, Any] = {"layers": layers, "width": width, "heads": heads, "context": length, "vocab": vocab}
         self.model: Model = build("shakespeare", **sizes)
         self.batch = batch
         rng = np.random.default_rng(0)
@@ -115,12 +114,12 @@ class Ours(Trainer):
             schedule="constant",
             warmup=0,
             clip=None,
-            shards=suitable_shards(problem.model.config, problem.batch),
+            shards=current().shards(problem.model.config, problem.batch),
         )
         self.threads = contextlib.ExitStack()
         self.threads.enter_context(suitable_threads(problem.model.config, problem.batch))
-        state = start(problem.model, recipe, params)
-        self.steps = training_steps(problem.model, recipe, Prepared(problem.batches), state, overwrite=True)
+        trainer = current().trainer(problem.model, recipe)
+        self.steps = training_steps(trainer, Prepared(problem.batches), trainer.first(params), keep=lambda *_: None)
 
     def advance(self) -> float:
         return next(self.steps)[1].loss
@@ -186,41 +185,30 @@ class Floor(Trainer):
 
     def __init__(self, *, shards: int, layers: int, **sizes: int) -> None:
         super().__init__()
-        self.layers = layers
         rows = [len(part) for part in np.array_split(np.arange(sizes["batch"]), shards) if len(part)]
-        self.parts = [Products(**{**sizes, "batch": batch}) for batch in rows]
+        self.parts = [products(layers, **{**sizes, "batch": batch}) for batch in rows]
 
     def step(self) -> None:
-        from ..kernels.cores import each
+        from ..engines.cpu.cores import each
 
-        each([functools.partial(part.compute, self.layers) for part in self.parts])
-
-
-class Products:
-    """The products of one block, and those of the head."""
-
-    def __init__(self, *, width: int, heads: int, length: int, batch: int, vocab: int) -> None:
-        N, D, F, V, T, C = batch * length, width, 4 * width, vocab, length, width // heads
-        squares = (batch * heads,)
-        self.block = [
-            *linear(N, D, 3 * D),  # query, key and value at once
-            *linear(N, D, D),
-            *linear(N, D, F),
-            *linear(N, F, D),
-            *attention(squares, T, C),
-        ]
-        self.head = linear(N, D, V)
-
-    def compute(self, layers: int) -> None:
-        """Multiply everything once."""
-        for _ in range(layers):
-            for a, b, out in self.block:
-                np.matmul(a, b, out=out)
-        for a, b, out in self.head:
-            np.matmul(a, b, out=out)
+        each([functools.partial(multiply, part) for part in self.parts])
 
 
 Product = tuple[Array, Array, Array]
+
+
+def multiply(products: list[Product]) -> None:
+    """Compute every product once."""
+    for a, b, out in products:
+        np.matmul(a, b, out=out)
+
+
+def products(layers: int, *, width: int, heads: int, length: int, batch: int, vocab: int) -> list[Product]:
+    """Return the products of all blocks, which share their arrays, and those of the head."""
+    N, D, F, T, C = batch * length, width, 4 * width, length, width // heads
+    # Query, key and value at once, then the output, and both maps of the feed-forward layer.
+    maps = [*linear(N, D, 3 * D), *linear(N, D, D), *linear(N, D, F), *linear(N, F, D)]
+    return [*maps, *attention((batch * heads,), T, C)] * layers + linear(N, D, vocab)
 
 
 def linear(N: int, inputs: int, outputs: int) -> list[Product]:

@@ -49,10 +49,6 @@ class Spread:
         low, median, high = statistics.quantiles(values, n=4, method="inclusive")
         return cls(median, low, high, len(values))
 
-    def scaled(self, factor: float) -> Spread:
-        """Return the same sample in another unit."""
-        return Spread(self.median * factor, self.low * factor, self.high * factor, self.count)
-
     def inverted(self, numerator: float = 1.0) -> Spread:
         """Return numerator / value, such as tokens per second for the seconds of so many tokens."""
         return Spread(numerator / self.median, numerator / self.high, numerator / self.low, self.count)

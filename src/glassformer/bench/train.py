@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .machine import core_count, is_here, missing
-from .process import Process, Talk, call, started
-from .report import BYTES, SECONDS, Bar, Check, Figure, Report
-from .timing import Race, Spread, race
+from ..engines import cpu
+from .machine import best_engine, core_count, takes_part
+from .process import Process, Talk, call, compete
+from .report import BYTES, SECONDS, Bar, Check, Figure, Report, compared
+from .timing import Race, Spread
 
 OURS, NUMPY = "glassformer cpu", "glassformer numpy"
 EAGER, COMPILED, JAX = "PyTorch eager", "PyTorch compiled", "JAX jit"
@@ -59,14 +59,11 @@ def bench_train(
 def step_time(name: str, setting: Setting, *, peers: bool, seconds: float, talk: Talk) -> Report:
     """Let all contenders train the same model on the same batches, in turns."""
     notes: list[str] = []
-    with ExitStack() as stack:
-        processes = [stack.enter_context(process) for process in contenders(setting, peers=peers, notes=notes)]
-        ready = started(processes, notes, talk)
-        talk(f"measuring: train/{name}")
-        result = race(ready, seconds=seconds, talk=talk)
-        facts = {process.name: process.facts for process in ready}
+    processes = contenders(setting, peers=peers, notes=notes)
+    result, ready = compete(processes, what=f"train/{name}", seconds=seconds, talk=talk, notes=notes)
+    facts = {process.name: process.facts for process in ready.values()}
     checks = [same_losses(facts)]
-    if peers and is_here("torch"):
+    if EAGER in ready:
         checks += same_gradients(setting)
     floor = result.fastest([THREADED, SHARDED])
     assert floor is not None
@@ -76,7 +73,7 @@ def step_time(name: str, setting: Setting, *, peers: bool, seconds: float, talk:
         title=f"one training step: {setting.words}",
         unit=SECONDS,
         ratio=f"× as fast as {baseline}",
-        figures=figures(result, baseline),
+        figures=compared(result, baseline),
         bars=bars(name, result, baseline, floor),
         checks=checks,
         notes=notes,
@@ -95,26 +92,19 @@ def contenders(setting: Setting, *, peers: bool, notes: list[str]) -> list[Proce
     sizes = asdict(setting)
     place = f"{__package__}.steps"
     result = [Process(NUMPY, f"{place}:Ours", {**sizes, "engine": "numpy"})]
-    if is_here("numba"):
+    if best_engine() == "cpu":
         result.insert(0, Process(OURS, f"{place}:Ours", {**sizes, "engine": "cpu"}))
     else:
         notes.append("Numba is not installed, so the engine cpu was not measured: pip install numba")
-    if peers and is_here("torch"):
+    if takes_part("torch", peers=peers, notes=notes):
         result.append(Process(EAGER, f"{place}:Torch", {**sizes, "compiled": False}))
         result.append(Process(COMPILED, f"{place}:Torch", {**sizes, "compiled": True}))
-    if peers and is_here("jax"):
+    if takes_part("jax", peers=peers, notes=notes):
         result.append(Process(JAX, f"{place}:Jax", sizes))
-    if peers:
-        notes += [missing(module) for module in ("torch", "jax") if not is_here(module)]
     result.append(Process(THREADED, f"{place}:Floor", {**sizes, "shards": 1}))
     if core_count() > 1 and setting.batch > 1:
         result.append(Process(SHARDED, f"{place}:Floor", {**sizes, "shards": core_count()}))
     return result
-
-
-def figures(result: Race, baseline: str) -> list[Figure]:
-    """Return the contenders of a race with their ratios to the baseline."""
-    return [Figure(name, result.seconds(name), result.times_faster(name, baseline)) for name in result.rounds]
 
 
 def bars(name: str, result: Race, baseline: str, floor: str) -> list[Bar]:
@@ -140,8 +130,8 @@ def same_losses(facts: dict[str, dict[str, Any]]) -> Check:
 
 def same_gradients(setting: Setting) -> list[Check]:
     """Compare our gradients with those of the twin in PyTorch."""
-    engine = "cpu" if is_here("numba") else "numpy"
-    found = call(f"{__package__}.steps:gradient_difference", {**asdict(setting), "engine": engine})
+    asked = {**asdict(setting), "engine": best_engine()}
+    found = call(f"{__package__}.steps:gradient_difference", asked)
     return [
         Check("loss against PyTorch, relative", found["loss"], LOSS_LIMIT),
         Check("gradients against PyTorch, by their largest", found["gradients"], GRADIENT_LIMIT),
@@ -152,15 +142,13 @@ def step_memory(name: str, setting: Setting, *, peers: bool, talk: Talk) -> Repo
     """Measure by how much fresh processes grow when they train for a few steps."""
     talk(f"measuring: train/{name}/memory")
     sizes, place = asdict(setting), f"{__package__}.steps"
-    engine = "cpu" if is_here("numba") else "numpy"
+    engine = best_engine()
     ours = OURS if engine == "cpu" else NUMPY
-    modules = [f"{__package__}.steps", *(["glassformer.kernels"] if engine == "cpu" else [])]
+    modules = [f"{__package__}.steps", *(f"{cpu.__name__}.{home}" for home in cpu.HOMES if engine == "cpu")]
     wanted = {ours: (f"{place}:Ours", {**sizes, "engine": engine}, modules)}
-    notes = []
-    if peers and is_here("torch"):
+    notes: list[str] = []
+    if takes_part("torch", peers=peers, notes=notes):
         wanted[EAGER] = (f"{place}:Torch", {**sizes, "compiled": False}, [f"{__package__}.steps", "torch"])
-    elif peers:
-        notes.append(missing("torch"))
     found: dict[str, list[dict[str, int]]] = {contender: [] for contender in wanted}
     for _ in range(MEMORY_RUNS):
         for contender, (build, settings, imports) in wanted.items():

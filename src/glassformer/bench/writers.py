@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import importlib
 import time
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from ..engine import set_engine
+from ..dispatch import set_engine
 from ..generation import Sampling
-from ..generation.engine import generate_steps
 from ..generation.storage import stored
+from ..generation.writer import generate_steps
 from ..loading import load, load_tokenizer, load_weights
 from ..models import build
 from ..tree import flatten
@@ -39,13 +41,18 @@ class Writer:
         self.tokens: list[int] = []
         self.read = 0  # bytes of weights that one more token takes
 
-    def write(self, began: float) -> float:
-        """Write all tokens; return the seconds to the first."""
+    def answer(self) -> Iterator[int]:
+        """Yield all tokens."""
         raise NotImplementedError
 
     def step(self) -> float:
         """Write all tokens; return the seconds to the first, in which the prompt is read."""
-        return self.write(time.perf_counter())
+        began = time.perf_counter()
+        tokens = self.answer()
+        self.tokens = [next(tokens)]
+        first = time.perf_counter() - began
+        self.tokens += tokens
+        return first
 
     def facts(self) -> dict[str, Any]:
         """Return the tokens written and how many bytes one more takes."""
@@ -64,12 +71,9 @@ class Ours(Writer):
         self.params = loaded.params if weights is None else stored(loaded.params, weights)
         self.read = read_per_token(self.params, tied=self.model.config.tied_head)
 
-    def write(self, began: float) -> float:
+    def answer(self) -> Iterator[int]:
         steps = generate_steps(self.model, self.params, [self.prompt], max_new_tokens=self.new, sampling=GREEDY)
-        self.tokens = [int(next(steps).ids[0])]
-        first = time.perf_counter() - began
-        self.tokens += [int(step.ids[0]) for step in steps]
-        return first
+        return (int(step.ids[0]) for step in steps)
 
 
 class HuggingFace(Writer):
@@ -84,8 +88,8 @@ class HuggingFace(Writer):
         self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
         self.ids = torch.tensor([self.prompt])
 
-    def write(self, began: float) -> float:
-        clock = FirstToken(began)
+    def step(self) -> float:
+        clock = FirstToken()
         limits = {"max_new_tokens": self.new, "min_new_tokens": self.new, "do_sample": False, "pad_token_id": 0}
         with self.torch.inference_mode():
             answer = self.model.generate(
@@ -98,8 +102,8 @@ class HuggingFace(Writer):
 class FirstToken:
     """Told of the prompt and then of every token by `generate`; keeps the time of the first."""
 
-    def __init__(self, began: float) -> None:
-        self.began, self.seconds, self.told = began, 0.0, 0
+    def __init__(self) -> None:
+        self.began, self.seconds, self.told = time.perf_counter(), 0.0, 0
 
     def put(self, value: Any) -> None:
         """Take in the prompt, or a token."""
@@ -122,13 +126,9 @@ class LlamaCpp(Writer):
             model_path=path, n_ctx=room, n_threads=threads, n_threads_batch=threads, seed=0, verbose=False
         )
 
-    def write(self, began: float) -> float:
+    def answer(self) -> Iterator[int]:
         self.model.reset()  # else it would remember the prompt from the time before
-        steps = self.model.generate(self.prompt, temp=0.0, repeat_penalty=1.0)
-        self.tokens = [int(next(steps))]
-        first = time.perf_counter() - began
-        self.tokens += [int(next(steps)) for _ in range(self.new - 1)]
-        return first
+        return map(int, islice(self.model.generate(self.prompt, temp=0.0, repeat_penalty=1.0), self.new))
 
 
 class Bandwidth:
@@ -144,7 +144,7 @@ class Bandwidth:
     def step(self) -> None:
         """Read the matrix once."""
         if self.kernel:
-            from ..kernels.matvec import multiply_few
+            from ..engines.cpu.matvec import multiply_few
 
             multiply_few(self.x[None], self.w.T)
         else:

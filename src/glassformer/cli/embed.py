@@ -11,14 +11,14 @@ from ..errors import ConfigError
 from ..loading import load_weights
 from ..weights.sentence import embed as embed_texts
 from ..weights.sentence import similarities
-from .generate import MODEL_HELP
+from .generate import ModelArgument
 from .output import JsonOption, console, print_json, table
 
 WIDEST = 40
 
 
 def embed(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)],
+    model: ModelArgument,
     texts: Annotated[list[str], typer.Argument(metavar="TEXT…", help="What to turn into vectors.")],
     json: JsonOption = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`glassformer eval` and `glassformer tasks`."""
+"""`glassformer eval`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from ..data import SUMMARIES
+from ..runs.run import open_run
 from ..training.evaluate import evaluate as measure
-from ..training.run import open_run
 from ..tree import count
-from .engine import EngineOption
+from .engines import EngineOption
 from .output import JsonOption, console, print_json, table
 
 
@@ -35,18 +34,5 @@ def evaluate(
     right = "" if result.accuracy is None else f", {result.accuracy:.2%} right"
     out.print(f"{task.name}: loss {result.loss:.4f}{right} ({result.examples:,} examples, {result.targets:,} targets)")
     if result.groups:
-        rows = table("group", ">right")
-        for name, share in sorted(result.groups.items(), key=lambda item: item[1]):
-            rows.add_row(name, f"{share:.1%}")
-        out.print(rows)
-
-
-def tasks(json: JsonOption = False) -> None:
-    """List the tasks one can train on."""
-    if json:
-        print_json(SUMMARIES)
-        return
-    rows = table("task", "learns to")
-    for name, summary in SUMMARIES.items():
-        rows.add_row(name, summary)
-    console().print(rows)
+        groups = sorted(result.groups.items(), key=lambda item: item[1])
+        out.print(table("group", ">right", rows=[(name, f"{share:.1%}") for name, share in groups]))

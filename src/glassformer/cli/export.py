@@ -7,24 +7,23 @@ from typing import Annotated
 
 import typer
 
-from ..errors import ConfigError, did_you_mean
 from ..loading import load_weights
+from ..settings import check_known
 from ..weights.export import export_folder, has_tokenizer
-from .generate import MODEL_HELP
+from .generate import ModelArgument
 from .output import JsonOption, console, print_json, talk
 
 FORMATS = ("hf",)
 
 
 def export(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)],
+    model: ModelArgument,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder to write into.")],
     to: Annotated[str, typer.Option(help="The form: hf, a folder as Hugging Face publishes them.")] = "hf",
     json: JsonOption = False,
 ) -> None:
     """Write a model into a new folder that `transformers` reads, with the same logits."""
-    if to not in FORMATS:
-        raise ConfigError(f"there is no format {to!r}", hint=did_you_mean(to, FORMATS))
+    check_known("there is no format", to, FORMATS)
     loaded = load_weights(model)
     files = export_folder(loaded, folder)
     if loaded.tokenizer is not None and not has_tokenizer(files):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,13 +14,13 @@ from ..generation import Generation, LanguageModel
 from ..generation.language_model import MAX_NEW_TOKENS
 from ..loading import load
 from ..text import Tokenizer, printable
-from .engine import EngineOption
+from .engines import EngineOption
 from .output import JsonOption, console, print_json, table
 
 TOP_TOKENS = 5
 MODEL_HELP = "A run folder, a folder or file of published weights, a pulled model, or hf:org/name."
 
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
 PromptOption = Annotated[
     str, typer.Option(metavar="TEXT|-", help="What to continue or to answer; - reads stdin, without its last line end.")
 ]
@@ -130,12 +129,11 @@ def show(answers: list[Generation], tokenizer: Tokenizer) -> None:
             print("---")
         print(printable(one.text))
         if one.log_probabilities is not None:
-            rows = table(">id", "token", ">log p", ">p")
-            for token, log in zip(one.ids, one.log_probabilities, strict=True):
-                rows.add_row(
-                    str(token), repr(printable(tokenizer.decode([token]))), f"{log:.4f}", f"{math.exp(log):.2%}"
-                )
-            out.print(rows)
+            rows = [
+                (str(token), repr(printable(tokenizer.decode([token]))), f"{log:.4f}", f"{math.exp(log):.2%}")
+                for token, log in zip(one.ids, one.log_probabilities, strict=True)
+            ]
+            out.print(table(">id", "token", ">log p", ">p", rows=rows))
 
 
 def read_stdin() -> str:

@@ -11,16 +11,16 @@ import typer
 from ..arrays import check_length
 from ..config import EncoderDecoderConfig
 from ..errors import ConfigError, WeightsError
-from ..generation.engine import generate_steps
 from ..generation.sampling import Sampling
+from ..generation.writer import generate_steps
 from ..interpret import Labels, token_labels
 from ..loading import is_run, load_weights, locate
 from ..models import Batch
+from ..runs.run import Run, open_run
+from ..runs.trained import Trained
 from ..text import PublishedTokenizer
-from ..training.run import Run, open_run
-from ..training.trained import Trained
 from ..weights.loaded import Loaded
-from .generate import MODEL_HELP
+from .generate import ModelArgument
 from .output import JsonOption, console, print_json
 
 ANSWER = 32
@@ -30,7 +30,7 @@ EXAMPLES = 32
 
 
 def inspect(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help=MODEL_HELP)],
+    model: ModelArgument,
     text: Annotated[
         str | None, typer.Argument(metavar="INPUT", help="What the model reads; held-out data of a run if left out.")
     ] = None,
@@ -47,7 +47,7 @@ def inspect(
         trained = Trained(run.model, run.load_params(checkpoint), run.task())
         paths = draw(run, trained, place / "pictures" if out is None else out, text)
     else:
-        paths = draw_published(place, str(model), Path("pictures") if out is None else out, text)
+        paths = draw_published(place, model, Path("pictures") if out is None else out, text)
     if json:
         print_json({"page": str(paths[0]), "pictures": [str(path) for path in paths[1:]]})
     else:
@@ -59,7 +59,7 @@ def draw(run: Run, trained: Trained, folder: Path, text: str | None = None) -> l
     from ..plots import inspect_model
 
     task = trained.task
-    batch = _held_out(trained) if text is None else trained.example(text)
+    batch = next(iter(task.held_out.batches(EXAMPLES))) if text is None else trained.example(text)
     summary: list[tuple[str, Any]] = [("task", task.name), ("learns to", task.summary)]
     if text is not None:
         summary.append(("input", text))
@@ -122,7 +122,3 @@ def task_labels(trained: Trained) -> Labels:
         source=token_labels(task.tokenizer),
         classes=lambda number: task.decode_answer([number]),
     )
-
-
-def _held_out(trained: Trained) -> Batch:
-    return next(iter(trained.task.held_out.batches(EXAMPLES)))

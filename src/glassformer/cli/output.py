@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -38,11 +39,13 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def table(*columns: str, title: str | None = None) -> Table:
-    """Return an empty table; columns that start with ">" are numbers, set to the right."""
+def table(*columns: str, rows: Iterable[Iterable[Any]] = (), title: str | None = None) -> Table:
+    """Return a table of cells of text; columns that start with ">" are numbers, set to the right."""
     result = Table(title=title, title_justify="left", header_style="bold")
     for column in columns:
         result.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left")
+    for row in rows:
+        result.add_row(*row)
     return result
 
 

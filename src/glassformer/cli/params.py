@@ -10,20 +10,20 @@ import typer
 
 from ..config import TransformerConfig, config_from_dict
 from ..errors import ConfigError, did_you_mean
-from ..loading import load_config
 from ..models import PRESETS, preset
 from ..models.accounting import Costs, costs
-from ..weights.hub import PREFIX
-from ..weights.registry import REGISTRY
+from ..settings import check_known
 from .output import JsonOption, bytes_text, console, count_text, print_json, table
 
 _ITEMSIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+_MEMORY = ("weights", "gradients", "optimizer", "activations", "training", "kv_cache")
+ConfigArgument = Annotated[
+    str, typer.Argument(metavar="PRESET|CONFIG|MODEL", help="A preset, a JSON file with a config, or a model.")
+]
 
 
 def params(
-    model: Annotated[
-        str, typer.Argument(metavar="PRESET|CONFIG|MODEL", help="A preset, a JSON file with a config, or a model.")
-    ],
+    model: ConfigArgument,
     batch: Annotated[int, typer.Option(min=1, help="Sequences at a time.")] = 1,
     length: Annotated[
         int | None, typer.Option(min=1, help="Tokens per sequence; the whole context unless given.")
@@ -33,8 +33,7 @@ def params(
 ) -> None:
     """Count parameters, arithmetic and memory of a model; nothing is allocated."""
     config = read_config(model)
-    if dtype not in _ITEMSIZES:
-        raise ConfigError(f"there is no dtype {dtype!r}", hint=did_you_mean(dtype, _ITEMSIZES))
+    check_known("there is no dtype", dtype, _ITEMSIZES)
     if length is not None and length > config.context:
         raise ConfigError(
             f"the length is {length:,} but this model reads at most {config.context:,} tokens",
@@ -52,8 +51,13 @@ def read_config(model: str) -> TransformerConfig:
     path = Path(model)
     if model in PRESETS and not path.exists():
         return preset(model)
+    from ..weights.hub import PREFIX
+    from ..weights.registry import REGISTRY
+
     known = model in REGISTRY or model.startswith(PREFIX)
     if known or path.is_dir() or (path.is_file() and path.suffix not in (".json", "")):
+        from ..loading import load_config
+
         return load_config(model)
     if not path.is_file():
         raise ConfigError(
@@ -77,21 +81,14 @@ def _as_json(config: TransformerConfig, result: Costs, dtype: str) -> dict:
         "batch": result.batch,
         "length": result.length,
         "dtype": dtype,
-        "memory_bytes": {
-            "weights": result.weights,
-            "gradients": result.gradients,
-            "optimizer": result.optimizer,
-            "activations": result.activations,
-            "training": result.training,
-            "kv_cache": result.kv_cache,
-        },
+        "memory_bytes": {name: getattr(result, name) for name in _MEMORY},
     }
 
 
 def _print(model: str, config: TransformerConfig, result: Costs, dtype: str) -> None:
     out = console()
-    kind = f"{config.architecture}, {config.layers} layers, width {config.width:,}, {config.heads} heads"
-    parts = table("part", ">parameters", ">share", title=f"{model}: {kind}")
+    described = f"{config.architecture}, {config.layers} layers, width {config.width:,}, {config.heads} heads"
+    parts = table("part", ">parameters", ">share", title=f"{model}: {described}")
     for name, number in result.parts.items():
         parts.add_row(name, f"{number:,}", f"{number / result.parameters:.1%}")
     parts.add_section()
@@ -102,7 +99,7 @@ def _print(model: str, config: TransformerConfig, result: Costs, dtype: str) -> 
     work.add_row("forward pass, per token", f"{count_text(result.flops_forward)}FLOP")
     work.add_row("training, per token", f"{count_text(result.flops_training)}FLOP")
     work.add_section()
-    for name in ("weights", "gradients", "optimizer", "activations", "training", "kv_cache"):
+    for name in _MEMORY:
         label = {"optimizer": "optimizer (Adam, float32)", "training": "training in all", "kv_cache": "KV cache"}
         work.add_row(label.get(name, name), bytes_text(getattr(result, name)))
     out.print(work)

@@ -9,12 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import ConfigError, did_you_mean
-from ..parallel.advice import better, changes
-from ..parallel.mesh import MeshShape
-from ..parallel.plan import PRECISIONS, SLOTS, Plan
-from ..parallel.plan import plan as make_plan
+from ..execution import MeshShape, separated
+from ..mesh.advice import better, changes
+from ..mesh.plan import PRECISIONS, SLOTS, Plan
+from ..mesh.plan import plan as make_plan
+from ..mesh.rules import parse_rules
+from .devices import RulesOption
 from .output import JsonOption, bytes_text, console, print_json, table
-from .params import read_config
+from .params import ConfigArgument, read_config
 from .settings import parse_settings
 
 _UNITS = {"": 1, "b": 1} | {
@@ -22,7 +24,7 @@ _UNITS = {"": 1, "b": 1} | {
     for power, letter in enumerate("kmgt", start=1)
     for ending, base in (("", 1000), ("b", 1000), ("ib", 1024))
 }
-_KINDS = {
+_PARTS = {
     "optimizer": "optimizer's memory",
     "average": "moving average",
     "in_use": "weights in use",
@@ -30,9 +32,6 @@ _KINDS = {
 }
 
 
-ModelArgument = Annotated[
-    str, typer.Argument(metavar="PRESET|CONFIG|MODEL", help="A preset, a JSON file with a config, or a model.")
-]
 MeshOption = Annotated[str, typer.Option(metavar="SHAPE", help="Devices along each axis: data=8,fsdp=64,tensor=8.")]
 LimitOption = Annotated[str | None, typer.Option(metavar="SIZE", help="Memory of one device: 80GB, 80GiB, or bytes.")]
 BatchOption = Annotated[
@@ -44,7 +43,7 @@ SetOption = Annotated[
 
 
 def plan(
-    model: ModelArgument,
+    model: ConfigArgument,
     mesh: MeshOption,
     device_memory: LimitOption = None,
     batch: BatchOption = None,
@@ -54,6 +53,7 @@ def plan(
     optimizer: Annotated[str, typer.Option(help="Who moves the parameters: " + ", ".join(SLOTS))] = "adamw",
     remat: Annotated[bool, typer.Option("--remat", help="Keep what blocks read, and run them again.")] = False,
     ema: Annotated[bool, typer.Option("--ema", help="Keep a moving average of the parameters.")] = False,
+    rules: RulesOption = None,
     settings: SetOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -62,17 +62,20 @@ def plan(
     Exit code 0: it fits, or no --device-memory was given; 1: it does not fit; 2: the mesh or a setting is wrong.
     """
     shape = MeshShape.parse(mesh)
+    changes, how = separated(parse_settings(settings or []))
     found = make_plan(
-        read_config(model).replace(**parse_settings(settings or [])),
+        read_config(model).replace(**changes),
         shape,
         batch=shape.replicas * accumulate if batch is None else batch,
         length=length,
-        precision=precision,
+        precision=how.get("precision", precision),
         optimizer=optimizer,
-        remat=remat,
+        remat=remat or how.get("remat", False),
+        tile=how.get("tile"),
         ema=ema,
         accumulate=accumulate,
         device_memory=None if device_memory is None else parse_bytes(device_memory),
+        rules=parse_rules(rules or ()),
     )
     other = better(found) if found.fits is False else None
     if json:
@@ -99,13 +102,8 @@ def parse_bytes(text: str) -> int:
 def _advice_json(found: Plan, other: Plan | None) -> dict[str, Any] | None:
     if other is None:
         return None
-    return {
-        "changes": changes(found, other),
-        "mesh": other.mesh.to_dict(),
-        "accumulate": other.accumulate,
-        "remat": other.remat,
-        "total": other.total,
-    }
+    figures = {"accumulate": other.accumulate, "remat": other.remat, "total": other.total}
+    return {"changes": changes(found, other), "mesh": other.mesh.to_dict(), **figures}
 
 
 def _print(model: str, found: Plan, other: Plan | None) -> None:
@@ -113,9 +111,9 @@ def _print(model: str, found: Plan, other: Plan | None) -> None:
     rows = found.batch // (found.mesh.replicas * found.accumulate)
     title = f"{model} on {found.mesh.size:,} devices: {found.mesh}"
     memory = table("on each device", ">memory", ">share", "", title=title)
-    for kind, size in found.memory.items():
-        kept = "exact" if kind in found.EXACT else "estimate"
-        memory.add_row(_KINDS.get(kind, kind), bytes_text(size), f"{size / found.total:.1%}", kept)
+    for part, size in found.memory.items():
+        kept = "exact" if part in found.EXACT else "estimate"
+        memory.add_row(_PARTS.get(part, part), bytes_text(size), f"{size / found.total:.1%}", kept)
     memory.add_section()
     memory.add_row("total", bytes_text(found.total), "", "")
     out.print(memory)
@@ -139,7 +137,7 @@ def _verdict(found: Plan, other: Plan | None) -> str:
     against = f"{bytes_text(found.total)} of {bytes_text(found.device_memory)}, {share:.0%}"
     if found.fits:
         return f"It fits: {against}."
-    largest = _KINDS.get(found.largest, found.largest)
+    largest = _PARTS.get(found.largest, found.largest)
     lines = [f"It does not fit: {against}. Most of it is the {largest}."]
     if other is None:
         lines.append("No mesh that was tried helps: use a larger batch with more devices, or a smaller model.")

@@ -1,4 +1,4 @@
-"""`glassformer pull` and `glassformer models`: published models that can be had here, and those that are."""
+"""`glassformer pull`: fetch a published model."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ..models import PRESETS
-from ..weights.registry import REGISTRY, Entry, cache_folder, resolve
+from ..weights.registry import REGISTRY, resolve
 from ..weights.registry import pull as fetch
-from .output import JsonOption, bytes_text, console, print_json, table, talk
+from .output import JsonOption, print_json, talk
 
 
 def pull(
@@ -31,40 +30,10 @@ def pull(
         print(path)
 
 
-def models(json: JsonOption = False) -> None:
-    """List the models that can be pulled, those that are there, and the presets."""
-    if json:
-        found = [_as_json(entry) for entry in REGISTRY.values()]
-        print_json({"cache": str(cache_folder()), "models": found, "presets": list(PRESETS)})
-        return
-    out = console()
-    shown = table("model", "what it is", ">size", "where")
-    for entry in REGISTRY.values():
-        path = resolve(entry.name)
-        size = entry.size if path is None else size_of(path)
-        where = f"not here yet: glassformer pull {entry.name}" if path is None else str(path)
-        shown.add_row(entry.name, entry.title, bytes_text(size), where)
-    out.print(shown)
-    out.print(f"presets, to build and train: {', '.join(PRESETS)}")
-    out.print("what one costs: glassformer params PRESET")
-
-
 def size_of(path: Path) -> int:
     """Return the bytes of a file, or of all files in a folder."""
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return sum(file.stat().st_size for file in files)
-
-
-def _as_json(entry: Entry) -> dict[str, Any]:
-    path = resolve(entry.name)
-    return {
-        "name": entry.name,
-        "title": entry.title,
-        "package": entry.package,
-        "version": entry.version,
-        "size": entry.size if path is None else size_of(path),
-        "path": None if path is None else str(path),
-    }
 
 
 def _stderr() -> Any:

@@ -9,11 +9,12 @@ import typer
 
 from ..data.corpus import stream_text
 from ..data.tokens import is_token_file, write_tokens
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError
+from ..settings import check_known
 from ..text import ByteTokenizer, Tokenizer
 from .output import JsonOption, console, print_json
 
-KINDS = ("chars", "bytes", "bpe")
+FAMILIES = ("chars", "bytes", "bpe")
 
 
 def tokens(
@@ -24,8 +25,7 @@ def tokens(
     json: JsonOption = False,
 ) -> None:
     """Encode texts into a file that `train text --data FILE` maps into memory, however large it is."""
-    if tokenizer not in KINDS:
-        raise ConfigError(f"there is no tokenizer {tokenizer!r}", hint=did_you_mean(tokenizer, KINDS))
+    check_known("there is no tokenizer", tokenizer, FAMILIES)
     if out.exists() or is_token_file(out):
         raise ConfigError(f"{out} exists already", hint="choose another --out, or remove it")
     written = write_tokens(data, out, _tokenizer(tokenizer, data, bpe_size))
@@ -36,11 +36,11 @@ def tokens(
         console().print(f"{out}: {size}\ntrain on it with  glassformer train text --data {out}", markup=False)
 
 
-def _tokenizer(kind: str, data: Path, size: int) -> Tokenizer | None:
+def _tokenizer(family: str, data: Path, size: int) -> Tokenizer | None:
     """Return the tokenizer asked for; None lets the characters of the text decide."""
-    if kind == "chars":
+    if family == "chars":
         return None
-    if kind == "bytes":
+    if family == "bytes":
         return ByteTokenizer()
     from ..text.bpe import BPETokenizer
 

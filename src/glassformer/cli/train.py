@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
+from ..cluster.collective import agreed
+from ..cluster.collective import process as rank
+from ..cluster.collective import processes as total
+from ..cluster.watch import Watch
 from ..errors import ConfigError, TrainingError
-from ..parallel.together import agreed
-from ..parallel.together import process as rank
-from ..parallel.together import processes as total
-from ..parallel.watch import Watch
-from ..training.fine_tuning import fine_tuning_session
+from ..runs.fine_tuning import fine_tuning_session
+from ..runs.run import open_run
+from ..runs.session import Session, Stopwatch, new_session, resume_session
 from ..training.interruption import Stopped
-from ..training.run import open_run
-from ..training.session import Session, Stopwatch, new_session, resume_session
 from ..tree import count
 from .devices import (
     CoordinatorOption,
@@ -25,13 +25,14 @@ from .devices import (
     ProcessesOption,
     ProcessOption,
     RematOption,
+    RulesOption,
     ScanOption,
     execution_of,
     joined,
     use_engine_of,
 )
-from .display import Display, open_display
-from .engine import EngineOption
+from .display import display
+from .engines import EngineOption
 from .events import event_writer, require_tensorboard
 from .output import JsonOption, console, print_json, talk
 from .settings import parse_settings
@@ -71,6 +72,7 @@ def train(
     precision: PrecisionOption = None,
     scan: ScanOption = False,
     remat: RematOption = False,
+    rules: RulesOption = None,
     coordinator: CoordinatorOption = None,
     processes: ProcessesOption = None,
     process: ProcessOption = None,
@@ -80,17 +82,16 @@ def train(
     require_tensorboard(wanted=tensorboard)
     changes = parse_settings(settings or []) | ({} if steps is None else {"steps": steps})
     if resume is not None:
-        _check_resume(task, data, preset, source, seed, out, precision, changes or None, lora or scan or remat or None)
+        _check_resume(task, data, preset, source, seed, out, precision, rules, changes or lora or scan or remat or None)
         use_engine_of(open_run(resume), engine, mesh)
     elif task is None:
-        raise ConfigError(
-            "there is no task to train", hint="name one (`glassformer tasks` lists them), or --resume RUN"
-        )
+        raise ConfigError("there is no task to train", hint="name one (see `glassformer tasks`), or --resume RUN")
     with joined(coordinator, processes, process) as watch:
         if resume is not None:
             session = _resumed(resume, mesh, watch)
         else:
-            folder, how = out or chosen_folder(str(task)), execution_of(mesh, precision, scan=scan, remat=remat)
+            how = execution_of(mesh, precision, scan=scan, remat=remat, rules=rules)
+            folder = out or chosen_folder(str(task))
             given: dict[str, Any] = {"data": data, "settings": changes, "seed": seed or 0, "execution": how}
             session = open_session(str(task), folder, source, preset, lora=lora, **given)
             session.watch = watch or session.watch
@@ -105,12 +106,9 @@ def _check_resume(*given: Any) -> None:
 
 
 def _resumed(folder: Path, mesh: str | None, watch: Watch | None) -> Session:
-    if watch is None:
-        return resume_session(folder)
-    from ..parallel.mesh import MeshShape
-    from ..training.compiled_session import resumed
+    from ..execution import MeshShape
 
-    session = resumed(folder, mesh=None if mesh is None else MeshShape.parse(mesh), watch=watch)
+    session = resume_session(folder, mesh=None if mesh is None else MeshShape.parse(mesh), watch=watch)
     for path in session.ignored if rank() == 0 else ():
         talk(f"{path} was never finished and is ignored; going on after step {session.state.step:,}")
     return session
@@ -119,7 +117,7 @@ def _resumed(folder: Path, mesh: str | None, watch: Watch | None) -> Session:
 def _train_and_tell(session: Session, *, tensorboard: bool, json: bool) -> None:
     """Train to the end and say what came of it; of several processes, the first one speaks."""
     first = rank() == 0
-    summary = run_session(session, open_display(session, quiet=json), tensorboard=tensorboard and first)
+    summary = run_session(session, quiet=json, tensorboard=tensorboard and first)
     if json and first:
         print_json(summary)
     elif first:
@@ -139,15 +137,16 @@ def open_session(
     return fine_tuning_session(task, folder, source, adapters=lora, **settings)
 
 
-def run_session(session: Session, display: Display, *, tensorboard: bool = False) -> dict[str, Any]:
+def run_session(session: Session, *, quiet: bool, tensorboard: bool = False) -> dict[str, Any]:
     """Train to the end and return the results; an interruption saves first and says how to go on."""
     clock = Stopwatch(session.run.recipe.steps, session.state.step)
     try:
-        with display, event_writer(session.run.folder, wanted=tensorboard) as write_event:
+        events = event_writer(session.run.folder, wanted=tensorboard)
+        with display(session, quiet=quiet) as show, events as write_event:
             for record in session.steps():
                 clock.add(record)
                 write_event(record)
-                display.show(record, clock)
+                show(record, clock)
     except KeyboardInterrupt as error:
         if total() > 1 and not isinstance(error, Stopped):
             raise  # the others are not here to save together; the watch tells them

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
 
 import typer
 
 from ..loading import is_run, load_weights, locate
 from ..weights.verify import LIMIT
 from ..weights.verify import verify as compare
-from .generate import MODEL_HELP
+from .generate import ModelArgument
 from .output import JsonOption, console, print_json, table
 
 
-def verify(model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)], json: JsonOption = False) -> None:
+def verify(model: ModelArgument, json: JsonOption = False) -> None:
     """Compare every layer of a model with the same weights in `transformers`; exit 1 if one departs."""
     place = locate(model)
     published = place.is_dir() and not is_run(place)
@@ -26,11 +25,13 @@ def verify(model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP
             {"model": model, "tokens": result.tokens, "limit": LIMIT, "first_departure": departs, "layers": rows}
         )
     else:
-        shown = table("layer", ">largest", ">difference", "", title=f"{model}, {result.tokens} tokens, float32")
-        for row in result.rows:
-            shown.add_row(row.layer, f"{row.largest:.4g}", f"{row.difference:.1e}", "" if row.agrees else "departs")
+        shown = [
+            (row.layer, f"{row.largest:.4g}", f"{row.difference:.1e}", "" if row.agrees else "departs")
+            for row in result.rows
+        ]
+        title = f"{model}, {result.tokens} tokens, float32"
         out = console()
-        out.print(shown)
+        out.print(table("layer", ">largest", ">difference", "", rows=shown, title=title))
         verdict = "all layers agree with the reference" if departs is None else f"{departs} is the first that departs"
         out.print(f"{verdict}: at most {LIMIT:.0e} of the largest number is allowed", markup=False)
     if departs is not None:

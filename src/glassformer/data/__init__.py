@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from .corpus import pydoc_topics, read_text, stdlib_source
-from .examples import Dataset, Examples, Windows, count_targets, trim
-from .lexicon import Lexicon
-from .task import Task
-from .tasks import SUMMARIES, TASKS, build_task
-from .tokens import TokenFile, open_tokens, write_tokens
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .summaries import SUMMARIES
+
+if TYPE_CHECKING:
+    from .corpus import pydoc_topics, read_text, stdlib_source
+    from .examples import Dataset, Examples, Windows, count_targets, trim
+    from .lexicon import Lexicon
+    from .task import Task
+    from .tasks import TASKS, build_task
+    from .tokens import TokenFile, open_tokens, write_tokens
 
 __all__ = [
     "Task",
@@ -27,3 +33,20 @@ __all__ = [
     "pydoc_topics",
     "stdlib_source",
 ]
+
+# Loaded when first used, so that whoever lists the tasks need not load what builds them.
+_HOMES = {
+    "corpus": ("pydoc_topics", "read_text", "stdlib_source"),
+    "examples": ("Dataset", "Examples", "Windows", "count_targets", "trim"),
+    "lexicon": ("Lexicon",),
+    "task": ("Task",),
+    "tasks": ("TASKS", "build_task"),
+    "tokens": ("TokenFile", "open_tokens", "write_tokens"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f".{home}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

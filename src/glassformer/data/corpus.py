@@ -6,7 +6,6 @@ reads the same on another.
 
 from __future__ import annotations
 
-import codecs
 import io
 import os
 import sysconfig
@@ -71,29 +70,21 @@ def stream_text(path: str | os.PathLike[str], *, chunk: int = CHUNK) -> Iterator
     """Yield the same text as `read_text` in pieces, in bounded memory; refuse a text without any character."""
     empty = True
     for file in text_files(path):
-        last = ""
+        between = "" if empty else "\n"
         for piece in _stream_file(file, chunk):
-            if not empty and not last and piece:
-                yield "\n"  # between files
-            empty, last = empty and not piece, piece or last
-            if piece:
-                yield piece
+            yield between + piece
+            empty, between = False, ""
     if empty:
         raise DataError(f"{path} holds no text", hint="pass a file with text in it")
 
 
-def text_files(path: str | os.PathLike[str]) -> list[Path]:
-    """Return the file itself, or the text files below a folder in the order of their names, hidden ones left out."""
-    path = Path(path)
-    if path.is_file():
-        return [path]
-    if not path.is_dir():
+def text_files(path: str | os.PathLike[str], suffixes: frozenset[str] = TEXT_SUFFIXES) -> list[Path]:
+    """Return the file itself, or those below a folder that end in one of `suffixes`, by name, hidden ones left out."""
+    folder = Path(path)
+    if folder.is_file():
+        return [folder]
+    if not folder.is_dir():
         raise DataError(f"there is no file or folder {path}", hint="check the path")
-    return files_below(path, TEXT_SUFFIXES)
-
-
-def files_below(folder: Path, suffixes: frozenset[str]) -> list[Path]:
-    """Return the files below a folder whose names end in one of `suffixes`; refuse a folder without any."""
     files = [
         file
         for file in sorted(folder.rglob("*"))
@@ -111,30 +102,17 @@ def files_below(folder: Path, suffixes: frozenset[str]) -> list[Path]:
 
 def _stream_file(path: Path, chunk: int) -> Iterator[str]:
     """Yield the characters of one UTF-8 file; refuse other encodings with the place of the first wrong byte."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    newlines = io.IncrementalNewlineDecoder(None, translate=True)
-    read, start = 0, True
     try:
-        with path.open("rb") as file:
-            while True:
-                piece = file.read(chunk)
-                waiting = len(decoder.getstate()[0])  # bytes of a character that the last piece cut in two
-                try:
-                    text = decoder.decode(piece, final=not piece)
-                except UnicodeDecodeError as error:
-                    raise _not_utf8(path, read - waiting + error.start, error) from None
-                read += len(piece)
-                if start and text:
-                    text, start = text.removeprefix("\ufeff"), False
-                yield newlines.decode(text, final=not piece)
-                if not piece:
-                    return
+        with path.open("rb") as raw, io.TextIOWrapper(raw, encoding="utf-8-sig") as file:
+            try:
+                while piece := file.read(chunk):
+                    yield piece
+            except UnicodeDecodeError as error:
+                # The last bytes that were read are the ones that could not be decoded.
+                offset, byte = raw.tell() - len(error.object) + error.start, error.object[error.start]
+                raise DataError(
+                    f"{path} is not UTF-8: byte 0x{byte:02x} at offset {offset:,} ({error.reason})",
+                    hint="convert it, for example: iconv -f latin1 -t utf-8",
+                ) from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from error
-
-
-def _not_utf8(path: Path, offset: int, error: UnicodeDecodeError) -> DataError:
-    return DataError(
-        f"{path} is not UTF-8: byte 0x{error.object[error.start]:02x} at offset {offset:,} ({error.reason})",
-        hint="convert it, for example: iconv -f latin1 -t utf-8",
-    )

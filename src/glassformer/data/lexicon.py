@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..arrays import Array
 from ..errors import ConfigError
 from ..text import PublishedTokenizer, Tokenizer
-from .stacking import encode_each
+from .padding import encode_each
 
 
 @dataclass(frozen=True)

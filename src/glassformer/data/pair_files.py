@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..errors import DataError
 from .catalogs import Message, read_mo, read_po
-from .corpus import files_below, read_text
+from .corpus import read_text, text_files
 
 PAIR_SUFFIXES = frozenset({".tsv", ".po", ".mo"})
 
@@ -22,20 +22,18 @@ class Pair(NamedTuple):
 
 def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
     """Return the pairs of a .tsv, .po or .mo file, or of all such files below a folder, in order."""
-    path = Path(path)
-    if path.is_dir():
-        files = files_below(path, PAIR_SUFFIXES)
-    elif path.is_file():
-        files = [path]
-    else:
-        raise DataError(f"there is no file or folder {path}", hint="check the path")
     try:
-        pairs = [pair for file in files for pair in _READERS.get(file.suffix.lower(), _read_tsv)(file)]
+        pairs = [pair for file in text_files(path, PAIR_SUFFIXES) for pair in _read(file)]
     except OSError as error:
         raise DataError(f"{error.filename} cannot be read: {error.strerror}", hint="check its permissions") from error
     if not pairs:
         raise DataError(f"{path} holds no pair of texts", hint="an empty source or target does not count")
     return pairs
+
+
+def _read(path: Path) -> list[Pair]:
+    catalog = {".po": read_po, ".mo": read_mo}.get(path.suffix.lower())
+    return _read_tsv(path) if catalog is None else _pairs(catalog(path))
 
 
 def _read_tsv(path: Path) -> list[Pair]:
@@ -54,14 +52,6 @@ def _read_tsv(path: Path) -> list[Pair]:
     return pairs
 
 
-def _read_po(path: Path) -> list[Pair]:
-    return _pairs(read_po(path))
-
-
-def _read_mo(path: Path) -> list[Pair]:
-    return _pairs(read_mo(path))
-
-
 def _pairs(messages: list[Message]) -> list[Pair]:
     """Return the translated messages; a plural form pairs the singulars and the plurals of both languages."""
     pairs = []
@@ -74,6 +64,3 @@ def _pairs(messages: list[Message]) -> list[Pair]:
             matched = [(sources[0], targets[0]), (sources[1], targets[-1])]
         pairs += [Pair(source, target) for source, target in matched if source and target]
     return pairs
-
-
-_READERS = {".tsv": _read_tsv, ".po": _read_po, ".mo": _read_mo}

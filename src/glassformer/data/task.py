@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..arrays import Array
-from ..errors import ConfigError, did_you_mean
 from ..models.batch import Batch
+from ..settings import check_known
 from ..text.tokenizer import Tokenizer
 from .examples import Dataset
+from .summaries import SUMMARIES
 
 Architecture = Literal["encoder", "decoder", "encoder-decoder"]
 Metric = Literal["classes", "sequence", "none"]
@@ -36,6 +37,7 @@ RECIPE: dict[str, Any] = {
 class Task:
     """Everything a training run needs to know about what is learned.
 
+    summary           the task in one line; one of ours has it from `SUMMARIES`
     architecture      the model that reads it
     tokenizer         of what is read; target_tokenizer of what is answered, where that differs
     train, held_out   no example of the held-out data occurs in the training data
@@ -56,7 +58,6 @@ class Task:
     """
 
     name: str
-    summary: str
     architecture: Architecture
     tokenizer: Tokenizer
     train: Dataset
@@ -66,11 +67,15 @@ class Task:
     metric: Metric
     encode_input: Callable[[str], Batch]
     decode_answer: Callable[[Sequence[int] | Array], str]
+    summary: str = ""
     target_tokenizer: Tokenizer | None = None
     validation: Dataset | None = None
     prompts: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "summary", self.summary or SUMMARIES.get(self.name, ""))
 
     @property
     def answer_tokenizer(self) -> Tokenizer:
@@ -81,8 +86,7 @@ class Task:
 def recipe(**changes: Any) -> dict[str, Any]:
     """Return the default recipe with some values changed."""
     for name in changes:
-        if name not in RECIPE:
-            raise ConfigError(f"a recipe has no {name!r}", hint=did_you_mean(name, RECIPE))
+        check_known("a recipe has no", name, RECIPE)
     return {**RECIPE, **changes}
 
 

@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import DataError, GlassformerError
+from ..files import explained, flush, replacing, write_text
 from ..text.chars import CharTokenizer
 from ..text.tokenizer import Tokenizer, tokenizer_from_dict
 from .corpus import CHUNK, stream_text
@@ -48,30 +50,23 @@ def write_tokens(
     whatever they are given do so once for each piece.
     """
     if tokenizer is None:
-        tokenizer = character_tokenizer(stream_text(source, chunk=chunk))
+        tokenizer = CharTokenizer(chain.from_iterable(stream_text(source, chunk=chunk)))
     dtype = "uint16" if tokenizer.size <= 1 << 16 else "uint32"
     path = Path(path)
-    part = path.with_name(path.name + ".part")
     sha, count = hashlib.sha256(), 0
-    try:
-        with part.open("wb") as file:
-            for text in whole_words(stream_text(source, chunk=chunk), most=chunk):
-                data = tokenizer.encode(text).astype(_DTYPES[dtype]).tobytes()
-                sha.update(data)
-                count += len(data) // _DTYPES[dtype].itemsize
-                file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        # The description goes first out and last in: a file without one is not taken for a token file.
-        sidecar(path).unlink(missing_ok=True)
-        part.replace(path)
-        _write_sidecar(path, tokenizer, dtype, count, sha.hexdigest())
-    except OSError as error:
-        raise DataError(
-            f"{path} cannot be written: {error.strerror}", hint="check the folder, and its space"
-        ) from error
-    finally:
-        part.unlink(missing_ok=True)
+    with explained(path, DataError):
+        with replacing(path) as partial:
+            with partial.open("wb") as file:
+                for text in cut_between_words(stream_text(source, chunk=chunk), most=chunk):
+                    data = tokenizer.encode(text).astype(_DTYPES[dtype]).tobytes()
+                    sha.update(data)
+                    count += len(data) // _DTYPES[dtype].itemsize
+                    file.write(data)
+            # The description goes first out and last in: a file without one is not taken for a token file.
+            flush(partial)
+            sidecar(path).unlink(missing_ok=True)
+        about = {"format": FORMAT, "dtype": dtype, "count": count, "sha256": sha.hexdigest()}
+        write_text(sidecar(path), json.dumps({**about, "tokenizer": tokenizer.to_dict()}, indent=1) + "\n")
     return open_tokens(path, check=False)
 
 
@@ -101,15 +96,7 @@ def is_token_file(path: str | os.PathLike[str]) -> bool:
     return Path(path).is_file() and sidecar(Path(path)).is_file()
 
 
-def character_tokenizer(pieces: Iterable[str]) -> CharTokenizer:
-    """Return the tokenizer of all characters that occur in the pieces of a text."""
-    characters: set[str] = set()
-    for piece in pieces:
-        characters.update(piece)
-    return CharTokenizer(characters)
-
-
-def whole_words(pieces: Iterable[str], *, most: int) -> Iterator[str]:
+def cut_between_words(pieces: Iterable[str], *, most: int) -> Iterator[str]:
     """Yield the same text in pieces that end before white space, except for words longer than `most` characters."""
     rest = ""
     for piece in pieces:
@@ -128,13 +115,6 @@ def whole_words(pieces: Iterable[str], *, most: int) -> Iterator[str]:
 def sidecar(path: Path) -> Path:
     """Return where the description of a token file stands."""
     return path.with_name(path.name + ".json")
-
-
-def _write_sidecar(path: Path, tokenizer: Tokenizer, dtype: str, count: int, sha: str) -> None:
-    about = {"format": FORMAT, "dtype": dtype, "count": count, "sha256": sha, "tokenizer": tokenizer.to_dict()}
-    part = path.with_name(path.name + ".json.part")
-    part.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-    part.replace(sidecar(path))
 
 
 def _read_sidecar(path: Path) -> dict[str, Any]:

@@ -10,10 +10,10 @@
 
 from .answer import answer, continue_ids
 from .beam import Hypothesis, beam_search
-from .engine import Step, generate_steps
 from .language_model import Generation, LanguageModel
 from .sampling import History, Sampling, distribution, draw
 from .stop import StopStrings
+from .writer import Step, generate_steps
 
 __all__ = [
     "Generation",

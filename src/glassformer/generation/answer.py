@@ -35,15 +35,8 @@ def answer(
         logits, _ = model.predict(params, batch._replace(tokens=tokens))
         return logits if known is None else only_known(logits, known)
 
-    written = continue_ids(
-        predict,
-        batch.tokens,
-        count=count,
-        context=model.config.context,
-        rng=rng,
-        temperature=temperature,
-    )
-    return written[0]
+    context = model.config.context
+    return continue_ids(predict, batch.tokens, count=count, context=context, rng=rng, temperature=temperature)[0]
 
 
 def continue_ids(

@@ -11,9 +11,9 @@ import numpy as np
 from ..arrays import Array, Tree
 from ..errors import ConfigError
 from ..models import Model
-from .engine import LENGTH, STOP, Ids
 from .reader import CHUNK, checked, reader_of, room
 from .sampling import likeliest, log_softmax, only_known
+from .writer import LENGTH, STOP, Ids
 
 
 class Hypothesis(NamedTuple):
@@ -32,19 +32,13 @@ class Hypothesis(NamedTuple):
 
 
 class _Beam(NamedTuple):
-    """A beginning: its tokens, their log-probabilities and the sum of these."""
+    """A beginning: its tokens, their log-probabilities and the sum of these; which beam it continues; why it ended."""
 
     ids: tuple[int, ...] = ()
     logs: tuple[float, ...] = ()
     total: float = 0.0
-
-
-class _Candidate(NamedTuple):
-    """A beginning, one token longer than the beam it stems from."""
-
-    beam: _Beam
-    parent: int
-    finish: str | None
+    parent: int = 0
+    finish: str | None = None
 
 
 def beam_search(
@@ -85,13 +79,13 @@ def beam_search(
         logits = reader.logits if known is None else only_known(reader.logits, known)
         candidates = _candidates(live, logits, count, frozenset(stop_ids), ends, last=length == limit)
         scale = length**length_penalty
-        complete += [_completed(c, scale) for c in candidates[:beams] if c.finish is not None]
+        complete += [Hypothesis(c.ids, c.logs, c.total / scale, c.finish) for c in candidates[:beams] if c.finish]
         complete = sorted(complete, key=lambda hypothesis: -hypothesis.score)[:beams]
-        going = [c for c in candidates if c.finish is None][:beams]
-        if not going or _is_settled(complete, going[0].beam.total / scale, beams, early_stopping):
+        live = [c for c in candidates if c.finish is None][:beams]
+        # It may end when enough is complete, and what is open is not expected to do better.
+        if not live or (len(complete) == beams and (early_stopping or live[0].total / scale <= complete[-1].score)):
             break
-        live = [c.beam for c in going]
-        reader.select(np.array([c.parent for c in going]))
+        reader.select(np.array([beam.parent for beam in live]))
         reader.read(np.array([beam.ids[-1] for beam in live]))
     return complete
 
@@ -104,7 +98,7 @@ def _candidates(
     ends: Callable[[tuple[int, ...]], bool] | None,
     *,
     last: bool,
-) -> list[_Candidate]:
+) -> list[_Beam]:
     """Return the best continuations by one token of all beginnings together, the best first."""
     logs = log_softmax(logits)
     totals = np.array([beam.total for beam in live])[:, None] + logs
@@ -115,18 +109,8 @@ def _candidates(
             break
         before = live[parent]
         ids = (*before.ids, token)
-        beam = _Beam(ids, (*before.logs, float(logs[parent, token])), float(totals[parent, token]))
+        chosen = (*before.logs, float(logs[parent, token]))
         stopped = token in stop_ids or (ends is not None and ends(ids))
-        found.append(_Candidate(beam, parent, STOP if stopped else LENGTH if last else None))
+        finish = STOP if stopped else LENGTH if last else None
+        found.append(_Beam(ids, chosen, float(totals[parent, token]), parent, finish))
     return found
-
-
-def _completed(candidate: _Candidate, scale: float) -> Hypothesis:
-    beam = candidate.beam
-    assert candidate.finish is not None
-    return Hypothesis(beam.ids, beam.logs, beam.total / scale, candidate.finish)
-
-
-def _is_settled(complete: list[Hypothesis], best_open: float, beams: int, early_stopping: bool) -> bool:
-    """Tell whether the search may end: enough is complete, and what is open is not expected to do better."""
-    return len(complete) == beams and (early_stopping or best_open <= complete[-1].score)

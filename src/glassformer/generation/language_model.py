@@ -6,18 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .. import dispatch
 from ..arrays import Array, Tree
 from ..config import EncoderConfig, EncoderDecoderConfig
-from ..engine import engine
 from ..errors import ConfigError, LengthError
 from ..models import Model
 from ..text.stream import StreamDecoder
 from ..text.tokenizer import Tokenizer
 from .beam import beam_search
-from .engine import Step, generate_steps
 from .sampling import Sampling
 from .stop import StopStrings
-from .storage import stored
+from .writer import Step, generate_steps
 
 TEMPERATURE = 0.8
 """How freely `LanguageModel` draws unless told otherwise: a little sharper than the model's own distribution."""
@@ -76,13 +75,9 @@ class LanguageModel:
     def kept_as(self, weights: str) -> LanguageModel:
         """Return the same model with its matrices kept as float32, float16, int8 or int4; see `storage`.
 
-        Under the engine jax all parameters move to the device, as float32, bfloat16 or float16; see `device_storage`.
+        An engine with devices of its own moves all parameters there, as float32, bfloat16 or float16.
         """
-        if engine() == "jax":
-            from .device_storage import placed
-
-            return replace(self, params=placed(self.params, weights))
-        return replace(self, params=stored(self.params, weights))
+        return replace(self, params=dispatch.current().stored(self.params, weights))
 
     @property
     def answer_tokenizer(self) -> Tokenizer:
@@ -143,21 +138,8 @@ class LanguageModel:
         No piece holds half a character or the beginning of a stop string.
         """
         drawn = Sampling.of({"temperature": TEMPERATURE, **sampling})
-        reads, sources = self._encoded([prompt])
         text = self._text(prompt, _as_strings(stop))
-        steps = generate_steps(
-            self.model,
-            self.params,
-            reads,
-            sources=sources,
-            max_new_tokens=max_new_tokens,
-            sampling=drawn,
-            seed=seed,
-            stop_ids=self.end_ids,
-            known=self.answer_tokenizer.size,
-            ends=lambda _, token: text.push(token),
-            burst=1,
-        )
+        steps = self._steps([prompt], [text], max_new_tokens=max_new_tokens, sampling=drawn, seed=seed, burst=1)
         return _pieces(steps, text)
 
     @property
@@ -181,22 +163,23 @@ class LanguageModel:
         before = [] if self._has_source else self.tokenizer.encode(prompt)[-CONTEXT_OF_TEXT:]
         return _Text(StreamDecoder(self.answer_tokenizer, after=before), StopStrings(stops))
 
-    def _draw(self, prompts: list[str], stops: tuple[str, ...], *, n: int, **settings: Any) -> list[list[Generation]]:
+    def _steps(self, prompts: list[str], texts: list[_Text], **settings: Any) -> Iterator[Step]:
+        """Write answers to prompts; each token is told to the text of its sequence."""
         reads, sources = self._encoded(prompts)
-        texts = [self._text(prompt, stops) for prompt in prompts for _ in range(n)]
-        steps = list(
-            generate_steps(
-                self.model,
-                self.params,
-                reads,
-                sources=sources,
-                n=n,
-                stop_ids=self.end_ids,
-                known=self.answer_tokenizer.size,
-                ends=lambda row, token: texts[row].push(token),
-                **settings,
-            )
+        return generate_steps(
+            self.model,
+            self.params,
+            reads,
+            sources=sources,
+            stop_ids=self.end_ids,
+            known=self.answer_tokenizer.size,
+            ends=lambda row, token: texts[row].push(token),
+            **settings,
         )
+
+    def _draw(self, prompts: list[str], stops: tuple[str, ...], *, n: int, **settings: Any) -> list[list[Generation]]:
+        texts = [self._text(prompt, stops) for prompt in prompts for _ in range(n)]
+        steps = list(self._steps(prompts, texts, n=n, **settings))
         drawn = [_collected(steps, row, text.finish()) for row, text in enumerate(texts)]
         return [drawn[first : first + n] for first in range(0, len(drawn), n)]
 
@@ -251,11 +234,9 @@ class _Text:
 
 def _pieces(steps: Iterator[Step], text: _Text) -> Iterator[str]:
     for _ in steps:
-        piece = text.take()
-        if piece:
+        if piece := text.take():
             yield piece
-    piece = text.finish()
-    if piece:
+    if piece := text.finish():
         yield piece
 
 

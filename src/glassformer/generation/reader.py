@@ -12,9 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
+from .. import dispatch
 from ..arrays import Array, Tree, check_ids, check_length
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
-from ..engine import engine
 from ..errors import ConfigError, LengthError, ShapeError
 from ..models import Batch, Decoder, EncoderDecoder, Model
 
@@ -22,7 +22,10 @@ CHUNK = 512
 
 
 class Reader(Protocol):
-    """What generation needs of a model: logits, one more token, some of the sequences."""
+    """What generation needs of a model: logits, one more token, some of the sequences.
+
+    Some readers can also `write` several tokens before anyone looks at them, as that of the engine jax does.
+    """
 
     @property
     def logits(self) -> Array: ...
@@ -42,27 +45,30 @@ def reader_of(
     chunk: int,
     room: int,
 ) -> Callable[[], Reader]:
-    """Return what starts a reader, of the kind that the engine has; up to `room` tokens may follow the prompts."""
+    """Return what starts a reader: the engine's own, or one without a cache; up to `room` tokens may follow."""
     if not cache:
         return partial(PlainReader, model, params, prompts, sources)
-    if engine() == "jax":
-        from .compiled_reader import CompiledReader
-
-        return partial(CompiledReader, model, params, prompts, sources, room=room, chunk=chunk)
-    return partial(CachedReader, model, params, prompts, sources, chunk)
+    return partial(dispatch.current().reader, model, params, prompts, sources, chunk=chunk, room=room)
 
 
 class CachedReader:
     """Reads every token once and remembers its keys and values.
 
     Prompts of different lengths are padded on the left, so that the next token of all has the same place in the cache;
-    where a token stands in its own sequence is told by `positions`.
+    where a token stands in its own sequence is told by `positions`. The cache grows as it must: `room`, for how many
+    tokens may follow the prompts, is not needed.
     """
 
     logits: Array
 
     def __init__(
-        self, model: Model, params: Tree, prompts: list[Array], sources: list[Array] | None, chunk: int = CHUNK
+        self,
+        model: Model,
+        params: Tree,
+        prompts: list[Array],
+        sources: list[Array] | None,
+        chunk: int = CHUNK,
+        room: int | None = None,
     ) -> None:
         assert isinstance(model, Decoder | EncoderDecoder)
         self.model, self.params = model, params
@@ -152,13 +158,19 @@ def room(model: Model, prompt: Array, max_new_tokens: int) -> int:
 
 def padded(rows: list[Array], *, left: bool = False) -> tuple[Array, Array | None]:
     """Stack rows of ids, padded with zeros on the right or the left, (R, T); the mask (None: all) marks real tokens."""
-    lengths = np.array([len(row) for row in rows])[:, None]
-    longest = int(lengths.max())
-    places = np.arange(longest)
-    mask = places >= longest - lengths if left else places < lengths
-    tokens: Array = np.zeros(mask.shape, dtype=np.int64)
-    tokens[mask] = np.concatenate(rows)
+    tokens, mask = filled(rows, len(rows), max(len(row) for row in rows), left=left)
     return tokens, None if mask.all() else mask
+
+
+def filled(sequences: list[Array], rows: int, size: int, *, left: bool = False) -> tuple[Array, Array]:
+    """Return ids as (rows, size), padded with zeros on the right or the left and with empty rows; and their mask."""
+    lengths = np.zeros((rows, 1), np.int64)
+    lengths[: len(sequences), 0] = [len(ids) for ids in sequences]
+    places = np.arange(size)
+    mask = places >= size - lengths if left else places < lengths
+    tokens: Array = np.zeros(mask.shape, dtype=np.int64)
+    tokens[mask] = np.concatenate(sequences)
+    return tokens, mask
 
 
 def _cache_of(model: Decoder | EncoderDecoder, params: Tree, sources: list[Array] | None):

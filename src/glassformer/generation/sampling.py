@@ -2,7 +2,7 @@
 
 Settings apply in this order, the order of Hugging Face: repetition, frequency and presence penalty → temperature →
 top-k → top-p → min-p. All of it happens on the host in float64, whatever engine computed the logits; what the engine
-jax does instead where it can is in `device_sampling`.
+jax does instead where it can is in its own `sampling`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from ..arrays import Array, namespace
-from ..errors import ConfigError, GlassformerError, did_you_mean
+from ..errors import ConfigError, GlassformerError
+from ..settings import from_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,12 @@ class Sampling:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            self._check_number(field.name)
+            value, is_count = getattr(self, field.name), field.name == "top_k"
+            kinds = (int, np.integer) if is_count else (int, float, np.integer, np.floating)
+            if is_count and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
+                raise ConfigError(f"{field.name} is {value!r}", hint="use a " + "whole " * is_count + "number")
         limits = {
             "temperature": (self.temperature >= 0, "use 0 for the likeliest token, 1 for the model's own distribution"),
             "top_k": (
@@ -61,24 +67,12 @@ class Sampling:
     @classmethod
     def of(cls, settings: dict[str, Any]) -> Self:
         """Build it from settings by name; refuse unknown ones."""
-        known = {field.name for field in fields(cls)}
-        for name in settings:
-            if name not in known:
-                raise ConfigError(f"there is no sampling setting {name!r}", hint=did_you_mean(name, known))
-        return cls(**settings)
+        return from_settings("there is no sampling setting", settings, cls)
 
     @property
     def has_penalties(self) -> bool:
         """Whether it matters what was said before."""
         return self.repetition_penalty != 1 or self.frequency_penalty != 0 or self.presence_penalty != 0
-
-    def _check_number(self, name: str) -> None:
-        value = getattr(self, name)
-        if name == "top_k" and value is None:
-            return
-        kinds = (int, np.integer) if name == "top_k" else (int, float, np.integer, np.floating)
-        if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
-            raise ConfigError(f"{name} is {value!r}", hint="use a " + ("whole " if name == "top_k" else "") + "number")
 
 
 class History(NamedTuple):

@@ -16,19 +16,19 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, Tree
-from ..errors import ConfigError, did_you_mean
 from ..quantized import Quantized, quantize
+from ..settings import check_known
+from ..tree import map_named
 
 AS_STORED = "as-stored"
 STORAGES = ("float32", "float16", "int8", "int4", AS_STORED)
-_KINDS = {"float16": "F16", "int8": "Q8_0", "int4": "Q4_1"}
+_MATRICES = {"float16": "F16", "int8": "Q8_0", "int4": "Q4_1"}
 _TABLES = {"float16": "F16", "int8": "Q8_0", "int4": "Q8_0"}
 
 
 def check_storage(weights: str) -> None:
     """Refuse an unknown way to keep weights."""
-    if weights not in STORAGES:
-        raise ConfigError(f"weights cannot be kept as {weights!r}", hint=did_you_mean(weights, STORAGES))
+    check_known("weights cannot be kept as", weights, STORAGES)
 
 
 def stored(params: Tree, weights: str) -> Tree:
@@ -40,25 +40,25 @@ def stored(params: Tree, weights: str) -> Tree:
 
     def keep(name: str, leaf: Any) -> Any:
         if name.endswith(".w"):
-            return _kept(leaf.T, _KINDS.get(weights), weights).T
+            return _kept(leaf.T, _MATRICES.get(weights), weights).T
         if name.endswith("tokens.table"):
             return _kept(leaf, _TABLES.get(weights), weights)
         return leaf
 
-    return _mapped(keep, params)
+    return map_named(keep, params)
 
 
-def _kept(table: Any, kind: str | None, weights: str) -> Any:
+def _kept(table: Any, form: str | None, weights: str) -> Any:
     """Return a matrix (outputs, inputs) as it is to be kept."""
     if isinstance(table, Quantized):
-        if weights == AS_STORED or table.kind == kind:
+        if weights == AS_STORED or table.form == form:
             return table
         numbers: Array = table.dequantize()
     elif type(table) is not np.ndarray or table.dtype != np.float32:
         return table  # in another precision on purpose, or on another device
     else:
         numbers = table
-    return _in_memory(numbers) if kind is None else quantize(numbers, kind)
+    return _in_memory(numbers) if form is None else quantize(numbers, form)
 
 
 def _in_memory(numbers: Array) -> Array:
@@ -67,12 +67,3 @@ def _in_memory(numbers: Array) -> Array:
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
     return np.ascontiguousarray(numbers) if owner.base is None else np.array(numbers, order="C")
-
-
-def _mapped(function: Any, tree: Tree, prefix: str = "") -> Tree:
-    """Apply a function of name and leaf to all leaves."""
-    if isinstance(tree, dict):
-        return {name: _mapped(function, part, f"{prefix}.{name}") for name, part in tree.items()}
-    if isinstance(tree, list):
-        return [_mapped(function, part, f"{prefix}.{number}") for number, part in enumerate(tree)]
-    return function(prefix, tree)

@@ -112,7 +112,7 @@ def attention_statistics(examples: Sequence[tuple[Array, Array]], *, kind: str =
         profile=_ratio(total["profile"], queries),
         received=_ratio(total["received"], queries),
         expected=_ratio(total["expected"], queries),
-        kinds=_kinds(score, shares, choosing, kind),
+        kinds=_names(score, shares, choosing, kind),
     )
 
 
@@ -126,7 +126,7 @@ def top_positions(statistics: HeadStatistics, count: int = 3) -> Array:
     return np.argsort(-statistics.received, axis=-1, kind="stable")[..., :count]
 
 
-def _sums(weights: Array, allowed: Array, offsets: Array, widest: int, kind: str) -> dict[str, Any]:
+def _sums(weights: Array, allowed: Array, offsets: Array, widest: int, attention: str) -> dict[str, Any]:
     """Add up everything over the queries of one example."""
     T, S = allowed.shape
     keys = allowed.sum(axis=-1)  # (T,)
@@ -151,35 +151,35 @@ def _sums(weights: Array, allowed: Array, offsets: Array, widest: int, kind: str
         "expected": np.pad(spread.sum(axis=0), (0, wider)),
     }
     for place, is_there in _PLACE_RULES.items():
-        there = is_there(offset, kind) & allowed & chooses[:, None]
+        there = is_there(offset, attention) & allowed & chooses[:, None]
         sums[place] = np.sum(weights * there, axis=(-2, -1))
         sums[f"{place} queries"] = int(there.any(axis=-1).sum())
     return sums
 
 
-def _first(offset: Array, kind: str) -> Array:
+def _first(offset: Array, attention: str) -> Array:
     """Mark the first key, except for the query that stands there itself."""
     there = np.zeros(offset.shape, dtype=bool)
     there[:, 0] = True
-    return there if kind == "cross" else there & (offset != 0)
+    return there if attention == "cross" else there & (offset != 0)
 
 
-def _last(offset: Array, kind: str) -> Array:
-    return _first(offset[:, ::-1], kind)[:, ::-1]
+def _last(offset: Array, attention: str) -> Array:
+    return _first(offset[:, ::-1], attention)[:, ::-1]
 
 
 _PLACE_RULES: dict[str, Callable[[Array, str], Array]] = {
-    "self": lambda offset, kind: offset == 0,
-    "previous token": lambda offset, kind: offset == -1,
-    "next token": lambda offset, kind: offset == 1,
+    "self": lambda offset, attention: offset == 0,
+    "previous token": lambda offset, attention: offset == -1,
+    "next token": lambda offset, attention: offset == 1,
     "first token": _first,
     "last token": _last,
 }
 
 
-def _kinds(score: Array, shares: dict[str, Array], choosing: int, kind: str) -> list[list[str]]:
+def _names(score: Array, shares: dict[str, Array], choosing: int, attention: str) -> list[list[str]]:
     L, H = score.shape
-    names = {place: _CROSS_NAMES.get(place, place) if kind == "cross" else place for place in PLACES}
+    names = {place: _CROSS_NAMES.get(place, place) if attention == "cross" else place for place in PLACES}
 
     def name(layer: int, head: int) -> str:
         if choosing == 0:

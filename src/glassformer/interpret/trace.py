@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -86,8 +86,8 @@ def trace_each(model: Model, params: Tree, batch: Batch, *, labels: Labels = NUM
     batch = _flat(batch)
     logits, saved = _run(model, params, batch)
     parts = _parts(model, params, batch, saved, labels)
-    kinds = _attention(parts)
-    return [_example(model, batch, logits, parts, kinds, number) for number in range(batch.tokens.shape[0])]
+    maps = _attention(parts)
+    return [_example(model, batch, logits, parts, maps, number) for number in range(batch.tokens.shape[0])]
 
 
 def full_and_causal(seen: Trace, kind: str = "decoder") -> tuple[Array, Array]:
@@ -115,7 +115,7 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class _Kind:
+class _Maps:
     """One kind of attention of a whole batch."""
 
     weights: Array  # (B, L, H, T, S)
@@ -134,15 +134,14 @@ def _run(model: Model, params: Tree, batch: Batch) -> tuple[Array | None, Tree]:
 
 
 def _parts(model: Any, params: Tree, batch: Batch, saved: Tree, labels: Labels) -> dict[str, _Part]:
+    own = saved["embedding"], batch.tokens, batch.mask, labels.tokens
     if isinstance(model, EncoderDecoder):
-        source = labels.source or labels.tokens
+        source = saved["source_embedding"], batch.source, batch.source_mask, labels.source or labels.tokens
         return {
-            "encoder": _part(model.encoder, saved["encoder"], saved["source_embedding"], *_source(batch), source),
-            "decoder": _part(
-                model.decoder, saved["decoder"], saved["embedding"], batch.tokens, batch.mask, labels.tokens
-            ),
+            "encoder": _part(model.encoder, saved["encoder"], *source),
+            "decoder": _part(model.decoder, saved["decoder"], *own),
         }
-    part = _part(model.stack, saved, saved["embedding"], batch.tokens, batch.mask, labels.tokens)
+    part = _part(model.stack, saved, *own)
     if not isinstance(model, Encoder):
         return {"decoder": part}
     return {"encoder": _with_cls(part, params["cls"]) if model.config.pooling == "cls" else part}
@@ -158,30 +157,30 @@ def _part(
 
 def _with_cls(part: _Part, cls: Array) -> _Part:
     """Put the learned vector before the sequences, where the blocks saw it."""
-    batch, _, width = part.embedded.shape
-    first = np.broadcast_to(_plain(cls), (batch, 1, width))
-    real = np.concatenate((np.ones((batch, 1), dtype=bool), part.real), axis=1)
-    tokens = np.concatenate((np.full((batch, 1), -1), part.tokens), axis=1)
-    embedded = np.concatenate((first, part.embedded), axis=1)
-    return _Part(part.stack, part.saved, embedded, real, tokens, lambda i: CLS if i == -1 else part.label(i))
+    one_before = ((0, 0), (1, 0))
+    embedded = np.pad(part.embedded, (*one_before, (0, 0)))
+    embedded[:, 0] = _plain(cls)
+    real = np.pad(part.real, one_before, constant_values=True)
+    tokens = np.pad(part.tokens, one_before, constant_values=-1)
+    return replace(part, embedded=embedded, real=real, tokens=tokens, label=lambda i: CLS if i == -1 else part.label(i))
 
 
-def _attention(parts: dict[str, _Part]) -> dict[str, _Kind]:
-    kinds = {}
+def _attention(parts: dict[str, _Part]) -> dict[str, _Maps]:
+    maps = {}
     for name, part in parts.items():
         layer, positions = part.stack.block.attention, part.stack.positions
         # Dense attention forgets a bias that needs no gradient.
         places = np.arange(part.tokens.shape[1])
         bias = positions.bias(places, places) if isinstance(positions, AlibiPositions) else None
-        kinds[name] = _kind(layer, [block["attention"] for block in part.saved["blocks"]], bias, name, name)
+        maps[name] = _maps(layer, [block["attention"] for block in part.saved["blocks"]], bias, name, name)
     for name, part in parts.items():
         if part.stack.block.cross_attention is not None:
             records = [block["cross_attention"] for block in part.saved["blocks"]]
-            kinds["cross"] = _kind(part.stack.block.cross_attention, records, None, name, "encoder")
-    return kinds
+            maps["cross"] = _maps(part.stack.block.cross_attention, records, None, name, "encoder")
+    return maps
 
 
-def _kind(layer: Attention, records: list[Tree], bias: Array | None, queries: str, keys: str) -> _Kind:
+def _maps(layer: Attention, records: list[Tree], bias: Array | None, queries: str, keys: str) -> _Maps:
     weights, scores = [], []
     for record in records:
         attend = record.attend
@@ -191,22 +190,22 @@ def _kind(layer: Attention, records: list[Tree], bias: Array | None, queries: st
         scores.append(ops.attention_scores(q, k, own, scale=layer.scale).astype(q.dtype))
     length, seen = weights[0].shape[-2:]
     pattern = np.ones((length, seen), dtype=bool) if layer.pattern.is_full else layer.pattern.dense(length, seen)
-    return _Kind(np.stack(weights, axis=1), np.stack(scores, axis=1), pattern, queries, keys)
+    return _Maps(np.stack(weights, axis=1), np.stack(scores, axis=1), pattern, queries, keys)
 
 
 def _example(
-    model: Model, batch: Batch, logits: Array | None, parts: dict[str, _Part], kinds: dict[str, _Kind], number: int
+    model: Model, batch: Batch, logits: Array | None, parts: dict[str, _Part], maps: dict[str, _Maps], number: int
 ) -> Trace:
     places = {name: np.flatnonzero(part.real[number]) for name, part in parts.items()}
     tokens = {name: part.tokens[number, places[name]] for name, part in parts.items()}
-    grids = {name: np.ix_(places[kind.queries], places[kind.keys]) for name, kind in kinds.items()}
+    grids = {name: np.ix_(places[one.queries], places[one.keys]) for name, one in maps.items()}
     per_token = logits is not None and logits.ndim == 3
     rows = places["decoder" if "decoder" in places else "encoder"] if per_token else ...
     return Trace(
         architecture=model.config.architecture,
-        attention={name: kind.weights[number][(..., *grids[name])] for name, kind in kinds.items()},
-        scores={name: kind.scores[number][(..., *grids[name])] for name, kind in kinds.items()},
-        allowed={name: kind.pattern[grids[name]] for name, kind in kinds.items()},
+        attention={name: one.weights[number][(..., *grids[name])] for name, one in maps.items()},
+        scores={name: one.scores[number][(..., *grids[name])] for name, one in maps.items()},
+        allowed={name: one.pattern[grids[name]] for name, one in maps.items()},
         residual={name: _residual(part, number)[:, places[name]] for name, part in parts.items()},
         logits=None if logits is None else logits[number][rows],
         targets=None if batch.targets is None else np.asarray(batch.targets)[number][rows],
@@ -218,10 +217,6 @@ def _example(
 def _residual(part: _Part, number: int) -> Array:
     outputs = [_plain(block["output"])[number] for block in part.saved["blocks"]]
     return np.stack([part.embedded[number], *outputs])
-
-
-def _source(batch: Batch) -> tuple[Array, Array | None]:
-    return batch.source, batch.source_mask
 
 
 def _flat(batch: Batch) -> Batch:

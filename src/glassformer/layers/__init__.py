@@ -1,16 +1,32 @@
-"""Layers: frozen settings that compose the ops; parameters are plain nested dicts kept outside."""
+"""Layers: frozen settings that compose the ops; parameters are plain nested dicts kept outside.
 
-from .attention import Attention, AttentionRecord, InputGrads, merge_heads, split_heads
-from .block import Block
+    ids (..., T)
+     │  InputEmbedding          a row for each token, and where it stands
+     ▼
+    x (..., T, D)               the residual stream, one vector for each token
+     │  Stack of L blocks       each block: x ← x + Attention(norm x)      tokens gather from each other
+     │                                      x ← x + FeedForward(norm x)    each token by itself      (pre-norm)
+     │  perhaps a final norm
+     ▼
+    TokenHead                   logits (..., T, V)
+
+A layer adds nothing to the mathematics of its ops: it names the parameters, says how their first values are drawn, and
+calls the ops in order. Its `backward` calls their backwards in the reverse order, handing dy from one to the next; so a
+forward and its backward are read side by side, one from the top and the other from the bottom. To read all files, begin
+with layer, linear, feed_forward and attention; then residual, block and stack; then embedding and head.
+"""
+
+from .attention import Attention, AttentionRecord, merge_heads, split_heads
+from .block import Block, register_block
 from .cache import BlockCache, Cache, KeyValues
-from .cache_fixed import FixedCache
 from .embedding import Embedding, InputEmbedding
 from .feed_forward import FeedForward
 from .head import HeadGrads, TokenHead
-from .layer import Layer, Spec
+from .layer import InputGrads, Layer, Spec
 from .linear import Linear
-from .norm import LayerNorm, Norm, RMSNorm
-from .position import AlibiPositions, RelativePositions, RotaryPositions
+from .norm import LayerNorm, Norm, RMSNorm, register_norm
+from .position import AlibiPositions, Positions, RelativePositions, RotaryPositions, register_positions
+from .residual import Residual
 from .stack import Stack
 
 __all__ = [
@@ -22,7 +38,6 @@ __all__ = [
     "Cache",
     "Embedding",
     "FeedForward",
-    "FixedCache",
     "HeadGrads",
     "InputEmbedding",
     "InputGrads",
@@ -31,12 +46,17 @@ __all__ = [
     "LayerNorm",
     "Linear",
     "Norm",
+    "Positions",
     "RMSNorm",
     "RelativePositions",
+    "Residual",
     "RotaryPositions",
     "Spec",
     "Stack",
     "TokenHead",
     "merge_heads",
+    "register_block",
+    "register_norm",
+    "register_positions",
     "split_heads",
 ]

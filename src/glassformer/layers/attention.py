@@ -1,4 +1,12 @@
-"""Multi-head attention: every token gathers from the others."""
+"""Multi-head attention: every token gathers from the others, several times at once.
+
+Each head looks with queries, keys and values of its own, in C of the channels; what all heads found is put side by side
+and mixed by one more matrix. The parameters are these four matrices: attention itself has none.
+
+One head makes one average, and cannot at once look at the verb and at the last comma; H heads of D / H channels cost as
+many multiplications as one of D, and look at H places (Vaswani et al. 2017). What a head reads and writes is given by
+products of two of the matrices: query keyᵀ says which token it attends to, value output what it carries over.
+"""
 
 from __future__ import annotations
 
@@ -8,42 +16,28 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..arrays import Array, Tree, check_mask, check_width, namespace
+from ..arrays import Array, Tree, check_mask, check_width, kept, namespace
+from ..dispatch import dispatched
 from ..errors import ConfigError
-from . import attention_whole
 from .cache import KeyValues
-from .layer import Layer
+from .layer import InputGrads, Layer
 from .linear import Linear
 
 
 class AttentionRecord(NamedTuple):
     """What attention did, from its input to its output."""
 
-    query: Tree
+    query: Tree  # what the queries were made from, (..., T, D)
     key: Tree  # None in self-attention, where keys and values read what the queries read
-    value: Tree
+    value: Tree  # likewise; in cross-attention both read the memory (..., S, D)
     rotation: Tree  # cosines and sines that turned queries and keys, or None
     attend: Tree  # q, k, v (after rotation, by head), the weights, and what dropout kept
-    output: Tree
+    output: Tree  # the heads side by side, (..., T, H·C), which `output` mixed
 
     @property
     def weights(self) -> Array:
         """The attention weights (..., H, T, S). Tiled attention keeps none: ask `Attention.weights`."""
-        return self.attend.weights
-
-
-class InputGrads(NamedTuple):
-    """Gradients of everything a layer read: its input, the memory it looked at, the bias on its scores."""
-
-    x: Array
-    memory: Array | None = None
-    bias: Array | None = None
-
-    def after(self, later: InputGrads) -> InputGrads:
-        """Return this layer's gradient of x, and the sums for what a later layer read as well: memory and bias."""
-        memory = self.memory if later.memory is None else later.memory + self.memory
-        bias = self.bias if later.bias is None else later.bias + self.bias
-        return InputGrads(self.x, memory, bias)
+        return kept(self.attend.weights)
 
 
 @dataclass(frozen=True)
@@ -53,13 +47,15 @@ class Attention(Layer):
         q = x query,  k = m key,  v = m value       (m the memory, or x; split into heads of C channels)
         y = concat(attention(q, k, v) of each head) output
 
-    kv_heads < heads shares keys and values among groups of heads (1: multi-query attention).
+    Self-attention reads the sequence it is part of; cross-attention asks with one sequence and finds its answers in
+    another, as a translation looks back at its source. kv_heads < heads shares keys and values among groups of heads
+    (1: multi-query attention): the queries still differ, and a cache holds heads / kv_heads times less.
     """
 
-    width: int
-    heads: int
-    kv_heads: int | None = None
-    head_width: int | None = None
+    width: int  # D
+    heads: int  # H
+    kv_heads: int | None = None  # K; None: as many as heads
+    head_width: int | None = None  # C; None: width / heads, so that all heads fill the width
     bias: bool = True
     output_bias: bool | None = None  # None: as bias
     scale: float | None = None  # factor on the scores; None: 1/√C
@@ -94,8 +90,12 @@ class Attention(Layer):
 
     @cached_property
     def parts(self) -> dict[str, Linear]:
-        """The linear maps by name."""
-        inner, shared = self.heads * self.channels, self.key_heads * self.channels
+        """The linear maps by name: (D, H·C) for queries, (D, K·C) for keys and for values, (H·C, D) for the output.
+
+        `output` alone writes to the residual stream: its first weights are smaller by `output_scale`, so that the sum
+        of what many blocks add begins no larger than what one would.
+        """
+        inner, shared = self.heads * self.channels, self.key_heads * self.channels  # H·C, K·C
         output_bias = self.bias if self.output_bias is None else self.output_bias
         std = (1 / math.sqrt(inner) if self.std is None else self.std) * self.output_scale
         return {
@@ -106,8 +106,10 @@ class Attention(Layer):
         }
 
     def specs(self) -> Tree:
+        """Return the `Spec` of the four matrices and their biases."""
         return {name: part.specs() for name, part in self.parts.items()}
 
+    @dispatched
     def forward(
         self,
         params: Tree,
@@ -118,41 +120,53 @@ class Attention(Layer):
         mask: Array | None = None,
         rotation: tuple[Array, Array] | None = None,
         key: Array | None = None,
+        cache: KeyValues | tuple[Array, Array] | None = None,
     ) -> tuple[Array, AttentionRecord]:
-        """Attend. `mask` broadcasts to (..., T, S), `bias` to (..., H, T, S); a `key` turns dropout on."""
+        """Attend. `mask` broadcasts to (..., T, S), `bias` to (..., H, T, S); a `key` turns dropout on.
+
+        cache   what earlier tokens left: their keys and values, which those of x join, and to all of which x attends;
+                or the keys and values of a memory, that `remember` computed once. Masks and biases are then about all
+                keys that it holds.
+        """
         check_width(x, self.width)
-        if memory is None and bias is None and mask is None and (key is None or self.dropout == 0):
-            whole = attention_whole.forward(self, params, x, rotation)
-            if whole is not None:
-                y, query, turned, attend, output = whole
-                return y, AttentionRecord(query, None, None, turned, attend, output)
-        seen = x if memory is None else memory
-        q, k, v = (
-            self.parts[name].forward(params[name], source)
-            for name, source in (("query", x), ("key", seen), ("value", seen))
-        )
-        heads = [split_heads(y, n) for (y, _), n in ((q, self.heads), (k, self.key_heads), (v, self.key_heads))]
+        # q = x query,  k = m key,  v = m value
+        q, query = self._heads("query", params, x)  # (..., H, T, C)
+        own, kept_key, kept_value = memory is None, None, None
+        if isinstance(cache, tuple):
+            k, v = cache
+        else:
+            k, kept_key = self._heads("key", params, x if own else memory)  # (..., K, S, C)
+            v, kept_value = self._heads("value", params, x if own else memory)
+        # Turned before they are cached: a key's angle belongs to its own place, and never changes again.
         turned = None
         if rotation is not None:
-            heads[0], turned = ops.rotary(heads[0], *rotation, pairing=self.pairing)
-            heads[1], _ = ops.rotary(heads[1], *rotation, pairing=self.pairing)
-        mask = _with_head_axis(mask, heads[0], heads[1])
-        mixed, attend = self._attend(heads[0], heads[1], heads[2], bias, mask, key)
+            q, turned = ops.rotary(q, *rotation, pairing=self.pairing)
+            k, _ = ops.rotary(k, *rotation, pairing=self.pairing)
+        if cache is None:
+            mixed, attend = self._attend(q, k, v, bias, _with_head_axis(mask, q, k), key)
+        else:
+            mixed, attend = self._attend_from(cache, q, k, v, bias, mask)
+        # y = concat(heads) output
         y, output = self.parts["output"].forward(params["output"], merge_heads(mixed))
-        own = memory is None
-        return y, AttentionRecord(q[1], None if own else k[1], None if own else v[1], turned, attend, output)
+        return y, AttentionRecord(query, None if own else kept_key, None if own else kept_value, turned, attend, output)
 
+    @dispatched
     def backward(self, params: Tree, saved: AttentionRecord, dy: Array) -> tuple[InputGrads, Tree]:
-        whole = attention_whole.backward(self, params, saved, dy)
-        if whole is not None:
-            return InputGrads(whole[0]), whole[1]
+        """Return the gradients of all that was read, and of the four matrices: the forward list, from the end.
+
+        A cache plays no part: it serves writing, and whoever learns reads all of a sequence at once.
+        """
         grads: dict[str, Tree] = {}
+        # y = merged heads · output
         dmixed, grads["output"] = self.parts["output"].backward(params["output"], saved.output, dy)
+        # heads = attention(q, k, v), of turned queries and keys. Merging moved numbers, and splitting moves them back.
         dq, dk, dv, dbias = self._attend_backward(split_heads(dmixed, self.heads), saved.attend)
         if saved.rotation is not None:
             dq = ops.rotary_backward(dq, saved.rotation, pairing=self.pairing)
             dk = ops.rotary_backward(dk, saved.rotation, pairing=self.pairing)
+        # q = x query,  k = m key,  v = m value
         dx, grads["query"] = self.parts["query"].backward(params["query"], saved.query, merge_heads(dq))
+        # Queries, keys and values read the same x, or two of them the same memory: their gradients add up.
         own = saved.key is None
         read_key, read_value = (saved.query, saved.query) if own else (saved.key, saved.value)
         dseen, grads["key"] = self.parts["key"].backward(params["key"], read_key, merge_heads(dk))
@@ -169,51 +183,41 @@ class Attention(Layer):
         q, k, v, bias, mask, *_ = saved.attend
         return ops.attention(q, k, v, bias, mask=mask, pattern=self.pattern, scale=self.scale)[1].weights
 
-    def read(
-        self,
-        params: Tree,
-        x: Array,
-        cache: KeyValues,
-        bias: Array | None = None,
-        *,
-        mask: Array | None = None,
-        rotation: tuple[Array, Array] | None = None,
-    ) -> Array:
-        """Return what `forward` gives for further tokens x (..., T, D), which attend to all tokens in the cache.
+    def remember(self, params: Tree, memory: Array) -> tuple[Array, Array]:
+        """Return the keys and values of a memory (..., S, D), which `forward` takes as its cache.
 
-        The keys and values of x join the cache; `mask` and `bias` are about all keys that `cache.columns` names.
+        Every token that a decoder writes looks at the same source, so these are the same at every step.
         """
-        allowed = cache.allowed(self.pattern, x.shape[-2])
-        q, k, v = (self._heads(params, name, x) for name in ("query", "key", "value"))
-        if rotation is not None:
-            q, k = (ops.rotary(y, *rotation, pairing=self.pairing)[0] for y in (q, k))
-        k, v = cache.append(k, v)
+        return self._heads("key", params, memory)[0], self._heads("value", params, memory)[0]
+
+    def _heads(self, name: str, params: Tree, x: Array) -> tuple[Array, Tree]:
+        """Return the queries, keys or values of x by head, and the record of the matrix that made them."""
+        y, saved = self.parts[name].forward(params[name], x)
+        return split_heads(y, self.heads if name == "query" else self.key_heads), saved
+
+    def _attend_from(
+        self, cache: Any, q: Array, k: Array, v: Array, bias: Array | None, mask: Array | None
+    ) -> tuple[Array, Tree]:
+        """Attend to all that a cache holds, once the new keys and values have joined it."""
+        allowed = None
+        # A memory's keys are all there already, and a decoder may see all of its source.
+        if not isinstance(cache, tuple):
+            allowed = cache.allowed(self.pattern, q.shape[-2])
+            k, v = cache.append(k, v)
         mask = _with_head_axis(mask, q, k)
         if allowed is not None:
-            allowed = namespace(x).asarray(allowed)
+            allowed = namespace(q).asarray(allowed)
             mask = allowed if mask is None else mask & allowed
-        return self._output(params, q, k, v, bias, mask)
-
-    def remember(self, params: Tree, memory: Array) -> tuple[Array, Array]:
-        """Return the keys and values of a memory, which `recall` attends to."""
-        return self._heads(params, "key", memory), self._heads(params, "value", memory)
-
-    def recall(self, params: Tree, x: Array, kept: tuple[Array, Array], *, mask: Array | None = None) -> Array:
-        """Return what `forward` gives for x and the memory that `remember` read."""
-        q = self._heads(params, "query", x)
-        return self._output(params, q, *kept, None, _with_head_axis(mask, q, kept[0]))
-
-    def _heads(self, params: Tree, name: str, x: Array) -> Array:
-        heads = self.heads if name == "query" else self.key_heads
-        return split_heads(self.parts[name].forward(params[name], x)[0], heads)
-
-    def _output(self, params: Tree, q: Array, k: Array, v: Array, bias: Array | None, mask: Array | None) -> Array:
-        mixed, _ = ops.attention(q, k, v, bias, mask=mask, scale=self.scale)
-        return self.parts["output"].forward(params["output"], merge_heads(mixed))[0]
+        return ops.attention(q, k, v, bias, mask=mask, scale=self.scale)
 
     def _attend(
         self, q: Array, k: Array, v: Array, bias: Array | None, mask: Array | None, key: Array | None
     ) -> tuple[Array, Tree]:
+        """Attend to all keys at once or in tiles; return the heads (..., H, T, C) and the record.
+
+        A bias that nobody learns is left out of the record, so that the backward pass makes no gradient for it. Tiles
+        need it there, since they compute the scores again.
+        """
         settings: dict[str, Any] = {"pattern": self.pattern, "key": key, "rate": self.dropout, "scale": self.scale}
         if self.tile is not None:
             return ops.attention_tiled(q, k, v, bias, mask=mask, tile=self.tile, **settings)
@@ -228,7 +232,7 @@ class Attention(Layer):
 
 
 def split_heads(x: Array, heads: int) -> Array:
-    """View (..., T, H·C) as (..., H, T, C)."""
+    """View (..., T, H·C) as (..., H, T, C): head h has channels h·C to (h + 1)·C, and becomes one more batch axis."""
     x = x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)
     return namespace(x).swapaxes(x, -3, -2)
 

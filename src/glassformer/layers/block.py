@@ -1,59 +1,76 @@
-"""The Transformer block."""
+"""The Transformer block: tokens look at each other, then each thinks for itself.
+
+The two halves divide the work. Attention moves information between places, but only averages what it finds; the
+feed-forward layer bends each vector, but sees one place alone. By turns they do what neither does: the next block's
+queries ask for what this block has worked out.
+
+A block is a list of residual connections, and its backward pass is the same list from the end. Its record holds, for
+each of them, what its norm and its sublayer kept, by their names, and `output`, the stream as it leaves the block.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-from .. import ops
+from .. import ops, registry
 from ..arrays import Array, Tree
+from ..dispatch import dispatched
 from ..errors import ConfigError, ShapeError
-from . import block_whole
-from .attention import Attention, InputGrads
+from .attention import Attention
 from .cache import BlockCache
 from .feed_forward import FeedForward
-from .layer import Layer
+from .layer import InputGrads, Layer
 from .norm import Norm
+from .residual import Residual
 
-_CHILD = {"attention": 0, "cross_attention": 1, "feed_forward": 2}  # which dropout key belongs to which sublayer
+# Which child of a block's dropout key is whose: outputs of sublayers first, then the weights of attention. The numbers
+# are fixed, so that a block without cross-attention drops the same as one that has it, wherever they do the same.
+_OUTPUT_KEYS = {"attention": 0, "cross_attention": 1, "feed_forward": 2}
+_WEIGHT_KEYS = {"attention": 3, "cross_attention": 4}
 
 
 @dataclass(frozen=True)
 class Block(Layer):
     """Attention, perhaps attention over a memory, and a feed-forward layer, each added to what came in.
 
-    pre-norm:  x + f(norm x)        post-norm:  norm(x + f(x))
+        pre-norm:  x + f(norm x)        post-norm:  norm(x + f(x))
+
+    A decoder's block reads its own sequence first and the memory next, so that it asks of the source with what it has
+    understood of the target so far (Vaswani et al. 2017). Attention sees places by its pattern, its mask and its
+    positions; cross-attention has only a mask, since places of source and target do not correspond.
     """
 
     attention: Attention
     feed_forward: FeedForward
-    norm: Norm
-    cross_attention: Attention | None = None
+    norm: Norm  # the form of all norms of the block; each has parameters of its own
+    cross_attention: Attention | None = None  # None but in the decoder of an encoder-decoder
     norm_position: str = "pre"
-    dropout: float = 0.0
+    dropout: float = 0.0  # of what each sublayer adds; attention has a rate of its own for its weights
 
     def __post_init__(self) -> None:
         if self.norm_position not in ("pre", "post"):
             raise ConfigError(f"norm_position is {self.norm_position!r}", hint='use "pre" or "post"')
 
     @cached_property
-    def whole(self) -> block_whole.Whole | None:
-        """What the kernel for whole blocks must know of this one, None where it does not take it."""
-        return block_whole.whole(self)
-
-    @property
-    def _drops(self) -> bool:
-        return bool(self.dropout or self.attention.dropout)
+    def residuals(self) -> tuple[Residual, ...]:
+        """The block as a list: attention, perhaps cross-attention, feed-forward."""
+        sublayers = {name: getattr(self, name) for name in _OUTPUT_KEYS}
+        return tuple(
+            Residual(name, sublayer, self.norm, self.norm_position, self.dropout)
+            for name, sublayer in sublayers.items()
+            if sublayer is not None
+        )
 
     def specs(self) -> Tree:
+        """Return the specs of all sublayers and of a norm for each, side by side under the names they go by."""
         specs: dict[str, Tree] = {}
-        for name in _CHILD:
-            sublayer = getattr(self, name)
-            if sublayer is not None:
-                specs[f"{name}_norm"] = self.norm.specs()
-                specs[name] = sublayer.specs()
+        for residual in self.residuals:
+            specs |= residual.specs()
         return specs
 
+    @dispatched
     def forward(
         self,
         params: Tree,
@@ -65,113 +82,72 @@ class Block(Layer):
         memory_mask: Array | None = None,
         rotation: tuple[Array, Array] | None = None,
         key: Array | None = None,
+        cache: BlockCache | None = None,
     ) -> tuple[Array, Tree]:
-        """Run the block on x (..., T, D); masks broadcast to (..., T, S), a `key` turns dropout on."""
-        if memory is None and bias is None and mask is None and (key is None or not self._drops):
-            whole = block_whole.forward(self, params, x, rotation)
-            if whole is not None:
-                return whole
+        """Run the block on x (..., T, D); masks broadcast to (..., T, S), a `key` turns dropout on.
+
+        memory     (..., S, D) what cross-attention looks at: the source, after the last block of the encoder
+        bias       (H, T, S) added to the scores of attention, for positions that enter there
+        rotation   cosines and sines (..., T, C/2) that queries and keys are turned by
+
+        With a `cache`, x are further tokens of sequences whose earlier ones it remembers: they attend to all of them.
+        """
+        if self.cross_attention is not None and memory is None and (cache is None or cache.memory is None):
+            raise ShapeError("this block attends to a memory, but none was given", hint="pass memory (..., S, D)")
+        # What each sublayer reads besides the stream x.
+        given: dict[str, dict[str, Any]] = {
+            "attention": {
+                "bias": bias,
+                "mask": mask,
+                "rotation": rotation,
+                "key": _child(key, _WEIGHT_KEYS["attention"]),
+                "cache": None if cache is None else cache.attention,
+            },
+            "cross_attention": {
+                "memory": memory,
+                "mask": memory_mask,
+                "key": _child(key, _WEIGHT_KEYS["cross_attention"]),
+                "cache": None if cache is None else cache.memory,
+            },
+            "feed_forward": {},
+        }
+        # x ← x + f(norm x), for each sublayer f in turn
         saved: dict[str, Tree] = {}
-        h = self._enter("attention", params, x, saved)
-        y, saved["attention"] = self.attention.forward(
-            params["attention"], h, None, bias, mask=mask, rotation=rotation, key=_child(key, 3)
-        )
-        x = self._leave("attention", params, x, y, saved, key)
-        if self.cross_attention is not None:
-            if memory is None:
-                raise ShapeError("this block attends to a memory, but none was given", hint="pass memory (..., S, D)")
-            h = self._enter("cross_attention", params, x, saved)
-            y, saved["cross_attention"] = self.cross_attention.forward(
-                params["cross_attention"], h, memory, mask=memory_mask, key=_child(key, 4)
-            )
-            x = self._leave("cross_attention", params, x, y, saved, key)
-        h = self._enter("feed_forward", params, x, saved)
-        y, saved["feed_forward"] = self.feed_forward.forward(params["feed_forward"], h)
-        x = self._leave("feed_forward", params, x, y, saved, key)
+        for residual in self.residuals:
+            own_key = _child(key, _OUTPUT_KEYS[residual.name])
+            x, record = residual.forward(params, x, given[residual.name], own_key)
+            saved |= record
         saved["output"] = x
         return x, saved
 
+    @dispatched
     def backward(self, params: Tree, saved: Tree, dy: Array) -> tuple[InputGrads, Tree]:
-        """The forward list, from the end."""
-        whole = block_whole.backward(self, params, saved, dy)
-        if whole is not None:
-            return InputGrads(whole[0]), whole[1]
+        """Return the gradients of all that was read, and of the parameters: the list, reversed.
+
+        dy (..., T, D) runs down the stream: what one residual connection returns for its input is the gradient of the
+        output of the one before it. Memory and bias come in from the side, and collect from whoever read them.
+        """
         grads: dict[str, Tree] = {}
-        dx, dbranch = self._leave_backward("feed_forward", params, dy, saved, grads)
-        dh, grads["feed_forward"] = self.feed_forward.backward(params["feed_forward"], saved["feed_forward"], dbranch)
-        dx = self._enter_backward("feed_forward", params, dx, dh, saved, grads)
-        dmemory = None
-        if self.cross_attention is not None:
-            dx, dbranch = self._leave_backward("cross_attention", params, dx, saved, grads)
-            crossed, grads["cross_attention"] = self.cross_attention.backward(
-                params["cross_attention"], saved["cross_attention"], dbranch
-            )
-            dx = self._enter_backward("cross_attention", params, dx, crossed.x, saved, grads)
-            dmemory = crossed.memory
-        dx, dbranch = self._leave_backward("attention", params, dx, saved, grads)
-        attended, grads["attention"] = self.attention.backward(params["attention"], saved["attention"], dbranch)
-        dx = self._enter_backward("attention", params, dx, attended.x, saved, grads)
-        return InputGrads(dx, dmemory, attended.bias), grads
-
-    def read(
-        self,
-        params: Tree,
-        x: Array,
-        cache: BlockCache,
-        bias: Array | None = None,
-        *,
-        mask: Array | None = None,
-        memory_mask: Array | None = None,
-        rotation: tuple[Array, Array] | None = None,
-    ) -> Array:
-        """Return what `forward` gives for further tokens x, which attend to all tokens in the cache."""
-        h = self._enter("attention", params, x, {})
-        y = self.attention.read(params["attention"], h, cache.attention, bias, mask=mask, rotation=rotation)
-        x = self._leave("attention", params, x, y, {}, None)
-        if self.cross_attention is not None:
-            if cache.memory is None:
-                raise ShapeError("this block attends to a memory, but the cache has none", hint="encode a source first")
-            h = self._enter("cross_attention", params, x, {})
-            y = self.cross_attention.recall(params["cross_attention"], h, cache.memory, mask=memory_mask)
-            x = self._leave("cross_attention", params, x, y, {}, None)
-        h = self._enter("feed_forward", params, x, {})
-        y, _ = self.feed_forward.forward(params["feed_forward"], h)
-        return self._leave("feed_forward", params, x, y, {}, None)
-
-    def _enter(self, name: str, params: Tree, x: Array, saved: dict[str, Tree]) -> Array:
-        """Return what a sublayer reads."""
-        if self.norm_position == "post":
-            return x
-        h, saved[f"{name}_norm"] = self.norm.forward(params[f"{name}_norm"], x)
-        return h
-
-    def _enter_backward(
-        self, name: str, params: Tree, dx: Array, dh: Array, saved: Tree, grads: dict[str, Tree]
-    ) -> Array:
-        """Add what came back through the sublayer to what came back along the residual."""
-        if self.norm_position == "pre":
-            dh, grads[f"{name}_norm"] = self.norm.backward(params[f"{name}_norm"], saved[f"{name}_norm"], dh)
-        return dx + dh
-
-    def _leave(self, name: str, params: Tree, x: Array, y: Array, saved: dict[str, Tree], key: Array | None) -> Array:
-        """Add what a sublayer found to what came in."""
-        if key is not None and self.dropout > 0:
-            y, saved[f"{name}_dropout"] = ops.dropout(y, _child(key, _CHILD[name]), rate=self.dropout)
-        x = x + y
-        if self.norm_position == "post":
-            x, saved[f"{name}_norm"] = self.norm.forward(params[f"{name}_norm"], x)
-        return x
-
-    def _leave_backward(
-        self, name: str, params: Tree, dx: Array, saved: Tree, grads: dict[str, Tree]
-    ) -> tuple[Array, Array]:
-        """Return the gradients along the residual and into the sublayer."""
-        if self.norm_position == "post":
-            dx, grads[f"{name}_norm"] = self.norm.backward(params[f"{name}_norm"], saved[f"{name}_norm"], dx)
-        if f"{name}_dropout" in saved:
-            return dx, ops.dropout_backward(dx, saved[f"{name}_dropout"], rate=self.dropout)
-        return dx, dx
+        read = InputGrads(dy)
+        for residual in reversed(self.residuals):
+            # x, record = residual.forward(params, x, given, key)
+            below, part = residual.backward(params, saved, read.x)
+            grads |= part
+            read = below.after(read)
+        return read, grads
 
 
 def _child(key: Array | None, number: int) -> Array | None:
+    """Return the key of a child, None where there is no key."""
     return None if key is None else ops.fold_key(key, number)
+
+
+def register_block(name: str, block: Any) -> None:
+    """Let configs choose a block of one's own by a name: block="name".
+
+    `block` is a class derived from `Block`, with the same settings and its own `forward` and `backward`. A `forward`
+    that hands its `cache` on to attention writes with a cache, too; another is refused there, and writes without one.
+    """
+    if not (isinstance(block, type) and issubclass(block, Block)):
+        raise ConfigError(f"{block!r} is no class of blocks", hint="derive it from glassformer.layers.Block")
+    registry.register("block", name, block)

@@ -4,7 +4,14 @@
     logits = model.read(params, prompt, cache)        # reads the prompt
     logits = model.read(params, next_token, cache)    # reads one more token, which attends to all of it
 
-Memory grows with what is read. Under a sliding window only the last `window` keys are kept, in a ring.
+Keys and values suffice. In a causal model no token sees a later one, so nothing that was computed for a token changes
+when more are read; and of all that was computed for it, later tokens look at its keys and its values only, never at its
+query or at what it became. A new token costs one row of every product, instead of all rows once more.
+
+Memory grows with what is read: 2 · L · K · C numbers a token. Under a sliding window only the last `window` keys are
+kept, in a ring: position p stands in slot p mod window, over position p − window, which nobody may see any more. A ring
+is out of order once it has gone round, which does no harm: softmax adds its keys up in any order, rotations are in the
+keys already, and masks and biases are asked for by `columns`, the position in each slot.
 """
 
 from __future__ import annotations
@@ -14,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, namespace
-from ..backend import is_jax
+from ..dispatch import dispatched
 from ..errors import ShapeError
 from ..ops import Pattern
 
@@ -22,7 +29,11 @@ FIRST_CAPACITY = 64
 
 
 class KeyValues:
-    """Keys and values (..., K, S, C) of one attention layer, in a buffer that doubles when it is full."""
+    """Keys and values (..., K, S, C) of one attention layer, in a buffer that doubles when it is full.
+
+    Doubling copies each key about once in all, however many come one by one; growing by one would copy all at every
+    token, and cost the square of the length.
+    """
 
     def __init__(self, window: int | None = None) -> None:
         self.window = window
@@ -59,11 +70,12 @@ class KeyValues:
         new = k.shape[-2]
         total = self.seen + new
         if self.window is None or total <= self.window:
-            self._write(self.seen, k, v)
+            self.write(self.seen, k, v)
             self.seen = total
             return self.k[..., :total, :], self.v[..., :total, :]
         if new == 1:
-            self._write(self.seen % self.window, k, v)
+            # The slot of the key that has just left the window.
+            self.write(self.seen % self.window, k, v)
             self.seen = total
             return self.k, self.v
         return self._wrap(k, v, total)
@@ -79,24 +91,27 @@ class KeyValues:
         return place
 
     def _wrap(self, k: Array, v: Array, total: int) -> tuple[Array, Array]:
-        """Return the kept keys in order with the new ones behind them, and keep the last `window` in the ring."""
+        """Return the kept keys in order with the new ones behind them, and keep the last `window` in the ring.
+
+        Several new tokens have windows that begin at different places: the first of them may still see keys that the
+        last one's arrival drives out. So all are returned, (..., K, stored + T, C), before the oldest are given up.
+        """
         xp = namespace(k)
         assert self.window is not None
         if self.k is not None and self.seen:
             order = np.arange(self.seen - self.stored, self.seen) % self.window
             k = xp.concatenate((self.k[..., order, :], k), axis=-2)
             v = xp.concatenate((self.v[..., order, :], v), axis=-2)
+        # Of the last `window` keys, which one belongs into slot 0, slot 1, …
         slots = np.argsort(np.arange(total - self.window, total) % self.window)
         self.k, self.v = k[..., -self.window :, :][..., slots, :], v[..., -self.window :, :][..., slots, :]
         self.seen = total
         return k, v
 
-    def _write(self, start: int, k: Array, v: Array) -> None:
+    @dispatched
+    def write(self, start: int, k: Array, v: Array) -> None:
         """Put new keys and values at `start`, in a larger buffer if need be."""
         stop = start + k.shape[-2]
-        if is_jax(k):
-            self.k, self.v = _spliced(self.k, k, start), _spliced(self.v, v, start)
-            return
         if self.k is None or stop > self.k.shape[-2]:
             self._grow(stop, k.shape, k.dtype)
         if self.k.shape[:-2] != k.shape[:-2]:
@@ -108,6 +123,7 @@ class KeyValues:
         self.v[..., start:stop, :] = v
 
     def _grow(self, needed: int, shape: tuple[int, ...], dtype: Any) -> None:
+        """Move to buffers with room for `needed` tokens, or for twice as many as before; a ring stops at its window."""
         capacity = FIRST_CAPACITY if self.k is None else 2 * self.k.shape[-2]
         capacity = max(needed, capacity if self.window is None else min(capacity, self.window))
         for name in ("k", "v"):
@@ -123,14 +139,6 @@ class KeyValues:
             self.k, self.v = self.k[rows], self.v[rows]
 
 
-def _spliced(old: Array, new: Array, start: int) -> Array:
-    """Return `old` (..., S, C) with `new` from place `start` on, for arrays that cannot be assigned to."""
-    if old is None:
-        return new
-    stop = start + new.shape[-2]
-    return namespace(new).concatenate((old[..., :start, :], new, old[..., stop:, :]), axis=-2)
-
-
 class BlockCache:
     """What one block remembers: the tokens it read, and the memory it looks at."""
 
@@ -140,15 +148,17 @@ class BlockCache:
 
 
 class Cache:
-    """What all blocks of a stack remember, and which tokens are padding."""
+    """What all blocks of a stack remember, and which tokens are padding.
+
+    All blocks have read the same tokens, so any of them, here the first, tells how many and where their keys stand.
+    """
 
     capacity: int | None = None  # how many tokens there is room for; None: as many as come
 
     def __init__(self, layers: int, window: int | None = None) -> None:
         self.blocks = [BlockCache(window) for _ in range(layers)]
         self.mask: Array | None = None  # (..., S): True for real tokens; None: all are
-        self.plan: Any = None  # how `read_token` reads, once it was asked
-        self.memory_mask: Array | None = None
+        self.memory_mask: Array | None = None  # (..., S): True for the real tokens of the source
 
     @property
     def length(self) -> int:
@@ -183,7 +193,10 @@ class Cache:
         return None if self.mask is None else self.mask[..., self.columns(new)][..., None, :]
 
     def select(self, rows: Array) -> None:
-        """Keep these sequences of the batch, in this order; one may be kept several times."""
+        """Keep these sequences of the batch, in this order; one may be kept several times.
+
+        Beam search needs it: where two of the best continuations share a beginning, that sequence goes on twice.
+        """
         for block in self.blocks:
             block.attention.select(rows)
             if block.memory is not None:

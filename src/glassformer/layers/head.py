@@ -1,4 +1,17 @@
-"""From vectors to logits over the vocabulary."""
+"""From vectors to logits over the vocabulary.
+
+A logit is a dot product: how far the last vector h of a place points the way of a token's own vector. The tokens'
+vectors may be those of the embedding (Press and Wolf 2017). That saves V · D weights, much of a small model, and what
+is learned about a token in one role serves the other: two words that can stand in the same places are close to each
+other both as something read and as something predicted.
+
+A tied table E is used twice, and so has two gradients:
+
+    x = E[ids]          dE[v] = Σ dx over the places where token v stood         only for tokens in the batch
+    logits = h Eᵀ       dE[v] = Σ dlogits[v] · h over all places                 for all V tokens, at every step
+
+The head returns the second one as `HeadGrads.table`; the model adds the first.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +31,8 @@ from .norm import Norm
 class HeadGrads(NamedTuple):
     """Gradients of what the head read: its input, and the embedding it is tied to."""
 
-    x: Array
-    table: Array | None
+    x: Array  # (..., D)
+    table: Array | None  # (V, D); None for a head with a matrix of its own
 
 
 @dataclass(frozen=True)
@@ -28,11 +41,13 @@ class TokenHead(Layer):
 
         logits = h Eᵀ + b  tied to the embedding E (V, D)        logits = h w + b  otherwise
 
-    A `transform` norm puts act(h linear), normalized, before it, as BERT does.
+    A `transform` norm puts act(h linear), normalized, before it, as BERT does: room to turn a vector made for the
+    blocks into one to be compared with tokens. A bias can hold how frequent each token is, whatever the context. T5,
+    whose tied rows have numbers of about one, divides h by √D (`scale`): its logits would begin at about √D.
     """
 
-    width: int
-    vocab: int
+    width: int  # D
+    vocab: int  # V
     tied: bool = True
     bias: bool = False
     scale: float = 1.0  # factor on h
@@ -46,6 +61,7 @@ class TokenHead(Layer):
         return Linear(self.width, self.width, True, self.std)
 
     def specs(self) -> Tree:
+        """Return the specs of what the head does not borrow: the transform, an untied matrix (D, V), a bias (V,)."""
         specs: dict[str, Tree] = {}
         if self.transform is not None:
             specs["transform"] = {"linear": self.inner.specs(), "norm": self.transform.specs()}
@@ -63,26 +79,32 @@ class TokenHead(Layer):
             x, saved["activation"] = ops.activation_pair(self.activation)[0](x)
             x, saved["norm"] = self.transform.forward(params["transform"]["norm"], x)
         x = x if self.scale == 1 else x * self.scale
+        # In a model of tokens this is the widest array of all, V numbers for every place.
         logits, _ = ops.linear(x, self._matrix(params, table), params.get("b"))
         saved["logits"] = LinearSaved(x, None, None)
         return logits, saved
 
     def backward(self, params: Tree, saved: Tree, dy: Array, table: Array | None = None) -> tuple[HeadGrads, Tree]:
+        """Return the gradients of h and of a tied table, and of the head's own parameters, for dy (..., V)."""
+        # logits = h w + b,  w = Eᵀ if tied
         logits_saved = LinearSaved(saved["logits"].x, self._matrix(params, table), params.get("b"))
         dx, dw, db = ops.linear_backward(dy, logits_saved)
         grads: dict[str, Tree] = {} if self.tied else {"w": dw}
         if self.bias:
             grads["b"] = db
         dx = dx if self.scale == 1 else dx * self.scale
+        # h = norm(act(x linear))
         if self.transform is not None:
             inner: dict[str, Tree] = {}
             dx, inner["norm"] = self.transform.backward(params["transform"]["norm"], saved["norm"], dx)
             dx = ops.activation_pair(self.activation)[1](dx, saved["activation"])
             dx, inner["linear"] = self.inner.backward(params["transform"]["linear"], saved["linear"], dx)
             grads["transform"] = inner
+        # w = Eᵀ, so dE = dwᵀ
         return HeadGrads(dx, dw.T if self.tied else None), grads
 
     def _matrix(self, params: Tree, table: Array | None) -> Array:
+        """Return the matrix (D, V) whose columns are the tokens' vectors: the head's own, or the table turned over."""
         if not self.tied:
             return params["w"]
         assert table is not None, "a tied head needs the embedding"

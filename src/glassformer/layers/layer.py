@@ -6,13 +6,16 @@
 
 `params` is a nested dict of arrays and `grads` has the same names. `saved` records the forward pass: what the backward
 pass needs and what one wants to look at; it holds no parameters.
+
+A layer object so never changes: the same one runs with any parameters, in any thread, in float64 or with complex
+numbers for a proof; and what training moves is data like any other, to be saved, averaged or looked at by name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +28,7 @@ class Spec:
     """A parameter before it exists: its shape, and the normal distribution its first values come from."""
 
     shape: tuple[int, ...]
-    std: float = 0.0
+    std: float = 0.0  # 0: nothing random, as for biases (mean 0) and gains (mean 1)
     mean: float = 0.0
 
     def draw(self, rng: np.random.Generator, dtype: Any) -> Array:
@@ -52,3 +55,22 @@ class Layer:
         """Draw all parameters; the same seed gives the same numbers."""
         rng = np.random.default_rng(seed)
         return tree_map(lambda spec: spec.draw(rng, dtype), self.specs())
+
+
+class InputGrads(NamedTuple):
+    """Gradients of everything a layer read: its input, the memory it looked at, the bias on its scores."""
+
+    x: Array
+    memory: Array | None = None
+    bias: Array | None = None
+
+    def after(self, later: InputGrads) -> InputGrads:
+        """Return this layer's gradient of x, and the sums for what a later layer read as well: memory and bias."""
+        return InputGrads(self.x, _sum(later.memory, self.memory), _sum(later.bias, self.bias))
+
+
+def _sum(a: Array | None, b: Array | None) -> Array | None:
+    """Add two gradients of which one may not be there."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a + b

@@ -1,4 +1,9 @@
-"""The affine map as a layer."""
+"""The affine map as a layer.
+
+What it adds to the op is where to begin. A sum of I independent products with weights of spread 1/√I has the variance
+of one of its inputs, so that numbers neither swell nor fade from layer to layer before anything is learned. All weights
+equal would not do: features that begin the same get the same gradients, and stay the same forever.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +20,24 @@ from .layer import Layer, Spec
 class Linear(Layer):
     """y = x w + b, with w (inputs, outputs) and an optional b (outputs,)."""
 
-    inputs: int
-    outputs: int
+    inputs: int  # I
+    outputs: int  # O
     bias: bool = True
     std: float | None = None  # spread of the first weights; None: 1/√inputs keeps the variance of x
 
     def specs(self) -> Tree:
+        """Return the specs of w (I, O), random, and of b (O,), which begins at zero: the weights already differ."""
         std = 1 / math.sqrt(self.inputs) if self.std is None else self.std
         specs = {"w": Spec((self.inputs, self.outputs), std)}
         return {**specs, "b": Spec((self.outputs,))} if self.bias else specs
 
     def forward(self, params: Tree, x: Array) -> tuple[Array, Tree]:
+        """Return y (..., O) for x (..., I). The record keeps x alone, as the weights stay with the parameters."""
         y, _ = ops.linear(x, params["w"], params.get("b"))
         return y, LinearSaved(x, None, None)
 
     def backward(self, params: Tree, saved: Tree, dy: Array) -> tuple[Array, Tree]:
+        """Return dx (..., I) for dy (..., O), and the gradients of w and b, in their shapes."""
+        # y = x w + b
         dx, dw, db = ops.linear_backward(dy, LinearSaved(saved.x, params["w"], params.get("b")))
         return dx, {"w": dw, "b": db} if self.bias else {"w": dw}

@@ -1,33 +1,49 @@
-"""Normalization as layers."""
+"""Normalization as layers: the ops of the same names, with gamma and beta as parameters.
+
+gamma begins at one and beta at zero, so that at first a norm does nothing but normalize: it takes from a vector its
+length, which would tell the next layer more about the layers before than about the token. Learning may then give back
+a scale to the features that need one.
+
+Records hold no parameters: what the ops saved of gamma and beta is taken out here, and put back for the backward pass.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from .. import ops
+from .. import ops, registry
 from ..arrays import Array, Tree
+from ..errors import ConfigError
 from ..ops.norm import LayerNormSaved
 from .layer import Layer, Spec
 
 
 @dataclass(frozen=True)
 class LayerNorm(Layer):
-    """y = gamma · (x − mean x) / √(var x + eps) + beta."""
+    """y = gamma · (x − mean x) / √(var x + eps) + beta, for x (..., D).
 
-    width: int
-    eps: float = 1e-5
-    bias: bool = True
+    After the subtraction the D features sum to zero, and the layers that follow can no longer tell what their mean was.
+    """
+
+    width: int  # D
+    eps: float = 1e-5  # keeps a vector of equal features, whose variance is zero, from being divided by zero
+    bias: bool = True  # whether there is a beta
 
     def specs(self) -> Tree:
+        """Return the specs of gamma and beta, (D,) each."""
         specs = {"gamma": Spec((self.width,), mean=1.0)}
         return {**specs, "beta": Spec((self.width,))} if self.bias else specs
 
     def forward(self, params: Tree, x: Array) -> tuple[Array, Tree]:
+        """Return y (..., D), and x with its mean and its spread."""
         y, saved = ops.layer_norm(x, params["gamma"], params.get("beta"), eps=self.eps)
         return y, LayerNormSaved(x, saved.mean, saved.rstd, None, None)
 
     def backward(self, params: Tree, saved: Tree, dy: Array) -> tuple[Array, Tree]:
+        """Return dx (..., D), and the gradients of gamma and beta, summed over all vectors that they served."""
+        # y = gamma · x̂ + beta,  x̂ = (x − mean) · rstd
         saved = LayerNormSaved(saved.x, saved.mean, saved.rstd, params["gamma"], params.get("beta"))
         dx, dgamma, dbeta = ops.layer_norm_backward(dy, saved)
         return dx, {"gamma": dgamma, "beta": dbeta} if self.bias else {"gamma": dgamma}
@@ -35,21 +51,39 @@ class LayerNorm(Layer):
 
 @dataclass(frozen=True)
 class RMSNorm(Layer):
-    """y = gamma · x / √(mean x² + eps)."""
+    """y = gamma · x / √(mean x² + eps), for x (..., D), as in T5, Llama and their relatives.
 
-    width: int
+    Features influence each other through one common factor alone, the root mean square.
+    """
+
+    width: int  # D
     eps: float = 1e-6
 
     def specs(self) -> Tree:
+        """Return the spec of gamma (D,)."""
         return {"gamma": Spec((self.width,), mean=1.0)}
 
     def forward(self, params: Tree, x: Array) -> tuple[Array, Tree]:
+        """Return y (..., D), and x with its root mean square."""
         y, saved = ops.rms_norm(x, params["gamma"], eps=self.eps)
         return y, saved._replace(gamma=None)
 
     def backward(self, params: Tree, saved: Tree, dy: Array) -> tuple[Array, Tree]:
+        """Return dx (..., D), and the gradient of gamma."""
+        # y = gamma · x · rrms
         dx, dgamma = ops.rms_norm_backward(dy, saved._replace(gamma=params["gamma"]))
         return dx, {"gamma": dgamma}
 
 
 Norm: TypeAlias = LayerNorm | RMSNorm
+"""What a block takes as its norm: one of these, or any layer of the same form."""
+
+
+def register_norm(name: str, make: Callable[[int, float], Layer]) -> None:
+    """Let configs choose a norm of one's own by a name: norm="name".
+
+    make(width, eps) returns a layer from (..., D) to (..., D): a class with these two settings will do.
+    """
+    if not callable(make):
+        raise ConfigError(f"{make!r} cannot be called", hint="pass a class or a function of width and eps")
+    registry.register("norm", name, make)

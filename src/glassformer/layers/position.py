@@ -1,48 +1,74 @@
-"""Positions that enter through attention: rotations of queries and keys, biases on the scores."""
+"""Positions that enter through attention: rotations of queries and keys, biases on the scores.
+
+All three forms make a score depend on how far a key is from its query. They differ in what they can express. A rotation
+lets q and k of each head decide which distances suit them, and costs no parameters; ALiBi fixes the preference for near
+keys beforehand; a relative bias learns one curve of distance for each head, whatever the tokens are.
+
+They are made once and handed to every block. A bias is so read L times, and its gradient is the sum over the blocks.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
-
-from .. import ops
-from ..arrays import Array, Tree, is_traced, namespace
+from .. import ops, registry
+from ..arrays import Array, Tree
 from ..config import RotaryScaling
+from ..dispatch import dispatched
+from ..errors import ConfigError
 from .layer import Layer, Spec
 
 
-def rows_of(table: Array, positions: Array) -> Array:
-    """Look up positions that are not known yet in a table that the host made in float64: angles need the digits."""
-    return namespace(positions).asarray(table)[positions]
+class Positions(Layer):
+    """How attention learns where tokens stand. A kind of one's own overrides what it needs; the rest does nothing.
+
+    name   under which its parameters and its record stand, where it has any
+    """
+
+    name = "positions"
+
+    def specs(self) -> Tree:
+        return {}
+
+    def rotation(self, positions: Array, limit: int | None = None) -> tuple[Array, Array] | None:
+        """Return cosines and sines (..., T, C/2) that queries and keys are turned by, None for none."""
+        return None
+
+    def forward(self, params: Tree, rows: Array, columns: Array) -> tuple[Array | None, Tree]:
+        """Return the bias (H, T, S) on the scores of queries at `rows` (T,) and keys at `columns` (S,), and its record.
+
+        A bias without a record, such as a table of constants, gets no gradient.
+        """
+        return None, None
+
+    def backward(self, params: Tree, saved: Tree, dy: Array) -> tuple[None, Tree]:
+        """Return the gradients of the parameters for one of the bias."""
+        return None, {}
 
 
 @dataclass(frozen=True)
-class RotaryPositions:
-    """Turn queries and keys by angles that grow with the position."""
+class RotaryPositions(Positions):
+    """Turn queries and keys by angles that grow with the position (Su et al. 2021; see `ops.rotary`)."""
 
-    channels: int
-    base: float = 10000.0
+    channels: int  # C, of one head: every head turns by the same angles
+    base: float = 10000.0  # a larger one turns more slowly, and tells places apart over longer texts
     scaling: RotaryScaling | None = None
 
+    @dispatched
     def rotation(self, positions: Array, limit: int | None = None) -> tuple[Array, Array]:
         """Return cosines and sines for positions (T,) or (..., T), with an axis for the heads in the latter case.
 
-        Positions that are not known yet, as under `jax.jit`, lie below the `limit`.
+        All positions lie below the `limit`, where one is given.
         """
-        known = positions
-        if is_traced(positions):
-            assert limit is not None
-            known = np.arange(limit)
-        cos, sin = ops.rotary_angles(known, self.channels, base=self.base, scaling=self.scaling)
-        if known is not positions:
-            cos, sin = rows_of(cos, positions), rows_of(sin, positions)
+        cos, sin = ops.rotary_angles(positions, self.channels, base=self.base, scaling=self.scaling)
         return (cos, sin) if cos.ndim == 2 else (cos[..., None, :, :], sin[..., None, :, :])
 
 
 @dataclass(frozen=True)
-class AlibiPositions:
-    """Lower the scores of distant keys, each head at its own slope."""
+class AlibiPositions(Positions):
+    """Lower the scores of distant keys, each head at its own pace (Press et al. 2022)."""
 
     heads: int
 
@@ -50,15 +76,24 @@ class AlibiPositions:
         """Return the bias (H, T, S) for queries at `rows` (T,) and keys at `columns` (S,)."""
         return ops.alibi_bias(self.heads, rows, columns)
 
+    def forward(self, params: Tree, rows: Array, columns: Array) -> tuple[Array, None]:
+        """Return the bias; it has no parameters, and so no record."""
+        return self.bias(rows, columns), None
+
 
 @dataclass(frozen=True)
-class RelativePositions(Layer):
-    """Learn one number per head and bucket of distances, added to the scores of every block (T5)."""
+class RelativePositions(Positions):
+    """Learn one number per head and bucket of distances, added to the scores of every block (T5, Raffel et al. 2020).
+
+    One table (buckets, H) serves all blocks: distance means the same in each, and there are few numbers to learn.
+    """
+
+    name = "relative"
 
     heads: int
     buckets: int = 32
-    distance: int = 128
-    bidirectional: bool = True
+    distance: int = 128  # from here on all keys share the last bucket
+    bidirectional: bool = True  # whether keys after the query have buckets of their own
     std: float = 0.02
 
     def specs(self) -> Tree:
@@ -73,4 +108,26 @@ class RelativePositions(Layer):
         return bias, saved._replace(table=None)
 
     def backward(self, params: Tree, saved: Tree, dy: Array) -> tuple[None, Tree]:
+        """Return the gradient of the table for one of the bias (H, T, S)."""
+        # bias[h, t, s] = table[buckets[t, s], h]
         return None, {"table": ops.relative_bias_backward(dy, saved._replace(table=params["table"]))}
+
+
+def register_positions(name: str, make: Callable[..., Positions]) -> None:
+    """Let configs choose positions of one's own by a name: positions="name".
+
+    make(config, bidirectional=…) returns a `Positions`; bidirectional is False in a decoder, which never looks ahead.
+    """
+    if not callable(make):
+        raise ConfigError(f"{make!r} cannot be called", hint="pass a function of a config that returns Positions")
+    registry.register("positions", name, make)
+
+
+def build_own_positions(config: Any, *, bidirectional: bool) -> Positions:
+    """Return registered positions for a config."""
+    made = registry.find("positions", config.positions)(config, bidirectional=bidirectional)
+    if not isinstance(made, Positions):
+        raise ConfigError(
+            f"the positions {config.positions!r} are {made!r}", hint="return a glassformer.layers.Positions"
+        )
+    return made

@@ -1,49 +1,74 @@
-"""A stack of blocks."""
+"""A stack of blocks: the same architecture again and again, each time with parameters of its own.
+
+x runs through the blocks as one stream that every block reads and adds to; `saved["blocks"]` is its diary. The backward
+pass walks the same list from the end.
+
+    forward     x₀ → block 0 → x₁ → block 1 → … → x_L → final norm → y         records are written, from first to last
+    backward    dx₀ ← block 0 ← dx₁ ← block 1 ← … ← dx_L ← final norm ← dy     records are read, from last to first
+
+Only shapes are shared: x has the same (..., T, D) before and after every block, so blocks can be stacked to any depth,
+left out, or compared with each other. What is the same for all of them is made once, before the first: where tokens
+stand, as a rotation or a bias, and who may see whom.
+
+Records are most of the memory of training, for they all exist when the backward pass begins. `remat` keeps only what
+went into each block and runs the block once more when its turn comes (Chen et al. 2016): L inputs and one block's
+record instead of L records, for one forward pass more, about a third of the work.
+"""
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
 from .. import ops
-from ..arrays import Array, Tree, namespace
-from ..backend import gathered, shared_out, spread, together
-from . import scanned
-from .attention import InputGrads
+from ..arrays import Array, Tree, namespace, real_type
+from ..dispatch import dispatched
+from ..errors import ConfigError
 from .block import Block
 from .cache import Cache
-from .layer import Layer
+from .layer import InputGrads, Layer
 from .norm import Norm
-from .position import AlibiPositions, RelativePositions, RotaryPositions
-from .token import read_token
-
-Positions: TypeAlias = RotaryPositions | AlibiPositions | RelativePositions
+from .position import Positions
 
 
 class Again(NamedTuple):
     """What a block read: enough to run it again."""
 
-    x: Array
-    key: Array | None
+    x: Array  # (..., T, D)
+    key: Array | None  # by which dropout drops the same numbers the second time
+
+
+class Spent(list):
+    """Records that nobody else will look at: the backward pass takes them off, so that their memory is free again.
+
+    Gradients then grow into the room that records leave. A list that is looked at afterwards must not be one of these.
+    """
 
 
 @dataclass(frozen=True)
 class Stack(Layer):
-    """The same kind of block, one after the other, and perhaps a last norm."""
+    """The same kind of block, one after the other, and perhaps a last norm.
 
-    block: Block
-    layers: int
+        x ← block(x), L times      y = norm(x)
+
+    With pre-norm the stream has never been normalized when it leaves the last block, so a last norm follows; with
+    post-norm the last block ends with one.
+    """
+
+    block: Block  # one layer for all: blocks differ in their parameters, which they are given
+    layers: int  # L
     final_norm: Norm | None = None
-    positions: Positions | None = None
+    positions: Positions | None = None  # those that enter through attention; None: they came with the tokens
     remat: bool = False  # keep only what each block read, and run it again in the backward pass
 
     def specs(self) -> Tree:
+        """Return a list of the blocks' specs, and those of the positions and of the last norm where they have any."""
         specs: dict[str, Tree] = {"blocks": [self.block.specs() for _ in range(self.layers)]}
-        if isinstance(self.positions, RelativePositions):
-            specs["relative"] = self.positions.specs()
+        if self.positions is not None and self.positions.specs():
+            specs[self.positions.name] = self.positions.specs()
         if self.final_norm is not None:
             specs["final_norm"] = self.final_norm.specs()
         return specs
@@ -61,63 +86,93 @@ class Stack(Layer):
     ) -> tuple[Array, Tree]:
         """Run all blocks on x (..., T, D); `positions` (T,) or (..., T) are 0, 1, … unless given.
 
-        The blocks' parameters are a list, or one dict whose arrays have the layers as their first axis: see `scanned`.
+        mask          broadcasts to (..., T, S): which keys are real, besides what the pattern allows
+        memory_mask   the same for a memory (..., S, D), that blocks with a cross-attention look at
         """
         saved: dict[str, Tree] = {}
         rotation = self._rotation(x, positions)
         bias = self._bias(params, x, saved)
-        keys = [None if key is None else ops.fold_key(key, number) for number in range(self.layers)]
         given = {"memory": memory, "bias": bias, "mask": mask, "memory_mask": memory_mask, "rotation": rotation}
         if self.remat:
             saved["given"] = given
-        run = partial(self._run, given)
-        if isinstance(params["blocks"], dict):
-            x, saved["blocks"] = scanned.forward(run, params["blocks"], x, keys)
-        else:
-            saved["blocks"] = []
-            for block_params, block_key in zip(params["blocks"], keys, strict=True):
-                x, record = run(block_params, x, block_key)
-                saved["blocks"].append(record)
+        # Each block drops by a key of its own: with one for all, every block would lose the same channels.
+        keys = [None if key is None else ops.fold_key(key, number) for number in range(self.layers)]
+        x, saved["blocks"] = self.run_blocks(params["blocks"], x, given, keys)
         if self.final_norm is not None:
             x, saved["final_norm"] = self.final_norm.forward(params["final_norm"], x)
         return x, saved
 
     def backward(self, params: Tree, saved: Tree, dy: Array) -> tuple[InputGrads, Tree]:
+        """Return the gradients of x and of the memory, and of all parameters, for dy (..., T, D)."""
         grads: dict[str, Tree] = {}
+        # y = norm(x)
         if self.final_norm is not None:
             dy, grads["final_norm"] = self.final_norm.backward(params["final_norm"], saved["final_norm"], dy)
-        run_back = partial(self._run_back, saved.get("given"))
-        if isinstance(params["blocks"], dict):
-            read, grads["blocks"] = scanned.backward(run_back, params["blocks"], saved["blocks"], dy)
-        else:
-            read, grads["blocks"] = InputGrads(dy), []
-            for block_params, record in zip(reversed(params["blocks"]), reversed(saved["blocks"]), strict=True):
-                below, block_grads = run_back(block_params, record, read.x)
-                grads["blocks"].insert(0, block_grads)
-                read = below.after(read)
-        if isinstance(self.positions, RelativePositions):
-            _, grads["relative"] = self.positions.backward(params["relative"], saved["relative"], read.bias)
+        given = saved.get("given")
+        read, grads["blocks"] = self.run_blocks_backward(params["blocks"], saved["blocks"], given, dy)
+        # bias = positions(rows, columns), read by every block: read.bias is the sum of what they sent back
+        if self.positions is not None and self.positions.specs():
+            name = self.positions.name
+            _, grads[name] = self.positions.backward(params[name], saved[name], read.bias)
         return InputGrads(read.x, read.memory), grads
 
-    def _run(self, given: Tree, params: Tree, x: Array, key: Array | None) -> tuple[Array, Tree]:
-        """Run one block on x and what all blocks are given; keep its record, or only what it takes to run it again."""
-        y, record = self.block.forward(gathered(params), x, key=key, **given)
-        return spread(y), Again(x, key) if self.remat else record
+    @dispatched
+    def run_blocks(self, blocks: list[Tree], x: Array, given: Tree, keys: list[Array | None]) -> tuple[Array, Tree]:
+        """Run one block after the other on x and what all are given; return the result and their records."""
+        if not isinstance(blocks, list):
+            raise ConfigError(
+                "the parameters of the blocks are stacked, which these arrays cannot run as one loop",
+                hint="give the blocks as a list: `unstack_blocks` of glassformer.mesh.stacking makes one",
+            )
+        records = []
+        for params, key in zip(blocks, keys, strict=True):
+            x, record = self.run_block(params, x, given, key)
+            records.append(record)
+        return x, records
 
-    def _run_back(self, given: Tree, params: Tree, record: Tree, dy: Array) -> tuple[InputGrads, Tree]:
-        params = gathered(params)
+    @dispatched
+    def run_blocks_backward(
+        self, blocks: list[Tree], records: list[Tree], given: Tree, dy: Array
+    ) -> tuple[InputGrads, list[Tree]]:
+        """Return the gradients of what the blocks read, and of their parameters: the same list, reversed.
+
+        Block n read what block n − 1 returned, so the dx of one is the dy of the one before.
+        """
+        grads: list[Tree] = []
+        read = InputGrads(dy)
+        for number in reversed(range(len(blocks))):
+            record = records.pop() if isinstance(records, Spent) else records[number]
+            # x, record = run_block(params, x, given, key)
+            below, part = self.run_block_backward(blocks[number], record, given, read.x)
+            grads.insert(0, part)
+            # Memory and bias were read by every block: their gradients add up.
+            read = below.after(read)
+        return read, grads
+
+    @dispatched
+    def run_block(self, params: Tree, x: Array, given: Tree, key: Array | None) -> tuple[Array, Tree]:
+        """Run one block; return its result with its record, or with only what it takes to run it again."""
+        y, record = self.block.forward(params, x, key=key, **given)
+        return y, Again(x, key) if self.remat else record
+
+    @dispatched
+    def run_block_backward(self, params: Tree, record: Tree, given: Tree, dy: Array) -> tuple[InputGrads, Tree]:
+        """Return the gradients of one block, which is run again first where its record was not kept."""
         if isinstance(record, Again):
-            x, dy = together(record.x, dy)
-            _, record = self.block.forward(params, x, key=record.key, **given)
-        read, grads = self.block.backward(params, record, dy)
-        return InputGrads(spread(read.x), read.memory, read.bias), shared_out(grads)
+            _, record = self.block.forward(params, record.x, key=record.key, **given)
+        return self.block.backward(params, record, dy)
+
+    # --- reading on, token by token ----------------------------------------------------------------------------------
 
     def new_cache(self) -> Cache:
         """Return a cache that has read nothing."""
         return Cache(self.layers, self.block.attention.pattern.window)
 
     def remember(self, params: Tree, memory: Array, cache: Cache, *, mask: Array | None = None) -> None:
-        """Let every block compute the keys and values of a memory (..., S, D), once."""
+        """Let every block compute the keys and values of a memory (..., S, D), once.
+
+        Each block has key and value matrices of its own, so L pairs are kept, and the memory itself is needed no more.
+        """
         assert self.block.cross_attention is not None
         for block_params, kept in zip(params["blocks"], cache.blocks, strict=True):
             kept.memory = self.block.cross_attention.remember(block_params["cross_attention"], memory)
@@ -128,46 +183,79 @@ class Stack(Layer):
     ) -> Array:
         """Return what `forward` gives for further tokens x (..., T, D), which attend to all tokens in the cache.
 
+        Reading a text in pieces gives the same vectors as reading it at once, for a causal block never looks ahead.
+
         mask   (..., T) True for those of the new tokens that are real
         """
         new = x.shape[-2]
         cache.note_padding(mask, tuple(x.shape[:-1]))
         rotation = self._rotation(x, cache.rows(new) if positions is None else positions, cache.capacity)
-        y = None
-        if new == 1 and cache.mask is None and (self.positions is None or rotation is not None):
-            y = read_token(self, params, x, cache, rotation)
-        x = self._read_blocks(params, x, cache, rotation) if y is None else y
+        x = self.read_blocks(params, x, cache, rotation)
         return x if self.final_norm is None else self.final_norm.forward(params["final_norm"], x)[0]
 
-    def _read_blocks(self, params: Tree, x: Array, cache: Cache, rotation: tuple[Array, Array] | None) -> Array:
+    @dispatched
+    def read_blocks(self, params: Tree, x: Array, cache: Cache, rotation: tuple[Array, Array] | None) -> Array:
+        """Run all blocks on further tokens, each with what it remembers: the blocks' own `forward`, with a cache."""
+        self._check_reads()
         new = x.shape[-2]
         mask, bias = cache.key_mask(new), self._bias(params, x, {}, cache.rows(new), cache.columns(new))
         memory_mask = None if cache.memory_mask is None else cache.memory_mask[..., None, :]
         for block_params, kept in zip(params["blocks"], cache.blocks, strict=True):
-            x = self.block.read(block_params, x, kept, bias, mask=mask, memory_mask=memory_mask, rotation=rotation)
+            # A block that left its cache alone would attend to the new tokens only, and write on as if nothing had come
+            # before: its cache must have grown.
+            before = kept.attention.seen
+            x, _ = self.block.forward(
+                block_params, x, bias=bias, mask=mask, memory_mask=memory_mask, rotation=rotation, cache=kept
+            )
+            if kept.attention.seen is before:
+                raise self._reads_nothing("does not hand its cache on to attention")
         return x
 
+    def _check_reads(self) -> None:
+        """Refuse a block of one's own that has no way to remember."""
+        parameters = inspect.signature(self.block.forward).parameters.values()
+        if not any(p.name == "cache" or p.kind is p.VAR_KEYWORD for p in parameters):
+            raise self._reads_nothing("takes no cache")
+
+    def _reads_nothing(self, why: str) -> ConfigError:
+        return ConfigError(
+            f"{type(self.block).__name__}.forward {why}, so it cannot read on from where it stopped",
+            hint="take cache=None and pass cache.attention to attention; or write without a cache (cache=False)",
+        )
+
+    # --- positions that enter through attention ----------------------------------------------------------------------
+
     def _rotation(self, x: Array, positions: Array | None, limit: int | None = None) -> tuple[Array, Array] | None:
-        if not isinstance(self.positions, RotaryPositions):
+        """Return cosines and sines (..., T, C/2) for the places of x, in its precision; None where nothing is turned.
+
+        Angles are computed in float64, and only their cosines and sines are rounded: at place 100,000 neighbors among
+        the numbers of float32 are 0.008 radians apart.
+        """
+        if self.positions is None:
             return None
-        cos, sin = self.positions.rotation(np.arange(x.shape[-2]) if positions is None else positions, limit)
-        kind = _wide_type(x)
-        return namespace(x).asarray(cos, dtype=kind), namespace(x).asarray(sin, dtype=kind)
+        rotation = self.positions.rotation(np.arange(x.shape[-2]) if positions is None else positions, limit)
+        if rotation is None:
+            return None
+        cos, sin = (namespace(x).asarray(table, dtype=real_type(x)) for table in rotation)
+        return cos, sin
 
     def _bias(
         self, params: Tree, x: Array, saved: dict[str, Tree], rows: Array | None = None, columns: Array | None = None
     ) -> Array | None:
-        """Return the bias (H, T, S) on the scores of queries at `rows` and keys at `columns` (all of x if None)."""
-        if self.positions is None or isinstance(self.positions, RotaryPositions):
+        """Return the bias (H, T, S) on the scores of queries at `rows` and keys at `columns` (all of x if None).
+
+        While reading on, queries are the new tokens and keys all that the cache holds, in its order.
+        """
+        if self.positions is None:
             return None
         places = np.arange(x.shape[-2])
         rows, columns = places if rows is None else rows, places if columns is None else columns
-        if isinstance(self.positions, AlibiPositions):
-            return namespace(x).asarray(self.positions.bias(rows, columns), dtype=_wide_type(x))
-        bias, saved["relative"] = self.positions.forward(params["relative"], rows, columns)
-        return bias
-
-
-def _wide_type(x: Array) -> Any:
-    """Return the real type of x, float32 for half precision: tables of positions keep their digits."""
-    return np.float32 if x.dtype.itemsize == 2 else x.real.dtype
+        name = self.positions.name
+        bias, record = self.positions.forward(params.get(name), rows, columns)
+        if bias is None:
+            return None
+        # A bias with a record is learned, and in the type of its parameters; constants take that of x.
+        if record is not None:
+            saved[name] = record
+            return bias
+        return namespace(x).asarray(bias, dtype=real_type(x))

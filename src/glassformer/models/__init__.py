@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig, TransformerConfig
+from ..execution import PLAIN, Execution, separated
 from .batch import Batch
 from .decoder import Decoder
 from .encoder import Encoder
@@ -15,12 +16,17 @@ from .presets import PRESETS, preset
 __all__ = ["PRESETS", "Batch", "Decoder", "Encoder", "EncoderDecoder", "Model", "build", "preset"]
 
 
-def build(config: TransformerConfig | str, **changes: Any) -> Model:
-    """Return the model of a config, or of a preset by name, with some settings changed."""
+def build(config: TransformerConfig | str, execution: Execution | None = None, **changes: Any) -> Model:
+    """Return the model of a config, or of a preset by name, with some settings changed.
+
+    `execution` says how it runs; settings of it (attention_tile, compute, remat) are taken among the changes too.
+    """
+    changes, how = separated(changes)
     config = preset(config, **changes) if isinstance(config, str) else config.replace(**changes)
+    execution = (execution or PLAIN).replace(**how)
     if isinstance(config, EncoderDecoderConfig):
-        return EncoderDecoder(config)
+        return EncoderDecoder(config, execution)
     if isinstance(config, EncoderConfig):
-        return Encoder(config)
+        return Encoder(config, execution)
     assert isinstance(config, DecoderConfig)
-    return Decoder(config)
+    return Decoder(config, execution)

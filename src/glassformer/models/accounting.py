@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
+from ..execution import PLAIN, Execution
 from ..layers import Spec
 from ..tree import named_leaves
 from . import build
@@ -40,7 +41,14 @@ class Costs:
         return self.weights + self.gradients + self.optimizer + self.activations
 
 
-def costs(config: TransformerConfig, *, batch: int = 1, length: int | None = None, itemsize: int = 4) -> Costs:
+def costs(
+    config: TransformerConfig,
+    *,
+    batch: int = 1,
+    length: int | None = None,
+    itemsize: int = 4,
+    execution: Execution = PLAIN,
+) -> Costs:
     """Count everything for a config; numbers take `itemsize` bytes."""
     length = config.context if length is None else length
     parts = parameters_by_part(config)
@@ -57,7 +65,7 @@ def costs(config: TransformerConfig, *, batch: int = 1, length: int | None = Non
         weights=parameters * itemsize,
         gradients=parameters * itemsize,
         optimizer=2 * 4 * parameters,
-        activations=activation_bytes(config, batch, length, itemsize),
+        activations=activation_bytes(config, batch, length, itemsize, execution=execution),
         kv_cache=kv_cache_bytes(config, batch, length, itemsize),
     )
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
+from ..execution import PLAIN, Execution
 
 
-def activation_bytes(config: TransformerConfig, batch: int, length: int, itemsize: int = 4) -> int:
+def activation_bytes(
+    config: TransformerConfig, batch: int, length: int, itemsize: int = 4, *, execution: Execution = PLAIN
+) -> int:
     """Return the memory of everything that training on `batch` sequences of `length` records for the backward pass.
 
     Token ids and masks given from outside are left out; an encoder-decoder reads a source as long as its target.
     A model that computes in half precision has numbers of two bytes, but for statistics and tables, which keep
     `itemsize`. With remat, the record of one block is counted as well: it is there while that block runs again.
     """
-    count = _Count(config, batch, length, itemsize)
+    count = _Count(config, execution, batch, length, itemsize)
     if isinstance(config, EncoderDecoderConfig):
         memory = count.vector * config.has_final_norm  # without a norm it is the output of the last block
         encoder = count.embedding() + count.stack(config.encoder_depth) + memory
@@ -24,7 +27,7 @@ def activation_bytes(config: TransformerConfig, batch: int, length: int, itemsiz
         return count.embedding() + count.stack(config.layers) + count.again() + count.token_head()
     begun = count.embedding()
     if config.pooling == "cls":
-        count = _Count(config, batch, length + 1, itemsize)
+        count = _Count(config, execution, batch, length + 1, itemsize)
         begun += count.vector
     return begun + count.stack(config.layers) + count.again() + count.encoder_head(config)
 
@@ -34,6 +37,7 @@ class _Count:
     """Sizes of the parts of a record, in bytes. An array is counted where it is first made."""
 
     config: TransformerConfig
+    execution: Execution
     batch: int
     length: int
     wide: int
@@ -42,7 +46,7 @@ class _Count:
     @property
     def itemsize(self) -> int:
         """Bytes of a number anywhere else."""
-        return self.wide if self.config.compute is None else 2
+        return self.wide if self.execution.half is None else 2
 
     @property
     def tokens(self) -> int:
@@ -71,7 +75,7 @@ class _Count:
 
     def stack(self, layers: int, *, cross: bool = False) -> int:
         """The blocks, or with remat only what comes out of each, the tables of positions, and the final norm."""
-        each = self.vector if self.config.remat else self.block(cross=cross)
+        each = self.vector if self.execution.remat else self.block(cross=cross)
         return layers * each + self.positions() + self.norm * self.config.has_final_norm
 
     def block(self, *, cross: bool = False) -> int:
@@ -81,7 +85,7 @@ class _Count:
 
     def again(self, *, cross: bool = False) -> int:
         """What the backward pass records of a block when it has to run it again."""
-        return self.block(cross=cross) if self.config.remat else 0
+        return self.block(cross=cross) if self.execution.remat else 0
 
     def sublayer(self) -> int:
         """The norm of a sublayer, its output or input, the sum with the residual, and what dropout kept."""
@@ -92,7 +96,7 @@ class _Count:
         c = self.config
         inner, shared = c.heads * c.channels, c.key_heads * c.channels
         projected = self.tokens * (2 * inner + 2 * shared) * self.itemsize
-        if c.attention_tile is not None:
+        if self.execution.tile is not None:
             return projected + self.tokens * c.heads * self.wide
         return projected + self.tokens * c.heads * self.length * (self.itemsize + (c.weight_dropout > 0))
 
@@ -107,7 +111,8 @@ class _Count:
         if c.positions == "rotary":
             return self.length * c.channels * self.wide
         # A bias without parameters is kept where tiles, or blocks that run again, will need it.
-        if c.positions == "relative" or (c.positions == "alibi" and (c.attention_tile is not None or c.remat)):
+        needed_again = self.execution.tile is not None or self.execution.remat
+        if c.positions == "relative" or (c.positions == "alibi" and needed_again):
             return bias
         return 0
 
@@ -120,7 +125,7 @@ class _Count:
         if config.head == "tokens":
             return self.vector * (3 + config.has_final_norm) + self.norm
         # With remat nobody but a norm or the head keeps what came out of the last block.
-        unread = self.vector * (config.remat and not config.has_final_norm)
+        unread = self.vector * (self.execution.remat and not config.has_final_norm)
         if config.head == "none":
             return -unread
         if config.pooling == "mean":

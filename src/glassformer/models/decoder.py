@@ -1,4 +1,11 @@
-"""The decoder language model: reads left to right, predicts what comes next."""
+"""The decoder language model: reads left to right, predicts what comes next.
+
+    p(text) = Π p(token t | all tokens before t)
+
+The chain rule of probability makes a model of texts out of a model of the next token. The causal mask keeps all T
+conditionals apart while one forward pass computes them at once: logits[t] knows tokens 0 … t and speaks of t + 1. To
+write, one draws a token from the last row and reads it in turn.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +15,10 @@ from functools import cached_property
 from .. import ops
 from ..arrays import Array, Tree, check_mask
 from ..config import DecoderConfig
+from ..execution import PLAIN, Execution
 from ..layers import Cache, InputEmbedding, Stack, TokenHead
 from .batch import Batch
-from .model import Writer, as_key, key_mask, same_order
+from .model import Writer, as_key, key_mask, naming_what_is_missing, same_order
 from .parts import build_embedding, build_head, build_stack
 
 
@@ -19,16 +27,17 @@ class Decoder(Writer):
     """GPT, Llama and their relatives: embedding, causal blocks, head."""
 
     config: DecoderConfig
+    execution: Execution = PLAIN
 
     @cached_property
     def embedding(self) -> InputEmbedding:
         """Ids to vectors."""
-        return build_embedding(self.config)
+        return build_embedding(self.config, self.execution)
 
     @cached_property
     def stack(self) -> Stack:
         """The blocks."""
-        return build_stack(self.config, causal=True)
+        return build_stack(self.config, self.execution, causal=True)
 
     @cached_property
     def head(self) -> TokenHead:
@@ -38,6 +47,7 @@ class Decoder(Writer):
     def specs(self) -> Tree:
         return {"embedding": self.embedding.specs(), **self.stack.specs(), "head": self.head.specs()}
 
+    @naming_what_is_missing
     def forward(
         self,
         params: Tree,
@@ -59,13 +69,15 @@ class Decoder(Writer):
         if mask is not None:
             check_mask(mask, tuple(tokens.shape), what="the padding mask")
         x, saved = self.stack.forward(params, x, mask=key_mask(mask), positions=positions, key=stack_key)
-        logits, head = self.head.forward(params["head"], x, params["embedding"]["tokens"]["table"])
+        logits, head = self.head.forward(params.get("head", {}), x, params["embedding"]["tokens"]["table"])
         return logits, {"embedding": embedded, **saved, "head": head}
 
+    @naming_what_is_missing
     def backward(self, params: Tree, saved: Tree, dlogits: Array) -> Tree:
         """Return the gradients of all parameters for a gradient of the logits."""
         table = params["embedding"]["tokens"]["table"]
-        read, head = self.head.backward(params["head"], saved["head"], dlogits, table)
+        # logits = head(stack(embedding(tokens))), undone from the outside in
+        read, head = self.head.backward(params.get("head", {}), saved["head"], dlogits, table)
         below, stack = self.stack.backward(params, saved, read.x)
         _, embedding = self.embedding.backward(params["embedding"], saved["embedding"], below.x)
         if read.table is not None:  # a tied table is used twice: its two gradients add up

@@ -1,4 +1,10 @@
-"""The encoder: reads a sequence at once, then classifies it, fills in its tokens, or hands on its vectors."""
+"""The encoder: reads a sequence at once, then classifies it, fills in its tokens, or hands on its vectors.
+
+Every token sees all others, before and after it, which suits understanding better than writing: no next token is left
+to predict that has not been seen. It learns from labels, or by filling in tokens that were hidden from it (Devlin et
+al. 2019). A class needs one vector for a sequence: the mean of all, the first, or that of a learned `cls` vector put
+before the tokens, which says nothing itself and gathers from all the others.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +15,11 @@ from .. import ops
 from ..arrays import Array, Tree, cast, check_mask, namespace, narrow, widen
 from ..config import EncoderConfig
 from ..errors import ConfigError
+from ..execution import PLAIN, Execution
 from ..layers import InputEmbedding, Linear, Spec, Stack, TokenHead
-from ..ops.linear import flat
+from ..ops.linear import sum_rows
 from .batch import Batch
-from .model import Model, as_key, key_mask, same_order
+from .model import Model, as_key, key_mask, naming_what_is_missing, same_order
 from .parts import build_embedding, build_head, build_stack
 
 
@@ -21,16 +28,17 @@ class Encoder(Model):
     """BERT and its relatives: embedding, blocks, and a head for classes or for tokens."""
 
     config: EncoderConfig
+    execution: Execution = PLAIN
 
     @cached_property
     def embedding(self) -> InputEmbedding:
         """Ids to vectors."""
-        return build_embedding(self.config)
+        return build_embedding(self.config, self.execution)
 
     @cached_property
     def stack(self) -> Stack:
         """The blocks."""
-        return build_stack(self.config, causal=False)
+        return build_stack(self.config, self.execution, causal=False)
 
     @cached_property
     def classifier(self) -> Linear:
@@ -52,6 +60,7 @@ class Encoder(Model):
             specs["head"] = self.head.specs()
         return specs
 
+    @naming_what_is_missing
     def forward(
         self,
         params: Tree,
@@ -74,11 +83,12 @@ class Encoder(Model):
                 pooled, saved["pool"] = ops.mean_pool(x, mask=mask)
             y, saved["classifier"] = self.classifier.forward(params["classifier"], pooled)
         elif self.config.head == "tokens":
-            y, saved["head"] = self.head.forward(params["head"], x, params["embedding"]["tokens"]["table"])
+            y, saved["head"] = self.head.forward(params.get("head", {}), x, params["embedding"]["tokens"]["table"])
         else:
             y = x
         return y, saved
 
+    @naming_what_is_missing
     def backward(self, params: Tree, saved: Tree, dlogits: Array) -> Tree:
         """Return the gradients of all parameters for a gradient of what `forward` returned."""
         grads: dict[str, Tree] = {}
@@ -88,14 +98,15 @@ class Encoder(Model):
             dx = self._unpool(saved, dpooled)
         elif self.config.head == "tokens":
             table = params["embedding"]["tokens"]["table"]
-            (dx, dtable), grads["head"] = self.head.backward(params["head"], saved["head"], dlogits, table)
+            (dx, dtable), grads["head"] = self.head.backward(params.get("head", {}), saved["head"], dlogits, table)
         else:
             dx = dlogits
         below, stack = self.stack.backward(params, saved, dx)
         dx = below.x
+        # x = concat(cls, embedded): the first place belongs to cls, which stood before every sequence of the batch
         if self.config.pooling == "cls":
             first = dx[..., 0, :]
-            grads["cls"] = cast(widen(flat(first)).sum(axis=0), params["cls"].dtype)
+            grads["cls"] = cast(sum_rows(widen(first)), params["cls"].dtype)
             dx = dx[..., 1:, :]
         _, embedding = self.embedding.backward(params["embedding"], saved["embedding"], dx)
         if dtable is not None:  # a tied table is used twice: its two gradients add up
@@ -124,7 +135,10 @@ class Encoder(Model):
         return x, mask, {"embedding": embedded, **saved}
 
     def _unpool(self, saved: Tree, dpooled: Array) -> Array:
-        """Give the gradient of the pooled vector back to the positions it came from."""
+        """Give the gradient of the pooled vector (..., D) back to the positions it came from, (..., T, D).
+
+        A first vector alone was read where there is no mean: all other positions get zeros.
+        """
         if self.config.pooling == "mean":
             return ops.mean_pool_backward(dpooled, saved["pool"])
         xp = namespace(dpooled)

@@ -1,4 +1,10 @@
-"""The encoder-decoder: reads a source, then writes a target while looking back at it."""
+"""The encoder-decoder: reads a source, then writes a target while looking back at it.
+
+    memory = encoder(source)      logits = head(decoder(tokens, memory))
+
+The source is given, so its tokens may all see each other; the target is predicted, so its tokens see only what came
+before. Cross-attention joins the two: in every block of the decoder each place of the target asks the same memory.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +15,10 @@ from .. import ops
 from ..arrays import Array, Tree, check_mask
 from ..config import EncoderDecoderConfig
 from ..errors import ConfigError
+from ..execution import PLAIN, Execution
 from ..layers import Cache, InputEmbedding, Stack, TokenHead
 from .batch import Batch
-from .model import Writer, as_key, key_mask, same_order
+from .model import Writer, as_key, key_mask, naming_what_is_missing, same_order
 from .parts import build_embedding, build_head, build_stack
 
 
@@ -20,26 +27,27 @@ class EncoderDecoder(Writer):
     """The original Transformer, T5 and their relatives."""
 
     config: EncoderDecoderConfig
+    execution: Execution = PLAIN
 
     @cached_property
     def source_embedding(self) -> InputEmbedding:
         """Source ids to vectors."""
-        return build_embedding(self.config, vocab=self.config.source_size)
+        return build_embedding(self.config, self.execution, vocab=self.config.source_size)
 
     @cached_property
     def embedding(self) -> InputEmbedding:
         """Target ids to vectors."""
-        return build_embedding(self.config)
+        return build_embedding(self.config, self.execution)
 
     @cached_property
     def encoder(self) -> Stack:
         """The blocks that read the source."""
-        return build_stack(self.config, causal=False, layers=self.config.encoder_depth)
+        return build_stack(self.config, self.execution, causal=False, layers=self.config.encoder_depth)
 
     @cached_property
     def decoder(self) -> Stack:
         """The blocks that write the target."""
-        return build_stack(self.config, causal=True, cross=True)
+        return build_stack(self.config, self.execution, causal=True, cross=True)
 
     @cached_property
     def head(self) -> TokenHead:
@@ -58,6 +66,7 @@ class EncoderDecoder(Writer):
             "head": self.head.specs(),
         }
 
+    @naming_what_is_missing
     def forward(
         self,
         params: Tree,
@@ -81,7 +90,7 @@ class EncoderDecoder(Writer):
         x, decoder = self.decoder.forward(
             params["decoder"], x, memory, mask=key_mask(mask), memory_mask=key_mask(source_mask), key=keys[3]
         )
-        logits, head = self.head.forward(params["head"], x, params["embedding"]["tokens"]["table"])
+        logits, head = self.head.forward(params.get("head", {}), x, params["embedding"]["tokens"]["table"])
         source_saved = {"source_embedding": source_embedded, "encoder": encoder}
         return logits, {**source_saved, "embedding": embedded, "decoder": decoder, "head": head}
 
@@ -100,15 +109,19 @@ class EncoderDecoder(Writer):
         x, saved = self.encoder.forward(params["encoder"], x, mask=key_mask(mask), key=keys[1])
         return x, embedded, saved
 
+    @naming_what_is_missing
     def backward(self, params: Tree, saved: Tree, dlogits: Array) -> Tree:
         """Return the gradients of all parameters for a gradient of the logits."""
         table = params["embedding"]["tokens"]["table"]
         grads: dict[str, Tree] = {}
-        read, grads["head"] = self.head.backward(params["head"], saved["head"], dlogits, table)
+        # logits = head(decoder(embedding(tokens), memory))
+        read, grads["head"] = self.head.backward(params.get("head", {}), saved["head"], dlogits, table)
         below, grads["decoder"] = self.decoder.backward(params["decoder"], saved["decoder"], read.x)
         _, grads["embedding"] = self.embedding.backward(params["embedding"], saved["embedding"], below.x)
+        # memory = encoder(source), read by every block of the decoder: below.memory is the sum of what they sent back
         above, grads["encoder"] = self.encoder.backward(params["encoder"], saved["encoder"], below.memory)
         _, source = self.source_embedding.backward(self._source_params(params), saved["source_embedding"], above.x)
+        # One table may serve the target, the head and the source: as many gradients, added up.
         tokens = grads["embedding"]["tokens"]
         if read.table is not None:
             tokens["table"] = tokens["table"] + read.table
@@ -139,5 +152,5 @@ class EncoderDecoder(Writer):
     def _source_params(self, params: Tree) -> Tree:
         """Return the parameters of the source embedding, with the shared table where there is one."""
         if not self.config.shared_embedding:
-            return params["source_embedding"]
-        return {**params["source_embedding"], "tokens": params["embedding"]["tokens"]}
+            return params.get("source_embedding", {})
+        return {**params.get("source_embedding", {}), "tokens": params["embedding"]["tokens"]}

@@ -2,17 +2,44 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
 from .. import ops
 from ..arrays import Array, Tree, check_length
-from ..errors import ConfigError
+from ..errors import ConfigError, ShapeError
+from ..execution import Execution
 from ..layers import Cache, InputEmbedding, Layer, Stack, TokenHead
+from ..layers.stack import Spent
+from ..tree import flatten
 from .batch import Batch
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def naming_what_is_missing(method: Method) -> Method:
+    """Let a method of a model that meets a missing parameter say which ones are missing."""
+
+    @functools.wraps(method)
+    def named(self: Model, params: Any, *arguments: Any, **settings: Any) -> Any:
+        try:
+            return method(self, params, *arguments, **settings)
+        except KeyError as error:
+            have = flatten(params)
+            missing = [name for name in flatten(self.specs()) if name not in have]
+            if not missing or ("blocks" in params and isinstance(params["blocks"], dict)):
+                raise
+            more = f" and {len(missing) - 4} more" if len(missing) > 4 else ""
+            raise ShapeError(
+                f"the parameters lack {', '.join(missing[:4])}{more}",
+                hint="init() makes all parameters of a model, and specs() lists their names and shapes",
+            ) from error
+
+    return named  # type: ignore[return-value]
 
 
 class Model(Layer):
@@ -27,6 +54,7 @@ class Model(Layer):
     """
 
     config: Any
+    execution: Execution
 
     @abstractmethod
     def predict(self, params: Tree, batch: Batch, *, key: Array | None = None) -> tuple[Array, Tree]:
@@ -68,7 +96,7 @@ class Model(Layer):
         loss, loss_saved = ops.cross_entropy(logits, _targets(batch), smoothing=smoothing, class_weights=class_weights)
         dlogits = ops.cross_entropy_backward(dloss, loss_saved, smoothing=smoothing)
         del logits, loss_saved
-        saved = _read_once(saved)  # by this name alone, so that what was read is free
+        saved = _spent(saved)  # by this name alone, so that what was read is free
         return loss, self.backward(params, saved, dlogits)
 
 
@@ -89,6 +117,7 @@ class Writer(Model):
     def writing(self, params: Tree) -> tuple[Stack, Tree]:
         """Return the stack that reads and writes the tokens, and its parameters."""
 
+    @naming_what_is_missing
     def read(
         self,
         params: Tree,
@@ -113,21 +142,13 @@ class Writer(Model):
         x, _ = self.embedding.forward(params["embedding"], tokens, positions=positions)
         x = stack.read(stack_params, x, cache, mask=mask, positions=positions)
         x = x[..., -1:, :] if last else x
-        return self.head.forward(params["head"], x, params["embedding"]["tokens"]["table"])[0]
+        return self.head.forward(params.get("head", {}), x, params["embedding"]["tokens"]["table"])[0]
 
 
-class _Once(list):
-    """Records of blocks, given up as the backward pass reads them, last first: their memory serves the gradients."""
-
-    def __reversed__(self) -> Iterator[Tree]:
-        while self:
-            yield self.pop()
-
-
-def _read_once(saved: Tree) -> Tree:
+def _spent(saved: Tree) -> Tree:
     """Return a record that nobody else will look at, for one backward pass."""
     if isinstance(saved, dict):
-        return {name: _Once(part) if isinstance(part, list) else _read_once(part) for name, part in saved.items()}
+        return {name: Spent(part) if isinstance(part, list) else _spent(part) for name, part in saved.items()}
     return saved
 
 

@@ -1,10 +1,16 @@
-"""From a config to layers: the one place where settings become parts."""
+"""From a config to layers: the one place where settings become parts.
+
+A config is flat and says what a model is; layers are nested and say how it is computed. Whoever looks for what a
+setting does finds here which layer it goes to.
+"""
 
 from __future__ import annotations
 
 import math
 
+from .. import registry
 from ..config import EncoderConfig, TransformerConfig
+from ..execution import PLAIN, Execution
 from ..layers import (
     AlibiPositions,
     Attention,
@@ -14,13 +20,14 @@ from ..layers import (
     InputEmbedding,
     LayerNorm,
     Norm,
+    Positions,
     RelativePositions,
     RMSNorm,
     RotaryPositions,
     Stack,
     TokenHead,
 )
-from ..layers.stack import Positions
+from ..layers.position import build_own_positions
 from ..ops import FULL, Pattern
 
 
@@ -28,10 +35,19 @@ def build_norm(config: TransformerConfig) -> Norm:
     """Return the norm that all parts of a model use."""
     if config.norm == "rms":
         return RMSNorm(config.width, config.norm_eps)
+    if config.norm != "layer":
+        return registry.find("norm", config.norm)(config.width, config.norm_eps)
     return LayerNorm(config.width, config.norm_eps, config.norm_bias)
 
 
-def build_attention(config: TransformerConfig, *, pattern: Pattern = FULL, depth: int = 1) -> Attention:
+def build_attention(
+    config: TransformerConfig,
+    execution: Execution = PLAIN,
+    *,
+    pattern: Pattern = FULL,
+    depth: int = 1,
+    learned_bias: bool = False,
+) -> Attention:
     """Return one attention layer of a stack of `depth` blocks."""
     return Attention(
         width=config.width,
@@ -44,18 +60,27 @@ def build_attention(config: TransformerConfig, *, pattern: Pattern = FULL, depth
         pattern=pattern,
         pairing=config.rotary_pairing,
         dropout=config.weight_dropout,
-        tile=config.attention_tile,
-        learned_bias=config.positions == "relative",
+        tile=execution.tile,
+        learned_bias=learned_bias,
         std=config.init_std,
         output_scale=_output_scale(config, depth),
     )
 
 
-def build_block(config: TransformerConfig, *, causal: bool, cross: bool = False, depth: int = 1) -> Block:
+def build_block(
+    config: TransformerConfig,
+    execution: Execution = PLAIN,
+    *,
+    causal: bool,
+    cross: bool = False,
+    depth: int = 1,
+    learned_bias: bool = False,
+) -> Block:
     """Return the block of which a stack of `depth` is made."""
     pattern = Pattern(causal=causal, window=config.window, stride=config.stride)
-    return Block(
-        attention=build_attention(config, pattern=pattern, depth=depth),
+    block = Block if config.block == "residual" else registry.find("block", config.block)
+    return block(
+        attention=build_attention(config, execution, pattern=pattern, depth=depth, learned_bias=learned_bias),
         feed_forward=FeedForward(
             width=config.width,
             hidden=config.hidden,
@@ -66,25 +91,36 @@ def build_block(config: TransformerConfig, *, causal: bool, cross: bool = False,
             output_scale=_output_scale(config, depth),
         ),
         norm=build_norm(config),
-        cross_attention=build_attention(config, depth=depth) if cross else None,
+        cross_attention=build_attention(config, execution, depth=depth) if cross else None,
         norm_position=config.norm_position,
         dropout=config.dropout,
     )
 
 
-def build_stack(config: TransformerConfig, *, causal: bool, cross: bool = False, layers: int | None = None) -> Stack:
+def build_stack(
+    config: TransformerConfig,
+    execution: Execution = PLAIN,
+    *,
+    causal: bool,
+    cross: bool = False,
+    layers: int | None = None,
+) -> Stack:
     """Return the blocks of an encoder or a decoder."""
     depth = config.layers if layers is None else layers
+    positions = _build_positions(config, bidirectional=not causal)
+    learned_bias = positions is not None and bool(positions.specs())
     return Stack(
-        block=build_block(config, causal=causal, cross=cross, depth=depth),
+        block=build_block(config, execution, causal=causal, cross=cross, depth=depth, learned_bias=learned_bias),
         layers=depth,
         final_norm=build_norm(config) if config.has_final_norm else None,
-        positions=_build_positions(config, bidirectional=not causal),
-        remat=config.remat,
+        positions=positions,
+        remat=execution.remat,
     )
 
 
-def build_embedding(config: TransformerConfig, *, vocab: int | None = None) -> InputEmbedding:
+def build_embedding(
+    config: TransformerConfig, execution: Execution = PLAIN, *, vocab: int | None = None
+) -> InputEmbedding:
     """Return the layer that turns token ids into vectors."""
     return InputEmbedding(
         tokens=Embedding(
@@ -98,7 +134,7 @@ def build_embedding(config: TransformerConfig, *, vocab: int | None = None) -> I
         segments=config.segments if isinstance(config, EncoderConfig) else 0,
         norm=build_norm(config) if config.embedding_norm else None,
         dropout=config.input_dropout,
-        compute=config.compute,
+        compute=execution.half,
     )
 
 
@@ -123,9 +159,14 @@ def _build_positions(config: TransformerConfig, *, bidirectional: bool) -> Posit
         return AlibiPositions(config.heads)
     if config.positions == "relative":
         return RelativePositions(config.heads, config.relative_buckets, config.relative_distance, bidirectional)
-    return None
+    if config.positions in registry.BUILT_IN["positions"]:
+        return None  # they enter with the tokens, or not at all
+    return build_own_positions(config, bidirectional=bidirectional)
 
 
 def _output_scale(config: TransformerConfig, depth: int) -> float:
-    """Let the 2 · depth outputs that a pre-norm residual adds up start with the variance of one (as GPT-2 does)."""
+    """Let the 2 · depth outputs that a pre-norm residual adds up start with the variance of one (as GPT-2 does).
+
+    A sum of n independent terms has n times their variance. With post-norm each sum is normalized, and nothing grows.
+    """
     return 1 / math.sqrt(2 * depth) if config.norm_position == "pre" else 1.0

@@ -3,8 +3,21 @@
     y, saved = op(x, …, *, settings)
     grads = op_backward(dy, saved, *, settings)
 
-`saved` is what the backward pass needs; gradients come in the order of the array arguments. Ops run on NumPy and on JAX
-arrays alike, and treat every axis before the ones they speak of as one more batch axis.
+`saved` is what the backward pass needs; gradients come in the order of the array arguments. An op asks its
+arrays for their library (`namespace(x)`), and treats every axis before the ones it speaks of as one more batch axis.
+
+dx is always the gradient of one number, the loss, for x: dx[i] = ∂loss/∂x[i], in the shape of x. A backward is handed
+dy and applies the chain rule to its op alone, dx[i] = Σ_j dy[j] · ∂y[j]/∂x[i]. It never makes the matrix of all
+∂y[j]/∂x[i], which has as many rows as y has numbers and as many columns as x: every op has a shorter way, and that way
+is what its file is about. Three rules lead to nearly all of them:
+
+    y = a + b       da = dy, db = dy: a sum hands its gradient on to each of its terms
+    y = a · b       da = dy · b, db = dy · a: a factor gets dy times the other factor
+    x used twice    its gradients add up; hence what was broadcast is summed, and what was looked up is scattered
+
+Letters of shapes: B batch, T queries, S keys, D width, H heads, K heads of keys and values, C channels of a head,
+F width inside a feed-forward layer, V vocabulary. To read all files, begin with linear, activation, norm and softmax,
+each a few lines of calculus; attention is made of these, and loss is softmax once more; the rest in any order.
 """
 
 from .activation import (
@@ -16,6 +29,7 @@ from .activation import (
     gelu_backward,
     gelu_tanh,
     gelu_tanh_backward,
+    register_activation,
     relu,
     relu_backward,
     silu,
@@ -25,10 +39,11 @@ from .attention import attention, attention_backward, attention_scores
 from .attention_tiled import attention_tiled, attention_tiled_backward
 from .dropout import dropout, dropout_backward, fold_key, keep_mask, new_key
 from .embedding import embedding, embedding_backward, mean_pool, mean_pool_backward
-from .linear import linear, linear_backward
+from .linear import linear, linear_backward, quantized_product
 from .loss import IGNORE, cross_entropy, cross_entropy_backward
 from .mask import CAUSAL, FULL, Pattern, causal_mask, padding_mask, prefix_mask, strided_mask, window_mask
 from .norm import layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
+from .own import register_op
 from .position import (
     alibi_bias,
     alibi_slopes,
@@ -40,7 +55,6 @@ from .position import (
     rotary_backward,
     sinusoidal,
 )
-from .quantized import quantized_product
 from .softmax import log_softmax, log_softmax_backward, softmax, softmax_backward
 from .update import adam_update, lion_update, sum_of_squares
 
@@ -87,6 +101,8 @@ __all__ = [
     "padding_mask",
     "prefix_mask",
     "quantized_product",
+    "register_activation",
+    "register_op",
     "relative_bias",
     "relative_bias_backward",
     "relative_buckets",

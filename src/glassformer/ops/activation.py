@@ -1,4 +1,15 @@
-"""Activations, and the gated forms built on them."""
+"""Activations: the bend between two matrices, without which both would be one matrix; and the gated forms.
+
+An activation acts on every number by itself, so its gradient is a product, number by number:
+
+    y = act(x)      dx = dy · act′(x)
+
+Its record is x alone: act′(x) is computed from it again, which is cheaper than keeping it.
+
+ReLU has a corner and sends nothing back from the negative side, so a feature that is negative for every example stops
+learning. GELU (Hendrycks and Gimpel 2016) and SiLU round the corner: both are x times a curve that rises from 0 to 1,
+so they are nearly 0 far to the left, nearly x far to the right, and dip a little below zero in between.
+"""
 
 from __future__ import annotations
 
@@ -6,108 +17,101 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..arrays import Array, cast, namespace, widen
-from ..backend import logistic, normal_cdf
-from ..engine import accelerated
+from .. import registry
+from ..arrays import Array, namespace
+from ..dispatch import dispatched
 from ..errors import ConfigError, ShapeError, did_you_mean
-from .activation_fused import can_fuse, elementwise
+from .special import logistic, normal_cdf
 
 _TANH_SCALE = math.sqrt(2 / math.pi)
 _TANH_CUBIC = 0.044715
 
 
-@accelerated
+@dispatched
 def relu(x: Array) -> tuple[Array, Array]:
     """Keep what is positive: y = max(x, 0)."""
-    return namespace(x).where(x > 0, x, namespace(x).zeros((), dtype=x.dtype)), x
+    xp = namespace(x)
+    return xp.where(x > 0, x, xp.zeros((), dtype=x.dtype)), x
 
 
-@accelerated
+@dispatched
 def relu_backward(dy: Array, x: Array) -> Array:
     """Gradient of `relu`: dx = dy where x > 0, else 0 (also at x = 0, where there is no derivative)."""
-    return namespace(x).where(x > 0, dy, namespace(x).zeros((), dtype=dy.dtype))
+    xp = namespace(x)
+    return xp.where(x > 0, dy, xp.zeros((), dtype=dy.dtype))
 
 
-@accelerated
+@dispatched
 def gelu(x: Array) -> tuple[Array, Array]:
     """Weigh x by the chance that a standard normal variable stays below it: y = x · Φ(x), the exact (erf) form."""
-    wide = widen(x)
-    return cast(wide * normal_cdf(wide), x.dtype), x
+    return x * normal_cdf(x), x
 
 
-@accelerated
+@dispatched
 def gelu_backward(dy: Array, x: Array) -> Array:
     """Gradient of `gelu`.
 
-    dx = dy · (Φ(x) + x · φ(x)),   φ(x) = exp(−x²/2) / √(2π)
+        dx = dy · (Φ(x) + x · φ(x)),   φ(x) = Φ′(x) = exp(−x²/2) / √(2π)
+
+    x stands in the product twice, as itself and inside Φ: one term for each.
     """
-    wide = widen(x)
-    density = namespace(x).exp(-0.5 * wide * wide) * (1 / math.sqrt(2 * math.pi))
-    return cast(dy * (normal_cdf(wide) + wide * density), x.dtype)
+    # y = x · Φ(x)
+    density = namespace(x).exp(-0.5 * x * x) * (1 / math.sqrt(2 * math.pi))
+    return dy * (normal_cdf(x) + x * density)
 
 
-@accelerated
+@dispatched
 def gelu_tanh(x: Array) -> tuple[Array, Array]:
     """GELU as GPT-2 computes it: y = x/2 · (1 + tanh u),  u = √(2/π) · (x + 0.044715 x³).
 
-    (1 + tanh u)/2 is the logistic of 2u, σ(2u).
+    (1 + tanh u)/2 is the logistic of 2u, so y = x · σ(2u): tanh stands for Φ, and differs from it by less than 0.0004.
     """
-    if can_fuse(x):
-        return elementwise(_gelu_tanh, x), x
-    return cast(_gelu_tanh(widen(x)), x.dtype), x
+    return x * logistic(_twice_u(x)), x
 
 
-@accelerated
+@dispatched
 def gelu_tanh_backward(dy: Array, x: Array) -> Array:
     """Gradient of `gelu_tanh`.
 
     dx = dy · (σ + x · σ (1 − σ) · 2u′),   σ = σ(2u),   u′ = √(2/π) · (1 + 3 · 0.044715 x²)
     """
-    if can_fuse(x):
-        return elementwise(_gelu_tanh_backward, x, dy)
-    return cast(_gelu_tanh_backward(widen(x), widen(dy)), x.dtype)
+    s = logistic(_twice_u(x))
+    # y = x · s:  the product rule, with  ds = s (1 − s) · d(2u)
+    inner = 2 * _TANH_SCALE * (1 + 3 * _TANH_CUBIC * x * x)
+    return dy * (s + x * (s * (1 - s)) * inner)
 
 
-def _gelu_tanh(x: Array) -> Array:
-    return x * logistic(_gelu_tanh_inner(x))
-
-
-def _gelu_tanh_backward(x: Array, dy: Array) -> Array:
-    s = logistic(_gelu_tanh_inner(x))
-    slope = 2 * _TANH_SCALE * (1 + 3 * _TANH_CUBIC * x * x)
-    return dy * (s + x * (s * (1 - s)) * slope)
-
-
-def _gelu_tanh_inner(x: Array) -> Array:
-    """Return 2u."""
+def _twice_u(x: Array) -> Array:
+    """Return 2u = 2 √(2/π) · x · (1 + 0.044715 x²)."""
+    namespace(x)
     return 2 * _TANH_SCALE * x * (1 + _TANH_CUBIC * x * x)
 
 
-@accelerated
+@dispatched
 def silu(x: Array) -> tuple[Array, Array]:
     """Weigh x by its own logistic: y = x · σ(x),  σ(x) = 1 / (1 + exp(−x))."""
-    wide = widen(x)
-    return cast(wide * logistic(wide), x.dtype), x
+    return x * logistic(x), x
 
 
-@accelerated
+@dispatched
 def silu_backward(dy: Array, x: Array) -> Array:
-    """Gradient of `silu`: dx = dy · σ · (1 + x · (1 − σ))."""
-    wide = widen(x)
-    s = logistic(wide)
-    return cast(dy * (s * (1 + wide * (1 - s))), x.dtype)
+    """Gradient of `silu`: dx = dy · σ · (1 + x · (1 − σ)), by the product rule and σ′ = σ (1 − σ)."""
+    # y = x · s
+    s = logistic(x)
+    return dy * (s * (1 + x * (1 - s)))
 
 
 class GatedSaved(NamedTuple):
-    gate: Array
-    up: Array
+    gate: Array  # (..., F)
+    up: Array  # (..., F)
 
 
-@accelerated
+@dispatched
 def gated(gate: Array, up: Array, *, activation: str = "silu") -> tuple[Array, GatedSaved]:
-    """Let one half of a feed-forward layer open and close the other: y = act(gate) · up.
+    """Let one half of a feed-forward layer open and close the other: y = act(gate) · up, all of shape (..., F).
 
-    With "silu" this is SwiGLU, with "gelu" or "gelu_tanh" GEGLU, with "relu" ReGLU.
+    A feature is so multiplied by something that was itself computed from x, which sums of bent features can only
+    imitate. With "silu" this is SwiGLU, with "gelu" or "gelu_tanh" GEGLU, with "relu" ReGLU (Shazeer 2020).
     """
     namespace(gate)
     namespace(up)
@@ -119,10 +123,14 @@ def gated(gate: Array, up: Array, *, activation: str = "silu") -> tuple[Array, G
     return opened * up, GatedSaved(gate, up)
 
 
-@accelerated
+@dispatched
 def gated_backward(dy: Array, saved: GatedSaved, *, activation: str = "silu") -> tuple[Array, Array]:
-    """Gradient of `gated`: dgate = act′(gate) · (dy · up), dup = dy · act(gate)."""
+    """Gradient of `gated`: dgate = act′(gate) · (dy · up), dup = dy · act(gate).
+
+    Each factor's gradient is dy times the other factor; the gate's goes on through its activation.
+    """
     forward, backward = activation_pair(activation)
+    # y = opened · up,  opened = act(gate)
     opened, inner = forward(saved.gate)
     return backward(dy * saved.up, inner), dy * opened
 
@@ -140,3 +148,14 @@ def activation_pair(name: str) -> tuple[Callable, Callable]:
     if name not in ACTIVATIONS:
         raise ConfigError(f"there is no activation {name!r}", hint=did_you_mean(name, ACTIVATIONS))
     return ACTIVATIONS[name]
+
+
+def register_activation(name: str, forward: Callable, backward: Callable) -> None:
+    """Let configs choose an activation of one's own by a name.
+
+        y, saved = forward(x)      dx = backward(dy, saved)
+
+    From then on `activation="name"` works in every config, and `glassformer check` proves its gradient.
+    """
+    registry.register("activation", name, (forward, backward))
+    ACTIVATIONS[name] = (forward, backward)

@@ -1,13 +1,22 @@
-"""Scaled dot-product attention."""
+"""Scaled dot-product attention: the only place where tokens meet.
+
+    scores = q kᵀ · scale + bias      weights = softmax(scores)      y = weights v
+
+A query is compared with every key, the comparison becomes a weight, and the values are averaged by these weights
+(Vaswani et al. 2017). It is a soft lookup: a dictionary returns the value whose key equals the query, attention returns
+a mixture of all values, mostly of those whose keys point the same way as the query. Being soft, it has a gradient.
+
+Every query meets every key, so work and weights grow with T · S; `attention_tiled` gives the same numbers without
+keeping the weights. The backward pass undoes the three lines from the last to the first.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import NamedTuple
 
-from ..arrays import Array, cast, check_broadcast, check_mask, namespace, unbroadcast, widen
-from ..backend import matmul_wide
-from ..engine import accelerated
+from ..arrays import Array, check_broadcast, check_mask, namespace, unbroadcast
+from ..dispatch import dispatched
 from ..errors import ShapeError
 from .dropout import check_rate, dropout, dropped
 from .mask import FULL, Pattern
@@ -18,12 +27,12 @@ class AttentionSaved(NamedTuple):
     q: Array  # (..., H, T, C)
     k: Array  # (..., K, S, C)
     v: Array  # (..., K, S, C)
-    bias: Array | None
+    bias: Array | None  # broadcasts to (..., H, T, S)
     weights: Array  # (..., H, T, S): each row sums to one
     keep: Array | None  # (..., H, T, S): which weights dropout kept
 
 
-@accelerated
+@dispatched
 def attention(
     q: Array,
     k: Array,
@@ -46,22 +55,23 @@ def attention(
     """
     check_heads(q, k, v)
     check_rate(rate)
-    scores = attention_scores(q, k, bias, scale=scale)
+    scores = attention_scores(q, k, bias, scale=scale)  # (..., H, T, S)
     if mask is not None:
         check_mask(mask, tuple(scores.shape))
     if not pattern.is_full:
         allowed = namespace(q).asarray(pattern.dense(q.shape[-2], k.shape[-2]))
         mask = allowed if mask is None else mask & allowed
     weights, _ = softmax(scores, mask=mask)
-    weights = cast(weights, v.dtype)
+    # A score of −inf becomes a weight of exactly zero: what is masked is not merely unlikely, it has no influence.
+    # What is kept is what softmax gave: dropout acts on the mixture, and a heat map shows the weights before it.
     mixing, keep = weights, None
     if key is not None and rate > 0:
         mixing, keep = dropout(weights, key, rate=rate)
-    y = ungrouped(grouped(mixing, v) @ v, q)
+    y = ungrouped(grouped(mixing, v) @ v, q)  # (..., H, T, C)
     return y, AttentionSaved(q, k, v, bias, weights, keep)
 
 
-@accelerated
+@dispatched
 def attention_backward(
     dy: Array, saved: AttentionSaved, *, pattern: Pattern = FULL, rate: float = 0.0, scale: float | None = None
 ) -> tuple[Array, Array, Array, Array | None]:
@@ -71,23 +81,26 @@ def attention_backward(
         dq = dscores k · scale      dk = dscoresᵀ q · scale      dbias = Σ dscores over the axes it was broadcast along
 
     Heads that share keys add up their gradients: they stand as further rows of the same product. `pattern` only says
-    where the weights are zero, which saves a kernel the work there.
+    where the weights are zero.
     """
     q, k, v, bias, weights, keep = saved
     xp = namespace(q)
     scale = default_scale(q) if scale is None else scale
-    dy = grouped(dy, v)
+    # y = mixing v,  mixing = dropout(weights): a product of matrices, undone as in `linear`
+    dy = grouped(dy, v)  # (..., K, H/K · T, C)
     mixing = weights if keep is None else dropped(weights, keep, rate=rate)
-    dv = xp.matrix_transpose(grouped(mixing, v)) @ dy
-    dweights = ungrouped(dy @ xp.matrix_transpose(v), weights)
+    dv = xp.matrix_transpose(grouped(mixing, v)) @ dy  # (..., K, S, C)
+    dweights = ungrouped(dy @ xp.matrix_transpose(v), weights)  # (..., H, T, S)
     if keep is not None:
         dweights = dropped(dweights, keep, rate=rate)
+    # weights = softmax(scores); a masked weight is zero and sends nothing back
     dscores = softmax_backward(dweights, weights)
-    dbias = None if bias is None else cast(unbroadcast(widen(dscores), tuple(bias.shape)), bias.dtype)
+    # scores = q kᵀ · scale + bias
+    dbias = None if bias is None else unbroadcast(dscores, tuple(bias.shape))
     dscores = grouped(dscores * scale, k)
     dq = ungrouped(dscores @ k, q)
     dk = xp.matrix_transpose(dscores) @ grouped(q, k)
-    return cast(dq, q.dtype), cast(dk, k.dtype), cast(dv, v.dtype), dbias
+    return dq, dk, dv, dbias
 
 
 def attention_scores(q: Array, k: Array, bias: Array | None = None, *, scale: float | None = None) -> Array:
@@ -96,7 +109,7 @@ def attention_scores(q: Array, k: Array, bias: Array | None = None, *, scale: fl
     xp = namespace(q)
     scale = default_scale(q) if scale is None else scale
     shape = (*q.shape[:-1], k.shape[-2])
-    scores = (matmul_wide(grouped(q, k), xp.matrix_transpose(k)) * scale).reshape(shape)
+    scores = (grouped(q, k) @ xp.matrix_transpose(k) * scale).reshape(shape)
     if bias is None:
         return scores
     check_broadcast(bias, shape, what="the bias")
@@ -104,12 +117,19 @@ def attention_scores(q: Array, k: Array, bias: Array | None = None, *, scale: fl
 
 
 def default_scale(q: Array) -> float:
-    """Return 1/√C: the scores of C independent products then have variance one."""
+    """Return 1/√C: a sum of C independent products of variance one has variance C, and this brings it back to one.
+
+    Larger scores would push softmax to where one weight is 1, the others 0 and every gradient nearly zero.
+    """
     return 1 / math.sqrt(q.shape[-1])
 
 
 def grouped(x: Array, shared: Array) -> Array:
-    """View (..., H, T, X) as (..., K, H/K · T, X), so that the queries of a group meet the keys they share."""
+    """View (..., H, T, X) as (..., K, H/K · T, X), so that the queries of a group meet the keys they share.
+
+    Grouped-query attention (Ainslie et al. 2023; with K = 1, Shazeer 2019) keeps fewer keys and values than queries,
+    because a cache has to hold the former. A group's queries are further rows of one product: no key is copied.
+    """
     if shared.ndim < 3 or x.shape[-3] == shared.shape[-3]:
         return x
     heads = shared.shape[-3]

@@ -1,8 +1,24 @@
 """The same attention in tiles: memory grows with the length, not with its square.
 
-The softmax of a row is accumulated key tile by key tile (Milakov and Gimelshein 2018; Dao et al. 2022): a running
-maximum, a running sum, and a running mixture that is rescaled whenever the maximum moves. The backward pass makes the
-weights again, tile by tile, from the scores and the logarithm of each row's sum.
+The weights (..., H, T, S) are by far the largest array of a long sequence, and nobody needs them all at once. The
+softmax of a row is accumulated key tile by key tile (Milakov and Gimelshein 2018; Dao et al. 2022). Of all keys seen so
+far it takes three things to go on:
+
+    largest = max scores      total = Σ exp(scores − largest)      mixture = Σ exp(scores − largest) · v
+
+A further tile may hold a larger score. What was summed relative to the old maximum is then too large by one factor, the
+same for every term, because exp(s − largest) · exp(largest − larger) = exp(s − larger):
+
+    larger = max(largest, max scores)      rescale = exp(largest − larger)      p = exp(scores − larger)
+    total ← total · rescale + Σ p          mixture ← mixture · rescale + p v          largest ← larger
+
+After the last tile y = mixture / total is what softmax and one product with v would have given: nothing was
+approximated, and no exponential was ever taken of a positive number.
+
+Of the weights only log_sum = largest + log total is kept, one number for each query. It is enough for the backward pass
+to make any tile of them again, without looking at its neighbors: weights = exp(scores) / Σ exp(scores)
+= exp(scores − log_sum). That costs the product q kᵀ once more, five products instead of four, and is often faster all
+the same, because an array of T · S numbers is neither written nor read.
 """
 
 from __future__ import annotations
@@ -12,20 +28,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Array, cast, check_broadcast, check_mask, namespace, unbroadcast, widen
-from ..engine import accelerated
+from ..arrays import Array, check_broadcast, check_mask, namespace, unbroadcast
+from ..dispatch import dispatched
 from ..errors import ConfigError
 from .attention import attention_scores, check_heads, default_scale, grouped, ungrouped
-from .attention_fused import FusedSaved, attention_fused, attention_fused_backward, can_fuse
-from .attention_strided import (
-    beyond,
-    by_position,
-    by_remainder,
-    can_split,
-    keys_by_remainder,
-    merged,
-    neighborhood,
-)
+from .attention_strided import beyond, by_position, by_remainder, can_split, keys_by_remainder, merged, neighborhood
 from .dropout import check_rate, dropped, keep_mask
 from .mask import FULL, Pattern
 
@@ -34,14 +41,14 @@ class TiledSaved(NamedTuple):
     q: Array  # (..., H, T, C)
     k: Array  # (..., K, S, C)
     v: Array  # (..., K, S, C)
-    bias: Array | None
-    mask: Array | None
-    key: Array | None
+    bias: Array | None  # broadcasts to (..., H, T, S)
+    mask: Array | None  # broadcasts to (..., H, T, S)
+    key: Array | None  # (2,): dropout's mask is drawn again from it, tile by tile
     y: Array  # (..., H, T, C)
     log_sum: Array  # (..., H, T, 1): log Σ exp scores; +inf for a row with nothing to attend to
 
 
-@accelerated
+@dispatched
 def attention_tiled(
     q: Array,
     k: Array,
@@ -54,13 +61,12 @@ def attention_tiled(
     rate: float = 0.0,
     scale: float | None = None,
     tile: int = 128,
-) -> tuple[Array, TiledSaved | FusedSaved]:
+) -> tuple[Array, TiledSaved]:
     """Return the same numbers as `attention`, holding one tile of the weights at a time.
 
     `pattern` is the part of the mask that follows from positions, made tile by tile, and tiles it empties are never
     computed; `mask` is the rest, such as padding (B, 1, 1, S). A strided pattern is computed in two cheap parts (see
-    `attention_strided`), unless a bias, a prefix or a mask of pairs stands in the way. On a GPU, half precision goes
-    to cuDNN's kernels where they can do it (see `attention_fused`).
+    `attention_strided`), unless a bias, a prefix or a mask of pairs stands in the way.
     """
     check_heads(q, k, v)
     check_rate(rate)
@@ -70,8 +76,7 @@ def attention_tiled(
         check_mask(mask, shape)
     if bias is not None:
         check_broadcast(bias, shape, what="the bias")
-    if can_fuse(q, k, v, bias, mask, pattern, 0.0 if key is None else rate):
-        return attention_fused(q, k, v, pattern=pattern, scale=scale)
+    # y and log_sum are not known yet; q stands in their places until they are.
     saved = TiledSaved(q, k, v, bias, mask, key if rate > 0 else None, q, q)
     if can_split(q, k, bias, mask, pattern):
         near, far = _strided_parts(saved, pattern)
@@ -79,15 +84,15 @@ def attention_tiled(
         length = q.shape[-2]
         y, log_sum = merged([_attend(near, rate, scale, tile), (by_position(y, length), by_position(log_sum, length))])
     else:
-        y, log_sum = _attend(_whole(saved, pattern), rate, scale, tile)
-    y = _by_position(cast(y, v.dtype))
+        y, log_sum = _attend(_all_of(saved, pattern), rate, scale, tile)
+    y = _by_position(y)
     return y, saved._replace(y=y, log_sum=log_sum)
 
 
-@accelerated
+@dispatched
 def attention_tiled_backward(
     dy: Array,
-    saved: TiledSaved | FusedSaved,
+    saved: TiledSaved,
     *,
     pattern: Pattern = FULL,
     rate: float = 0.0,
@@ -98,13 +103,15 @@ def attention_tiled_backward(
 
         p = exp(scores − log_sum)      dscores = p · (dy vᵀ − Σ dy · y)
 
-    Σ dy · y over the channels is what Σ dweights · weights over the keys would be, and needs no weights.
+    The sum that softmax's gradient subtracts is Σ dweights · weights over all keys, which no tile sees. But
+    Σ_s (dy · v_s) weights_s = dy · Σ_s weights_s v_s = dy · y, a sum over the channels that needs no weights. It holds
+    with dropout too, whose factors stand in dweights as in y.
     """
-    if isinstance(saved, FusedSaved):
-        return attention_fused_backward(dy, saved)
-    q, k, v, bias = saved[:4]
+    q, k, _, bias = saved[:4]
     xp = namespace(q)
-    along = xp.sum(widen(dy) * widen(saved.y), axis=-1, keepdims=True)
+    along = xp.sum(dy * saved.y, axis=-1, keepdims=True)  # (..., H, T, 1)
+    # With the joint log_sum, p is a share of the joint softmax in either part: their gradients add up. Rows that only
+    # fill up a remainder have dy = 0 and along = 0, and add nothing.
     if can_split(q, k, bias, saved.mask, pattern):
         assert pattern.stride is not None
         near, far = _strided_parts(saved, pattern)
@@ -113,8 +120,8 @@ def attention_tiled_backward(
         *far_grads, _ = _attend_backward(far, dy_far, along_far, rate, scale, tile)
         dq, dk, dv = (a + by_position(b, q.shape[-2]) for a, b in zip(near_grads, far_grads, strict=True))
     else:
-        dq, dk, dv, dbias = _attend_backward(_whole(saved, pattern), dy, along, rate, scale, tile)
-    return cast(dq, q.dtype), cast(dk, k.dtype), cast(dv, v.dtype), dbias
+        dq, dk, dv, dbias = _attend_backward(_all_of(saved, pattern), dy, along, rate, scale, tile)
+    return dq, dk, dv, dbias
 
 
 def _check_tiles(q: Array, k: Array, pattern: Pattern, tile: int) -> None:
@@ -140,8 +147,13 @@ class _Part(NamedTuple):
     columns: Array | None  # (..., S)
 
 
-def _whole(saved: TiledSaved, pattern: Pattern) -> _Part:
-    """Return attention as one part."""
+def _all_of(saved: TiledSaved, pattern: Pattern) -> _Part:
+    """Return attention as one part.
+
+    Dropout asks for the place of a weight in the full array of them, so that a tile, and a sequence sorted by
+    remainder, drop exactly what `attention` drops: each query carries the number of its row, each key that of its
+    column.
+    """
     if saved.key is None:
         return _Part(saved, pattern, None, None)
     shape = tuple(saved.q.shape[:-1])
@@ -152,7 +164,7 @@ def _strided_parts(saved: TiledSaved, pattern: Pattern) -> tuple[_Part, _Part]:
     """Return the neighborhood, and the rest sorted by remainder."""
     stride, axes = pattern.stride, saved.q.ndim
     assert stride is not None
-    near = _whole(saved, neighborhood(pattern))
+    near = _all_of(saved, neighborhood(pattern))
     q, k, v, y, log_sum = (by_remainder(x, stride) for x in (saved.q, saved.k, saved.v, saved.y, saved.log_sum))
     mask = keys_by_remainder(saved.mask, saved.k.shape[-2], stride, axes=axes)
     rows = columns = None
@@ -173,17 +185,22 @@ def _attend(part: _Part, rate: float, scale: float | None, tile: int) -> tuple[A
 def _attend_backward(
     part: _Part, dy: Array, along: Array, rate: float, scale: float | None, tile: int
 ) -> tuple[Array, Array, Array, Array | None]:
-    """Return the gradients of a part, for one run of keys after the other."""
+    """Return the gradients of a part, for one run of keys after the other.
+
+    dk and dv of a key collect from all queries, so keys are the outer loop here, and each run of them is finished
+    before the next begins; dq collects from all keys, and grows piece by piece.
+    """
     saved = part.saved
     xp = namespace(saved.q)
     row_tiles, column_tiles = _tiles(saved.q.shape[-2], tile), _tiles(saved.k.shape[-2], tile)
-    dq = [xp.zeros_like(widen(_cut(saved.q, rows))) for rows in row_tiles]
+    dq = [xp.zeros_like(_cut(saved.q, rows)) for rows in row_tiles]
     dk, dv, dbias = [], [], []
     for columns in column_tiles:
         dk_tile, dv_tile = xp.zeros_like(_cut(saved.k, columns)), xp.zeros_like(_cut(saved.v, columns))
         dbias_column = []
         for i, rows in enumerate(row_tiles):
             if not _reaches(part, rows, columns):
+                # All weights of the tile are zero; only the bias must be told so, to keep its shape.
                 bias = _bias_tile(saved.bias, rows, columns)
                 dbias_column.append(None if bias is None else xp.zeros_like(bias))
                 continue
@@ -203,55 +220,65 @@ def _attend_backward(
 
 
 class _TileGrads(NamedTuple):
-    dq: Array
-    dk: Array
-    dv: Array
-    dbias: Array | None
+    dq: Array  # (..., H, t, C) for t queries of the tile
+    dk: Array  # (..., K, s, C) for its s keys
+    dv: Array  # (..., K, s, C)
+    dbias: Array | None  # in the shape of the bias's tile
 
 
 def _tile_backward(
     xp: Any, part: _Part, dy: Array, along: Array, rows: range, columns: range, rate: float, scale: float | None
 ) -> _TileGrads:
-    """Return what one tile adds to the gradients of its queries, keys, values and bias."""
+    """Return what one tile adds to the gradients of its queries, keys, values and bias.
+
+    Line by line this is `attention_backward`, with weights p that are made again and `along` for the sum over all keys.
+    """
     saved = part.saved
     q, k, v = _cut(saved.q, rows), _cut(saved.k, columns), _cut(saved.v, columns)
     bias = _bias_tile(saved.bias, rows, columns)
     scores = _masked_scores(xp, part, rows, columns, scale)
-    p = xp.exp(scores - _cut(saved.log_sum, rows))
-    dy = widen(_cut(dy, rows))
+    p = xp.exp(scores - _cut(saved.log_sum, rows))  # a row without keys has log_sum = +inf, and p = 0
+    # y = mixing v,  mixing = dropout(p)
+    dy = _cut(dy, rows)
     keep = _keep_tile(part, rows, columns, rate)
     mixing = p if keep is None else dropped(p, keep, rate=rate)
     dv = xp.matrix_transpose(grouped(mixing, v)) @ grouped(dy, v)
-    dweights = ungrouped(grouped(dy, v) @ xp.matrix_transpose(widen(v)), p)
+    dweights = ungrouped(grouped(dy, v) @ xp.matrix_transpose(v), p)
     if keep is not None:
         dweights = dropped(dweights, keep, rate=rate)
+    # p = softmax(scores)
     dscores = p * (dweights - _cut(along, rows))
+    # scores = q kᵀ · scale + bias
     dbias = None if bias is None else unbroadcast(dscores, tuple(bias.shape))
     dscores = grouped(dscores * (default_scale(q) if scale is None else scale), k)
-    return _TileGrads(ungrouped(dscores @ widen(k), q), xp.matrix_transpose(dscores) @ widen(grouped(q, k)), dv, dbias)
+    return _TileGrads(ungrouped(dscores @ k, q), xp.matrix_transpose(dscores) @ grouped(q, k), dv, dbias)
 
 
 def _row_tile(xp: Any, part: _Part, rows: range, rate: float, scale: float | None, tile: int) -> tuple[Array, Array]:
-    """Attend from one run of queries to all keys; return the mixture of values and the logarithm of the sum."""
+    """Attend from one run of queries to all keys; return the mixture of values and the logarithm of the sum.
+
+    The recurrence of this file's first page, beginning with largest = −inf, total = 0 and mixture = 0.
+    """
     saved = part.saved
     q = _cut(saved.q, rows)
     lead = tuple(q.shape[:-1])
-    kind = widen(q).dtype
-    largest = xp.full((*lead, 1), -xp.inf, dtype=kind)
-    total = xp.zeros((*lead, 1), dtype=kind)
-    mixture = xp.zeros((*lead, saved.v.shape[-1]), dtype=kind)
+    largest = xp.full((*lead, 1), -xp.inf, dtype=q.dtype)
+    total = xp.zeros((*lead, 1), dtype=q.dtype)
+    mixture = xp.zeros((*lead, saved.v.shape[-1]), dtype=q.dtype)
     for columns in _tiles(saved.k.shape[-2], tile):
         if not _reaches(part, rows, columns):
             continue
         scores = _masked_scores(xp, part, rows, columns, scale)
         larger = xp.maximum(largest, xp.max(scores, axis=-1, keepdims=True, initial=-xp.inf))
+        # A row that has seen no key yet has larger = −inf, and −inf − (−inf) is not a number: exp(−inf − 0) is zero.
         shift = xp.where(xp.isfinite(larger), larger, 0)
         p = xp.exp(scores - shift)
-        rescale = xp.exp(largest - shift)
+        rescale = xp.exp(largest - shift)  # zero for the first tile, one while the maximum stays
         total = total * rescale + xp.sum(p, axis=-1, keepdims=True)
+        # Dropout acts on weights that are already divided by the sum of all, so what it drops stays in the total.
         keep = _keep_tile(part, rows, columns, rate)
         p = p if keep is None else dropped(p, keep, rate=rate)
-        v = widen(_cut(saved.v, columns))
+        v = _cut(saved.v, columns)
         mixture = mixture * rescale + ungrouped(grouped(p, v) @ v, q)
         largest = larger
     empty = total == 0
@@ -261,6 +288,7 @@ def _row_tile(xp: Any, part: _Part, rows: range, rate: float, scale: float | Non
 
 
 def _masked_scores(xp: Any, part: _Part, rows: range, columns: range, scale: float | None) -> Array:
+    """Return the scores of one tile, −inf where a query may not see a key: by its position, or by the mask."""
     saved = part.saved
     q, k = _cut(saved.q, rows), _cut(saved.k, columns)
     scores = attention_scores(q, k, _bias_tile(saved.bias, rows, columns), scale=scale)
@@ -286,6 +314,7 @@ def _positions(saved: TiledSaved, rows: range) -> range:
 
 
 def _reaches(part: _Part, rows: range, columns: range) -> bool:
+    """Tell whether a tile may have any weight. A causal pattern empties nearly half of the tiles, a window most."""
     return part.pattern.is_full or part.pattern.reaches(_positions(part.saved, rows), columns)
 
 
@@ -295,6 +324,7 @@ def _tiles(length: int, tile: int) -> list[range]:
 
 
 def _cut(x: Array, rows: range) -> Array:
+    """Cut a run of positions out of (..., T, C)."""
     return x[..., rows.start : rows.stop, :]
 
 
@@ -312,5 +342,5 @@ def _joined(xp: Any, tiles: list[Any], bias: Array | None, axis: int) -> Array |
     if bias is None:
         return None
     if bias.ndim >= -axis and bias.shape[axis] > 1:
-        return cast(xp.concatenate(tiles, axis=axis), bias.dtype)
-    return cast(sum(tiles[1:], tiles[0]), bias.dtype)
+        return xp.concatenate(tiles, axis=axis)
+    return sum(tiles[1:], tiles[0])

@@ -1,7 +1,12 @@
 """Dropout, and the small counter-based generator that decides what is dropped.
 
 A key is two 32-bit words. Whether entry (row, column) of an array is kept depends on the key and on that place alone,
-so the same key gives the same mask in NumPy, in JAX and for any tile of the array.
+so the same key gives the same mask in every array library and for any tile of the array. A generator with a state could
+not promise that: what it draws depends on everything that was drawn before.
+
+Dropout (Srivastava et al. 2014) keeps a layer from relying on any single number, because any may be missing. In
+evaluation nothing is dropped, and because what is kept was scaled up while training, nothing needs to be scaled
+down then.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, namespace
-from ..engine import accelerated
+from ..dispatch import dispatched
 from ..errors import ConfigError
 
 _GOLDEN = 0x9E3779B9  # 2³² divided by the golden ratio: consecutive multiples spread evenly
@@ -24,9 +29,13 @@ def new_key(seed: int) -> Array:
     return np.asarray([seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF], dtype=np.uint32)
 
 
-@accelerated
+@dispatched
 def fold_key(key: Array, number: int) -> Array:
-    """Return the key of child `number`: keys of different children are unrelated."""
+    """Return the key of child `number`: keys of different children are unrelated.
+
+    A model gives every place where it drops a child of the step's key. With one key for all, two layers of the same
+    width would drop the same features.
+    """
     xp = namespace(key)
     step = _word(xp, (number * _GOLDEN) & 0xFFFFFFFF)
     low = _mix(xp, _mix(xp, key[0:1] + step) ^ key[1:2])
@@ -40,15 +49,19 @@ def keep_mask(key: Array, rows: Array, columns: Array, *, rate: float) -> Array:
     rows = xp.asarray(rows).astype(xp.uint32)[..., None]
     columns = xp.asarray(columns).astype(xp.uint32)
     start = _mix(xp, rows ^ key[0:1])
+    # Rows are mixed first, then every column steps on from its row: one mix less for each entry.
     bits = _mix(xp, start + columns * _word(xp, _GOLDEN)) ^ (start + key[1:2])
+    # Mixed bits are as likely to be one number below 2³² as any other: a share `rate` of them lies below the bound.
     return _mix(xp, bits) >= _word(xp, round(rate * 2**32))
 
 
-@accelerated
+@dispatched
 def dropout(x: Array, key: Array, *, rate: float) -> tuple[Array, Array]:
-    """Set each entry to zero with probability `rate` and scale the others up, so that the mean stays.
+    """Set each entry of x (..., n) to zero with probability `rate` and scale the others up, so that the mean stays.
 
-    y = keep · x / (1 − rate)
+        y = keep · x / (1 − rate)
+
+    The record is `keep` (..., n), True where an entry stayed.
     """
     namespace(x)
     check_rate(rate)
@@ -58,9 +71,13 @@ def dropout(x: Array, key: Array, *, rate: float) -> tuple[Array, Array]:
     return dropped(x, keep, rate=rate), keep
 
 
-@accelerated
+@dispatched
 def dropout_backward(dy: Array, keep: Array, *, rate: float) -> Array:
-    """Gradient of `dropout`: the same entries, the same factor, dx = keep · dy / (1 − rate)."""
+    """Gradient of `dropout`: the same entries, the same factor, dx = keep · dy / (1 − rate).
+
+    Given its mask, dropout multiplies every number by a constant: zero, or 1 / (1 − rate).
+    """
+    # y = keep · x / (1 − rate)
     return dropped(dy, keep, rate=rate)
 
 

@@ -1,48 +1,61 @@
-"""The affine map, and sums over all but the last axis."""
+"""The affine map: the one op that holds nearly all parameters and nearly all of the work.
+
+Forward, an example costs I · O multiplications; backward, twice as many, once for dx and once for dw. Hence the rule
+that a training step costs three times the forward pass: 6 additions and multiplications for each weight and example.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..arrays import Array, cast, check_width, namespace, narrow, widen
-from ..backend import matmul_wide
-from ..engine import accelerated
+from ..arrays import Array, check_width, namespace
+from ..dispatch import dispatched
 from ..errors import ShapeError
 from ..quantized import Quantized, check_learnable
-from .quantized import quantized_product
 
 
 class LinearSaved(NamedTuple):
-    x: Array
-    w: Array
-    b: Array | None
+    x: Array  # (..., I)
+    w: Array  # (I, O)
+    b: Array | None  # (O,)
 
 
-@accelerated
+@dispatched
 def linear(x: Array, w: Array, b: Array | None = None) -> tuple[Array, LinearSaved]:
-    """Mix the features of x (..., I) into new ones.
+    """Mix the features of x (..., I) into new ones (..., O).
 
-    y = x w + b,   w (I, O), b (O,)
+        y = x w + b,   w (I, O), b (O,)
 
-    For x of half precision, wider w and b are rounded to its type; their gradients keep their own.
+    Every output is one column of w laid over the input: y_o = Σ_i x_i w_io + b_o.
     """
     check_matrix(w, b)
     check_width(x, w.shape[0])
-    y = quantized_product(x, w) if isinstance(w, Quantized) else x @ narrow(w, x)
-    return (y if b is None else y + narrow(b, y)), LinearSaved(x, w, b)
+    y = quantized_product(x, w) if isinstance(w, Quantized) else x @ w
+    return (y if b is None else y + b), LinearSaved(x, w, b)
 
 
-@accelerated
+@dispatched
 def linear_backward(dy: Array, saved: LinearSaved) -> tuple[Array, Array, Array | None]:
     """Gradient of `linear`, every leading axis being one more example.
 
-    dx = dy wᵀ      dw = xᵀ dy      db = Σ dy
+        dx = dy wᵀ      dw = xᵀ dy      db = Σ dy
+
+    x_i reaches y_o through w_io alone, so what comes back to x_i is Σ_o dy_o w_io; and w_io has met x_i and dy_o once
+    in every example, so its gradient is the sum of their products.
     """
     check_learnable(saved.w)
     rows = flat(dy)
-    dw = cast(matmul_wide(flat(saved.x).T, rows), saved.w.dtype)
-    db = None if saved.b is None else cast(widen(rows).sum(axis=0), saved.b.dtype)
-    return dy @ narrow(saved.w, dy).T, dw, db
+    # y = x w + b
+    db = None if saved.b is None else rows.sum(axis=0)
+    dw = flat(saved.x).T @ rows  # (I, N) (N, O)
+    dx = dy @ saved.w.T  # (..., O) (O, I)
+    return dx, dw, db
+
+
+@dispatched
+def quantized_product(x: Array, w: Quantized) -> Array:
+    """Multiply x (..., I) by the numbers that a matrix in fewer bits w (I, O) stands for: y = x w."""
+    return x @ w.dequantize()
 
 
 def check_matrix(w: Array, b: Array | None) -> None:
@@ -54,8 +67,13 @@ def check_matrix(w: Array, b: Array | None) -> None:
 
 
 def flat(x: Array) -> Array:
-    """View (..., D) as (N, D)."""
+    """View (..., D) as (N, D): all examples, one below the other."""
     rows = 1
     for size in x.shape[:-1]:
         rows *= size
     return x.reshape(rows, x.shape[-1])
+
+
+def sum_rows(x: Array) -> Array:
+    """Sum (..., D) over all axes but the last: what every example adds to the gradient of a vector (D,)."""
+    return flat(x).sum(axis=0)

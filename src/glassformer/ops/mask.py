@@ -1,4 +1,13 @@
-"""Who may attend to whom: boolean masks, True where a query (row) may look at a key (column)."""
+"""Who may attend to whom: boolean masks, True where a query (row) may look at a key (column).
+
+The mask is what makes a decoder of a Transformer. A causal model reads a text of T tokens once and is asked T questions
+at once, at each place which token comes next; the answer stands one place further in the same input, so a query must
+not see beyond itself. An encoder has no such question and sees everything.
+
+Masks also save work. A window costs T · window instead of T², and a stack still sees further than its window, because
+what a key holds was gathered from keys before it: L layers reach about L · window back. A stride adds far keys, so that
+two layers reach any (Child et al. 2019).
+"""
 
 from __future__ import annotations
 
@@ -19,6 +28,8 @@ class Pattern:
     prefix    … and, besides, the first `prefix` keys (a prefix language model)
     window    a query sees keys less than `window` positions away (with causal: the last `window`, itself included)
     stride    a query sees keys less than `stride` away and every stride-th one beyond (strided sparse attention)
+
+    What narrows is joined by "and": with several of them a key must be allowed by each.
     """
 
     causal: bool = False
@@ -46,7 +57,7 @@ class Pattern:
 
     def tile(self, rows: Array, columns: Array) -> Array:
         """Return the mask of the query positions `rows` (T,) and the key positions `columns` (S,): (T, S)."""
-        distance = rows[:, None] - columns
+        distance = rows[:, None] - columns  # (T, S): positive for keys that came before the query
         allowed = namespace(distance).ones(distance.shape, dtype=bool)
         if self.window is not None:
             allowed &= abs(distance) < self.window
@@ -57,10 +68,15 @@ class Pattern:
         return allowed
 
     def reaches(self, rows: range, columns: range) -> bool:
-        """Tell whether some query of a run of positions may see some key of another; False lets a tile be skipped."""
+        """Tell whether some query of a run of positions may see some key of another; False lets a tile be skipped.
+
+        True may be wrong, False never: a stride is not looked at, for it has keys in nearly every tile.
+        """
+        # The least distance between the runs, 0 where they overlap.
         nearest = max(0, columns.start - (rows.stop - 1), rows.start - (columns.stop - 1))
         if self.window is not None and nearest >= self.window:
             return False
+        # The last query sees the most: a causal tile is empty if even that one comes before the first key.
         return not self.causal or columns.start < max(rows.stop, self.prefix)
 
     def spans(self, rows: range, keys: int) -> tuple[Array, Array]:
@@ -108,7 +124,10 @@ def causal_mask(queries: int, keys: int | None = None) -> Array:
 
 
 def prefix_mask(queries: int, prefix: int, keys: int | None = None) -> Array:
-    """Let every query see the first `prefix` keys and what came before itself."""
+    """Let every query see the first `prefix` keys and what came before itself.
+
+    A given text need not be predicted, so its tokens may see each other freely (Raffel et al. 2020).
+    """
     return Pattern(causal=True, prefix=prefix).dense(queries, keys)
 
 
@@ -123,6 +142,9 @@ def strided_mask(queries: int, stride: int, keys: int | None = None, *, causal: 
 
 
 def padding_mask(lengths: Array, size: int) -> Array:
-    """Mark the real tokens of right-padded sequences: True for the first `length` of `size` places, (..., S)."""
+    """Mark the real tokens of right-padded sequences: True for the first `length` of `size` places, (..., S).
+
+    A batch is one array, so short sequences are filled up; nobody may attend to what fills them.
+    """
     xp = namespace(lengths)
     return xp.arange(size) < lengths[..., None]

@@ -1,116 +1,107 @@
-"""Normalization of each vector by its own statistics."""
+"""Normalization: each vector by its own statistics, so that no layer has to cope with the scale of the one before.
+
+    x̂ = (x − mean x) / √(var x + eps)      y = gamma · x̂ + beta
+
+The means run over the D features of one token (Ba et al. 2016); tokens never see each other here, so it makes no
+difference what else is in the batch, or how long a sequence is.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..arrays import Array, cast, check_width, namespace, widen
-from ..engine import accelerated
+from ..arrays import Array, check_width, namespace
+from ..dispatch import dispatched
 from ..errors import ShapeError
-from .linear import flat
-from .norm_fused import can_fuse, norm_fused, norm_fused_backward
+from .linear import sum_rows
 
 
 class LayerNormSaved(NamedTuple):
     x: Array  # (..., D)
     mean: Array  # (..., 1)
     rstd: Array  # (..., 1): one over the standard deviation
-    gamma: Array
-    beta: Array | None
+    gamma: Array  # (D,)
+    beta: Array | None  # (D,)
 
 
-@accelerated
+@dispatched
 def layer_norm(x: Array, gamma: Array, beta: Array | None = None, *, eps: float = 1e-5) -> tuple[Array, LayerNormSaved]:
-    """Give every vector mean zero and variance one, then scale and shift each feature.
+    """Give every vector (..., D) mean zero and variance one, then scale and shift each feature.
 
-    x̂ = (x − mean x) / √(var x + eps)      y = gamma · x̂ + beta
+        x̂ = (x − mean x) · rstd      rstd = 1 / √(var x + eps)      y = gamma · x̂ + beta
+
+    The variance is that of all D features, not of a sample: it is divided by D. eps stands inside the root.
     """
-    _check_scales(x, gamma, beta)
-    if can_fuse(x):
-        return _layer_norm_fused(x, gamma, beta, eps)
-    xp = namespace(x)
-    wide = widen(x)
-    mean = xp.mean(wide, axis=-1, keepdims=True)
-    centered = wide - mean
-    rstd = 1 / xp.sqrt(xp.mean(centered * centered, axis=-1, keepdims=True) + eps)
+    check_scales(x, gamma, beta)
+    mean = _average(x)
+    centered = x - mean
+    rstd = 1 / namespace(x).sqrt(_average(centered * centered) + eps)
     y = centered * rstd * gamma
-    y = cast(y if beta is None else y + beta, x.dtype)
-    return y, LayerNormSaved(x, mean, rstd, gamma, beta)
+    return (y if beta is None else y + beta), LayerNormSaved(x, mean, rstd, gamma, beta)
 
 
-@accelerated
+@dispatched
 def layer_norm_backward(dy: Array, saved: LayerNormSaved) -> tuple[Array, Array, Array | None]:
     """Gradient of `layer_norm`.
 
-        g = gamma · dy
-        dx = (g − mean g − x̂ · mean(g · x̂)) / √(var x + eps)      dgamma = Σ dy · x̂      dbeta = Σ dy
-
-    The two means are the parts of g that would only shift or rescale the vector, which normalization undoes.
+    dx̂ = gamma · dy
+    dx = (dx̂ − mean dx̂ − x̂ · mean(dx̂ · x̂)) · rstd      dgamma = Σ dy · x̂      dbeta = Σ dy
     """
-    if can_fuse(saved.x):
-        return _layer_norm_fused_backward(dy, saved)
-    xp = namespace(saved.x)
-    dy = widen(dy)
-    x_hat = (widen(saved.x) - saved.mean) * saved.rstd
-    g = dy * saved.gamma
-    along = xp.mean(g * x_hat, axis=-1, keepdims=True)
-    dx = (g - xp.mean(g, axis=-1, keepdims=True) - x_hat * along) * saved.rstd
-    dgamma = cast(flat(dy * x_hat).sum(axis=0), saved.gamma.dtype)
-    dbeta = None if saved.beta is None else cast(flat(dy).sum(axis=0), saved.beta.dtype)
-    return cast(dx, saved.x.dtype), dgamma, dbeta
+    x, mean, rstd, gamma, beta = saved
+    x_hat = (x - mean) * rstd
+    # y = gamma · x̂ + beta
+    dbeta = None if beta is None else sum_rows(dy)
+    dgamma = sum_rows(dy * x_hat)
+    dx_hat = dy * gamma
+    # x̂ = (x − mean) · rstd, and mean and rstd depend on x too: what they undo is the part of
+    # dx̂ that would only shift the vector (along ones) or rescale it (along x̂).
+    dx = (dx_hat - _average(dx_hat) - x_hat * _average(dx_hat * x_hat)) * rstd
+    return dx, dgamma, dbeta
 
 
 class RMSNormSaved(NamedTuple):
     x: Array  # (..., D)
     rrms: Array  # (..., 1): one over the root mean square
-    gamma: Array
+    gamma: Array  # (D,)
 
 
-@accelerated
+@dispatched
 def rms_norm(x: Array, gamma: Array, *, eps: float = 1e-6) -> tuple[Array, RMSNormSaved]:
-    """Give every vector a root mean square of one, then scale each feature.
+    """Give every vector (..., D) a root mean square of one, then scale each feature.
 
-    y = gamma · x / √(mean x² + eps)
+        y = gamma · x · rrms      rrms = 1 / √(mean x² + eps)
+
+    A layer norm that leaves the mean alone: it only rescales, which is most of the benefit for half of the work
+    (Zhang and Sennrich 2019).
     """
-    _check_scales(x, gamma, None)
-    if can_fuse(x):
-        y, _, rrms = norm_fused(x, gamma, None, eps=eps, centered=False)
-        return y, RMSNormSaved(x, rrms, gamma)
-    xp = namespace(x)
-    wide = widen(x)
-    rrms = 1 / xp.sqrt(xp.mean(wide * wide, axis=-1, keepdims=True) + eps)
-    return cast(wide * rrms * gamma, x.dtype), RMSNormSaved(x, rrms, gamma)
+    check_scales(x, gamma, None)
+    rrms = 1 / namespace(x).sqrt(_average(x * x) + eps)
+    return x * rrms * gamma, RMSNormSaved(x, rrms, gamma)
 
 
-@accelerated
+@dispatched
 def rms_norm_backward(dy: Array, saved: RMSNormSaved) -> tuple[Array, Array]:
     """Gradient of `rms_norm`.
 
-    g = gamma · dy      x̂ = x / √(mean x² + eps)
-    dx = (g − x̂ · mean(g · x̂)) / √(mean x² + eps)      dgamma = Σ dy · x̂
+    x̂ = x · rrms      dx̂ = gamma · dy
+    dx = (dx̂ − x̂ · mean(dx̂ · x̂)) · rrms      dgamma = Σ dy · x̂
     """
-    if can_fuse(saved.x):
-        dx, dgamma, _ = norm_fused_backward(dy, saved.x, None, saved.rrms, saved.gamma)
-        return dx, cast(dgamma, saved.gamma.dtype)
-    xp = namespace(saved.x)
-    dy = widen(dy)
-    x_hat = widen(saved.x) * saved.rrms
-    g = dy * saved.gamma
-    dx = (g - x_hat * xp.mean(g * x_hat, axis=-1, keepdims=True)) * saved.rrms
-    return cast(dx, saved.x.dtype), cast(flat(dy * x_hat).sum(axis=0), saved.gamma.dtype)
+    x, rrms, gamma = saved
+    x_hat = x * rrms
+    # y = gamma · x̂
+    dgamma = sum_rows(dy * x_hat)
+    dx_hat = dy * gamma
+    # x̂ = x · rrms: without a mean to subtract, only the part along x̂ is undone.
+    dx = (dx_hat - x_hat * _average(dx_hat * x_hat)) * rrms
+    return dx, dgamma
 
 
-def _layer_norm_fused(x: Array, gamma: Array, beta: Array | None, eps: float) -> tuple[Array, LayerNormSaved]:
-    y, mean, rstd = norm_fused(x, gamma, beta, eps=eps, centered=True)
-    return y, LayerNormSaved(x, mean, rstd, gamma, beta)
+def _average(x: Array) -> Array:
+    """Return the mean over the features, (..., D) to (..., 1)."""
+    return namespace(x).mean(x, axis=-1, keepdims=True)
 
 
-def _layer_norm_fused_backward(dy: Array, saved: LayerNormSaved) -> tuple[Array, Array, Array | None]:
-    dx, dgamma, dbeta = norm_fused_backward(dy, saved.x, saved.mean, saved.rstd, saved.gamma)
-    return dx, cast(dgamma, saved.gamma.dtype), None if saved.beta is None else cast(dbeta, saved.beta.dtype)
-
-
-def _check_scales(x: Array, gamma: Array, beta: Array | None) -> None:
+def check_scales(x: Array, gamma: Array, beta: Array | None) -> None:
     """Refuse scales and shifts that do not fit the features of x."""
     for name, scale in (("gamma", gamma), ("beta", beta)):
         if scale is None:

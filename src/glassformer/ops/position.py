@@ -1,6 +1,9 @@
 """How a model learns where a token stands: sinusoids, rotations and biases that depend on distance.
 
-Learned positions are an `embedding` of the position numbers.
+Attention by itself sees a set: it gives the same result for any order of the keys. Order must be told, either with the
+token (sinusoids; learned positions are an `embedding` of the position numbers), by turning queries and keys (rotary),
+or on the scores (ALiBi, relative biases). The last two tell distance rather than place, and so suit a text that may
+begin anywhere; they also act on the scores alone, and leave what the values carry untouched.
 """
 
 from __future__ import annotations
@@ -10,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import Array, cast, check_ids, is_traced, namespace, widen
-from ..backend import scatter_add
+from ..arrays import Array, check_ids, namespace
 from ..config import RotaryScaling
-from ..engine import accelerated
+from ..dispatch import dispatched
 from ..errors import ConfigError, ShapeError
+from .embedding import scatter_add
 
 
 def sinusoidal(positions: Array, width: int, *, base: float = 10000.0) -> Array:
@@ -22,11 +25,14 @@ def sinusoidal(positions: Array, width: int, *, base: float = 10000.0) -> Array:
 
         PE(p, 2i) = sin(p / base^(2i/width))      PE(p, 2i+1) = cos(p / base^(2i/width))
 
-    An odd width ends with a sine.
+    Each pair of features is a hand of a clock, the first turning fast and each next one slower: together they tell the
+    position as digits tell a number, and a shift by k turns every hand by a fixed angle. So one matrix, the same for
+    all p, leads from PE(p) to PE(p + k), and a linear layer can look k places back (Vaswani et al. 2017). An odd width
+    ends with a sine.
     """
     positions = np.asarray(positions, dtype=np.float64)
     feature = np.arange(width)
-    angle = positions[..., None] / base ** ((feature // 2 * 2) / width)
+    angle = positions[..., None] / base ** ((feature // 2 * 2) / width)  # (..., width)
     return np.where(feature % 2 == 0, np.sin(angle), np.cos(angle))
 
 
@@ -35,12 +41,17 @@ def rotary_angles(
 ) -> tuple[Array, Array]:
     """Return the cosines and sines, each (..., channels/2), that `rotary` turns pairs of channels by.
 
-    angle(p, i) = p · base^(−2i/channels)
+        angle(p, i) = p · base^(−2i/channels)
+
+    The first pair turns by one radian at each step, the last takes about 2π · base steps for one turn. A `scaling` lets
+    a model read further than it was trained to: fast pairs have been through all angles long since and stay as they
+    are, but slow ones would enter angles they have never seen, so they are slowed down by `factor`.
     """
     if channels % 2:
         raise ConfigError(f"rotary positions turn pairs of channels, but a head has {channels}", hint="make it even")
     frequency = base ** (-np.arange(0, channels, 2) / channels)
     if scaling is not None:
+        # How often a pair goes round in the context of training; blend is 1 for fast pairs, 0 for slow ones.
         turns = scaling.original_context * frequency / (2 * math.pi)
         blend = (turns - scaling.low_factor) / (scaling.high_factor - scaling.low_factor)
         blend = np.clip(blend, 0.0, 1.0)
@@ -50,17 +61,19 @@ def rotary_angles(
 
 
 class RotarySaved(NamedTuple):
-    cos: Array
-    sin: Array
+    cos: Array  # (..., T, C/2)
+    sin: Array  # (..., T, C/2)
 
 
-@accelerated
+@dispatched
 def rotary(x: Array, cos: Array, sin: Array, *, pairing: str = "halves") -> tuple[Array, RotarySaved]:
     """Turn each pair of channels of x (..., T, C) by its angle, so that q·k depends on distance only.
 
         a′ = a cos − b sin      b′ = b cos + a sin
 
-    A pair (a, b) is channels (i, i + C/2) for "halves" (Hugging Face) and (2i, 2i + 1) for "interleaved" (the paper).
+    Turning q at place t by t·θ and k at place s by s·θ leaves the angle between them changed by (t − s)·θ, and their
+    dot product depends on nothing but lengths and that angle (Su et al. 2021). Values are not turned. A pair (a, b)
+    is channels (i, i + C/2) for "halves" (Hugging Face) and (2i, 2i + 1) for "interleaved" (the paper).
     """
     xp = namespace(x)
     if 2 * cos.shape[-1] != x.shape[-1]:
@@ -69,17 +82,22 @@ def rotary(x: Array, cos: Array, sin: Array, *, pairing: str = "halves") -> tupl
             hint="compute the angles with rotary_angles(positions, channels)",
         )
     # Only rotations in the type of x: float64 tables must not widen a float32 model.
-    cos, sin = (xp.asarray(table, dtype=widen(x).real.dtype) for table in (cos, sin))
+    cos, sin = (xp.asarray(table, dtype=x.real.dtype) for table in (cos, sin))
     return _rotate(x, cos, sin, pairing), RotarySaved(cos, sin)
 
 
-@accelerated
+@dispatched
 def rotary_backward(dy: Array, saved: RotarySaved, *, pairing: str = "halves") -> Array:
-    """Gradient of `rotary` for x: a rotation is undone by turning the other way."""
+    """Gradient of `rotary` for x: a rotation is undone by turning the other way.
+
+    The transpose of a rotation matrix is its inverse, so the gradient is `rotary` with −sin for sin.
+    """
+    # a′ = a cos − b sin,  b′ = b cos + a sin:  da = da′ cos + db′ sin,  db = db′ cos − da′ sin
     return _rotate(dy, saved.cos, -saved.sin, pairing)
 
 
 def _rotate(x: Array, cos: Array, sin: Array, pairing: str) -> Array:
+    """Turn the pairs (a, b) of x (..., T, C) by angles given as cosines and sines (..., T, C/2)."""
     xp = namespace(x)
     half = x.shape[-1] // 2
     if pairing == "halves":
@@ -90,14 +108,15 @@ def _rotate(x: Array, cos: Array, sin: Array, pairing: str) -> Array:
         y = xp.stack((a * cos - b * sin, b * cos + a * sin), axis=-1).reshape(x.shape)
     else:
         raise ConfigError(f"there is no rotary pairing {pairing!r}", hint='use "halves" or "interleaved"')
-    return cast(y, x.dtype)
+    return y
 
 
 def alibi_slopes(heads: int) -> Array:
     """Return the slope of every head: 2^(−8/n), 2^(−16/n), … for n heads.
 
-    For other than powers of two, as published: the slopes of the next lower power, then every other one of the next
-    higher.
+    A steep head looks at its neighbors only, a flat one at everything: the geometric series gives the heads ranges of
+    every order of magnitude. For other than powers of two, as published: the slopes of the next lower power, then every
+    other one of the next higher.
     """
     power = 2 ** math.floor(math.log2(heads))
     slopes = 2.0 ** (-8.0 * np.arange(1, power + 1) / power)
@@ -106,27 +125,26 @@ def alibi_slopes(heads: int) -> Array:
 
 
 def alibi_bias(heads: int, rows: Array, columns: Array) -> Array:
-    """Return the ALiBi bias (H, T, S): the further a key is from its query, the lower its score, −slope · |t − s|."""
+    """Return the ALiBi bias (H, T, S): the further a key is from its query, the lower its score, −slope · |t − s|.
+
+    After softmax that is a factor exp(−slope · distance) on every weight. Nothing is learned and no position is ever
+    new, so a model can read texts longer than any it was trained on (Press et al. 2022).
+    """
     distance = abs(rows[:, None] - columns)
     return -alibi_slopes(heads)[:, None, None] * distance
 
 
+@dispatched
 def relative_buckets(
     rows: Array, columns: Array, *, bidirectional: bool, buckets: int = 32, max_distance: int = 128
 ) -> Array:
-    """Sort the distances of keys from queries into buckets (T, S), as T5 does.
+    """Sort the distances of keys from queries into buckets (T, S), as T5 does (Raffel et al. 2020).
 
-    Half of the buckets hold one distance each, the rest grow with the logarithm up to `max_distance`; if
-    `bidirectional`, the upper half of all is for keys after the query, else those share bucket 0. Rows that are not
-    known yet, as under `jax.jit`, must be among the columns 0, 1, …: their buckets are looked up.
+    Near by, one place more or less matters; far off, only how far. So half of the buckets hold one distance each, and
+    the rest grow with the logarithm up to `max_distance`, beyond which all distances share the last. If
+    `bidirectional`, the upper half of all is for keys after the query, else those share bucket 0.
     """
     after = columns - rows[:, None]
-    if is_traced(after):
-        farthest = len(columns) - 1
-        distances = np.arange(-farthest, farthest + 1)
-        settings = {"buckets": buckets, "max_distance": max_distance}
-        table = relative_buckets(np.zeros(1, dtype=np.int64), distances, bidirectional=bidirectional, **settings)[0]
-        return namespace(after).asarray(table)[after + farthest]
     if bidirectional:
         buckets //= 2
         first = np.where(after > 0, buckets, 0)
@@ -149,10 +167,11 @@ def relative_buckets(
 
 
 class RelativeBiasSaved(NamedTuple):
-    table: Array
-    buckets: Array
+    table: Array  # (N, H)
+    buckets: Array  # (T, S)
 
 
+@dispatched
 def relative_bias(table: Array, buckets: Array) -> tuple[Array, RelativeBiasSaved]:
     """Look up one learned number per bucket and head: table (N, H), buckets (T, S), result (H, T, S)."""
     xp = namespace(table)
@@ -160,7 +179,9 @@ def relative_bias(table: Array, buckets: Array) -> tuple[Array, RelativeBiasSave
     return xp.moveaxis(table[buckets], -1, 0), RelativeBiasSaved(table, buckets)
 
 
+@dispatched
 def relative_bias_backward(dy: Array, saved: RelativeBiasSaved) -> Array:
     """Gradient of `relative_bias` for the table: every pair of positions adds to its bucket."""
+    # y[h, t, s] = table[buckets[t, s], h]
     rows = namespace(dy).moveaxis(dy, 0, -1)
-    return cast(scatter_add(tuple(saved.table.shape), saved.buckets, widen(rows)), saved.table.dtype)
+    return scatter_add(rows, saved.buckets, shape=tuple(saved.table.shape))

@@ -15,7 +15,7 @@ from .loss import loss_curve
 from .memory import memory_bars
 from .positions import position_heat_map, similarity_curve
 from .predictions import prediction_bars, prediction_table
-from .report import Picture, Section, Table, write_report
+from .report import Picture, Section, Table, saved_picture, write_report
 from .style import save
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "prediction_bars",
     "prediction_table",
     "save",
+    "saved_picture",
     "similarity_curve",
     "write_report",
 ]

@@ -15,7 +15,18 @@ from matplotlib.ticker import MaxNLocator
 from ..arrays import Array
 from ..errors import ShapeError
 from .labels import visible_all
-from .style import NEVER, QUIET, describe, frameless, ink_on, new_figure, panels, styled, token_ticks, weight_colors
+from .style import (
+    NEVER,
+    QUIET,
+    color_bar,
+    new_figure,
+    panels,
+    styled,
+    titled,
+    token_ticks,
+    weight_colors,
+    write_in_cell,
+)
 
 WRITTEN_UP_TO = 12
 """Weights are written into the cells of maps with at most this many tokens on each side."""
@@ -49,13 +60,10 @@ def attention_heads(
     for head, ax in enumerate(axes):
         last = _map(ax, weights[head], queries, keys, allowed, scale, room=(cell_width - 0.9, cell_height - 0.9))
         ax.set_title(f"head {head + 1}")
-    _frame(figure, axes, last, title)
+    _frame(figure, axes, last)
     more = f" (the first {shown} of {len(weights)} heads)" if shown < len(weights) else ""
-    return describe(
-        figure,
-        f"{title}: heat maps of the attention weights of {shown} heads{more}, "
-        f"{len(queries)} queries in rows, {len(keys)} keys in columns.",
-    )
+    sizes = f"{len(queries)} queries in rows, {len(keys)} keys in columns"
+    return titled(figure, title, f"heat maps of the attention weights of {shown} heads{more}, {sizes}.")
 
 
 @styled
@@ -78,10 +86,8 @@ def attention_grid(weights: Array, *, allowed: Array | None = None, title: str =
         if head == 0:
             ax.set_ylabel(f"layer {layer + 1}", fontsize=8.5, rotation=0, ha="right", va="center")
     _color_bar(figure, axes, last)
-    figure.suptitle(title)
-    return describe(
-        figure, f"{title}: {L} layers by {H} heads of attention weights as small heat maps, {T} by {S} tokens."
-    )
+    words = f"{L} layers by {H} heads of attention weights as small heat maps, {T} by {S} tokens."
+    return titled(figure, title, words)
 
 
 @styled
@@ -102,10 +108,11 @@ def full_against_causal(
     last = _map(axes[1], causal, labels, labels, past, scale, room=room)
     axes[0].set_title("full: every token sees every other")
     axes[1].set_title("causal: no token sees the future")
-    _frame(figure, axes, last, title)
-    return describe(
+    _frame(figure, axes, last)
+    return titled(
         figure,
-        f"{title}: two heat maps of the attention weights among {len(labels)} tokens, from the same queries and keys. "
+        title,
+        f"two heat maps of the attention weights among {len(labels)} tokens, from the same queries and keys. "
         "On the right the cells above the diagonal are masked, and the others grow so that rows still sum to one.",
     )
 
@@ -124,16 +131,15 @@ def _map(
     shown = _masked(weights, allowed)
     colors = weight_colors()
     image = ax.imshow(shown, cmap=colors, norm=scale, aspect="equal" if _square(*shown.shape) else "auto")
-    key_names, query_names = visible_all(keys), visible_all(queries)
-    token_ticks(ax.xaxis, key_names, room=room[0])
-    token_ticks(ax.yaxis, query_names, room=room[1])
+    token_ticks(ax.xaxis, visible_all(keys), room=room[0])
+    token_ticks(ax.yaxis, visible_all(queries), room=room[1])
     _edge(ax)
     if max(shown.shape) > WRITTEN_UP_TO:
         return image
     size = float(np.clip(min(room[0] / shown.shape[1], room[1] / shown.shape[0]) * 72 * 0.36, 4.8, 9))
     for (t, s), weight in np.ndenumerate(shown):
         if not np.ma.is_masked(shown[t, s]):
-            ax.text(s, t, _digits(weight), ha="center", va="center", fontsize=size, color=ink_on(colors(scale(weight))))
+            write_in_cell(ax, (s, t), _digits(weight), size=size, background=colors(scale(weight)))
     return image
 
 
@@ -162,26 +168,19 @@ def _scale(weights: Array, allowed: Array | None) -> Normalize:
     return PowerNorm(0.65, 0, max(largest, 0.1))
 
 
-def _frame(figure: Figure, axes: list[Axes], image: Any, title: str) -> None:
+def _frame(figure: Figure, axes: list[Axes], image: Any) -> None:
     _color_bar(figure, axes, image)
-    figure.suptitle(title)
     figure.supxlabel("looked at (key)", fontsize=9, color=QUIET)
     figure.supylabel("looking (query)", fontsize=9, color=QUIET)
 
 
 def _color_bar(figure: Figure, axes: list[Axes], image: Any) -> None:
-    bar = figure.colorbar(image, ax=axes, shrink=0.85, aspect=28, pad=0.02, ticks=MaxNLocator(5))
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(length=0, labelsize=8)
-    bar.set_label("weight", fontsize=8.5, color=QUIET)
+    color_bar(figure, axes, image, "weight", shrink=0.85, ticks=MaxNLocator(5))
 
 
 def _edge(ax: Axes) -> None:
-    frameless(ax)
     # A thin line around the map, since weights near zero are as white as the page.
-    for spine in ax.spines.values():
-        spine.set_visible(True)
-        spine.set_color(NEVER)
+    ax.spines[:].set(visible=True, color=NEVER)
 
 
 def _square(T: int, S: int) -> bool:

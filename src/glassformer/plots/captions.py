@@ -2,7 +2,7 @@
 
 INTRO = "What one model did with one example, from the tokens it read to the answer it gave."
 
-KINDS = {"encoder": "Encoder self-attention", "decoder": "Decoder self-attention", "cross": "Cross-attention"}
+HEADINGS = {"encoder": "Encoder self-attention", "decoder": "Decoder self-attention", "cross": "Cross-attention"}
 
 ATTENTION = {
     "encoder": "Every token gathers information from all the others. How much it takes from each is its attention: "

@@ -18,14 +18,14 @@ from .style import (
     NEVER,
     QUIET,
     SKY,
-    describe,
-    frameless,
-    ink_on,
+    color_bar,
     new_figure,
     panels,
     styled,
+    titled,
     token_ticks,
     weight_colors,
+    write_in_cell,
 )
 
 MOST_HEADS = 16
@@ -46,29 +46,22 @@ def head_specialization(statistics: HeadStatistics, *, title: str = "Do the head
     image = ax.pcolormesh(*edges, score, cmap=colors, vmin=0, vmax=1, edgecolors=NEVER, linewidth=1.5)
     ax.invert_yaxis()
     for (layer, head), value in np.ndenumerate(score):
-        text = (
-            f"{value:.2f}\n{_short(statistics.kinds[layer][head])}"
-            if named
-            else f"{value:.2f}"[1:]
-            if value < 1
-            else "1"
-        )
-        ax.text(head, layer, text, ha="center", va="center", fontsize=8 if named else 6.5, color=ink_on(colors(value)))
+        text = f"{value:.2f}"[1:] if value < 1 else "1"
+        if named:
+            # A long name is broken so that it fits into its cell.
+            text = f"{value:.2f}\n{statistics.kinds[layer][head]}".replace("one position ", "one\nposition ")
+        write_in_cell(ax, (head, layer), text, size=8 if named else 6.5, background=colors(value))
     ax.set_xticks(range(H), [f"head {h + 1}" if named else f"{h + 1}" for h in range(H)])
     ax.set_yticks(range(L), [f"layer {layer + 1}" for layer in range(L)])
     ax.tick_params(length=0)
-    frameless(ax)
+    ax.spines[:].set_visible(False)
     if not named:
         ax.set_xlabel("head", color=QUIET)
-    bar = figure.colorbar(image, ax=ax, aspect=20, pad=0.02, ticks=[0, 0.5, 1])
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(length=0, labelsize=8)
-    bar.set_label("specialization", fontsize=8.5, color=QUIET)
-    figure.suptitle(title)
+    color_bar(figure, ax, image, "specialization", aspect=20, ticks=[0, 0.5, 1])
     listed = "; ".join(
         f"layer {row['layer']} head {row['head']}: {row['kind']}, {row['score']:.2f}" for row in statistics.rows()[:64]
     )
-    return describe(figure, f"{title}: heat map of the specialization score of {L} by {H} heads. {listed}.")
+    return titled(figure, title, f"heat map of the specialization score of {L} by {H} heads. {listed}.")
 
 
 @styled
@@ -95,15 +88,13 @@ def head_positions(
         ax.set_title(f"layer {at[0] + 1}, head {at[1] + 1}\n{statistics.kinds[at[0]][at[1]]}", fontsize=9)
         if number % columns:
             ax.tick_params(axis="y", labelleft=False)
-    figure.suptitle(title)
     figure.supylabel("share of attention", fontsize=9, color=QUIET)
     figure.supxlabel("key position · line: a head without preference", fontsize=9, color=QUIET)
     most = "; ".join(
         f"layer {layer + 1} head {h + 1} most at {_best(statistics, (layer, h), names)}" for layer, h in chosen
     )
-    return describe(
-        figure, f"{title}: bars of the share of attention each position gets from {len(chosen)} heads: {most}."
-    )
+    words = f"bars of the share of attention each position gets from {len(chosen)} heads: {most}."
+    return titled(figure, title, words)
 
 
 def _bars(ax: Axes, received: Array, expected: Array, names: Sequence[str], room: float) -> None:
@@ -130,8 +121,3 @@ def _most_specialized(statistics: HeadStatistics) -> list[tuple[int, int]]:
 def _best(statistics: HeadStatistics, at: tuple[int, int], names: Sequence[str]) -> str:
     s = int(np.argmax(statistics.received[at]))
     return f"position {s} ({names[s]})" if names[s] != str(s) else f"position {s}"
-
-
-def _short(kind: str) -> str:
-    """Break a long name so that it fits into its cell."""
-    return kind.replace("one position ", "one\nposition ")

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from .. import tree
 from ..arrays import Tree
 from ..interpret import (
     NUMBERS,
-    HeadStatistics,
     Labels,
     Trace,
     full_and_causal,
@@ -33,8 +30,7 @@ from .layers import layer_curves
 from .loss import loss_curve
 from .positions import position_heat_map, similarity_curve
 from .predictions import prediction_bars, prediction_table
-from .report import Picture, Section, Table, write_report
-from .style import save
+from .report import Section, Table, saved_picture, write_report
 
 MOST_LAYERS = 12
 """Layers drawn in full; of deeper models, these many spread evenly, and all of them in the small maps."""
@@ -62,48 +58,32 @@ def inspect_model(
     embed     put the pictures into the page as well
     """
     traces = trace_each(model, params, batch, labels=labels)
-    album = _Album(Path(folder))
+    folder = Path(folder)
     seen = traces[example]
-    sections = [_predictions(album, seen, labels)]
-    sections += [_attention(album, seen, kind) for kind in seen.kinds]
-    sections.append(_masks(album, seen))
-    sections.append(_heads(album, seen, traces))
-    sections.append(_positions(album, model, params, seen))
-    sections.append(_layers(album, traces))
-    if metrics:
-        figure = loss_curve(metrics, title="Training")
-        sections.append(Section("Training", captions.TRAINING, [album.add("loss", figure, captions.LOSS)]))
-    page = write_report(
-        folder,
-        title,
-        [section for section in sections if section is not None],
-        intro=_intro(seen),
-        summary=[*summary, *_summary(model, params)],
-        embed=embed,
-    )
-    return [page, *album.paths]
+    drawn = [
+        _predictions(folder, seen, labels),
+        *(_attention(folder, seen, attention) for attention in seen.kinds),
+        _masks(folder, seen),
+        _heads(folder, seen, traces),
+        _positions(folder, model, params, seen),
+        _layers(folder, traces),
+        _training(folder, metrics),
+    ]
+    sections = [section for section in drawn if section is not None]
+    summary = [*summary, *_summary(model, params)]
+    page = write_report(folder, title, sections, intro=_intro(seen), summary=summary, embed=embed)
+    return [page, *(folder / p.path for section in sections for p in (*section.pictures, *section.aside))]
 
 
-@dataclass(frozen=True)
-class _Album:
-    """The pictures that were saved, in order."""
-
-    folder: Path
-    paths: list[Path] = field(default_factory=list)
-
-    def add(self, name: str, figure: Figure, caption: str) -> Picture:
-        self.paths.append(save(figure, self.folder / f"{name}.png"))
-        return Picture(f"{name}.png", caption, str(figure.get_label()))
-
-
-def _predictions(album: _Album, seen: Trace, labels: Labels) -> Section | None:
+def _predictions(folder: Path, seen: Trace, labels: Labels) -> Section | None:
     probabilities = seen.probabilities
     if probabilities is None:
         return None
     if probabilities.ndim == 1:
         answer = _target(seen, ())
         figure = prediction_bars(probabilities, labels.classes or str, answer=answer, title="Which class is it?")
-        return Section("Prediction", captions.CLASSES, [album.add("prediction", figure, captions.CLASS_BARS)])
+        bars = saved_picture(folder, "prediction", figure, captions.CLASS_BARS)
+        return Section("Prediction", captions.CLASSES, [bars])
     stack = list(seen.labels)[-1]
     inputs, targets = seen.labels[stack], seen.targets
     # The last position whose answer is known, or else the last of all.
@@ -113,37 +93,34 @@ def _predictions(album: _Album, seen: Trace, labels: Labels) -> Section | None:
     after = visible(inputs[last])
     is_encoder = seen.architecture == "encoder"
     title = f"Which token stands at {after}?" if is_encoder else f"What comes after {after}?"
-    bars = prediction_bars(probabilities[last], labels.tokens, answer=_target(seen, last), title=title)
+    figure = prediction_bars(probabilities[last], labels.tokens, answer=_target(seen, last), title=title)
     table = prediction_table(probabilities, inputs, labels.tokens, targets=targets)
     pictures = [
-        album.add("prediction", bars, captions.TOKEN_BARS),
-        album.add("predictions", table, captions.TOKEN_TABLE),
+        saved_picture(folder, "prediction", figure, captions.TOKEN_BARS),
+        saved_picture(folder, "predictions", table, captions.TOKEN_TABLE),
     ]
     return Section("Prediction", captions.MASKED_TOKENS if is_encoder else captions.TOKENS, pictures)
 
 
-def _attention(album: _Album, seen: Trace, kind: str) -> Section:
-    weights, allowed = seen.attention[kind], seen.allowed[kind]
-    heading = captions.KINDS[kind]
+def _attention(folder: Path, seen: Trace, attention: str) -> Section:
+    weights, allowed = seen.attention[attention], seen.allowed[attention]
+    queries, keys = seen.query_labels(attention), seen.key_labels(attention)
+    heading = captions.HEADINGS[attention]
     hidden = None if allowed.all() else allowed
-    grid = attention_grid(weights, allowed=hidden, title=f"{heading}: all layers and heads")
-    pictures = [] if len(weights) * weights.shape[1] == 1 else [album.add(f"{kind}-grid", grid, captions.GRID)]
+    pictures = []
+    if len(weights) * weights.shape[1] > 1:
+        figure = attention_grid(weights, allowed=hidden, title=f"{heading}: all layers and heads")
+        pictures.append(saved_picture(folder, f"{attention}-grid", figure, captions.GRID))
     layers = np.unique(np.linspace(0, len(weights) - 1, min(len(weights), MOST_LAYERS)).round().astype(int)).tolist()
     for layer in layers:
-        figure = attention_heads(
-            weights[layer],
-            seen.query_labels(kind),
-            seen.key_labels(kind),
-            allowed=hidden,
-            title=f"{heading}, layer {layer + 1}",
-        )
-        pictures.append(
-            album.add(f"{kind}-layer-{layer + 1}", figure, captions.MAPS[kind] if layer == layers[0] else "")
-        )
-    return Section(heading, captions.ATTENTION[kind], pictures[:4], aside=pictures[4:])
+        title = f"{heading}, layer {layer + 1}"
+        figure = attention_heads(weights[layer], queries, keys, allowed=hidden, title=title)
+        caption = captions.MAPS[attention] if layer == layers[0] else ""
+        pictures.append(saved_picture(folder, f"{attention}-layer-{layer + 1}", figure, caption))
+    return Section(heading, captions.ATTENTION[attention], pictures[:4], aside=pictures[4:])
 
 
-def _masks(album: _Album, seen: Trace) -> Section | None:
+def _masks(folder: Path, seen: Trace) -> Section | None:
     """Show the head of the decoder whose attention the mask changes most: the same scores with and without it."""
     if "decoder" not in seen.attention or len(seen.labels["decoder"]) < 2:
         return None
@@ -152,44 +129,30 @@ def _masks(album: _Album, seen: Trace) -> Section | None:
     layer, head = (int(i) for i in np.unravel_index(int(np.argmax(changed)), changed.shape))
     title = f"Layer {layer + 1}, head {head + 1}, with and without the mask"
     figure = full_against_causal(full[layer, head], causal[layer, head], seen.labels["decoder"], title=title)
-    return Section("Full against causal", captions.MASK, [album.add("full-against-causal", figure, captions.MASK_MAPS)])
+    maps = saved_picture(folder, "full-against-causal", figure, captions.MASK_MAPS)
+    return Section("Full against causal", captions.MASK, [maps])
 
 
-def _heads(album: _Album, seen: Trace, traces: Sequence[Trace]) -> Section:
+def _heads(folder: Path, seen: Trace, traces: Sequence[Trace]) -> Section:
     pictures, rows = [], []
-    for kind in seen.kinds:
-        statistics = head_statistics(traces, kind)
-        name = captions.KINDS[kind]
+    for attention in seen.kinds:
+        statistics = head_statistics(traces, attention)
+        name = captions.HEADINGS[attention]
         figure = head_specialization(statistics, title=f"{name}: do the heads specialize?")
-        pictures.append(album.add(f"{kind}-heads", figure, captions.SCORE))
+        pictures.append(saved_picture(folder, f"{attention}-heads", figure, captions.SCORE))
         # The tokens of one example name the positions only where they are all there is.
-        names = seen.key_labels(kind) if len(traces) == 1 else None
+        names = seen.key_labels(attention) if len(traces) == 1 else None
         figure = head_positions(statistics, names, title=f"{name}: where each head looks")
-        pictures.append(album.add(f"{kind}-positions", figure, captions.RECEIVED))
-        rows += _head_rows(statistics)
+        pictures.append(saved_picture(folder, f"{attention}-positions", figure, captions.RECEIVED))
+        every = (row.values() for row in statistics.rows())
+        rows += [(attention, *figures, ", ".join(map(str, most))) for *figures, most in every]
     over = "this example" if len(traces) == 1 else f"{len(traces)} examples"
     columns = ("attention", "layer", "head", "kind", "specialization", "entropy", "distance", "looks most at")
     table = Table(columns, rows[:64], f"Every head, over {over}. Positions count from 0.")
     return Section("What the heads do", captions.HEADS, pictures, [table])
 
 
-def _head_rows(statistics: HeadStatistics) -> list[tuple[Any, ...]]:
-    return [
-        (
-            statistics.kind,
-            row["layer"],
-            row["head"],
-            row["kind"],
-            round(row["score"], 3),
-            round(row["entropy"], 3),
-            round(row["distance"], 2),
-            ", ".join(map(str, row["top_positions"])),
-        )
-        for row in statistics.rows()
-    ]
-
-
-def _positions(album: _Album, model: Model, params: Tree, seen: Trace) -> Section | None:
+def _positions(folder: Path, model: Model, params: Tree, seen: Trace) -> Section | None:
     positions = model.config.positions
     learned = positions == "learned"
     stacks = list(seen.residual) if learned else [list(seen.residual)[-1]]
@@ -199,23 +162,30 @@ def _positions(album: _Album, model: Model, params: Tree, seen: Trace) -> Sectio
         if table is None:
             return None
         where = f" of the {stack}" if len(stacks) > 1 else ""
-        kind = "Learned" if learned else "Sinusoidal"
-        figure = position_heat_map(table, title=f"{kind} positions{where}")
-        pictures.append(album.add(f"{stack}-position-table", figure, captions.TABLE[positions]))
+        origin = "Learned" if learned else "Sinusoidal"
+        figure = position_heat_map(table, title=f"{origin} positions{where}")
+        pictures.append(saved_picture(folder, f"{stack}-position-table", figure, captions.TABLE[positions]))
         figure = similarity_curve(similarity_by_distance(table), title=f"Similarity by distance{where}")
-        pictures.append(album.add(f"{stack}-position-similarity", figure, captions.SIMILARITY))
+        pictures.append(saved_picture(folder, f"{stack}-position-similarity", figure, captions.SIMILARITY))
     return Section("Positions", captions.POSITIONS, pictures)
 
 
-def _layers(album: _Album, traces: Sequence[Trace]) -> Section:
+def _layers(folder: Path, traces: Sequence[Trace]) -> Section:
     pictures, tables = [], []
     for stack in traces[0].residual:
         statistics = layer_statistics(traces, stack)
         figure = layer_curves(statistics, title=f"What leaves each layer of the {stack}")
-        pictures.append(album.add(f"{stack}-layers", figure, captions.CURVES))
+        pictures.append(saved_picture(folder, f"{stack}-layers", figure, captions.CURVES))
         columns = ("layer", "mean", "std", "rms", "minimum", "maximum", "zeros", "length", "change")
         tables.append(Table(columns, [tuple(row) for row in statistics], f"The {stack}, layer by layer."))
     return Section("Layer by layer", captions.LAYERS, pictures, tables)
+
+
+def _training(folder: Path, metrics: Sequence[Mapping[str, Any]]) -> Section | None:
+    if not metrics:
+        return None
+    curve = saved_picture(folder, "loss", loss_curve(metrics, title="Training"), captions.LOSS)
+    return Section("Training", captions.TRAINING, [curve])
 
 
 def _target(seen: Trace, at: Any) -> int | None:

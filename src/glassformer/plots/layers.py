@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from ..arrays import Array
 from ..errors import LengthError
 from ..interpret import LayerStatistics
-from .style import BLUE, GREEN, ORANGE, QUIET, SKY, describe, new_figure, styled
+from .style import BLUE, GREEN, ORANGE, QUIET, SKY, new_figure, styled, titled
 
 WRITTEN_UP_TO = 8
 """Values are written above the bars of at most this many layers."""
@@ -32,11 +32,9 @@ def layer_curves(statistics: Sequence[LayerStatistics], *, title: str = "Layer o
     change.set_title("change: relative to the input")
     for ax in (values, size, change):
         _layer_ticks(ax, names)
-    figure.suptitle(title)
     sizes = ", ".join(f"{row.name} {row.rms:.3g}" for row in statistics)
-    return describe(
-        figure, f"{title}: mean, spread, range and relative change of each layer. Root mean squares: {sizes}."
-    )
+    words = f"mean, spread, range and relative change of each layer. Root mean squares: {sizes}."
+    return titled(figure, title, words)
 
 
 def _spread(ax: Axes, statistics: Sequence[LayerStatistics]) -> None:
@@ -56,13 +54,10 @@ def _spread(ax: Axes, statistics: Sequence[LayerStatistics]) -> None:
 def _bars(ax: Axes, heights: Array, color: str, *, first: int) -> None:
     """Draw one bar for each layer from the `first` on."""
     ax.grid(visible=True, axis="y")
-    ax.bar(np.arange(first, len(heights)), heights[first:], color=color, width=0.55)
+    bars = ax.bar(np.arange(first, len(heights)), heights[first:], color=color, width=0.55)
     ax.set_ylim(0, 1.18 * max(float(heights.max()), 1e-9))
     if len(heights) <= WRITTEN_UP_TO:
-        for place, height in list(enumerate(heights))[first:]:
-            ax.annotate(
-                f"{height:.2f}", (place, height), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=8
-            )
+        ax.bar_label(bars, fmt="%.2f", padding=3, fontsize=8)
 
 
 def _layer_ticks(ax: Axes, names: Sequence[str]) -> None:

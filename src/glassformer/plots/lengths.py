@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import EngFormatter, FixedLocator, LogLocator, NullLocator
 
 from ..errors import ShapeError
-from .style import BLUE, GREEN, INK, ORANGE, PURPLE, QUIET, VERMILION, describe, new_figure, styled
+from .style import BLUE, GREEN, INK, ORANGE, PURPLE, QUIET, VERMILION, new_figure, styled, titled
 
 COLORS = (VERMILION, BLUE, GREEN, PURPLE, ORANGE, QUIET)
 MARKERS = "osD^vX"
@@ -42,18 +42,17 @@ def length_curves(curves: Sequence[LengthCurve], *, title: str = "Attention and 
     has_memory = any(curve.bytes for curve in curves)
     figure = new_figure(10.4 if has_memory else 6.2, 4.3)
     axes = figure.subplots(1, 2 if has_memory else 1, squeeze=False)[0]
-    _panel(axes[0], curves, "seconds", _seconds)
+    _panel(axes[0], curves, "seconds", "s")
     axes[0].set_title("time, forward and backward")
     if has_memory:
-        _panel(axes[1], curves, "bytes", _bytes)
+        _panel(axes[1], curves, "bytes", "B")
         axes[1].set_title("memory beside the inputs")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(3, max(1, len(labels))))
-    figure.suptitle(title)
-    return describe(figure, f"{title}: {_words(curves)}.")
+    return titled(figure, title, f"{_words(curves)}.")
 
 
-def _panel(ax: Axes, curves: Sequence[LengthCurve], what: str, text: FuncFormatter) -> None:
+def _panel(ax: Axes, curves: Sequence[LengthCurve], what: str, unit: str) -> None:
     ax.grid(visible=True)
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
@@ -68,9 +67,9 @@ def _panel(ax: Axes, curves: Sequence[LengthCurve], what: str, text: FuncFormatt
     lengths = sorted({length for curve in curves for length in curve.lengths})
     ax.xaxis.set_major_locator(FixedLocator(lengths))
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda length, _: f"{length:,.0f}"))
+    ax.xaxis.set_major_formatter("{x:,.0f}")
     ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ax.yaxis.set_major_formatter(text)
+    ax.yaxis.set_major_formatter(EngFormatter(unit))
     ax.yaxis.set_minor_locator(NullLocator())
     ax.tick_params(axis="y", labelcolor=INK)
     ax.set_xlabel("positions T")
@@ -78,18 +77,6 @@ def _panel(ax: Axes, curves: Sequence[LengthCurve], what: str, text: FuncFormatt
 
 def _label(curve: LengthCurve) -> str:
     return curve.name if curve.exponent is None else f"{curve.name}: time like $T^{{{curve.exponent:.2f}}}$"
-
-
-_seconds = FuncFormatter(lambda value, _: f"{value:g} s" if value >= 1 else f"{1000 * value:g} ms")
-
-
-@FuncFormatter
-def _bytes(value: float, _: int | None) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000 or unit == "GB":
-            return f"{value:g} {unit}"
-        value /= 1000
-    raise AssertionError
 
 
 def _words(curves: Sequence[LengthCurve]) -> str:

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..arrays import Array
-from .style import BLUE, GREEN, QUIET, SKY, VERMILION, describe, finite, new_figure, note, styled
+from .style import BLUE, GREEN, QUIET, SKY, VERMILION, new_figure, styled, titled
 
 
 @styled
@@ -21,14 +21,15 @@ def loss_curve(metrics: Sequence[Mapping[str, Any]], *, title: str = "Loss") -> 
     that falls by more than a factor of 30 is drawn on a logarithmic scale.
     """
     steps = np.array([record.get("step", number) for number, record in enumerate(metrics)], dtype=np.float64)
-    series = {name: finite([record.get(name) for record in metrics]) for name in ("loss", "val_loss", "accuracy")}
-    points = {name: (steps[np.isfinite(y)], y[np.isfinite(y)]) for name, y in series.items()}
+    points = {}
+    for name in ("loss", "val_loss", "accuracy"):
+        y = np.array([record.get(name) for record in metrics], dtype=np.float64)  # None becomes NaN
+        points[name] = steps[np.isfinite(y)], y[np.isfinite(y)]
     has_accuracy = len(points["accuracy"][0]) > 0
     figure = new_figure(7.6, 5.2 if has_accuracy else 3.9)
-    figure.suptitle(title)
     if not any(len(x) for x, _ in points.values()):
-        note(figure.subplots(), "no metrics were recorded")
-        return describe(figure, f"{title}: no metrics were recorded.")
+        figure.text(0.5, 0.5, "no metrics were recorded", ha="center", va="center", color=QUIET)
+        return titled(figure, title, "no metrics were recorded.")
     if has_accuracy:
         ax, below = figure.subplots(2, 1, sharex=True, height_ratios=[2.4, 1])
         _accuracy(below, *points["accuracy"])
@@ -36,7 +37,7 @@ def loss_curve(metrics: Sequence[Mapping[str, Any]], *, title: str = "Loss") -> 
         ax = below = figure.subplots()
     _losses(ax, points["loss"], points["val_loss"])
     below.set_xlabel("step")
-    return describe(figure, f"{title}: {_words(points)}.")
+    return titled(figure, title, f"{_words(points)}.")
 
 
 def smooth(y: Array, span: float) -> Array:

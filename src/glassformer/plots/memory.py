@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from ..errors import ShapeError
-from ..parallel.plan import Plan
-from .style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, SKY, VERMILION, describe, new_figure, styled
+from ..mesh.plan import Plan
+from .style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, SKY, VERMILION, new_figure, styled, titled
 
-KINDS = {
+PARTS = {
     "parameters": ("parameters", BLUE),
     "optimizer": ("optimizer", SKY),
     "average": ("moving average", FAINT),
@@ -42,7 +41,7 @@ def memory_bars(plans: Sequence[Plan], *, title: str = "Memory of each device") 
     ax.set_yticks(range(len(plans)), [_label(plan) for plan in plans])
     ax.set_ylim(len(plans) - 0.45, -0.75)
     ax.set_xlim(0, end)
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda size, _: _bytes(size)))
+    ax.xaxis.set_major_formatter(lambda size, _: _bytes(size))
     ax.tick_params(axis="y", length=0)
     ax.grid(visible=True, axis="x")
     if limit is not None:
@@ -50,16 +49,15 @@ def memory_bars(plans: Sequence[Plan], *, title: str = "Memory of each device") 
         ax.text(limit, -0.5, f" {_bytes(limit)}, one device", color=VERMILION, va="center", fontsize=9)
     handles, labels = ax.get_legend_handles_labels()
     named = dict(zip(labels, handles, strict=True))
-    shown = [name for name, _ in KINDS.values() if name in named]  # each once, in the order of the bars
+    shown = [name for name, _ in PARTS.values() if name in named]  # each once, in the order of the bars
     figure.legend([named[name] for name in shown], shown, loc="outside lower center", ncols=4)
-    figure.suptitle(title)
-    return describe(figure, f"{title}: {'; '.join(_words(plan) for plan in plans)}.")
+    return titled(figure, title, f"{'; '.join(_words(plan) for plan in plans)}.")
 
 
 def _bar(ax: Axes, row: int, plan: Plan, end: float) -> None:
     start = 0.0
-    for kind, size in plan.memory.items():
-        name, color = KINDS[kind]
+    for part, size in plan.memory.items():
+        name, color = PARTS[part]
         ax.barh(row, size, left=start, height=0.62, color=color, label=name, linewidth=0)
         start += size
     is_cut = start > end

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from ..arrays import Array
 from ..errors import ShapeError
 from ..interpret import MARKED_DISTANCES, Similarity
-from .style import BLUE, QUIET, SKY, VERMILION, describe, frameless, new_figure, signed_colors, styled
+from .style import BLUE, QUIET, SKY, VERMILION, color_bar, new_figure, styled, titled
 
 
 @styled
@@ -26,18 +24,14 @@ def position_heat_map(table: Array, *, title: str = "Positional encoding") -> Fi
     # A few outliers must not bleach the rest: the scale then ends at the 99.5th percentile.
     most, largest = float(np.quantile(np.abs(table), 0.995)), float(np.abs(table).max())
     limit = (largest if largest <= 1.2 * most else most) or 1.0
-    image = ax.imshow(
-        table, cmap=signed_colors(), vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest", rasterized=True
-    )
-    frameless(ax)
+    # Blue for negative, white for zero, red for positive.
+    image = ax.imshow(table, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+    ax.spines[:].set_visible(False)
     ax.set_xlabel("feature")
     ax.set_ylabel("position")
-    _whole_ticks(ax)
-    bar = figure.colorbar(image, ax=ax, aspect=28, pad=0.02, extend="both" if largest > limit else "neither")
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(length=0, labelsize=8)
-    figure.suptitle(title)
-    return describe(figure, f"{title}: heat map of {len(table)} positions by {table.shape[1]} features.")
+    ax.locator_params(integer=True)
+    color_bar(figure, ax, image, extend="both" if largest > limit else "neither")
+    return titled(figure, title, f"heat map of {len(table)} positions by {table.shape[1]} features.")
 
 
 @styled
@@ -52,8 +46,7 @@ def similarity_curve(
     ax.fill_between(similarity.distance, similarity.low, similarity.high, color=SKY, alpha=0.3, linewidth=0)
     ax.plot(similarity.distance, similarity.mean, color=BLUE, marker="o" if len(similarity.mean) < 2 else None)
     values = similarity.at(marked)
-    for k, value in values.items():
-        ax.plot([k], [value], "o", color=VERMILION, markersize=6, markeredgecolor="white", zorder=3)
+    ax.plot([*values], [*values.values()], "o", color=VERMILION, markersize=6, markeredgecolor="white", zorder=3)
     # Beside the curve, because dots at 1 and 5 stand too close together for words between them.
     listed = [f"k = {k}:  {value:.2f}" for k, value in values.items()]
     ax.text(1.02, 1, "\n".join(listed), transform=ax.transAxes, va="top", color=VERMILION, linespacing=1.7)
@@ -62,15 +55,6 @@ def similarity_curve(
     low = float(np.min(similarity.low))
     ax.set_ylim(min(-0.05, low - 0.08), 1.15)
     ax.set_xlim(left=-0.02 * max(len(similarity.distance), 10))
-    _whole_ticks(ax, y=False)
-    figure.suptitle(title)
+    ax.locator_params("x", integer=True)
     words = ", ".join(f"{value:.3f} at distance {k}" for k, value in values.items())
-    return describe(
-        figure, f"{title}: the mean cosine similarity of positional encodings is {words or '1 at distance 0'}."
-    )
-
-
-def _whole_ticks(ax: Axes, *, y: bool = True) -> None:
-    """Put ticks on whole numbers only."""
-    for axis in (ax.xaxis, ax.yaxis) if y else (ax.xaxis,):
-        axis.set_major_locator(MaxNLocator(integer=True))
+    return titled(figure, title, f"the mean cosine similarity of positional encodings is {words or '1 at distance 0'}.")

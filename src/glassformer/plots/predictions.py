@@ -12,7 +12,18 @@ from matplotlib.patches import Rectangle
 from ..arrays import Array
 from ..errors import ShapeError
 from .labels import visible, visible_all
-from .style import BLUE, GREEN, QUIET, SKY, describe, frameless, ink_on, new_figure, styled, token_ticks, weight_colors
+from .style import (
+    BLUE,
+    GREEN,
+    QUIET,
+    SKY,
+    new_figure,
+    styled,
+    titled,
+    token_ticks,
+    weight_colors,
+    write_in_cell,
+)
 
 MOST_POSITIONS = 24
 
@@ -39,9 +50,8 @@ def prediction_bars(
     ax = figure.subplots()
     places = range(len(order))
     colors = [GREEN if i == answer else BLUE if rank == 0 else SKY for rank, i in enumerate(order.tolist())]
-    ax.barh(places, values, color=colors, height=0.68)
-    for place, value in zip(places, values, strict=True):
-        ax.text(value + 0.012, place, _percent(value), va="center", fontsize=8.5)
+    bars = ax.barh(places, values, color=colors, height=0.68)
+    ax.bar_label(bars, fmt=_percent, padding=4, fontsize=8.5)
     ax.set_yticks(places, names)
     ax.invert_yaxis()
     ax.set_xlim(0, 1.12)
@@ -49,13 +59,12 @@ def prediction_bars(
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     ax.set_xlabel("probability", color=QUIET)
-    figure.suptitle(title)
     if answer is not None:
         rank = int(np.sum(probabilities > probabilities[answer])) + 1
         right = "right" if rank == 1 else f"the right answer {visible(label(answer), 24)} ranks {rank}"
         ax.set_title(f"{right}: {_percent(probabilities[answer])}", fontsize=9, color=QUIET)
     listed = ", ".join(f"{name} {_percent(value)}" for name, value in zip(names, values, strict=True))
-    return describe(figure, f"{title}: bars of the {len(order)} likeliest: {listed}.")
+    return titled(figure, title, f"bars of the {len(order)} likeliest: {listed}.")
 
 
 @styled
@@ -92,13 +101,11 @@ def prediction_table(
     token_ticks(ax.xaxis, names, room=width - 1.4)
     ax.set_yticks(range(ranks), [_rank(number) for number in range(ranks)])
     ax.tick_params(length=0)
-    frameless(ax)
+    ax.spines[:].set_visible(False)
     ax.set_xlabel("after reading up to" + (f" (the last {T} of {len(inputs)} tokens)" if first else ""), color=QUIET)
-    figure.suptitle(title)
     best = ", ".join(visible(label(int(i))) for i in order[:, 0])
-    return describe(
-        figure, f"{title}: the {ranks} likeliest tokens at each of {T} positions, darker if likelier. In order: {best}."
-    )
+    words = f"the {ranks} likeliest tokens at each of {T} positions, darker if likelier. In order: {best}."
+    return titled(figure, title, words)
 
 
 def _cells(ax: Axes, order: Array, values: Array, label: Callable[[int], str], targets: Array | None) -> None:
@@ -106,8 +113,7 @@ def _cells(ax: Axes, order: Array, values: Array, label: Callable[[int], str], t
     colors = weight_colors()
     for (t, rank), value in np.ndenumerate(values):
         text = visible(label(int(order[t, rank])), 7)
-        size = 8.5 if len(text) <= 4 else 6
-        ax.text(t, rank, text, ha="center", va="center", fontsize=size, color=ink_on(colors(float(value))))
+        write_in_cell(ax, (t, rank), text, size=8.5 if len(text) <= 4 else 6, background=colors(float(value)))
         if targets is not None and targets[t] == order[t, rank]:
             ax.add_patch(Rectangle((t - 0.47, rank - 0.46), 0.94, 0.92, fill=False, edgecolor=GREEN, linewidth=2))
 

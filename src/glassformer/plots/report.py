@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from matplotlib.figure import Figure
+
 from ..errors import DataError
-from .files import write_whole
-from .style import DPI
+from ..files import write_new
+from .style import DPI, save
 
 INDEX = "index.html"
 
@@ -32,6 +34,12 @@ class Picture(NamedTuple):
     path: str | Path
     caption: str
     alt: str
+
+
+def saved_picture(folder: Path, name: str, figure: Figure, caption: str) -> Picture:
+    """Save a figure into the folder of the report, and return it as a picture there."""
+    path = save(figure, folder / f"{name}.png")
+    return Picture(path.name, caption, str(figure.get_label()))
 
 
 class Section(NamedTuple):
@@ -79,7 +87,7 @@ def write_report(
         contents=contents,
         body="\n".join(body),
     )
-    return write_whole(folder / INDEX, page.encode("utf-8"))
+    return write_new(folder / INDEX, page.encode("utf-8"))
 
 
 def _section(folder: Path, section: Section, anchor: str, embed: bool) -> str:
@@ -146,8 +154,8 @@ def _tiles(summary: Sequence[tuple[str, Any]]) -> str:
     return f'<dl class="tiles">{tiles}</dl>'
 
 
-def _paragraphs(text: str, kind: str = "") -> str:
-    mark = f' class="{kind}"' if kind else ""
+def _paragraphs(text: str, style: str = "") -> str:
+    mark = f' class="{style}"' if style else ""
     return "\n".join(f"<p{mark}>{_text(part.strip())}</p>" for part in text.split("\n\n") if part.strip())
 
 

@@ -17,8 +17,7 @@ from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from ..arrays import Array
-from .files import write_whole
+from ..files import write_new
 from .labels import font_families, plain
 
 DPI = 160
@@ -85,11 +84,6 @@ def weight_colors() -> Colormap:
     return ListedColormap(ramp, name="weights").with_extremes(bad=NEVER)
 
 
-def signed_colors() -> Colormap:
-    """From blue for negative over white for zero to red for positive."""
-    return mpl.colormaps["RdBu_r"]
-
-
 def ink_on(color: Sequence[float]) -> str:
     """Return the text color that reads best on a background: dark on light, white on dark."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color[:3]]
@@ -129,22 +123,24 @@ def token_ticks(axis: Any, labels: Sequence[str], *, room: float) -> None:
         text.set_rotation(90 if turn else 0)
 
 
-def frameless(axes: Axes) -> None:
-    """Remove the frame, for a picture that has its own edges."""
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-
-
-def describe(figure: Figure, text: str) -> Figure:
-    """Give a figure the words for those who cannot see it; `save` stores them and a report uses them."""
-    figure.set_label(plain(text))
+def titled(figure: Figure, title: str, words: str) -> Figure:
+    """Give a figure its title, and the words for those who cannot see it; `save` stores them, a report uses them."""
+    figure.suptitle(title)
+    figure.set_label(plain(f"{title}: {words}"))
     return figure
 
 
-def note(axes: Axes, text: str) -> None:
-    """Say in place of a picture why there is none."""
-    axes.set_axis_off()
-    axes.text(0.5, 0.5, text, ha="center", va="center", color=QUIET, transform=axes.transAxes)
+def color_bar(figure: Figure, axes: Any, image: Any, label: str = "", **settings: Any) -> None:
+    """Show what the colors of an image mean."""
+    bar = figure.colorbar(image, ax=axes, **{"aspect": 28, "pad": 0.02, **settings})
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=0, labelsize=8)
+    bar.set_label(label, fontsize=8.5, color=QUIET)
+
+
+def write_in_cell(axes: Axes, place: tuple[int, int], text: str, *, size: float, background: Sequence[float]) -> None:
+    """Write into the middle of a cell (column, row), in the ink that reads best on its color."""
+    axes.text(*place, text, ha="center", va="center", fontsize=size, color=ink_on(background))
 
 
 @styled
@@ -155,9 +151,4 @@ def save(figure: Figure, path: str | Path) -> Path:
     metadata = {"Software": "Glassformer", "Title": words.split(":")[0], "Description": words}
     # `savefig` would draw everything twice, once only to arrange it, which drawing does anyway.
     FigureCanvasAgg(figure).print_png(buffer, metadata=metadata)
-    return write_whole(path, buffer.getvalue())
-
-
-def finite(values: Sequence[Any]) -> Array:
-    """Return numbers as an array, NaN where there is none."""
-    return np.array([math.nan if value is None else float(value) for value in values], dtype=np.float64)
+    return write_new(path, buffer.getvalue())

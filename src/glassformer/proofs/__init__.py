@@ -13,7 +13,6 @@ from .check import (
     prove_model_case,
     prove_models,
     prove_op_case,
-    prove_op_cases,
     prove_ops,
 )
 from .layer_cases import LayerCase, layer_cases
@@ -39,6 +38,5 @@ __all__ = [
     "prove_model_case",
     "prove_models",
     "prove_op_case",
-    "prove_op_cases",
     "prove_ops",
 ]

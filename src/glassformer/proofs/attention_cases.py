@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -34,43 +34,26 @@ def softmax_cases(rng: np.random.Generator) -> Iterator[OpCase]:
 def attention_cases(rng: np.random.Generator) -> Iterator[OpCase]:
     """Dense attention."""
     causal = ops.causal_mask(3)
-    padding = ops.padding_mask(np.array([3, 1]), 3)[:, None, None, :]
-    blind = causal & (np.arange(3) > 0)[:, None]  # the first query sees nothing
     dropout = {"key": ops.new_key(3), "rate": 0.3}
     bias = rng.standard_normal((2, 3, 3))
-    yield _dense("attention", _heads(rng, (2,), 3, 3))
-    yield _dense("attention, one head, no head axis", _heads(rng, (), 3, 3))
+    yield from _common_cases(rng, "attention", _dense)
     yield _dense("attention, batch", _heads(rng, (2, 2), 2, 2))
-    yield _dense("attention, two batch axes", _heads(rng, (2, 1, 2), 2, 2))
     yield _dense("attention, causal", _heads(rng, (2,), 3, 3), mask=causal)
-    yield _dense("attention, a query that sees nothing", _heads(rng, (1,), 3, 3), mask=blind)
-    yield _dense("attention, grouped queries", _heads(rng, (4,), 2, 3, shared=2))
     yield _dense("attention, one key head", _heads(rng, (2, 3), 2, 2, shared=1))
-    yield _dense("attention, cross with padding", _heads(rng, (2, 2), 2, 3), mask=padding)
-    yield _dense("attention, one position", _heads(rng, (2,), 1, 1))
     yield _dense("attention, one query", _heads(rng, (2,), 1, 4))
-    yield _dense("attention, no example", _heads(rng, (0, 2), 3, 3), mask=causal)
-    yield _dense("attention, bias", _heads(rng, (2,), 3, 3, bias=bias))
-    yield _dense("attention, bias per head", _heads(rng, (2, 2), 2, 2, bias=rng.standard_normal((2, 1, 1))))
-    yield _dense("attention, bias per key", _heads(rng, (2,), 2, 3, bias=rng.standard_normal(3)))
-    yield _dense("attention, bias of -inf", _heads(rng, (2,), 3, 3, bias=np.where(blind, bias, -np.inf)))
-    yield _dense("attention, dropout", _heads(rng, (2, 2), 3, 3), **dropout)
     yield _dense("attention, dropout, mask, bias, groups", _heads(rng, (2,), 3, 3, 1, bias), mask=causal, **dropout)
-    yield _dense("attention, own scale", _heads(rng, (2,), 2, 3), scale=1.0)
-    yield _dense("attention, wider values", _wider(rng, (2,), 2, 3))
-    yield _dense("attention, strided", _transposed(rng, 2, 3, 2), mask=causal)
+    q, k, _, _ = _heads(rng, (2,), 2, 3)
+    yield _dense("attention, wider values", (q, k, rng.standard_normal((2, 3, 3)), None))
 
 
 def tiled_cases(rng: np.random.Generator) -> Iterator[OpCase]:
     """Tiled attention; tiles of 2 do not divide 3, nor do tiles of 3 divide 5."""
-    causal, padding = {"pattern": CAUSAL}, ops.padding_mask(np.array([3, 1]), 3)[:, None, None, :]
+    causal, padding = {"pattern": CAUSAL}, np.array([True, False, False])
     dropout = {"key": ops.new_key(3), "rate": 0.3}
     bias = rng.standard_normal((2, 3, 3))
-    yield _tiled("attention_tiled", _heads(rng, (2,), 3, 3))
+    yield from _common_cases(rng, "attention_tiled", _tiled)
     yield _tiled("attention_tiled, one tile", _heads(rng, (2,), 3, 3), tile=128)
     yield _tiled("attention_tiled, tiles of one", _heads(rng, (1,), 2, 2), tile=1)
-    yield _tiled("attention_tiled, no head axis", _heads(rng, (), 3, 3))
-    yield _tiled("attention_tiled, two batch axes", _heads(rng, (2, 1, 1), 2, 3))
     yield _tiled("attention_tiled, causal", _heads(rng, (1,), 5, 5), tile=3, **causal)
     yield _tiled("attention_tiled, window", _heads(rng, (1,), 5, 5), pattern=Pattern(causal=True, window=2))
     yield _tiled("attention_tiled, stride", _heads(rng, (1,), 5, 5), tile=3, pattern=Pattern(stride=2))
@@ -80,21 +63,31 @@ def tiled_cases(rng: np.random.Generator) -> Iterator[OpCase]:
     yield _tiled("attention_tiled, stride, bias", _heads(rng, (1,), 3, 3, bias=bias[0]), **strided)
     yield _tiled("attention_tiled, prefix", _heads(rng, (1,), 5, 5), tile=3, pattern=Pattern(causal=True, prefix=4))
     yield _tiled("attention_tiled, last queries of more keys", _heads(rng, (1,), 2, 5), **causal)
-    yield _tiled("attention_tiled, grouped queries", _heads(rng, (4,), 2, 3, shared=2))
-    yield _tiled("attention_tiled, cross with padding", _heads(rng, (2, 2), 2, 3), mask=padding)
-    yield _tiled("attention_tiled, a query that sees nothing", _heads(rng, (1,), 3, 3), mask=np.eye(3, k=-1) > 0)
-    yield _tiled("attention_tiled, one position", _heads(rng, (2,), 1, 1))
-    yield _tiled("attention_tiled, no example", _heads(rng, (0, 2), 3, 3))
-    yield _tiled("attention_tiled, bias", _heads(rng, (2,), 3, 3, bias=bias))
-    yield _tiled("attention_tiled, bias per head", _heads(rng, (2,), 3, 3, bias=rng.standard_normal((2, 1, 1))))
-    yield _tiled("attention_tiled, bias per key", _heads(rng, (2,), 2, 3, bias=rng.standard_normal(3)))
-    yield _tiled("attention_tiled, bias of -inf", _heads(rng, (2,), 3, 3, bias=np.where(bias > 0, bias, -np.inf)))
-    yield _tiled("attention_tiled, dropout", _heads(rng, (2, 2), 3, 3), **dropout)
-    yield _tiled(
-        "attention_tiled, everything", _heads(rng, (2,), 3, 3, 1, bias), mask=padding[0, 0], **causal, **dropout
-    )
-    yield _tiled("attention_tiled, own scale", _heads(rng, (1,), 2, 3), scale=1.0)
-    yield _tiled("attention_tiled, strided", _transposed(rng, 2, 3, 2), **causal)
+    yield _tiled("attention_tiled, everything", _heads(rng, (2,), 3, 3, 1, bias), mask=padding, **causal, **dropout)
+
+
+def _common_cases(rng: np.random.Generator, name: str, case: Callable[..., OpCase]) -> Iterator[OpCase]:
+    """What dense and tiled attention must do alike."""
+    padding = ops.padding_mask(np.array([3, 1]), 3)[:, None, None, :]
+    blind = ops.causal_mask(3) & (np.arange(3) > 0)[:, None]  # the first query sees nothing
+    bias = rng.standard_normal((2, 3, 3))
+    yield case(name, _heads(rng, (2,), 3, 3))
+    yield case(f"{name}, no head axis", _heads(rng, (), 3, 3))
+    yield case(f"{name}, two batch axes", _heads(rng, (2, 1, 2), 2, 3))
+    yield case(f"{name}, a query that sees nothing", _heads(rng, (1,), 3, 3), mask=blind)
+    yield case(f"{name}, grouped queries", _heads(rng, (4,), 2, 3, shared=2))
+    yield case(f"{name}, cross with padding", _heads(rng, (2, 2), 2, 3), mask=padding)
+    yield case(f"{name}, one position", _heads(rng, (2,), 1, 1))
+    yield case(f"{name}, no example", _heads(rng, (0, 2), 3, 3), mask=blind)
+    yield case(f"{name}, bias", _heads(rng, (2,), 3, 3, bias=bias))
+    yield case(f"{name}, bias per head", _heads(rng, (2, 2), 3, 3, bias=rng.standard_normal((2, 1, 1))))
+    yield case(f"{name}, bias per key", _heads(rng, (2,), 2, 3, bias=rng.standard_normal(3)))
+    yield case(f"{name}, bias of -inf", _heads(rng, (2,), 3, 3, bias=np.where(blind, bias, -np.inf)))
+    yield case(f"{name}, dropout", _heads(rng, (2, 2), 3, 3), key=ops.new_key(3), rate=0.3)
+    yield case(f"{name}, own scale", _heads(rng, (2,), 2, 3), scale=1.0)
+    # Views (H, T, C) of arrays (T, H, 2·C), as a layer cuts them out of one projection.
+    q, k, v = np.swapaxes(rng.standard_normal((3, 3, 2, 4))[..., ::2], 1, 2)
+    yield case(f"{name}, strided", (q, k, v, None), pattern=CAUSAL)
 
 
 def _dense(name: str, arrays: tuple[Array | None, ...], **settings: Any) -> OpCase:
@@ -118,16 +111,3 @@ def _heads(
     q = rng.standard_normal((*lead, queries, 2))
     k, v = rng.standard_normal((2, *fewer, keys, 2))
     return q, k, v, bias
-
-
-def _wider(rng: np.random.Generator, lead: tuple[int, ...], queries: int, keys: int) -> tuple[Array | None, ...]:
-    """Return q and k of two channels, v of three."""
-    q, k, _, _ = _heads(rng, lead, queries, keys)
-    return q, k, rng.standard_normal((*lead, keys, 3)), None
-
-
-def _transposed(rng: np.random.Generator, heads: int, length: int, channels: int) -> tuple[Array | None, ...]:
-    """Return q, k, v as views (H, T, C) of arrays (T, H, 2·C), as a layer cuts them out of one projection."""
-    x = rng.standard_normal((3, length, heads, 2 * channels))[..., ::2]
-    q, k, v = np.swapaxes(x, 1, 2)
-    return q, k, v, None

@@ -5,15 +5,28 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
 
 from ..arrays import Array
-from ..tree import like
+from ..tree import tree_map
 
 
 @dataclass(frozen=True, eq=False)
-class OpCase:
+class Case:
+    """Base of the cases: dataclasses that hold arrays, alone and in dicts and tuples."""
+
+    def within(self, xp: Any) -> Self:
+        """Return the same case with every array in the library `xp` (numpy or jax.numpy)."""
+
+        def moved(x: Any) -> Any:
+            return xp.asarray(x) if hasattr(x, "__array_namespace__") else x
+
+        return replace(self, **{part.name: tree_map(moved, getattr(self, part.name)) for part in fields(self)})
+
+
+@dataclass(frozen=True, eq=False)
+class OpCase(Case):
     """An op with the arrays and settings under which its gradient is proved.
 
     y, saved = op(*arrays, *extra, **settings);  backward returns one gradient per entry of `arrays`
@@ -39,15 +52,6 @@ class OpCase:
         taken = inspect.signature(self.backward).parameters
         grads = self.backward(dy, saved, **{name: value for name, value in self.settings.items() if name in taken})
         return grads if isinstance(grads, tuple) else (grads,)
-
-    def array_settings(self) -> dict[str, Array]:
-        """Return the settings that are arrays, such as masks and keys."""
-        return {name: value for name, value in self.settings.items() if hasattr(value, "__array_namespace__")}
-
-    def within(self, xp: Any) -> OpCase:
-        """Return the same case with every array in the library `xp` (numpy or jax.numpy)."""
-        settings = {**self.settings, **like(self.array_settings(), xp)}
-        return replace(self, arrays=like(self.arrays, xp), extra=like(self.extra, xp), settings=settings)
 
 
 @dataclass(frozen=True)

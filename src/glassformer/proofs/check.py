@@ -17,10 +17,7 @@ from .op_cases import op_cases
 EXACT = 1e-12
 """The limit for what the complex step measures."""
 
-CLOSE = 1e-9
-"""The limit for what only central differences measure."""
-
-WHOLE = 1e-8
+ALONG = 1e-8
 """The limit for layers and whole models, along random directions."""
 
 
@@ -31,17 +28,12 @@ def prove_all() -> list[Check]:
 
 def prove_ops(cases: Iterable[OpCase] | None = None) -> list[Check]:
     """Return one verdict per op: the worst of its cases."""
-    return one_per_name(prove_op_cases(cases))
-
-
-def prove_op_cases(cases: Iterable[OpCase] | None = None) -> list[Check]:
-    """Return one verdict per case, named "op, what is special about it"."""
-    return [prove_op_case(case) for case in (op_cases() if cases is None else cases)]
+    return one_per_name(prove_op_case(case) for case in (op_cases() if cases is None else cases))
 
 
 def prove_op_case(case: OpCase) -> Check:
     """Compare every entry of every gradient of one case with the complex step."""
-    return Check.of(case.name, "op", op_error(case, numeric=complex_step), EXACT)
+    return Check.of(case.name, "op", op_error(case), EXACT)
 
 
 def prove_layers(cases: Iterable[LayerCase] | None = None) -> list[Check]:
@@ -52,7 +44,7 @@ def prove_layers(cases: Iterable[LayerCase] | None = None) -> list[Check]:
 def prove_layer_case(case: LayerCase) -> Check:
     """Compare the gradient of every parameter and input of a layer with the slope along a random direction."""
     errors = errors_by_name(case.function, case.point, case.gradients(), np.random.default_rng(1))
-    return Check.of(case.name, "layer", worst(list(errors.values())), WHOLE)
+    return Check.of(case.name, "layer", worst(list(errors.values())), ALONG)
 
 
 def prove_models(cases: Iterable[ModelCase] | None = None) -> list[Check]:
@@ -63,7 +55,7 @@ def prove_models(cases: Iterable[ModelCase] | None = None) -> list[Check]:
 def prove_model_case(case: ModelCase) -> Check:
     """Compare the gradient of all parameters of a model with slopes along random directions."""
     errors = errors_along(case.function, case.point, case.gradients(), np.random.default_rng(1))
-    return Check.of(case.name, "model", worst(errors), WHOLE)
+    return Check.of(case.name, "model", worst(errors), ALONG)
 
 
 def prove_lora(cases: Iterable[LoRACase] | None = None) -> list[Check]:
@@ -74,10 +66,10 @@ def prove_lora(cases: Iterable[LoRACase] | None = None) -> list[Check]:
 def prove_lora_case(case: LoRACase) -> Check:
     """Compare the gradient of every adapter, through the whole model, with the slope along a random direction."""
     errors = errors_by_name(case.function, case.point, case.gradients(), np.random.default_rng(1))
-    return Check.of(case.name, "model", worst(list(errors.values())), WHOLE)
+    return Check.of(case.name, "model", worst(list(errors.values())), ALONG)
 
 
-def op_error(case: OpCase, *, numeric: Any = complex_step) -> float:
+def op_error(case: OpCase) -> float:
     """Return the worst relative error over the arguments, of  Σ dy · op(…)  for a random dy."""
     y, saved = case.forward()
     dy = np.random.default_rng(0).standard_normal(np.shape(y))
@@ -91,7 +83,7 @@ def op_error(case: OpCase, *, numeric: Any = complex_step) -> float:
         if x is None or grad is None:
             errors.append(0.0 if x is None and grad is None else float("inf"))
         else:
-            errors.append(relative_error(grad, numeric(_weighted_sum(case, dy), case.arrays, index)))
+            errors.append(relative_error(grad, complex_step(_weighted_sum(case, dy), case.arrays, index)))
     return worst(errors)
 
 

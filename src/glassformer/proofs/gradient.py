@@ -5,26 +5,21 @@ imaginary part of the result:
 
     f(x + i·h) = f(x) + i·h·f′(x) − …      so      f′(x) = Im f(x + i·h) / h
 
-Nothing is subtracted, so h may be as small as 1e-30 and the slope is exact to the last digits. Where a function cannot
-take complex numbers, central differences with Richardson extrapolation give about ten digits.
+Nothing is subtracted, so h may be as small as 1e-30 and the slope is exact to the last digits.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..arrays import Array, Tree
-from ..tree import named_leaves, tree_map
+from ..tree import map_named, named_leaves, tree_map
 
 STEP = 1e-30
 """How far the complex step goes: its square vanishes beside any double."""
-
-WIDTH = 2e-2
-"""The widest of the three central differences, relative to the size of the entry."""
 
 FLOOR = 1e-2
 """Gradients below this size are compared absolutely: they are what is left of larger terms that cancel."""
@@ -45,45 +40,9 @@ def complex_step(function: Function, arrays: Sequence[Array | None], index: int)
     return gradient
 
 
-def central_difference(function: Function, arrays: Sequence[Array | None], index: int) -> Array:
-    """Return the same as `complex_step` from real values alone."""
-    moved: list[Any] = [None if x is None else np.array(x, dtype=np.float64) for x in arrays]
-    x = moved[index]
-    gradient = np.empty(x.shape)
-    for place in np.ndindex(x.shape):
-        start = x[place]
-
-        def shifted(step: float, place: tuple[int, ...] = place, start: float = start) -> float:
-            x[place] = start + step
-            return float(function(*moved))
-
-        gradient[place] = _extrapolated(shifted, WIDTH * max(1.0, abs(start)))
-        x[place] = start
-    return gradient
-
-
 def complex_step_along(function: Function, point: Tree, direction: Tree) -> float:
     """Return the slope of `function(point)`, a scalar, along `direction`, a tree like the point."""
     return float(function(tree_map(lambda x, move: x + 1j * STEP * move, point, direction)).imag / STEP)
-
-
-def central_difference_along(function: Function, point: Tree, direction: Tree) -> float:
-    """Return the same as `complex_step_along` from real values alone."""
-
-    def shifted(step: float) -> float:
-        return float(function(tree_map(lambda x, move: x + step * move, point, direction)))
-
-    return _extrapolated(shifted, WIDTH)
-
-
-def _extrapolated(function: Callable[[float], float], width: float) -> float:
-    """Return the slope at 0 by three central differences; what remains is of order width⁶.
-
-    D(h) = (f(h) − f(−h)) / 2h = f′ + a·h² + b·h⁴ + …
-    """
-    row = [(function(h) - function(-h)) / (2 * h) for h in (width, width / 2, width / 4)]
-    row = [(4 * fine - coarse) / 3 for coarse, fine in itertools.pairwise(row)]  # a·h² cancels
-    return (16 * row[1] - row[0]) / 15  # b·h⁴ cancels
 
 
 def relative_error(analytic: Array, numeric: Array) -> float:
@@ -102,33 +61,26 @@ def worst(errors: Sequence[float]) -> float:
     return float(np.max(np.nan_to_num(np.asarray(errors), nan=np.inf, posinf=np.inf), initial=0.0))
 
 
-def errors_by_name(
-    function: Function,
-    point: Tree,
-    gradients: Tree,
-    rng: np.random.Generator,
-    *,
-    slope: Callable[[Function, Tree, Tree], float] = complex_step_along,
-) -> dict[str, float]:
+def errors_by_name(function: Function, point: Tree, gradients: Tree, rng: np.random.Generator) -> dict[str, float]:
     """Compare the gradients of a scalar `function(point)` with slopes along random directions.
 
     One direction per leaf, so that no leaf hides behind a larger one, and one ("everything") through all of them.
     A gradient that is missing, left over or of another shape is infinitely wrong.
     """
-    leaves, slopes = dict(named_leaves(point)), dict(named_leaves(gradients))
+    leaves, grads = dict(named_leaves(point)), dict(named_leaves(gradients))
     directions = {name: rng.standard_normal(x.shape) for name, x in leaves.items()}
-    errors = dict.fromkeys(leaves.keys() ^ slopes.keys(), float("inf"))
-    for name in leaves.keys() & slopes.keys():
-        if tuple(slopes[name].shape) != tuple(leaves[name].shape):
+    errors = dict.fromkeys(leaves.keys() ^ grads.keys(), float("inf"))
+    for name in leaves.keys() & grads.keys():
+        if tuple(grads[name].shape) != tuple(leaves[name].shape):
             errors[name] = float("inf")
     if errors:
         return errors
-    shares = {name: float(np.sum(slopes[name] * move)) for name, move in directions.items()}
+    shares = {name: float(np.sum(grads[name] * move)) for name, move in directions.items()}
     for name, share in shares.items():
         only = _like(point, {name: directions[name]})
-        errors[name] = relative_error(share, slope(function, point, only))
-    whole = slope(function, point, _like(point, directions))
-    return errors | {"everything": relative_error(sum(shares.values()), whole)}
+        errors[name] = relative_error(share, complex_step_along(function, point, only))
+    along = complex_step_along(function, point, _like(point, directions))
+    return errors | {"everything": relative_error(sum(shares.values()), along)}
 
 
 def errors_along(
@@ -138,13 +90,13 @@ def errors_along(
 
     A slope Σ g · v of random terms is about as large as √Σ (g · v)²; one that happens to be smaller is judged by that.
     """
-    leaves, slopes = dict(named_leaves(point)), dict(named_leaves(gradients))
-    if {n: tuple(x.shape) for n, x in leaves.items()} != {n: tuple(x.shape) for n, x in slopes.items()}:
+    leaves, grads = dict(named_leaves(point)), dict(named_leaves(gradients))
+    if {n: tuple(x.shape) for n, x in leaves.items()} != {n: tuple(x.shape) for n, x in grads.items()}:
         return [float("inf")]
     errors = []
     for _ in range(directions):
         moves = {name: rng.standard_normal(x.shape) for name, x in leaves.items()}
-        terms = np.concatenate([np.ravel(slopes[name] * move) for name, move in moves.items()])
+        terms = np.concatenate([np.ravel(grads[name] * move) for name, move in moves.items()])
         numeric = complex_step_along(function, point, _like(point, moves))
         size = max(abs(numeric), float(np.linalg.norm(terms)), FLOOR)
         errors.append(abs(float(np.sum(terms)) - numeric) / size)
@@ -153,5 +105,4 @@ def errors_along(
 
 def _like(tree: Tree, leaves: dict[str, Array]) -> Tree:
     """Return a tree of the same structure with the given leaves, zeros elsewhere."""
-    values = iter([leaves.get(name, np.zeros(x.shape)) for name, x in named_leaves(tree)])
-    return tree_map(lambda _: next(values), tree)
+    return map_named(lambda name, x: leaves.get(name, np.zeros(x.shape)), tree)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,20 +27,23 @@ from ..layers import (
     Linear,
     Norm,
     RelativePositions,
+    Residual,
     RMSNorm,
     RotaryPositions,
     Stack,
     TokenHead,
 )
 from ..ops import CAUSAL, Pattern
-from ..tree import like, tree_map
+from ..tree import tree_map
+from .case import Case
+from .own_cases import own_layers
 
 WIDTH, HEADS, HIDDEN = 8, 4, 5
 PADDING = np.array([[True, True, True, False], [True, False, False, False]])  # of two sequences of four tokens
 
 
 @dataclass(frozen=True, eq=False)
-class LayerCase:
+class LayerCase(Case):
     """A layer with parameters, inputs and settings:  y, saved = layer.forward(params, **inputs, **settings)."""
 
     name: str
@@ -79,14 +82,6 @@ class LayerCase:
         else:
             inputs = {} if read is None else {"x": read}
         return {"params": grads, "inputs": inputs}
-
-    def within(self, xp: Any) -> LayerCase:
-        """Return the same case with every array in the library `xp` (numpy or jax.numpy)."""
-        settings = {
-            name: like(value, xp) if isinstance(value, tuple) or hasattr(value, "shape") else value
-            for name, value in self.settings.items()
-        }
-        return replace(self, params=like(self.params, xp), inputs=like(dict(self.inputs), xp), settings=settings)
 
 
 def cotangent(y: Array) -> Array:
@@ -149,7 +144,7 @@ def attention_layers(normal: Normal) -> Iterator[Recipe]:
     bias = {"bias": normal((HEADS, 4, 4))}
     mask = {"mask": PADDING[:, None, :]}
     key = {"key": ops.new_key(5)}
-    kinds: dict[str, dict[str, Any]] = {
+    variants: dict[str, dict[str, Any]] = {
         "multi-head": {},
         "grouped queries": {"kv_heads": 2},
         "multi-query": {"kv_heads": 1},
@@ -159,7 +154,7 @@ def attention_layers(normal: Normal) -> Iterator[Recipe]:
         "output bias alone": {"bias": False, "output_bias": True},
         "own scale": {"scale": 1.0},
     }
-    for what, settings in kinds.items():
+    for what, settings in variants.items():
         yield f"Attention, {what}", Attention(WIDTH, HEADS, **settings), x, {}
     yield "Attention, unbatched", Attention(WIDTH, HEADS, kv_heads=2), {"x": normal((4, WIDTH))}, {}
     yield "Attention, two batch axes", Attention(WIDTH, HEADS), {"x": normal((2, 1, 3, WIDTH))}, {}
@@ -215,9 +210,9 @@ def block_layers(normal: Normal) -> Iterator[Recipe]:
     norms: tuple[Norm, ...] = (LayerNorm(WIDTH), RMSNorm(WIDTH))
     for place in ("pre", "post"):
         for norm in norms:
-            kind = type(norm).__name__
-            yield f"Block, {place}, {kind}", _block(norm, place), x, mask
-            yield f"Block, {place}, {kind}, cross", _block(norm, place, cross=True), x | memory, mask | source
+            which = type(norm).__name__
+            yield f"Block, {place}, {which}", _block(norm, place), x, mask
+            yield f"Block, {place}, {which}, cross", _block(norm, place, cross=True), x | memory, mask | source
         dropping = _block(LayerNorm(WIDTH), place, cross=True, dropout=0.3)
         yield f"Block, {place}, dropout", dropping, x | memory, mask | source | key
     biased = x | {"bias": normal((HEADS, 4, 4))}
@@ -225,6 +220,15 @@ def block_layers(normal: Normal) -> Iterator[Recipe]:
     yield "Block, rotary", _block(RMSNorm(WIDTH), "pre"), x, {"rotation": ops.rotary_angles(np.arange(4), 2)}
     yield "Block, unbatched, one token", _block(LayerNorm(WIDTH), "post"), {"x": normal((1, WIDTH))}, {}
     yield "Block, no example", _block(LayerNorm(WIDTH), "pre"), {"x": normal((0, 4, WIDTH))}, {}
+
+
+def residual_layers(normal: Normal) -> Iterator[Recipe]:
+    """One sublayer with its norm before or after the sum, with and without dropout."""
+    x, inner = {"x": normal((2, 3, WIDTH))}, FeedForward(WIDTH, HIDDEN)
+    for place in ("pre", "post"):
+        residual = Residual("feed_forward", inner, LayerNorm(WIDTH), place, dropout=0.3)
+        yield f"Residual, {place}", residual, x, {}
+        yield f"Residual, {place}, dropout", residual, x, {"key": ops.new_key(2)}
 
 
 def stack_layers(normal: Normal) -> Iterator[Recipe]:
@@ -302,9 +306,11 @@ SOURCES: tuple[Callable[[Normal], Iterator[Recipe]], ...] = (
     attention_layers,
     rotary_and_cross_layers,
     block_layers,
+    residual_layers,
     stack_layers,
     embedding_layers,
     head_and_position_layers,
+    own_layers,
 )
 
 

@@ -35,10 +35,10 @@ class LoRACase:
 
 def lora_cases() -> list[LoRACase]:
     """Return adapters beside queries and values, and beside every matrix, of one model of each architecture."""
-    kinds = {"queries and values": LoRA(rank=2, alpha=3.0), "all matrices": LoRA(rank=3, targets=("*.w", "*.table"))}
+    adapters = {"queries and values": LoRA(rank=2, alpha=3.0), "all matrices": LoRA(rank=3, targets=("*.w", "*.table"))}
     cases = []
     for model in _one_of_each():
-        for what, lora in kinds.items():
+        for what, lora in adapters.items():
             rng = np.random.default_rng(0)
             drawn = lora.init(model.params, rng, np.float64)
             point = tree_map(lambda x, rng=rng: x + 0.3 * rng.standard_normal(x.shape), drawn)

@@ -6,22 +6,21 @@ Sequences repeat tokens, targets are partly ignored, masks hide padding, and par
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .. import ops
 from ..arrays import Array, Tree
-from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig, RotaryScaling
-from ..models.batch import Batch
-from ..models.decoder import Decoder
-from ..models.encoder import Encoder
-from ..models.encoder_decoder import EncoderDecoder
-from ..models.model import Model
+from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig, RotaryScaling, TransformerConfig
+from ..execution import Execution, separated
+from ..models import PRESETS, Batch, Encoder, Model, build
 from ..ops import IGNORE
-from ..tree import like
+from .case import Case
 from .layer_cases import cotangent, scattered
+from .own_cases import own_models
 
 SIZES: dict[str, Any] = {"vocab": 9, "width": 8, "heads": 4, "layers": 2, "context": 8, "feed_forward": 6}
 
@@ -31,10 +30,11 @@ MASK = np.array([[True, True, True, True, False], [True] * 5])
 SOURCE = np.array([[5, 2, 5, 5], [6, 6, 0, 0]])
 SOURCE_MASK = np.array([[True] * 4, [True, True, False, False]])
 SEGMENTS = np.array([[0, 0, 1, 1, 1], [0, 1, 1, 1, 1]])
+SEQUENCES: dict[str, Any] = {"tokens": TOKENS, "targets": TARGETS, "mask": MASK}
 
 
 @dataclass(frozen=True, eq=False)
-class ModelCase:
+class ModelCase(Case):
     """A model with parameters, a batch and the settings of its loss."""
 
     name: str
@@ -78,11 +78,6 @@ class ModelCase:
         y, saved = self.forward(params)
         return self.model.backward(params, saved, cotangent(y))
 
-    def within(self, xp: Any) -> ModelCase:
-        """Return the same case with every array in the library `xp` (numpy or jax.numpy)."""
-        settings = {name: like(x, xp) if hasattr(x, "shape") else x for name, x in self.settings.items()}
-        return replace(self, params=like(self.params, xp), batch=like(self.batch, xp), settings=settings)
-
 
 def model_cases() -> list[ModelCase]:
     """Return all cases of all models, made afresh."""
@@ -124,49 +119,20 @@ ATTENTION: dict[str, dict[str, Any]] = {
     "tiled, window, ALiBi": {"attention_tile": 3, "window": 3, "positions": "alibi", "kv_heads": 2},
     "tiled, relative": {"attention_tile": 3, **POSITIONS["relative"]},
 }
+
+
+def _manner(name: str, **own: Any) -> dict[str, Any]:
+    """Return what makes the models of a preset what they are, but for their sizes."""
+    sizes = (*SIZES, "architecture", "head_width", "init_std", "dropout")
+    return {key: value for key, value in PRESETS[name].items() if key not in sizes} | own
+
+
 FAMILIES: dict[str, dict[str, Any]] = {
-    "GPT-2": {"activation": "gelu_tanh"},
-    "Llama": {
-        "positions": "rotary",
-        "kv_heads": 2,
-        "norm": "rms",
-        "norm_eps": 1e-6,
-        "activation": "silu",
-        "gated": True,
-        "attention_bias": False,
-        "feed_forward_bias": False,
-        "tied_head": False,
-    },
-    "BERT": {
-        "norm_position": "post",
-        "norm_eps": 1e-12,
-        "embedding_norm": True,
-        "segments": 2,
-        "head": "tokens",
-        "head_bias": True,
-    },
-    "original": {
-        "positions": "sinusoidal",
-        "norm_position": "post",
-        "activation": "relu",
-        "embedding_scale": True,
-        "tied_head": True,
-        "shared_embedding": True,
-    },
-    "T5": {
-        "positions": "relative",
-        "relative_buckets": 8,
-        "relative_distance": 6,
-        "norm": "rms",
-        "norm_eps": 1e-6,
-        "activation": "relu",
-        "attention_bias": False,
-        "feed_forward_bias": False,
-        "scale_scores": False,
-        "tied_head": True,
-        "head_scale": True,
-        "shared_embedding": True,
-    },
+    "GPT-2": _manner("gpt2"),
+    "Llama": _manner("llama-2-7b", kv_heads=2),
+    "BERT": _manner("bert-base"),
+    "original": _manner("transformer-base"),
+    "T5": _manner("t5-small", **POSITIONS["relative"]),
 }
 
 
@@ -180,9 +146,10 @@ def encoder_cases() -> Iterator[Recipe]:
     for tied in (True, False):
         yield _filler(f"encoder (tokens), {'tied' if tied else 'free'}", tied_head=tied)
     yield _filler("encoder (tokens), head bias, scaled", head_bias=True, head_scale=True, activation="silu")
-    yield _filler("encoder (tokens), one token", _first_token(), segments=2)
-    yield _filler("encoder (BERT)", **FAMILIES["BERT"])
-    yield _filler("encoder (BERT), dropout", loss={"key": ops.new_key(3)}, **FAMILIES["BERT"], dropout=0.2)
+    yield _filler("encoder (tokens), one token", _first_token() | {"segments": SEGMENTS[:, :1]}, segments=2)
+    pair, bert = {"segments": SEGMENTS}, FAMILIES["BERT"]
+    yield _filler("encoder (BERT)", pair, **bert)
+    yield _filler("encoder (BERT), dropout", pair, {"key": ops.new_key(3)}, **bert, dropout=0.2)
     for what, settings in POSITIONS.items():
         yield _encoder(f"encoder (positions), {what}", **settings)
     yield _encoder("encoder (positions), relative, cls", pooling="cls", **POSITIONS["relative"])
@@ -198,7 +165,7 @@ def decoder_cases() -> Iterator[Recipe]:
     yield _decoder("decoder, no mask", {"mask": None})
     yield _decoder("decoder, one token", _first_token())
     yield _decoder("decoder, unbatched", _only(0))
-    yield _decoder("decoder, two batch axes", {name: x[:, None] for name, x in _sequences().items()})
+    yield _decoder("decoder, two batch axes", {name: x[:, None] for name, x in SEQUENCES.items()})
     yield _decoder("decoder, no example", _no_example())
     yield _decoder("decoder, every target ignored", {"targets": np.full_like(TARGETS, IGNORE)})
     for what, settings in POSITIONS.items():
@@ -242,12 +209,7 @@ def encoder_decoder_cases() -> Iterator[Recipe]:
         yield _seq2seq(f"encoder-decoder (attention), {what}", **ATTENTION[what])
     yield _seq2seq("encoder-decoder (embeddings), tied", tied_head=True)
     yield _seq2seq("encoder-decoder (embeddings), shared", shared_embedding=True)
-    both: dict[str, Any] = {
-        "tied_head": True,
-        "shared_embedding": True,
-        "embedding_scale": True,
-        "embedding_norm": True,
-    }
+    both: dict[str, Any] = dict.fromkeys(("tied_head", "shared_embedding", "embedding_scale", "embedding_norm"), True)
     yield _seq2seq("encoder-decoder (embeddings), tied and shared", **both)
     loss = {"key": ops.new_key(2), "smoothing": 0.1}
     yield _seq2seq("encoder-decoder (dropout)", loss=loss, dropout=0.2)
@@ -256,47 +218,39 @@ def encoder_decoder_cases() -> Iterator[Recipe]:
         yield _seq2seq(f"encoder-decoder ({family})", **FAMILIES[family])
 
 
-SOURCES = (encoder_cases, decoder_cases, encoder_decoder_cases)
+def own_cases() -> Iterator[Recipe]:
+    """Decoders with parts of one's own."""
+    for settings in own_models():
+        ((family, name),) = settings.items()
+        yield _decoder(f"decoder ({family} {name})", heads=2, **settings)
 
 
-def _encoder(
-    name: str, parts: dict[str, Any] | None = None, loss: dict[str, Any] | None = None, **settings: Any
+SOURCES = (encoder_cases, decoder_cases, encoder_decoder_cases, own_cases)
+
+
+def _recipe(
+    config: type[TransformerConfig],
+    batch: dict[str, Any],
+    own: dict[str, Any],
+    name: str,
+    parts: dict[str, Any] | None = None,
+    loss: dict[str, Any] | None = None,
+    **settings: Any,
 ) -> Recipe:
-    batch = Batch(TOKENS, np.array([2, 0]), MASK)._replace(**(parts or {}))
-    return name, Encoder(EncoderConfig(**{**SIZES, "classes": 3, **settings})), batch, loss or {}
+    """Return a model of settings of its config and of its execution, and the batch with some parts replaced."""
+    model, how = separated({**SIZES, **own, **settings})
+    return name, build(config(**model), Execution(**how)), Batch(**batch | (parts or {})), loss or {}
 
 
-def _filler(
-    name: str, parts: dict[str, Any] | None = None, loss: dict[str, Any] | None = None, **settings: Any
-) -> Recipe:
-    """Return an encoder that fills in tokens."""
-    settings = {**SIZES, "head": "tokens", **settings}
-    parts = _sequences() | (parts or {})
-    if settings.get("segments"):
-        parts = {"segments": SEGMENTS[:, : parts["tokens"].shape[-1]]} | parts
-    return name, Encoder(EncoderConfig(**settings)), Batch(**parts), loss or {}
-
-
-def _decoder(
-    name: str, parts: dict[str, Any] | None = None, loss: dict[str, Any] | None = None, **settings: Any
-) -> Recipe:
-    return name, Decoder(DecoderConfig(**{**SIZES, **settings})), Batch(**_sequences() | (parts or {})), loss or {}
-
-
-def _seq2seq(
-    name: str, parts: dict[str, Any] | None = None, loss: dict[str, Any] | None = None, **settings: Any
-) -> Recipe:
-    parts = _sequences() | {"source": SOURCE, "source_mask": SOURCE_MASK} | (parts or {})
-    return name, EncoderDecoder(EncoderDecoderConfig(**{**SIZES, **settings})), Batch(**parts), loss or {}
-
-
-def _sequences() -> dict[str, Any]:
-    return {"tokens": TOKENS, "targets": TARGETS, "mask": MASK}
+_encoder = partial(_recipe, EncoderConfig, SEQUENCES | {"targets": np.array([2, 0])}, {"classes": 3})
+_filler = partial(_recipe, EncoderConfig, SEQUENCES, {"head": "tokens"})
+_decoder = partial(_recipe, DecoderConfig, SEQUENCES, {})
+_seq2seq = partial(_recipe, EncoderDecoderConfig, SEQUENCES | {"source": SOURCE, "source_mask": SOURCE_MASK}, {})
 
 
 def _only(row: int, **parts: Any) -> dict[str, Any]:
     """Return one sequence without a batch axis."""
-    return {name: x[row] for name, x in _sequences().items()} | parts
+    return {name: x[row] for name, x in SEQUENCES.items()} | parts
 
 
 def _first_token() -> dict[str, Any]:
@@ -304,4 +258,4 @@ def _first_token() -> dict[str, Any]:
 
 
 def _no_example(**parts: Any) -> dict[str, Any]:
-    return {name: x[:0] for name, x in _sequences().items()} | parts
+    return {name: x[:0] for name, x in SEQUENCES.items()} | parts

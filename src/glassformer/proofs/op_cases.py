@@ -16,6 +16,7 @@ from ..config import RotaryScaling
 from ..ops import IGNORE
 from .attention_cases import attention_cases, softmax_cases, tiled_cases
 from .case import OpCase
+from .own_cases import own_op_cases
 
 
 def op_cases() -> list[OpCase]:
@@ -192,4 +193,5 @@ SOURCES: tuple[Callable[[np.random.Generator], Iterator[OpCase]], ...] = (
     tiled_cases,
     loss_cases,
     position_cases,
+    own_op_cases,
 )

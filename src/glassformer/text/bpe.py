@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from ..errors import ConfigError
-from .published import PublishedTokenizer, check_whole_characters
+from .published import PublishedTokenizer, check_characters
 from .published_files import ROLES
 from .vocabulary import check_specials
 
@@ -60,11 +60,6 @@ class BPETokenizer(PublishedTokenizer):
             show_progress=False,
         )
         parts = [texts] if isinstance(texts, str) else texts
-        tokenizer.train_from_iterator((_checked(part) for part in parts), trainer)
+        tokenizer.train_from_iterator(map(check_characters, parts), trainer)
         roles = {role: f"<{role}>" for role in ROLES if f"<{role}>" in names}
         return cls(tokenizer.to_str(), roles=roles)
-
-
-def _checked(part: str) -> str:
-    check_whole_characters(part)
-    return part

@@ -9,12 +9,12 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import TokenError
-from .vocabulary import check_decodable, check_specials, field
+from .vocabulary import Comparable, check_decodable, check_specials, field
 
 BYTES = 256
 
 
-class ByteTokenizer:
+class ByteTokenizer(Comparable):
     """Byte b is id b; special tokens follow from 256 on.
 
     Decoding loses nothing: bytes that are no valid UTF-8, which a half-trained model readily produces, become lone
@@ -25,7 +25,6 @@ class ByteTokenizer:
 
     def __init__(self, *, specials: Sequence[str] = ()) -> None:
         self.specials = {name: BYTES + i for i, name in enumerate(check_specials(specials))}
-        self._names = list(self.specials)
 
     @property
     def size(self) -> int:
@@ -46,29 +45,23 @@ class ByteTokenizer:
     def decode(self, ids: Sequence[int] | Array) -> str:
         """Return the text of `ids`; special tokens appear by name."""
         ids = check_decodable(ids, self.size)
-        pieces = []
+        names, pieces = list(self.specials), []
         start = 0
         for stop in [*np.flatnonzero(ids >= BYTES).tolist(), len(ids)]:
             pieces.append(ids[start:stop].astype(np.uint8).tobytes().decode("utf-8", "surrogateescape"))
             if stop < len(ids):
-                pieces.append(self._names[int(ids[stop]) - BYTES])
+                pieces.append(names[int(ids[stop]) - BYTES])
             start = stop + 1
         return "".join(pieces)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything needed to build this tokenizer again, ready for JSON."""
-        return {"kind": self.kind, "specials": self._names}
+        return {"kind": self.kind, "specials": list(self.specials)}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> ByteTokenizer:
         """Build the tokenizer that `to_dict` described."""
         return cls(specials=field(data, "specials", cls.kind))
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ByteTokenizer) and self._names == other._names
-
-    def __hash__(self) -> int:
-        return hash((self.kind, tuple(self._names)))
-
     def __repr__(self) -> str:
-        return f"ByteTokenizer(specials={self._names})"
+        return f"ByteTokenizer(specials={list(self.specials)})"

@@ -9,10 +9,10 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import ConfigError, TokenError
-from .vocabulary import check_decodable, check_specials, field
+from .vocabulary import Listed, check_specials, field
 
 
-class CharTokenizer:
+class CharTokenizer(Listed):
     """The special tokens first, then the distinct characters in the order of their code points.
 
     `characters` is any text that holds every character to be known; order and repetition do not matter.
@@ -29,30 +29,19 @@ class CharTokenizer:
         names = check_specials(specials)
         if not known and not names:
             raise ConfigError("a tokenizer needs at least one character", hint="pass a text that is not empty")
+        super().__init__(names, known)
         self.characters = "".join(known)
-        self.specials = {name: i for i, name in enumerate(names)}
         self._codes = _codes(self.characters)
-        self._pieces = [*names, *known]
-
-    @property
-    def size(self) -> int:
-        """How many different ids there are."""
-        return len(self._pieces)
 
     def encode(self, text: str) -> Array:
         """Return the ids of the characters of `text`: int64 (T,)."""
         codes = _codes(text)
         places: Array = np.searchsorted(self._codes, codes)
-        found = np.zeros(len(codes), dtype=bool)
-        inside = places < len(self._codes)
-        found[inside] = self._codes[places[inside]] == codes[inside]
+        # A code that no character has stands for the place behind the last.
+        found = np.append(self._codes, np.uint32(0xFFFFFFFF))[places] == codes
         if not found.all():
             raise self._unknown(text, int(np.argmin(found)))
         return places.astype(np.int64) + len(self.specials)
-
-    def decode(self, ids: Sequence[int] | Array) -> str:
-        """Return the text of `ids`; special tokens appear by name."""
-        return "".join([self._pieces[i] for i in check_decodable(ids, self.size).tolist()])
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything needed to build this tokenizer again, ready for JSON."""
@@ -72,12 +61,6 @@ class CharTokenizer:
                 hint="store it with to_dict(), unchanged",
             ) from None
         return cls(characters, specials=field(data, "specials", cls.kind))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CharTokenizer) and self._pieces == other._pieces and self.specials == other.specials
-
-    def __hash__(self) -> int:
-        return hash((self.kind, tuple(self._pieces)))
 
     def __repr__(self) -> str:
         return f"CharTokenizer({len(self.characters)} characters, specials={list(self.specials)})"

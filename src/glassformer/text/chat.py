@@ -134,7 +134,7 @@ def _compiled(template: str) -> Template:
     sandbox = Sandbox()
     sandbox.filters["tojson"] = _to_json
     sandbox.globals["raise_exception"] = _refuse
-    sandbox.globals["strftime_now"] = _now
+    sandbox.globals["strftime_now"] = lambda pattern: datetime.now().strftime(pattern)
     return sandbox.from_string(template)
 
 
@@ -151,7 +151,3 @@ def _to_json(
 ) -> str:
     # Jinja's own filter escapes <, > and & for web pages.
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def _now(pattern: str) -> str:
-    return datetime.now().strftime(pattern)

@@ -16,8 +16,9 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import ConfigError, WeightsError
-from .published import check_whole_characters
-from .vocabulary import check_decodable, field
+from ..files import explained
+from .published import check_characters
+from .vocabulary import Comparable, check_decodable, field
 
 UNKNOWN, START, END = 0, 1, 2
 FIRST_BYTE = 3
@@ -26,7 +27,7 @@ _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 _HIGHEST_SIZE = 1 << 20
 
 
-class Llama2cTokenizer:
+class Llama2cTokenizer(Comparable):
     """Pieces with scores: the unknown, start and end tokens, the 256 bytes, then the pieces of text.
 
     A text gets a space in front, as its words have; characters without a piece are spelled as their bytes. Then the
@@ -50,10 +51,8 @@ class Llama2cTokenizer:
     @classmethod
     def load(cls, path: str | Path) -> Llama2cTokenizer:
         """Read a `tokenizer.bin`."""
-        try:
+        with explained(Path(path), WeightsError, "check the path", "read"):
             content = Path(path).read_bytes()
-        except OSError as error:
-            raise WeightsError(f"{path} cannot be read: {error.strerror}", hint="check the path") from None
         try:
             pieces, scores = _parse(content)
             return cls(pieces, scores)
@@ -68,7 +67,7 @@ class Llama2cTokenizer:
 
     def encode(self, text: str) -> Array:
         """Return the ids of `text`: int64 (T,)."""
-        check_whole_characters(text)
+        check_characters(text)
         ids: list[int] = []
         for character in f" {text}" if text else "":
             known = self._ids.get(character)
@@ -83,10 +82,6 @@ class Llama2cTokenizer:
             parts.append(part[1:] if before == START and part.startswith(b" ") else part)
             before = i
         return b"".join(parts).decode("utf-8", "replace")
-
-    def piece(self, id: int) -> str:  # noqa: A002
-        """Return how the vocabulary spells one id."""
-        return self.vocabulary[int(id)]
 
     def pieces(self, text: str) -> list[tuple[str, int]]:
         """Return what `text` is cut into, to look at: the spelling of each piece and its id."""
@@ -104,12 +99,6 @@ class Llama2cTokenizer:
         if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces) or not numbers:
             raise ConfigError("the pieces and scores of a stored tokenizer are damaged", hint="store it with to_dict()")
         return cls(pieces, scores)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Llama2cTokenizer) and other.to_dict() == self.to_dict()
-
-    def __hash__(self) -> int:
-        return hash((self.kind, self.vocabulary))
 
     def __repr__(self) -> str:
         return f"Llama2cTokenizer({self.size:,} ids)"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +19,7 @@ import numpy as np
 from ..arrays import Array
 from ..errors import CheckpointError, ConfigError, TokenError
 from .published_files import ROLES, read_files, write_files
-from .vocabulary import check_decodable, field
+from .vocabulary import Comparable, check_decodable, field
 
 # What a byte is called in the vocabulary of a byte-level BPE: itself where it prints, else the next free letter.
 _PRINTING = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -26,7 +27,7 @@ _OTHERS = [byte for byte in range(256) if byte not in _PRINTING]
 BYTE_LETTERS = {chr(byte): byte for byte in _PRINTING} | {chr(256 + i): byte for i, byte in enumerate(_OTHERS)}
 
 
-class PublishedTokenizer:
+class PublishedTokenizer(Comparable):
     """A `tokenizer.json`, with the roles of its special tokens and its chat template.
 
     roles            the names of special tokens by what they are for: bos, eos, pad, unk, cls, sep, mask
@@ -43,9 +44,8 @@ class PublishedTokenizer:
         self, content: str, *, roles: Mapping[str, str] | None = None, chat_template: str | None = None
     ) -> None:
         self._inner = _open(content, tuple((roles or {}).values()))
-        self._parsing: Any = None
-        self._content = _compact(self._inner)
-        described = json.loads(self._content)
+        described = json.loads(self._inner.to_str())
+        self._content = json.dumps(described, ensure_ascii=False, separators=(",", ":"))
         self._model: dict[str, Any] = described["model"]
         self._steps = _flat(described["decoder"])
         added = self._inner.get_added_tokens_decoder()
@@ -84,11 +84,12 @@ class PublishedTokenizer:
         specials         put the special tokens around it that the model was trained with, such as [CLS] … [SEP]
         parse_special    read the names of special tokens in the text as those tokens; only for text you wrote yourself
         """
-        check_whole_characters(text)
+        check_characters(text)
         if self._drops_unknown and not parse_special:
             self._refuse_unknown(text)
         try:
-            [encoding] = self._reader(parse_special).encode_batch_fast([text], add_special_tokens=specials)
+            reader = self._parsing if parse_special else self._inner
+            [encoding] = reader.encode_batch_fast([text], add_special_tokens=specials)
         except Exception as error:  # the library has no class of its own
             raise TokenError(
                 f"the tokenizer cannot encode {text[:40]!r}: {error}", hint="leave out what it does not know"
@@ -149,26 +150,18 @@ class PublishedTokenizer:
             raise ConfigError(f"the roles of a stored tokenizer are {roles!r:.80}", hint="store it with to_dict()")
         return cls(content, roles=roles, chat_template=field(data, "chat_template", cls.kind))
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, PublishedTokenizer) and other.to_dict() == self.to_dict()
-
-    def __hash__(self) -> int:
-        return hash((self.kind, self._content))
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._model['type']}, {self.size:,} ids, specials={list(self.specials)})"
 
-    def _reader(self, parse_special: bool) -> Any:
-        """Return the library's tokenizer that reads names of special tokens, or the one that does not.
+    @cached_property
+    def _parsing(self) -> Any:
+        """The library's tokenizer that reads names of special tokens.
 
-        Two objects, because the choice is a switch on the object, which threads would flip under each other.
+        A second object, because the choice is a switch on the object, which threads would flip under each other.
         """
-        if not parse_special:
-            return self._inner
-        if self._parsing is None:
-            self._parsing = _open(self._content, ())
-            self._parsing.encode_special_tokens = False
-        return self._parsing
+        parsing = _open(self._content, ())
+        parsing.encode_special_tokens = False
+        return parsing
 
     @property
     def _unknown(self) -> str | None:
@@ -216,8 +209,8 @@ class PublishedTokenizer:
                 )
 
 
-def check_whole_characters(text: str) -> None:
-    """Refuse lone surrogates: they are halves of characters and have no UTF-8 form."""
+def check_characters(text: str) -> str:
+    """Return the text; refuse lone surrogates: they are halves of characters and have no UTF-8 form."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -225,6 +218,7 @@ def check_whole_characters(text: str) -> None:
             f"character U+{ord(text[error.start]):04X} at position {error.start:,} is half of a pair of surrogates",
             hint="leave it out; text that is not UTF-8 throughout can be encoded byte by byte with ByteTokenizer",
         ) from None
+    return text
 
 
 def rewrites_earlier_text(steps: list[dict[str, Any]]) -> bool:
@@ -234,14 +228,14 @@ def rewrites_earlier_text(steps: list[dict[str, Any]]) -> bool:
     """
     fused = False
     for step in steps:
-        kind = step["type"]
-        if kind == "Strip" and (step["start"] > 1 or (fused and step["stop"] > 0)):
+        name = step["type"]
+        if name == "Strip" and (step["start"] > 1 or (fused and step["stop"] > 0)):
             return True
-        if kind == "Replace" and fused and len(step["pattern"].get("String", "")) != 1:
+        if name == "Replace" and fused and len(step["pattern"].get("String", "")) != 1:
             return True
-        if kind not in _STEADY:
+        if name not in _STEADY:
             return True
-        fused = fused or kind in ("Fuse", "ByteLevel")
+        fused = fused or name in ("Fuse", "ByteLevel")
     return False
 
 
@@ -266,10 +260,6 @@ def _open(content: str, names: tuple[str, ...]) -> Any:
     tokenizer.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in missing])
     tokenizer.encode_special_tokens = True
     return tokenizer
-
-
-def _compact(tokenizer: Any) -> str:
-    return json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, separators=(",", ":"))
 
 
 def _flat(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:

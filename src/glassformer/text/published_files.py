@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError
+from ..files import explained
 
 TOKENIZER = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
@@ -44,14 +45,10 @@ def write_files(folder: Path, content: str, roles: Mapping[str, str], template: 
         config["chat_template"] = template
     # Without a class, `AutoTokenizer` of transformers does not know how to open the file.
     config |= {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-    try:
+    with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / TOKENIZER).write_text(content + "\n", encoding="utf-8")
         (folder / CONFIG).write_text(json.dumps(config, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise CheckpointError(
-            f"{folder} cannot be written: {error.strerror}", hint="check the folder, and its space"
-        ) from error
 
 
 def _read(file: Path) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
 
 from ..arrays import Array
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError
+from ..settings import check_known
 from .bpe import BPETokenizer
 from .bytes import ByteTokenizer
 from .chars import CharTokenizer
@@ -39,27 +40,22 @@ class Tokenizer(Protocol):
     def from_dict(cls, data: dict[str, Any]) -> Tokenizer: ...
 
 
-TOKENIZERS: dict[str, type[Tokenizer]] = {
-    CharTokenizer.kind: CharTokenizer,
-    ByteTokenizer.kind: ByteTokenizer,
-    WordTokenizer.kind: WordTokenizer,
-    BPETokenizer.kind: BPETokenizer,
-    PublishedTokenizer.kind: PublishedTokenizer,
-    Llama2cTokenizer.kind: Llama2cTokenizer,
-}
+_EVERY: tuple[type[Tokenizer], ...] = (
+    CharTokenizer, ByteTokenizer, WordTokenizer, BPETokenizer, PublishedTokenizer, Llama2cTokenizer,
+)  # fmt: skip
+TOKENIZERS = {tokenizer.kind: tokenizer for tokenizer in _EVERY}
 """Every tokenizer by the `kind` in its dict."""
 
 
 def tokenizer_from_dict(data: Any) -> Tokenizer:
     """Build the tokenizer, of whatever kind, that its `to_dict` described."""
-    kind = data.get("kind") if isinstance(data, dict) else None
-    if not isinstance(kind, str):
+    family = data.get("kind") if isinstance(data, dict) else None
+    if not isinstance(family, str):
         raise ConfigError(
             f"expected the dict of a tokenizer with its kind, got {data!r:.80}", hint="store it with to_dict()"
         )
-    if kind not in TOKENIZERS:
-        raise ConfigError(f"there is no tokenizer of kind {kind!r}", hint=did_you_mean(kind, TOKENIZERS))
-    return TOKENIZERS[kind].from_dict(data)
+    check_known("there is no tokenizer of kind", family, TOKENIZERS)
+    return TOKENIZERS[family].from_dict(data)
 
 
 def printable(text: str) -> str:

@@ -1,14 +1,50 @@
-"""What every tokenizer checks: its named special tokens, the ids it is asked to decode, the dict it is read from."""
+"""What tokenizers share: how they compare, and what they check in specials, in ids to decode and in stored dicts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..arrays import Array, check_ids
 from ..errors import ConfigError, DTypeError
+
+
+class Comparable:
+    """A tokenizer that is equal to those that are stored alike."""
+
+    kind: ClassVar[str]
+    specials: dict[str, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything needed to build this tokenizer again, ready for JSON."""
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Comparable) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash((self.kind, *self.specials))
+
+
+class Listed(Comparable):
+    """A tokenizer with a list of its pieces: the special tokens first, then those of text."""
+
+    between: ClassVar[str] = ""
+
+    def __init__(self, specials: Sequence[str], pieces: Sequence[str]) -> None:
+        self.specials = {name: i for i, name in enumerate(specials)}
+        self._pieces = [*specials, *pieces]
+
+    @property
+    def size(self) -> int:
+        """How many different ids there are."""
+        return len(self._pieces)
+
+    def decode(self, ids: Sequence[int] | Array) -> str:
+        """Return the text of `ids`; special tokens appear by name."""
+        return self.between.join([self._pieces[i] for i in check_decodable(ids, self.size).tolist()])
 
 
 def check_specials(specials: Any) -> tuple[str, ...]:
@@ -34,10 +70,10 @@ def check_decodable(ids: Sequence[int] | Array, size: int) -> Array:
     return ids.astype(np.int64)
 
 
-def field(data: dict[str, Any], name: str, kind: str) -> Any:
+def field(data: dict[str, Any], name: str, family: str) -> Any:
     """Return one field of a tokenizer's dict; refuse a dict without it."""
     if name not in data:
         raise ConfigError(
-            f"the {kind} tokenizer was stored without its {name!r}", hint="store it with to_dict(), unchanged"
+            f"the {family} tokenizer was stored without its {name!r}", hint="store it with to_dict(), unchanged"
         )
     return data[name]

@@ -9,13 +9,14 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import ConfigError, TokenError, did_you_mean
-from .vocabulary import check_decodable, check_specials, field
+from .vocabulary import Listed, check_specials, field
 
 
-class WordTokenizer:
+class WordTokenizer(Listed):
     """The special tokens first, then the words in the order given; text is split at white space."""
 
     kind: ClassVar[str] = "words"
+    between: ClassVar[str] = " "
 
     def __init__(self, words: Iterable[str], *, specials: Sequence[str] = ()) -> None:
         self.words = tuple(words)
@@ -26,14 +27,8 @@ class WordTokenizer:
                 f"words must be distinct and hold no white space; got {list(self.words)[:20]} and {list(names)}",
                 hint="name each word once",
             )
-        self.specials = {name: i for i, name in enumerate(names)}
-        self._pieces = [*names, *self.words]
+        super().__init__(names, self.words)
         self._ids = {word: i for i, word in enumerate(self._pieces) if i >= len(names)}
-
-    @property
-    def size(self) -> int:
-        """How many different ids there are."""
-        return len(self._pieces)
 
     def encode(self, text: str) -> Array:
         """Return the ids of the words of `text`: int64 (T,)."""
@@ -45,10 +40,6 @@ class WordTokenizer:
                 )
         return np.array([self._ids[word] for word in words], dtype=np.int64)
 
-    def decode(self, ids: Sequence[int] | Array) -> str:
-        """Return the words of `ids` with spaces between them; special tokens appear by name."""
-        return " ".join([self._pieces[i] for i in check_decodable(ids, self.size).tolist()])
-
     def to_dict(self) -> dict[str, Any]:
         """Return everything needed to build this tokenizer again, ready for JSON."""
         return {"kind": self.kind, "words": list(self.words), "specials": list(self.specials)}
@@ -57,12 +48,6 @@ class WordTokenizer:
     def from_dict(cls, data: dict[str, Any]) -> WordTokenizer:
         """Build the tokenizer that `to_dict` described."""
         return cls(field(data, "words", cls.kind), specials=field(data, "specials", cls.kind))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, WordTokenizer) and self._pieces == other._pieces and self.specials == other.specials
-
-    def __hash__(self) -> int:
-        return hash((self.kind, tuple(self._pieces)))
 
     def __repr__(self) -> str:
         return f"WordTokenizer({len(self.words)} words, specials={list(self.specials)})"

@@ -3,21 +3,13 @@
 Everything but the checkpoints is a pure function over trees of NumPy or JAX arrays.
 """
 
-from .checkpoint import (
-    BEST,
-    LATEST,
-    Checkpoint,
-    checkpoint_path,
-    list_checkpoints,
-    load_checkpoint,
-    save_checkpoint,
-)
+from .checkpoint import BEST, LATEST, Checkpoint, checkpoint_path, list_checkpoints, load_checkpoint, save_checkpoint
 from .ema import EMA
 from .gradients import accumulate, all_finite, clip, global_norm
 from .lora import Adapted, LoRA
 from .optimizer import Optimizer, is_matrix
 from .optimizers import OPTIMIZERS, SGD, Adam, AdamW, Lion, Muon, is_hidden_matrix, make_optimizer, orthogonalized
-from .parametrization import WHOLE, Parametrization, Whole
+from .parametrization import EVERYTHING, WHOLE, Everything, Parametrization, Whole
 from .schedules import SCHEDULES, Schedule
 
 __all__ = [
@@ -27,6 +19,8 @@ __all__ = [
     "BEST",
     "Checkpoint",
     "EMA",
+    "EVERYTHING",
+    "Everything",
     "LATEST",
     "Lion",
     "LoRA",

@@ -1,29 +1,17 @@
 """Checkpoints that survive a crash: one file, one rename, one checksum.
 
 A checkpoint is a safetensors file. Everything that is not an array (step, settings, the state of random generators)
-is JSON in the header of the same file, so there are no two files that could disagree. It is written like this:
-
-    1. write a new file under a temporary name in the same folder
-    2. fsync it: its bytes are on the disk
-    3. rename it to its name, which replaces the previous checkpoint in one atomic step
-    4. fsync the folder: the rename is on the disk
-
-A process killed before 3 leaves the previous checkpoint untouched, and one killed after 3 leaves the new one: at no
-moment does the name stand for anything but a complete file. Temporary files left by a killed process are removed by
-the next save. A SHA-256 over all names, types, shapes, bytes and the JSON is kept in the header and checked when
-loading, so damage that comes later, on the disk or in a copy, is noticed too.
+is JSON in the header of the same file, so there are no two files that could disagree. It replaces the previous one in
+a single step (see `files.replacing`); temporary files left by a killed process are removed by the next save. A SHA-256
+over all names, types, shapes, bytes and the JSON is kept in the header and checked when loading, so damage that comes
+later, on the disk or in a copy, is noticed too.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
 import json
-import os
 import re
-import secrets
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +22,7 @@ from safetensors.numpy import save_file
 
 from ..arrays import Array
 from ..errors import CheckpointError, ConfigError, DTypeError
+from ..files import disk_hint, refusal, remove_leftovers, replacing
 
 FORMAT = "glassformer-checkpoint"
 VERSION = "1"
@@ -41,7 +30,6 @@ LATEST = "latest"
 BEST = "best"
 
 _ENDING = ".safetensors"
-_PARTIAL = ".partial"
 _TYPES = {
     *("float64", "float32", "float16", "bfloat16", "complex64", "bool"),
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
@@ -75,22 +63,13 @@ def save_checkpoint(folder: str | Path, name: str, arrays: Mapping[str, Array], 
     text = _as_json(meta)
     names = json.dumps(list(plain))  # safetensors sorts them
     header = {"format": FORMAT, "version": VERSION, "meta": text, "names": names, "sha256": _digest(plain, text)}
-    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}{_PARTIAL}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_partials(path.parent)
-        save_file(plain, partial, metadata=header)
-        _flush(partial)
-        os.replace(partial, path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-        if isinstance(error, OSError | SafetensorError):
-            raise _not_written(path, error, sum(array.nbytes for array in plain.values())) from error
-        raise
-    # Should only this fail, the folder holds either the old or the new file after a power cut, both complete.
-    with contextlib.suppress(OSError):
-        _flush(path.parent)
+        remove_leftovers(path.parent)
+        with replacing(path) as partial:
+            save_file(plain, partial, metadata=header)
+    except (OSError, SafetensorError) as error:
+        raise _not_written(path, error, sum(array.nbytes for array in plain.values())) from error
     return path
 
 
@@ -152,22 +131,6 @@ def _ordered(arrays: dict[str, np.ndarray], names: str) -> dict[str, np.ndarray]
         return {}
 
 
-def _flush(path: Path) -> None:
-    """Wait until a file, or the list of names in a folder, is on the disk."""
-    if path.is_dir() and os.name == "nt":  # Windows writes folders by itself and lets no one open them
-        return
-    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _remove_partials(folder: Path) -> None:
-    for leftover in folder.glob(f"*{_ENDING}.*{_PARTIAL}"):
-        leftover.unlink(missing_ok=True)
-
-
 def _check_header(path: Path, header: Mapping[str, str]) -> None:
     if header.get("format") != FORMAT:
         raise CheckpointError(
@@ -203,19 +166,7 @@ def _damaged(path: Path, reason: str) -> CheckpointError:
 def _not_written(path: Path, error: Exception, size: int) -> CheckpointError:
     """Explain why a checkpoint could not be written, and that nothing was lost."""
     kept = "the previous one is unchanged" if path.is_file() else "there was none before"
-    code = _error_code(error)
-    reason = "the disk is full" if code in (errno.ENOSPC, errno.EDQUOT) else os.strerror(code) if code else str(error)
-    hint = "check the folder's permissions and its disk"
-    if code in (errno.ENOSPC, errno.EDQUOT):
-        with contextlib.suppress(OSError):
-            free = shutil.disk_usage(path.parent).free
-            hint = f"free some space: it needs {size / 1e6:,.1f} MB, and {free / 1e6:,.1f} MB are free"
-    return CheckpointError(f"could not write the checkpoint {path}: {reason}; {kept}", hint=hint)
-
-
-def _error_code(error: Exception) -> int | None:
-    """Return the system's error number; safetensors gives it in its message alone."""
-    if isinstance(error, OSError):
-        return error.errno
-    found = re.search(r"os error (\d+)", str(error))
-    return int(found.group(1)) if found else None
+    why = refusal(error)
+    return CheckpointError(
+        f"could not write the checkpoint {path}: {why}; {kept}", hint=disk_hint(why, path.parent, size)
+    )

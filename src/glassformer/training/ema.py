@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays import Array, Tree, cast, namespace, widen
-from ..tree import named_leaves, tree_map
+from ..tree import library, tree_map
 from .optimizer import check_fractions
 from .optimizers import started
 
@@ -31,8 +31,7 @@ class EMA:
 
     def init(self, params: Tree) -> dict[str, Tree]:
         """Return the state before the first step."""
-        xp = next((namespace(p) for _, p in named_leaves(params)), np)
-        return {"step": xp.zeros((), dtype=np.int32), "average": tree_map(_copy, params)}
+        return {"step": library(params).zeros((), dtype=np.int32), "average": tree_map(_copy, params)}
 
     def update(self, state: dict[str, Tree], params: Tree) -> dict[str, Tree]:
         """Return the state that takes one more step's parameters into account."""

@@ -9,7 +9,6 @@ import numpy as np
 
 from .. import ops
 from ..arrays import Array, Tree, cast, is_integer, namespace, widen
-from ..engine import kernel
 from ..errors import ConfigError
 from ..tree import flatten, named_leaves, tree_map
 
@@ -23,11 +22,7 @@ def global_norm(tree: Tree) -> Array:
     arrays = [leaves[name] for name in sorted(leaves)]
     if not arrays:
         return np.zeros(())
-    together = kernel("squares_together", arrays[0])
-    total = together and together(arrays)  # None: not for these arrays
-    if total is None:
-        squares = [ops.sum_of_squares(widen(x)) for x in arrays]
-        total = sum(squares[1:], squares[0])
+    total = ops.sum_of_squares(*map(widen, arrays))
     return namespace(total).sqrt(total)
 
 
@@ -59,18 +54,26 @@ def accumulate(parts: Iterable[tuple[Array, Tree, Any]]) -> tuple[Array, Tree, A
     """
     total: Any = 0
     sums: Any = None
-    kinds: Any = None
+    dtypes: Any = None
     for loss, grads, count in parts:
         scaled = tree_map(lambda x, n=count: widen(x) * _like(n, widen(x)), (loss, grads))
-        kinds = tree_map(lambda x: x.dtype, (loss, grads))
+        dtypes = tree_map(lambda x: x.dtype, (loss, grads))
         sums = scaled if sums is None else tree_map(lambda x, y: x + y, sums, scaled)
         total = total + count
     if sums is None:
         raise ConfigError("there is no microbatch to accumulate", hint="pass at least one")
     # Where nothing was counted the sums are zero, and so is their mean.
     divisor = total + (total == 0)
-    loss, grads = tree_map(lambda x, kind: cast(x / _like(divisor, x), kind), sums, kinds)
+    loss, grads = tree_map(lambda x, dtype: cast(x / _like(divisor, x), dtype), sums, dtypes)
     return loss, grads, total
+
+
+def target_shares(counts: Array) -> Array:
+    """Return what each part of a batch is worth in the mean over all targets, by how many targets it counts, (parts,).
+
+    share = n / Σ n, zero where nothing is counted at all
+    """
+    return counts / namespace(counts).maximum(counts.sum(), 1)
 
 
 def all_finite(tree: Tree) -> Array:

@@ -16,7 +16,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Self
 
@@ -25,7 +25,8 @@ import numpy as np
 from ..arrays import Array, Tree, cast
 from ..errors import ConfigError, did_you_mean
 from ..layers import Spec
-from ..tree import flatten, named_leaves, tree_map, unflatten
+from ..settings import from_settings
+from ..tree import flatten, named_leaves, rebuilt, tree_map, unflatten
 
 QUERY_AND_VALUE = ("*attention.query.w", "*attention.value.w")
 
@@ -60,14 +61,10 @@ class LoRA:
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:
         """Build the adapters' settings; refuse those that do not exist. Targets may be a list."""
-        known = {field.name for field in fields(cls)}
-        for name in settings:
-            if name not in known:
-                raise ConfigError(f"LoRA has no setting {name!r}", hint=did_you_mean(name, known))
         settings = dict(settings)
         if isinstance(settings.get("targets"), list):
             settings["targets"] = tuple(settings["targets"])
-        return cls(**settings)
+        return from_settings("LoRA has no setting", settings, cls)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all settings, ready for JSON."""
@@ -117,9 +114,9 @@ class LoRA:
 
     def backward(self, adapters: Tree, grads: Tree) -> Tree:
         """Return the gradients of the adapters for those of the merged parameters."""
-        slopes, found = flatten(grads), {}
+        grads, found = flatten(grads), {}
         for name, (a, b) in _pairs(adapters).items():
-            dw = slopes[name]
+            dw = grads[name]
             found[f"{name}.a"] = cast(self.scale * (dw @ b.swapaxes(-1, -2)), a.dtype)
             found[f"{name}.b"] = cast(self.scale * (a.swapaxes(-1, -2) @ dw), b.dtype)
         return unflatten(found)
@@ -132,8 +129,7 @@ class LoRA:
         for name, (a, b) in _pairs(adapters).items():
             w = weights[name]
             weights[name] = cast(w + scale * (a @ b), w.dtype)
-        values = iter(weights.values())
-        return tree_map(lambda _: next(values), params)
+        return rebuilt(params, weights)
 
     def _chosen(self, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
         """Return the names that a target means, in the order of the parameters."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..arrays import Array, Tree, cast, namespace, widen
 from ..errors import ConfigError, ShapeError
-from ..tree import flatten, named_leaves, tree_map, unflatten, zeros_like
+from ..tree import flatten, library, named_leaves, rebuilt, unflatten, zeros_like
 
 Predicate: TypeAlias = Callable[[str, Array], bool]
 """A question about one parameter, by its dotted name and its array."""
@@ -46,18 +46,13 @@ class Optimizer(ABC):
     def slots(self, name: str, p: Array) -> tuple[str, ...]:
         """Name what is remembered about the parameter `p`: arrays of its shape that start at zero."""
 
-    @abstractmethod
     def scalars(self, step: Array, lr: Any) -> tuple[Any, ...]:
         """Return the numbers that all arrays share at step 1, 2, …; `move` gets them in the type of its array."""
+        return (lr,)
 
     @abstractmethod
-    def move(
-        self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array, overwrite: bool = False
-    ) -> tuple[Array, Memory]:
-        """Move the parameter `p` by its gradient `g`; return it and what is remembered from now on.
-
-        With `overwrite`, both may be the very arrays that were given, with new contents.
-        """
+    def move(self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array) -> tuple[Array, Memory]:
+        """Move the parameter `p` by its gradient `g`; return it and what is remembered from now on."""
 
     def init(self, params: Tree) -> dict[str, Tree]:
         """Return the state before the first step."""
@@ -65,14 +60,14 @@ class Optimizer(ABC):
             name: {slot: zeros_like(widen(p)) for slot in self.slots(*_single(name, p))}
             for name, p in named_leaves(params)
         }
-        return {"step": _library(params).zeros((), dtype=np.int32), **_by_slot(memories, params)}
+        return {"step": library(params).zeros((), dtype=np.int32), **_by_slot(memories, params)}
 
     def update(self, params: Tree, grads: Tree, state: Tree, *, lr: Any) -> tuple[Tree, dict[str, Tree]]:
         """Take one step of size `lr`; return the new parameters and the new state, leaving the old ones alone."""
-        leaves, slopes, memories = flatten(params), flatten(grads), _by_name(state)
-        _check_gradients(slopes, leaves)
-        self._check_state(memories, leaves)
-        step = _library(params).asarray(state["step"] + 1, dtype=np.int32)
+        leaves, grads, memories = flatten(params), flatten(grads), memories_of(state)
+        check_gradients(grads, leaves)
+        self.check_state(memories, leaves)
+        step = library(params).asarray(state["step"] + 1, dtype=np.int32)
         scalars = self.scalars(step, lr)
         typed: dict[Any, list[Array]] = {}
         moved: dict[str, Memory] = {}
@@ -81,9 +76,9 @@ class Optimizer(ABC):
             if p.dtype not in typed:
                 typed[p.dtype] = [namespace(p).asarray(number, dtype=p.dtype) for number in scalars]
             memory = memories.get(name, {})
-            p, moved[name] = self._move(name, p, cast(slopes[name], p.dtype), memory, *typed[p.dtype])
+            p, moved[name] = self._move(name, p, cast(grads[name], p.dtype), memory, *typed[p.dtype])
             leaves[name] = cast(p, param.dtype)
-        return _rebuilt(params, leaves), {"step": step, **_by_slot(moved, params)}
+        return rebuilt(params, leaves), {"step": step, **_by_slot(moved, params)}
 
     def _move(self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array) -> tuple[Array, Memory]:
         """Move a parameter; where the blocks are stacked, that of every block on its own."""
@@ -94,46 +89,12 @@ class Optimizer(ABC):
         one, _ = _single(name, p)
         return vmap(lambda p, g, memory: self.move(one, p, g, memory, *scalars))(p, g, memory)
 
-    def in_place(self, params: Tree, state: Tree) -> Callable[[Tree, float], None]:
-        """Return a function of gradients and `lr` that takes the same steps as `update`, in the memory of NumPy arrays.
-
-        It overwrites what `params` and `state` hold; they must stay the only ones that are trained.
-        """
-        leaves, memories = flatten(params), _by_name(state)
-        self._check_state(memories, leaves)
-        kinds = {widen(p).dtype for p in leaves.values()}
-        together = self._together(leaves, memories)
-
-        def step(grads: Tree, lr: float) -> None:
-            slopes = flatten(grads)
-            _check_gradients(slopes, leaves)
-            state["step"][...] += 1
-            scalars = self.scalars(state["step"], lr)
-            if together is not None and together(slopes, scalars):
-                return
-            typed = {kind: [np.asarray(number, dtype=kind) for number in scalars] for kind in kinds}
-
-            for name, leaf in leaves.items():
-                p, memory = widen(leaf), memories.get(name, {})
-                g = cast(slopes[name], p.dtype)
-                moved, remembered = self.move(name, p, g, memory, *typed[p.dtype], overwrite=True)
-                for old, new in ((leaf, moved), *((memory[slot], remembered[slot]) for slot in memory)):
-                    if new is not old:
-                        old[...] = new
-
-        return step
-
-    def _together(
-        self, leaves: dict[str, Array], memories: dict[str, Memory]
-    ) -> Callable[[dict[str, Array], tuple[Any, ...]], bool] | None:
-        """Return a function of gradients and scalars that moves all arrays in place; it answers False if it cannot."""
-        return None
-
     def is_bounded(self, lr: float) -> bool:
         """Tell whether finite gradients can never make a parameter infinite, however large they are."""
         return False
 
-    def _check_state(self, memories: dict[str, Memory], params: dict[str, Array]) -> None:
+    def check_state(self, memories: dict[str, Memory], params: dict[str, Array]) -> None:
+        """Refuse what was remembered about other parameters, or by another optimizer."""
         wrong = [
             name
             for name, p in params.items()
@@ -160,11 +121,6 @@ def _single(name: str, p: Array) -> tuple[str, Array]:
     return (name.replace("blocks.", "blocks.0.", 1), p[0]) if _is_stacked(name) else (name, p)
 
 
-def _library(params: Tree) -> Any:
-    """Return the library of the first array, NumPy when there is none."""
-    return next((namespace(p) for _, p in named_leaves(params)), np)
-
-
 def _by_slot(memories: dict[str, Memory], params: Tree) -> dict[str, Tree]:
     """Turn {parameter: {slot: array}} into {slot: tree of the parameters that have one}."""
     slots: dict[str, dict[str, Array]] = {}
@@ -172,13 +128,13 @@ def _by_slot(memories: dict[str, Memory], params: Tree) -> dict[str, Tree]:
         for slot, array in memory.items():
             slots.setdefault(slot, {})[name] = array
     return {
-        slot: _rebuilt(params, arrays) if len(arrays) == len(memories) else unflatten(arrays)
+        slot: rebuilt(params, arrays) if len(arrays) == len(memories) else unflatten(arrays)
         for slot, arrays in slots.items()
     }
 
 
-def _by_name(state: Tree) -> dict[str, Memory]:
-    """Undo `_by_slot`."""
+def memories_of(state: Tree) -> dict[str, Memory]:
+    """Return what the state of an optimizer remembers, by parameter and slot."""
     memories: dict[str, Memory] = {}
     for slot, tree in state.items():
         if slot != "step":
@@ -187,13 +143,8 @@ def _by_name(state: Tree) -> dict[str, Memory]:
     return memories
 
 
-def _rebuilt(tree: Tree, leaves: dict[str, Array]) -> Tree:
-    """Return a tree like `tree` with the given leaves, which stand in the same order."""
-    values = iter(leaves.values())
-    return tree_map(lambda _: next(values), tree)
-
-
-def _check_gradients(grads: dict[str, Array], params: dict[str, Array]) -> None:
+def check_gradients(grads: dict[str, Array], params: dict[str, Array]) -> None:
+    """Refuse gradients that are not those of these parameters."""
     for name, p in params.items():
         if name not in grads or grads[name].shape != p.shape:
             have = f"has shape {tuple(grads[name].shape)}" if name in grads else "is missing"

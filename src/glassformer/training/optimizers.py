@@ -6,19 +6,15 @@ matrices alone unless `decays` says otherwise.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from .. import ops
 from ..arrays import Array, Tree, namespace
-from ..engine import kernel
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError
+from ..settings import check_known, from_settings
 from .optimizer import Memory, Optimizer, Predicate, check_fractions, check_not_negative, is_matrix
 
 
@@ -46,12 +42,7 @@ class SGD(Optimizer):
     def slots(self, name: str, p: Array) -> tuple[str, ...]:
         return ("velocity",) if self.momentum else ()
 
-    def scalars(self, step: Array, lr: Any) -> tuple[Any, ...]:
-        return (lr,)
-
-    def move(
-        self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array, overwrite: bool = False
-    ) -> tuple[Array, Memory]:
+    def move(self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array) -> tuple[Array, Memory]:
         (lr,) = scalars
         g = _with_penalty(self, name, p, g)
         if not self.momentum:
@@ -93,9 +84,7 @@ class _Adam(Optimizer):
         # A step is then at most about lr / √(1 − β₂), whatever the gradients.
         return lr < 1 and self.beta1 < self.beta2 and self.eps > 0 and lr * self.weight_decay < 1
 
-    def move(
-        self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array, overwrite: bool = False
-    ) -> tuple[Array, Memory]:
+    def move(self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array) -> tuple[Array, Memory]:
         lr, rate, root = scalars
         mean, square = memory["mean"], memory["square"]
         p, mean, square = ops.adam_update(
@@ -108,33 +97,16 @@ class _Adam(Optimizer):
             beta1=self.beta1,
             beta2=self.beta2,
             eps=self.eps,
-            out=(p, mean, square) if overwrite else None,
-            **(self._decay(lr) if self._is_decayed(name, p) else {}),
+            **(self.decay(lr) if self.is_decayed(name, p) else {}),
         )
         return p, {"mean": mean, "square": square}
 
-    def _together(
-        self, leaves: dict[str, Array], memories: dict[str, Memory]
-    ) -> Callable[[dict[str, Array], tuple[Any, ...]], bool] | None:
-        make = kernel("adam_together")
-        arrays = list(leaves.values()), *([memories[name][slot] for name in leaves] for slot in ("mean", "square"))
-        decays = [self._is_decayed(name, p) for name, p in leaves.items()]
-        run = make and make(*arrays, decays, beta1=self.beta1, beta2=self.beta2, eps=self.eps)
-        if not run:
-            return None
-
-        def move(slopes: dict[str, Array], scalars: tuple[Any, ...]) -> bool:
-            lr, rate, root = (float(np.float32(number)) for number in scalars)
-            decay = {"penalty": 0.0, "shrink": 1.0, **self._decay(np.float32(lr))}
-            return run([slopes[name] for name in leaves], rate=rate, root=root, **decay)
-
-        return move
-
-    def _is_decayed(self, name: str, p: Array) -> bool:
+    def is_decayed(self, name: str, p: Array) -> bool:
+        """Tell whether weight decay applies to a parameter."""
         return bool(self.weight_decay) and self.decays(name, p)
 
     @abstractmethod
-    def _decay(self, lr: Any) -> dict[str, Any]:
+    def decay(self, lr: Any) -> dict[str, Any]:
         """Return how weight decay enters the update of an array that it applies to."""
 
 
@@ -146,7 +118,7 @@ class Adam(_Adam):
     p ← p − lr · m/(1 − β₁ᵗ) / (√(s/(1 − β₂ᵗ)) + eps)
     """
 
-    def _decay(self, lr: Any) -> dict[str, Any]:
+    def decay(self, lr: Any) -> dict[str, Any]:
         return {"penalty": self.weight_decay}
 
 
@@ -159,7 +131,7 @@ class AdamW(_Adam):
 
     weight_decay: float = 0.01
 
-    def _decay(self, lr: Any) -> dict[str, Any]:
+    def decay(self, lr: Any) -> dict[str, Any]:
         return {"shrink": 1 - lr * self.weight_decay}
 
 
@@ -184,16 +156,11 @@ class Lion(Optimizer):
     def slots(self, name: str, p: Array) -> tuple[str, ...]:
         return ("mean",)
 
-    def scalars(self, step: Array, lr: Any) -> tuple[Any, ...]:
-        return (lr,)
-
-    def move(
-        self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array, overwrite: bool = False
-    ) -> tuple[Array, Memory]:
+    def move(self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array) -> tuple[Array, Memory]:
         (lr,) = scalars
         mean = memory["mean"]
         settings = {"lr": lr, "beta1": self.beta1, "beta2": self.beta2, "shrink": _shrink(self, name, p, lr)}
-        p, mean = ops.lion_update(p, g, mean, **settings, out=(p, mean) if overwrite else None)
+        p, mean = ops.lion_update(p, g, mean, **settings)
         return p, {"mean": mean}
 
     def is_bounded(self, lr: float) -> bool:
@@ -257,12 +224,10 @@ class Muon(Optimizer):
     def scalars(self, step: Array, lr: Any) -> tuple[Any, ...]:
         return lr, *self._rest().scalars(step, lr * self.rest_lr)
 
-    def move(
-        self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array, overwrite: bool = False
-    ) -> tuple[Array, Memory]:
+    def move(self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array) -> tuple[Array, Memory]:
         lr, *rest = scalars
         if not self.hidden(name, p):
-            return self._rest().move(name, p, g, memory, *rest, overwrite=overwrite)
+            return self._rest().move(name, p, g, memory, *rest)
         m = self.momentum * memory["momentum"] + (1 - self.momentum) * g
         way = (1 - self.momentum) * g + self.momentum * m if self.nesterov else m
         inputs, outputs = p.shape
@@ -310,11 +275,5 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": Ada
 
 def make_optimizer(name: str, **settings: Any) -> Optimizer:
     """Build an optimizer by name: make_optimizer("adamw", weight_decay=0.1)."""
-    if name not in OPTIMIZERS:
-        raise ConfigError(f"there is no optimizer {name!r}", hint=did_you_mean(name, OPTIMIZERS))
-    kind = OPTIMIZERS[name]
-    known = [field.name for field in dataclasses.fields(kind)]
-    for key in settings:
-        if key not in known:
-            raise ConfigError(f"{name} has no setting {key!r}", hint=did_you_mean(key, known))
-    return kind(**settings)
+    check_known("there is no optimizer", name, OPTIMIZERS)
+    return from_settings(f"{name} has no setting", settings, OPTIMIZERS[name])

@@ -28,7 +28,7 @@ class Parametrization(Protocol):
 
 
 @dataclass(frozen=True)
-class Whole:
+class Everything:
     """Everything is trained: the parameters are what is optimized."""
 
     base: None = None
@@ -46,4 +46,6 @@ class Whole:
         return grads
 
 
-WHOLE = Whole()
+EVERYTHING = Everything()
+
+Whole, WHOLE = Everything, EVERYTHING  # as they were called at first

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError
+from ..settings import check_known, from_settings
 from .optimizer import Optimizer
 from .optimizers import OPTIMIZERS, make_optimizer
 from .schedules import Schedule
 
-_KINDS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (float, int), "str": (str,)}
+_TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (float, int), "str": (str,)}
 _WORDS = {"int": "a whole number", "float": "a number", "str": "a name"}
 
 
@@ -89,20 +90,16 @@ class Recipe:
 
     def _check_types(self) -> None:
         for field in fields(self):
-            value, kind = getattr(self, field.name), str(field.type).removesuffix(" | None")
+            value, wanted = getattr(self, field.name), str(field.type).removesuffix(" | None")
             if value is None and str(field.type).endswith("| None"):
                 continue
-            if not isinstance(value, _KINDS[kind]) or isinstance(value, bool):
-                raise ConfigError(f"{field.name} is {value!r}", hint=f"{field.name} takes {_WORDS[kind]}")
+            if not isinstance(value, _TYPES[wanted]) or isinstance(value, bool):
+                raise ConfigError(f"{field.name} is {value!r}", hint=f"{field.name} takes {_WORDS[wanted]}")
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:
         """Build a recipe; refuse settings it does not know."""
-        known = {field.name for field in fields(cls)}
-        for name in settings:
-            if name not in known:
-                raise ConfigError(f"a recipe has no setting {name!r}", hint=did_you_mean(name, known))
-        return cls(**settings)
+        return from_settings("a recipe has no setting", settings, cls)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all settings, ready for JSON."""
@@ -110,10 +107,7 @@ class Recipe:
 
     def build_optimizer(self) -> Optimizer:
         """Return the optimizer these settings describe."""
-        if self.optimizer not in OPTIMIZERS:
-            raise ConfigError(
-                f"there is no optimizer {self.optimizer!r}", hint=did_you_mean(self.optimizer, OPTIMIZERS)
-            )
+        check_known("there is no optimizer", self.optimizer, OPTIMIZERS)
         taken = inspect.signature(OPTIMIZERS[self.optimizer]).parameters
         settings = {}
         for name in ("weight_decay", *OF_ONE_OPTIMIZER):

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays import namespace
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError
+from ..settings import check_known
 
 SCHEDULES = ("constant", "cosine", "linear", "inverse_sqrt")
 
@@ -34,8 +35,7 @@ class Schedule:
     floor: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.kind not in SCHEDULES:
-            raise ConfigError(f"there is no schedule {self.kind!r}", hint=did_you_mean(self.kind, SCHEDULES))
+        check_known("there is no schedule", self.kind, SCHEDULES)
         if not 0 <= self.peak < float("inf"):
             raise ConfigError(f"the peak learning rate is {self.peak}", hint="use zero or a positive number")
         if self.warmup < 0:

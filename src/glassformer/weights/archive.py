@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import stat
 import zipfile
@@ -10,6 +9,7 @@ import zlib
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from ..errors import WeightsError
+from ..files import flush
 
 MOST_FILES = 1000
 
@@ -26,8 +26,7 @@ def extract(archive: Path, inside: str, folder: Path, *, most: int) -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with opened.open(info) as source, path.open("xb") as copy:
                     shutil.copyfileobj(source, copy, 1 << 20)
-                    copy.flush()
-                    os.fsync(copy.fileno())  # on the disk before the folder gets its name
+                flush(path)  # on the disk before the folder gets its name
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         if isinstance(error, WeightsError):
             raise

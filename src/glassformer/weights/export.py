@@ -13,15 +13,17 @@ from safetensors.numpy import save_file
 from ..arrays import Array, Tree
 from ..config import EncoderDecoderConfig, TransformerConfig
 from ..errors import ConfigError, WeightsError
+from ..files import explained
 from ..models import build
 from ..text import PublishedTokenizer
 from ..text.published_files import TOKENIZER
-from ..tree import flatten
+from ..tree import flatten, rebuilt
 from .families import FAMILIES
-from .family import Family, Tensor, differences, filled
-from .folder import CONFIG, GENERATION, MODULES
+from .family import Family, Tensor, differences
+from .folder import CONFIG, GENERATION
 from .loaded import Loaded, Pooling
 from .plain_tokenizers import published_form
+from .sentence import MODULES
 from .tensors import SINGLE
 
 
@@ -37,7 +39,7 @@ def export_folder(loaded: Loaded, path: str | Path) -> list[Path]:
     arrays = published_arrays(family, loaded)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder} exists already", hint="choose a new folder")
-    try:
+    with explained(folder, WeightsError):
         folder.mkdir(parents=True, exist_ok=True)
         save_file(arrays, folder / SINGLE, metadata={"format": "pt"})
         _write(folder / CONFIG, _config(family, loaded, arrays))
@@ -46,8 +48,6 @@ def export_folder(loaded: Loaded, path: str | Path) -> list[Path]:
             _write(folder / GENERATION, _ids(loaded))
         if loaded.pooling is not None:
             _write_pooling(folder, loaded)
-    except OSError as error:
-        raise WeightsError(f"{folder} cannot be written: {error.strerror or error}", hint="check its space") from error
     tokenizer = published_form(loaded.tokenizer)
     if tokenizer is not None:
         template = tokenizer.chat_template if loaded.chat_template is None else loaded.chat_template
@@ -69,7 +69,7 @@ def with_halves(loaded: Loaded) -> Loaded:
         if ".attention.query." in name or ".attention.key." in name:
             pairs = np.asarray(array).reshape(*array.shape[:-1], -1, config.channels // 2, 2)
             leaves[name] = np.swapaxes(pairs, -1, -2).reshape(array.shape)
-    params = filled(leaves, loaded.model.specs())
+    params = rebuilt(loaded.model.specs(), leaves)
     return replace(loaded, config=config.replace(rotary_pairing="halves"), params=params)
 
 
@@ -85,7 +85,7 @@ def with_biases(loaded: Loaded) -> Loaded:
     leaves = {
         name: have[name] if name in have else np.zeros(spec.shape, np.float32) for name, spec in flatten(specs).items()
     }
-    return replace(loaded, config=full, params=filled(leaves, specs))
+    return replace(loaded, config=full, params=rebuilt(specs, leaves))
 
 
 def has_tokenizer(files: list[Path]) -> bool:
@@ -129,47 +129,37 @@ def published_arrays(family: Family, loaded: Loaded) -> dict[str, Array]:
 def _joined(parts: list[tuple[Tensor, Array]]) -> Array:
     """Undo `Tensor.read`: put the parts of a fused matrix side by side, turn it, add the rows that are skipped."""
     first = parts[0][0]
-    stored = [array.T if tensor.transposed else array for tensor, array in parts]
-    if first.part is not None:
-        order = {tensor.part[0]: array for (tensor, _), array in zip(parts, stored, strict=True) if tensor.part}
-        stored = [np.concatenate([order[number] for number in range(first.part[1])], axis=-1)]
-    if first.skipped:
-        empty = np.zeros((first.skipped, *stored[0].shape[1:]), dtype=stored[0].dtype)
-        stored = [np.concatenate([empty, stored[0]])]
-    return np.ascontiguousarray(stored[0])
+    arrays = [array for _, array in sorted(parts, key=lambda part: part[0].part or (0, 1))]
+    joined = np.concatenate(arrays, axis=-1) if len(arrays) > 1 else arrays[0]
+    stored = joined.T if first.transposed else joined
+    return np.ascontiguousarray(np.pad(stored, ((first.skipped, 0), (0, 0))) if first.skipped else stored)
 
 
 def _config(family: Family, loaded: Loaded, arrays: dict[str, Array]) -> dict[str, Any]:
     dtype = next(iter(arrays.values())).dtype.name
     fields = {"architectures": [family.class_of(loaded.config)], "model_type": family.name, "dtype": dtype}
     ids = {} if loaded.config.architecture == "encoder" else _ids(loaded)
-    return {**fields, **family.write(loaded.config), **ids}
+    return {**fields, **family.config_fields(loaded.config), **ids}
 
 
 def _ids(loaded: Loaded) -> dict[str, Any]:
     """Return which tokens begin and end what the model writes."""
-    begin: int | None = None
-    if isinstance(loaded.tokenizer, PublishedTokenizer):
-        begin = loaded.tokenizer.role_id("bos")
-    start = loaded.start_id
-    ends: Any = list(loaded.end_ids)
-    ids: dict[str, Any] = {
-        "bos_token_id": start if begin is None else begin,
-        "eos_token_id": ends if len(ends) > 1 else ends[0] if ends else None,
-    }
+    start, ends = loaded.start_id, list(loaded.end_ids)
+    end = {"eos_token_id": ends if len(ends) > 1 else next(iter(ends), None)}
     if isinstance(loaded.config, EncoderDecoderConfig):
-        ids = {"eos_token_id": ids["eos_token_id"], "decoder_start_token_id": start or 0, "pad_token_id": 0}
-    return ids
+        return {**end, "decoder_start_token_id": start or 0, "pad_token_id": 0}
+    begin = loaded.tokenizer.role_id("bos") if isinstance(loaded.tokenizer, PublishedTokenizer) else None
+    return {"bos_token_id": start if begin is None else begin, **end}
 
 
 def _write_pooling(folder: Path, loaded: Loaded) -> None:
     """Write the steps of a sentence encoder."""
     pooling = loaded.pooling or Pooling()
     names = ["", "1_Pooling"] + (["2_Normalize"] if pooling.normalize else [])
-    kinds = ["Transformer", "Pooling", "Normalize"]
+    classes = ["Transformer", "Pooling", "Normalize"]
     steps = [
-        {"idx": i, "name": str(i), "path": name, "type": f"sentence_transformers.models.{kind}"}
-        for i, (name, kind) in enumerate(zip(names, kinds, strict=False))
+        {"idx": i, "name": str(i), "path": name, "type": f"sentence_transformers.models.{title}"}
+        for i, (name, title) in enumerate(zip(names, classes, strict=False))
     ]
     modes = {"cls_token": pooling.kind == "first", "mean_tokens": pooling.kind == "mean", "max_tokens": False}
     (folder / "1_Pooling").mkdir()

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
 from ..arrays import Array, Tree
 from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig, config_from_dict
-from ..errors import ConfigError, WeightsError, did_you_mean
+from ..errors import ConfigError, WeightsError, did_you_mean, some
 from ..models import build
-from ..tree import flatten, unflatten
-from .fields import Fields
+from ..tree import flatten, rebuilt
+from .fields import Fields, Table, effective, read_table, write_table
 from .tensors import Tensors
 
 TABLE, HEAD = "embedding.tokens.table", "head.w"
@@ -24,9 +24,9 @@ TABLE, HEAD = "embedding.tokens.table", "head.w"
 class Tensor:
     """How one of our parameters is published.
 
-    name         its name in the files of the class with the head
+    name         its name in the files
     transposed   stored as (outputs, inputs), where ours are (inputs, outputs)
-    part         (i, n): it is the i-th of n equal parts of a fused matrix, side by side along the last axis
+    part         (i, n): it is the i-th of n equal parts of a fused matrix, side by side along our last axis
     skipped      rows at the top of the stored table that the model never looks up
     twin         a second name of the same values; it serves where the first is missing
     """
@@ -39,20 +39,25 @@ class Tensor:
 
     def published_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape in the file of a parameter of ours."""
-        if self.transposed:
-            shape = shape[::-1]
         if self.part is not None:
             shape = (*shape[:-1], shape[-1] * self.part[1])
+        if self.transposed:
+            shape = shape[::-1]
         return (shape[0] + self.skipped, *shape[1:])
 
     def read(self, stored: Array) -> Array:
         """Return our parameter as a view of what the file holds."""
-        if self.part is not None:
-            number, parts = self.part
-            width = stored.shape[-1] // parts
-            stored = stored[..., number * width : (number + 1) * width]
         stored = stored[self.skipped :]
-        return stored.T if self.transposed else stored
+        stored = stored.T if self.transposed else stored
+        return stored if self.part is None else np.split(stored, self.part[1], axis=-1)[self.part[0]]
+
+
+Names = dict[str, str | Tensor]
+"""Our layers to published ones, with * for the number of a block; or one of our parameters to its tensor.
+
+Layers that have one published name are the equal parts of a fused matrix, in their order.
+"""
+_SUFFIXES = {"w": "weight", "gamma": "weight", "table": "weight", "b": "bias", "beta": "bias"}
 
 
 @dataclass(frozen=True)
@@ -62,9 +67,15 @@ class Family:
     name           its `model_type`
     architecture   which of our three it is
     classes        the published classes it covers, each with the head of an encoder ("tokens" for all that write)
-    prefix         of the names in files of a class with a head; files of the bare model leave it out
-    table          our names to published ones for a config; it may hold more than a config has
-    read, write    the fields of config.json to our settings, and back
+    prefix         of all names but those of the head; files of the bare model leave it out
+    table          our names to published ones; it may hold more than a config has
+    ungated        those that are different where the feed-forward layers have no gate
+    transposed     whether linear maps are stored as (outputs, inputs)
+    fields         which field of config.json each of our settings is
+    fixed          settings that all models of the family have
+    only           fields with the values that are supported
+    written        fields that every config.json has
+    read, write    what the tables cannot say: they get the settings (or the fields), and return them completed
     ignored        patterns of names that hold nothing our model needs
     kept           those of them that the bare published class has all the same, with their shapes for a config
     renamed        older spellings of names
@@ -74,9 +85,15 @@ class Family:
     architecture: str
     classes: dict[str, str]
     prefix: str
-    table: Callable[[TransformerConfig], dict[str, Tensor]]
-    read: Callable[[Fields], dict[str, Any]]
-    write: Callable[[Any], dict[str, Any]]
+    table: Names
+    fields: Table
+    ungated: Names = field(default_factory=dict)
+    transposed: bool = True
+    fixed: dict[str, Any] = field(default_factory=dict)
+    only: tuple[tuple[Any, ...], ...] = ()
+    written: dict[str, Any] = field(default_factory=dict)
+    read: Callable[[Fields, dict[str, Any]], dict[str, Any]] = lambda fields, settings: settings
+    write: Callable[[Any, dict[str, Any]], dict[str, Any]] = lambda config, fields: fields
     ignored: tuple[str, ...] = ()
     kept: Callable[[Any], dict[str, tuple[int, ...]]] = lambda config: {}
     renamed: tuple[tuple[str, str], ...] = ()
@@ -90,8 +107,10 @@ class Family:
 
     def config(self, values: Fields, head: str) -> TransformerConfig:
         """Return our config; `head` is that of an encoder."""
-        values.only("quantization_config", None)
-        settings = {"architecture": self.architecture, **self.read(values)}
+        for name, *allowed in (("quantization_config", None), *self.only):
+            values.only(name, *allowed)
+        settings = {"architecture": self.architecture, **self.fixed, **read_table(self.fields, values)}
+        settings = self.read(values, settings)
         if self.architecture == "encoder":
             settings |= {"head": head, "head_bias": head == "tokens"}
             if head == "none":
@@ -101,13 +120,17 @@ class Family:
         except ConfigError as error:
             raise WeightsError(f"{values.source}: {error.fact}", hint=error.hint) from None
 
+    def config_fields(self, config: TransformerConfig) -> dict[str, Any]:
+        """Return the fields of config.json for a config of ours."""
+        return self.write(config, {**write_table(self.fields, config), **self.written})
+
     def head_of(self, values: Fields, names: Iterator[str] | None = None) -> str:
         """Return which head the published class has; without a class, the names of the tensors tell."""
         classes = values.get("architectures", None)
         if not classes:
-            heads = {table.name for ours, table in self._heads().items() if ours.startswith("head.transform")}
-            found = {self.bare(name) for name in names or ()}
-            return "tokens" if not heads or any(self.bare(name) in found for name in heads) else "none"
+            heads = {theirs for ours, theirs in self.table.items() if ours.startswith("head.transform")}
+            found = {self.bare(name).rpartition(".")[0] for name in names or ()}
+            return "tokens" if not heads or heads & found else "none"
         if not isinstance(classes, list) or classes[0] not in self.classes:
             word = str(classes[0] if isinstance(classes, list) else classes)[:80]
             raise WeightsError(
@@ -122,17 +145,28 @@ class Family:
 
     def names(self, config: TransformerConfig) -> dict[str, Tensor]:
         """Return where each parameter of a config is published."""
-        table = self.table(config)
-        wanted = flatten(build(config).specs())
+        table = self.table if config.gated else {**self.table, **self.ungated}
         bare = isinstance(config, EncoderConfig) and config.head == "none"
-        found = {ours: table[ours] for ours in wanted}
-        return {k: _renamed(t, t.name.removeprefix(self.prefix)) for k, t in found.items()} if bare else found
+        names = {}
+        for ours in flatten(build(config).specs()):
+            tensor = published(table, ours, transposed=self.transposed)
+            prefix = "" if bare or ours.startswith("head.") else self.prefix
+            names[ours] = replace(tensor, name=prefix + tensor.name)
+        return names
 
-    def _heads(self) -> dict[str, Tensor]:
-        if self.architecture != "encoder":
-            return {}
-        sizes: dict[str, Any] = {"vocab": 1, "width": 1, "heads": 1, "layers": 1, "context": 1, "segments": 1}
-        return self.table(EncoderConfig(**sizes, head="tokens", head_bias=True))
+
+def published(table: Names, ours: str, *, transposed: bool = True) -> Tensor:
+    """Return how a parameter is published by a table of names."""
+    general = re.sub(r"\.\d+\.", ".*.", ours)
+    entry = table.get(general)
+    if isinstance(entry, Tensor):
+        return entry
+    part, leaf = general.rsplit(".", 1)
+    number = re.search(r"\.(\d+)\.", ours)
+    name = f"{table[part]}.{_SUFFIXES[leaf]}".replace("*", number[1] if number else "*")
+    same = [other for other in table if table[other] == table[part]]
+    fused = (same.index(part), len(same)) if len(same) > 1 else None
+    return Tensor(name, transposed=transposed and leaf == "w", part=fused)
 
 
 def read_params(
@@ -157,7 +191,7 @@ def read_params(
                 hint="the config belongs to other weights: get both from one place",
             )
         leaves[ours] = tensor.read(tensors.read(places[ours], dtype))
-    return config, filled(leaves, build(config).specs())
+    return config, rebuilt(build(config).specs(), leaves)
 
 
 def differences(family: Family, config: TransformerConfig) -> list[str]:
@@ -169,41 +203,11 @@ def differences(family: Family, config: TransformerConfig) -> list[str]:
         return ["head"]
     head = config.head if isinstance(config, EncoderConfig) else "tokens"
     try:
-        back = family.config(Fields({**family.write(config), "architectures": [name]}), head)
+        back = family.config(Fields({**family.config_fields(config), "architectures": [name]}), head)
     except WeightsError as error:
         return [error.fact]
     have, want = _effective(back), _effective(config)
     return [name for name in want if have.get(name) != want[name]]
-
-
-def filled(leaves: dict[str, Array], specs: Tree) -> Tree:
-    """Nest parameters as a model has them, parts without any (such as a tied head) included."""
-    tree = unflatten(leaves)
-
-    def fill(part: Tree, like: Tree) -> Tree:
-        if isinstance(like, dict):
-            return {
-                name: fill(part.get(name, {}) if isinstance(part, dict) else {}, inner) for name, inner in like.items()
-            }
-        if isinstance(like, list):
-            return [fill(one, inner) for one, inner in zip(part, like, strict=True)]
-        return part
-
-    return fill(tree, specs)
-
-
-def linear(ours: str, theirs: str, *, transposed: bool = True) -> dict[str, Tensor]:
-    """Return the names of a linear map."""
-    return {f"{ours}.w": Tensor(f"{theirs}.weight", transposed), f"{ours}.b": Tensor(f"{theirs}.bias")}
-
-
-def norm(ours: str, theirs: str) -> dict[str, Tensor]:
-    """Return the names of a norm."""
-    return {f"{ours}.gamma": Tensor(f"{theirs}.weight"), f"{ours}.beta": Tensor(f"{theirs}.bias")}
-
-
-def _renamed(tensor: Tensor, name: str) -> Tensor:
-    return Tensor(name, tensor.transposed, tensor.part, tensor.skipped, tensor.twin)
 
 
 def _by_bare_name(family: Family, tensors: Tensors) -> dict[str, str]:
@@ -220,8 +224,7 @@ def _with_stored_head(
     family: Family, config: TransformerConfig, tensors: Tensors, found: dict[str, str]
 ) -> TransformerConfig:
     """Give a head of its own to a model that says it is tied, but whose files hold another matrix."""
-    table = family.table(config)
-    head, tokens = (found.get(family.bare(table[name].name)) for name in (HEAD, TABLE))
+    head, tokens = (found.get(published(family.table, name).name) for name in (HEAD, TABLE))
     if not config.tied_head or head is None or tokens is None:
         return config
     if isinstance(config, EncoderConfig) and config.head != "tokens":
@@ -245,33 +248,19 @@ def _check_names(family: Family, names: dict[str, Tensor], places: dict[str, str
     unexpected = sorted(name for bare, name in found.items() if name not in used and not ignored.fullmatch(bare))
     if missing or unexpected:
         raise WeightsError(
-            f"the tensors do not fit a {family.name} model of this config: missing {_some(missing)}, "
-            f"unexpected {_some(unexpected)}",
+            f"the tensors do not fit a {family.name} model of this config: missing {some(missing)}, "
+            f"unexpected {some(unexpected)}",
             hint="the config belongs to other weights, or the model has parts that are not supported",
         )
 
 
-def _some(names: list[str]) -> str:
-    shown = ", ".join(name[:80] for name in names[:4])
-    return shown + (f" and {len(names) - 4:,} more" if len(names) > 4 else "") if names else "nothing"
-
-
-_DERIVED = {
-    "feed_forward": "hidden",
-    "kv_heads": "key_heads",
-    "head_width": "channels",
-    "final_norm": "has_final_norm",
-    "output_bias": "has_output_bias",
-    "encoder_layers": "encoder_depth",
-    "source_vocab": "source_size",
-}
 # They concern training or how something is computed, not what.
-_NOT_MATHEMATICS = {"dropout", "attention_dropout", "embedding_dropout", "init_std", "attention_tile", "pooling"}
+_NOT_MATHEMATICS = {"dropout", "attention_dropout", "embedding_dropout", "init_std", "pooling"}
 
 
 def _effective(config: TransformerConfig) -> dict[str, Any]:
     """Return the settings that decide what a model computes, each with the value that it takes effect with."""
-    settings = {f.name: getattr(config, _DERIVED.get(f.name, f.name)) for f in fields(config)}
+    settings = {f.name: effective(config, f.name) for f in fields(config)}
     unused = set(_NOT_MATHEMATICS)
     unused |= {"norm_bias"} if config.norm == "rms" else set()
     unused |= {n for n in settings if n.startswith("rotary_")} if config.positions != "rotary" else set()

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ..config import TransformerConfig
 from ..errors import WeightsError
 
 MOST_LAYERS = 2048
@@ -24,6 +25,21 @@ ACTIVATIONS = {
 }
 """Published names of activations, and ours."""
 PUBLISHED_ACTIVATION = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "silu": "silu"}
+
+Table = dict[str, tuple[Any, ...]]
+"""Our settings: each with its published field, how `Fields` asks for it, and what stands for one that is missing."""
+_DERIVED = {
+    "feed_forward": "hidden",
+    "kv_heads": "key_heads",
+    "head_width": "channels",
+    "final_norm": "has_final_norm",
+    "output_bias": "has_output_bias",
+    "encoder_layers": "encoder_depth",
+    "source_vocab": "source_size",
+    "attention_dropout": "weight_dropout",
+    "embedding_dropout": "input_dropout",
+}
+_NOT_ZERO = {"init_std": 0.02, "segments": 1}
 
 _NEEDED: Any = object()
 
@@ -95,3 +111,24 @@ class Fields:
         value = repr(self.values.get(name))
         value = value if len(value) <= 60 else value[:57] + "…"
         raise WeightsError(f"{self.source} has {name} = {value}: {reason}", hint="use another model")
+
+
+def read_table(table: Table, fields: Fields) -> dict[str, Any]:
+    """Return our settings; a default may be a function of the fields."""
+    return {
+        ours: ask(fields, theirs, *(value(fields) if callable(value) else value for value in default))
+        for ours, (theirs, ask, *default) in table.items()
+    }
+
+
+def write_table(table: Table, config: TransformerConfig) -> dict[str, Any]:
+    """Return the published fields for our settings."""
+    values = {name: effective(config, name) or _NOT_ZERO.get(name, effective(config, name)) for name in table}
+    if "activation" in values:
+        values["activation"] = PUBLISHED_ACTIVATION[values["activation"]]
+    return {table[name][0]: value for name, value in values.items()}
+
+
+def effective(config: TransformerConfig, name: str) -> Any:
+    """Return the value that a setting takes effect with."""
+    return getattr(config, _DERIVED.get(name, name))

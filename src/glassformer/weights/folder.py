@@ -24,12 +24,12 @@ from .family import Family, read_params
 from .fields import Fields
 from .folder_tokenizer import open_tokenizer
 from .json_file import read_json
-from .loaded import Loaded, Pooling
+from .loaded import Loaded
+from .sentence import read_pooling
 from .tensors import INDEX, SINGLE, Tensors, open_tensors
 
 CONFIG = "config.json"
 GENERATION = "generation_config.json"
-MODULES = "modules.json"
 
 
 def is_published(path: Path) -> bool:
@@ -74,15 +74,6 @@ def read_config(path: str | Path) -> TransformerConfig:
     return family.config(values, family.head_of(values))
 
 
-def read_pooling(folder: Path) -> Pooling | None:
-    """Return how a sentence encoder pools, None for other models; refuse steps that are not supported."""
-    if not (folder / MODULES).is_file():
-        return None
-    from .sentence import pooling_of
-
-    return pooling_of(folder)
-
-
 def _described(folder: Path) -> tuple[Fields, Family]:
     """Return the fields of config.json, and the family they belong to."""
     if not folder.is_dir():
@@ -90,17 +81,17 @@ def _described(folder: Path) -> tuple[Fields, Family]:
     if not (folder / CONFIG).is_file():
         raise WeightsError(f"{folder} has no {CONFIG}", hint="get all files of the model")
     fields = Fields(read_json(folder / CONFIG), str(folder / CONFIG))
-    kind = fields.values.get("model_type")
-    if kind is None:  # the oldest files have the class alone
+    model_type = fields.values.get("model_type")
+    if model_type is None:  # the oldest files have the class alone
         classes = fields.values.get("architectures") or [""]
         first = classes[0] if isinstance(classes, list) else ""
-        kind = next((name for name, family in FAMILIES.items() if first in family.classes), str(first))
-    if not isinstance(kind, str) or kind not in FAMILIES:
+        model_type = next((name for name, family in FAMILIES.items() if first in family.classes), str(first))
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise WeightsError(
-            f"{fields.source} describes a model of the kind {str(kind)[:80]!r}, which is not supported",
-            hint=did_you_mean(str(kind), FAMILIES),
+            f"{fields.source} describes a model of the kind {str(model_type)[:80]!r}, which is not supported",
+            hint=did_you_mean(str(model_type), FAMILIES),
         )
-    return fields, FAMILIES[kind]
+    return fields, FAMILIES[model_type]
 
 
 def _start_and_ends(

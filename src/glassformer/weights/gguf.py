@@ -6,6 +6,7 @@ logits, saved = build(model.config).forward(model.params, tokens)
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -17,33 +18,32 @@ from ..config import DecoderConfig
 from ..errors import WeightsError
 from ..models import build
 from ..quantized import Quantized
-from ..tree import flatten, unflatten
+from ..tree import flatten, rebuilt
+from .family import Names, published
+from .family import Tensor as Place
 from .gguf_config import ROTATIONS, read_config, read_scaling
 from .gguf_header import Header, Tensor, read_header
 from .gguf_tokenizer import read_tokenizer
 from .loaded import Loaded
 
 TABLE = "embedding.tokens.table"
-_WHOLE = {
-    TABLE: "token_embd.weight",
-    "embedding.positions.table": "position_embd.weight",
-    "final_norm.gamma": "output_norm.weight",
-    "final_norm.beta": "output_norm.bias",
-    "head.w": "output.weight",
+_NAMES: Names = {
+    "embedding.tokens": "token_embd",
+    "embedding.positions": "position_embd",
+    "blocks.*.attention_norm": "blk.*.attn_norm",
+    "blocks.*.attention.query": "blk.*.attn_q",
+    "blocks.*.attention.key": "blk.*.attn_k",
+    "blocks.*.attention.value": "blk.*.attn_v",
+    "blocks.*.attention.output": "blk.*.attn_output",
+    "blocks.*.feed_forward_norm": "blk.*.ffn_norm",
+    "blocks.*.feed_forward.gate": "blk.*.ffn_gate",
+    "blocks.*.feed_forward.up": "blk.*.ffn_up",
+    "blocks.*.feed_forward.down": "blk.*.ffn_down",
+    "final_norm": "output_norm",
+    "head": "output",
 }
-_PARTS = {
-    "attention_norm": "attn_norm",
-    "attention.query": "attn_q",
-    "attention.key": "attn_k",
-    "attention.value": "attn_v",
-    "attention.output": "attn_output",
-    "feed_forward_norm": "ffn_norm",
-    "feed_forward.gate": "ffn_gate",
-    "feed_forward.up": "ffn_up",
-    "feed_forward.down": "ffn_down",
-}
-_KINDS = {"w": "weight", "b": "bias", "gamma": "weight", "beta": "bias"}
-_THIRDS = {"attention.query": 0, "attention.key": 1, "attention.value": 2}
+# Some models have query, key and value in one matrix.
+_FUSED = _NAMES | {f"blocks.*.attention.{part}": "blk.*.attn_qkv" for part in ("query", "key", "value")}
 _PLAIN = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2")}
 
 
@@ -51,7 +51,7 @@ def open_gguf(path: str | Path, dtype: Any = np.float32, *, kept: Collection[str
     """Read a model from a GGUF file.
 
     Tensors that are stored in `dtype` stay in the file and are mapped into memory; quantized ones are turned into it,
-    but for matrices of the types that are to be `kept` (see `quantized.KINDS`).
+    but for matrices of the types that are to be `kept` (see `quantized.FORMS`).
     """
     path = Path(path)
     header = read_header(path)
@@ -75,11 +75,11 @@ def read_tensor(content: Array, tensor: Tensor, dtype: Any = np.float32) -> Arra
         return values.astype(dtype, copy=False)
 
 
-def _read_blocks(content: Array, tensor: Tensor, third: int | None) -> Quantized:
-    """Return a matrix, or a third of its rows, in the blocks in which it is stored."""
+def _read_blocks(content: Array, tensor: Tensor, part: tuple[int, int] | None) -> Quantized:
+    """Return a matrix, or some of its rows, in the blocks in which it is stored."""
     rows, columns = tensor.shape
     stored = content[tensor.start : tensor.start + tensor.size].reshape(rows, tensor.size // rows)
-    return Quantized.of_rows(tensor.type, stored if third is None else np.split(stored, 3)[third], columns)
+    return Quantized.of_rows(tensor.type, stored if part is None else np.split(stored, part[1])[part[0]], columns)
 
 
 def _is_sound(content: Array, tensor: Tensor) -> bool:
@@ -99,7 +99,7 @@ def _open(path: Path, header: Header, dtype: Any, kept: Collection[str]) -> Load
     tokenizer, start_id, end_ids = read_tokenizer(header, vocab=config.vocab)
     return Loaded(
         config=config,
-        params=_read_params(sources, content, dtype, kept, tied=config.tied_head),
+        params=_read_params(config, sources, content, dtype, kept),
         family=family,
         tokenizer=tokenizer,
         start_id=start_id,
@@ -109,61 +109,37 @@ def _open(path: Path, header: Header, dtype: Any, kept: Collection[str]) -> Load
     )
 
 
-def _sources(config: DecoderConfig, header: Header) -> dict[str, tuple[Tensor, int | None]]:
-    """Return the tensor of every parameter, and which third of it where one holds query, key and value together."""
-    joined = "blk.0.attn_qkv.weight" in header.tensors
-    sources: dict[str, tuple[Tensor, int | None]] = {}
+def _sources(config: DecoderConfig, header: Header) -> dict[str, tuple[Tensor, Place]]:
+    """Return the tensor of every parameter, and how it is stored there."""
+    names = _FUSED if "blk.0.attn_qkv.weight" in header.tensors else _NAMES
+    sources: dict[str, tuple[Tensor, Place]] = {}
     for name, spec in flatten(build(config).specs()).items():
-        stored, third = _stored_name(name, joined)
+        place = published(names, name)
+        stored, shape = place.name, place.published_shape(spec.shape)
         if stored not in header.tensors:
             raise WeightsError(f"tensor {stored!r} is missing", hint="the file is damaged, or not supported")
         tensor = header.tensors[stored]
-        shape = spec.shape[::-1] if _is_turned(name) else spec.shape
-        shape = shape if third is None else (3 * shape[0], *shape[1:])
         if tensor.shape != shape:
             raise WeightsError(
                 f"tensor {stored!r} has shape {tensor.shape}, the settings ask for {shape}",
                 hint="the file is damaged, or not supported",
             )
-        sources[name] = (tensor, third)
+        sources[name] = (tensor, place)
     unused = header.tensors.keys() - {tensor.name for tensor, _ in sources.values()} - {ROTATIONS}
     if unused:
         raise WeightsError(f"tensor {min(unused)!r:.80} is not supported", hint="use another model")
     return sources
 
 
-def _stored_name(name: str, joined: bool) -> tuple[str, int | None]:
-    if name in _WHOLE:
-        return _WHOLE[name], None
-    _, layer, part = name.split(".", 2)
-    part, kind = part.rsplit(".", 1)
-    third = _THIRDS.get(part) if joined else None
-    stored = _PARTS[part] if third is None else "attn_qkv"
-    return f"blk.{layer}.{stored}.{_KINDS[kind]}", third
-
-
-def _is_turned(name: str) -> bool:
-    """Tell whether the file keeps a matrix as (outputs, inputs): all but tables."""
-    return name.endswith(".w")
-
-
 def _read_params(
-    sources: dict[str, tuple[Tensor, int | None]], content: Array, dtype: Any, kept: Collection[str], *, tied: bool
+    config: DecoderConfig, sources: dict[str, tuple[Tensor, Place]], content: Array, dtype: Any, kept: Collection[str]
 ) -> Tree:
+    numbers = functools.cache(lambda tensor: read_tensor(content, tensor, dtype))
     leaves: dict[str, Any] = {}
-    joined: dict[str, Array] = {}
-    for name, (tensor, third) in sources.items():
-        values: Any
-        if tensor.type in kept and (_is_turned(name) or name == TABLE) and _is_sound(content, tensor):
-            values = _read_blocks(content, tensor, third)
-        elif third is None:
-            values = read_tensor(content, tensor, dtype)
+    for name, (tensor, place) in sources.items():
+        if tensor.type in kept and (place.transposed or name == TABLE) and _is_sound(content, tensor):
+            blocks = _read_blocks(content, tensor, place.part)
+            leaves[name] = blocks.T if place.transposed else blocks
         else:
-            if tensor.name not in joined:
-                joined[tensor.name] = read_tensor(content, tensor, dtype)
-            values = np.split(joined[tensor.name], 3)[third]
-        leaves[name] = values.T if _is_turned(name) else values
-    params = unflatten(leaves)
-    if tied:
-        params["head"] = {}
-    return params
+            leaves[name] = place.read(numbers(tensor))
+    return rebuilt(build(config).specs(), leaves)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..config import DecoderConfig, RotaryScaling
 from ..errors import ConfigError, WeightsError
+from ..ops import rotary_angles
 from .gguf_header import Header
 
 ROTATIONS = "rope_freqs.weight"
@@ -34,8 +35,6 @@ _SIZES = {
     "block_count": "layers",
     "feed_forward_length": "feed_forward",
     "attention.head_count": "heads",
-}
-_OPTIONAL_SIZES = {
     "attention.head_count_kv": "kv_heads",
     "attention.key_length": "head_width",
     "attention.sliding_window": "window",
@@ -45,6 +44,8 @@ _NUMBERS = {
     "attention.layer_norm_epsilon": "norm_eps",
     "rope.freq_base": "rotary_base",
 }
+_NAMES = {**_SIZES, **_NUMBERS}
+_NEEDED = (*list(_SIZES)[:5], "attention.layer_norm_rms_epsilon")
 # Settings that must have the one value that the layers compute with, and those that say nothing about the model.
 _FIXED: dict[str, Any] = {
     "attention.causal": True,
@@ -73,8 +74,7 @@ def read_config(header: Header) -> tuple[str, DecoderConfig]:
     prefix = architecture + "."
     own = {key.removeprefix(prefix): value for key, value in header.settings.items() if key.startswith(prefix)}
     _check_known(own, prefix)
-    settings = {**FAMILIES[architecture], **_read_sizes(own, prefix), **_read_numbers(own, prefix)}
-    settings |= _from_tensors(header)
+    settings = {**FAMILIES[architecture], **_read_settings(own, prefix), **_from_tensors(header)}
     if settings["layers"] > len(header.tensors):
         raise WeightsError(
             f"{prefix}block_count is {settings['layers']:,}, but there are {len(header.tensors):,} tensors",
@@ -96,10 +96,7 @@ def read_scaling(config: DecoderConfig, factors: Any) -> RotaryScaling:
     """
     largest = float(np.max(factors))
     scaling = RotaryScaling(factor=largest if 1 <= largest < math.inf else 1.0)
-    frequency = config.rotary_base ** (-np.arange(0, config.channels, 2) / config.channels)
-    turns = scaling.original_context * frequency / (2 * math.pi)
-    blend = np.clip((turns - scaling.low_factor) / (scaling.high_factor - scaling.low_factor), 0.0, 1.0)
-    expected = 1 / (blend + (1 - blend) / scaling.factor)
+    expected = _frequencies(config, None) / _frequencies(config, scaling)
     if factors.shape != expected.shape or not np.allclose(factors, expected, rtol=1e-4):
         raise WeightsError(
             f"{ROTATIONS} stretches the rotations by a rule other than Llama 3's, which is not supported",
@@ -108,52 +105,44 @@ def read_scaling(config: DecoderConfig, factors: Any) -> RotaryScaling:
     return scaling
 
 
-def whole(key: str, value: Any) -> int:
+def _frequencies(config: DecoderConfig, scaling: RotaryScaling | None) -> Any:
+    cos, sin = rotary_angles(np.array(1), config.channels, base=config.rotary_base, scaling=scaling)
+    return np.arctan2(sin, cos)
+
+
+def _count(key: str, value: Any) -> int:
     """Return a setting that must be a positive integer; one number for each layer will do when all are the same."""
     if isinstance(value, np.ndarray) and value.size and (value == value[0]).all():
         value = value[0].item()
     if isinstance(value, np.ndarray):
-        raise WeightsError(f"{key} differs from layer to layer, which is not supported", hint="use another model")
+        raise _unsupported(f"{key} differs from layer to layer, which is not supported")
     if type(value) is not int or not 0 < value < 1 << 31:
         raise WeightsError(f"{key} is {value!r:.80}, expected a positive integer", hint="the file is damaged")
     return value
 
 
+def _positive(key: str, value: Any) -> float:
+    if not isinstance(value, float) or not math.isfinite(value) or value <= 0:
+        raise WeightsError(f"{key} is {value!r:.80}, expected a positive number", hint="the file is damaged")
+    # Stored in float32: 1e-5 comes back as the decimal it was written as, not as 9.99999974e-06.
+    return float(str(np.float32(value)))
+
+
 def _check_known(own: dict[str, Any], prefix: str) -> None:
-    known = {*_SIZES, *_OPTIONAL_SIZES, *_NUMBERS, *_FIXED, *_CHECKED, *_SILENT}
+    known = {*_NAMES, *_FIXED, *_CHECKED, *_SILENT}
     for key, value in own.items():
         if key not in known:
-            raise WeightsError(
-                f"the setting {prefix}{key}, here {value!r:.40}, is not supported", hint="use another model"
-            )
+            raise _unsupported(f"the setting {prefix}{key}, here {value!r:.40}, is not supported")
         if key in _FIXED and (isinstance(value, np.ndarray) or value != _FIXED[key]):
-            raise WeightsError(
-                f"{prefix}{key} is {value!r:.40}, but only {_FIXED[key]!r} is supported", hint="use another model"
-            )
+            raise _unsupported(f"{prefix}{key} is {value!r:.40}, but only {_FIXED[key]!r} is supported")
 
 
-def _read_sizes(own: dict[str, Any], prefix: str) -> dict[str, int]:
-    for key in _SIZES:
-        if key not in own:
+def _read_settings(own: dict[str, Any], prefix: str) -> dict[str, Any]:
+    given = [key for key in _NAMES if key in own]
+    found = {_NAMES[key]: (_count if key in _SIZES else _positive)(prefix + key, own[key]) for key in given}
+    for key in _NEEDED:
+        if _NAMES[key] not in found:
             raise WeightsError(f"the setting {prefix}{key} is missing", hint=_OLD)
-    names = {**_SIZES, **_OPTIONAL_SIZES}
-    return {names[key]: whole(prefix + key, value) for key, value in own.items() if key in names}
-
-
-def _read_numbers(own: dict[str, Any], prefix: str) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for key, name in _NUMBERS.items():
-        value = own.get(key)
-        if value is None:
-            continue
-        if not isinstance(value, float) or not math.isfinite(value) or value <= 0:
-            raise WeightsError(
-                f"{prefix}{key} is {value!r:.80}, expected a positive number", hint="the file is damaged"
-            )
-        # Stored in float32: 1e-5 comes back as the decimal it was written as, not as 9.99999974e-06.
-        found[name] = float(str(np.float32(value)))
-    if "norm_eps" not in found:
-        raise WeightsError(f"the setting {prefix}attention.layer_norm_rms_epsilon is missing", hint=_OLD)
     return found
 
 
@@ -177,6 +166,8 @@ def _check_consistent(config: DecoderConfig, own: dict[str, Any], prefix: str) -
         wanted["rope.dimension_count"] = config.channels
     for key, expected in wanted.items():
         if key in own and own[key] != expected:
-            raise WeightsError(
-                f"{prefix}{key} is {own[key]!r:.40}, but only {expected} would fit the rest", hint="use another model"
-            )
+            raise _unsupported(f"{prefix}{key} is {own[key]!r:.40}, but only {expected} would fit the rest")
+
+
+def _unsupported(fact: str) -> WeightsError:
+    return WeightsError(fact, hint="use another model")

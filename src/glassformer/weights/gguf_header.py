@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from ..errors import WeightsError
+from ..files import explained
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -62,19 +63,10 @@ _OTHER_TYPES = {
     35: "TQ2_0", 39: "MXFP4",
 }  # fmt: skip
 
-_SCALARS = {
-    0: np.dtype("u1"),
-    1: np.dtype("i1"),
-    2: np.dtype("<u2"),
-    3: np.dtype("<i2"),
-    4: np.dtype("<u4"),
-    5: np.dtype("<i4"),
-    6: np.dtype("<f4"),
-    7: np.dtype("?"),
-    10: np.dtype("<u8"),
-    11: np.dtype("<i8"),
-    12: np.dtype("<f8"),
-}
+_NUMBERS = {
+    0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8",
+}  # fmt: skip
+_SCALARS = {code: np.dtype(name) for code, name in _NUMBERS.items()}
 _STRING, _ARRAY, _BOOL = 8, 9, 7
 _LENGTH = struct.Struct("<Q")
 
@@ -105,12 +97,9 @@ class Header:
 def read_header(path: str | Path) -> Header:
     """Read the header of a GGUF file; none of the tensors' data is touched."""
     path = Path(path)
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            content: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-    except OSError as error:
-        raise WeightsError(f"{path} cannot be read: {error.strerror}", hint="check the path") from None
+    with explained(path, WeightsError, "check the path", "read"), path.open("rb") as file:
+        size = file.seek(0, 2)
+        content: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
     try:
         return parse_header(content)
     except WeightsError as error:
@@ -176,30 +165,26 @@ class _Reader:
             raise WeightsError(f"a name is {length:,} bytes long; {longest:,} are read at most", hint=_DAMAGED)
         return _text(self.take(length))
 
-    def value(self, kind: int, depth: int = 0) -> Any:
-        if kind == _STRING:
+    def value(self, code: int, depth: int = 0) -> Any:
+        if code == _STRING:
             return self.string()
-        if kind == _ARRAY:
+        if code == _ARRAY:
             return self.array(depth + 1)
-        dtype = self.dtype(kind)
-        return np.frombuffer(self.checked(kind, self.take(dtype.itemsize)), dtype)[0].item()
+        return self.scalars(code, 1)[0].item()
 
     def array(self, depth: int) -> Any:
-        kind = self.number(4)
-        if kind == _STRING:
+        code = self.number(4)
+        if code == _STRING:
             count = self.count(MOST_STRINGS - self.strings, smallest=8, what="strings")
             self.strings += count
             return self.string_array(count)
-        if kind == _ARRAY:
+        if code == _ARRAY:
             if depth >= DEEPEST:
                 raise WeightsError(f"arrays are nested more than {DEEPEST} deep", hint=_DAMAGED)
             count = self.count(MOST_ARRAYS - self.arrays, smallest=12, what="arrays")
             self.arrays += count
             return [self.array(depth + 1) for _ in range(count)]
-        dtype = self.dtype(kind)
-        count = self.count(MOST_NUMBERS - self.numbers, smallest=dtype.itemsize, what="numbers")
-        self.numbers += count
-        return np.frombuffer(self.checked(kind, self.take(count * dtype.itemsize)), dtype)
+        return self.scalars(code)
 
     def string_array(self, count: int) -> list[str]:
         """Read many short strings: what `string` does, without its calls, because vocabularies hold 100,000s."""
@@ -215,15 +200,18 @@ class _Reader:
         self.place = place
         return found
 
-    def dtype(self, kind: int) -> Any:
-        if kind not in _SCALARS:
-            raise WeightsError(f"a value has the unknown type {kind}", hint=_DAMAGED)
-        return _SCALARS[kind]
-
-    def checked(self, kind: int, part: memoryview) -> memoryview:
-        if kind == _BOOL and part.nbytes and max(part) > 1:
+    def scalars(self, code: int, count: int | None = None) -> Any:
+        """Read numbers or truth values: so many, or as many as the file says."""
+        if code not in _SCALARS:
+            raise WeightsError(f"a value has the unknown type {code}", hint=_DAMAGED)
+        dtype = _SCALARS[code]
+        if count is None:
+            count = self.count(MOST_NUMBERS - self.numbers, smallest=dtype.itemsize, what="numbers")
+            self.numbers += count
+        part = self.take(count * dtype.itemsize)
+        if code == _BOOL and count and max(part) > 1:
             raise WeightsError("a truth value is neither 0 nor 1", hint=_DAMAGED)
-        return part
+        return np.frombuffer(part, dtype)
 
     def ends(self, length: int) -> NoReturn:
         left = self.size - self.place
@@ -260,12 +248,12 @@ def _read_tensor(reader: _Reader) -> Tensor:
     if not 1 <= dimensions <= DIMENSIONS:
         raise WeightsError(f"tensor {name!r:.80} has {dimensions} dimensions", hint=f"1 to {DIMENSIONS} can be read")
     shape = tuple(reader.number(8) for _ in range(dimensions))[::-1]
-    kind, start = reader.number(4), reader.number(8)
-    if kind not in TYPES:
-        what = _OTHER_TYPES.get(kind, kind)
+    code, start = reader.number(4), reader.number(8)
+    if code not in TYPES:
+        what = _OTHER_TYPES.get(code, code)
         known = ", ".join(entry[0] for entry in TYPES.values())
         raise WeightsError(f"tensor {name!r:.80} is stored as {what}, which is not supported", hint=f"known: {known}")
-    type_name, numbers, bytes_ = TYPES[kind]
+    type_name, numbers, bytes_ = TYPES[code]
     if min(shape) < 1 or shape[-1] % numbers:
         raise WeightsError(
             f"tensor {name!r:.80} has shape {shape}, but {type_name} stores rows of blocks of {numbers}", hint=_DAMAGED

@@ -7,6 +7,7 @@ tokenizer.ggml.pre      gpt2: the rule by which text is first cut into words, by
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ _ENDS = {
     "<|end_of_turn|>", "<EOT>",
 }  # fmt: skip
 
+_EXACTLY = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _WORDS = rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|%s| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _LETTERS: dict[str, Any] = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
@@ -57,17 +59,17 @@ _SAME = {"llama3": "llama-bpe", "llama-v3": "llama-bpe", "falcon3": "llama-bpe",
 
 def read_tokenizer(header: Header, *, vocab: int) -> tuple[PublishedTokenizer, int | None, tuple[int, ...]]:
     """Return the tokenizer, the id to put before a prompt or None, and the ids that end an answer."""
-    settings = _own_settings(header)
+    settings = {key.removeprefix(_KEY): value for key, value in header.settings.items() if key.startswith(_KEY)}
     tokens = _tokens(settings, vocab)
-    kinds = _kinds(settings, tokens)
+    types = _numbers(settings, "token_type", tokens).tolist() if "token_type" in settings else [NORMAL] * len(tokens)
     ids = {role: _id(settings, key, tokens) for role, key in _ROLES.items() if key in settings}
     rule = _rule(settings)
     starts = bool(settings.get("add_bos_token", rule in (None, "llama-bpe"))) and "bos" in ids
-    described = _word_pieces(settings, tokens, kinds) if rule is None else _byte_pieces(settings, tokens, rule)
+    described = _word_pieces(settings, tokens, types) if rule is None else _byte_pieces(settings, tokens, rule)
     described["added_tokens"] = [
-        _added(i, token, special=kind == CONTROL)
-        for i, (token, kind) in enumerate(zip(tokens, kinds, strict=True))
-        if kind in (CONTROL, USER_DEFINED)
+        {**_EXACTLY, "id": i, "content": token, "special": type_ == CONTROL}
+        for i, (token, type_) in enumerate(zip(tokens, types, strict=True))
+        if type_ in (CONTROL, USER_DEFINED)
     ]
     if starts:
         described["post_processor"] = _beginning(tokens[ids["bos"]], ids["bos"])
@@ -80,11 +82,7 @@ def read_tokenizer(header: Header, *, vocab: int) -> tuple[PublishedTokenizer, i
         )
     except ConfigError as error:
         raise WeightsError(f"its tokenizer cannot be built: {error.fact}", hint=error.hint) from error
-    return tokenizer, ids["bos"] if starts else None, _end_ids(settings, tokens, kinds, ids)
-
-
-def _own_settings(header: Header) -> dict[str, Any]:
-    return {key.removeprefix(_KEY): value for key, value in header.settings.items() if key.startswith(_KEY)}
+    return tokenizer, ids["bos"] if starts else None, _end_ids(settings, tokens, types, ids)
 
 
 def _tokens(settings: dict[str, Any], vocab: int) -> list[str]:
@@ -95,19 +93,17 @@ def _tokens(settings: dict[str, Any], vocab: int) -> list[str]:
         raise WeightsError(f"the tokenizer has {len(tokens):,} tokens, the model {vocab:,}", hint="the file is damaged")
     tokens = [token or f"[EMPTY_{i}]" for i, token in enumerate(tokens)]
     if len(set(tokens)) < len(tokens):
-        seen: set[str] = set()
-        twice = next(token for token in tokens if token in seen or seen.add(token))  # type: ignore[func-returns-value]
+        [(twice, _)] = Counter(tokens).most_common(1)
         raise WeightsError(f"the token {twice!r:.80} is there twice", hint="the file is damaged")
     return tokens
 
 
-def _kinds(settings: dict[str, Any], tokens: list[str]) -> list[int]:
-    kinds = settings.get("token_type")
-    if kinds is None:
-        return [NORMAL] * len(tokens)
-    if not isinstance(kinds, np.ndarray) or kinds.shape != (len(tokens),):
-        raise WeightsError(f"{_KEY}token_type does not hold one number for each token", hint="the file is damaged")
-    return kinds.tolist()
+def _numbers(settings: dict[str, Any], key: str, tokens: list[str]) -> Any:
+    """Return a setting that must hold one number for each token."""
+    numbers = settings.get(key)
+    if not isinstance(numbers, np.ndarray) or numbers.shape != (len(tokens),) or not np.isfinite(numbers).all():
+        raise WeightsError(f"{_KEY}{key} does not hold one number for each token", hint="the file is damaged")
+    return numbers
 
 
 def _id(settings: dict[str, Any], key: str, tokens: list[str]) -> int:
@@ -155,14 +151,12 @@ def _byte_pieces(settings: dict[str, Any], tokens: list[str], rule: str) -> dict
     }
 
 
-def _word_pieces(settings: dict[str, Any], tokens: list[str], kinds: list[int]) -> dict[str, Any]:
+def _word_pieces(settings: dict[str, Any], tokens: list[str], types: list[int]) -> dict[str, Any]:
     """Describe a tokenizer of SentencePiece: characters, joined into the pieces of the highest score first."""
-    scores = settings.get("scores")
-    if not isinstance(scores, np.ndarray) or scores.shape != (len(tokens),) or not np.isfinite(scores).all():
-        raise WeightsError(f"{_KEY}scores does not hold one number for each token", hint="the file is damaged")
+    scores = _numbers(settings, "scores", tokens)
     prefix = settings.get("add_space_prefix", True) is not False
     bytes_ = all(f"<0x{byte:02X}>" in set(tokens) for byte in range(256))
-    unknown = next((token for token, kind in zip(tokens, kinds, strict=True) if kind == UNKNOWN), None)
+    unknown = next((token for token, type_ in zip(tokens, types, strict=True) if type_ == UNKNOWN), None)
     spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
     first = [{"type": "Prepend", "prepend": "▁"}] if prefix else []
     strip = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefix else []
@@ -171,13 +165,13 @@ def _word_pieces(settings: dict[str, Any], tokens: list[str], kinds: list[int]) 
         "normalizer": {"type": "Sequence", "normalizers": [*first, spaces]},
         "pre_tokenizer": None,
         "decoder": {"type": "Sequence", "decoders": [back, {"type": "ByteFallback"}, {"type": "Fuse"}, *strip]},
-        "model": _bpe(tokens, _merges(tokens, kinds, scores), unk_token=unknown, fuse_unk=True, byte_fallback=bytes_),
+        "model": _bpe(tokens, _merges(tokens, types, scores), unk_token=unknown, fuse_unk=True, byte_fallback=bytes_),
     }
 
 
-def _merges(tokens: list[str], kinds: list[int], scores: Any) -> list[list[str]]:
+def _merges(tokens: list[str], types: list[int], scores: Any) -> list[list[str]]:
     """Return the merges that scores stand for: every way to join two pieces to a third, by its score."""
-    pieces = {token for token, kind in zip(tokens, kinds, strict=True) if kind in (NORMAL, USER_DEFINED)}
+    pieces = {token for token, type_ in zip(tokens, types, strict=True) if type_ in (NORMAL, USER_DEFINED)}
     merges = []
     for i in np.argsort(-scores, kind="stable").tolist():
         piece = tokens[i]
@@ -195,18 +189,6 @@ def _bpe(tokens: list[str], merges: list[list[str]], **settings: Any) -> dict[st
     return {"type": "BPE", "vocab": vocabulary, "merges": merges, **settings}
 
 
-def _added(i: int, token: str, *, special: bool) -> dict[str, Any]:
-    return {
-        "id": i,
-        "content": token,
-        "single_word": False,
-        "lstrip": False,
-        "rstrip": False,
-        "normalized": False,
-        "special": special,
-    }
-
-
 def _beginning(token: str, i: int) -> dict[str, Any]:
     """Describe how a text gets its first token."""
     first = {"SpecialToken": {"id": token, "type_id": 0}}
@@ -219,8 +201,8 @@ def _beginning(token: str, i: int) -> dict[str, Any]:
     }
 
 
-def _end_ids(settings: dict[str, Any], tokens: list[str], kinds: list[int], ids: dict[str, int]) -> tuple[int, ...]:
+def _end_ids(settings: dict[str, Any], tokens: list[str], types: list[int], ids: dict[str, int]) -> tuple[int, ...]:
     found = [ids["eos"]] if "eos" in ids else []
     found += [_id(settings, key, tokens) for key in ("eot_token_id", "eom_token_id") if key in settings]
-    found += [i for i, token in enumerate(tokens) if kinds[i] == CONTROL and token in _ENDS]
+    found += [i for i, token in enumerate(tokens) if types[i] == CONTROL and token in _ENDS]
     return tuple(dict.fromkeys(found))

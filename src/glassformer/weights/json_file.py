@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from ..errors import WeightsError
+from ..files import explained
 
 MOST_BYTES = 1 << 22
 """More than any index or config of a supported model needs."""
@@ -14,11 +16,8 @@ MOST_BYTES = 1 << 22
 
 def read_json(path: Path, *, most: int = MOST_BYTES) -> dict[str, Any]:
     """Return the JSON object in a file."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(most + 1)
-    except OSError as error:
-        raise WeightsError(f"{path} cannot be read: {error.strerror}", hint="check the path") from None
+    with explained(path, WeightsError, "check the path", "read"), path.open("rb") as file:
+        content = file.read(most + 1)
     if len(content) > most:
         raise WeightsError(f"{path} is larger than {most:,} bytes", hint="no model needs that: check what it is")
     return parse_json(content, str(path))
@@ -38,7 +37,6 @@ def parse_json(content: bytes, what: str) -> dict[str, Any]:
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
         raise ValueError(f"the key {twice[:80]!r} stands there twice")
     return found

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..arrays import Array, Tree
 from ..config import DecoderConfig
 from ..errors import ConfigError, WeightsError
+from ..models import build
 from ..text import Llama2cTokenizer
 from ..text.llama2c import START
+from ..tree import flatten, map_named
 from .loaded import Loaded
 
 HEADER = 7 * 4
@@ -26,14 +28,18 @@ _LATER_MAGIC = 0x616B3432
 _LARGEST = 1 << 24
 
 
-class _Sizes(NamedTuple):
-    width: int
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    vocab: int
-    context: int
+_BLOCK = (
+    "attention_norm.gamma",
+    "attention.query.w",
+    "attention.key.w",
+    "attention.value.w",
+    "attention.output.w",
+    "feed_forward_norm.gamma",
+    "feed_forward.gate.w",
+    "feed_forward.down.w",
+    "feed_forward.up.w",
+)
+"""The parameters of the blocks, in the order of the file: each stands there for all layers."""
 
 
 def open_llama2c(path: str | Path, tokenizer: str | Path | None = None) -> Loaded:
@@ -45,21 +51,19 @@ def open_llama2c(path: str | Path, tokenizer: str | Path | None = None) -> Loade
     Its texts begin after the start token, and the next start token ends them.
     """
     path = Path(path)
-    sizes, tied = _read_sizes(path)
-    config = _config(path, sizes, tied=tied)
-    arrays = _cut(path, _shapes(sizes, tied=tied))
+    config = _config(path, _read_sizes(path))
     return Loaded(
         config=config,
-        params=_params(arrays, sizes, tied=tied),
+        params=_params(config, _cut(path, _shapes(config))),
         family="llama",
-        tokenizer=_tokenizer(path, tokenizer, sizes.vocab),
+        tokenizer=_tokenizer(path, tokenizer, config.vocab),
         start_id=START,
         end_ids=(START,),
         source=str(path),
     )
 
 
-def _read_sizes(path: Path) -> tuple[_Sizes, bool]:
+def _read_sizes(path: Path) -> list[int]:
     try:
         with path.open("rb") as file:
             numbers = np.frombuffer(file.read(HEADER), dtype="<i4")
@@ -74,21 +78,20 @@ def _read_sizes(path: Path) -> tuple[_Sizes, bool]:
     sizes = [int(number) for number in numbers]
     if len(sizes) < 7 or not all(0 < abs(size) < _LARGEST for size in sizes) or min(sizes[:5] + sizes[6:]) < 0:
         raise WeightsError(f"{path} is no model of llama2.c: its sizes would be {sizes}", hint="check the file")
-    tied = sizes[5] > 0
-    sizes[5] = abs(sizes[5])
-    return _Sizes(*sizes), tied
+    return sizes
 
 
-def _config(path: Path, sizes: _Sizes, *, tied: bool) -> DecoderConfig:
+def _config(path: Path, sizes: list[int]) -> DecoderConfig:
+    width, hidden, layers, heads, kv_heads, vocab, context = sizes
     try:
         return DecoderConfig(
-            vocab=sizes.vocab,
-            width=sizes.width,
-            heads=sizes.heads,
-            kv_heads=sizes.kv_heads,
-            layers=sizes.layers,
-            context=sizes.context,
-            feed_forward=sizes.hidden,
+            vocab=abs(vocab),
+            width=width,
+            heads=heads,
+            kv_heads=kv_heads,
+            layers=layers,
+            context=context,
+            feed_forward=hidden,
             norm="rms",
             norm_eps=1e-5,
             activation="silu",
@@ -97,33 +100,26 @@ def _config(path: Path, sizes: _Sizes, *, tied: bool) -> DecoderConfig:
             rotary_pairing="interleaved",
             attention_bias=False,
             feed_forward_bias=False,
-            tied_head=tied,
+            tied_head=vocab > 0,
         )
     except ConfigError as error:
         raise WeightsError(f"{path} is no model of llama2.c: {error.fact}", hint="check the file") from error
 
 
-def _shapes(sizes: _Sizes, *, tied: bool) -> dict[str, tuple[int, ...]]:
+def _shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
     """Return the shapes of all arrays in the order in which they stand in the file; matrices are (outputs, inputs)."""
-    width, hidden, layers, heads, kv_heads, vocab, context = sizes
-    channels = width // heads
-    shared = kv_heads * channels
-    shapes: dict[str, tuple[int, ...]] = {
-        "tokens": (vocab, width),
-        "attention_norm.gamma": (layers, width),
-        "attention.query.w": (layers, width, width),
-        "attention.key.w": (layers, shared, width),
-        "attention.value.w": (layers, shared, width),
-        "attention.output.w": (layers, width, width),
-        "feed_forward_norm.gamma": (layers, width),
-        "feed_forward.gate.w": (layers, hidden, width),
-        "feed_forward.down.w": (layers, width, hidden),
-        "feed_forward.up.w": (layers, hidden, width),
-        "final_norm": (width,),
-        "cosines": (context, channels // 2),
-        "sines": (context, channels // 2),
+    # One block tells the shapes of all: until the file's length is known to be right, there may be any number of them.
+    specs = flatten(build(config.replace(layers=1)).specs())
+    shapes = {name: spec.shape[::-1] if name.endswith(".w") else spec.shape for name, spec in specs.items()}
+    rotations = (config.context, config.channels // 2)
+    return {
+        "embedding.tokens.table": shapes["embedding.tokens.table"],
+        **{name: (config.layers, *shapes[f"blocks.0.{name}"]) for name in _BLOCK},
+        "final_norm.gamma": shapes["final_norm.gamma"],
+        "cosines": rotations,
+        "sines": rotations,
+        **({} if config.tied_head else {"head.w": shapes["head.w"]}),
     }
-    return shapes if tied else {**shapes, "head": (vocab, width)}
 
 
 def _cut(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Array]:
@@ -143,41 +139,23 @@ def _cut(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Array]:
     return arrays
 
 
-def _params(arrays: dict[str, Array], sizes: _Sizes, *, tied: bool) -> Tree:
-    blocks: list[Tree] = []
-    for layer in range(sizes.layers):
-        norms: dict[str, Any] = {
-            name: {"gamma": arrays[f"{name}.gamma"][layer]} for name in ("attention_norm", "feed_forward_norm")
-        }
-        maps = {
-            name: {part: {"w": arrays[f"{name}.{part}.w"][layer].T} for part in parts}
-            for name, parts in (
-                ("attention", ("query", "key", "value", "output")),
-                ("feed_forward", ("gate", "up", "down")),
-            )
-        }
-        names = ("attention_norm", "attention", "feed_forward_norm", "feed_forward")
-        blocks.append({name: norms.get(name) or maps[name] for name in names})
-    return {
-        "embedding": {"tokens": {"table": arrays["tokens"]}},
-        "blocks": blocks,
-        "final_norm": {"gamma": arrays["final_norm"]},
-        "head": {} if tied else {"w": arrays["head"].T},
-    }
+def _params(config: DecoderConfig, arrays: dict[str, Array]) -> Tree:
+    def find(name: str, _: Any) -> Array:
+        array = arrays[name] if name in arrays else arrays[name.split(".", 2)[2]][int(name.split(".")[1])]
+        return array.T if name.endswith(".w") else array
+
+    return map_named(find, build(config).specs())
 
 
 def _tokenizer(path: Path, given: str | Path | None, vocab: int) -> Llama2cTokenizer | None:
-    if given is not None:
-        tokenizer = Llama2cTokenizer.load(given)
-        if tokenizer.size != vocab:
+    beside = [path.with_name(name) for name in (f"tok{vocab}.bin", "tokenizer.bin")]
+    for place in [place for place in beside if place.is_file()] if given is None else [given]:
+        tokenizer = Llama2cTokenizer.load(place)
+        if tokenizer.size == vocab:
+            return tokenizer
+        if given is not None:
             raise WeightsError(
                 f"{given} has {tokenizer.size:,} pieces, but {path} a vocabulary of {vocab:,}",
                 hint="pass the tokenizer that the model was trained with",
             )
-        return tokenizer
-    for name in (f"tok{vocab}.bin", "tokenizer.bin"):
-        if path.with_name(name).is_file():
-            tokenizer = Llama2cTokenizer.load(path.with_name(name))
-            if tokenizer.size == vocab:
-                return tokenizer
     return None

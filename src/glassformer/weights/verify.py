@@ -16,24 +16,13 @@ from ..config import EncoderConfig, EncoderDecoderConfig
 from ..errors import ConfigError, WeightsError
 from ..text import PublishedTokenizer
 from .export import export_folder, family_for, with_biases, with_halves
+from .family import Family
 from .loaded import Loaded
 
 LIMIT = 1e-4
 """The largest difference that passes, as a share of the largest number of the layer."""
 TEXT = "The quick brown fox jumps over the lazy dog, and then it rests for a while."
 MOST_TOKENS = 32
-
-# Where the reference keeps its blocks, below its base model.
-_BLOCKS = {
-    "gpt2": {"": "h"},
-    "bert": {"": "encoder.layer"},
-    "roberta": {"": "encoder.layer"},
-    "distilbert": {"": "transformer.layer"},
-    "t5": {"encoder": "encoder.block", "decoder": "decoder.block"},
-    "llama": {"": "layers"},
-    "mistral": {"": "layers"},
-    "qwen2": {"": "layers"},
-}
 
 
 @dataclass(frozen=True)
@@ -69,7 +58,7 @@ def verify(loaded: Loaded, folder: str | Path | None = None) -> Verification:
     folder    where the reference reads them; without one, it reads what `export_folder` writes
     """
     loaded = with_biases(with_halves(loaded))
-    family = family_for(loaded.config, loaded.family).name
+    family = family_for(loaded.config, loaded.family)
     if folder is None:
         with tempfile.TemporaryDirectory() as place:
             # The tokenizer is not what is compared, and takes long to write.
@@ -90,7 +79,7 @@ def sample_tokens(loaded: Loaded) -> Array:
     return np.random.default_rng(0).integers(first, loaded.config.vocab, (1, length))
 
 
-def _compared(loaded: Loaded, family: str, folder: Path) -> Verification:
+def _compared(loaded: Loaded, family: Family, folder: Path) -> Verification:
     tokens = sample_tokens(loaded)
     expected = _reference(loaded, family, folder, tokens)
     found = _ours(loaded, tokens)
@@ -122,43 +111,36 @@ def _last(loaded: Loaded) -> str:
     return "vectors" if isinstance(loaded.config, EncoderConfig) and loaded.config.head == "none" else "logits"
 
 
-def _reference(loaded: Loaded, family: str, folder: Path, tokens: Array) -> dict[str, Array]:
+def _reference(loaded: Loaded, family: Family, folder: Path, tokens: Array) -> dict[str, Array]:
     """Return what the reference computes, layer by layer."""
     torch, transformers = _libraries()
-    name = family_for(loaded.config, family).class_of(loaded.config)
+    name = family.class_of(loaded.config)
     with _quiet(transformers):
         model = getattr(transformers, name).from_pretrained(folder, dtype=torch.float32, local_files_only=True)
     base = model.eval().base_model
     seen: dict[str, Array] = {}
-    stacks = _BLOCKS[family]
-    hooks = []
-    for stack, path in stacks.items():
-        prefix = f"{stack}." if stack else ""
+    # Where the reference keeps its blocks, below its base model: what stands before their number.
+    table = [(ours, str(theirs)) for ours, theirs in family.table.items() if "*" in ours]
+    stacks = {ours.partition("blocks.")[0]: theirs.partition(".*")[0] for ours, theirs in table}
+    for prefix, path in stacks.items():
         blocks = base.get_submodule(path)
         # What the first block reads is the embedding.
-        hooks.append(blocks[0].register_forward_pre_hook(_keep_input(seen, f"{prefix}embedding"), with_kwargs=True))
+        blocks[0].register_forward_pre_hook(_keep(seen, f"{prefix}embedding"), with_kwargs=True)
         for number, block in enumerate(blocks):
-            hooks.append(block.register_forward_hook(_keep_output(seen, f"{prefix}blocks.{number}")))
+            block.register_forward_hook(_keep(seen, f"{prefix}blocks.{number}"))
     ids = torch.from_numpy(np.ascontiguousarray(tokens))
     with torch.no_grad():
-        output = model(input_ids=ids, decoder_input_ids=ids) if "decoder" in stacks else model(input_ids=ids)
-    for hook in hooks:
-        hook.remove()
+        output = model(input_ids=ids, decoder_input_ids=ids) if "decoder." in stacks else model(input_ids=ids)
     last = _last(loaded)
     seen[last] = (output.logits if last == "logits" else output.last_hidden_state).numpy()
     return seen
 
 
-def _keep_input(seen: dict[str, Array], layer: str) -> Any:
-    def keep(module: Any, args: Any, kwargs: Any) -> None:
-        seen[layer] = (args[0] if args else kwargs["hidden_states"]).detach().numpy().copy()
-
-    return keep
-
-
-def _keep_output(seen: dict[str, Array], layer: str) -> Any:
-    def keep(module: Any, args: Any, output: Any) -> None:
-        seen[layer] = (output[0] if isinstance(output, tuple) else output).detach().numpy().copy()
+def _keep(seen: dict[str, Array], layer: str) -> Any:
+    def keep(module: Any, args: Any, found: Any) -> None:
+        """Keep what a block gives, or the first thing that it is given."""
+        found = (args[0] if args else found["hidden_states"]) if isinstance(found, dict) else found
+        seen[layer] = (found[0] if isinstance(found, tuple) else found).detach().numpy().copy()
 
     return keep
 

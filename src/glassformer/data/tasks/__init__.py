@@ -6,19 +6,19 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ...errors import ConfigError, did_you_mean
+from ...settings import check_known
 from ..task import Task
-from . import addition, counting, dates, lines, majority, pairs, sort, strings, text
+from . import counting, dates, lines, majority, pairs, strings, text
 
-__all__ = ["TASKS", "SUMMARIES", "build_task"]
+__all__ = ["TASKS", "build_task"]
 
 TASKS: dict[str, Callable[..., Task]] = {
     "majority": majority.majority,
     "counting": counting.counting,
     "copy": strings.copy,
     "reverse": strings.reverse,
-    "sort": sort.sort,
-    "addition": addition.addition,
+    "sort": strings.sort,
+    "addition": strings.addition,
     "dates": dates.dates,
     "text": text.text,
     "lines": lines.lines,
@@ -26,28 +26,12 @@ TASKS: dict[str, Callable[..., Task]] = {
 }
 """What builds each task; its keyword arguments are the task's options."""
 
-SUMMARIES: dict[str, str] = {
-    "majority": majority.SUMMARY,
-    "counting": counting.SUMMARY,
-    "copy": strings.COPY_SUMMARY,
-    "reverse": strings.REVERSE_SUMMARY,
-    "sort": sort.SUMMARY,
-    "addition": addition.SUMMARY,
-    "dates": dates.SUMMARY,
-    "text": text.SUMMARY,
-    "lines": lines.SUMMARY,
-    "pairs": pairs.SUMMARY,
-}
-"""Each task in one line, without building it."""
-
 
 def build_task(name: str, **options: Any) -> Task:
     """Build a task; options that are None are left at their defaults."""
-    if name not in TASKS:
-        raise ConfigError(f"there is no task {name!r}", hint=did_you_mean(name, TASKS))
+    check_known("there is no task", name, TASKS)
     known = inspect.signature(TASKS[name]).parameters
     given = {option: value for option, value in options.items() if value is not None}
     for option in given:
-        if option not in known:
-            raise ConfigError(f"the task {name!r} has no option {option!r}", hint=did_you_mean(option, known))
+        check_known(f"the task {name!r} has no option", option, known)
     return TASKS[name](**given)

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from ...arrays import Array
 from ...models.batch import Batch
 from ...text.words import WordTokenizer
-from ..stacking import decoder_examples
+from ..padding import decoder_examples
 from ..task import Task, recipe
 
-SUMMARY = "count from 1 to 6: one sequence, learned by heart"
 VOCAB = 20
 
 
@@ -22,7 +21,6 @@ def counting(*, seed: int = 0, last: int = 6) -> Task:
     examples = decoder_examples([sequence], [1])
     return Task(
         name="counting",
-        summary=SUMMARY,
         architecture="decoder",
         tokenizer=tokenizer,
         train=examples,

@@ -105,14 +105,9 @@ def _meanings(languages: list[list[list[tuple[str, tuple[int, int]]]]]) -> dict[
         for text, day in {reading for way in ways for reading in way}:
             votes = readings.setdefault(text, {})
             votes[day] = votes.get(day, 0) + 1
-    return {text: _winner(votes) for text, votes in readings.items()}
-
-
-def _winner(votes: dict[tuple[int, int], int]) -> tuple[int, int] | None:
-    if len(votes) == 1:
-        return next(iter(votes))
-    first, second, *_ = sorted(votes, key=lambda day: -votes[day])
-    return first if votes[first] > votes[second] else None
+    most = {text: max(votes.values()) for text, votes in readings.items()}
+    meant = {text: [day for day in votes if votes[day] == most[text]] for text, votes in readings.items()}
+    return {text: days[0] if len(days) == 1 else None for text, days in meant.items()}
 
 
 def _writings_of(locale: str) -> list[Writing]:
@@ -136,8 +131,8 @@ def _writing(pattern: str, locale: str) -> Writing | None:
 
     pieces: list[str | tuple[str, tuple[str, ...]]] = []
     parts = set()
-    for kind, value in tokenize_pattern(pattern):
-        if kind == "chars":
+    for token, value in tokenize_pattern(pattern):
+        if token == "chars":
             pieces.append(str(value))
             continue
         letter, width = str(value[0]), int(value[1])

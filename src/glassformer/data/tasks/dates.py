@@ -9,12 +9,11 @@ import numpy as np
 from ...errors import ConfigError, DataError
 from ...models.batch import Batch
 from ...text.chars import CharTokenizer
+from ..padding import encode_each, translation_examples
 from ..splitting import check_seed
-from ..stacking import encode_each, translation_examples
 from ..task import Task, recipe, until
 from .date_formats import LOCALES, Writing, normalize, writings
 
-SUMMARY = "dates written in many languages to ISO dates, such as 3. März 2001 to 2001-03-03"
 FIRST, LAST = datetime.date(1900, 1, 1), datetime.date(2099, 12, 31)
 HELD_OUT_SHARE = 0.1
 SPECIALS = ("<pad>", "<bos>", "<eos>")
@@ -59,7 +58,6 @@ def _task(seen: list[tuple[str, str, str]], unseen: list[tuple[str, str, str]], 
     longest = max(len(text) for text, _, _ in seen + unseen)
     return Task(
         name="dates",
-        summary=SUMMARY,
         architecture="encoder-decoder",
         tokenizer=reader,
         target_tokenizer=writer,

@@ -13,11 +13,10 @@ from ...text.chars import CharTokenizer
 from ..corpus import read_text
 from ..examples import Examples
 from ..lexicon import Lexicon
+from ..padding import decoder_examples, encode_each
 from ..splitting import random_split
-from ..stacking import decoder_examples, encode_each
 from ..task import Task, recipe, until
 
-SUMMARY = "write lines like those of a file, such as names"
 HELD_OUT_SHARE, MOST_HELD_OUT = 0.1, 1000  # of the lines, to choose settings by and to test on, each (as makemore)
 
 
@@ -42,13 +41,10 @@ def lines(
     if not kept:
         raise DataError(f"{data} has no line of at most {longest} characters", hint="raise `longest`")
     train, validation, held_out = _split(kept, seed, notes)
-    lexicon = _characters(kept) if lexicon is None else lexicon
+    if lexicon is None:
+        tokenizer = CharTokenizer("".join(kept), specials=("<bos>", "<eos>"))
+        lexicon = Lexicon(tokenizer, start_id=tokenizer.specials["<bos>"], end_id=tokenizer.specials["<eos>"])
     return _task(lexicon, (train, validation, held_out), notes)
-
-
-def _characters(kept: list[str]) -> Lexicon:
-    tokenizer = CharTokenizer("".join(kept), specials=("<bos>", "<eos>"))
-    return Lexicon(tokenizer, start_id=tokenizer.specials["<bos>"], end_id=tokenizer.specials["<eos>"])
 
 
 def _task(lexicon: Lexicon, parts: tuple[list[str], list[str], list[str]], notes: list[str]) -> Task:
@@ -66,7 +62,6 @@ def _task(lexicon: Lexicon, parts: tuple[list[str], list[str], list[str]], notes
     longest = max(part.longest for part in (train, validation, held_out))
     return Task(
         name="lines",
-        summary=SUMMARY,
         architecture="decoder",
         tokenizer=tokenizer,
         train=train,

@@ -13,7 +13,6 @@ from ..examples import Examples
 from ..splitting import check_seed
 from ..task import Task, recipe
 
-SUMMARY = "the most frequent of 8 tokens from {0, 1, 2}; ties go to the smallest"
 LENGTH, TOKENS = 8, 3
 
 
@@ -32,7 +31,6 @@ def majority(*, seed: int = 0, train: int = 1600, held_out: int = 400) -> Task:
     tokenizer = CharTokenizer("012")
     return Task(
         name="majority",
-        summary=SUMMARY,
         architecture="encoder",
         tokenizer=tokenizer,
         train=Examples(Batch(tokens[:train], classes[:train])),

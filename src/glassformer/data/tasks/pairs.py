@@ -11,12 +11,11 @@ from ...models.batch import Batch
 from ...text.chars import CharTokenizer
 from ..examples import Examples
 from ..lexicon import Lexicon
+from ..padding import encode_each, translation_examples
 from ..pair_files import Pair, read_pairs
 from ..splitting import random_split
-from ..stacking import encode_each, translation_examples
 from ..task import Task, recipe, until
 
-SUMMARY = "source to target, from a TSV file or gettext catalogs (.po, .mo)"
 SPECIALS = ("<pad>", "<bos>", "<eos>")
 TRAIN_SHARE = 0.9
 
@@ -48,9 +47,8 @@ def pairs(
         )
     train, held_out = ([kept[i] for i in part] for part in random_split(len(kept), (TRAIN_SHARE,), seed))
     notes.append(f"{len(train):,} pairs to train on, {len(held_out):,} with other sources held out")
-    if lexicon is None:
-        return _task(_characters(kept), train, held_out, longest + 1, tuple(notes))
-    return _task(lexicon, train, held_out, None, tuple(notes))
+    context = longest + 1 if lexicon is None else None
+    return _task(lexicon or _characters(kept), train, held_out, context, tuple(notes))
 
 
 def _select(found: list[Pair], longest: int) -> tuple[list[Pair], list[str]]:
@@ -93,7 +91,6 @@ def _task(
         context = max(seen.longest, unseen.longest)
     return Task(
         name="pairs",
-        summary=SUMMARY,
         architecture="encoder-decoder",
         tokenizer=lexicon.tokenizer,
         target_tokenizer=lexicon.target_tokenizer,

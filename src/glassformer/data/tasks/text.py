@@ -7,8 +7,9 @@ import os
 import numpy as np
 
 from ...arrays import Array
-from ...errors import ConfigError, DataError, did_you_mean
+from ...errors import ConfigError, DataError
 from ...models.batch import Batch
+from ...settings import check_known
 from ...text.bpe import BPETokenizer
 from ...text.bytes import ByteTokenizer
 from ...text.chars import CharTokenizer
@@ -19,10 +20,9 @@ from ..lexicon import Lexicon
 from ..task import Task, recipe
 from ..tokens import is_token_file, open_tokens
 
-SUMMARY = "continue a text: Python's own documentation, or your file or folder"
 CARRIED = {"pydoc": pydoc_topics, "stdlib": stdlib_source}
 TRAIN_SHARE = 0.9
-KINDS = ("chars", "bytes", "bpe")
+FAMILIES = ("chars", "bytes", "bpe")
 BPE_SIZE = 512
 
 
@@ -45,7 +45,7 @@ def text(
     """
     del seed  # nothing is drawn: the split is by position
     data = "pydoc" if data is None else data
-    ids, cut, known = _load(data, tokenizer, bpe_size) if lexicon is None else _load_with(data, lexicon.tokenizer)
+    ids, cut, known = _load(data, tokenizer, bpe_size, None if lexicon is None else lexicon.tokenizer)
     start = [] if lexicon is None or lexicon.start_id is None else [lexicon.start_id]
     if cut < 2 or len(ids) - cut < 2:
         raise DataError(
@@ -53,7 +53,6 @@ def text(
         )
     return Task(
         name="text",
-        summary=SUMMARY,
         architecture="decoder",
         tokenizer=known,
         train=Windows(ids[:cut], context),
@@ -71,36 +70,29 @@ def text(
     )  # fmt: skip
 
 
-def _load(data: str | os.PathLike[str], kind: str, bpe_size: int | None) -> tuple[Array, int, Tokenizer]:
-    """Return the ids of the text, where its held-out part begins, and the tokenizer."""
-    if bpe_size is not None and (kind != "bpe" or is_token_file(data)):
+def _load(
+    data: str | os.PathLike[str], family: str, bpe_size: int | None, known: Tokenizer | None
+) -> tuple[Array, int, Tokenizer]:
+    """Return the ids of the text, where its held-out part begins, and the tokenizer: the known one if there is one."""
+    if known is None and bpe_size is not None and (family != "bpe" or is_token_file(data)):
         raise ConfigError(
             "bpe_size is set, but nothing is trained with it", hint='set tokenizer to "bpe", or leave it out'
         )
     if is_token_file(data):
-        ids, known = open_tokens(data)
-        return ids, int(len(ids) * TRAIN_SHARE), known
-    if kind not in KINDS:
-        raise ConfigError(f"tokenizer is {kind!r}", hint=did_you_mean(str(kind), KINDS))
-    content = _content(data)
-    if kind == "bpe":
-        return _with_bpe(content, BPE_SIZE if bpe_size is None else bpe_size)
-    characters = CharTokenizer(content) if kind == "chars" else ByteTokenizer()
-    ids = characters.encode(content)
-    return ids, int(len(ids) * TRAIN_SHARE), characters
-
-
-def _load_with(data: str | os.PathLike[str], known: Tokenizer) -> tuple[Array, int, Tokenizer]:
-    """Return the same with a tokenizer that is given; a token file must have been written with it."""
-    if is_token_file(data):
         ids, own = open_tokens(data)
-        if own.to_dict() != known.to_dict():
+        if known is not None and own.to_dict() != known.to_dict():
             raise DataError(
                 f"{data} was encoded with another tokenizer than that of the model",
                 hint="pass the text itself, or encode it with the model's tokenizer",
             )
-    else:
-        ids = known.encode(_content(data))
+        return ids, int(len(ids) * TRAIN_SHARE), own
+    if known is None:
+        check_known("tokenizer is", family, FAMILIES)
+    content = _content(data)
+    if known is None and family == "bpe":
+        return _with_bpe(content, BPE_SIZE if bpe_size is None else bpe_size)
+    known = known or (CharTokenizer(content) if family == "chars" else ByteTokenizer())
+    ids = known.encode(content)
     return ids, int(len(ids) * TRAIN_SHARE), known
 
 

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from ...config import EncoderConfig, TransformerConfig
-from ..family import Family, Tensor, linear, norm
+from ..family import Tensor
 from ..fields import Fields
-from . import bert
+from .bert import BERT
 
 PADDING = 1
 SKIPPED = PADDING + 1
 
 
-def table(config: TransformerConfig) -> dict[str, Tensor]:
-    """Return our names to those of RoBERTa."""
-    return {
-        **bert.body(config, "roberta.", skipped=SKIPPED),
-        **linear("head.transform.linear", "lm_head.dense"),
-        **norm("head.transform.norm", "lm_head.layer_norm"),
-        "head.w": Tensor("lm_head.decoder.weight", transposed=True),
-        "head.b": Tensor("lm_head.decoder.bias", twin="lm_head.bias"),
-    }
-
-
-def read(fields: Fields) -> dict[str, Any]:
-    """Return our settings for those of RoBERTa."""
-    fields.only("pad_token_id", PADDING)
-    settings = bert.read(fields)
+def read(fields: Fields, settings: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the positions of padding."""
     if settings["context"] <= SKIPPED:
         fields.refuse("max_position_embeddings", f"the first {SKIPPED} are not used")
     if settings["activation"] != "gelu":
@@ -36,25 +23,22 @@ def read(fields: Fields) -> dict[str, Any]:
     return {**settings, "context": settings["context"] - SKIPPED}
 
 
-def write(config: EncoderConfig) -> dict[str, Any]:
-    """Return the fields of RoBERTa for our settings."""
-    fields = bert.write(config)
-    return {**fields, "max_position_embeddings": config.context + SKIPPED, "pad_token_id": PADDING}
-
-
-ROBERTA = Family(
+ROBERTA = replace(
+    BERT,
     name="roberta",
-    architecture="encoder",
     classes={"RobertaForMaskedLM": "tokens", "RobertaModel": "none"},
     prefix="roberta.",
-    table=table,
+    table={
+        **BERT.table,
+        "embedding.positions.table": Tensor("embeddings.position_embeddings.weight", skipped=SKIPPED),
+        "head.transform.linear": "lm_head.dense",
+        "head.transform.norm": "lm_head.layer_norm",
+        "head": "lm_head.decoder",
+        "head.b": Tensor("lm_head.decoder.bias", twin="lm_head.bias"),
+    },
+    only=(*BERT.only, ("pad_token_id", PADDING)),
+    written={"pad_token_id": PADDING},
     read=read,
-    write=write,
-    kept=bert.pooler,
-    ignored=(
-        r"embeddings\.(position_ids|token_type_ids)",
-        r"pooler\.dense\.(weight|bias)",
-        r"lm_head\.decoder\.weight",
-    ),
-    renamed=bert.BERT.renamed,
+    write=lambda config, fields: {**fields, "max_position_embeddings": config.context + SKIPPED},
+    ignored=(*BERT.ignored[:2], r"lm_head\.decoder\.weight"),
 )

@@ -1,0 +1,115 @@
+"""Compare the speed of two checkouts of Glassformer, in turns within one run.
+
+    git worktree add ../before REVISION
+    python benchmarks/checkouts.py ../before [ROW …] [--rounds N]
+
+Every row is done by two processes, one with each checkout's source, which take turns; the figure is the median of the
+ratios of neighboring turns, with their quartiles. Above 1 this checkout is faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parents[1]
+SIZES = {
+    "tiny": {"layers": 1, "width": 32, "heads": 4, "length": 8, "batch": 32, "vocab": 32},
+    "small": {"layers": 4, "width": 128, "heads": 4, "length": 64, "batch": 12, "vocab": 65},
+    "medium": {"layers": 6, "width": 384, "heads": 6, "length": 256, "batch": 4, "vocab": 65},
+}
+TURNS = {"tiny": 300, "small": 10, "medium": 1, "attention": 1, "start": 1}
+"""How often a row is done in one turn."""
+START = """
+import numpy as np, glassformer as gf
+model = gf.build("tiny-decoder")
+tokens = np.array([[5, 3, 8, 3]])
+model.loss_and_grads(model.init(0), gf.Batch(tokens, tokens))
+"""
+
+WORKER = """
+import json, sys, time
+job = json.loads(sys.argv[1])
+row = job["row"]
+if row in job["sizes"]:
+    from glassformer.bench.steps import Ours
+    made = Ours(engine="cpu", **job["sizes"][row])
+    act = made.advance
+else:
+    from glassformer.bench.attention_steps import Ours
+    made = Ours(way="tiled", engine="cpu", lengths=[2048], heads=4, channels=64)
+    act = made.step
+for _ in range(3):
+    act()
+print("ready", flush=True)
+for line in sys.stdin:
+    began = time.perf_counter()
+    for _ in range(int(line)):
+        act()
+    print((time.perf_counter() - began) / int(line), flush=True)
+"""
+
+
+class Contender:
+    """One checkout doing one row."""
+
+    def __init__(self, checkout: Path, row: str) -> None:
+        self.environment = {**os.environ, "PYTHONPATH": str(checkout / "src"), "PYTHONWARNINGS": "ignore"}
+        self.row = row
+        if row == "start":
+            self.turn()
+            return
+        job = json.dumps({"row": row, "sizes": SIZES})
+        command = [sys.executable, "-c", WORKER, job]
+        pipe: Any = subprocess.PIPE
+        self.process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=self.environment
+        )
+        if self.process.stdout.readline().strip() != "ready":
+            sys.exit(f"error: {checkout} cannot do the row {row}")
+
+    def turn(self) -> float:
+        """Return the seconds of one repetition."""
+        if self.row == "start":
+            began = time.perf_counter()
+            subprocess.run([sys.executable, "-c", START], env=self.environment, check=True, capture_output=True)
+            return time.perf_counter() - began
+        self.process.stdin.write(f"{TURNS[self.row]}\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
+
+    def end(self) -> None:
+        """Let the process go."""
+        if self.row != "start":
+            self.process.stdin.close()
+            self.process.wait()
+
+
+def main() -> None:
+    """Print one line for each row."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before", type=Path, help="the checkout to compare with")
+    parser.add_argument("rows", nargs="*", default=list(TURNS), help=f"of {', '.join(TURNS)}")
+    parser.add_argument("--rounds", type=int, default=15)
+    given = parser.parse_args()
+    if not (given.before / "src" / "glassformer").is_dir() or set(given.rows) - TURNS.keys():
+        parser.error(f"there is no checkout {given.before}, or no row of these: {given.rows}")
+    for row in given.rows:
+        old, new = Contender(given.before.resolve(), row), Contender(HERE, row)
+        pairs = [(old.turn(), new.turn()) for _ in range(given.rounds)]
+        old.end()
+        new.end()
+        low, middle, high = statistics.quantiles([before / after for before, after in pairs], n=4)
+        times = [f"{1e3 * statistics.median(column):.2f} ms" for column in zip(*pairs, strict=True)]
+        print(f"{row:12} before {times[0]:>11}   now {times[1]:>11}   {middle:.3f} × ({low:.3f} to {high:.3f})")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""`glassformer models`: published models that can be had here, those that are, and what one can build."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..models import PRESETS
+from ..weights.registry import REGISTRY, Entry, cache_folder, resolve
+from .output import JsonOption, bytes_text, console, print_json, table
+from .pull import size_of
+
+
+def models(json: JsonOption = False) -> None:
+    """List the models that can be pulled, those that are there, and the presets."""
+    found = [_facts(entry) for entry in REGISTRY.values()]
+    if json:
+        print_json({"cache": str(cache_folder()), "models": found, "presets": list(PRESETS)})
+        return
+    out = console()
+    shown = table("model", "what it is", ">size", "where")
+    for row in found:
+        where = row["path"] or f"not here yet: glassformer pull {row['name']}"
+        shown.add_row(row["name"], row["title"], bytes_text(row["size"]), where)
+    out.print(shown)
+    out.print(f"presets, to build and train: {', '.join(PRESETS)}")
+    out.print("what one costs: glassformer params PRESET")
+
+
+def _facts(entry: Entry) -> dict[str, Any]:
+    path = resolve(entry.name)
+    return {
+        "name": entry.name,
+        "title": entry.title,
+        "package": entry.package,
+        "version": entry.version,
+        "size": entry.size if path is None else size_of(path),
+        "path": None if path is None else str(path),
+    }

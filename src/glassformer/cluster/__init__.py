@@ -1,0 +1,1 @@
+"""How the processes of a run find each other, and who watches them; no mathematics."""

@@ -1,0 +1,292 @@
+"""Several processes, one run: who am I among them, and where do we meet?
+
+The answers come, each for itself, from the command line, from GLASSFORMER_COORDINATOR, GLASSFORMER_PROCESSES and
+GLASSFORMER_PROCESS, or from what started the processes:
+
+    Slurm        srun                        everything
+    Open MPI     mpirun                      everything; across machines, with version 5, all but the coordinator
+    Kubernetes   Job, completionMode Indexed the process number; the other two stand in the pod's environment
+
+Process 0 runs on the coordinator's machine and listens on its port.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import ipaddress
+import os
+import re
+import sys
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from ..errors import ConfigError
+from ..mesh.shape import require_jax
+from .roll_call import bind_address, meet
+from .watch import Watch
+from .workers import Limits
+
+_PORTS = 1 << 12
+"""Schedulers number their jobs; a job's port is taken from the topmost so many."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """This process among all processes of a run."""
+
+    process: int
+    processes: int
+    coordinator: str  # host:port
+    devices: tuple[int, ...] | None = None  # the local devices that are this process's own; None: all
+    source: str = "given"  # what told
+
+    def __post_init__(self) -> None:
+        _check_numbers(self.process, self.processes)
+        _split_address(self.coordinator)
+
+    @property
+    def host(self) -> str:
+        """The machine of process 0."""
+        return _split_address(self.coordinator)[0]
+
+    @property
+    def port(self) -> int:
+        """Where process 0 listens."""
+        return _split_address(self.coordinator)[1]
+
+    def __str__(self) -> str:
+        return f"process {self.process} of {self.processes}, coordinator {self.coordinator} ({self.source})"
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What one source tells; None is what it does not know."""
+
+    source: str
+    process: int | None = None
+    processes: int | None = None
+    coordinator: str | None = None
+    devices: tuple[int, ...] | None = None
+
+
+def find_cluster(
+    environ: Mapping[str, str] = os.environ,
+    *,
+    coordinator: str | None = None,
+    processes: int | None = None,
+    process: int | None = None,
+) -> Cluster | None:
+    """Return this process's place among several; None where there is one alone. What is passed comes first."""
+    given = [_Found("--coordinator, --processes, --process", process, processes, coordinator), _from_variables(environ)]
+    found = [*given, *_launcher(environ)]
+    values = {name: _first(found, name) for name in ("process", "processes", "coordinator")}
+    told = [source.source for source in found if any(getattr(source, name) is not None for name in values)]
+    if not told:
+        return None
+    if values["processes"] == 1:
+        _check_numbers(_first(given, "process") or 0, 1)
+        return None
+    missing = [name for name, value in values.items() if value is None]
+    if missing:
+        raise ConfigError(
+            f"{' and '.join(dict.fromkeys(told))} gave {_listed(name for name in values if name not in missing)}, "
+            f"but not {_listed(missing)}",
+            hint="pass " + ", ".join(f"--{name} or GLASSFORMER_{name.upper()}" for name in missing),
+        )
+    return Cluster(**values, devices=_first(found, "devices"), source=" and ".join(dict.fromkeys(told)))
+
+
+def start(cluster: Cluster | None) -> Watch:
+    """Meet all other processes, start to watch them, and connect JAX to them; without a cluster, do nothing.
+
+    It must come before the first use of JAX's devices.
+    """
+    if cluster is None:
+        return Watch()
+    require_jax()
+    limits = Limits.from_environ(os.environ)
+    versions = {name: metadata.version(name) for name in ("glassformer", "jax", "jaxlib")}
+    _keep_stdout()
+    workers, lines, port = meet(
+        cluster.process, cluster.processes, cluster.host, cluster.port, limits=limits, versions=versions
+    )
+    watch = Watch(cluster.process, workers, limits=limits)
+    watch.begin(lines)
+    with watch.failing():
+        _connect(cluster, port, limits)
+    return watch
+
+
+def _keep_stdout() -> None:
+    """Send what native libraries write to stdout, such as greetings between processes, to stderr: stdout is data."""
+    if sys.stdout is not sys.__stdout__ or sys.stdout is None:
+        return  # it is not the process's own: someone has caught it
+    sys.stdout.flush()
+    own = os.dup(1)
+    os.dup2(2, 1)
+    sys.stdout = os.fdopen(own, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors, buffering=1)
+
+
+def _connect(cluster: Cluster, port: int, limits: Limits) -> None:
+    """Let JAX's processes find each other, within bounded times."""
+    import jax
+
+    # Between processes, CPU devices need a library to exchange numbers; other devices have their own.
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    settings: dict[str, Any] = {
+        "coordinator_address": f"[{cluster.host}]:{port}" if ":" in cluster.host else f"{cluster.host}:{port}",
+        "coordinator_bind_address": bind_address(cluster.host, port),
+        "num_processes": cluster.processes,
+        "process_id": cluster.process,
+        "local_device_ids": None if cluster.devices is None else list(cluster.devices),
+        "cluster_detection_method": "deactivate",  # it has been detected
+        "initialization_timeout": 60,
+        # Our own watch comes first, since it says who is lost.
+        "heartbeat_timeout_seconds": int(max(60, 4 * limits.silence)),
+        "shutdown_timeout_seconds": 30,
+    }
+    known = inspect.signature(jax.distributed.initialize).parameters
+    jax.distributed.initialize(**{name: value for name, value in settings.items() if name in known})
+
+
+# --- what tells ------------------------------------------------------------------------------------------------------
+
+
+def _from_variables(environ: Mapping[str, str]) -> _Found:
+    prefix = "GLASSFORMER_"
+    return _Found(
+        f"{prefix}COORDINATOR, _PROCESSES, _PROCESS",
+        _number(environ, prefix + "PROCESS"),
+        _number(environ, prefix + "PROCESSES"),
+        environ.get(prefix + "COORDINATOR") or None,
+    )
+
+
+def _launcher(environ: Mapping[str, str]) -> list[_Found]:
+    """Return the nearest of those who may have started this process, if any.
+
+    Only that one is asked: `mpirun` starts its helpers with `srun`, whose numbers are those of the helpers.
+    """
+    return [source for find in (_open_mpi, _slurm, _kubernetes) if (source := find(environ))][:1]
+
+
+def _slurm(environ: Mapping[str, str]) -> _Found | None:
+    """Read what `srun` sets for each task of a step; a shell inside an allocation is no such task."""
+    if not all(environ.get(name) for name in ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID")):
+        return None
+    total = "SLURM_STEP_NUM_TASKS" if environ.get("SLURM_STEP_NUM_TASKS") else "SLURM_NTASKS"
+    alone = re.fullmatch(r"1(\(x\d+\))?", environ.get("SLURM_STEP_TASKS_PER_NODE", "")) is not None
+    return _Found(
+        "Slurm",
+        _number(environ, "SLURM_PROCID"),
+        _number(environ, total),
+        f"{_first_node(environ['SLURM_STEP_NODELIST'])}:{_port_of(environ['SLURM_JOB_ID'])}",
+        None if alone else _one_device(environ, "SLURM_LOCALID"),
+    )
+
+
+def _open_mpi(environ: Mapping[str, str]) -> _Found | None:
+    """Read what `mpirun` sets; which machine process 0 is on, it tells in older versions only."""
+    process, processes = (_number(environ, f"OMPI_COMM_WORLD_{name}") for name in ("RANK", "SIZE"))
+    if process is None or processes is None:
+        return None
+    here = _number(environ, "OMPI_COMM_WORLD_LOCAL_SIZE")
+    told = environ.get("OMPI_MCA_orte_hnp_uri", "")
+    launcher = re.match(r"(\d+)\.\d+;(?:tcp://([^,:]+)|tcp6://\[([^],]+))", told)
+    coordinator = None
+    if here == processes:
+        job = environ.get("PMIX_NAMESPACE") or told or "one machine"
+        coordinator = f"127.0.0.1:{_port_of(str(zlib.crc32(job.encode())))}"
+    elif launcher is not None:
+        coordinator = f"{launcher[2] or f'[{launcher[3]}]'}:{_port_of(str(int(launcher[1]) // _PORTS))}"
+    devices = None if here == 1 else _one_device(environ, "OMPI_COMM_WORLD_LOCAL_RANK")
+    return _Found("Open MPI", process, processes, coordinator, devices)
+
+
+def _kubernetes(environ: Mapping[str, str]) -> _Found | None:
+    """Read the number of a pod in an indexed Job."""
+    if not environ.get("KUBERNETES_SERVICE_HOST") or not environ.get("JOB_COMPLETION_INDEX"):
+        return None
+    return _Found("Kubernetes", _number(environ, "JOB_COMPLETION_INDEX"))
+
+
+def _one_device(environ: Mapping[str, str], name: str) -> tuple[int, ...] | None:
+    """Return the device of a process that shares its machine with others, unless it sees one device only.
+
+    Where JAX_LOCAL_DEVICE_IDS is set, JAX itself reads it.
+    """
+    if environ.get("JAX_LOCAL_DEVICE_IDS"):
+        return None
+    visible = environ.get("CUDA_VISIBLE_DEVICES", environ.get("ROCR_VISIBLE_DEVICES", ""))
+    local = _number(environ, name)
+    return None if local is None or (visible and "," not in visible) else (local,)
+
+
+def _first_node(nodes: str) -> str:
+    """Return the first name of a Slurm list: gpu003 of "gpu[003-007,010],cpu1", r1n2 of "r[1-3]n[2,4]"."""
+    found = re.match(r"(?:[^\[\],\s]|\[\w[\w,-]*\])+(?=,|$)", nodes)
+    if found is None:
+        raise ConfigError(f"SLURM_STEP_NODELIST is {nodes!r}", hint="pass --coordinator HOST:PORT")
+    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", found[0])
+
+
+def _check_numbers(process: int, processes: int) -> None:
+    if processes < 1:
+        raise ConfigError(f"the number of processes is {processes}", hint="use at least 1")
+    if not 0 <= process < processes:
+        raise ConfigError(
+            f"this is process {process} of {processes}", hint=f"number the processes from 0 to {processes - 1}"
+        )
+
+
+def _port_of(job: str) -> int:
+    digits = int(job) if re.fullmatch("[0-9]{1,18}", job) else zlib.crc32(job.encode())
+    return digits % _PORTS + 65536 - _PORTS
+
+
+def _split_address(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    is_number = re.fullmatch("[0-9]{1,5}", port) is not None and 0 < int(port) < 65536
+    bracketed = re.fullmatch(r"\[(.+)\]", host)
+    if not is_number or not (_is_ipv6(bracketed[1]) if bracketed else _is_name(host)):
+        raise ConfigError(
+            f"the coordinator's address is {address!r}",
+            hint="use HOST:PORT, such as node7:4321, 10.0.0.1:4321 or [fd00::1]:4321",
+        )
+    return bracketed[1] if bracketed else host, int(port)
+
+
+def _is_ipv6(text: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return bool(ipaddress.IPv6Address(text))
+    return False
+
+
+def _is_name(text: str) -> bool:
+    """Tell whether text can be looked up: the system's functions fail in ways of their own on what cannot."""
+    with contextlib.suppress(UnicodeError):
+        return bool(text.encode("idna")) and re.search(r"[\s:/\[\]]", text) is None
+    return False
+
+
+def _number(environ: Mapping[str, str], name: str) -> int | None:
+    text = environ.get(name)
+    if not text:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(f"{name} is {text!r}", hint="use a whole number") from None
+
+
+def _first(found: list[_Found], name: str) -> Any:
+    return next((value for source in found if (value := getattr(source, name)) is not None), None)
+
+
+def _listed(names: Iterable[str]) -> str:
+    words = {"process": "the process number", "processes": "the number of processes", "coordinator": "the coordinator"}
+    return " and ".join(words[name] for name in names)

@@ -1,0 +1,14 @@
+"""Each task in one line, to be read without loading the tasks."""
+
+SUMMARIES = {
+    "majority": "the most frequent of 8 tokens from {0, 1, 2}; ties go to the smallest",
+    "counting": "count from 1 to 6: one sequence, learned by heart",
+    "copy": "repeat a string of letters",
+    "reverse": "write a string of letters backward",
+    "sort": "sort 6 digits from {0, 1, 2}",
+    "addition": "add two numbers of two digits",
+    "dates": "dates written in many languages to ISO dates, such as 3. März 2001 to 2001-03-03",
+    "text": "continue a text: Python's own documentation, or your file or folder",
+    "lines": "write lines like those of a file, such as names",
+    "pairs": "source to target, from a TSV file or gettext catalogs (.po, .mo)",
+}

@@ -1,0 +1,300 @@
+"""Activations and their gated forms, one pass over all numbers.
+
+Which activation a loop computes is told by the type of its first argument, see `compile.choice`: only those in use are
+compiled.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from ... import ops
+from ...arrays import Array
+from ...dispatch import stands_for
+from ...ops.activation import GatedSaved
+from .compile import choice, chosen, compiled, exp, inlined, minimum
+from .layout import is_plain
+from .memory import empty_like
+
+ACTIVATIONS = {name: choice(number) for number, name in enumerate(("relu", "gelu", "gelu_tanh", "silu"))}
+"""Those that are compiled, each by the choice that stands for it."""
+
+_TANH_SCALE = math.sqrt(2 / math.pi)
+_TANH_CUBIC = 0.044715
+_DENSITY = 1 / math.sqrt(2 * math.pi)
+
+
+@stands_for(ops.relu)
+def relu(x: Array) -> Any:
+    """Stand for `ops.relu`."""
+    return _activated("relu", x)
+
+
+@stands_for(ops.relu_backward)
+def relu_backward(dy: Array, x: Array) -> Any:
+    """Stand for `ops.relu_backward`."""
+    return _activated_backward("relu", dy, x)
+
+
+@stands_for(ops.gelu)
+def gelu(x: Array) -> Any:
+    """Stand for `ops.gelu`."""
+    return _activated("gelu", x)
+
+
+@stands_for(ops.gelu_backward)
+def gelu_backward(dy: Array, x: Array) -> Any:
+    """Stand for `ops.gelu_backward`."""
+    return _activated_backward("gelu", dy, x)
+
+
+@stands_for(ops.gelu_tanh)
+def gelu_tanh(x: Array) -> Any:
+    """Stand for `ops.gelu_tanh`."""
+    return _activated("gelu_tanh", x)
+
+
+@stands_for(ops.gelu_tanh_backward)
+def gelu_tanh_backward(dy: Array, x: Array) -> Any:
+    """Stand for `ops.gelu_tanh_backward`."""
+    return _activated_backward("gelu_tanh", dy, x)
+
+
+@stands_for(ops.silu)
+def silu(x: Array) -> Any:
+    """Stand for `ops.silu`."""
+    return _activated("silu", x)
+
+
+@stands_for(ops.silu_backward)
+def silu_backward(dy: Array, x: Array) -> Any:
+    """Stand for `ops.silu_backward`."""
+    return _activated_backward("silu", dy, x)
+
+
+@stands_for(ops.gated)
+def gated(gate: Array, up: Array, *, activation: str = "silu") -> Any:
+    """Stand for `ops.gated`."""
+    if activation not in ACTIVATIONS or not is_plain(gate, up) or gate.shape != up.shape:
+        return NotImplemented
+    y = empty_like(gate)
+    _gate(ACTIVATIONS[activation], gate.reshape(-1), up.reshape(-1), y.reshape(-1))
+    return y, GatedSaved(gate, up)
+
+
+@stands_for(ops.gated_backward)
+def gated_backward(dy: Array, saved: GatedSaved, *, activation: str = "silu") -> Any:
+    """Stand for `ops.gated_backward`."""
+    gate, up = saved
+    if activation not in ACTIVATIONS or not is_plain(dy, gate, up) or not dy.shape == gate.shape == up.shape:
+        return NotImplemented
+    dgate, dup = empty_like(gate), empty_like(up)
+    _gate_backward(ACTIVATIONS[activation], *(x.reshape(-1) for x in (dy, gate, up, dgate, dup)))
+    return dgate, dup
+
+
+def _activated(activation: str, x: Array) -> Any:
+    if not is_plain(x):
+        return NotImplemented
+    y = empty_like(x)
+    _activate(ACTIVATIONS[activation], x.reshape(-1), y.reshape(-1))
+    return y, x
+
+
+def _activated_backward(activation: str, dy: Array, x: Array) -> Any:
+    if not is_plain(dy, x) or dy.shape != x.shape:
+        return NotImplemented
+    dx = empty_like(x)
+    _activate_backward(ACTIVATIONS[activation], dy.reshape(-1), x.reshape(-1), dx.reshape(-1))
+    return dx
+
+
+# --- one number ------------------------------------------------------------------------------------------------------
+# `real` is its type, in which constants must be given lest they widen it.
+
+
+def normal_cdf(x: float) -> float:
+    """Return Φ(x), the chance that a standard normal variable stays below x."""
+    return 0.5 * math.erfc(-x * math.sqrt(0.5))
+
+
+@inlined
+def _normal_cdf32(x):
+    """Φ(−t) = exp(−t²/2) · g(t), t ≥ 0; g is the series of `ops.special` in powers of (t − 4) / (t + 4)."""
+    f = np.float32
+    t = minimum(abs(x), f(38.0))  # beyond, Φ(−t) is zero in float32
+    z = (t - f(4.0)) / (t + f(4.0))
+    z2 = z * z
+    z4 = z2 * z2
+    # In pairs rather than nested, as in `exp`.
+    low = (f(9.441064261e-02) + f(-1.703976895e-01) * z) + z2 * (f(1.243791601e-01) + f(-7.170805958e-02) * z)
+    middle = (f(3.086593706e-02) + f(-8.488349619e-03) * z) + z2 * (f(5.025865374e-04) + f(6.298726325e-04) * z)
+    high = (f(-1.771117683e-04) + f(-3.577668505e-05) * z) + z2 * f(1.878671764e-05)
+    tail = exp(f(-0.5) * x * x) * (low + z4 * (middle + z4 * high))
+    return f(1.0) - tail if x > f(0.0) else tail
+
+
+@overload(normal_cdf, inline="always")
+def _normal_cdf(x):
+    if x == types.float32:
+        return lambda x: _normal_cdf32(x)
+    return lambda x: 0.5 * math.erfc(-x * math.sqrt(0.5))
+
+
+@inlined
+def _sigmoid(x, real):
+    return real(1) / (real(1) + exp(-x))
+
+
+@inlined
+def _relu(x, real):
+    return x if x > 0 else real(0)
+
+
+@inlined
+def _relu_backward(dy, x, real):
+    return dy if x > 0 else real(0)  # no product: what is stopped may be infinite
+
+
+@inlined
+def _gelu(x, real):
+    return x * normal_cdf(x)
+
+
+@inlined
+def _gelu_backward(dy, x, real):
+    return dy * (normal_cdf(x) + x * real(_DENSITY) * exp(real(-0.5) * x * x))
+
+
+@inlined
+def _gelu_tanh(x, real):
+    """(1 + tanh u)/2 = σ(2u), which keeps its digits where tanh is nearly −1."""
+    return x * _sigmoid(real(2 * _TANH_SCALE) * x * (real(1) + real(_TANH_CUBIC) * x * x), real)
+
+
+@inlined
+def _gelu_tanh_backward(dy, x, real):
+    e = exp(real(-2 * _TANH_SCALE) * x * (real(1) + real(_TANH_CUBIC) * x * x))
+    s = real(1) / (real(1) + e)
+    inner = real(2 * _TANH_SCALE) * (real(1) + real(3 * _TANH_CUBIC) * x * x)
+    return dy * (s + x * s * (real(1) - s) * inner)
+
+
+@inlined
+def _silu(x, real):
+    return x * _sigmoid(x, real)
+
+
+@inlined
+def _silu_backward(dy, x, real):
+    s = _sigmoid(x, real)
+    return dy * (s * (real(1) + x * (real(1) - s)))
+
+
+_VALUES = (_relu, _gelu, _gelu_tanh, _silu)
+_GRADIENTS = (_relu_backward, _gelu_backward, _gelu_tanh_backward, _silu_backward)
+
+
+# --- all numbers -----------------------------------------------------------------------------------------------------
+
+
+def activate(activation, x, y):
+    """Fill in y = act(x)."""
+
+
+def activate_backward(activation, dy, x, dx):
+    """Fill in dx = act′(x) · dy."""
+
+
+def activate_backward_in_place(activation, dy, x):
+    """Turn dy into act′(x) · dy: what a compiler must suspect to overlap, it does not vectorize."""
+
+
+def _gate_all(activation, gate, up, y):
+    """Fill in y = act(gate) · up."""
+
+
+def _gate_all_backward(activation, dy, gate, up, dgate, dup):
+    """Fill in dgate = act′(gate) · dy · up and dup = dy · act(gate)."""
+
+
+@overload(activate)
+def _activate_by(activation, x, y):
+    value = _VALUES[chosen(activation)]
+
+    def fill(activation, x, y):
+        for i in range(x.size):
+            y[i] = value(x[i], x.dtype.type)
+
+    return fill
+
+
+@overload(activate_backward)
+def _activate_backward_by(activation, dy, x, dx):
+    gradient = _GRADIENTS[chosen(activation)]
+
+    def fill(activation, dy, x, dx):
+        for i in range(x.size):
+            dx[i] = gradient(dy[i], x[i], x.dtype.type)
+
+    return fill
+
+
+@overload(activate_backward_in_place)
+def _activate_backward_in_place_by(activation, dy, x):
+    gradient = _GRADIENTS[chosen(activation)]
+
+    def fill(activation, dy, x):
+        for i in range(x.size):
+            dy[i] = gradient(dy[i], x[i], x.dtype.type)
+
+    return fill
+
+
+@overload(_gate_all)
+def _gate_by(activation, gate, up, y):
+    value = _VALUES[chosen(activation)]
+
+    def fill(activation, gate, up, y):
+        for i in range(y.size):
+            y[i] = value(gate[i], y.dtype.type) * up[i]
+
+    return fill
+
+
+@overload(_gate_all_backward)
+def _gate_backward_by(activation, dy, gate, up, dgate, dup):
+    value, gradient = _VALUES[chosen(activation)], _GRADIENTS[chosen(activation)]
+
+    def fill(activation, dy, gate, up, dgate, dup):
+        for i in range(dy.size):
+            dgate[i] = gradient(dy[i] * up[i], gate[i], dy.dtype.type)
+        for i in range(dy.size):
+            dup[i] = dy[i] * value(gate[i], dy.dtype.type)
+
+    return fill
+
+
+@compiled
+def _activate(activation, x, y):
+    activate(activation, x, y)
+
+
+@compiled
+def _activate_backward(activation, dy, x, dx):
+    activate_backward(activation, dy, x, dx)
+
+
+@compiled
+def _gate(activation, gate, up, y):
+    _gate_all(activation, gate, up, y)
+
+
+@compiled
+def _gate_backward(activation, dy, gate, up, dgate, dup):
+    _gate_all_backward(activation, dy, gate, up, dgate, dup)

@@ -1,0 +1,132 @@
+"""All arrays of a model in one call: a step must not cost more because a model has many small arrays.
+
+A kernel gets the arrays by their addresses; whoever passes addresses keeps the arrays alive. float32 alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+from numba import carray
+
+from ... import ops
+from ...arrays import Array
+from ...dispatch import stands_for
+from .compile import compiled
+from .cores import cores, each
+from .lanes import floats_pointer
+from .layout import is_plain
+from .update import adam, add_weighted_numbers, square_sum
+
+MANY = 200_000
+"""Fewer numbers than these are updated by one core."""
+
+_SETTINGS, _DECAY = ("rate", "root", "beta1", "beta2", "eps"), ("penalty", "shrink")
+
+Step: TypeAlias = Callable[..., bool]
+
+
+def adam_on_all(
+    ps: list[Array], means: list[Array], squares: list[Array], decays: list[bool], **settings: float
+) -> Step | None:
+    """Return a function that takes a step of Adam on all arrays in place, given their gradients; None if it cannot.
+
+    It answers False, having done nothing, if the gradients are of other types than the arrays. `penalty` and `shrink`
+    apply to the arrays that `decays` marks.
+    """
+    if not are_plain([*ps, *means, *squares]) or not all(x.flags.writeable for x in (*ps, *means, *squares)):
+        return None
+    sizes = np.array([p.size for p in ps])
+    tables = [*(addresses(arrays) for arrays in (ps, means, squares)), sizes, np.array(decays)]
+    shares = [(part, [table[part] for table in tables]) for part in shared(sizes)]
+
+    def step(gs: list[Array], **decay: float) -> bool:
+        if not are_plain(gs):
+            return False
+        found, given = addresses(gs), {**settings, **decay}
+        numbers = [tuple(float(given[name]) for name in names) for names in (_DECAY, _SETTINGS)]
+        if len(shares) == 1:
+            _adam_on_all(found, *tables, *numbers)
+        else:
+            each([partial(_adam_on_all, found[part], *own, *numbers) for part, own in shares])
+        return True
+
+    step.keep = ps, means, squares  # type: ignore[attr-defined]
+    return step
+
+
+def add_to_all(totals: list[Array], others: list[Array], keep: float, share: float) -> bool:
+    """Turn every total into keep · total + share · other, in place; False, having done nothing, if it cannot."""
+    if not are_plain([*totals, *others]) or not all(x.flags.writeable for x in totals):
+        return False
+    sizes, left, right = np.array([x.size for x in totals]), addresses(totals), addresses(others)
+    each([partial(_add_to_all, left[s], right[s], sizes[s], keep, share) for s in shared(sizes)])
+    return True
+
+
+@stands_for(ops.sum_of_squares)
+def sum_of_squares(*arrays: Array) -> Any:
+    """Stand for `ops.sum_of_squares`."""
+    if are_plain(arrays):
+        return np.float32(_square_sum_of_all(addresses(arrays), np.array([x.size for x in arrays])))
+    if not arrays or not is_plain(*arrays):
+        return NotImplemented
+    squares = [x.dtype.type(square_sum(x.reshape(-1))) for x in arrays]
+    return sum(squares[1:], squares[0])
+
+
+def are_plain(arrays: Sequence[Array]) -> bool:
+    """Tell whether all are NumPy's own arrays of float32 in C order."""
+    for x in arrays:
+        if type(x) is not np.ndarray or x.dtype != np.float32 or not x.flags.c_contiguous:
+            return False
+    return bool(arrays)
+
+
+def addresses(arrays: Sequence[Array]) -> Array:
+    """Return where the numbers of each array are."""
+    return np.array([_address(x) for x in arrays])
+
+
+def shared(sizes: Array) -> list[slice]:
+    """Cut a list of arrays where it has about the same number of numbers for every core, if there are many."""
+    parts = cores() if sizes.sum() >= MANY else 1
+    if parts == 1:
+        return [slice(None)]
+    ends = np.searchsorted(np.cumsum(sizes), sizes.sum() * np.arange(1, parts) / parts) + 1
+    cuts = [0, *ends.tolist(), len(sizes)]
+    return [slice(start, stop) for start, stop in pairwise(cuts) if start < stop]
+
+
+@compiled
+def _address(x):
+    """Return where the numbers of x are: asking NumPy takes five times as long."""
+    return x.ctypes.data
+
+
+@compiled
+def _adam_on_all(gs, ps, means, squares, sizes, decays, decay, settings):
+    for j in range(sizes.size):
+        size = (sizes[j],)
+        p, g = carray(floats_pointer(ps[j]), size), carray(floats_pointer(gs[j]), size)
+        mean, square = carray(floats_pointer(means[j]), size), carray(floats_pointer(squares[j]), size)
+        adam((p, g, mean, square), decay if decays[j] else (0.0, 1.0), settings)
+
+
+@compiled
+def _add_to_all(totals, others, sizes, keep, share):
+    for j in range(sizes.size):
+        total = carray(floats_pointer(totals[j]), (sizes[j],))
+        add_weighted_numbers(total, carray(floats_pointer(others[j]), (sizes[j],)), keep, share)
+
+
+@compiled
+def _square_sum_of_all(arrays, sizes):
+    total = np.float32(0)
+    for j in range(sizes.size):
+        total += np.float32(square_sum(carray(floats_pointer(arrays[j]), (sizes[j],))))
+    return total

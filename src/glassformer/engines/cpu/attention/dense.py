@@ -1,0 +1,191 @@
+"""The stand-in of `ops.attention`, which keeps all weights.
+
+The usual case, heads cut out of rows and no mask but that of positions, goes head by head (`ways`) and skips what
+cannot be seen. Everything else takes products of all heads of a batch, with the softmax between them in place. Results
+lie in memory as (B, T, H, C), so that putting the heads side by side again copies nothing.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .... import ops
+from ....arrays import Array, cast, unbroadcast
+from ....dispatch import stands_for
+from ....ops.attention import AttentionSaved, default_scale, grouped
+from ....ops.dropout import dropped
+from ....ops.mask import FULL, Pattern
+from ..cores import each
+from ..dropout import dropout, is_key
+from ..layout import REAL
+from ..memory import empty
+from ..softmax import soften, soften_backward, soften_biased
+from .ways import BACKWARD, FORWARD, PRODUCTS, How, has_products, how_to_attend, shares, spans, way_of
+
+
+@stands_for(ops.attention)
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    bias: Array | None = None,
+    *,
+    mask: Array | None = None,
+    pattern: Pattern = FULL,
+    key: Array | None = None,
+    rate: float = 0.0,
+    scale: float | None = None,
+) -> Any:
+    """Stand for `ops.attention`."""
+    if not _fits(q, k, v) or (q.shape[-2] > k.shape[-2] and not pattern.is_full) or not 0 <= rate < 1:
+        return NotImplemented
+    weights = empty((*q.shape[:-1], k.shape[-2]), q.dtype)
+    scale = default_scale(q) if scale is None else float(scale)
+    drops = key is not None and rate > 0
+    if drops and not is_key(key):
+        return NotImplemented
+    if mask is None and bias is None and not drops and _goes_by_heads(pattern, q, k, v):
+        y = _heads(q.shape, q.dtype)
+        _attend_heads(how_to_attend(pattern, *weights.shape[-2:], q.dtype, scale), (q, k, v, weights), y)
+        return y, AttentionSaved(q, k, v, bias, weights, None)
+    np.matmul(grouped(q, k), k.swapaxes(-1, -2), out=grouped(weights, k))
+    if not _soften(weights, bias, mask, pattern, scale):
+        return NotImplemented
+    mixing, keep = dropout(weights, key, rate=rate) if drops else (weights, None)
+    if q.shape[-3] == k.shape[-3]:
+        y = np.matmul(mixing, v, out=_heads(q.shape, q.dtype))
+    else:
+        y = np.matmul(grouped(mixing, v), v).reshape(q.shape)
+    return y, AttentionSaved(q, k, v, bias, weights, keep)
+
+
+@stands_for(ops.attention_backward)
+def attention_backward(
+    dy: Array, saved: AttentionSaved, *, pattern: Pattern = FULL, rate: float = 0.0, scale: float | None = None
+) -> Any:
+    """Stand for `ops.attention_backward`."""
+    q, k, v, bias, weights, keep = saved
+    if type(dy) is not np.ndarray or not _fits(q, k, v) or dy.shape != q.shape or dy.dtype != q.dtype:
+        return NotImplemented
+    if q.shape[-3] != k.shape[-3] or not (keep is None or type(keep) is np.ndarray):
+        return NotImplemented
+    if type(weights) is not np.ndarray or weights.shape != (*q.shape[:-1], k.shape[-2]) or weights.dtype != q.dtype:
+        return NotImplemented
+    scale = default_scale(q) if scale is None else float(scale)
+    dq, dk, dv = (_heads(x.shape, x.dtype) for x in (q, k, v))
+    if bias is None and keep is None and _goes_by_heads(pattern, dy, q, k, v) and weights.flags.c_contiguous:
+        dk[...] = 0
+        dv[...] = 0
+        how = how_to_attend(pattern, *weights.shape[-2:], q.dtype, scale)
+        _attend_heads_backward(how, dy, (q, k, v, weights), [dq, dk, dv])
+        return dq, dk, dv, None
+    mixing = weights if keep is None else dropped(weights, keep, rate=rate)
+    np.matmul(mixing.swapaxes(-1, -2), dy, out=dv)
+    dscores = np.matmul(dy, v.swapaxes(-1, -2), out=empty(weights.shape, q.dtype))  # in C order whatever dy's
+    if keep is not None:
+        dscores = dropped(dscores, keep, rate=rate)
+    T, S = weights.shape[-2:]
+    soften_backward(_stacked(dscores), _stacked(weights), *spans(FULL, T, S), 1.0)
+    dbias = None if bias is None else cast(unbroadcast(dscores, tuple(bias.shape)), bias.dtype)
+    dscores *= q.dtype.type(scale)
+    np.matmul(dscores, k, out=dq)
+    np.matmul(dscores.swapaxes(-1, -2), q, out=dk)
+    return dq, dk, dv, dbias
+
+
+def _attend_heads(how: How, heads: tuple[Array, ...], y: Array) -> None:
+    """Fill in the weights of heads (q, k, v, weights) and the mixtures y, head by head."""
+    q, k, v, weights = heads
+    way = way_of(q.dtype, k.shape[-2], q.shape[-1])
+
+    def part(rows: slice) -> None:
+        own = _memory(q)[rows], _memory(k)[rows], _memory(v)[rows], weights[rows]
+        FORWARD[way](how, own, _memory(y)[rows])
+
+    each([partial(part, rows) for rows in _parts(way, weights)])
+
+
+def _attend_heads_backward(how: How, dy: Array, heads: tuple[Array, ...], dheads: list[Array]) -> None:
+    """Fill in dheads (dq, dk, dv), head by head."""
+    q, k, v, weights = heads
+    way = way_of(q.dtype, k.shape[-2], q.shape[-1])
+
+    def part(rows: slice) -> None:
+        own = _memory(q)[rows], _memory(k)[rows], _memory(v)[rows], weights[rows]
+        BACKWARD[way](how, _memory(dy)[rows], own, tuple([_memory(x)[rows] for x in dheads]))
+
+    each([partial(part, rows) for rows in _parts(way, weights)])
+
+
+def _parts(way: int, weights: Array) -> list[slice]:
+    """Cut a batch into parts for the cores: a few keys are done with sooner than handed out."""
+    return shares(len(weights), weights.size) if way == PRODUCTS else [slice(None)]
+
+
+def _soften(weights: Array, bias: Array | None, mask: Array | None, pattern: Pattern, scale: float) -> bool:
+    """Turn products of queries and keys into weights, in place; False where bias or mask do not fit."""
+    T, S = weights.shape[-2:]
+    if mask is None and bias is None and pattern.stride is None:
+        soften(_stacked(weights), *spans(pattern, T, S), scale)
+        return True
+    if mask is not None and (type(mask) is not np.ndarray or mask.dtype != np.bool_):
+        return False
+    if bias is not None and (type(bias) is not np.ndarray or bias.dtype not in REAL):
+        return False
+    allowed = np.True_ if pattern.is_full else pattern.dense(T, S)
+    try:
+        allowed = allowed if mask is None else mask & allowed
+        over = [
+            np.broadcast_to(x, weights.shape).reshape(_four(weights.shape))
+            for x in (weights.dtype.type(0) if bias is None else np.asarray(bias, weights.dtype), allowed)
+        ]
+    except ValueError:
+        return False
+    soften_biased(weights.reshape(_four(weights.shape)), *over, scale)
+    return True
+
+
+def _goes_by_heads(pattern: Pattern, *heads: Array) -> bool:
+    """Tell whether heads (B, H, T, C), as many of queries as of keys, lie in memory as (B, T, H, C)."""
+    if pattern.stride is not None or not has_products(heads[0].dtype) or heads[0].shape[1:2] != heads[-1].shape[1:2]:
+        return False
+    return all(x.ndim == 4 and x.size and _memory(x).flags.c_contiguous for x in heads)
+
+
+def _memory(heads: Array) -> Array:
+    return heads.swapaxes(-3, -2)
+
+
+def _fits(q: Array, k: Array, v: Array) -> bool:
+    """Tell whether heads (..., H, T, C) of one real type fit each other."""
+    return (
+        type(q) is type(k) is type(v) is np.ndarray
+        and q.ndim > 2
+        and q.dtype in REAL
+        and q.dtype == k.dtype == v.dtype
+        and q.ndim == k.ndim
+        and k.shape == v.shape
+        and q.shape[-1] == k.shape[-1] > 0
+        and q.shape[:-3] == k.shape[:-3]
+        and k.shape[-3] > 0
+        and q.shape[-3] % k.shape[-3] == 0
+    )
+
+
+def _heads(shape: tuple[int, ...], dtype: Any) -> Array:
+    """Return an array (..., H, T, C) that lies in memory as (..., T, H, C)."""
+    *lead, H, T, C = shape
+    return empty((*lead, T, H, C), dtype).swapaxes(-3, -2)
+
+
+def _stacked(x: Array) -> Array:
+    return x.reshape(x.size // max(x.shape[-1] * x.shape[-2], 1), *x.shape[-2:])
+
+
+def _four(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape with exactly four axes: (B, H, T, S)."""
+    lead = int(np.prod(shape[:-3]))
+    return (lead, *shape[-3:])

@@ -1,0 +1,151 @@
+"""The stand-in of `layers.Attention`: self-attention in one call.
+
+Everything else is left to the layer as written: masks, biases on the scores, dropout, shared keys, tiles, a cache,
+other types than the loops'.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ....arrays import Array, Tree
+from ....dispatch import stands_for
+from ....layers import Attention, AttentionRecord, InputGrads, Linear
+from ....ops.attention import AttentionSaved
+from ....ops.linear import LinearSaved
+from ....ops.position import RotarySaved
+from ..fused import Matrix, gathered, matrices_of, named, once_for_each
+from ..layout import REAL, is_array, rows
+from .layer_loops import TURNS, attend_layer, attend_layer_backward
+from .ways import WAYS, has_products, how_to_attend, shares, way_of
+
+Rotation = tuple[Array, Array] | None
+
+
+class FusedAttention(NamedTuple):
+    """What the loops must know of a layer."""
+
+    layer: Attention
+    matrices: list[Matrix]
+    heads: int
+    channels: int
+    scale: float
+
+
+@once_for_each
+def fused_attention(layer: Attention) -> FusedAttention | None:
+    """Return what the loops must know of a layer, None where it has something that they have not."""
+    matrices = matrices_of(layer.parts, ("query", "key", "value", "output"))
+    if matrices is None or layer.tile is not None or layer.key_heads != layer.heads or layer.pattern.stride is not None:
+        return None
+    if layer.pairing not in TURNS:
+        return None
+    scale = 1 / math.sqrt(layer.channels) if layer.scale is None else layer.scale
+    return FusedAttention(layer, matrices, layer.heads, layer.channels, scale)
+
+
+@stands_for(Attention.forward, Linear.forward)
+def attention_forward(
+    self: Attention,
+    params: Tree,
+    x: Array,
+    memory: Array | None = None,
+    bias: Array | None = None,
+    *,
+    mask: Array | None = None,
+    rotation: Rotation = None,
+    key: Array | None = None,
+    cache: Any = None,
+) -> Any:
+    """Stand for `Attention.forward`."""
+    if memory is not None or bias is not None or mask is not None or cache is not None:
+        return NotImplemented
+    fused = fused_attention(self)
+    if fused is None or (key is not None and self.dropout):
+        return NotImplemented
+    plan = plan_of(fused, x, rotation)
+    parameters = plan and gathered(fused.matrices, params, x.dtype)
+    if parameters is None:
+        return NotImplemented
+    record = [np.empty(shape, x.dtype) for shape in record_shapes(fused, *x.shape[:2])]
+    y = np.empty(x.shape, x.dtype)
+    attend_layer(plan, rows(x), parameters, tuple(record), rows(y))
+    return y, written(x, rotation, *record)
+
+
+@stands_for(Attention.backward, Linear.backward)
+def attention_backward(self: Attention, params: Tree, saved: AttentionRecord, dy: Array) -> Any:
+    """Stand for `Attention.backward`."""
+    fused = fused_attention(self)
+    if fused is None or saved.key is not None:
+        return NotImplemented
+    x = saved.query.x
+    plan = plan_of(fused, x, saved.rotation)
+    record = plan and read(fused, saved, x)
+    parameters = record and gathered(fused.matrices, params, x.dtype)
+    if parameters is None or record is None or not is_array(dy, x.dtype, x.shape):
+        return NotImplemented
+    dx = np.empty(x.shape, x.dtype)
+    dparams = tuple([tuple([np.empty(p.shape, x.dtype) for p in arrays]) for arrays in parameters])
+    attend_layer_backward(plan, rows(dy), rows(x), parameters[0], record, rows(dx), dparams)
+    return InputGrads(dx), named(fused.matrices, *dparams)
+
+
+def plan_of(fused: FusedAttention, x: Array, rotation: Rotation) -> tuple[Any, ...] | None:
+    """Return how the loops attend for x (B, T, D); None where they do not, or heads had better be shared out."""
+    layer, _, H, C, scale = fused
+    if type(x) is not np.ndarray or x.ndim != 3 or x.dtype not in REAL or not x.flags.c_contiguous or not x.size:
+        return None
+    (B, T, D), dtype = x.shape, x.dtype
+    if layer.width != D or not has_products(dtype) or len(shares(B, B * H * T * T)) > 1:
+        return None
+    how, way = how_to_attend(layer.pattern, T, T, dtype, scale), WAYS[way_of(dtype, T, C)]
+    if rotation is None:
+        return how, way, TURNS[None], _no_rotation(dtype)
+    cos, sin = rotation
+    angles = T, C // 2
+    if not is_array(cos, dtype, angles) or not is_array(sin, dtype, angles):
+        return None
+    return how, way, TURNS[layer.pairing], (cos, sin)
+
+
+def record_shapes(fused: FusedAttention, B: int, T: int) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes of q, k, v, weights and mixtures."""
+    heads = B, T, fused.heads, fused.channels
+    return heads, heads, heads, (B, fused.heads, T, T), heads
+
+
+def written(
+    x: Array, rotation: Rotation, q: Array, k: Array, v: Array, weights: Array, mixed: Array
+) -> AttentionRecord:
+    """Return the record that the layer as written makes, of what the loops filled in."""
+    attend = AttentionSaved(q.swapaxes(1, 2), k.swapaxes(1, 2), v.swapaxes(1, 2), None, weights, None)
+    turned = None if rotation is None else RotarySaved(*rotation)
+    output = LinearSaved(mixed.reshape(*x.shape[:2], -1), None, None)
+    return AttentionRecord(LinearSaved(x, None, None), None, None, turned, attend, output)
+
+
+def read(fused: FusedAttention, saved: AttentionRecord, x: Array) -> tuple[Array, ...] | None:
+    """Return what `written` put into a record; None where something else has taken its place."""
+    attend = saved.attend
+    if not isinstance(attend, AttentionSaved) or attend.keep is not None or attend.bias is not None:
+        return None
+    B, T, _ = x.shape
+    heads = [array.swapaxes(1, 2) if array.ndim == 4 else array for array in attend[:3]]
+    mixed = saved.output.x
+    if mixed.size != heads[0].size:
+        return None
+    record = (*heads, attend.weights, mixed.reshape(heads[0].shape))
+    for array, shape in zip(record, record_shapes(fused, B, T), strict=True):
+        if not is_array(array, x.dtype, shape):
+            return None
+    return record
+
+
+@lru_cache
+def _no_rotation(dtype: np.dtype) -> tuple[Array, Array]:
+    return (np.empty((0, 0), dtype),) * 2

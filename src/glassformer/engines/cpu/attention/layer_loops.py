@@ -1,0 +1,110 @@
+"""A fused self-attention layer, so that several cores do not meet in Python between its products.
+
+Matrices are in C order and heads lie in memory as (B, T, H, C); an empty bias or rotation is none. What is computed and
+what is kept is what `layers.Attention` says. The arguments:
+
+    plan      how to attend, in which way, how to turn heads, and the cosines and sines by which (`layer.plan_of`)
+    params    matrices and biases of query, key, value and output
+    record    q, k, v, weights (B, H, T, T), and mixtures
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba.extending import overload
+
+from ..blas import gemm
+from ..compile import choice, chosen, compiled
+from ..position import turn
+from .ways import attend, attend_backward
+
+TURNS = {None: choice(0), "halves": choice(1), "interleaved": choice(2)}
+"""How queries and keys are turned: not at all; in pairs of channels, each from one half, or neighbors."""
+
+
+@compiled
+def attend_layer(plan, x, params, record, y):
+    """Fill in the record for x (N, D), and y = mixed output."""
+    how, way, turning, rotation = plan
+    ws, bs = params
+    q, k, v, weights, mixed = record
+    rows = (x.shape[0], ws[0].shape[1])
+    multiply(how.gemm, x, ws[0], bs[0], q.reshape(rows))
+    multiply(how.gemm, x, ws[1], bs[1], k.reshape(rows))
+    multiply(how.gemm, x, ws[2], bs[2], v.reshape(rows))
+    _turn(turning, q, rotation, 1)
+    _turn(turning, k, rotation, 1)
+    attend(way, how, (q, k, v, weights), mixed)
+    multiply(how.gemm, mixed.reshape(rows), ws[3], bs[3], y)
+
+
+@compiled
+def attend_layer_backward(plan, dy, x, ws, record, dx, dparams):
+    """Fill in dx and the gradients of the matrices and biases."""
+    how, way, turning, rotation = plan
+    q, k, v, weights, mixed = record
+    dws, dbs = dparams
+    real, rows = x.dtype.type, (x.shape[0], ws[0].shape[1])
+    dmixed, dq = np.empty_like(q), np.empty_like(q)
+    dk, dv = np.zeros_like(k), np.zeros_like(v)
+    multiply_backward(how.gemm, dy, mixed.reshape(rows), ws[3], real(0), dmixed.reshape(rows), dws[3], dbs[3])
+    attend_backward(way, how, dmixed, (q, k, v, weights), (dq, dk, dv))
+    _turn(turning, dq, rotation, -1)
+    _turn(turning, dk, rotation, -1)
+    multiply_backward(how.gemm, dq.reshape(rows), x, ws[0], real(0), dx, dws[0], dbs[0])
+    multiply_backward(how.gemm, dk.reshape(rows), x, ws[1], real(1), dx, dws[1], dbs[1])
+    multiply_backward(how.gemm, dv.reshape(rows), x, ws[2], real(1), dx, dws[2], dbs[2])
+
+
+def _turn(turning, x, rotation, direction):
+    """Turn heads by a rotation, forward (1) or back (−1), as the type of `turning` says: one of TURNS."""
+
+
+@overload(_turn)
+def _turn_by(turning, x, rotation, direction):
+    interleaved = _means(turning, "interleaved")
+
+    def not_at_all(turning, x, rotation, direction):
+        pass
+
+    def by_angles(turning, x, rotation, direction):
+        turn(x, rotation[0], rotation[1], x.dtype.type(direction), interleaved)
+
+    return not_at_all if _means(turning, None) else by_angles
+
+
+def _means(turning, pairing):
+    """Tell, while compiling, whether a type stands for one of TURNS."""
+    return chosen(turning) == len(TURNS[pairing])
+
+
+@compiled
+def multiply(address, x, w, b, y):
+    """Fill in y (N, O) = x w + b."""
+    inputs, outputs = w.shape
+    zero = w.dtype.type(0)
+    gemm(
+        address, False, False, x.shape[0], outputs, inputs, x.ctypes.data, inputs, w.ctypes.data, outputs, zero,
+        y.ctypes.data, outputs,
+    )  # fmt: skip
+    if b.size:
+        for n in range(y.shape[0]):
+            row = y[n]
+            for i in range(outputs):
+                row[i] += b[i]
+
+
+@compiled
+def multiply_backward(address, dy, x, w, beta, dx, dw, db):
+    """Turn dx into dy wᵀ + beta · dx; fill in dw = xᵀ dy, and db = Σ dy unless it is empty."""
+    inputs, outputs = w.shape
+    N, zero = dy.shape[0], w.dtype.type(0)
+    dout, matrix = dy.ctypes.data, w.ctypes.data
+    gemm(address, False, True, N, inputs, outputs, dout, outputs, matrix, outputs, beta, dx.ctypes.data, inputs)
+    gemm(address, True, False, inputs, outputs, N, x.ctypes.data, inputs, dout, outputs, zero, dw.ctypes.data, outputs)
+    if db.size:
+        db[:] = 0
+        for n in range(N):
+            row = dy[n]
+            for i in range(outputs):
+                db[i] += row[i]

@@ -1,0 +1,100 @@
+"""How heads attend where nothing but positions decides who sees whom: the choice, and what all ways are told.
+
+Every way is a pair of compiled functions of the same arguments, on heads that lie in memory as (B, T, H, C):
+
+    forward(how, heads, y)                heads = (q, k, v, weights); fills in weights (B, H, T, S) and mixtures y
+    backward(how, dy, heads, dheads)      dheads = (dq, dk, dv), of which dk and dv start at zero
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numba.extending import overload
+
+from ....arrays import Array
+from ....ops.mask import Pattern
+from ..blas import gemm_address
+from ..compile import choice, chosen
+from ..cores import cores
+from ..layout import REAL
+from .by_lanes import attend_by_lanes, attend_by_lanes_backward
+from .by_loops import attend_by_loops, attend_by_loops_backward
+from .by_products import attend_by_products, attend_by_products_backward
+
+FORWARD = (attend_by_products, attend_by_loops, attend_by_lanes)
+BACKWARD = (attend_by_products_backward, attend_by_loops_backward, attend_by_lanes_backward)
+PRODUCTS, LOOPS, LANES = range(3)
+
+RUN = 32  # queries at a time ...
+SHORT_RUN, SHORT = 16, 128  # ... and where there are at most SHORT keys
+FEW = 16  # keys, for which products are not worth calling
+WORTHWHILE = 1 << 17  # pairs of a query and a key; fewer are not worth a second core
+
+
+class How(NamedTuple):
+    """What every way is told; query t sees its keys first[t] … last[t] − 1, neither of which ever moves back."""
+
+    gemm: int  # the address of BLAS's product
+    first: Array  # (T,)
+    last: Array  # (T,)
+    run: int  # queries at a time
+    scale: float  # factor on the scores
+
+
+@lru_cache(maxsize=256)
+def how_to_attend(pattern: Pattern, T: int, S: int, dtype: np.dtype, scale: float) -> How:
+    """Return what every way is told about T queries and S keys."""
+    return How(gemm_address(dtype), *spans(pattern, T, S), SHORT_RUN if S <= SHORT else RUN, scale)
+
+
+@lru_cache(maxsize=256)
+def spans(pattern: Pattern, T: int, S: int) -> tuple[Array, Array]:
+    """Return the first key that each of T queries may see, and the one after the last."""
+    first, last = pattern.spans(range(S - T, S) if T <= S else range(T), S)
+    return np.ascontiguousarray(first, np.int64), np.ascontiguousarray(last, np.int64)
+
+
+def way_of(dtype: np.dtype, keys: int, channels: int) -> int:
+    """Return the way in which heads attend to so many keys."""
+    if keys > FEW:
+        return PRODUCTS
+    return LANES if dtype == np.float32 and channels % 4 == 0 else LOOPS
+
+
+WAYS = tuple(choice(way) for way in (PRODUCTS, LOOPS, LANES))
+"""The ways as types, by which `attend` knows them."""
+
+
+def has_products(dtype: np.dtype) -> bool:
+    """Tell whether loops can call BLAS for arrays of this type."""
+    return dtype in REAL and gemm_address(dtype) != 0
+
+
+def shares(batch: int, pairs: int) -> list[slice]:
+    """Cut a batch with so many pairs of a query and a key into one part for each core, where that is worthwhile."""
+    parts = min(batch, pairs // WORTHWHILE)
+    parts = min(cores(), parts) if parts > 1 else 1
+    return [slice(batch * n // parts, batch * (n + 1) // parts) for n in range(parts)]
+
+
+def attend(way, how, heads, y):
+    """Let all heads attend in the way that the type of `way` stands for, see `compile.choice`."""
+
+
+def attend_backward(way, how, dy, heads, dheads):
+    """Fill in the gradients of queries, keys and values."""
+
+
+@overload(attend)
+def _attend(way, how, heads, y):
+    function = FORWARD[chosen(way)]
+    return lambda way, how, heads, y: function(how, heads, y)
+
+
+@overload(attend_backward)
+def _attend_backward(way, how, dy, heads, dheads):
+    function = BACKWARD[chosen(way)]
+    return lambda way, how, dy, heads, dheads: function(how, dy, heads, dheads)

@@ -1,0 +1,180 @@
+"""The stand-in of `layers.Block`: a block in one call.
+
+It takes layer norms before the sublayers, self-attention as `attention.layer` does, and a feed-forward layer without a
+gate. Everything else is left to the block as written.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...arrays import Array, Tree
+from ...dispatch import stands_for
+from ...layers import Attention, Block, FeedForward, InputGrads, LayerNorm, Linear, Residual
+from ...ops.linear import LinearSaved
+from ...ops.norm import LayerNormSaved
+from .activation import ACTIVATIONS
+from .attention import layer as attention_layer
+from .attention.layer import FusedAttention, Rotation, fused_attention, plan_of
+from .block_loops import run_block, run_block_backward
+from .fused import Arrays, Matrix, gathered, matrices_of, named, once_for_each
+from .layout import is_array
+
+_NORMS = ("attention_norm", "feed_forward_norm")
+_RECORD = {*_NORMS, "attention", "feed_forward", "output"}
+
+
+class FusedBlock(NamedTuple):
+    """What the loops must know of a block."""
+
+    attention: FusedAttention
+    feed_forward: list[Matrix]
+    hidden: int
+    activation: tuple[int, ...]
+    norm: LayerNorm
+    drops: bool
+
+
+@once_for_each
+def fused_block(block: Block) -> FusedBlock | None:
+    """Return what the loops must know of a block, None where it has something that they have not."""
+    attention, feed_forward, norm = block.attention, block.feed_forward, block.norm
+    if type(attention) is not Attention or type(feed_forward) is not FeedForward or type(norm) is not LayerNorm:
+        return None
+    if block.norm_position != "pre" or not are_known(block, "attention", "feed_forward"):
+        return None
+    fused, matrices = fused_attention(attention), matrices_of(feed_forward.parts, ("up", "down"))
+    if fused is None or matrices is None or feed_forward.activation not in ACTIVATIONS:
+        return None
+    if not norm.width == feed_forward.width == attention.width:
+        return None
+    drops = bool(block.dropout or attention.dropout)
+    return FusedBlock(fused, matrices, feed_forward.hidden, ACTIVATIONS[feed_forward.activation], norm, drops)
+
+
+def are_known(block: Block, *names: str) -> bool:
+    """Tell whether a block has sublayers of these names and no others, each in a residual as the library has it."""
+    return [(type(residual), residual.name) for residual in block.residuals] == [(Residual, name) for name in names]
+
+
+@stands_for(Block.forward, Residual.forward, Attention.forward, FeedForward.forward, LayerNorm.forward, Linear.forward)
+def block_forward(
+    self: Block,
+    params: Tree,
+    x: Array,
+    memory: Array | None = None,
+    bias: Array | None = None,
+    *,
+    mask: Array | None = None,
+    memory_mask: Array | None = None,
+    rotation: Rotation = None,
+    key: Array | None = None,
+    cache: Any = None,
+) -> Any:
+    """Stand for `Block.forward`."""
+    if memory is not None or bias is not None or mask is not None or cache is not None:
+        return NotImplemented
+    fused = fused_block(self)
+    if fused is None or (key is not None and fused.drops):
+        return NotImplemented
+    plan = plan_of(fused.attention, x, rotation)
+    parameters = plan and _parameters(fused, params, x.dtype)
+    if parameters is None:
+        return NotImplemented
+    shapes = _shapes(fused, *x.shape)
+    first, attended, (y,), second = (tuple([np.empty(shape, x.dtype) for shape in part]) for part in shapes)
+    z = np.empty(x.shape, x.dtype)
+    run_block(plan, fused.activation, fused.norm.eps, x, parameters, (first, attended, y, second), z)
+    h2, mean2, rstd2, up, act = second
+    return z, {
+        "attention_norm": LayerNormSaved(x, first[1], first[2], None, None),
+        "attention": attention_layer.written(first[0], rotation, *attended),
+        "feed_forward_norm": LayerNormSaved(y, mean2, rstd2, None, None),
+        "feed_forward": {"up": LinearSaved(h2, None, None), "activation": up, "down": LinearSaved(act, None, None)},
+        "output": z,
+    }
+
+
+@stands_for(
+    Block.backward, Residual.backward, Attention.backward, FeedForward.backward, LayerNorm.backward, Linear.backward
+)
+def block_backward(self: Block, params: Tree, saved: Tree, dy: Array) -> Any:
+    """Stand for `Block.backward`."""
+    fused = fused_block(self)
+    if fused is None or saved.keys() != _RECORD or saved["attention"].key is not None:
+        return NotImplemented
+    x = saved["attention_norm"].x
+    plan = plan_of(fused.attention, x, saved["attention"].rotation)
+    record = plan and _read(fused, saved, x)
+    parameters = record and _parameters(fused, params, x.dtype)
+    if parameters is None or not is_array(dy, x.dtype, x.shape):
+        return NotImplemented
+    dx = np.empty(x.shape, x.dtype)
+    dparams = tuple([tuple([np.empty(p.shape, x.dtype) for p in part]) for part in parameters])
+    run_block_backward(plan, fused.activation, dy, x, parameters[:2], record, dx, dparams)
+    return InputGrads(dx), _gradients(fused, *dparams)
+
+
+def _parameters(fused: FusedBlock, params: Tree, dtype: np.dtype) -> tuple[Arrays, Arrays, Arrays] | None:
+    """Return norms, matrices and biases, zeros for a beta that is not there; None where one does not fit."""
+    (D,) = shape = (fused.norm.width,)
+    norms: list[Array] = []
+    for name in _NORMS:
+        own = params.get(name)
+        if own is None or len(own) != 1 + fused.norm.bias:
+            return None
+        gamma, beta = own.get("gamma"), own.get("beta") if fused.norm.bias else _zeros(D, dtype)
+        if not is_array(gamma, dtype, shape) or not is_array(beta, dtype, shape):
+            return None
+        norms += gamma, beta
+    attention = gathered(fused.attention.matrices, params.get("attention", {}), dtype)
+    feed_forward = gathered(fused.feed_forward, params.get("feed_forward", {}), dtype)
+    if attention is None or feed_forward is None:
+        return None
+    return tuple(norms), attention[0] + feed_forward[0], attention[1] + feed_forward[1]
+
+
+def _gradients(fused: FusedBlock, dnorms: Arrays, dws: Arrays, dbs: Arrays) -> Tree:
+    """Return gradients by the names of their parameters."""
+    grads: dict[str, Tree] = {}
+    for name, dgamma, dbeta in zip(_NORMS, dnorms[0::2], dnorms[1::2], strict=True):
+        grads[name] = {"gamma": dgamma, "beta": dbeta} if fused.norm.bias else {"gamma": dgamma}
+    attention = named(fused.attention.matrices, dws[:4], dbs[:4])
+    feed_forward = named(fused.feed_forward, dws[4:], dbs[4:])
+    return {
+        "attention_norm": grads["attention_norm"],
+        "attention": attention,
+        "feed_forward_norm": grads["feed_forward_norm"],
+        "feed_forward": feed_forward,
+    }
+
+
+def _read(fused: FusedBlock, saved: Tree, x: Array) -> Any:
+    """Return what `block_forward` put into a record; None where something else has taken its place."""
+    attention, feed_forward, norm, norm2 = (saved[n] for n in ("attention", "feed_forward", *_NORMS))
+    attended = attention_layer.read(fused.attention, attention, x)
+    if attended is None:
+        return None
+    first = attention.query.x, norm.mean, norm.rstd
+    second = feed_forward["up"].x, norm2.mean, norm2.rstd, feed_forward["activation"], feed_forward["down"].x
+    wanted = _shapes(fused, *x.shape)
+    for arrays, shapes in zip((first, (norm2.x,), second), (wanted[0], *wanted[2:]), strict=True):
+        for array, shape in zip(arrays, shapes, strict=True):
+            if not is_array(array, x.dtype, shape):
+                return None
+    return first, attended, norm2.x, second
+
+
+def _shapes(fused: FusedBlock, B: int, T: int, D: int) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    """Return the shapes of a record: the first norm, attention, y, and the second norm with the hidden layer."""
+    row, number, hidden = (B, T, D), (B, T, 1), (B, T, fused.hidden)
+    attended = attention_layer.record_shapes(fused.attention, B, T)
+    return (row, number, number), attended, (row,), (row, number, number, hidden, hidden)
+
+
+@lru_cache
+def _zeros(width: int, dtype: np.dtype) -> Array:
+    return np.zeros(width, dtype)

@@ -1,0 +1,99 @@
+"""How kernels are compiled, and the scalar functions that they share.
+
+Every kernel releases the GIL, so that several cores can run Python's threads, and is cached on disk. Sums may be
+reordered, which lets them use vector registers; infinities and NaN keep their meaning, because masks are −inf and a run
+that diverges must be seen.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+from numba.extending import intrinsic, overload, register_jitable
+
+from .kept import keep_beside_sources
+
+keep_beside_sources()
+
+REORDER = frozenset({"reassoc", "contract", "arcp", "nsz"})
+_SETTINGS: dict[str, Any] = {"cache": True, "nogil": True, "fastmath": set(REORDER), "error_model": "numpy"}
+
+compiled = numba.njit(**_SETTINGS)
+compiled_parallel = numba.njit(parallel=True, **_SETTINGS)
+inlined = register_jitable(inline="always", fastmath=set(REORDER))
+
+
+def choice(number: int) -> tuple[int, ...]:
+    """Return a choice among several as a type, so that a kernel is compiled for the chosen one alone."""
+    return (0,) * number
+
+
+def chosen(choice_type: Any) -> int:
+    """Return the number that a type made by `choice` stands for."""
+    return len(choice_type)
+
+
+@intrinsic
+def bits_to_float(typing: Any, bits: Any) -> Any:
+    """Read the 32 bits of an integer as a float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        from llvmlite import ir
+
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.int32), generate
+
+
+def _llvm_function(name: str, arguments: int) -> Any:
+    """Return LLVM's own function `name` of so many floats as something kernels can call."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        from llvmlite import ir
+
+        number = values[0].type
+        width = "f32" if signature.return_type == types.float32 else "f64"
+        called = ir.FunctionType(number, (number,) * arguments)
+        return builder.call(builder.module.declare_intrinsic(f"llvm.{name}.{width}", (), called), values)
+
+    if arguments == 1:
+        return intrinsic(lambda typing, x: (x(x), generate))
+    return intrinsic(lambda typing, x, y: (x(x, x), generate))
+
+
+# The larger and the smaller of two numbers, NaN if one is NaN: unlike comparisons, loops of these vectorize.
+maximum = _llvm_function("maximum", 2)
+minimum = _llvm_function("minimum", 2)
+_round = _llvm_function("rint", 1)
+
+
+def exp(x: float) -> float:
+    """Return eˣ; in float32 by a polynomial that vectorizes, good to 2e-7 · (1 + |x|), infinite from 88.4 on."""
+    return math.exp(x)
+
+
+@inlined
+def _exp32(x):
+    """eˣ = 2ⁿ · 2ʳ with n = round(x / log 2): 2ʳ by a polynomial fitted to [−½, ½], 2ⁿ by its bits, 0 for n = −127."""
+    f = np.float32
+    exponent = maximum(minimum(x * f(1.4426950408889634), f(128.0)), f(-127.0))  # keeps NaN
+    n = _round(exponent)
+    r = exponent - n
+    r2 = r * r
+    # In pairs rather than nested: short chains of dependent products keep both vector units busy.
+    low = f(1.0) + f(0.6931469775976788) * r
+    middle = f(0.24022242083111714) + f(0.055507337444707414) * r
+    high = f(0.00967151278578459) + f(0.001326472725285338) * r
+    p = low + r2 * (middle + r2 * high)
+    return p * bits_to_float((np.int32(n) + np.int32(127)) << np.int32(23))
+
+
+@overload(exp, inline="always")
+def _exp(x):
+    if x == types.float32:
+        return lambda x: _exp32(x)
+    return lambda x: math.exp(x)

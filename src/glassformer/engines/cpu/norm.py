@@ -1,0 +1,148 @@
+"""Normalization of rows: one pass for the statistics, one for the result."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ... import ops
+from ...arrays import Array
+from ...dispatch import stands_for
+from ...ops.norm import LayerNormSaved, RMSNormSaved
+from .compile import compiled
+from .layout import is_plain, rows
+from .memory import empty_like
+
+
+@stands_for(ops.layer_norm)
+def layer_norm(x: Array, gamma: Array, beta: Array | None = None, *, eps: float = 1e-5) -> Any:
+    """Stand for `ops.layer_norm`."""
+    if not is_plain(x, gamma) or x.ndim < 1 or gamma.shape != x.shape[-1:]:
+        return NotImplemented
+    shift = _zeros(gamma.shape, gamma.dtype) if beta is None else beta
+    if not is_plain(x, shift) or shift.shape != gamma.shape:
+        return NotImplemented
+    one = (*x.shape[:-1], 1)
+    y, mean, rstd = empty_like(x), np.empty(one, x.dtype), np.empty(one, x.dtype)
+    normalize(rows(x), gamma, shift, eps, rows(y), mean.reshape(-1), rstd.reshape(-1))
+    return y, LayerNormSaved(x, mean, rstd, gamma, beta)
+
+
+@stands_for(ops.layer_norm_backward)
+def layer_norm_backward(dy: Array, saved: LayerNormSaved) -> Any:
+    """Stand for `ops.layer_norm_backward`."""
+    x, mean, rstd, gamma, beta = saved
+    if not is_plain(dy, x, mean, rstd, gamma) or dy.shape != x.shape or gamma.shape != x.shape[-1:]:
+        return NotImplemented
+    if not mean.size == rstd.size == len(rows(x)):
+        return NotImplemented
+    dx, dgamma, dbeta = empty_like(x), np.zeros(gamma.shape, gamma.dtype), np.zeros(gamma.shape, gamma.dtype)
+    normalize_backward(rows(dy), rows(x), mean.reshape(-1), rstd.reshape(-1), gamma, rows(dx), dgamma, dbeta)
+    return dx, dgamma, None if beta is None else dbeta
+
+
+@stands_for(ops.rms_norm)
+def rms_norm(x: Array, gamma: Array, *, eps: float = 1e-6) -> Any:
+    """Stand for `ops.rms_norm`."""
+    if not is_plain(x, gamma) or x.ndim < 1 or gamma.shape != x.shape[-1:]:
+        return NotImplemented
+    y, rrms = empty_like(x), np.empty((*x.shape[:-1], 1), x.dtype)
+    _normalize_rms(rows(x), gamma, eps, rows(y), rrms.reshape(-1))
+    return y, RMSNormSaved(x, rrms, gamma)
+
+
+@stands_for(ops.rms_norm_backward)
+def rms_norm_backward(dy: Array, saved: RMSNormSaved) -> Any:
+    """Stand for `ops.rms_norm_backward`."""
+    x, rrms, gamma = saved
+    if not is_plain(dy, x, rrms, gamma) or dy.shape != x.shape or gamma.shape != x.shape[-1:]:
+        return NotImplemented
+    if rrms.size != len(rows(x)):
+        return NotImplemented
+    dx, dgamma = empty_like(x), np.zeros(gamma.shape, gamma.dtype)
+    _normalize_rms_backward(rows(dy), rows(x), rrms.reshape(-1), gamma, rows(dx), dgamma)
+    return dx, dgamma
+
+
+@lru_cache
+def _zeros(shape: tuple[int, ...], dtype: Any) -> Array:
+    return np.zeros(shape, dtype)
+
+
+@compiled
+def normalize(x, gamma, beta, eps, y, means, rstds):
+    """Fill in y = gamma · (x − mean) · rstd + beta, and the statistics of every row."""
+    N, D = x.shape
+    real = x.dtype.type
+    for n in range(N):
+        row, out = x[n], y[n]
+        total = real(0)
+        for i in range(D):
+            total += row[i]
+        mean = total / real(D)
+        square = real(0)
+        for i in range(D):
+            centered = row[i] - mean
+            square += centered * centered
+        rstd = real(1) / np.sqrt(square / real(D) + real(eps))
+        means[n] = mean
+        rstds[n] = rstd
+        for i in range(D):
+            out[i] = (row[i] - mean) * rstd * gamma[i] + beta[i]
+
+
+@compiled
+def normalize_backward(dy, x, means, rstds, gamma, dx, dgamma, dbeta):
+    """Fill in dx; add to dgamma and dbeta."""
+    N, D = x.shape
+    real = x.dtype.type
+    for n in range(N):
+        row, dout, drow = x[n], dy[n], dx[n]
+        mean, rstd = means[n], rstds[n]
+        total, along = real(0), real(0)
+        for i in range(D):
+            g = dout[i] * gamma[i]
+            total += g
+            along += g * (row[i] - mean) * rstd
+        total /= real(D)
+        along /= real(D)
+        for i in range(D):
+            drow[i] = (dout[i] * gamma[i] - total - (row[i] - mean) * rstd * along) * rstd
+        for i in range(D):
+            dgamma[i] += dout[i] * (row[i] - mean) * rstd
+        for i in range(D):
+            dbeta[i] += dout[i]
+
+
+@compiled
+def _normalize_rms(x, gamma, eps, y, rrmss):
+    N, D = x.shape
+    real = x.dtype.type
+    for n in range(N):
+        row, out = x[n], y[n]
+        square = real(0)
+        for i in range(D):
+            square += row[i] * row[i]
+        rrms = real(1) / np.sqrt(square / real(D) + real(eps))
+        rrmss[n] = rrms
+        for i in range(D):
+            out[i] = row[i] * rrms * gamma[i]
+
+
+@compiled
+def _normalize_rms_backward(dy, x, rrmss, gamma, dx, dgamma):
+    N, D = x.shape
+    real = x.dtype.type
+    for n in range(N):
+        row, dout, drow = x[n], dy[n], dx[n]
+        rrms = rrmss[n]
+        along = real(0)
+        for i in range(D):
+            along += dout[i] * gamma[i] * row[i] * rrms
+        along /= real(D)
+        for i in range(D):
+            drow[i] = (dout[i] * gamma[i] - row[i] * rrms * along) * rrms
+        for i in range(D):
+            dgamma[i] += dout[i] * row[i] * rrms

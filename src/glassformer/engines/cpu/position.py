@@ -1,0 +1,101 @@
+"""Rotary positions on heads as they lie in memory, (B, T, H, C)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ... import ops
+from ...arrays import Array
+from ...dispatch import stands_for
+from ...ops.position import RotarySaved
+from .compile import compiled
+from .layout import REAL, is_array
+from .memory import empty
+
+
+@stands_for(ops.rotary)
+def rotary(x: Array, cos: Array, sin: Array, *, pairing: str = "halves") -> Any:
+    """Stand for `ops.rotary`, for angles (T, C/2) that all sequences share."""
+    if type(x) is not np.ndarray or x.dtype not in REAL or 2 * cos.shape[-1] != x.shape[-1]:
+        return NotImplemented
+    cos, sin = (np.ascontiguousarray(table, x.dtype) for table in (cos, sin))
+    y = _turned(x, cos, sin, 1.0, pairing)
+    return y if y is NotImplemented else (y, RotarySaved(cos, sin))
+
+
+@stands_for(ops.rotary_backward)
+def rotary_backward(dy: Array, saved: RotarySaved, *, pairing: str = "halves") -> Any:
+    """Stand for `ops.rotary_backward`."""
+    return _turned(dy, saved.cos, saved.sin, -1.0, pairing)
+
+
+def _turned(x: Array, cos: Array, sin: Array, direction: float, pairing: str) -> Any:
+    if type(x) is not np.ndarray or x.ndim < 2 or x.dtype not in REAL or pairing not in _PAIRINGS:
+        return NotImplemented
+    shape = x.shape[-2], x.shape[-1] // 2
+    if not is_array(cos, x.dtype, shape) or not is_array(sin, x.dtype, shape):
+        return NotImplemented
+    if x.ndim == 4 and x.swapaxes(1, 2).flags.c_contiguous:
+        memory = x.swapaxes(1, 2)  # heads cut out of rows
+        y = empty(memory.shape, x.dtype)
+        _PAIRINGS[pairing](memory, cos, sin, direction, y)
+        return y.swapaxes(1, 2)
+    if not x.flags.c_contiguous:
+        return NotImplemented
+    y = empty(x.shape, x.dtype)
+    T, C = x.shape[-2:]
+    lead = x.size // max(T * C, 1)
+    _PAIRINGS[pairing](x.reshape(lead, T, 1, C), cos, sin, direction, y.reshape(lead, T, 1, C))
+    return y
+
+
+@compiled
+def _turn_halves(x, cos, sin, direction, y):
+    B, T, H, C = x.shape
+    half = C // 2
+    sign = x.dtype.type(direction)
+    for b in range(B):
+        for t in range(T):
+            for h in range(H):
+                a, z = x[b, t, h, :half], x[b, t, h, half:]
+                c, s = cos[t], sin[t]
+                first, second = y[b, t, h, :half], y[b, t, h, half:]
+                for i in range(half):
+                    first[i] = a[i] * c[i] - z[i] * s[i] * sign
+                for i in range(half):
+                    second[i] = z[i] * c[i] + a[i] * s[i] * sign
+
+
+@compiled
+def _turn_interleaved(x, cos, sin, direction, y):
+    B, T, H, C = x.shape
+    sign = x.dtype.type(direction)
+    for b in range(B):
+        for t in range(T):
+            for h in range(H):
+                row, c, s, out = x[b, t, h], cos[t], sin[t], y[b, t, h]
+                for i in range(C // 2):
+                    out[2 * i] = row[2 * i] * c[i] - row[2 * i + 1] * s[i] * sign
+                    out[2 * i + 1] = row[2 * i + 1] * c[i] + row[2 * i] * s[i] * sign
+
+
+_PAIRINGS = {"halves": _turn_halves, "interleaved": _turn_interleaved}
+
+
+@compiled
+def turn(x, cos, sin, direction, interleaved):
+    """Turn heads x (B, T, H, C) by the angles of their positions, in place."""
+    B, T, H, C = x.shape
+    half = C // 2
+    for b in range(B):
+        for t in range(T):
+            c, s = cos[t], sin[t]
+            for h in range(H):
+                row = x[b, t, h]
+                for i in range(half):
+                    first, second = (2 * i, 2 * i + 1) if interleaved else (i, half + i)
+                    a, z = row[first], row[second]
+                    row[first] = a * c[i] - z * s[i] * direction
+                    row[second] = z * c[i] + a * s[i] * direction

@@ -1,0 +1,58 @@
+"""The engine jax: the source as it is read, traced and compiled by JAX, for GPUs and many machines.
+
+Its stand-ins compute whatever is given as JAX arrays, under whichever engine:
+
+    linear, attention     products of half precision in half precision, with sums in float32
+    fused/                norms, GELU, the loss and attention on a GPU, by kernels that read their arrays once
+    position, embedding, special, cache     what JAX spells otherwise, and positions that are not known yet
+    scan, spreading       all blocks as one loop; what is said of arrays that lie on several devices
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...dispatch import Engine
+
+
+class Jax(Engine):
+    """Everything on JAX's devices, compiled."""
+
+    name = "jax"
+    library = "jax"
+
+    def stand_ins(self) -> list[Callable[..., Any]]:
+        """Return all stand-ins of the modules beside this one."""
+        from . import attention, cache, embedding, linear, position, scan, special, spreading
+        from .fused import activation, loss, norm
+
+        modules = (attention, cache, embedding, linear, position, scan, special, spreading, activation, loss, norm)
+        return [found for module in modules for found in vars(module).values() if hasattr(found, "stands_for")]
+
+    def trainer(self, *arguments: Any, **settings: Any) -> Any:
+        """Return a trainer whose step is one compiled program."""
+        from .trainer import JaxTrainer
+
+        return JaxTrainer(*arguments, **settings)
+
+    def reader(self, *arguments: Any, **settings: Any) -> Any:
+        """Return a reader whose programs are compiled, and which can also write."""
+        from .reader import JaxReader
+
+        return JaxReader(*arguments, **settings)
+
+    def check_storage(self, weights: str) -> None:
+        """Refuse a way to keep weights that only other engines know."""
+        from .storage import check_device_storage
+
+        check_device_storage(weights)
+
+    def stored(self, params: Any, weights: str) -> Any:
+        """Return a model's parameters on the device, kept in such a way."""
+        from .storage import placed
+
+        return placed(params, weights)
+
+
+ENGINE = Jax()

@@ -1,0 +1,189 @@
+"""Where the arrays of a training run lie: on one device, or on a mesh of many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from ...arrays import Array, Tree, cast, half_type
+from ...execution import MeshShape
+from ...mesh.rules import RULES, Rules
+from ...mesh.shape import build_mesh
+from ...mesh.sharding import param_shardings, place, sharding, state_shardings, working_shardings
+from ...mesh.stacking import names_in_list, stack_blocks
+from ...models import Batch
+from ...ops import IGNORE
+from ...tree import flatten, rebuilt, tree_map
+from .spreading import Spreading
+
+_ROWS = ("data", "fsdp")
+
+
+class Placement:
+    """The devices of a run.
+
+    mesh      how they stand; None on a single device
+    compute   the half precision that a run computes in, if it does
+    rules     how parameters are split
+    """
+
+    def __init__(self, shape: MeshShape, compute: str | None = None, rules: Rules = RULES) -> None:
+        self.compute = compute
+        self.rules = rules
+        self.mesh = build_mesh(shape) if shape.size > 1 or jax.process_count() > 1 else None
+        self.replicas = shape.replicas
+
+    def of_state(self, trees: Tree) -> Tree:
+        """Return the sharding of every array of a state."""
+        if self.mesh is None:
+            device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+            return tree_map(lambda _: device, trees)
+        return {
+            name: (param_shardings if name == "params" else state_shardings)(tree, self.mesh, self.rules)
+            for name, tree in trees.items()
+        }
+
+    def shapes(self, trees: Tree, *, stack: bool) -> Tree:
+        """Return the shape, type and place of every array of a state, its blocks stacked or not: no array is made."""
+        trees = tree_map(lambda x: jax.ShapeDtypeStruct(x.shape, getattr(x, "dtype", np.float32)), trees)
+        trees = jax.eval_shape(stack_blocks, trees) if stack else trees
+        return tree_map(
+            lambda x, home: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=home), trees, self.of_state(trees)
+        )
+
+    def put(self, trees: Tree, *, stack: bool) -> Tree:
+        """Return a state of NumPy arrays on the devices; blocks are stacked one array at a time."""
+        return self._arranged(flatten(trees), self.shapes(trees, stack=stack))
+
+    def drawn(self, specs: Tree, seed: int, *, stack: bool) -> Tree:
+        """Draw parameters as `init` does, each brought to its devices before the next is made."""
+        rng = np.random.default_rng(seed)
+        homes = flatten(self.of_state({"params": specs})["params"])
+        leaves = {
+            name: jax.block_until_ready(place(spec.draw(rng, np.float32), homes[name]))
+            for name, spec in flatten(specs).items()
+        }
+        return self._arranged(leaves, self.shapes({"params": specs}, stack=stack)["params"])
+
+    def _arranged(self, leaves: dict[str, Array], shapes: Tree) -> Tree:
+        """Return leaves, which are used up, as a tree of arrays on the devices, as large as `shapes` says."""
+        found = {}
+        for name, shape in flatten(shapes).items():
+            alone = name in leaves
+            parts = [leaves.pop(name)] if alone else [leaves.pop(one) for one in names_in_list(name, shape.shape[0])]
+            if isinstance(parts[0], np.ndarray):
+                found[name] = place(parts[0] if alone else np.stack(parts), shape.sharding)
+            else:
+                # Waited for: what the parts took is free before more is asked for.
+                stack = jax.jit(jax.numpy.stack, out_shardings=shape.sharding)
+                found[name] = parts[0] if alone else jax.block_until_ready(stack(parts))
+            del parts
+        return rebuilt(shapes, found)
+
+    def pinned(self, trees: Tree) -> Tree:
+        """Say in a traced program that a new state lies where the old one lay."""
+        if self.mesh is None:
+            return trees
+        return tree_map(jax.lax.with_sharding_constraint, trees, self.of_state(trees))
+
+    def outside_blocks(self, change: Callable[[Tree], Tree], tree: Tree) -> Tree:
+        """Apply `change` to what belongs to no block: blocks do it for themselves, one at a time."""
+        if self.mesh is None or not isinstance(tree, dict):
+            return tree
+        parts = {name: part for name, part in flatten(tree).items() if "blocks" not in name.split(".")}
+        return rebuilt(tree, flatten(tree) | change(parts))
+
+    def working(self, params: Tree) -> Tree:
+        """Say in a traced program that parameters are brought together along fsdp where they are used.
+
+        In half precision what is split is rounded before it travels. Then it is widened again, so that the gradients
+        keep the type of the parameters; ops that round it once more get the same numbers.
+        """
+        home, work = param_shardings(params, self.mesh, self.rules), working_shardings(params, self.mesh, self.rules)
+        return tree_map(self._constrained, params, home, work)
+
+    def _constrained(self, p: Array, home: Any, work: Any) -> Array:
+        if self.compute is None or home.is_equivalent_to(work, p.ndim):
+            return jax.lax.with_sharding_constraint(p, work)
+        rounded = jax.lax.with_sharding_constraint(cast(p, half_type(p, self.compute)), home)
+        return cast(jax.lax.with_sharding_constraint(rounded, work), p.dtype)
+
+    def resting(self, grads: Tree) -> Tree:
+        """Say in a traced program that gradients are added up, as wide as they are, and lie as the parameters do.
+
+        On the way they lie as the parameters do while they are used: the partitioner knows how to get there.
+        """
+        for found in (working_shardings(grads, self.mesh, self.rules), param_shardings(grads, self.mesh, self.rules)):
+            grads = tree_map(jax.lax.with_sharding_constraint, grads, found)
+        return grads
+
+    @property
+    def spreading(self) -> Spreading | None:
+        """How a model's arrays lie in a traced program: every device has its own sequences."""
+        if self.mesh is None:
+            return None
+        target = sharding(self.mesh, (_ROWS,))
+        return Spreading(
+            activations=lambda x: jax.lax.with_sharding_constraint(x, target) if x.ndim == 3 else x,
+            weights=self.working,
+            gradients=self.resting,
+        )
+
+    def batch(self, rows: Callable[[Array], Batch], size: int, parts: int) -> Batch:
+        """Return `size` rows as arrays (parts, size / parts, ...); every process asks `rows` for its own alone."""
+        numbers = np.arange(size).reshape(parts, size // parts)
+        if self.mesh is None:
+            return _narrow(rows(numbers.reshape(-1)), (parts, size // parts))
+        target = sharding(self.mesh, (None, _ROWS))
+        known: dict[tuple[int, ...], Batch] = {}
+
+        def part(field: str, index: tuple[slice, ...]) -> Array:
+            wanted = numbers[index[:2]]
+            if (own := tuple(wanted.reshape(-1).tolist())) not in known:
+                known[own] = _narrow(rows(wanted.reshape(-1)), wanted.shape)
+            return getattr(known[own], field)[(slice(None), slice(None), *index[2:])]
+
+        shapes = rows(numbers[0, :1])
+        gathered = {
+            field: jax.make_array_from_callback((*numbers.shape, *np.shape(one)[1:]), target, partial(part, field))
+            for field, one in shapes._asdict().items()
+            if one is not None
+        }
+        return shapes._replace(**gathered)
+
+    def padded(self, batch: Batch, rows: int, length: int) -> Batch:
+        """Return a batch that every process has, padded to `rows` examples of `length` tokens."""
+        filled = _narrow(_padded(batch, rows, length), (rows,))
+        if self.mesh is None:
+            return filled
+        target = sharding(self.mesh, (_ROWS,))
+        return place(filled, tree_map(lambda _: target, filled))
+
+
+def _narrow(batch: Batch, leading: tuple[int, ...]) -> Batch:
+    """Give every array of a batch these leading axes, and ids 32 bits."""
+
+    def shaped(x: Array) -> Array:
+        x = np.asarray(x)
+        return x.astype(np.int32 if x.dtype.kind == "i" else x.dtype).reshape(*leading, *x.shape[1:])
+
+    return tree_map(shaped, batch)
+
+
+def _padded(batch: Batch, rows: int, length: int) -> Batch:
+    """Fill up a batch with examples and tokens that do not count, so that all batches have one shape."""
+    count, given = np.shape(batch.tokens)[0], batch._asdict()
+    for name, mask in (("tokens", "mask"), ("source", "source_mask")):
+        if given[name] is not None and given[mask] is None:
+            given[mask] = np.ones(np.shape(given[name]), bool)
+
+    def fill(name: str, x: Array) -> Array:
+        x = np.asarray(x)
+        sizes = [(0, rows - count), *([(0, max(length - x.shape[1], 0))] if x.ndim > 1 else [])]
+        return np.pad(x, sizes, constant_values=IGNORE if name == "targets" else 0)
+
+    return Batch(**{name: None if x is None else fill(name, x) for name, x in given.items()})

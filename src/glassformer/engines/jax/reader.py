@@ -1,0 +1,142 @@
+"""How generation reads under the engine jax: in batches, prompts and caches of a few sizes, each compiled once.
+
+Sizes are rounded up to powers of two: rows of padding fill the batch, padding on the left the prompts, places that
+nobody looks at the cache. What they cost is less than another compilation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...arrays import Array, Tree
+from ...generation.reader import CHUNK, filled
+from ...generation.sampling import Sampling, check_finite
+from ...models import Decoder, EncoderDecoder, Model
+from . import programs as compiled
+from .programs import BURST, Orders, Remembered
+from .sampling import drawing_of
+from .storage import placed
+
+LEAST = 16
+"""The smallest prompt and the smallest cache."""
+STOPS = 8  # stop ids come in multiples of it
+
+
+def rounded(size: int, least: int = 1) -> int:
+    """Return the power of two that is not below `size` and `least`."""
+    return max(least, 1 << (size - 1).bit_length())
+
+
+def prompt_size(length: int, context: int, chunk: int = CHUNK) -> int:
+    """Return the room for prompts of up to `length` tokens: a power of two, the context, or a multiple of `chunk`."""
+    size = min(rounded(length, LEAST), context) if length else 0
+    return size if size <= chunk else -(-length // chunk) * chunk
+
+
+class JaxReader:
+    """Reads every token once and keeps keys and values on the device, in buffers that are updated in place.
+
+    The last token of a sequence is read when what follows it is asked for. Up to `room` tokens may follow the prompts,
+    the last of which is never read. Parameters that are not on the device yet are moved there for this reader alone;
+    `LanguageModel.kept_as` moves them once.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        params: Tree,
+        prompts: list[Array],
+        sources: list[Array] | None,
+        *,
+        room: int,
+        chunk: int = CHUNK,
+    ) -> None:
+        assert isinstance(model, Decoder | EncoderDecoder)
+        self.model, self.params = model, placed(params)
+        self.vocab = model.config.vocab
+        rows = rounded(len(prompts))
+        self.places = np.arange(len(prompts))  # the row of each sequence
+        self.next = np.zeros(rows, np.int32)  # what each row reads next
+        self.next[self.places] = [prompt[-1] for prompt in prompts]
+        size = prompt_size(max(len(prompt) for prompt in prompts) - 1, model.config.context, chunk)
+        tokens, mask = filled([prompt[:-1] for prompt in prompts], rows, size, left=True)
+        capacity = rounded(size + room, LEAST)
+        remembered = (None, None) if sources is None else self._remembered(sources, rows)
+        self.state = compiled.new_state(model, self.params, (~mask).sum(axis=1), capacity, remembered)
+        for start in range(0, size, chunk):
+            self.state = compiled.prefill(model, self.params, self.state, tokens[:, start : start + chunk])
+        self._logits: Array | None = None
+
+    @property
+    def logits(self) -> Array:
+        """The logits (R, V) about the token that follows each sequence."""
+        return self._read_next()[self.places]
+
+    def read(self, ids: Array) -> None:
+        """Take one more token of each sequence, (R,)."""
+        self._read_next()
+        self.next[self.places] = ids
+        self._logits = None
+
+    def select(self, rows: Array) -> None:
+        """Keep these sequences, in this order; nothing moves on the device unless one is kept several times."""
+        chosen = self.places[rows]
+        if len(np.unique(chosen)) == len(chosen):
+            self.places = chosen
+            return
+        taken = np.full(rounded(len(chosen)), chosen[0])
+        taken[: len(chosen)] = chosen
+        self.state = compiled.take(self.state, taken)
+        self.next = self.next[taken]
+        self._logits = None if self._logits is None else self._logits[taken]
+        self.places = np.arange(len(chosen))
+
+    def write(
+        self,
+        count: int | None,
+        limits: Array,
+        sampling: Sampling,
+        rngs: Sequence[np.random.Generator],
+        stop_ids: frozenset[int],
+        known: int | None = None,
+    ) -> Array:
+        """Write tokens of each sequence on the device; return them, (N, R), −1 after a stop id or the limit.
+
+        count    how many at most (None: BURST)
+        limits   (R,) how many tokens each sequence may still write
+        rngs     each sequence's own; one number is taken for each token
+        known    ids below this may be written (None: all)
+        """
+        way, drawing = drawing_of(sampling, self.vocab)
+        rows, count = len(self.next), min(count or BURST, BURST)
+        ended, left = np.ones(rows, bool), np.zeros(rows, np.int32)
+        ended[self.places], left[self.places] = False, limits
+        uniforms = np.zeros((rows, BURST))
+        if sampling.temperature > 0:
+            uniforms[self.places, :count] = [rng.random(count) for rng in rngs]
+        stops = np.full(-(-max(len(stop_ids), 1) // STOPS) * STOPS, -1, np.int32)
+        stops[: len(stop_ids)] = sorted(stop_ids)
+        known = self.vocab if known is None else known
+        orders = Orders(ended, left, np.int32(count), stops, np.int32(known), uniforms, drawing)
+        if self._logits is not None:  # the last tokens were read to look at these: they are read again, in their place
+            self.state = self.state._replace(seen=self.state.seen - 1)
+        written, self.state = compiled.write(self.model, way, self.params, self.state, self.next, orders)
+        ids = np.asarray(written.ids)[self.places]
+        check_finite(np.where(written.broken, np.nan, 0.0))
+        self.next, self._logits = np.array(written.last), None
+        return ids[:, (ids >= 0).any(axis=0)].T
+
+    def _read_next(self) -> Array:
+        """Read the last tokens if nobody has yet; return the logits (B, V) after them."""
+        if self._logits is None:
+            logits, self.state = compiled.step(self.model, self.params, self.state, self.next)
+            self._logits = np.asarray(logits)
+        return self._logits
+
+    def _remembered(self, sources: list[Array], rows: int) -> Remembered:
+        """Read sources, padded on the right; rows without one read nothing but padding."""
+        assert isinstance(self.model, EncoderDecoder)
+        size = min(rounded(max(len(source) for source in sources), LEAST), self.model.config.context)
+        return compiled.remember(self.model, self.params, *filled(sources, rows, size))

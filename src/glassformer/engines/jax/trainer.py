@@ -1,0 +1,297 @@
+"""Training under JAX: forward, backward, clipping and the optimizer as one compiled program.
+
+The same ops, layers and models are traced once; the state stays on the devices, and its memory serves the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ... import ops
+from ...arrays import Array, Tree
+from ...data.examples import Dataset
+from ...execution import Execution
+from ...mesh.rules import check_execution, parse_rules
+from ...mesh.sharding import fetch, fetch_for
+from ...mesh.stacking import unstack_blocks
+from ...models import Batch, Model, build
+from ...training.ema import EMA
+from ...training.evaluate import Evaluation, evaluate, right_answers, rows_at_once
+from ...training.gradients import all_finite, clip, global_norm, target_shares
+from ...training.parametrization import EVERYTHING, Parametrization
+from ...training.recipe import Recipe
+from ...training.state import TREES, TrainingState
+from ...training.trainer import drops
+from ...tree import flatten, named_leaves, rebuilt, tree_map
+from .loss_scaling import LossScaling
+from .placement import Placement
+from .sharded_checkpoint import load_sharded_state, save_sharded_state
+from .sharded_files import list_sharded
+from .spreading import spreading
+
+
+class JaxTrainer:
+    """Takes the steps of a recipe under JAX.
+
+        trainer = JaxTrainer(model, recipe, Execution(precision="bfloat16"))
+        for state, record in training_steps(trainer, data, trainer.first()): …
+        state = trainer.take(state)
+
+    `put` and `take` lead from NumPy to the devices and back; in between, a state lies as the execution says, and each
+    step reuses the memory of the one before. What a `parametrization` leaves as it is lies beside it, once. The model
+    runs as it says itself unless an `execution` is given.
+    """
+
+    uses_up = True
+
+    def __init__(
+        self,
+        model: Model,
+        recipe: Recipe,
+        execution: Execution | None = None,
+        parametrization: Parametrization = EVERYTHING,
+    ) -> None:
+        execution = model.execution if execution is None else execution
+        check_execution(model.config, execution, batch=recipe.batch, accumulate=recipe.accumulate)
+        self.recipe = recipe
+        self.execution = execution
+        self.model = build(model.config, execution)
+        self.optimizer = recipe.build_optimizer()
+        self.scaling = LossScaling() if execution.precision == "float16" else None
+        self.placement = Placement(execution.mesh, execution.half, parse_rules(execution.rules))
+        self.parametrization = parametrization.over(self.put_params(parametrization.base))
+        self.parts = ShardedStates(self)
+        self._compiled_step = jax.jit(self._take_step, donate_argnums=0)
+        self._compiled_changes = jax.jit(self._changes)
+        self._compiled_score = jax.jit(self._score)
+        self._data: Dataset | None = None
+        self._prepared: tuple[Dataset, int, Batch] | None = None
+
+    # --- states ------------------------------------------------------------------------------------------------------
+
+    def first(self, params: Tree | None = None) -> TrainingState:
+        """Return the state before the first step; what is trained is drawn from the recipe's seed unless given.
+
+        The numbers are those of `put(start(model, recipe))`, but a parameter is on its devices before the next is
+        drawn, and what the optimizer remembers is made there: no host ever holds the whole.
+        """
+        if params is None:
+            params = self.placement.drawn(self.model.specs(), self.recipe.seed, stack=self.execution.scan)
+        params = self.put_params(params)
+        homes = self.placement.of_state(jax.eval_shape(self._beside, params))
+        return TrainingState(0, params, **jax.jit(self._beside, out_shardings=homes)(params))
+
+    def shapes(self, specs: Tree | None = None) -> TrainingState:
+        """Return the shapes, types and places of the arrays of any state; `specs` are those of what is trained."""
+        specs = self.model.specs() if specs is None else specs
+        params = self.placement.shapes({"params": specs}, stack=self.execution.scan)["params"]
+        rest = self.placement.shapes(jax.eval_shape(self._beside, params), stack=False)
+        return TrainingState(0, params, **rest)
+
+    def _beside(self, params: Tree) -> dict[str, Tree]:
+        """Return what a state has at first besides its parameters."""
+        ema = None if self.recipe.ema is None else EMA(self.recipe.ema).init(params)
+        scaling = None if self.scaling is None else self.scaling.init()
+        return {"optimizer": self.optimizer.init(params), "ema": ema, "scaling": scaling}
+
+    def put(self, state: TrainingState) -> TrainingState:
+        """Return a state of NumPy arrays on the devices."""
+        if self.scaling is not None and state.scaling is None:
+            state = state._replace(scaling=self.scaling.init())
+        trees = {name: getattr(state, name) for name in TREES}
+        return state._replace(**self.placement.put(trees, stack=self.execution.scan))
+
+    def put_params(self, params: Tree) -> Tree:
+        """Return parameters on the devices; those that are there already pass."""
+        if not any(isinstance(leaf, np.ndarray) for _, leaf in named_leaves(params)):
+            return params
+        return self.placement.put({"params": params}, stack=self.execution.scan)["params"]
+
+    def take(self, state: TrainingState, *, wanted: bool = True) -> TrainingState:
+        """Return a state as NumPy arrays, block by block; all processes must call this together.
+
+        One that does not want it gets a state without arrays, and never holds them.
+        """
+        trees = self.fetch({name: getattr(state, name) for name in TREES}, wanted=wanted)
+        return state._replace(**(trees if wanted else dict.fromkeys(TREES)))
+
+    def fetch(self, tree: Tree, *, wanted: bool = True) -> Tree:
+        """Return arrays of a state as NumPy arrays, block by block; None to a process that does not want them."""
+        tree = fetch_for(wanted, tree)
+        return unstack_blocks(tree) if self.execution.scan else tree
+
+    def is_used_up(self, state: TrainingState) -> bool:
+        """Tell whether a step has taken the memory of a state."""
+        return any(getattr(leaf, "is_deleted", bool)() for _, leaf in named_leaves(state.params))
+
+    # --- steps -------------------------------------------------------------------------------------------------------
+
+    def step(self, state: TrainingState, batch: Batch, lr: float, *, keep: Any = None) -> tuple[TrainingState, Figures]:
+        """Dispatch one step, which uses up the state; return the one after it and, still on their way, its figures."""
+        seed = self.recipe.seed
+        key = ops.fold_key(ops.new_key(seed), state.step) if drops(self.model) else None
+        trees = {name: getattr(state, name) for name in TREES}
+        base = self.parametrization.base
+        # The rate is a float32, unless JAX is told otherwise.
+        trees, figures = self._compiled_step(trees, base, batch, key, np.float64(lr))
+        return state._replace(**trees), Figures(figures, partial(self._prepare, state.step + 1))
+
+    def batch(self, data: Dataset, step: int) -> Batch:
+        """Return the batch of a step on the devices, in microbatches (accumulate, batch / accumulate, ...)."""
+        recipe, prepared = self.recipe, self._prepared
+        self._data, self._prepared = data, None
+        if prepared is not None and prepared[0] is data and prepared[1] == step:
+            return prepared[2]
+
+        def rows(wanted: Array) -> Batch:
+            return data.batch(step, recipe.batch, recipe.seed, rows=wanted)
+
+        return self.placement.batch(rows, recipe.batch, recipe.accumulate)
+
+    def _prepare(self, step: int) -> None:
+        """Make the batch of the next step while the devices are still computing."""
+        data = self._data
+        if data is not None and step < self.recipe.steps:
+            self._prepared = data, step, self.batch(data, step)
+
+    def is_excused(self, state: TrainingState) -> bool:
+        """Tell whether a scale of gradients is still coming down: that is not the run's fault."""
+        return self.scaling is not None and self.scaling.can_shrink(fetch(state.scaling))
+
+    def _take_step(
+        self, trees: dict[str, Tree], base: Tree, batch: Batch, key: Array | None, lr: Array
+    ) -> tuple[dict[str, Tree], Array]:
+        xp = jax.numpy
+        with self._traced():
+            loss, grads = self._gradients(trees, base, batch, key)
+        if self.scaling is not None:
+            grads = self.scaling.undo(grads, trees["scaling"])
+        grads, norm = clip(grads, self.recipe.clip) if self.recipe.clip else (grads, global_norm(grads))
+        params, optimizer = self.optimizer.update(trees["params"], grads, trees["optimizer"], lr=lr)
+        ema = None if trees["ema"] is None else EMA(self.recipe.ema or 0.0).update(trees["ema"], params)
+        moved = xp.isfinite(loss) & xp.isfinite(norm)
+        if not self.optimizer.is_bounded(self.recipe.lr):
+            moved = moved & all_finite(params)
+        after = {"params": params, "optimizer": optimizer, "ema": ema}
+        after = tree_map(lambda new, old: xp.where(moved, new, old), after, {name: trees[name] for name in after})
+        after["scaling"] = None if self.scaling is None else self.scaling.update(trees["scaling"], moved)
+        after = self.placement.pinned(after)
+        return after, xp.stack([xp.asarray(figure, dtype=loss.dtype) for figure in (loss, norm, moved)])
+
+    def _gradients(self, trees: dict[str, Tree], base: Tree, batch: Batch, key: Array | None) -> tuple[Array, Tree]:
+        """Return the loss and the gradients of all microbatches together, one after the other in a loop."""
+        scale = 1.0 if self.scaling is None else trees["scaling"]["scale"]
+        settings: dict[str, Any] = {"smoothing": self.recipe.label_smoothing, "dloss": scale}
+        parts = self.recipe.accumulate
+        params = self._working(self._effective(trees["params"], base))
+
+        def gradients(part: Batch, key: Array | None) -> tuple[Array, Tree]:
+            loss, grads = self.model.loss_and_grads(params, part, key=key, **settings)
+            grads = self.placement.outside_blocks(self.placement.resting, grads)
+            return loss, self.parametrization.pull_back(trees["params"], grads)
+
+        first = tree_map(lambda x: x[0], batch)
+        if parts == 1:
+            return gradients(first, key)
+        keys = None if key is None else jax.numpy.stack([ops.fold_key(key, number) for number in range(parts)])
+        # The targets counted in each part are its weight in the mean.
+        targets: Array = batch.targets
+        counts = (targets != ops.IGNORE).sum(axis=tuple(range(1, targets.ndim)))
+        shares = target_shares(counts)
+
+        def add(sums: Tree, part: tuple[Batch, Array | None, Array]) -> tuple[Tree, None]:
+            found = gradients(part[0], part[1])
+            return tree_map(lambda total, x: total + x * part[2].astype(x.dtype), sums, found), None
+
+        shapes = jax.eval_shape(gradients, first, key)
+        zeros = jax.tree.map(lambda x: jax.numpy.zeros(x.shape, x.dtype), shapes)
+        (loss, grads), _ = jax.lax.scan(add, zeros, (batch, keys, shares))
+        return loss, grads
+
+    @contextmanager
+    def _traced(self) -> Iterator[None]:
+        """Trace the model as it is executed: with all digits of float32, and on several devices."""
+        precision = "highest" if self.execution.precision == "float32" else "default"
+        with jax.default_matmul_precision(precision), spreading(self.placement.spreading):
+            yield
+
+    def _working(self, params: Tree) -> Tree:
+        return self.placement.outside_blocks(self.placement.working, params)
+
+    # --- parameters --------------------------------------------------------------------------------------------------
+
+    def effective(self, trained: Tree) -> Tree:
+        """Return the model's parameters on the devices; those that training leaves alone are the base's own arrays."""
+        base = self.parametrization.base
+        if base is None:
+            return trained
+        return rebuilt(base, flatten(base) | self._compiled_changes(trained, base))
+
+    def _changes(self, trained: Tree, base: Tree) -> dict[str, Array]:
+        before = flatten(base)
+        return {name: x for name, x in flatten(self._effective(trained, base)).items() if x is not before[name]}
+
+    def _effective(self, trained: Tree, base: Tree) -> Tree:
+        """Return the model's parameters in a traced program, new ones split as the rules say."""
+        if base is None:
+            return trained
+        with jax.default_matmul_precision("highest"):
+            params = self.parametrization.over(base).effective(trained)
+        pinned = self.placement.pinned({"params": params})["params"]
+        return tree_map(lambda own, old, new: own if own is old else new, params, base, pinned)
+
+    # --- evaluation --------------------------------------------------------------------------------------------------
+
+    def evaluate(self, params: Tree, data: Dataset, **settings: Any) -> Evaluation:
+        """Measure parameters on all of `data`, as `evaluate` does, on the devices; they are put there if need be."""
+        rows = -(-rows_at_once(self.model, data) // self.placement.replicas) * self.placement.replicas
+
+        def score(params: Tree, batch: Batch) -> tuple[Array, Array]:
+            loss, right = fetch(self._compiled_score(params, self.placement.padded(batch, rows, data.longest)))
+            return loss, right[: len(batch.tokens)]
+
+        return evaluate(self.model, self.put_params(params), data, batch=rows, score=score, **settings)
+
+    def _score(self, params: Tree, batch: Batch) -> tuple[Array, Array]:
+        with self._traced():
+            logits, _ = self.model.predict(self._working(params), batch)
+            loss, _ = ops.cross_entropy(logits, batch.targets)
+            return loss, right_answers(logits, batch.targets)
+
+
+class Figures:
+    """Loss, gradient norm and whether a step moved: three numbers, once somebody asks for them.
+
+    Until then the devices compute; whoever waits for them does something useful first.
+    """
+
+    def __init__(self, found: Array, meanwhile: Callable[[], None]) -> None:
+        self.found, self.meanwhile = found, meanwhile
+
+    def __iter__(self) -> Iterator[float]:
+        self.meanwhile()
+        return iter(fetch(self.found).tolist())
+
+
+class ShardedStates:
+    """States as all processes write them, each the part that its own devices hold."""
+
+    def __init__(self, trainer: JaxTrainer) -> None:
+        self.trainer = trainer
+        self.needed = trainer.placement.mesh is not None
+        self.save = save_sharded_state
+
+    def latest(self, folder: Path) -> int:
+        """Return the last step of which there is a complete checkpoint, −1 where there is none."""
+        return max(list_sharded(folder), default=-1)
+
+    def load(self, folder: Path, specs: Tree) -> tuple[TrainingState, list[Path]]:
+        """Return the latest state on the devices, and incomplete checkpoints after it; `specs`: of what is trained."""
+        return load_sharded_state(folder, self.trainer.shapes(specs))

@@ -1,0 +1,115 @@
+"""Files that are complete or not there, and why one could not be written.
+
+    1. write a new file under a temporary name in the same folder
+    2. fsync it: its bytes are on the disk
+    3. rename it to its name, which replaces the previous file in one atomic step
+    4. fsync the folder: the rename is on the disk
+
+A process killed before 3 leaves the previous file untouched, and one killed after 3 leaves the new one: at no moment
+does the name stand for anything but a complete file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from .errors import CheckpointError, GlassformerError, first_line
+
+PARTIAL = ".partial"
+FULL = "the disk is full"
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give the temporary file to write in place of `path`; when the block ends, it has its name and is on the disk.
+
+    When the block or the system fails, the temporary file is removed and the previous one is as it was.
+    """
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PARTIAL}")
+    try:
+        yield partial
+        flush(partial)
+        os.replace(partial, path)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+    # Should only this fail, the folder holds either the old or the new file after a power cut, both complete.
+    with suppress(OSError):
+        flush(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a text file in one step."""
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def write_new(path: str | Path, content: bytes) -> Path:
+    """Write a file, and the folders above it, in one step."""
+    path = Path(path)
+    with explained(path, hint="choose a folder that can be written to"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as partial:
+            partial.write_bytes(content)
+    return path
+
+
+def flush(path: Path) -> None:
+    """Wait until a file, or the list of names in a folder, is on the disk."""
+    if path.is_dir() and os.name == "nt":  # Windows writes folders by itself and lets no one open them
+        return
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files that killed processes left in a folder."""
+    for path in folder.glob("*" + PARTIAL):
+        if re.search(r"\.[0-9a-f]{8}$", path.stem):
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def explained(
+    path: Path,
+    error: type[GlassformerError] = CheckpointError,
+    hint: str = "check the folder, and its space",
+    done: str = "written",
+) -> Iterator[None]:
+    """Turn the system's refusal to write, or to read, into an `error` with a remedy."""
+    try:
+        yield
+    except OSError as found:
+        if isinstance(found, GlassformerError):
+            raise
+        raise error(f"{path} cannot be {done}: {refusal(found)}", hint=hint) from found
+
+
+def refusal(error: Exception) -> str:
+    """Say why something could not be written; other libraries give the system's reason in their message alone."""
+    found = re.search(r"os error (\d+)", str(error))
+    code = error.errno if isinstance(error, OSError) else int(found[1]) if found else None
+    if code in (errno.ENOSPC, errno.EDQUOT) or re.search(r"No space left|Disk quota", str(error)):
+        return FULL
+    return os.strerror(code) if code else first_line(error)
+
+
+def disk_hint(why: str, folder: Path, size: int) -> str:
+    """Return the hint for `size` bytes that could not be written into a folder."""
+    if why != FULL:
+        return "check the folder's permissions and its disk"
+    hint = f"free some space: it needs {size / 1e6:,.1f} MB"
+    with suppress(OSError):
+        hint += f", and {shutil.disk_usage(folder).free / 1e6:,.1f} MB are free"
+    return hint

@@ -1,0 +1,89 @@
+"""The residual connection: what a sublayer finds is added to what came in.
+
+The sum lets gradients pass unchanged from the last layer to the first: with y = x + f(x), dx = dy + what f sends back.
+A deep stack learns because of this path, whatever its sublayers do at first (He et al. 2016).
+
+Seen from the side, x is a stream of T vectors that runs through the model. No sublayer replaces it: each reads it, and
+writes by adding. What an early layer wrote stays there to be read by any later one, and the last vector is the sum of
+the embedding and of everything that all sublayers had to say, which is why it can be taken apart into their shares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .. import ops
+from ..arrays import Array, Tree
+from ..errors import ConfigError
+from .layer import InputGrads, Layer
+from .norm import Norm
+
+
+@dataclass(frozen=True)
+class Residual(Layer):
+    """One sublayer f, a norm before it or after the sum, and dropout on what it found.
+
+        pre-norm:   y = x + dropout(f(norm x))          post-norm:   y = norm(x + dropout(f(x)))
+
+    With post-norm, as in the original paper, every sum is normalized, and the gradient passes through every norm: where
+    both terms are of equal size each divides it by about √2, so through L blocks of two sublayers the direct path loses
+    a factor of 2^L, and training needs a careful warm-up. With pre-norm the path from input to output is a plain sum,
+    and its gradient arrives as it left; such stacks train without a warm-up (Xiong et al. 2020). In return the stream
+    grows with every block, since nothing ever normalizes it, and needs one last norm before the head.
+
+    Parameters and records stand under the sublayer's `name`, those of its norm under name_norm.
+    """
+
+    name: str
+    sublayer: Layer
+    norm: Norm
+    norm_position: str = "pre"
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.norm_position not in ("pre", "post"):
+            raise ConfigError(f"norm_position is {self.norm_position!r}", hint='use "pre" or "post"')
+
+    def specs(self) -> Tree:
+        """Return the specs of the norm and of the sublayer, under their names."""
+        return {f"{self.name}_norm": self.norm.specs(), self.name: self.sublayer.specs()}
+
+    def forward(
+        self, params: Tree, x: Array, given: dict[str, Any] | None = None, key: Array | None = None
+    ) -> tuple[Array, Tree]:
+        """Return y (..., T, D) for x; `given` is what else the sublayer reads, a `key` turns dropout on."""
+        name, norm = self.name, f"{self.name}_norm"
+        saved: dict[str, Tree] = {}
+        # h = dropout(f(norm x)), or without the norm
+        h = x
+        if self.norm_position == "pre":
+            h, saved[norm] = self.norm.forward(params[norm], h)
+        h, saved[name] = self.sublayer.forward(params[name], h, **(given or {}))
+        if key is not None and self.dropout > 0:
+            h, saved[f"{name}_dropout"] = ops.dropout(h, key, rate=self.dropout)
+        y = x + h
+        if self.norm_position == "post":
+            y, saved[norm] = self.norm.forward(params[norm], y)
+        return y, saved
+
+    def backward(self, params: Tree, saved: Tree, dy: Array) -> tuple[InputGrads, Tree]:
+        """Return the gradients of all that was read, and of the parameters: the forward list, from the end."""
+        name, norm = self.name, f"{self.name}_norm"
+        grads: dict[str, Tree] = {}
+        dx = dy
+        # y = norm(x + h), with post-norm
+        if self.norm_position == "post":
+            dx, grads[norm] = self.norm.backward(params[norm], saved[norm], dx)
+        # y = x + h: both get all of it. What x got is already in place; what h got goes on through the sublayer.
+        dh = dx
+        if f"{name}_dropout" in saved:
+            dh = ops.dropout_backward(dh, saved[f"{name}_dropout"], rate=self.dropout)
+        # h = dropout(f(norm x))
+        read, grads[name] = self.sublayer.backward(params[name], saved[name], dh)
+        read = read if isinstance(read, InputGrads) else InputGrads(read)
+        dh = read.x
+        if self.norm_position == "pre":
+            dh, grads[norm] = self.norm.backward(params[norm], saved[norm], dh)
+        # x was read twice, by the sum and by the sublayer
+        return read._replace(x=dx + dh), grads

@@ -1,0 +1,110 @@
+"""Arrays on the devices of a mesh: where each part goes, how it gets there, and how it comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, Tree
+from ..tree import map_named, tree_map
+from .rules import RULES, Rules, axes_for
+from .shape import require_jax, shape_of
+
+ROOTS = frozenset(
+    {
+        *("embedding", "source_embedding", "blocks", "encoder", "decoder", "final_norm", "relative"),
+        *("head", "classifier", "cls"),
+    }
+)
+"""The first steps of parameters' names."""
+
+
+def param_shardings(tree: Tree, mesh: Any, rules: Rules = RULES) -> Tree:
+    """Return the `NamedSharding` of every parameter (anything with a shape), by its dotted name."""
+    shape = shape_of(mesh)
+    return map_named(lambda name, p: sharding(mesh, axes_for(name, p.shape, shape, rules)), tree)
+
+
+def working_shardings(tree: Tree, mesh: Any, rules: Rules = RULES) -> Tree:
+    """Return the `NamedSharding` of every parameter while it is used: split over tensor alone.
+
+    A compiled step has to ask for it with `jax.lax.with_sharding_constraint`, and inside a loop over blocks for one
+    block at a time, by names such as "attention.query.w". Else XLA gathers activations in the place of weights, or all
+    weights at once. A block's gradients are asked to have this sharding first and then that of `param_shardings`.
+    """
+    shape = shape_of(mesh)
+
+    def working(name: str, p: Array) -> Any:
+        axes = axes_for(name, p.shape, shape, rules)
+        return sharding(mesh, [None if axis == "fsdp" else axis for axis in axes])
+
+    return map_named(working, tree)
+
+
+def state_shardings(tree: Tree, mesh: Any, rules: Rules = RULES) -> Tree:
+    """Return the `NamedSharding` of every array in a state: an optimizer's, an average's, or a tree of several.
+
+    {"step": …, "mean": {"blocks": …}}: what is remembered about a parameter is split as the parameter is; the name of
+    the parameter begins at the first step that parameters' names begin with. Scalars are on every device.
+    """
+    shape = shape_of(mesh)
+
+    def resting(name: str, array: Array) -> Any:
+        return sharding(mesh, axes_for(_parameter(name), array.shape, shape, rules) if len(array.shape) else ())
+
+    return map_named(resting, tree)
+
+
+def sharding(mesh: Any, axes: Sequence[Any]) -> Any:
+    """Return the `NamedSharding` that splits the first axes of an array over these axes of the mesh."""
+    jax = require_jax()
+    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes))
+
+
+def place(tree: Tree, shardings: Tree) -> Tree:
+    """Put arrays that every process has whole onto the devices; each process copies only what its own devices hold.
+
+    As everywhere in JAX, numbers of 64 bits become numbers of 32 unless `jax_enable_x64` is set.
+    """
+    jax = require_jax()
+
+    def placed(array: Array, target: Any) -> Any:
+        host = np.asarray(array)
+        return jax.make_array_from_callback(host.shape, target, lambda index: host[index])
+
+    return tree_map(placed, tree, shardings)
+
+
+def fetch(tree: Tree) -> Tree:
+    """Return whole NumPy arrays, on every process: all processes must call this together."""
+    return fetch_for(True, tree)
+
+
+def fetch_for(wanted: bool, tree: Tree) -> Tree | None:
+    """Fetch together with the other processes; one that does not want it keeps nothing, and returns None."""
+    found = tree_map(lambda array: _fetched(array, wanted), tree)
+    return found if wanted else None
+
+
+def _fetched(array: Array, wanted: bool) -> np.ndarray | None:
+    # What a device of this process holds whole, or together with its neighbors here, needs no message to others.
+    if getattr(array, "is_fully_addressable", True) or array.is_fully_replicated:
+        return np.asarray(array) if wanted else None
+    from jax.experimental.multihost_utils import process_allgather
+
+    gathered = np.empty(array.shape, array.dtype) if wanted else None
+    # On its way it is whole on every device, which has no room for all layers of a large model at once.
+    for index in range(array.shape[0]) if array.ndim > 2 else [...]:
+        part = np.asarray(process_allgather(array[index], tiled=True))
+        if gathered is not None:
+            gathered[index] = part
+    return gathered
+
+
+def _parameter(name: str) -> str:
+    """Return what stands at the end of the name of a state's array: the name of the parameter it belongs to."""
+    steps = name.split(".")
+    first = next((place for place, step in enumerate(steps) if step in ROOTS), 0)
+    return ".".join(steps[first:])

@@ -1,0 +1,1 @@
+"""Training runs: their folders, sessions and fine-tuning."""

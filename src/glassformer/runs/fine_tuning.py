@@ -1,0 +1,160 @@
+"""Runs that start from a model that exists already, and train all of it or adapters beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
+from ..data import TASKS, Task, build_task
+from ..errors import ConfigError
+from ..execution import Execution, separated
+from ..training.lora import Adapted, LoRA
+from ..training.parametrization import EVERYTHING, Parametrization
+from ..training.recipe import Recipe, changed_recipe
+from .base import Base, BaseModel
+from .new_run import create_run
+from .run import read_base, takes_lexicon
+from .session import Session, session_of, sorted_settings, with_settings
+
+RECIPE: dict[str, Any] = {
+    "steps": 200,
+    "batch": 4,
+    "lr": 5e-5,
+    "warmup": 10,
+    "weight_decay": 0.01,
+    "beta2": None,
+    "eval_every": 50,
+}
+"""What differs from training anew: a model that knows much already needs few and careful steps."""
+
+LORA_LR = 5e-4
+"""Adapters start at nothing and take larger steps than the weights beside them could."""
+
+CONTEXT = 64
+"""How many tokens of a text are read at a time unless more are asked for."""
+
+MAY_CHANGE = ("dropout", "attention_dropout", "embedding_dropout", "attention_tile")
+"""Settings of a model that its parameters do not depend on."""
+
+
+def fine_tuning_session(
+    task_name: str,
+    folder: Path,
+    source: str,
+    *,
+    adapters: bool = False,
+    data: str | None = None,
+    settings: dict[str, Any] | None = None,
+    seed: int = 0,
+    execution: Execution | None = None,
+) -> Session:
+    """Start a run from the model at `source`, a path or a name; with `adapters`, its own parameters stay frozen.
+
+    `settings` may change the recipe, the task, the dropout of the model, and rank, alpha and targets of the adapters,
+    as lora_rank, lora_alpha and lora_targets.
+    """
+    if data is not None and Path(data).exists():
+        data = str(Path(data).resolve())  # so that the run can be continued from any folder
+    settings, lora = _lora(dict(settings or {}), adapters)
+    of_task, of_model, of_recipe = sorted_settings(task_name, settings)
+    _check_settings(source, of_task, of_model)
+    model = read_base(source)
+    if "dropout" in of_model:  # the others follow, although published models name each
+        of_model = {"attention_dropout": None, "embedding_dropout": None, **of_model}
+    of_config, _ = separated(of_model)
+    config = model.config.replace(**of_config)
+    options = {"data": data, "seed": seed, **_with_context(task_name, of_task, config)}
+    task = _task(task_name, source, model, options)
+    _check_fit(task, source, config)
+    own = {**task.recipe, **RECIPE, **({} if lora is None else {"lr": LORA_LR})}
+    recipe = changed_recipe(own, {"seed": seed, **of_recipe})
+    recipe.pop("dropout")
+    if lora is not None and execution is not None and execution.scan:
+        lora.check_alike(model.params)
+    parametrization: Parametrization = EVERYTHING if lora is None else Adapted(model.params, lora)
+    checked = Recipe.from_dict(recipe)
+    trained = model.params if lora is None else lora.init(model.params, seed)
+    known = {name: value for name, value in options.items() if value is not None}
+    how, under_jax = with_settings(execution, of_model), execution is not None
+    run = create_run(folder, task, known, config, checked, Base.of(source, model, lora), how, under_jax=under_jax)
+    return session_of(run, task, trained, parametrization)
+
+
+def _lora(settings: dict[str, Any], adapters: bool) -> tuple[dict[str, Any], LoRA | None]:
+    """Take the settings of adapters out of the others."""
+    own = {name.removeprefix("lora_"): settings.pop(name) for name in list(settings) if name.startswith("lora_")}
+    if not adapters:
+        if own:
+            raise ConfigError(f"lora_{next(iter(own))} is set, but there are no adapters to train", hint="add --lora")
+        return settings, None
+    if isinstance(own.get("targets"), str):
+        own["targets"] = own["targets"].split(",")
+    return settings, LoRA.from_dict(own)
+
+
+def _check_settings(source: str, of_task: dict[str, Any], of_model: dict[str, Any]) -> None:
+    """Refuse settings that the model has decided already."""
+    for name in ("tokenizer", "bpe_size"):
+        if name in of_task:
+            raise ConfigError(f"{name} is set, but {source} brings its own tokenizer", hint=f"leave {name} out")
+    for name in of_model:
+        if name not in MAY_CHANGE:
+            raise ConfigError(
+                f"{name} is set, but {source} has been built already",
+                hint=f"leave {name} out; of the model, only {', '.join(MAY_CHANGE)} may be changed",
+            )
+
+
+def _with_context(task_name: str, of_task: dict[str, Any], config: TransformerConfig) -> dict[str, Any]:
+    """Let a text be read in pieces that the model can read, unless their length is given."""
+    return {"context": min(CONTEXT, config.context), **of_task} if task_name == "text" else of_task
+
+
+def _task(task_name: str, source: str, model: BaseModel, options: dict[str, Any]) -> Task:
+    """Build the task with the model's vocabulary; one with a vocabulary of its own must happen to have the same."""
+    if takes_lexicon(task_name):
+        return build_task(task_name, **options, lexicon=model.lexicon)
+    task = build_task(task_name, **options)
+    have = [task.tokenizer, task.target_tokenizer]
+    want = [model.lexicon.tokenizer, model.lexicon.target_tokenizer]
+    if [_stored(known) for known in have] != [_stored(known) for known in want]:
+        free = ", ".join(name for name in TASKS if takes_lexicon(name))
+        raise ConfigError(
+            f"the task {task_name!r} has a vocabulary of its own, which is not that of {source}",
+            hint=f"these tasks can be learned with the vocabulary of any model: {free}",
+        )
+    return task
+
+
+def _stored(tokenizer: Any) -> Any:
+    return None if tokenizer is None else tokenizer.to_dict()
+
+
+def _check_fit(task: Task, source: str, config: TransformerConfig) -> None:
+    """Refuse a task that the model cannot read or answer."""
+    if task.architecture != config.architecture:
+        raise ConfigError(
+            f"the architecture of {source} is {config.architecture!r}, but {task.name!r} needs {task.architecture!r}",
+            hint="choose another task or another model",
+        )
+    if isinstance(config, EncoderConfig) and config.classes != task.settings["classes"]:
+        raise ConfigError(
+            f"{source} tells {config.classes or 'no'} classes apart, but {task.name!r} has {task.settings['classes']}",
+            hint="choose a model that was trained on as many",
+        )
+    sizes = [(task.answer_tokenizer.size, config.vocab)]
+    if isinstance(config, EncoderDecoderConfig):
+        sizes.append((task.tokenizer.size, config.source_size))
+    for size, vocab in sizes:
+        if size > vocab:
+            raise ConfigError(
+                f"the tokenizer of {source} has {size:,} ids, but its model knows {vocab:,}",
+                hint="use the tokenizer that the model was trained with",
+            )
+    longest = task.settings["context"]
+    if longest > config.context:
+        raise ConfigError(
+            f"{task.name!r} reads {longest:,} tokens at a time, but {source} at most {config.context:,}",
+            hint="lower context" if task.name == "text" else "lower longest, or choose another model",
+        )

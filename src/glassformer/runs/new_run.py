@@ -1,0 +1,74 @@
+"""A new run: its folder, made by one process and seen by all."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..cluster.collective import first_before_others
+from ..cluster.storage import check_shared
+from ..config import TransformerConfig
+from ..data import Task
+from ..errors import ConfigError
+from ..execution import PLAIN, Execution
+from ..files import PARTIAL
+from ..training.recipe import Recipe
+from ..tree import flatten
+from .base import Base
+from .run import CONFIG, Run, explained, open_run, tokenizers_of
+
+
+def create_run(
+    folder: Path,
+    task: Task,
+    options: dict[str, Any],
+    config: TransformerConfig,
+    recipe: Recipe,
+    base: Base | None = None,
+    execution: Execution = PLAIN,
+    *,
+    under_jax: bool = False,
+) -> Run:
+    """Make a new run folder; refuse one that holds a run already. Of several processes, the first one makes it."""
+    run = Run(folder, task.name, options, config, recipe, *tokenizers_of(task), base, execution, under_jax)
+    with first_before_others("run folder") as first:
+        return _created(run) if first else _followed(run)
+
+
+def _created(run: Run) -> Run:
+    folder, recipe = run.folder, run.recipe
+    if _is_taken(folder):
+        resume = f"continue it with --resume {folder}, or " if (folder / CONFIG).is_file() else ""
+        raise ConfigError(f"{folder} exists already", hint=f"{resume}choose another --out")
+    run.check()
+    if recipe.shards is None:
+        shards = run.engine.shards(run.config, recipe.batch // recipe.accumulate)
+        run = replace(run, recipe=replace(recipe, shards=shards))
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    run.write_config()
+    return run
+
+
+def _followed(own: Run) -> Run:
+    """Return the run that the first process made; refuse to train anything else together with it."""
+    check_shared(own.folder / CONFIG)
+    run = open_run(own.folder)
+    have, want = (flatten(json.loads(json.dumps(each.to_dict()))) for each in (own, run))
+    may_differ = {"recipe.shards", "task.options.data"}  # each machine has its own cores, and its own paths
+    for name in [*want, *have]:
+        if name not in may_differ and not name.startswith("base.") and have.get(name) != want.get(name):
+            raise ConfigError(
+                f"this worker was started with {name} = {have.get(name)!r}, worker 0 with {want.get(name)!r}",
+                hint="start all workers with the same command and the same data",
+            )
+    return run
+
+
+def _is_taken(folder: Path) -> bool:
+    """Tell whether something stands in the way of a new run; leftovers of a killed process do not."""
+    if not folder.is_dir():
+        return folder.exists()
+    return any(path.suffix != PARTIAL for path in folder.iterdir())

@@ -1,0 +1,326 @@
+"""A run folder: what was trained, how, what came of it.
+
+config.json          task, model config, recipe and tokenizers; the model it started from, where it is fine-tuned
+metrics.jsonl        one line per step
+latest.safetensors   everything needed to continue bit for bit
+best.safetensors     the parameters with the lowest validation loss
+
+Where only adapters are trained, beside the frozen parameters of another model, the checkpoints hold the adapters alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import dispatch
+from ..arrays import Tree, widen
+from ..cluster.collective import first_before_others
+from ..config import TransformerConfig, config_from_dict
+from ..data import TASKS, Lexicon, Task, build_task
+from ..engines.jax.sharded_checkpoint import gather
+from ..errors import CheckpointError, DataError, GlassformerError, WeightsError
+from ..execution import PLAIN, Execution, MeshShape, joined, separated
+from ..files import refusal, write_text
+from ..mesh.rules import check_execution
+from ..models import Model, build
+from ..text import Tokenizer, tokenizer_from_dict
+from ..training.checkpoint import BEST, LATEST, checkpoint_path, load_checkpoint, save_checkpoint
+from ..training.loop import StepRecord
+from ..training.lora import Adapted
+from ..training.parametrization import EVERYTHING, Parametrization
+from ..training.recipe import Recipe
+from ..training.state import COUNTERS, TrainingState, final_params, start
+from ..tree import check_same, flatten, rebuilt, tree_map, unflatten
+from ..weights.places import is_run, locate, open_published
+from .base import Base, BaseModel, fingerprint
+
+CONFIG = "config.json"
+METRICS = "metrics.jsonl"
+
+START, END = "<bos>", "<eos>"
+"""What our own tokenizers call the tokens before and after a text."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder and what its config.json says."""
+
+    folder: Path
+    task_name: str
+    task_options: dict[str, Any]
+    config: TransformerConfig
+    recipe: Recipe
+    tokenizer: dict[str, Any]
+    target_tokenizer: dict[str, Any] | None = None
+    base: Base | None = None
+    execution: Execution = PLAIN  # how its model runs
+    under_jax: bool = False  # whether the engine jax computes it, else one of the host
+
+    @property
+    def model(self) -> Model:
+        """The model that is trained, as every engine can run it."""
+        return build(self.config, PLAIN.replace(tile=self.execution.tile) if self.under_jax else self.execution)
+
+    @property
+    def engine(self) -> dispatch.Engine:
+        """Who computes it: JAX if JAX began it, else the engine in use, or one of the host in its place."""
+        if self.under_jax:
+            return dispatch.room().find("jax")
+        chosen = dispatch.current()
+        return chosen if chosen.library == "numpy" else dispatch.room().find()
+
+    def on_mesh(self, mesh: MeshShape) -> Run:
+        """Return the same run on other devices, from now on."""
+        run = replace(self, execution=self.execution.replace(mesh=mesh))
+        run.check()
+        with first_before_others("mesh") as first:
+            if first:
+                run.write_config()
+        return run
+
+    def check(self) -> None:
+        """Refuse devices that are not there, or among which the model or its batches cannot be shared out."""
+        if self.under_jax:
+            check_execution(self.config, self.execution, batch=self.recipe.batch, accumulate=self.recipe.accumulate)
+
+    def write_config(self) -> None:
+        """Write config.json."""
+        _write(self.folder / CONFIG, json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what config.json holds."""
+        return {
+            "format": 1,
+            "task": {"name": self.task_name, "options": self.task_options},
+            "model": {**self.config.to_dict(), **({} if self.under_jax else joined(self.execution))},
+            "recipe": self.recipe.to_dict(),
+            "tokenizer": self.tokenizer,
+            "target_tokenizer": self.target_tokenizer,
+            **({} if self.base is None else {"base": self.base.to_dict()}),
+            **({"jax": self.execution.to_dict()} if self.under_jax else {}),
+        }
+
+    def task(self) -> Task:
+        """Build the task anew: its data, tokenizers and metric; refuse data that has another vocabulary by now."""
+        options = dict(self.task_options)
+        if self.base is not None and takes_lexicon(self.task_name):
+            options["lexicon"] = self.base.lexicon(self.tokenizer, self.target_tokenizer)
+        task = build_task(self.task_name, **options)
+        if tokenizers_of(task) != (self.tokenizer, self.target_tokenizer):
+            raise DataError(
+                f"the data of {self.folder} has changed: its vocabulary is not the one this model was trained on",
+                hint="restore the data, or train anew",
+            )
+        return task
+
+    def parametrization(self) -> Parametrization:
+        """Return what is trained; adapters need the model beside which they stand, which is read again."""
+        if self.base is None or self.base.lora is None:
+            return EVERYTHING
+        params = read_base_params(self.base)
+        check_same(params, self.model.specs())
+        return Adapted(params, self.base.lora)
+
+    def load_params(self, name: str = BEST, *, parametrization: Parametrization | None = None) -> Tree:
+        """Return trained parameters of the model, adapters merged: the best, or the latest where there is no best yet.
+
+        A `parametrization` that is at hand already saves reading the model that adapters stand beside.
+        """
+        if name == BEST and not checkpoint_path(self.folder, BEST).is_file():
+            name = LATEST
+        if name == LATEST and self.under_jax:
+            gather(self.folder)  # the newest state may be in many files
+        arrays = load_checkpoint(self.folder, name).arrays
+        params = _part(arrays, "ema.average") or _part(arrays, "params")
+        specs = self.trained_specs()
+        check_same(params, specs)
+        parametrization = self.parametrization() if parametrization is None else parametrization
+        return parametrization.effective(rebuilt(specs, params))
+
+    def first_params(self) -> Tree | None:
+        """Return what is trained before the first step, where training starts from a model; None: it is drawn anew."""
+        if self.base is None:
+            return None
+        if self.base.lora is not None:
+            return self.base.lora.init(self.model.specs(), self.recipe.seed)
+        params = read_base_params(self.base)
+        check_same(params, self.model.specs())
+        return params
+
+    def load_state(self) -> TrainingState:
+        """Return the latest state, to continue from; the first one where no checkpoint was written yet."""
+        if not checkpoint_path(self.folder, LATEST).is_file():
+            return start(self.model, self.recipe, self.first_params())
+        arrays, meta = load_checkpoint(self.folder, LATEST)
+        # Names and shapes are compared, so zeros will do.
+        fresh = start(
+            self.model, self.recipe, tree_map(lambda spec: np.zeros(spec.shape, np.float32), self.trained_specs())
+        )
+        trees = {"params": fresh.params, "optimizer": fresh.optimizer, "ema": fresh.ema}
+        check_same({part: _part(arrays, part) for part in trees}, trees)
+        scaling = unflatten(_part(arrays, "scaling")) or None
+        return TrainingState(**rebuilt(trees, arrays), scaling=scaling, **{name: meta[name] for name in COUNTERS})
+
+    def save(self, state: TrainingState) -> None:
+        """Write the latest state."""
+        trees = {"params": state.params, "optimizer": state.optimizer, "ema": state.ema, "scaling": state.scaling}
+        save_checkpoint(self.folder, LATEST, flatten(trees), _meta(state))
+
+    def save_best(self, state: TrainingState) -> None:
+        """Write the parameters that count as the best so far."""
+        save_checkpoint(self.folder, BEST, flatten({"params": final_params(state, self.recipe)}), _meta(state))
+
+    def trained_specs(self) -> Tree:
+        """Return the shapes of what is trained."""
+        specs = self.model.specs()
+        return specs if self.base is None or self.base.lora is None else self.base.lora.specs(specs)
+
+    def append(self, record: StepRecord) -> None:
+        """Add one line to the metrics file."""
+        path = self.folder / METRICS
+        with explained(path), path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record.to_dict()) + "\n")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Read the metrics file; a last line cut off by a crash is left out."""
+        path = self.folder / METRICS
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        return [line for line in map(_parsed, lines) if line is not None]
+
+    def rewind_metrics(self, step: int) -> None:
+        """Forget the lines of steps that will be taken again."""
+        kept = [line for line in self.metrics() if line["step"] <= step]
+        _write(self.folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept))
+
+
+def open_run(folder: str | Path) -> Run:
+    """Read a run folder."""
+    folder = Path(folder)
+    path = folder / CONFIG
+    if not path.is_file():
+        raise CheckpointError(
+            f"{folder} is not a run folder: it has no {CONFIG}", hint="pass the folder that `glassformer train` wrote"
+        )
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return Run(
+            folder=folder,
+            task_name=content["task"]["name"],
+            task_options=content["task"]["options"],
+            config=config_from_dict(content["model"]),
+            recipe=Recipe.from_dict(content["recipe"]),
+            tokenizer=content["tokenizer"],
+            target_tokenizer=content["target_tokenizer"],
+            base=Base.from_dict(content["base"]) if "base" in content else None,
+            execution=_execution(content),
+            under_jax="jax" in content,
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} is damaged: {error}", hint="restore it from a copy") from error
+
+
+def _execution(content: dict[str, Any]) -> Execution:
+    """Return how a run's model runs; settings of it may stand beside those of the model."""
+    _, beside = separated(content["model"])
+    given = {name: value for name, value in content.get("jax", {}).items() if value != getattr(PLAIN, name, None)}
+    return Execution.from_dict({**beside, **given})
+
+
+def read_base(source: str) -> BaseModel:
+    """Read the model at a path, a pulled one by its name, or one of the hub."""
+    place = locate(source)
+    if is_run(place):
+        return model_of_run(open_run(place))
+    loaded = open_published(place)
+    if loaded.tokenizer is None:
+        raise WeightsError(f"{source} has no tokenizer to read text with", hint="get its tokenizer.json as well")
+    end = loaded.end_ids[0] if loaded.end_ids else None
+    lexicon = Lexicon(loaded.tokenizer, None, loaded.start_id, end)
+    return BaseModel(loaded.config, tree_map(widen, loaded.params), lexicon, loaded.end_ids, loaded.family)
+
+
+def read_base_params(base: Base) -> Tree:
+    """Return the parameters of the model that a run started from; refuse others than those."""
+    params = read_base(base.source).params
+    if fingerprint(params) != base.sha256:
+        raise CheckpointError(
+            f"{base.source} is not the model that this run started from: its parameters differ",
+            hint="restore it, or fine-tune anew",
+        )
+    return params
+
+
+def model_of_run(run: Run) -> BaseModel:
+    """Return what a run of our own trained; its tokenizer, or its base, says how texts start and end."""
+    reader, writer = _tokenizer(run, run.tokenizer), None
+    if run.target_tokenizer is not None:
+        writer = _tokenizer(run, run.target_tokenizer)
+    if run.base is not None:
+        start, ends, family = run.base.start_id, run.base.end_ids, run.base.family
+    else:
+        specials = (reader if writer is None else writer).specials
+        start, ends, family = specials.get(START), (specials[END],) if END in specials else (), ""
+    lexicon = Lexicon(reader, writer, start, ends[0] if ends else None)
+    return BaseModel(run.config, run.load_params(), lexicon, ends, family)
+
+
+def _tokenizer(run: Run, stored: Any) -> Tokenizer:
+    try:
+        return tokenizer_from_dict(stored)
+    except GlassformerError as error:
+        raise CheckpointError(
+            f"the tokenizer in {run.folder / 'config.json'} is damaged: {error.fact}", hint="restore it from a copy"
+        ) from error
+
+
+def takes_lexicon(task_name: str) -> bool:
+    """Tell whether a task can be learned with the vocabulary of a model that exists already."""
+    return "lexicon" in inspect.signature(TASKS[task_name]).parameters
+
+
+def tokenizers_of(task: Task) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return both tokenizers as JSON gives them back."""
+    written = [None if known is None else known.to_dict() for known in (task.tokenizer, task.target_tokenizer)]
+    read = json.loads(json.dumps(written))
+    return read[0], read[1]
+
+
+def _meta(state: TrainingState) -> dict[str, Any]:
+    return {name: getattr(state, name) for name in COUNTERS}
+
+
+def _part(arrays: dict[str, Any], part: str) -> dict[str, Any]:
+    """Return the arrays whose names begin with that of a part, without it."""
+    return {name.removeprefix(part + "."): x for name, x in arrays.items() if name.startswith(part + ".")}
+
+
+def _parsed(line: str) -> dict[str, Any] | None:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _write(path: Path, text: str) -> None:
+    with explained(path):
+        write_text(path, text)
+
+
+@contextlib.contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn the system's refusal to write into an error that says what is left."""
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(
+            f"could not write {path}: {refusal(error)}; the checkpoints are unchanged",
+            hint="check the path and the disk",
+        ) from error

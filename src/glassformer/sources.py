@@ -1,0 +1,285 @@
+"""What is written is what runs: a stand-in steps back when what it was made from has changed.
+
+A stand-in was written, and compared, for certain lines of ops and layers. Two things are watched:
+
+    edited      the lines in the files are others than those that `stamp` saw when the stand-ins were last compared
+    replaced    a function, a method or a constant has another object in its place in the running program
+
+Both are about everything that a stand-in stands for, directly or through what it calls: a changed softmax concerns the
+stand-ins of attention and of the block around it too. Changed comments and docstrings concern nobody.
+
+    python -m glassformer.sources        stamps the sources anew, once stand-ins and sources are equal again
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import json
+import logging
+from collections.abc import Callable, Iterator
+from functools import cache
+from operator import itemgetter
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+PACKAGE = Path(__file__).parent
+STAMPS = PACKAGE / "engines" / "sources.json"
+WATCHED = ("ops", "layers")
+"""The folders whose lines stand-ins stand for."""
+
+Group = tuple[Any, Callable[[Any], Any], Any]
+"""A mapping, what reads some of its entries at once, and what these were."""
+
+_told: set[str] = set()
+
+
+class Watch:
+    """Watches over what one stand-in stands for."""
+
+    __slots__ = ("groups", "name", "places", "starts", "stepped_back")
+
+    def __init__(self, name: str, starts: list[Callable[..., Any]]) -> None:
+        self.name, self.starts = name, starts
+        self.places: dict[Any, Any] = {}
+        self.groups: list[Group] | None = None
+        self.stepped_back = False
+
+    def is_current(self) -> bool:
+        """Tell whether everything is as it was when the stand-in was made; if not, say so once."""
+        if self.groups is None:
+            self.groups = self._begin()
+        if self.stepped_back:
+            return False
+        for where, entries, were in self.groups:
+            try:
+                same = entries(where) == were
+            except KeyError:  # one was taken away
+                same = False
+            if not same:
+                moved = next(name for (where, name), was in self.places.items() if where.get(name) != was)
+                self.say(f"{moved} was replaced")
+                return False
+        return True
+
+    def say(self, fact: str) -> None:
+        """Say once that something runs as written, and why."""
+        if fact not in _told:
+            _told.add(fact)
+            logging.getLogger("glassformer").warning(
+                "%s: it and what uses it run as written, which may be slower (first met in %s)", fact, self.name
+            )
+
+    def _begin(self) -> list[Group]:
+        """Look up what is reached from the start, and whether its lines are those that were stamped."""
+        reached = _Reached()
+        for start in self.starts:
+            reached.follow(start)
+        self.places = reached.places
+        changed = edited()
+        for found in sorted(reached.sources & changed.keys()):
+            self.stepped_back = True
+            self.say(f"{found.rpartition(':')[2]} was edited in {changed[found]}")
+        names: dict[int, tuple[Any, list[str]]] = {}
+        for where, name in self.places:
+            names.setdefault(id(where), (where, []))[1].append(name)
+        getters = [(where, itemgetter(*own)) for where, own in names.values()]
+        return [(where, entries, entries(where)) for where, entries in getters]
+
+
+class _Reached:
+    """All that functions call by name, as places that can be looked at again, and as the names of their sources."""
+
+    def __init__(self) -> None:
+        self.places: dict[Any, Any] = {}
+        self.sources: set[str] = set()
+        self._seen: set[int] = set()
+
+    def follow(self, function: Callable[..., Any]) -> None:
+        """Follow a function into everything that it names."""
+        raw = inspect.unwrap(function)
+        code = getattr(raw, "__code__", None)
+        if code is None or id(code) in self._seen:
+            return
+        self._seen.add(id(code))
+        self.sources.add(f"{raw.__module__}:{raw.__qualname__}")
+        names = set(_names(code))
+        if "." in raw.__qualname__:
+            self._follow_method(raw, names)
+        for name in sorted(names):
+            if name in raw.__globals__:
+                self._visit(raw.__globals__, name, names, raw.__module__)
+        for value in (*(raw.__defaults__ or ()), *(raw.__kwdefaults__ or {}).values()):
+            self._visit_type(type(value))
+
+    def _follow_method(self, raw: Any, names: set[str]) -> None:
+        """Watch the place of a method in its class, and follow the methods that it calls on itself."""
+        owner = getattr(inspect.getmodule(raw), raw.__qualname__.split(".")[0], None)
+        if isinstance(owner, type):
+            for name in sorted({raw.__name__, *names} & vars(owner).keys()):
+                self._visit_member(owner, name)
+
+    def _visit(self, where: Any, name: str, names: set[str], module: str) -> None:
+        value = where[name]
+        if isinstance(value, ModuleType):
+            if _is_ours(value.__name__):
+                for other in sorted(names & vars(value).keys()):
+                    self._visit(vars(value), other, set(), value.__name__)
+            return
+        if isinstance(value, type):
+            self._visit_type(value)
+        elif callable(value) and _is_ours(getattr(value, "__module__", None)):
+            self.places[_Key(where, name)] = value
+            self.follow(value)
+        elif isinstance(value, dict):
+            for key, entry in value.items():
+                parts = entry if isinstance(entry, tuple) else (entry,)
+                if all(map(callable, parts)):
+                    self.places[_Key(value, key)] = entry
+                    for part in parts:
+                        self.follow(part)
+        elif isinstance(value, (int, float, str)):
+            self.places[_Key(where, name)] = value
+            self.sources.add(f"{module}:{name}")
+        else:
+            self._visit_type(type(value))
+
+    def _visit_type(self, owner: type) -> None:
+        """Follow all methods of a class of ours."""
+        if not _is_ours(owner.__module__) or id(owner) in self._seen:
+            return
+        self._seen.add(id(owner))
+        self.sources.add(f"{owner.__module__}:{owner.__qualname__}")
+        for name in list(vars(owner)):
+            self._visit_member(owner, name)
+
+    def _visit_member(self, owner: type, name: str) -> None:
+        """Watch and follow a method or a property that someone wrote; what Python adds to a class stays as it is."""
+        value = vars(owner)[name]
+        method = inspect.unwrap(getattr(value, "fget", None) or getattr(value, "func", None) or value)
+        if inspect.isfunction(method) and method.__code__.co_filename == inspect.getsourcefile(owner):
+            self.places[_Key(_members(owner), name)] = value
+            self.follow(method)
+
+
+class _Key(tuple):
+    """A place, hashed by which mapping it is in."""
+
+    def __new__(cls, where: Any, name: Any) -> _Key:
+        return super().__new__(cls, (where, name))
+
+    def __hash__(self) -> int:
+        return hash((id(self[0]), self[1]))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self[0] is other[0] and self[1] == other[1]
+
+
+@cache
+def _members(owner: type) -> Any:
+    """Return the members of a class, always as the same mapping."""
+    return vars(owner)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """Yield every name that a function and the functions inside it look up."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _is_ours(module: str | None) -> bool:
+    parts = (module or "").split(".")
+    return parts[0] == "glassformer" and len(parts) > 1 and parts[1] in WATCHED
+
+
+# --- lines in files --------------------------------------------------------------------------------------------------
+
+
+@cache
+def edited() -> dict[str, str]:
+    """Return what differs from the stamped sources, as "module:name", each with the file it stands in."""
+    if not STAMPS.is_file():
+        return {}
+    stamps = json.loads(STAMPS.read_text(encoding="utf-8"))
+    found: dict[str, str] = {}
+    for path in _files():
+        file = path.relative_to(PACKAGE).as_posix()
+        text = _text(path)
+        known = stamps.get(file, {"file": "", "parts": {}})
+        if _digest(text) != known["file"]:
+            module = "glassformer." + file.removesuffix(".py").replace("/", ".")
+            parts = fingerprints(text)
+            found |= {f"{module}:{name}": file for name, mark in known["parts"].items() if parts.get(name) != mark}
+            found |= {f"{module}:{name}": file for name in parts.keys() - known["parts"].keys()}
+    return found
+
+
+def fingerprints(text: str) -> dict[str, str]:
+    """Return a mark of every function, method, class and constant of a file; comments and docstrings leave none."""
+    parts: dict[str, list[str]] = {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ClassDef):
+            for inner in (part for part in node.body if not _is_text(part)):
+                name = f"{node.name}.{inner.name}" if isinstance(inner, ast.FunctionDef) else node.name
+                parts.setdefault(name, []).append(_structure(inner))
+        elif isinstance(node, ast.FunctionDef):
+            parts.setdefault(node.name, []).append(_structure(node))
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                for part in ast.walk(target):
+                    if isinstance(part, ast.Name):
+                        parts.setdefault(part.id, []).append(_structure(node.value))
+    return {name: _digest("\n".join(shapes)) for name, shapes in parts.items()}
+
+
+_SILENT = {"lineno", "col_offset", "end_lineno", "end_col_offset", "ctx", "kind", "type_comment", "type_params"}
+_SILENT |= {"annotation", "returns", "decorator_list"}
+
+
+def _structure(node: Any) -> str:
+    """Return what a piece of code does, as text that is the same under every version of Python."""
+    if isinstance(node, list):
+        return "[" + ",".join(map(_structure, node)) + "]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = []
+    for name, value in ast.iter_fields(node):
+        if name in _SILENT:
+            continue
+        if name == "body" and isinstance(value, list):
+            value = [part for part in value if not _is_text(part)]
+        fields.append(_structure(value))
+    return "" if _is_text(node) else f"{type(node).__name__}({','.join(fields)})"
+
+
+def _is_text(node: Any) -> bool:
+    """Tell whether a statement is a docstring."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _files() -> list[Path]:
+    return sorted(path for folder in WATCHED for path in (PACKAGE / folder).glob("*.py"))
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")  # with line ends of every system as \n
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def stamp() -> dict[str, Any]:
+    """Return the marks of all sources as they are now."""
+    return {
+        path.relative_to(PACKAGE).as_posix(): {"file": _digest(_text(path)), "parts": fingerprints(_text(path))}
+        for path in _files()
+    }
+
+
+if __name__ == "__main__":
+    STAMPS.write_text(json.dumps(stamp(), indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -1,0 +1,46 @@
+"""Everything that the rest of a training run depends on.
+
+Batches and dropout follow from the seed and the step number, so a run that continues from a stored state computes the
+very same bits as one that was never interrupted.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..arrays import Tree
+from ..models import Model
+from .ema import EMA
+from .recipe import Recipe
+
+
+class TrainingState(NamedTuple):
+    """Everything the rest of a run depends on, after `step` steps."""
+
+    step: int
+    params: Tree  # what is trained: all parameters, or the adapters beside frozen ones
+    optimizer: Tree
+    ema: Tree | None = None
+    best: float | None = None  # the lowest validation loss so far
+    stale: int = 0  # evaluations since
+    refused: int = 0  # refused steps in a row
+    scaling: Tree | None = None  # by how much float16 gradients are enlarged
+
+
+COUNTERS = ("step", "best", "stale", "refused")
+"""What of a state is numbers."""
+
+TREES = ("params", "optimizer", "ema", "scaling")
+"""What of it is trees of arrays."""
+
+
+def start(model: Model, recipe: Recipe, params: Tree | None = None) -> TrainingState:
+    """Return the state before the first step; what is trained is drawn from the recipe's seed unless given."""
+    params = model.init(recipe.seed) if params is None else params
+    ema = None if recipe.ema is None else EMA(recipe.ema).init(params)
+    return TrainingState(0, params, recipe.build_optimizer().init(params), ema)
+
+
+def final_params(state: TrainingState, recipe: Recipe) -> Tree:
+    """Return what counts of what was trained: the moving average where there is one."""
+    return state.params if state.ema is None else EMA(recipe.ema or 0.0).read(state.ema, state.params)

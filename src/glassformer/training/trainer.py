@@ -1,0 +1,204 @@
+"""Who takes the steps of a training run: a small protocol, and the trainer whose steps are the mathematics as written.
+
+    trainer = ReferenceTrainer(model, recipe)
+    state = trainer.first()
+    state, figures = trainer.step(state, trainer.batch(data, 0), lr=1e-3)
+
+Every engine has a trainer of its own. `loop` says when steps are taken and what follows from them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+
+from .. import ops
+from ..arrays import Array, Tree
+from ..data.examples import Dataset, count_targets
+from ..models import Batch, Model
+from ..tree import flatten
+from .ema import EMA
+from .evaluate import Evaluation, evaluate
+from .gradients import accumulate, all_finite, clip, global_norm
+from .parametrization import EVERYTHING, Parametrization
+from .recipe import Recipe
+from .state import TrainingState, start
+
+
+class Figures(NamedTuple):
+    """What one step found: the loss, the norm of its gradients, and whether it moved the parameters."""
+
+    loss: float
+    norm: float
+    moved: bool
+
+
+Taken: TypeAlias = tuple[TrainingState, Iterable[float]]
+"""The state after a step, its counters as before, and the three `Figures`, which may still be on their way."""
+Keep: TypeAlias = Callable[[TrainingState, Iterable[float]], None]
+
+
+class Parts(Protocol):
+    """States that all processes of a run write together, each the part that its own devices hold."""
+
+    needed: bool  # whether a state is too large for one process
+
+    def latest(self, folder: Path) -> int: ...  # the last step that was written completely; −1: there is none
+
+    def save(self, folder: Path, state: TrainingState) -> None: ...
+
+    def load(self, folder: Path, specs: Tree) -> tuple[TrainingState, list[Path]]: ...  # and what is incomplete
+
+
+class Trainer(Protocol):
+    """Takes the steps of a recipe, its states where the engine has its arrays.
+
+    uses_up   whether every step uses up the memory of the state before, kept or not
+    parts     how a state is written in parts; None: it never is
+    """
+
+    model: Model
+    recipe: Recipe
+    uses_up: bool
+    parts: Parts | None
+
+    def first(self, params: Tree | None = None) -> TrainingState:
+        """Return the state before the first step; what is trained is drawn from the recipe's seed unless given."""
+
+    def put(self, state: TrainingState) -> TrainingState:
+        """Return a state of NumPy arrays where steps are taken, in memory of its own."""
+
+    def take(self, state: TrainingState, *, wanted: bool = True) -> TrainingState:
+        """Return a state as NumPy arrays; all processes must call this together, and who wants none gets none."""
+
+    def is_used_up(self, state: TrainingState) -> bool:
+        """Tell whether a step has taken the memory of a state."""
+
+    def batch(self, data: Dataset, step: int) -> Batch:
+        """Return the batch of a step."""
+
+    def step(self, state: TrainingState, batch: Batch, lr: float, *, keep: Keep | None = None) -> Taken:
+        """Return the state after one step, and its figures; a step that is not finite moves nothing.
+
+        With `keep`, the step may be taken in the memory of `state`, which is then lost: `keep` is told what came of it
+        before Ctrl-C can come in between.
+        """
+
+    def is_excused(self, state: TrainingState) -> bool:
+        """Tell whether the refused step before this state says nothing about the run."""
+
+    def effective(self, trained: Tree) -> Tree:
+        """Return the parameters of the model for those that are trained."""
+
+    def evaluate(self, params: Tree, data: Dataset, **settings: Any) -> Evaluation:
+        """Measure parameters on all of `data`: see `evaluate`."""
+
+
+class ReferenceTrainer:
+    """Takes pure steps in NumPy: gradients, their norm, the optimizer, an average; no state is ever changed."""
+
+    uses_up = False
+    parts: Parts | None = None
+
+    def __init__(self, model: Model, recipe: Recipe, parametrization: Parametrization = EVERYTHING) -> None:
+        self.model, self.recipe, self.parametrization = model, recipe, parametrization
+        self.optimizer = recipe.build_optimizer()
+
+    def first(self, params: Tree | None = None) -> TrainingState:
+        """Return the state before the first step; what is trained is drawn from the recipe's seed unless given."""
+        return start(self.model, self.recipe, params)
+
+    def put(self, state: TrainingState) -> TrainingState:
+        """Return the state as it is: nothing is ever written to it."""
+        return state
+
+    def take(self, state: TrainingState, *, wanted: bool = True) -> TrainingState:
+        """Return the state as it is."""
+        return state
+
+    def is_used_up(self, state: TrainingState) -> bool:
+        """Tell that no state ever is."""
+        return False
+
+    def batch(self, data: Dataset, step: int) -> Batch:
+        """Return the batch of a step."""
+        return data.batch(step, self.recipe.batch, self.recipe.seed)
+
+    def step(self, state: TrainingState, batch: Batch, lr: float, *, keep: Keep | None = None) -> Taken:
+        """Return the state after one step, and its figures; a step that is not finite moves nothing."""
+        # What overflows here needs no warning of its own: the step is refused.
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            loss, grads, norm = self.gradients(state, batch)
+            return self.moved(state, grads, lr, loss, norm)
+
+    def gradients(self, state: TrainingState, batch: Batch) -> tuple[float, dict[str, Array], float]:
+        """Return the loss of a batch, its gradients by dotted name, clipped, and their norm before that."""
+        recipe = self.recipe
+        key = ops.fold_key(ops.new_key(recipe.seed), state.step) if drops(self.model) else None
+        params = self.parametrization.effective(state.params)
+
+        def part(rows: Batch, key: Array | None) -> tuple[Array, Tree]:
+            loss, grads = self.loss_and_grads(params, rows, key)
+            return loss, self.parametrization.pull_back(state.params, grads)
+
+        if recipe.accumulate == 1:
+            loss, grads = part(batch, key)
+        else:
+            loss, grads, _ = accumulate(
+                (*part(rows, None if key is None else ops.fold_key(key, i)), n)
+                for i, (rows, n) in enumerate(_microbatches(batch, recipe.accumulate))
+            )
+        named = flatten(grads)
+        named, norm = clip(named, recipe.clip) if recipe.clip else (named, global_norm(named))
+        return float(loss), named, float(norm)
+
+    def loss_and_grads(self, params: Tree, batch: Batch, key: Array | None) -> tuple[Array, Tree]:
+        """Return the loss and the gradients of a batch, or of a part of it."""
+        return self.model.loss_and_grads(params, batch, key=key, smoothing=self.recipe.label_smoothing)
+
+    def moved(self, state: TrainingState, grads: Tree, lr: float, loss: float, norm: float) -> Taken:
+        """Return the state after the optimizer's step, if all of it is finite."""
+        # A finite norm says that all gradients are finite, but a huge step can still leave the range of the weights.
+        if math.isfinite(loss) and math.isfinite(norm):
+            params, moments = self.optimizer.update(state.params, grads, state.optimizer, lr=lr)
+            if all_finite(params):
+                return self.averaged(state._replace(params=params, optimizer=moments)), Figures(loss, norm, True)
+        return state, Figures(loss, norm, False)
+
+    def averaged(self, state: TrainingState) -> TrainingState:
+        """Return a state whose parameters have moved with its moving average moved too."""
+        if state.ema is None:
+            return state
+        return state._replace(ema=EMA(self.recipe.ema or 0.0).update(state.ema, state.params))
+
+    def is_excused(self, state: TrainingState) -> bool:
+        """Tell that every refused step counts."""
+        return False
+
+    def effective(self, trained: Tree) -> Tree:
+        """Return the parameters of the model for those that are trained."""
+        return self.parametrization.effective(trained)
+
+    def evaluate(self, params: Tree, data: Dataset, **settings: Any) -> Evaluation:
+        """Measure parameters on all of `data`: see `evaluate`."""
+        return evaluate(self.model, params, data, **settings)
+
+
+def drops(model: Model) -> bool:
+    """Tell whether a model uses dropout anywhere, and so needs a key."""
+    config = model.config
+    return bool(config.dropout or config.weight_dropout or config.input_dropout)
+
+
+def _microbatches(batch: Batch, parts: int) -> Iterator[tuple[Batch, int]]:
+    """Cut a batch into parts of nearly the same number of examples, each with its number of counted targets."""
+    borders = np.linspace(0, len(batch.tokens), parts + 1).astype(int)
+    for start_, stop in itertools.pairwise(borders):
+        part = Batch(*(None if array is None else array[start_:stop] for array in batch))
+        if start_ < stop:
+            yield part, count_targets(part)

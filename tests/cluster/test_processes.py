@@ -1,0 +1,110 @@
+"""Training on several processes, one CPU device each: the same as on one, and an end when one is lost."""
+
+import json
+import re
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from glassformer.engines.jax.sharded_files import list_sharded
+from process_groups import Group, free_port
+
+pytestmark = pytest.mark.usefixtures("jax")
+
+STEPS = 12
+SCRIPT = Path(__file__).with_name("training_worker.py")
+
+QUICK = {"XLA_FLAGS": "--xla_backend_optimization_level=0", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": 0}
+"""Programs this small need no optimization, and each is compiled once for all processes and tests."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory):
+    QUICK["JAX_COMPILATION_CACHE_DIR"] = tmp_path_factory.mktemp("compiled")
+
+
+class Workers(Group):
+    """Processes that train together, with checkpoints in one folder."""
+
+    def __init__(self, run: Path, mesh: str, count: int, *more: str, steps: int = STEPS, **settings: float) -> None:
+        address = f"127.0.0.1:{free_port()}"
+
+        def arguments(number: int) -> list:
+            place = ["--coordinator", address, "--processes", count, "--process", number] if count > 1 else []
+            return [SCRIPT, run, steps, mesh, *place, *more]
+
+        super().__init__(run / f"said-{time.monotonic_ns()}", arguments, count, **QUICK, **settings)
+
+
+def train(run: Path, mesh: str, count: int, *, steps: int = STEPS) -> list[float]:
+    """Train to the end and return the losses, which all processes must agree on."""
+    with Workers(run, mesh, count, steps=steps) as workers:
+        codes = workers.codes(200)
+        assert codes == [0] * count, [workers.said(number) for number in range(count)]
+    losses = [json.loads((run / f"losses.{number}.json").read_text()) for number in range(count)]
+    assert all(other == losses[0] for other in losses)
+    return losses[0]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory) -> list[float]:
+    """The losses of one process."""
+    return train(tmp_path_factory.mktemp("alone") / "run", "data=1", 1)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory) -> Path:
+    """A run of two processes, with the checkpoints of steps 5 and 10."""
+    run = tmp_path_factory.mktemp("two") / "run"
+    train(run, "data=2", 2)
+    return run
+
+
+def losses_of(run: Path) -> list[float]:
+    return json.loads((run / "losses.0.json").read_text())
+
+
+def test_two_processes_have_the_losses_of_one(alone, two):
+    assert len(alone) == STEPS
+    np.testing.assert_allclose(losses_of(two), alone, rtol=1e-5)
+    assert list_sharded(two) == [5, 10]
+
+
+def test_four_processes_on_another_mesh_go_on_from_the_checkpoint_of_two(alone, two, tmp_path):
+    run = Path(shutil.copytree(two, tmp_path / "run"))
+    np.testing.assert_allclose(train(run, "fsdp=2,tensor=2", 4), alone[10:], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("victim", "name"),
+    [(0, signal.SIGKILL), (1, signal.SIGSTOP)],
+    ids=["kill 0", "stop 1"],
+)
+def test_a_lost_worker_is_named_and_ends_the_run(tmp_path, victim, name):
+    limits = {"GLASSFORMER_SILENCE": 4}
+    with Workers(tmp_path / "run", "data=2", 2, "--forever", steps=100_000, **limits) as workers:
+        workers.wait_for("ready")
+        workers.signal(victim, name)
+        codes = workers.codes(30)  # an error unless all processes have ended, the stopped one too
+        other = 1 - victim
+        assert codes[other] == 1
+        fact = "ended without a word" if name == signal.SIGKILL else "has not been heard of for 4 s"
+        assert re.search(
+            rf"error: worker {victim} of 2 \(.*, pid \d+\) {fact} \(last at step [\d,]+\)", workers.said(other)
+        )
+        assert "hint: start all workers again" in workers.said(other)
+
+
+def test_one_interrupted_worker_lets_all_stop_after_the_same_step(tmp_path):
+    run = tmp_path / "run"
+    with Workers(run, "data=2", 2, "--forever", steps=100_000) as workers:
+        workers.wait_for("ready")
+        workers.signal(1, signal.SIGINT)
+        assert workers.codes(60) == [0, 0], [workers.said(number) for number in range(2)]
+    taken = [len(json.loads((run / f"losses.{number}.json").read_text())) for number in range(2)]
+    assert taken[0] == taken[1]
+    assert list_sharded(run) == [taken[0]]

@@ -1,0 +1,92 @@
+"""One process of a training run on several. Run by test_processes.py.
+
+    python training_worker.py FOLDER STEPS MESH [--coordinator HOST:PORT --processes N --process I]
+
+Writes the losses to FOLDER/losses.I.json and a checkpoint every five steps; goes on from the latest one.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from glassformer.cluster.collective import agreed, first_before_others
+from glassformer.cluster.launch import find_cluster, start
+from glassformer.config import config_from_dict
+from glassformer.data.examples import Windows
+from glassformer.execution import Execution
+from glassformer.mesh.shape import MeshShape
+from glassformer.models import build
+from glassformer.training.loop import training_steps
+from glassformer.training.recipe import Recipe
+
+SIZES = {"width": 16, "heads": 4, "layers": 2, "vocab": 32, "context": 16, "feed_forward": 32}
+
+
+def train(options: argparse.Namespace, watch) -> list[float]:
+    import numpy as np
+
+    from glassformer.engines.jax.sharded_checkpoint import load_sharded_state, save_sharded_state
+    from glassformer.engines.jax.sharded_files import list_sharded
+    from glassformer.engines.jax.trainer import JaxTrainer
+
+    model = build(config_from_dict({"architecture": "decoder", **SIZES}))
+    recipe = Recipe(steps=options.steps, batch=24, lr=1e-2, ema=0.9)
+    training = JaxTrainer(model, recipe, Execution(mesh=MeshShape.parse(options.mesh), scan=True))
+    data = Windows(np.random.default_rng(0).integers(0, 32, size=2000), SIZES["context"])
+    first = training.first()
+    if list_sharded(options.folder):
+        first, _ = load_sharded_state(options.folder, first)
+    losses = []
+    watch.progress(first.step)
+    for state, record in training_steps(training, data, first):
+        losses.append(record.loss)
+        if record.step == 3:
+            sys.stderr.write("ready\n")
+        if record.step % 5 == 0 and not options.forever:
+            with watch.busy("saving"):
+                save_sharded_state(options.folder, state)
+        if watch.asked_to_stop(record.step):
+            save_sharded_state(options.folder, state)
+            break
+        watch.progress(state.step)
+        if options.forever:
+            time.sleep(0.02)
+    return losses
+
+
+def check_agreement(number: int) -> None:
+    """See that what the first process says counts, and that it comes first."""
+    import jax
+
+    jax.devices()
+    words = agreed({"from": number, "text": "é" * (number + 1)})
+    with first_before_others("folder") as first:
+        assert first == (number == 0)
+    assert words == {"from": 0, "text": "é"}, words
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder")
+    parser.add_argument("steps", type=int)
+    parser.add_argument("mesh")
+    parser.add_argument("--coordinator")
+    parser.add_argument("--processes", type=int)
+    parser.add_argument("--process", type=int)
+    parser.add_argument("--forever", action="store_true")
+    options = parser.parse_args()
+    cluster = find_cluster({}, coordinator=options.coordinator, processes=options.processes, process=options.process)
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    with start(cluster) as watch:
+        check_agreement(options.process or 0)
+        losses = train(options, watch)
+        path = Path(options.folder) / f"losses.{options.process or 0}.json"
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text(json.dumps(losses))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""The kernel of tiled attention: many small tiles on several cores, and how the work is cut."""
+
+import importlib
+from contextlib import ExitStack
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compare import assert_close
+from draws import draws
+from engines.cpu.kernel_cases import STAND_INS
+from glassformer.engines.cpu.attention import tile_jobs
+from glassformer.engines.cpu.attention.tile_jobs import backward_jobs, begun, forward_jobs, stages
+from glassformer.engines.cpu.cores import at_most
+from glassformer.layers.attention import merge_heads
+from glassformer.ops import CAUSAL, FULL, Pattern, attention, attention_backward, attention_tiled, new_key
+from glassformer.ops.attention_tiled import TiledSaved
+
+KERNEL = importlib.import_module("glassformer.engines.cpu.attention.tiled")
+LIMITS = {"float64": 1e-12, "float32": 1e-5}
+PATTERNS = (
+    FULL,
+    CAUSAL,
+    Pattern(causal=True, window=5),
+    Pattern(window=4),
+    Pattern(causal=True, prefix=7),
+    Pattern(causal=True, stride=4),
+    Pattern(stride=3),
+    Pattern(causal=True, stride=3, window=11),
+    Pattern(causal=True, stride=3, prefix=5),
+)
+
+
+def small_tiles(*, rows, columns, workers):
+    """Let tiles be small and every bit of work be worth another core, inside a `with` block."""
+    stack = ExitStack()
+    sizes = {"ROWS": rows, "FEW_ROWS": max(1, rows - 1), "FEW": 6, "COLUMNS": columns}
+    for name, size in sizes.items():
+        stack.enter_context(mock.patch.object(KERNEL, name, size))
+    stack.enter_context(mock.patch.object(tile_jobs, "WORTHWHILE", 1))
+    stack.enter_context(at_most(workers))
+    return stack
+
+
+@st.composite
+def problems(draw):
+    """Random shapes, layouts, heads, masks, biases, dropout and patterns."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    kind = draw(st.sampled_from(["float64", "float64", "float32"]))
+    shared, group, examples = draw(st.integers(1, 2)), draw(st.sampled_from([1, 1, 2, 3])), draw(st.integers(1, 2))
+    pattern = draw(st.sampled_from(PATTERNS))
+    keys = draw(st.integers(1, 40))
+    queries = draw(st.integers(1, 40) if pattern.is_full else st.sampled_from([keys, keys, max(1, keys // 2)]))
+    by_position = draw(st.booleans())
+
+    def heads(number, length, channels):
+        x = rng.standard_normal((examples, length, number, channels)).astype(kind).swapaxes(1, 2)
+        return x if by_position else np.ascontiguousarray(x)
+
+    channels = draw(st.sampled_from([1, 3, 4]))
+    q, k, v = heads(shared * group, queries, channels), heads(shared, keys, channels), heads(shared, keys, 3)
+    weights = (examples, shared * group, queries, keys)
+    shapes = [(queries, keys), (examples, 1, 1, keys), (keys,), (shared * group, 1, 1), weights]
+    bias = draw(st.none() | st.none() | st.sampled_from(shapes))
+    mask = draw(st.none() | st.none() | st.sampled_from(shapes))
+    return {
+        "arrays": (q, k, v, None if bias is None else rng.standard_normal(bias).astype(kind)),
+        "mask": None if mask is None else rng.random(mask) < 0.8,
+        "pattern": pattern,
+        **draw(st.sampled_from([{}, {}, {"key": new_key(4), "rate": 0.3}])),
+    }
+
+
+def assert_kernel_equals_dense(arrays, *, pattern, mask=None, key=None, rate=0.0):
+    """Compare the kernel, which must not decline, with dense attention as written."""
+    limit = LIMITS[arrays[0].dtype.name]
+    y, saved = attention.__wrapped__(*arrays, mask=mask, pattern=pattern, key=key, rate=rate)
+    dy = np.random.default_rng(9).standard_normal(y.shape).astype(y.dtype)
+    grads = attention_backward.__wrapped__(dy, saved, rate=rate)
+    found, found_saved = STAND_INS["attention_tiled"](*arrays, mask=mask, pattern=pattern, key=key, rate=rate)
+    assert_close(found, y, limit)
+    found_grads = STAND_INS["attention_tiled_backward"](dy, found_saved, pattern=pattern, rate=rate)
+    for grad, other in zip(found_grads, grads, strict=True):
+        assert (grad is None) == (other is None)
+        if grad is not None:
+            assert_close(grad, other, limit)
+
+
+@draws(times=10)
+@given(problems(), st.integers(1, 9), st.integers(1, 9), st.integers(1, 3))
+def test_many_small_tiles_on_several_cores_equal_dense(problem, rows, columns, workers):
+    with small_tiles(rows=rows, columns=columns, workers=workers):
+        assert_kernel_equals_dense(**problem)
+
+
+OWN = {"causal": CAUSAL, "window": Pattern(causal=True, window=100), "stride": Pattern(causal=True, stride=20)}
+
+
+@pytest.mark.parametrize("pattern", OWN.values(), ids=OWN)
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_tiles_of_their_own_size_equal_dense(rng, pattern, kind):
+    q, k, v = (rng.standard_normal((1, 700, 2, 8)).astype(kind).swapaxes(1, 2) for _ in range(3))
+    with at_most(2):
+        assert_kernel_equals_dense((q, k, v, None), pattern=pattern)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
+@pytest.mark.parametrize("heads", [1, 3])
+def test_several_cores_give_the_same_bits_every_time(rng, pattern, heads):
+    q, k, v = rng.standard_normal((3, 1, heads, 40, 4)).astype("float32")
+
+    def run():
+        y, saved = STAND_INS["attention_tiled"](q, k, v, pattern=pattern)
+        return (y, *STAND_INS["attention_tiled_backward"](np.ones_like(y), saved, pattern=pattern)[:3])
+
+    with small_tiles(rows=4, columns=8, workers=3):
+        first, second = run(), run()
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_gradients_lie_by_position_so_that_merging_heads_moves_nothing(rng):
+    q, k, v = rng.standard_normal((3, 2, 3, 5, 4))
+    y, saved = STAND_INS["attention_tiled"](q, k, v)
+    for x in STAND_INS["attention_tiled_backward"](np.ones_like(y), saved)[:3]:
+        assert np.shares_memory(merge_heads(x), x)
+
+
+def test_what_the_kernel_does_not_cover_it_leaves_to_the_op(rng):
+    x = rng.standard_normal((2, 5, 4))
+    run, key = STAND_INS["attention_tiled"], new_key(0)
+    assert run(x, x, x, key=key, rate=0.5) is not NotImplemented
+    assert run(x, x, x, key=key.astype("int64"), rate=0.5) is NotImplemented
+    assert run(x[:, :0], x, x) is NotImplemented
+    assert run(x, x[:, :0], x[:, :0]) is NotImplemented
+    assert run(x, x, x, np.zeros((5, 5), "float32")) is NotImplemented
+    assert run(x, x, x, mask=np.ones((5, 5))) is NotImplemented
+    deep = rng.standard_normal((2, 1, 2, 5, 4))
+    assert run(deep, deep, deep, np.zeros((5, 5))) is NotImplemented
+    with mock.patch.object(KERNEL, "gemm_address", return_value=0):
+        assert run(x, x, x) is NotImplemented
+        assert_close(attention_tiled(x, x, x)[0], attention(x, x, x)[0])
+
+
+# --- how the work is cut ---------------------------------------------------------------------------------------------
+
+
+def saved_of(queries, keys, *, heads=1):
+    q, k = np.zeros((1, heads, queries, 1)), np.zeros((1, heads, keys, 1))
+    return TiledSaved(q, k, k, None, None, None, q, q)
+
+
+def pairs_of(jobs):
+    """The pairs of a query and a key that jobs go through."""
+    return int(((jobs[:, 5] - jobs[:, 4]) * (jobs[:, 7] - jobs[:, 6])).sum())
+
+
+@given(st.sampled_from(PATTERNS), st.integers(1, 40), st.integers(1, 3), st.integers(1, 9), st.integers(1, 4))
+def test_every_run_is_dealt_out_once_and_in_order(pattern, length, heads, size, workers):
+    with small_tiles(rows=1, columns=1, workers=workers):
+        for stage in stages(saved_of(length, length), pattern):
+            for cut in (forward_jobs, backward_jobs):
+                jobs = np.concatenate(cut(stage, 2, heads, size))
+                covered = np.zeros((2, heads, length), int)
+                for example, head, start, keys, low, high, *_ in jobs:
+                    assert keys == len(range(start, length, stage.step))
+                    covered[example, head, start :: stage.step][low:high] += 1
+                assert (covered <= 1).all()
+                assert (covered[:, :, : stage.parts] == 1).all()
+                assert jobs.tolist() == sorted(jobs.tolist(), key=lambda job: (job[2], job[0], job[1], job[4]))
+
+
+@given(st.sampled_from(PATTERNS), st.integers(1, 40), st.integers(0, 9), st.integers(1, 9))
+def test_jobs_meet_all_that_they_may_see_and_be_seen_by(pattern, queries, more, size):
+    keys = queries + more
+    for stage in stages(saved_of(queries, keys), pattern):
+        for start in range(stage.parts):
+            length = stage.length(start)
+            seen = stage.pattern.tile(np.arange(stage.offset, length), np.arange(length))
+            for low in range(0, len(seen), size):
+                met = stage.seen_by(slice(low, min(low + size, len(seen))), length)
+                assert not np.delete(seen[low : low + size], np.r_[met], axis=1).any()
+            for low in range(0, length, size):
+                met = stage.seeing(slice(low, min(low + size, length)), length)
+                assert not np.delete(seen[:, low : low + size], np.r_[met], axis=0).any()
+
+
+def test_a_single_head_uses_all_cores_in_shares_of_nearly_equal_work():
+    with at_most(2):
+        for cut in (forward_jobs, backward_jobs):
+            (stage,) = stages(saved_of(4096, 4096), CAUSAL)
+            shares = cut(stage, 1, 1, 128)
+            assert len(shares) == 2
+            work = [pairs_of(share) for share in shares]
+            assert max(work) <= 1.1 * min(work)
+            assert begun(shares) == [False, True]
+            assert begun(cut(stage, 1, 2, 128)) == [False, False]
+
+
+def test_little_work_stays_on_one_core():
+    with at_most(2):
+        (stage,) = stages(saved_of(64, 64), CAUSAL)
+        assert len(forward_jobs(stage, 1, 2, 64)) == 1
+
+
+@pytest.mark.parametrize("cut", [forward_jobs, backward_jobs])
+def test_the_work_of_a_window_grows_like_the_length_and_of_a_stride_like_its_power_of_one_and_a_half(cut):
+    def work(pattern, length):
+        return sum(
+            pairs_of(share) for stage in stages(saved_of(length, length), pattern) for share in cut(stage, 1, 1, 16)
+        )
+
+    for length in (1024, 4096):
+        window, root = Pattern(causal=True, window=64), int(length**0.5)
+        assert work(window, length) <= length * (64 + 16)
+        assert work(Pattern(causal=True, stride=root), length) <= 2 * length * (root + 16)
+        assert work(Pattern(stride=root), length) <= 4 * length * (root + 16)

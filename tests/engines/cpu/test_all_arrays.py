@@ -1,0 +1,140 @@
+"""All arrays of a model in one call: the bits of one call for each."""
+
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.cpu.kernel_cases import STAND_INS, normal
+from glassformer import ops
+from glassformer.engines.cpu import all_arrays
+from glassformer.engines.cpu.all_arrays import MANY, adam_on_all, add_to_all, shared
+from glassformer.engines.cpu.cores import at_most
+from glassformer.engines.cpu.update import add_weighted
+
+SHAPES = [(3, 4), (), (5,), (0, 2), (1, 1, 7), (300, 400), (2, 90_000)]
+SETTINGS = {"beta1": 0.9, "beta2": 0.99, "eps": 1e-8}
+STEP = {"rate": 0.1, "root": 0.3}
+
+
+@pytest.fixture(params=[1, 3])
+def some_cores(request):
+    with at_most(request.param):
+        yield
+
+
+def draw(rng, kind="float32"):
+    return [normal(rng, shape, kind) for shape in SHAPES]
+
+
+@pytest.mark.parametrize("decay", [{"penalty": 0.0, "shrink": 1.0}, {"penalty": 0.1, "shrink": 0.9}])
+def test_adam_moves_every_array_as_it_does_one(rng, some_cores, decay):
+    ps, gs, means = draw(rng), draw(rng), draw(rng)
+    squares = [np.asarray(x * x) for x in draw(rng)]
+    decays = [p.ndim > 1 for p in ps]
+    want = [
+        STAND_INS["adam_update"](p, g, mean, square, **SETTINGS, **STEP, **(decay if decayed else {}))
+        for p, g, mean, square, decayed in zip(ps, gs, means, squares, decays, strict=True)
+    ]
+    step = adam_on_all(ps, means, squares, decays, **SETTINGS)
+    before = [g.copy() for g in gs]
+    assert step(gs, **STEP, **decay)
+    for have, expected in zip(zip(ps, means, squares, strict=True), want, strict=True):
+        for x, y in zip(have, expected, strict=True):
+            assert x.tobytes() == y.tobytes()
+    for g, copy in zip(gs, before, strict=True):
+        np.testing.assert_array_equal(g, copy)
+
+
+@given(
+    st.lists(st.lists(st.sampled_from([0, 1, 2, 3, 5, 8, 17]), max_size=3).map(tuple), min_size=1, max_size=6),
+    st.integers(1, 3),
+    st.integers(0, 2**32 - 1),
+)
+def test_arrays_of_any_shapes_are_updated_as_by_the_op(shapes, number, seed):
+    rng = np.random.default_rng(seed)
+    ps, gs, means, squares = ([normal(rng, shape, "float32") for shape in shapes] for _ in range(4))
+    squares = [np.asarray(x * x) for x in squares]
+    decays = [bool(mark) for mark in rng.integers(2, size=len(shapes))]
+    decay = {"penalty": 0.1, "shrink": 0.9}
+    want = [
+        ops.adam_update.__wrapped__(p, g, mean, square, **SETTINGS, **STEP, **(decay if decayed else {}))
+        for p, g, mean, square, decayed in zip(ps, gs, means, squares, decays, strict=True)
+    ]
+    total = sum(float(np.sum(np.square(g.astype(np.float64)))) for g in gs)
+    with at_most(number), mock.patch.object(all_arrays, "MANY", 4):  # each few numbers are worth another core
+        assert adam_on_all(ps, means, squares, decays, **SETTINGS)(gs, **STEP, **decay)
+        assert abs(STAND_INS["sum_of_squares"](*gs) - total) <= 1e-5 * total
+    for have, expected in zip(zip(ps, means, squares, strict=True), want, strict=True):
+        for x, y in zip(have, expected, strict=True):
+            assert (x.shape, x.dtype) == (y.shape, y.dtype)
+            assert np.abs(x - y).max(initial=0) <= 1e-5 * np.abs(y).max(initial=1)
+
+
+def test_weighted_sums_are_those_of_single_arrays(rng, some_cores):
+    totals, others = draw(rng), draw(rng)
+    want = [x.copy() for x in totals]
+    for total, other in zip(want, others, strict=True):
+        add_weighted(total, other, 0.25, 0.75)
+    assert add_to_all(totals, others, 0.25, 0.75)
+    for total, expected in zip(totals, want, strict=True):
+        np.testing.assert_allclose(total, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_squares_are_added_up_array_by_array(rng):
+    arrays = draw(rng)
+    squares = [STAND_INS["sum_of_squares"](x) for x in arrays]
+    assert STAND_INS["sum_of_squares"](*arrays) == sum(squares[1:], squares[0])
+
+
+@pytest.mark.parametrize("spoil", ["float64", "float16", "strided", "read-only", "list"])
+def test_other_arrays_are_left_to_others_untouched(rng, spoil):
+    def spoiled(arrays):
+        x = arrays[0]
+        wrong = {
+            "float64": lambda: x.astype(np.float64),
+            "float16": lambda: x.astype(np.float16),
+            "strided": lambda: np.asfortranarray(x),
+            "read-only": lambda: np.broadcast_to(x, x.shape),
+            "list": lambda: x.tolist(),
+        }[spoil]()
+        return [wrong, *arrays[1:]]
+
+    ps, gs, means, squares = (draw(rng) for _ in range(4))
+    before, marks = [x.copy() for x in ps], [True] * len(ps)
+    for arrays in ((spoiled(ps), means, squares), (ps, spoiled(means), squares), (ps, means, spoiled(squares))):
+        assert adam_on_all(*arrays, marks, **SETTINGS) is None
+    assert not add_to_all(spoiled(ps), gs, 0.5, 0.5)
+    if spoil != "read-only":  # what is only read may be read-only
+        step = adam_on_all(ps, means, squares, marks, **SETTINGS)
+        assert not step(spoiled(gs), **STEP, penalty=0.0, shrink=1.0)
+        assert not add_to_all(ps, spoiled(gs), 0.5, 0.5)
+        assert spoil == "list" or np.isfinite(ops.sum_of_squares(*spoiled(ps)))
+    for x, copy in zip(ps, before, strict=True):
+        np.testing.assert_array_equal(x, copy)
+
+
+def test_no_arrays_are_no_work():
+    assert adam_on_all([], [], [], [], **SETTINGS) is None
+    assert not add_to_all([], [], 1.0, 1.0)
+    assert STAND_INS["sum_of_squares"]() is NotImplemented
+
+
+def test_what_is_not_a_number_is_seen_in_the_sum(rng):
+    arrays = draw(rng)
+    arrays[2][1] = np.nan
+    assert np.isnan(STAND_INS["sum_of_squares"](*arrays))
+
+
+@pytest.mark.parametrize("sizes", [[MANY], [MANY, 0, 1], [1, 2, 3], [1, MANY, 1, MANY, 5], [0, 0, MANY], [MANY] * 7])
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_arrays_are_shared_out_each_of_them_once(sizes, number):
+    with at_most(number):
+        shares = shared(np.array(sizes))
+    covered = [index for share in shares for index in range(len(sizes))[share]]
+    assert covered == list(range(len(sizes)))
+    assert 1 <= len(shares) <= number
+    if sum(sizes) < MANY:
+        assert len(shares) == 1

@@ -1,0 +1,156 @@
+"""A block in one call: results, records and gradients are those of the block as written."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.cpu.fused_cases import (
+    BATCHES,
+    LENGTHS,
+    LIMITS,
+    PAIRINGS,
+    SEEDS,
+    SIZES,
+    SPANS,
+    assert_one_call_equals_the_layer,
+    calls,
+    done,
+)
+from engines.cpu.kernel_cases import normal
+from glassformer import ops
+from glassformer.dispatch import use_engine
+from glassformer.engines.cpu.activation import ACTIVATIONS
+from glassformer.errors import GlassformerError
+from glassformer.layers import Attention, Block, BlockCache, FeedForward, LayerNorm, RMSNorm
+from glassformer.ops import CAUSAL
+
+__all__ = ["calls"]
+
+BLOCK = Block(Attention(width=8, heads=2, pattern=CAUSAL), FeedForward(8, 12), LayerNorm(8))
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@given(BATCHES, LENGTHS, st.sampled_from([5, 8, 9]), SIZES, SIZES, SIZES, SPANS, PAIRINGS, *[st.booleans()] * 3, SEEDS)
+def test_a_block_in_one_call_equals_the_block_as_written(
+    kind, activation, batch, length, width, hidden, heads, channels, pattern, pairing, bias, widens, shifts, seed
+):
+    pairing = pairing if activation == "gelu" else None  # every combination is compiled for itself
+    channels += channels % 2 if pairing else 0
+    attention = Attention(width, heads, head_width=channels, bias=bias, pattern=pattern, pairing=pairing or "halves")
+    feed_forward = FeedForward(width, hidden, activation, bias=widens)
+    block = Block(attention, feed_forward, LayerNorm(width, bias=shifts, eps=1e-3))
+    assert_one_call_equals_the_layer("Block", block, (batch, length, width), channels, kind, seed, pairing=pairing)
+
+
+@pytest.mark.parametrize("length", [5, 17, 40])
+def test_the_record_of_a_masked_block_goes_with_the_gradient_in_one_call(length):
+    mask = np.random.default_rng(2).random((3, length, length)) < 0.6
+    mask[1, 2] = False  # nothing to attend to
+    assert_one_call_equals_the_layer("Block", BLOCK, (3, length, 8), 4, "float64", 0, pairing=None, mask=mask)
+
+
+def test_what_a_block_in_one_call_does_not_cover_is_computed_layer_by_layer(rng, calls):
+    params, x = BLOCK.init(1, dtype=np.float64), normal(rng, (3, 5, 8), "float64")
+    others = [
+        replace(BLOCK, norm_position="post"),
+        replace(BLOCK, norm=RMSNorm(8)),
+        replace(BLOCK, feed_forward=replace(BLOCK.feed_forward, gated=True)),
+        replace(BLOCK, cross_attention=Attention(width=8, heads=2)),
+    ]
+    for block in others:
+        block.forward(block.init(1, dtype=np.float64), x, **({"memory": x} if block.cross_attention else {}))
+    BLOCK.forward(params, x, mask=np.ones((5, 5), bool))
+    replace(BLOCK, dropout=0.5).forward(params, x, key=np.array([1, 2], np.uint32))
+    BLOCK.forward(params, x[0])
+    BLOCK.forward(params, np.asfortranarray(x))
+    assert "Block.forward" not in done(calls)
+
+
+@pytest.mark.parametrize("place", ["query", "weights", "mean", "activation"])
+def test_a_record_of_other_shapes_is_left_to_the_layers(rng, calls, place):
+    params, x = BLOCK.init(1, dtype=np.float64), normal(rng, (3, 5, 8), "float64")
+    _, saved = BLOCK.forward(params, x)
+    attention, norm = saved["attention"], saved["feed_forward_norm"]
+    if place == "query":
+        saved["attention"] = attention._replace(query=attention.query._replace(x=np.zeros((3, 4, 8))))
+    elif place == "weights":
+        saved["attention"] = attention._replace(attend=attention.attend._replace(weights=np.zeros((3, 2, 4, 5))))
+    elif place == "mean":
+        saved["feed_forward_norm"] = norm._replace(mean=np.zeros((3, 5, 2)))
+    else:
+        saved["feed_forward"]["activation"] = np.zeros((3, 5, 11))
+    with pytest.raises((GlassformerError, ValueError)):
+        BLOCK.backward(params, saved, x)
+    assert "Block.backward" not in done(calls)
+
+
+@pytest.mark.parametrize("part", ["up", "down"])
+def test_a_block_whose_arrays_do_not_fit_is_refused(rng, calls, part):
+    params, x = BLOCK.init(1, dtype=np.float64), normal(rng, (3, 5, 8), "float64")
+    params["feed_forward"][part]["w"] = np.zeros((80, 3))
+    with pytest.raises(GlassformerError, match="expected"):
+        BLOCK.forward(params, x)
+    assert "Block.forward" not in done(calls)
+
+
+@dataclass(frozen=True)
+class Gentle(FeedForward):
+    """A feed-forward layer of one's own."""
+
+    def forward(self, params, x):
+        y, saved = super().forward(params, x)
+        return y / 2, saved
+
+
+@dataclass(frozen=True)
+class Blind(Attention):
+    """An attention of one's own."""
+
+    def forward(self, params, x, *others, **given):
+        y, saved = super().forward(params, x, *others, **given)
+        return 0 * y, saved
+
+
+@dataclass(frozen=True)
+class Flat(LayerNorm):
+    """A norm of one's own."""
+
+    def forward(self, params, x):
+        y, saved = super().forward(params, x)
+        return 0 * y, saved
+
+
+@pytest.mark.parametrize(
+    "own",
+    [{"feed_forward": Gentle(8, 12)}, {"attention": Blind(8, 2)}, {"norm": Flat(8)}],
+    ids=lambda own: next(iter(own)),
+)
+def test_a_part_of_ones_own_is_heard(rng, calls, own):
+    block = replace(BLOCK, **own)
+    params, x = block.init(1, dtype=np.float64), normal(rng, (3, 5, 8), "float64")
+    have, _ = block.forward(params, x)
+    with use_engine("numpy"):
+        want, _ = block.forward(params, x)
+    assert "Block.forward" not in done(calls)
+    np.testing.assert_allclose(have, want, atol=1e-12)
+
+
+def test_an_activation_of_ones_own_is_computed_by_it(rng, calls, monkeypatch):
+    monkeypatch.setitem(ops.ACTIVATIONS, "square", (lambda x: (x * x, x), lambda dy, x: 2 * dy * x))
+    block = replace(BLOCK, feed_forward=FeedForward(8, 12, "square"))
+    params, x = block.init(1, dtype=np.float64), normal(rng, (3, 5, 8), "float64")
+    y, saved = block.forward(params, x)
+    block.backward(params, saved, y)
+    assert not {"Block.forward", "Block.backward"} & done(calls)
+    with use_engine("numpy"):
+        np.testing.assert_allclose(y, block.forward(params, x)[0], atol=1e-12)
+
+
+def test_a_block_with_a_cache_is_read_as_written(rng, calls):
+    params, x = BLOCK.init(1, dtype=np.float64), normal(rng, (3, 5, 8), "float64")
+    BLOCK.forward(params, x, cache=BlockCache())
+    assert "Block.forward" not in done(calls)

@@ -1,0 +1,131 @@
+"""Several cores: tasks run together, errors come out, and everything is left as it was found."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from glassformer.engines.cpu.cores import at_most, cores, each, one_blas_thread
+
+
+@pytest.fixture
+def two_cores():
+    with at_most(2):
+        yield
+
+
+def blas_threads():
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
+def test_results_come_in_the_order_of_the_tasks(two_cores):
+    assert each([lambda n=n: n * n for n in range(7)]) == [0, 1, 4, 9, 16, 25, 36]
+    assert each([]) == []
+    assert each([lambda: "alone"]) == ["alone"]
+
+
+def test_tasks_run_at_the_same_time_the_first_of_them_here(two_cores):
+    together = threading.Barrier(2, timeout=30)  # passes only if both are there at once
+
+    def task():
+        together.wait()
+        return threading.current_thread()
+
+    first, second = each([task, task])
+    assert first is threading.current_thread()
+    assert second is not first
+
+
+def test_one_core_does_one_task_after_the_other():
+    with at_most(1):
+        assert set(each([threading.current_thread] * 3)) == {threading.current_thread()}
+
+
+def test_inside_a_task_there_is_one_core_and_tasks_stay_on_it(two_cores):
+    def inner():
+        return cores(), threading.current_thread()
+
+    def outer():
+        return inner(), each([inner, inner])
+
+    for own, nested in each([outer, outer]):
+        assert own[0] == 1
+        assert nested == [own, own]
+    assert cores() == 2
+
+
+def test_a_task_that_is_alone_has_all_cores(two_cores):
+    assert each([cores]) == [2]
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_an_error_comes_out_when_nothing_runs_any_more(two_cores, failing):
+    done = []
+
+    def fails():
+        raise ZeroDivisionError("on purpose")
+
+    def works():
+        done.append(sum(range(100_000)))
+
+    tasks = [works, works]
+    tasks[failing] = fails
+    with pytest.raises(ZeroDivisionError, match="on purpose"):
+        each(tasks)
+    assert done == [sum(range(100_000))]
+    assert cores() == 2
+    assert each([cores, cores]) == [1, 1]  # and again
+
+
+def test_blas_has_one_thread_inside_and_as_many_as_before_afterwards(two_cores):
+    with threadpool_limits(2, user_api="blas"):
+        before = blas_threads()
+        assert each([blas_threads, blas_threads]) == [[1] * len(before)] * 2
+        assert blas_threads() == before
+        with pytest.raises(ZeroDivisionError):
+            each([lambda: 1 // 0, blas_threads])
+        assert blas_threads() == before
+        with one_blas_thread():
+            assert set(blas_threads()) == {1}
+        assert blas_threads() == before
+
+
+def test_what_numpy_warns_about_is_decided_where_the_tasks_come_from(two_cores):
+    def overflow():
+        return np.float32(3e38) * np.float32(3e38)
+
+    with np.errstate(over="ignore"):
+        assert each([overflow] * 3) == [np.inf] * 3
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError):
+        each([lambda: 0, overflow])
+
+
+def test_the_number_of_cores_is_that_of_the_process_unless_set():
+    assert cores() == (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
+    with at_most(5):
+        assert cores() == 5
+        with at_most(1):
+            assert cores() == 1
+        assert cores() == 5
+
+
+FORK = """
+import os
+from glassformer.engines.cpu.cores import at_most, each
+with at_most(2):
+    each([os.getpid, os.getpid])  # now there are threads, which a child does not inherit
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if each([os.getpid, os.getpid]) == [os.getpid()] * 2 else 1)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+def test_a_fork_has_threads_of_its_own():
+    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "0"

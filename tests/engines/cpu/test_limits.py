@@ -1,0 +1,291 @@
+"""What kernels do at the edge: numbers that are none, arrays they leave to the op, arguments that do not fit."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from engines.cpu.kernel_cases import KEY, PAIRS, SINGLES, STAND_INS, case_of, normal
+from glassformer import ops
+from glassformer.dispatch import use_engine
+from glassformer.errors import ConfigError, GlassformerError, LengthError, ShapeError, TokenError
+from glassformer.ops import CAUSAL
+from glassformer.proofs.case import OpCase
+from glassformer.tree import flatten, like, tree_map
+
+every_pair = pytest.mark.parametrize("name", PAIRS)
+SHAPE = (2, 2, 4, 6)
+# What these know to be zero they do not multiply: 0 · NaN, which the op computes, is not there.
+SKIPS = {"attention", "attention_tiled", "cross_entropy"}
+
+
+def usual(name, kind="float64"):
+    """A case of the op on plain arrays, without anything optional."""
+    case = case_of(name, SHAPE, kind, 0)
+    if name.startswith("attention"):
+        q, k, v = (normal(np.random.default_rng(i), SHAPE, kind) for i in range(3))
+        return replace(case, arrays=(q, k, v, None), settings={"pattern": CAUSAL})
+    if name == "softmax":
+        return replace(case, arrays=(normal(np.random.default_rng(0), SHAPE, kind),))
+    return case
+
+
+def run(case, dy=None):
+    """The result and the gradients of a case."""
+    with np.errstate(all="ignore"):
+        y, saved = case.forward()
+        dy = np.ones_like(y) if dy is None else dy
+        return {"y": y, "grads": case.gradients(dy, saved)}
+
+
+# --- numbers that are none -------------------------------------------------------------------------------------------
+
+
+def assert_spreads_alike(name, have, want):
+    """Expect NaN in the places where the op has it; where a kernel skips what is masked, some of them."""
+    for part, x in flatten(want).items():
+        found, expected = np.isnan(flatten(have)[part]), np.isnan(x)
+        if name in SKIPS:
+            assert found.any() == expected.any(), part
+            assert not (found & ~expected).any(), part
+        else:
+            np.testing.assert_array_equal(found, expected, err_msg=part)
+
+
+@every_pair
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_what_is_not_a_number_stays_so_and_spreads_as_in_the_op(name, kind):
+    for index in range(len(usual(name).arrays)):
+        case = usual(name, kind)
+        if case.arrays[index] is None:
+            continue
+        x = case.arrays[index].copy()
+        x[tuple(0 for _ in x.shape)] = np.nan
+        case = replace(case, arrays=(*case.arrays[:index], x, *case.arrays[index + 1 :]))
+        have = run(case)
+        with use_engine("numpy"):
+            want = run(case)
+        assert_spreads_alike(name, have, want)
+
+
+@every_pair
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_a_gradient_that_is_not_a_number_stays_so(name, kind):
+    case = usual(name, kind)
+    dy = np.ones_like(case.forward()[0])
+    dy[tuple(0 for _ in dy.shape)] = np.nan
+    have = run(case, dy)
+    with use_engine("numpy"):
+        want = run(case, dy)
+    assert_spreads_alike(name, have, want)
+
+
+@pytest.mark.parametrize("name", ["relu", "gelu", "gelu_tanh", "silu", "gated"])
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_activations_far_out_are_those_of_the_op(name, kind):
+    x = np.array([-1e4, -300, -100, -90, -40, -20, 20, 40, 90, 100, 300, 1e4, np.inf], dtype=kind)
+    arrays = (x, np.ones_like(x)) if name == "gated" else (x,)
+    have = getattr(ops, name)(*arrays)[0]
+    with use_engine("numpy"):
+        want = getattr(ops, name)(*arrays)[0]
+    np.testing.assert_allclose(have, want, rtol=0, atol=1e-5 if kind == "float32" else 1e-12)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_a_gradient_that_relu_stops_may_be_infinite(kind):
+    x, dy = np.array([-1.0, 1.0], kind), np.array([np.inf, np.inf], kind)
+    np.testing.assert_array_equal(ops.relu_backward(dy, x), [0, np.inf])
+    np.testing.assert_array_equal(
+        ops.gated_backward(dy, ops.gated(x, x, activation="relu")[1], activation="relu")[0][0], 0
+    )
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_rows_without_anything_to_attend_to_are_zeros(kind):
+    x = np.full((2, 3), -np.inf, kind)
+    np.testing.assert_array_equal(STAND_INS["softmax"](x)[0], np.zeros((2, 3)))
+    q = normal(np.random.default_rng(0), (1, 1, 3, 2), kind)
+    mask = np.array([[True, False, True], [False] * 3, [True] * 3])
+    y, saved = STAND_INS["attention"](q, q, q, mask=mask)
+    np.testing.assert_array_equal(y[0, 0, 1], np.zeros(2))
+    np.testing.assert_array_equal(saved.weights[0, 0, 1], np.zeros(3))
+    dq, dk, dv, _ = STAND_INS["attention_backward"](np.ones_like(q), saved)
+    np.testing.assert_array_equal(dq[0, 0, 1], np.zeros(2))
+    assert np.isfinite(dk).all()
+    assert np.isfinite(dv).all()
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_losses_of_impossible_targets_are_infinite(kind):
+    logits = np.array([[0.0, -np.inf], [-np.inf, -np.inf]], kind)
+    loss, saved = STAND_INS["cross_entropy"](logits, np.array([1, ops.IGNORE]))
+    assert loss == np.inf
+    with use_engine("numpy"), np.errstate(invalid="ignore"):
+        assert_equal_records(saved, ops.cross_entropy(logits, np.array([1, ops.IGNORE]))[1])
+
+
+def assert_equal_records(have, want):
+    for name, x in flatten(want).items():
+        np.testing.assert_array_equal(flatten(have)[name], x, err_msg=name)
+
+
+# --- what is left to the op ------------------------------------------------------------------------------------------
+
+
+def in_kind(kind):
+    """The same numbers in another type, where they are floats."""
+    return lambda x: x.astype(kind) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
+
+
+@every_pair
+@pytest.mark.parametrize("kind", ["float16", "complex64", "complex128", "longdouble"])
+def test_other_types_are_left_to_the_op(name, kind):
+    case = usual(name)
+    changed = replace(case, arrays=tree_map(in_kind(kind), case.arrays))
+    forward, backward = STAND_INS[name], STAND_INS[f"{name}_backward"]
+    assert forward(*changed.arrays, *case.extra, **case.settings) is NotImplemented
+    y, saved = case.forward()
+    dy = np.ones_like(y).astype(kind)
+    if name != "cross_entropy" or np.iscomplexobj(dy):  # a number of any type will do
+        assert changed_backward(replace(case, backward=backward), dy, saved) is NotImplemented
+    dy = np.ones_like(y)
+    if name not in ("dropout",):  # its record holds no float
+        assert changed_backward(replace(case, backward=backward), dy, tree_map(in_kind(kind), saved)) is NotImplemented
+
+
+def changed_backward(case, dy, saved):
+    (grads,) = case.gradients(dy, saved)
+    return grads
+
+
+@pytest.mark.parametrize("name", ["adam_update", "lion_update", "sum_of_squares"])
+@pytest.mark.parametrize("kind", ["float16", "complex128"])
+def test_updates_of_other_types_are_left_to_the_op(name, kind):
+    arrays, settings = SINGLES[name](np.random.default_rng(0), (3, 4), "float64")
+    assert STAND_INS[name](*tree_map(in_kind(kind), arrays), **settings) is NotImplemented
+
+
+@every_pair
+def test_types_that_differ_are_left_to_the_op_or_make_no_difference(name):
+    case = usual(name)
+    for index, x in enumerate(case.arrays[1:], start=1):
+        if x is not None:
+            arrays = (*case.arrays[:index], x.astype("float32"), *case.arrays[index + 1 :])
+            assert STAND_INS[name](*arrays, *case.extra, **case.settings) is NotImplemented
+
+
+@every_pair
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_views_of_every_layout_give_the_same(name, kind):
+    case = usual(name, kind)
+    y = case.forward()[0]
+    dy = np.asarray(np.random.default_rng(3).standard_normal(np.shape(y)), dtype=kind)
+    odd = replace(case, arrays=tuple(None if x is None else _every_other(x) for x in case.arrays))
+    want = run(case, dy)
+    for have in (run(odd, dy), run(case, _every_other(dy)), run(odd, _every_other(dy))):
+        for part, x in flatten(want).items():
+            np.testing.assert_allclose(flatten(have)[part], x, rtol=1e-5, atol=1e-5, err_msg=part)
+
+
+def _every_other(x):
+    """The same numbers as a view of an array twice as wide whose axes are turned around."""
+    if x.ndim == 0:
+        return x
+    room = np.zeros((2 * x.shape[-1], *x.shape[-2::-1]), x.dtype)
+    view = room[::2].transpose()
+    view[...] = x
+    return view
+
+
+@every_pair
+def test_arrays_of_jax_never_reach_a_kernel(jax, name):
+    case = usual(name)
+    want = run(case)
+    have = case.within(jax.numpy)
+    y, saved = have.forward()
+    # A plain number, or an array of NumPy's, as the gradient: the record decides.
+    dy = 1.0 if np.ndim(y) == 0 else np.ones(y.shape)
+    grads = have.gradients(dy, saved)
+    for part, x in flatten(want["grads"]).items():
+        np.testing.assert_allclose(flatten(grads)[part], x, rtol=1e-9, atol=1e-9)
+    assert like(y, np).shape == want["y"].shape
+
+
+def test_a_gradient_of_several_losses_or_a_complex_one_is_left_to_the_op():
+    loss, saved = ops.cross_entropy(np.zeros((2, 3)), np.array([0, 1]))
+    assert STAND_INS["cross_entropy_backward"](np.ones((2, 1)), saved) is NotImplemented
+    assert STAND_INS["cross_entropy_backward"](np.asarray(1j), saved) is NotImplemented
+    assert np.iscomplexobj(ops.cross_entropy_backward(np.asarray(1j), saved))
+    assert np.ndim(loss) == 0
+
+
+# --- arguments that do not fit ---------------------------------------------------------------------------------------
+
+X = np.zeros((2, 3, 4))
+WRONG = {
+    "ids": (lambda: ops.embedding(np.zeros((3, 2)), np.array([0, 3])), TokenError),
+    "negative ids": (lambda: ops.embedding(np.zeros((3, 2)), np.array([-1])), TokenError),
+    "targets": (lambda: ops.cross_entropy(np.zeros((2, 3)), np.array([0, 3])), TokenError),
+    "ignored number": (lambda: ops.cross_entropy(np.zeros((2, 3)), np.array([0, -1])), TokenError),
+    "targets of another shape": (lambda: ops.cross_entropy(np.zeros((2, 3)), np.array([0])), ShapeError),
+    "smoothing": (lambda: ops.cross_entropy(np.zeros((1, 3)), np.array([0]), smoothing=1.0), ConfigError),
+    "width": (lambda: ops.linear(X, np.zeros((3, 4))), ShapeError),
+    "width of a norm": (lambda: ops.layer_norm(X, np.zeros(3)), ShapeError),
+    "gate": (lambda: ops.gated(X, X[:1]), ShapeError),
+    "activation": (lambda: ops.gated(X, X, activation="selu"), ConfigError),
+    "rate": (lambda: ops.dropout(X, KEY, rate=1.0), ConfigError),
+    "rate of attention": (lambda: ops.attention(X, X, X, key=KEY, rate=-1.0), ConfigError),
+    "pairing": (lambda: ops.rotary(X, np.ones((3, 2)), np.ones((3, 2)), pairing="thirds"), ConfigError),
+    "channels": (lambda: ops.rotary(X, np.ones((3, 3)), np.ones((3, 3))), ShapeError),
+    "heads": (lambda: ops.attention(X, np.zeros((3, 3, 4)), np.zeros((3, 3, 4))), ShapeError),
+    "no head axis": (lambda: ops.attention(X, X[0], X[0]), ShapeError),
+    "mask": (lambda: ops.attention(X, X, X, mask=np.ones((2, 2), bool)), ShapeError),
+    "mask beside a pattern": (lambda: ops.attention(X, X, X, mask=np.ones((2, 2), bool), pattern=CAUSAL), ShapeError),
+    "bias": (lambda: ops.attention(X, X, X, np.zeros((2, 2))), ShapeError),
+    "more queries than keys": (lambda: ops.attention(X, X[:, :2], X[:, :2], pattern=CAUSAL), LengthError),
+    "no keys": (lambda: ops.attention(X, X[:, :0], X[:, :0], pattern=CAUSAL), LengthError),
+    "tile": (lambda: ops.attention_tiled(X, X, X, tile=0), ConfigError),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_does_not_fit_is_refused_in_the_words_of_the_op(what):
+    call, kind = WRONG[what]
+    with use_engine("cpu"), pytest.raises(GlassformerError) as by_kernel:
+        call()
+    with use_engine("numpy"), pytest.raises(kind) as by_op:
+        call()
+    assert type(by_kernel.value) is type(by_op.value) is kind
+    assert str(by_kernel.value) == str(by_op.value)
+
+
+def test_records_with_ids_or_targets_out_of_range_never_write_outside_of_an_array():
+    _, saved = ops.embedding(np.zeros((3, 2)), np.array([0, 1]))
+    wrong = saved._replace(ids=np.array([0, 30]))
+    assert STAND_INS["embedding_backward"](np.ones((2, 2)), wrong) is NotImplemented
+    _, saved = ops.cross_entropy(np.zeros((2, 3)), np.array([0, ops.IGNORE]))
+    # Forward and backward that disagree about which target is ignored.
+    assert STAND_INS["cross_entropy_backward"](1.0, saved, ignore=-1) is NotImplemented
+
+
+def test_a_gradient_of_another_shape_is_left_to_the_op():
+    for name in PAIRS:
+        case = usual(name)
+        y, saved = case.forward()
+        if np.ndim(y) and name != "rotary":  # rotations need no more than the last two axes
+            backward = replace(case, backward=STAND_INS[f"{name}_backward"])
+            assert changed_backward(backward, np.ones((1, *np.shape(y))), saved) is NotImplemented, name
+
+
+def test_a_key_that_is_none_is_left_to_the_op():
+    x = np.zeros((1, 2, 3))
+    assert STAND_INS["dropout"](x, np.array([1, 2]), rate=0.5) is NotImplemented
+    assert STAND_INS["attention"](x, x, x, key=np.array([1, 2]), rate=0.5) is NotImplemented
+    assert STAND_INS["fold_key"](np.array([1, 2]), 3) is NotImplemented
+
+
+def test_every_case_here_is_one_that_kernels_take():
+    for name in PAIRS:
+        case = usual(name)
+        assert isinstance(case, OpCase)
+        assert STAND_INS[name](*case.arrays, *case.extra, **case.settings) is not NotImplemented, name

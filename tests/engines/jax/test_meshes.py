@@ -1,0 +1,105 @@
+"""Training on eight devices: the losses of one, the arrays where the rules say, checkpoints that fit other meshes."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from devices import answer, start
+from engines.jax.train_on_devices import HALFWAY, MEASURED, OTHER, RUNS, STEPS
+from glassformer.config import config_from_dict
+from glassformer.dispatch import use_engine
+from glassformer.mesh.rules import axes_for
+from glassformer.models import build
+from glassformer.training.evaluate import evaluate
+from glassformer.training.loop import training_steps
+from glassformer.training.recipe import Recipe
+from glassformer.training.state import start as first_state
+from glassformer.training.trainer import ReferenceTrainer
+from glassformer.tree import flatten
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return answer(start(HERE / "train_on_devices.py", tmp_path_factory.mktemp("run"), devices=8))
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """The same runs in NumPy, each once."""
+    known = {}
+
+    def run(name):
+        config, recipe, _, data = RUNS[name]
+        key = repr((config, recipe))
+        if key not in known:
+            model, settings = build(config_from_dict(config)), Recipe(**recipe)
+            with use_engine("numpy"):
+                steps = list(training_steps(ReferenceTrainer(model, settings), data, first_state(model, settings)))
+                params = steps[-1][0].params
+                known[key] = (
+                    [record.loss for _, record in steps],
+                    evaluate(model, params, data, metric="answer"),
+                    params,
+                )
+        return known[key]
+
+    return run
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_eight_devices_train_as_one(trained, alone, name):
+    assert trained["devices"] == 8
+    losses, evaluation, params = alone(name)
+    found = trained[name]
+    assert len(found["losses"]) == STEPS
+    np.testing.assert_allclose(found["losses"], losses, rtol=1e-5)
+    assert losses[-1] < losses[0]
+    if name in MEASURED:
+        assert found["evaluation"] == pytest.approx([evaluation.loss, evaluation.accuracy], rel=1e-5)
+    sums = {name: float(np.abs(x).sum()) for name, x in flatten(params).items() if not name.endswith("key.b")}
+    assert found["sums"] == pytest.approx(sums, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_after_training_every_array_lies_where_the_rules_say(trained, name):
+    mesh, placed = RUNS[name][2].mesh, trained[name]["placed"]
+    assert {"params", "optimizer"} <= placed.keys()
+    for part, arrays in placed.items():
+        for array, facts in arrays.items():
+            parameter = array if part == "params" else array.partition(".")[2]
+            check_shards(array, facts, mesh, parameter)
+
+
+def check_shards(name, facts, mesh, parameter):
+    axes = axes_for(parameter, facts["shape"], mesh) if parameter else (None,) * len(facts["shape"])
+    parts = [1 if axis is None else getattr(mesh, axis) for axis in axes]
+    assert facts["shard"] == [size // part for size, part in zip(facts["shape"], parts, strict=True)], name
+    assert facts["shards"] == math.prod(parts), name
+
+
+def test_matrices_are_split_by_fsdp_and_tensor_together(trained):
+    placed = trained["all, muon"]["placed"]
+    assert placed["params"]["blocks.attention.query.w"] == {"shape": [2, 16, 16], "shard": [2, 8, 8], "shards": 4}
+    assert placed["optimizer"]["momentum.blocks.feed_forward.up.w"]["shards"] == 4
+    assert placed["ema"]["average.blocks.feed_forward.down.w"]["shards"] == 4
+    assert trained["fsdp=8"]["placed"]["optimizer"]["square.blocks.attention.output.w"]["shard"] == [2, 16, 2]
+    assert trained["data=8"]["placed"]["params"]["blocks.0.attention.query.w"]["shards"] == 1
+
+
+def test_a_checkpoint_continues_on_another_mesh(trained):
+    found = trained["continued"]
+    np.testing.assert_allclose(found["losses"], trained["all, muon"]["losses"][HALFWAY:], rtol=1e-6)
+    for name, facts in found["placed"].items():
+        check_shards(name, facts, OTHER, name)
+
+
+def test_meshes_that_do_not_fit_are_refused(trained):
+    refused = trained["refused"]
+    assert "needs 4 devices, but there are 8" in refused["data=4"]
+    assert "needs 16 devices, but there are 8" in refused["fsdp=16"]
+    assert "4 heads" in refused["tensor=8"]
+    assert "16 sequences cannot be shared evenly by 3 devices" in refused["data=3"]

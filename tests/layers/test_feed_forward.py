@@ -1,0 +1,84 @@
+"""The feed-forward layer: every token by itself."""
+
+import numpy as np
+import pytest
+
+from compare import assert_close
+from glassformer import ops
+from glassformer.errors import ConfigError, ShapeError
+from glassformer.layers import FeedForward
+from glassformer.tree import flatten
+from layers.exact import assert_exact
+
+T, D, F = 6, 8, 16
+
+
+@pytest.fixture
+def x(rng):
+    return rng.standard_normal((T, D))
+
+
+def test_it_is_what_the_blackboard_says(x):
+    layer = FeedForward(D, F, "relu")
+    params = layer.init(0, np.float64)
+    hidden = np.maximum(x @ params["up"]["w"] + params["up"]["b"], 0)
+    assert_close(layer.forward(params, x)[0], hidden @ params["down"]["w"] + params["down"]["b"])
+
+
+def test_a_gate_multiplies_what_the_other_map_finds(x):
+    layer = FeedForward(D, F, "silu", gated=True, bias=False)
+    params = layer.init(0, np.float64)
+    gate = x @ params["gate"]["w"]
+    hidden = gate / (1 + np.exp(-gate)) * (x @ params["up"]["w"])
+    assert_close(layer.forward(params, x)[0], hidden @ params["down"]["w"])
+
+
+def test_every_token_is_read_by_itself(x):
+    layer = FeedForward(D, F)
+    params = layer.init(0, np.float64)
+    y, _ = layer.forward(params, x)
+    assert_close(np.stack([layer.forward(params, row)[0] for row in x]), y)
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({}, {"up.w": (D, F), "up.b": (F,), "down.w": (F, D), "down.b": (D,)}),
+        ({"bias": False}, {"up.w": (D, F), "down.w": (F, D)}),
+        ({"gated": True, "bias": False}, {"gate.w": (D, F), "up.w": (D, F), "down.w": (F, D)}),
+    ],
+)
+def test_its_parameters_are_two_maps_or_three(settings, names):
+    assert {name: spec.shape for name, spec in flatten(FeedForward(D, F, **settings).specs()).items()} == names
+
+
+@pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
+@pytest.mark.parametrize("activation", ops.ACTIVATIONS)
+def test_its_gradients_are_exact(x, activation, gated):
+    assert_exact(FeedForward(D, 5, activation, gated), x=x)
+
+
+@pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
+def test_tokens_that_are_zero_have_exact_gradients_too(gated):
+    assert_exact(FeedForward(D, 5, gated=gated), x=np.zeros((2, D)))
+
+
+def test_first_weights_keep_the_spread_of_their_input(rng):
+    layer = FeedForward(256, 512)
+    y, _ = layer.forward(layer.init(0, np.float64), rng.standard_normal((100, 256)))
+    assert 0.3 < y.std() < 1.5
+    smaller = FeedForward(256, 512, std=0.02, output_scale=0.5).init(0, np.float64)
+    assert abs(smaller["up"]["w"].std() - 0.02) < 0.001
+    assert abs(smaller["down"]["w"].std() - 0.01) < 0.001
+
+
+def test_an_unknown_activation_is_refused_with_the_nearest():
+    with pytest.raises(ConfigError, match="no activation 'gelo'") as caught:
+        FeedForward(4, 8, "gelo")
+    assert "did you mean 'gelu'" in str(caught.value)
+
+
+def test_an_input_of_another_width_is_refused(x):
+    layer = FeedForward(D, F)
+    with pytest.raises(ShapeError, match=r"shape \(6, 7\), expected \(..., 8\)"):
+        layer.forward(layer.init(0, np.float64), x[:, :7])

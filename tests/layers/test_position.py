@@ -1,0 +1,103 @@
+"""Positions that enter through attention: rotations of queries and keys, biases on the scores."""
+
+import numpy as np
+import pytest
+
+from compare import assert_close
+from glassformer import ops
+from glassformer.config import DecoderConfig, RotaryScaling
+from glassformer.errors import ConfigError
+from glassformer.layers import AlibiPositions, RelativePositions, RotaryPositions, split_heads
+from glassformer.models.decoder import Decoder
+from glassformer.proofs.layer_cases import scattered
+from layers.exact import assert_exact
+
+# Heads of six channels: with two there is one angle, and neither base nor scaling nor pairing can be seen.
+SIZES = {"vocab": 9, "width": 12, "heads": 2, "layers": 2, "context": 8, "positions": "rotary"}
+TOKENS = np.array([[1, 4, 1, 0, 7, 2], [1, 1, 8, 3, 3, 5]])
+
+
+def decoder(**settings):
+    model = Decoder(DecoderConfig(**SIZES, **settings))
+    return model, scattered(model, np.random.default_rng(0))
+
+
+# --- rotations -------------------------------------------------------------------------------------------------------
+
+
+def test_rotations_have_an_axis_for_the_heads_where_sequences_have_positions_of_their_own():
+    cos, sin = RotaryPositions(4).rotation(np.arange(3))
+    assert cos.shape == sin.shape == (3, 2)
+    own, _ = RotaryPositions(4).rotation(np.array([[0, 1, 2], [5, 6, 7]]))
+    assert own.shape == (2, 1, 3, 2)
+    assert_close(own[0, 0], cos)
+
+
+def test_scores_with_rotary_positions_depend_on_distance_alone(rng):
+    q, k = rng.standard_normal((2, 1, 4))
+    for pairing in ("halves", "interleaved"):
+        products = []
+        for place in (0, 7):
+            turned_q, _ = ops.rotary(q, *RotaryPositions(4).rotation(np.array([place + 3])), pairing=pairing)
+            turned_k, _ = ops.rotary(k, *RotaryPositions(4).rotation(np.array([place])), pairing=pairing)
+            products.append(turned_q @ turned_k.T)
+        assert_close(products[0], products[1])
+
+
+@pytest.mark.parametrize("pairing", ["halves", "interleaved"])
+@pytest.mark.parametrize("base", [10000.0, 50.0])
+@pytest.mark.parametrize("scaling", [None, RotaryScaling(4.0, 1.0, 3.0, 8)], ids=["plain", "stretched"])
+def test_queries_and_keys_are_turned_as_the_config_says(pairing, base, scaling):
+    model, params = decoder(rotary_pairing=pairing, rotary_base=base, rotary_scaling=scaling)
+    _, saved = model.forward(params, TOKENS)
+    angles = ops.rotary_angles(np.arange(6), 6, base=base, scaling=scaling)
+    for weights, block in zip(params["blocks"], saved["blocks"], strict=True):
+        record = block["attention"]
+        for name, turned in (("query", record.attend.q), ("key", record.attend.k)):
+            part = weights["attention"][name]
+            straight = split_heads(record.query.x @ part["w"] + part["b"], 2)
+            assert_close(turned, ops.rotary(straight, *angles, pairing=pairing)[0])
+
+
+def test_the_settings_of_rotary_positions_matter():
+    _, params = decoder()
+    settings = ({}, {"rotary_pairing": "interleaved"}, {"rotary_base": 50.0}, {"rotary_scaling": RotaryScaling()})
+    logits = [decoder(**chosen)[0].forward(params, TOKENS)[0] for chosen in settings]
+    for i, one in enumerate(logits):
+        assert all(np.abs(one - other).max() > 1e-6 for other in logits[:i])
+
+
+def test_heads_with_an_odd_number_of_channels_cannot_be_turned():
+    with pytest.raises(ConfigError, match="a head has 3") as caught:
+        RotaryPositions(3).rotation(np.arange(2))
+    assert caught.value.hint
+
+
+# --- biases ----------------------------------------------------------------------------------------------------------
+
+
+def test_alibi_lowers_scores_by_the_distance():
+    bias = AlibiPositions(2).bias(np.arange(3), np.arange(3))
+    np.testing.assert_array_equal(bias[0], -(2.0**-4) * np.abs(np.arange(3)[:, None] - np.arange(3)))
+
+
+def test_a_learned_bias_is_the_same_for_the_same_distance():
+    layer = RelativePositions(2, 8, 6)
+    assert {name: spec.shape for name, spec in layer.specs().items()} == {"table": (8, 2)}
+    bias, _ = layer.forward(layer.init(), np.arange(5), np.arange(5))
+    assert bias.shape == (2, 5, 5)
+    np.testing.assert_array_equal(bias[:, 0, 1], bias[:, 3, 4])
+    assert (bias[:, 0, 1] != bias[:, 1, 0]).all()
+
+
+def test_where_only_the_past_is_seen_all_that_follows_is_one_bucket():
+    layer = RelativePositions(2, 8, 6, bidirectional=False)
+    bias, _ = layer.forward(layer.init(), np.arange(5), np.arange(5))
+    np.testing.assert_array_equal(bias[:, 0, 1:], bias[:, :1, 0].repeat(4, axis=1))
+
+
+@pytest.mark.parametrize("bidirectional", [True, False], ids=["both sides", "past"])
+@pytest.mark.parametrize(("rows", "columns"), [(7, 7), (1, 9), (1, 1)])
+def test_gradients_of_the_learned_bias_are_exact(bidirectional, rows, columns):
+    places = {"rows": np.arange(columns - rows, columns), "columns": np.arange(columns)}
+    assert_exact(RelativePositions(3, 8, 5, bidirectional), settings=places)

@@ -1,0 +1,62 @@
+"""The decoder language model."""
+
+import numpy as np
+import pytest
+
+from compare import assert_close
+from glassformer.config import DecoderConfig
+from glassformer.models.batch import Batch
+from glassformer.models.decoder import Decoder
+from glassformer.ops import IGNORE
+from glassformer.proofs.layer_cases import scattered
+from glassformer.tree import flatten
+
+SIZES = {"vocab": 9, "width": 12, "heads": 2, "layers": 2, "context": 8}
+TOKENS = np.array([[1, 4, 1, 0, 7, 2], [1, 1, 8, 3, 3, 5]])
+
+
+def decoder(**settings):
+    model = Decoder(DecoderConfig(**SIZES, **settings))
+    return model, scattered(model, np.random.default_rng(0))
+
+
+def test_it_is_embedding_blocks_and_head_in_turn():
+    model, params = decoder()
+    x, _ = model.embedding.forward(params["embedding"], TOKENS)
+    for own in params["blocks"]:
+        x, _ = model.stack.block.forward(own, x)
+    x, _ = model.stack.final_norm.forward(params["final_norm"], x)
+    logits, saved = model.forward(params, TOKENS)
+    assert_close(logits, x @ params["embedding"]["tokens"]["table"].T)
+    assert saved.keys() == {"embedding", "blocks", "final_norm", "head"}
+
+
+@pytest.mark.parametrize(("tied", "parts"), [(True, {}), (False, {"w": (12, 9)})], ids=["tied", "free"])
+def test_a_tied_head_has_no_matrix_of_its_own(tied, parts):
+    model = Decoder(DecoderConfig(**SIZES, tied_head=tied))
+    assert {name: spec.shape for name, spec in model.specs()["head"].items()} == parts
+
+
+@pytest.mark.parametrize("batched", [False, True], ids=["one for all", "each its own"])
+def test_given_positions_leave_the_same_gap_as_a_hidden_token(batched):
+    model, params = decoder(positions="rotary")
+    seen = np.arange(6) != 2
+    whole, _ = model.forward(params, TOKENS, mask=np.broadcast_to(seen, TOKENS.shape))
+    positions = np.flatnonzero(seen)
+    positions = np.broadcast_to(positions, (2, 5)) if batched else positions
+    without, _ = model.forward(params, TOKENS[:, seen], positions=positions)
+    assert_close(without, whole[:, seen])
+
+
+def test_the_gradients_have_the_names_and_the_order_of_the_parameters():
+    model, params = decoder(positions="relative", tied_head=False)
+    _, grads = model.loss_and_grads(params, Batch(TOKENS, TOKENS))
+    assert list(flatten(grads)) == list(flatten(params))
+    assert list(grads) == list(params)
+
+
+def test_a_batch_in_which_nothing_is_asked_costs_nothing():
+    model, params = decoder()
+    loss, grads = model.loss_and_grads(params, Batch(TOKENS, np.full_like(TOKENS, IGNORE)))
+    assert loss == 0
+    assert not any(grad.any() for grad in flatten(grads).values())

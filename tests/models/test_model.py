@@ -1,0 +1,75 @@
+"""What the three models share: a loss on top of the logits, and small helpers."""
+
+import numpy as np
+import pytest
+
+from compare import assert_close
+from glassformer import ops
+from glassformer.config import DecoderConfig
+from glassformer.errors import ConfigError
+from glassformer.models.batch import Batch
+from glassformer.models.decoder import Decoder
+from glassformer.models.model import as_key, key_mask, same_order
+from glassformer.proofs.layer_cases import scattered
+from glassformer.tree import flatten
+
+TOKENS = np.array([[1, 4, 1, 0, 7], [1, 1, 8, 3, 3]])
+BATCH = Batch(TOKENS, np.roll(TOKENS, -1, axis=-1))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return Decoder(DecoderConfig(vocab=9, width=8, heads=2, layers=1, context=6, dropout=0.2))
+
+
+@pytest.fixture(scope="module")
+def params(model):
+    return scattered(model, np.random.default_rng(0))
+
+
+def test_the_loss_is_the_mean_surprise_at_the_targets(model, params):
+    logits, _ = model.forward(params, TOKENS)
+    chances = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    chosen = np.take_along_axis(chances, BATCH.targets[..., None], axis=-1)
+    assert_close(model.loss(params, BATCH), -np.log(chosen).mean())
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"smoothing": 0.1}, {"key": 3}, {"class_weights": np.arange(1.0, 10.0)}], ids=str
+)
+def test_the_loss_alone_is_the_loss_beside_its_gradients(model, params, settings):
+    settings = {name: as_key(value) if name == "key" else value for name, value in settings.items()}
+    assert_close(model.loss(params, BATCH, **settings), model.loss_and_grads(params, BATCH, **settings)[0])
+
+
+def test_gradients_are_as_many_times_larger_as_asked_for(model, params):
+    (loss, grads), (same, scaled) = (model.loss_and_grads(params, BATCH, dloss=size) for size in (1.0, 1024.0))
+    assert_close(same, loss)
+    for name, grad in flatten(grads).items():
+        assert_close(flatten(scaled)[name], 1024 * grad)
+
+
+def test_a_batch_without_targets_has_no_loss(model, params):
+    with pytest.raises(ConfigError, match="the batch has no targets") as caught:
+        model.loss(params, Batch(TOKENS))
+    assert "Batch(tokens, targets)" in caught.value.hint
+
+
+def test_gradients_are_put_in_the_order_of_the_parameters():
+    params = {"b": [{"y": 1, "x": 2}], "a": 3}
+    ordered = same_order(params, {"a": 30, "b": [{"x": 20, "y": 10}]})
+    assert list(flatten(ordered).items()) == [("b.0.y", 10), ("b.0.x", 20), ("a", 30)]
+
+
+def test_a_seed_is_as_good_as_a_key():
+    np.testing.assert_array_equal(as_key(5), ops.new_key(5))
+    np.testing.assert_array_equal(as_key(np.int64(5)), ops.new_key(5))
+    key = ops.new_key(5)
+    assert as_key(key) is key
+    assert as_key(None) is None
+
+
+def test_padding_is_hidden_from_all_queries():
+    mask = np.array([[True, True, False]])
+    assert key_mask(mask).shape == (1, 1, 3)
+    assert key_mask(None) is None

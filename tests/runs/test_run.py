@@ -1,0 +1,242 @@
+"""Run folders: what they say, what they refuse, and what a full disk leaves of them."""
+
+import errno
+import itertools
+import json
+import os
+
+import pytest
+
+from glassformer import files
+from glassformer.errors import CheckpointError, ConfigError, DataError, ShapeError
+from glassformer.runs.run import open_run
+from glassformer.runs.session import resume_session
+from glassformer.training import BEST, LATEST, checkpoint, load_checkpoint
+from glassformer.training.state import final_params
+from runs import are_same, assert_same_bits, tiny_session, untimed
+
+
+def take(session, count):
+    """Take some steps and return their records."""
+    return list(itertools.islice(session.steps(), count))
+
+
+@pytest.fixture
+def session(tmp_path):
+    return tiny_session("majority", tmp_path / "run", steps=12, eval_every=4, save_every=3)
+
+
+# --- what a folder holds ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", ["majority", "counting", "sort", "dates", "lines", "text"])
+def test_a_folder_says_what_was_trained_and_how(task, tmp_path):
+    session = tiny_session(task, tmp_path / "run", steps=3, seed=5)
+    opened = open_run(tmp_path / "run")
+    assert opened == session.run
+    assert opened.recipe.seed == 5
+    assert opened.task_name == task
+    assert opened.task().tokenizer.to_dict() == opened.tokenizer
+    content = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
+    assert content["model"]["architecture"] == session.task.architecture
+    assert not list((tmp_path / "run").glob("*.partial"))
+
+
+def test_metrics_hold_one_line_per_step(session):
+    records = take(session, 12)
+    lines = session.run.metrics()
+    assert [line["step"] for line in lines] == list(range(1, 13))
+    assert [line["loss"] for line in lines] == [record.loss for record in records]
+    assert [line["step"] for line in lines if "val_loss" in line] == [4, 8, 12]
+
+
+def test_a_line_cut_off_by_a_crash_is_left_out(session):
+    take(session, 5)
+    with (session.run.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"step": 6, "lo')
+    assert [line["step"] for line in session.run.metrics()] == [1, 2, 3, 4, 5]
+
+
+def test_steps_that_will_be_taken_again_are_forgotten(session):
+    take(session, 5)
+    session.run.rewind_metrics(3)
+    assert [line["step"] for line in session.run.metrics()] == [1, 2, 3]
+
+
+def test_the_best_parameters_are_those_of_the_lowest_loss(tmp_path):
+    session = tiny_session("majority", tmp_path / "run", steps=12, eval_every=1, lr=0.5, ema=0.5)
+    kept = {}
+    for record in session.steps():
+        if record.is_best:
+            kept = final_params(session.state, session.run.recipe)
+    assert any(not line["best"] for line in session.run.metrics()), "a rate this high should make some steps worse"
+    assert_same_bits(session.run.load_params(), kept)
+    assert_same_bits(open_run(tmp_path / "run").load_params(BEST), kept)
+
+
+def test_parameters_that_count_come_from_the_average(tmp_path):
+    session = tiny_session("majority", tmp_path / "run", steps=4, eval_every=4, ema=0.5)
+    take(session, 4)
+    assert_same_bits(session.run.load_params(LATEST), session.state.ema["average"])
+    assert not are_same(session.run.load_params(LATEST), session.state.params)
+
+
+def test_the_latest_parameters_serve_where_there_are_no_best_yet(session):
+    take(session, 3)
+    assert not (session.run.folder / "best.safetensors").exists()
+    assert_same_bits(session.run.load_params(), session.state.params)
+
+
+def test_parts_without_parameters_come_back(tmp_path):
+    session = tiny_session("sort", tmp_path / "run", steps=2, save_every=1)  # its head is tied to the embedding
+    take(session, 2)
+    state = resume_session(tmp_path / "run").state
+    assert state.params.keys() == session.state.params.keys()
+    assert state.params["head"] == {}
+    session.model.loss(session.run.load_params(LATEST), session.task.train.batch(0, 2, 0))
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_with_a_run_is_refused(session):
+    with pytest.raises(ConfigError, match=r"run exists already") as caught:
+        tiny_session("majority", session.run.folder)
+    assert f"--resume {session.run.folder}" in str(caught.value)
+
+
+def test_other_folders_and_files_are_refused_too(tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("precious")
+    (tmp_path / "file").write_text("precious")
+    for name in ("full", "file"):
+        with pytest.raises(ConfigError, match="exists already") as caught:
+            tiny_session("majority", tmp_path / name)
+        assert "--resume" not in str(caught.value)
+    assert (tmp_path / "full" / "thesis.txt").read_text() == "precious"
+
+
+def test_an_empty_folder_and_leftovers_of_a_killed_start_are_welcome(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json.partial").write_text('{"for')
+    take(tiny_session("majority", tmp_path / "run", steps=1), 1)
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_with_a_remedy(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match=r"could not write .*: Not a directory"):
+        tiny_session("majority", tmp_path / "file" / "run")
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    for path in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(CheckpointError, match=r"is not a run folder: it has no config\.json"):
+            open_run(path)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"task": {"name": "sort"}}', '"text"', "\xff\xfe"])
+def test_a_damaged_config_is_refused(session, content):
+    (session.run.folder / "config.json").write_bytes(content.encode("latin-1"))
+    with pytest.raises(CheckpointError, match=r"config\.json is damaged"):
+        open_run(session.run.folder)
+
+
+def test_a_recipe_changed_behind_the_back_of_a_run_is_noticed(session):
+    take(session, 3)
+    path = session.run.folder / "config.json"
+    path.write_text(path.read_text().replace('"adamw"', '"lion"'))
+    with pytest.raises(ShapeError, match=r"unexpected optimizer\.square"):
+        resume_session(session.run.folder)
+
+
+def test_data_with_another_vocabulary_is_refused(tmp_path):
+    session = tiny_session("lines", tmp_path / "run", steps=3, save_every=1)
+    take(session, 2)
+    data = tmp_path / "data" / "lines.txt"
+    data.write_text(data.read_text().replace("ada", "åda"), encoding="utf-8")
+    with pytest.raises(DataError, match=r"the data of .* has changed"):
+        resume_session(tmp_path / "run")
+
+
+def test_a_run_finds_its_data_from_any_folder(tmp_path, monkeypatch):
+    from glassformer.runs.session import new_session
+
+    (tmp_path / "prose.txt").write_text("one two three four five. " * 20)
+    monkeypatch.chdir(tmp_path)
+    run = new_session("text", tmp_path / "run", data="prose.txt", settings={"context": 8}).run
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert open_run(run.folder).task().held_out.count > 0
+
+
+# --- a disk that fills up --------------------------------------------------------------------------------------------
+
+
+def full(*args, **settings):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize(("module", "function"), [(checkpoint, "save_file"), (files, "flush")])
+def test_a_full_disk_leaves_the_previous_checkpoint(session, monkeypatch, module, function):
+    steps = session.steps()
+    for _ in range(5):
+        next(steps)
+    before = {path.name: path.read_bytes() for path in session.run.folder.iterdir() if "safetensors" in path.name}
+    monkeypatch.setattr(module, function, full)
+    with pytest.raises(CheckpointError, match="the disk is full; the previous one is unchanged") as caught:
+        next(steps)
+    assert "free some space" in str(caught.value)
+    after = {path.name: path.read_bytes() for path in session.run.folder.iterdir() if "safetensors" in path.name}
+    assert after == before
+    assert set(before) == {"latest.safetensors", "best.safetensors"}
+
+
+def test_a_run_goes_on_from_there_when_there_is_space_again(session, tmp_path, monkeypatch):
+    whole = tiny_session("majority", tmp_path / "whole", steps=12, eval_every=4, save_every=3)
+    take(whole, 12)
+    with monkeypatch.context() as patch:
+        steps = session.steps()
+        for _ in range(5):
+            next(steps)
+        patch.setattr(checkpoint, "save_file", full)
+        with pytest.raises(CheckpointError):
+            next(steps)
+    resumed = resume_session(session.run.folder)
+    assert resumed.state.step == 3
+    take(resumed, 12)
+    assert_same_bits(resumed.state.params, whole.state.params)
+    assert untimed(session.run.folder) == untimed(whole.run.folder)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the device that is always full")
+def test_metrics_that_cannot_be_written_are_an_error_with_a_remedy(session):
+    take(session, 3)
+    latest = load_checkpoint(session.run.folder).arrays
+    (session.run.folder / "metrics.jsonl").unlink()
+    (session.run.folder / "metrics.jsonl").symlink_to("/dev/full")
+    with pytest.raises(CheckpointError, match=r"metrics\.jsonl: the disk is full; the checkpoints are unchanged"):
+        take(session, 3)
+    assert_same_bits(load_checkpoint(session.run.folder).arrays, latest)
+
+
+def test_a_config_that_cannot_be_written_is_an_error_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CheckpointError, match=r"config\.json: the disk is full"):
+        tiny_session("majority", tmp_path / "run")
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_numbers_in_metrics_are_exact(session):
+    records = take(session, 4)
+    norms = [line["grad_norm"] for line in session.run.metrics()]
+    assert norms == [record.grad_norm for record in records]
+
+
+def test_how_a_model_runs_is_kept_beside_what_it_is(tmp_path):
+    session = tiny_session("majority", tmp_path / "run", steps=1, attention_tile=4, remat=True)
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["model"]["attention_tile"] == 4
+    run = open_run(tmp_path / "run")
+    assert run == session.run
+    assert (run.execution.tile, run.execution.remat, run.under_jax) == (4, True, False)
+    assert run.model.execution == session.trainer.model.execution == run.execution
+    assert next(session.steps()).loss > 0

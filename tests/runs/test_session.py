@@ -1,0 +1,199 @@
+"""Sessions: resumed is uninterrupted, bit for bit; settings find their owner; presets fit the task."""
+
+import itertools
+import re
+
+import pytest
+
+from glassformer.errors import ConfigError, DataError
+from glassformer.runs.session import Stopwatch, new_session, resume_session
+from glassformer.training.state import final_params
+from runs import TINY_MODEL, assert_same_bits, assert_same_run, tiny_session
+
+CASES = {
+    "adamw, dropout and an average": ("majority", {"dropout": 0.2, "ema": 0.9}),
+    "muon": ("majority", {"optimizer": "muon", "lr": 0.02, "dropout": 0.1}),
+    "sgd with momentum, accumulated, padded": (
+        "lines",
+        {"optimizer": "sgd", "momentum": 0.9, "lr": 0.1, "accumulate": 2, "dropout": 0.1},
+    ),
+    "sgd without momentum": ("sort", {"optimizer": "sgd", "lr": 0.1}),
+    "adam, an encoder-decoder, smoothed labels": (
+        "dates",
+        {"optimizer": "adam", "label_smoothing": 0.1, "dropout": 0.1, "ema": 0.5},
+    ),
+    "lion, random windows": ("text", {"optimizer": "lion", "lr": 1e-3, "dropout": 0.1}),
+    "patience": ("majority", {"patience": 2, "lr": 0.9, "eval_every": 1}),
+}
+PLAN = {"steps": 12, "eval_every": 4, "save_every": 5, "warmup": 3}
+
+
+def finish(session):
+    for _ in session.steps():
+        pass
+    return session
+
+
+def interrupt(session, steps):
+    for _ in itertools.islice(session.steps(), steps):
+        pass
+    return session
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_resumed_is_uninterrupted(case, tmp_path):
+    task, settings = CASES[case]
+    whole = finish(tiny_session(task, tmp_path / "whole", **{**PLAN, **settings}))
+    # Ended without a word after 0, 3, 5, 7 and 11 steps: before, at and between checkpoints.
+    for stop in (0, 3, 5, 7, 11):
+        folder = tmp_path / f"cut-{stop}"
+        interrupt(tiny_session(task, folder, **{**PLAN, **settings}), stop)
+        resumed = finish(resume_session(folder))
+        assert_same_run(folder, whole.run.folder)
+        assert_same_bits(resumed.state.ema, whole.state.ema)
+
+
+def test_saved_at_any_step_is_uninterrupted(tmp_path):
+    whole = finish(tiny_session("majority", tmp_path / "whole", **PLAN, dropout=0.2, ema=0.9))
+    session = tiny_session("majority", tmp_path / "cut", **PLAN, dropout=0.2, ema=0.9)
+    for _ in range(12):
+        interrupt(session, 1).save()  # as Ctrl-C does
+        session = resume_session(tmp_path / "cut")
+    assert_same_run(tmp_path / "cut", whole.run.folder)
+
+
+@pytest.mark.parametrize("moment", ["append", "save_best", "save"])
+def test_an_interruption_while_writing_loses_nothing(moment, tmp_path, monkeypatch):
+    whole = finish(tiny_session("majority", tmp_path / "whole", **PLAN))
+    session = tiny_session("majority", tmp_path / "cut", **PLAN)
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    interrupt(session, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(session.run), moment, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            finish(session)
+    session.save()  # as Ctrl-C does
+    finish(resume_session(tmp_path / "cut"))
+    assert_same_run(tmp_path / "cut", whole.run.folder)
+
+
+def test_a_finished_run_has_nothing_left_to_do(tmp_path):
+    session = finish(tiny_session("majority", tmp_path / "run", **PLAN))
+    resumed = resume_session(tmp_path / "run")
+    assert list(resumed.steps()) == []
+    assert_same_bits(resumed.state.params, session.state.params)
+
+
+def test_validation_data_is_used_where_there_is_some(tmp_path):
+    session = tiny_session("lines", tmp_path / "run")
+    params = final_params(session.state, session.run.recipe)
+    assert session.evaluate(params).targets == session.task.validation.count
+    assert session.test(params).targets == session.task.held_out.count
+    session = tiny_session("majority", tmp_path / "other")
+    assert session.evaluate(params := session.state.params) == session.test(params)
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+
+def test_settings_find_their_owner(tmp_path):
+    session = new_session(
+        "text",
+        tmp_path / "run",
+        settings={**TINY_MODEL, "tokenizer": "bytes", "context": 12, "dropout": 0.25, "lr": 0.5, "steps": 3},
+        seed=4,
+    )
+    assert session.run.task_options == {"seed": 4, "tokenizer": "bytes", "context": 12}
+    assert (session.run.config.width, session.run.config.dropout, session.run.config.context) == (8, 0.25, 12)
+    assert (session.run.recipe.lr, session.run.recipe.steps, session.run.recipe.seed) == (0.5, 3, 4)
+    assert session.task.tokenizer.size == session.run.config.vocab
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "message"),
+    [
+        ("majorty", {}, "there is no task 'majorty'.*did you mean 'majority'"),
+        ("majority", {"widht": 8}, "there is no setting 'widht'.*did you mean 'width'"),
+        ("majority", {"seed": 8}, "there is no setting 'seed'.*use --seed"),
+        ("majority", {"width": "wide"}, "width is 'wide'"),
+        ("majority", {"width": 33}, "width 33 is not divisible by 4 heads"),
+        ("majority", {"train": "all"}, "train is 'all'.*a whole number"),
+        ("majority", {"train": 6400}, "there are 6,561 different ones"),
+        ("majority", {"source_vocab": 8}, "EncoderConfig has no setting 'source_vocab'"),
+        ("dates", {"locales": "de"}, "locales is 'de'.*a list"),
+        ("dates", {"locales": ["xx"]}, "xx"),
+        ("text", {"tokenizer": "words"}, "tokenizer is 'words'"),
+        ("majority", {"steps": "many"}, "steps is 'many'"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_before_a_folder_is_made(task, settings, message, tmp_path):
+    with pytest.raises(ConfigError, match=re.compile(message, re.DOTALL)):
+        new_session(task, tmp_path / "run", settings=settings)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("task", "content", "message"),
+    [
+        ("text", None, "nowhere"),
+        ("lines", None, "nowhere"),
+        ("text", b"caf\xe9 " * 50, "UTF-8"),
+        ("lines", b"caf\xe9\nbar\n" * 50, "UTF-8"),
+        ("text", b"", "."),
+        ("lines", b"one\n", "."),
+    ],
+)
+def test_data_that_cannot_serve_is_refused(task, content, message, tmp_path):
+    path = tmp_path / ("nowhere.txt" if content is None else "data.txt")
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        new_session(task, tmp_path / "run", data=str(path))
+    assert not (tmp_path / "run").exists()
+
+
+def test_data_for_a_task_without_any_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="'majority' has no option 'data'"):
+        new_session("majority", tmp_path / "run", data="names.txt")
+
+
+# --- presets ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("task", "preset"), [("text", "gpt2"), ("majority", "bert-base")])
+def test_a_preset_keeps_the_vocabulary_of_the_task(task, preset, tmp_path):
+    small = {"width": 8, "heads": 2, "layers": 1, "feed_forward": 8}
+    session = new_session(task, tmp_path / "run", preset=preset, settings={**small, "steps": 1, "batch": 2})
+    config = session.run.config
+    assert config.vocab == session.task.tokenizer.size
+    assert config.context == session.task.settings["context"]
+    assert config.init_std == 0.02
+    assert next(session.steps()).loss > 0
+
+
+def test_a_preset_of_another_architecture_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="architecture of 'gpt2' is 'decoder', but 'majority' needs 'encoder'"):
+        new_session("majority", tmp_path / "run", preset="gpt2")
+    with pytest.raises(ConfigError, match="there is no preset 'gpt-2'") as caught:
+        new_session("text", tmp_path / "run", preset="gpt-2")
+    assert "did you mean 'gpt2" in str(caught.value)
+
+
+# --- the stopwatch ---------------------------------------------------------------------------------------------------
+
+
+def test_the_stopwatch_knows_how_long_it_will_take(tmp_path, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("glassformer.runs.session.time.perf_counter", lambda: now[0])
+    clock = Stopwatch(total=20, done=10)
+    assert clock.remaining == 0.0
+    record = next(tiny_session("majority", tmp_path / "run").steps())
+    object.__setattr__(record, "step", 12)
+    clock.add(record)
+    now[0] = 104.0
+    assert clock.seconds == 4.0
+    assert clock.remaining == 4.0 / 2 * 8
+    assert clock.tokens_per_second == record.tokens / 4.0

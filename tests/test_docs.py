@@ -1,0 +1,74 @@
+"""The promises of the pages: what they name is there, what they show is so."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import glassformer
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "glassformer"
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+ORDER = (ROOT / "docs" / "reading_order.md").read_text(encoding="utf-8")
+
+
+def page_name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_files_that_a_page_names_are_there(page):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    named = re.findall(r"`((?:[\w.]+/)+(?:[\w.]+\.(?:py|json|md))?|[a-z_]+\.py)(?:::\w+)?`", text)
+    folders = (ROOT, PACKAGE, ROOT / "docs")
+    missing = [name for name in named if not any((folder / name).exists() for folder in folders)]
+    assert not missing, f"{page_name(page)} names {missing}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_links_between_pages_lead_somewhere(page):
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    missing = [link for link in links if not (page.parent / link).exists()]
+    assert not missing, f"{page_name(page)} links to {missing}"
+
+
+def exercises() -> list[tuple[str, str]]:
+    """The lines that the reading order asks to change, each with the files of its chapter."""
+    chapters = re.split(r"^## ", ORDER, flags=re.MULTILINE)[1:]
+    return [
+        (chapter.partition("\n")[0], line)
+        for chapter in chapters
+        for block in re.findall(r"```diff\n(.*?)```", chapter, flags=re.DOTALL)
+        for line in re.findall(r"^-(.*)$", block, flags=re.MULTILINE)
+    ]
+
+
+def test_the_reading_order_has_five_chapters_with_something_to_change():
+    assert len({title for title, _ in exercises()}) == 5
+
+
+@pytest.mark.parametrize(("title", "line"), exercises())
+def test_the_lines_that_the_reading_order_changes_are_there(title, line):
+    files = re.findall(r"`([\w/]+\.py)`", title)
+    assert sum((PACKAGE / file).read_text(encoding="utf-8").count(line) for file in files) == 1
+
+
+def test_the_index_of_decisions_lists_every_record_with_its_date_and_status():
+    folder = ROOT / "docs" / "decisions"
+    index = (folder / "README.md").read_text(encoding="utf-8")
+    records = sorted(folder.glob("[0-9]*.md"))
+    assert [path.name[:4] for path in records] == [f"{number:04}" for number in range(1, len(records) + 1)]
+    for path in records:
+        title, date, status = re.match(
+            r"# \d{4}\. (.+)\n\n(\d{4}-\d\d-\d\d), (.+)\.\n\n## Context\n", path.read_text(encoding="utf-8")
+        ).groups()
+        assert f"| [{path.name[:4]}]({path.name}) | {title} | {date} | {status} |" in index
+
+
+def test_the_version_is_one_and_the_changelog_begins_with_it():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert project["version"] == glassformer.__version__
+    assert re.findall(r"^## \[(\d[^\]]*)\]", changes, flags=re.MULTILINE)[0] == glassformer.__version__

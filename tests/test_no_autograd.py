@@ -1,0 +1,57 @@
+"""Every gradient is derived by hand: nothing in the package asks a library for one, but the contenders in bench/."""
+
+import ast
+from pathlib import Path
+
+import glassformer
+
+PACKAGE = Path(glassformer.__file__).parent
+CONTENDERS = PACKAGE / "bench"
+
+AUTOGRAD = {
+    *("grad", "value_and_grad", "vjp", "jvp", "linearize", "linear_transpose", "jacfwd", "jacrev", "hessian"),
+    *("custom_vjp", "custom_jvp", "custom_gradient", "saved_tensors"),
+}
+"""Names in JAX and PyTorch by which gradients are found, or made to be found, without us."""
+
+OTHERS = {"autograd", "GradientTape"}
+
+
+def asked_for(path: Path) -> list[str]:
+    """The places of a file that name autograd: as an attribute of a library, or imported from one."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names: set[str] = set()
+        if isinstance(node, ast.Attribute):
+            root = ast.unparse(node).split(".")[0]
+            names = {node.attr} & (AUTOGRAD | OTHERS if root in ("jax", "torch", "lax", "nn") else OTHERS)
+            if node.attr == "backward" and root == "loss":
+                names = {"loss.backward"}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("jax", "torch"):
+            names = {alias.name for alias in node.names} & (AUTOGRAD | OTHERS)
+        elif isinstance(node, ast.Import):
+            names = {alias.name for alias in node.names if OTHERS & set(alias.name.split("."))}
+        found += [f"{path}:{node.lineno} {name}" for name in sorted(names)]
+    return found
+
+
+def test_no_gradient_is_left_to_a_library():
+    files = [path for path in PACKAGE.rglob("*.py") if CONTENDERS not in path.parents]
+    assert len(files) > 100
+    assert [place for path in files for place in asked_for(path)] == []
+
+
+def test_the_search_finds_what_it_looks_for(tmp_path):
+    lines = [
+        "import jax, torch",
+        "jax.grad(f)",
+        "jax.value_and_grad(f)",
+        "y, back = jax.vjp(f, x)",
+        "jax.linearize(f, x)",
+        "from jax import jvp",
+        "torch.autograd.grad(y, x)",
+        "loss.backward()",
+    ]
+    path = tmp_path / "file.py"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    assert {int(place.rpartition(":")[2].split()[0]) for place in asked_for(path)} == {2, 3, 4, 5, 6, 7, 8}

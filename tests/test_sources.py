@@ -1,0 +1,177 @@
+"""What is written is what runs: stand-ins step back when what they stand for is edited, replaced or overridden."""
+
+import json
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from glassformer import ops, sources
+from glassformer.dispatch import use_engine
+from glassformer.layers import FeedForward, LayerNorm
+from glassformer.layers.attention import Attention
+from glassformer.layers.block import Block
+
+TEXT = '''"""A file."""
+
+SCALE = 2.0
+
+
+def double(x):
+    """Twice x."""
+    # as often as not
+    return SCALE * x
+
+
+class Layer:
+    """A layer."""
+
+    width: int = 3
+
+    def forward(self, x):
+        return double(x)
+'''
+
+
+@pytest.fixture(autouse=True)
+def _nothing_told(monkeypatch):
+    monkeypatch.setattr(sources, "_told", set())
+
+
+@pytest.fixture(autouse=True)
+def _on_cpu():
+    with use_engine("cpu"):
+        yield
+
+
+def changed(old, new):
+    """Which parts of the file have another mark when a text is replaced."""
+    assert old in TEXT
+    before, after = sources.fingerprints(TEXT), sources.fingerprints(TEXT.replace(old, new))
+    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+
+
+def test_comments_docstrings_annotations_and_layout_leave_no_mark():
+    assert changed("# as often as not", "# never") == set()
+    assert changed('"""Twice x."""', '"""Two times x."""') == set()
+    assert changed("def double(x):", "def double(x: float) -> float:") == set()
+    assert changed("return SCALE * x", "return (\n        SCALE * x\n    )") == set()
+
+
+def test_code_constants_and_fields_are_marked_by_name():
+    assert changed("SCALE * x", "SCALE * x + 1") == {"double"}
+    assert changed("2.0", "2.5") == {"SCALE"}
+    assert changed("= 3", "= 4") == {"Layer"}
+    assert changed("return double(x)", "return x") == {"Layer.forward"}
+    assert changed("def double", "def triple") == {"double", "triple"}
+
+
+def test_the_stamps_are_those_of_the_sources():
+    stamped = json.loads(sources.STAMPS.read_text(encoding="utf-8"))
+    assert stamped == sources.stamp(), "compare stand-ins with what they stand for, then run `make stamps`"
+    assert sources.edited() == {}
+
+
+def warnings(caplog):
+    """What was said about running as written."""
+    return [words for record in caplog.records if "run as written" in (words := record.getMessage())]
+
+
+def test_a_replaced_function_runs_and_is_named_once(monkeypatch, caplog):
+    x = np.array([[1.0, 2.0, 4.0]], np.float32)
+    before = ops.softmax(x)[0]
+    home = ops.softmax.__wrapped__.__globals__
+
+    def even(x, mask):
+        return np.ones_like(x), np.full((*x.shape[:-1], 1), x.shape[-1], x.dtype)
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "glassformer"):
+        patch.setitem(home, "_exponentials", even)
+        for _ in range(2):
+            np.testing.assert_allclose(ops.softmax(x)[0], np.full((1, 3), 1 / 3, np.float32), rtol=1e-6)
+    assert len(warnings(caplog)) == 1
+    assert warnings(caplog)[0].startswith("_exponentials was replaced: it and what uses it run as written")
+    np.testing.assert_array_equal(ops.softmax(x)[0], before)
+
+
+def a_block(**parts):
+    settings = {"attention": Attention(8, 2), "feed_forward": FeedForward(8, 16), "norm": LayerNorm(8)}
+    return Block(**{**settings, **parts})
+
+
+def results(block, x, engine):
+    """What a block makes of x, and all its gradients."""
+    params = a_block().init(0)
+    with use_engine(engine):
+        y, saved = block.forward(params, x)
+        read, grads = block.backward(params, saved, np.ones_like(y))
+    return [y, read.x, grads["attention"]["query"]["w"], grads["feed_forward"]["up"]["w"]]
+
+
+@pytest.fixture
+def x(rng):
+    return rng.standard_normal((2, 5, 8)).astype(np.float32)
+
+
+def test_a_method_replaced_in_a_class_reaches_the_block_around_it(monkeypatch, x):
+    as_it_is = results(a_block(), x, "cpu")
+    written = FeedForward.forward
+
+    def louder(self, params, x):
+        y, saved = written(self, params, x)
+        return 3 * y, saved
+
+    monkeypatch.setattr(FeedForward, "forward", louder)
+    have, want = results(a_block(), x, "cpu"), results(a_block(), x, "numpy")
+    for found, expected in zip(have, want, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert not np.allclose(have[0], as_it_is[0])
+
+
+@dataclass(frozen=True)
+class Quiet(FeedForward):
+    """A feed-forward layer that whispers."""
+
+    def forward(self, params, x):
+        y, saved = super().forward(params, x)
+        return 0.1 * y, saved
+
+    def backward(self, params, saved, dy):
+        return super().backward(params, saved, 0.1 * dy)
+
+
+@dataclass(frozen=True)
+class Doubled(Attention):
+    """Attention whose result counts twice."""
+
+    def forward(self, params, x, *others, **given):
+        y, saved = super().forward(params, x, *others, **given)
+        return 2 * y, saved
+
+    def backward(self, params, saved, dy):
+        return super().backward(params, saved, 2 * dy)
+
+
+@pytest.mark.parametrize(
+    "parts", [{"feed_forward": Quiet(8, 16)}, {"attention": Doubled(8, 2)}], ids=["quiet", "twice"]
+)
+def test_a_part_of_ones_own_is_never_computed_by_what_stands_for_the_usual_one(x, parts):
+    have, want = (results(a_block(**parts), x, engine) for engine in ("cpu", "numpy"))
+    for found, expected in zip(have, want, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert not np.allclose(have[0], results(a_block(), x, "cpu")[0])
+
+
+@dataclass(frozen=True)
+class Same(Block):
+    """A block with nothing of its own."""
+
+
+def test_a_class_of_ones_own_says_once_that_it_runs_as_written(caplog, x):
+    block = Same(a_block().attention, a_block().feed_forward, a_block().norm)
+    with caplog.at_level(logging.WARNING, "glassformer"):
+        have = results(block, x, "cpu")
+    assert [word for word in warnings(caplog) if word.startswith("Same is a Block of its own")]
+    for found, expected in zip(have, results(a_block(), x, "numpy"), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
