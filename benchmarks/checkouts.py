@@ -15,6 +15,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,14 @@ SIZES = {
     "small": {"layers": 4, "width": 128, "heads": 4, "length": 64, "batch": 12, "vocab": 65},
     "medium": {"layers": 6, "width": 384, "heads": 6, "length": 256, "batch": 4, "vocab": 65},
 }
-TURNS = {"tiny": 300, "small": 10, "medium": 1, "attention": 1, "start": 1}
+WRITING = {
+    "token": {"preset": "gpt2", "layers": 4, "width": 64, "heads": 4, "vocab": 256, "weights": "float32", "new": 256},
+    "gpt2": {"preset": "gpt2", "weights": "float32", "new": 32},
+    "gpt2-int8": {"preset": "gpt2", "weights": "int8", "new": 32},
+    "smollm2": {"weights": None, "new": 32},
+}
+"""Rows of generation; smollm2 is read from the file that `glassformer pull smollm2` fetches."""
+TURNS = {"tiny": 300, "small": 10, "medium": 1, "attention": 1, "start": 1, **dict.fromkeys(WRITING, 1)}
 """How often a row is done in one turn."""
 START = """
 import numpy as np, glassformer as gf
@@ -42,6 +50,16 @@ if row in job["sizes"]:
     from glassformer.bench.steps import Ours
     made = Ours(engine="cpu", **job["sizes"][row])
     act = made.advance
+elif row in job["writing"]:
+    from glassformer.bench.writers import Ours, write_model
+    from glassformer.weights.registry import resolve
+    own = job["writing"][row]
+    weights, new, preset = own.pop("weights"), own.pop("new"), own.pop("preset", None)
+    if preset:
+        write_model(folder=job["folder"], preset=preset, changes=own)
+    path = job["folder"] if preset else str(resolve(row))
+    made = Ours(path=path, engine="cpu", weights=weights, prompt=list(range(20, 36)), new=new)
+    act = made.step
 else:
     from glassformer.bench.attention_steps import Ours
     made = Ours(way="tiled", engine="cpu", lengths=[2048], heads=4, channels=64)
@@ -66,7 +84,8 @@ class Contender:
         if row == "start":
             self.turn()
             return
-        job = json.dumps({"row": row, "sizes": SIZES})
+        self.folder = tempfile.TemporaryDirectory()
+        job = json.dumps({"row": row, "sizes": SIZES, "writing": WRITING, "folder": f"{self.folder.name}/model"})
         command = [sys.executable, "-c", WORKER, job]
         pipe: Any = subprocess.PIPE
         self.process = subprocess.Popen(
@@ -90,6 +109,7 @@ class Contender:
         if self.row != "start":
             self.process.stdin.close()
             self.process.wait()
+            self.folder.cleanup()
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ import functools
 import importlib
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -104,18 +104,20 @@ class StandIn:
         original, *parts = function.stands_for  # type: ignore[attr-defined]
         self.name: str = original.dispatched_as
         self.function, self.original = function, original
-        self.watch = Watch(self.name, [original, *parts])
+        self.watch = Watch(self.name, [original, *parts], function.apart)  # type: ignore[attr-defined]
 
 
-def stands_for(original: Callable[..., Any], *parts: Callable[..., Any]) -> Callable[[Function], Function]:
+def stands_for(
+    original: Callable[..., Any], *parts: Callable[..., Any], apart: Iterable[Callable[..., Any]] = ()
+) -> Callable[[Function], Function]:
     """Mark a function as the stand-in of the dispatched function `original`.
 
     `parts` are the methods that `original` calls by way of objects, such as those of the layers in a block: what is
-    called by name is found by itself.
+    called by name is found by itself. `apart` is what `original` calls only where the stand-in declines.
     """
 
     def mark(function: Function) -> Function:
-        function.stands_for = (original, *parts)  # type: ignore[attr-defined]
+        function.stands_for, function.apart = (original, *parts), apart  # type: ignore[attr-defined]
         return function
 
     return mark

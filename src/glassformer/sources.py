@@ -18,7 +18,7 @@ import hashlib
 import inspect
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
@@ -30,21 +30,22 @@ STAMPS = PACKAGE / "engines" / "sources.json"
 WATCHED = ("ops", "layers")
 """The folders whose lines stand-ins stand for."""
 
-Group = tuple[Any, Callable[[Any], Any], Any]
-"""A mapping, what reads some of its entries at once, and what these were."""
+Group = tuple[Callable[[Any], Any], Any]
+"""What reads some entries of a mapping at once, and the mapping."""
 
 _told: set[str] = set()
 
 
 class Watch:
-    """Watches over what one stand-in stands for."""
+    """Watches over what one stand-in stands for: what `starts` reach, but for what is `apart`."""
 
-    __slots__ = ("groups", "name", "places", "starts", "stepped_back")
+    __slots__ = ("apart", "groups", "name", "places", "starts", "stepped_back", "were")
 
-    def __init__(self, name: str, starts: list[Callable[..., Any]]) -> None:
-        self.name, self.starts = name, starts
+    def __init__(self, name: str, starts: list[Callable[..., Any]], apart: Iterable[Callable[..., Any]] = ()) -> None:
+        self.name, self.starts, self.apart = name, starts, apart
         self.places: dict[Any, Any] = {}
         self.groups: list[Group] | None = None
+        self.were: list[Any] = []  # what the entries of the groups were
         self.stepped_back = False
 
     def is_current(self) -> bool:
@@ -53,16 +54,14 @@ class Watch:
             self.groups = self._begin()
         if self.stepped_back:
             return False
-        for where, entries, were in self.groups:
-            try:
-                same = entries(where) == were
-            except KeyError:  # one was taken away
-                same = False
-            if not same:
-                moved = next(name for (where, name), was in self.places.items() if where.get(name) != was)
-                self.say(f"{moved} was replaced")
-                return False
-        return True
+        try:  # one comparison of everything: this is asked at every call
+            if [entries(where) for entries, where in self.groups] == self.were:
+                return True
+        except KeyError:  # one was taken away
+            pass
+        moved = next(name for (where, name), was in self.places.items() if where.get(name) != was)
+        self.say(f"{moved} was replaced")
+        return False
 
     def say(self, fact: str) -> None:
         """Say once that something runs as written, and why."""
@@ -74,7 +73,7 @@ class Watch:
 
     def _begin(self) -> list[Group]:
         """Look up what is reached from the start, and whether its lines are those that were stamped."""
-        reached = _Reached()
+        reached = _Reached(self.apart)
         for start in self.starts:
             reached.follow(start)
         self.places = reached.places
@@ -85,16 +84,18 @@ class Watch:
         names: dict[int, tuple[Any, list[str]]] = {}
         for where, name in self.places:
             names.setdefault(id(where), (where, []))[1].append(name)
-        getters = [(where, itemgetter(*own)) for where, own in names.values()]
-        return [(where, entries, entries(where)) for where, entries in getters]
+        groups = [(itemgetter(*own), where) for where, own in names.values()]
+        self.were = [entries(where) for entries, where in groups]
+        return groups
 
 
 class _Reached:
     """All that functions call by name, as places that can be looked at again, and as the names of their sources."""
 
-    def __init__(self) -> None:
+    def __init__(self, apart: Iterable[Callable[..., Any]]) -> None:
         self.places: dict[Any, Any] = {}
         self.sources: set[str] = set()
+        self._apart = tuple(apart)
         self._seen: set[int] = set()
 
     def follow(self, function: Callable[..., Any]) -> None:
@@ -131,6 +132,8 @@ class _Reached:
         if isinstance(value, type):
             self._visit_type(value)
         elif callable(value) and _is_ours(getattr(value, "__module__", None)):
+            if value in self._apart:
+                return
             self.places[_Key(where, name)] = value
             self.follow(value)
         elif isinstance(value, dict):

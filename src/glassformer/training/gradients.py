@@ -22,7 +22,7 @@ def global_norm(tree: Tree) -> Array:
     arrays = [leaves[name] for name in sorted(leaves)]
     if not arrays:
         return np.zeros(())
-    total = ops.sum_of_squares(*map(widen, arrays))
+    total = ops.sum_of_squares(*arrays)
     return namespace(total).sqrt(total)
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ... import ops
 from ...arrays import Array, Tree
 from ...dispatch import stands_for
 from ...layers import Attention, Block, FeedForward, InputGrads, LayerNorm, Linear, Residual
@@ -60,7 +61,10 @@ def are_known(block: Block, *names: str) -> bool:
     return [(type(residual), residual.name) for residual in block.residuals] == [(Residual, name) for name in names]
 
 
-@stands_for(Block.forward, Residual.forward, Attention.forward, FeedForward.forward, LayerNorm.forward, Linear.forward)
+@stands_for(
+    *(layer.forward for layer in (Block, Residual, Attention, FeedForward, LayerNorm, Linear)),
+    apart=[ops.attention_tiled],
+)
 def block_forward(
     self: Block,
     params: Tree,
@@ -99,7 +103,8 @@ def block_forward(
 
 
 @stands_for(
-    Block.backward, Residual.backward, Attention.backward, FeedForward.backward, LayerNorm.backward, Linear.backward
+    *(layer.backward for layer in (Block, Residual, Attention, FeedForward, LayerNorm, Linear)),
+    apart=[ops.attention_tiled_backward],
 )
 def block_backward(self: Block, params: Tree, saved: Tree, dy: Array) -> Any:
     """Stand for `Block.backward`."""

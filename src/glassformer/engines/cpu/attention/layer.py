@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .... import ops
 from ....arrays import Array, Tree
 from ....dispatch import stands_for
 from ....layers import Attention, AttentionRecord, InputGrads, Linear
@@ -48,7 +49,7 @@ def fused_attention(layer: Attention) -> FusedAttention | None:
     return FusedAttention(layer, matrices, layer.heads, layer.channels, scale)
 
 
-@stands_for(Attention.forward, Linear.forward)
+@stands_for(Attention.forward, Linear.forward, apart=[ops.attention_tiled])
 def attention_forward(
     self: Attention,
     params: Tree,
@@ -77,7 +78,7 @@ def attention_forward(
     return y, written(x, rotation, *record)
 
 
-@stands_for(Attention.backward, Linear.backward)
+@stands_for(Attention.backward, Linear.backward, apart=[ops.attention_tiled_backward])
 def attention_backward(self: Attention, params: Tree, saved: AttentionRecord, dy: Array) -> Any:
     """Stand for `Attention.backward`."""
     fused = fused_attention(self)
