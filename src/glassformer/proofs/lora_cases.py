@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,20 +35,14 @@ class LoRACase:
 def lora_cases() -> list[LoRACase]:
     """Return adapters beside queries and values, and beside every matrix, of one model of each architecture."""
     adapters = {"queries and values": LoRA(rank=2, alpha=3.0), "all matrices": LoRA(rank=3, targets=("*.w", "*.table"))}
+    models: dict[str, ModelCase] = {}
+    for case in model_cases():
+        models.setdefault(case.model.config.architecture, case)
     cases = []
-    for model in _one_of_each():
+    for model in models.values():
         for what, lora in adapters.items():
             rng = np.random.default_rng(0)
             drawn = lora.init(model.params, rng, np.float64)
             point = tree_map(lambda x, rng=rng: x + 0.3 * rng.standard_normal(x.shape), drawn)
             cases.append(LoRACase(f"LoRA, {model.name}, {what}", lora, model, point))
     return cases
-
-
-def _one_of_each() -> Iterator[ModelCase]:
-    seen: set[str] = set()
-    for case in model_cases():
-        architecture = case.model.config.architecture
-        if architecture not in seen:
-            seen.add(architecture)
-            yield case

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
+from .. import ops, registry
 from ..arrays import Array, Tree
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig, RotaryScaling, TransformerConfig
 from ..execution import Execution, separated
@@ -20,7 +20,6 @@ from ..models import PRESETS, Batch, Encoder, Model, build
 from ..ops import IGNORE
 from .case import Case
 from .layer_cases import cotangent, scattered
-from .own_cases import own_models
 
 SIZES: dict[str, Any] = {"vocab": 9, "width": 8, "heads": 4, "layers": 2, "context": 8, "feed_forward": 6}
 
@@ -219,10 +218,11 @@ def encoder_decoder_cases() -> Iterator[Recipe]:
 
 
 def own_cases() -> Iterator[Recipe]:
-    """Decoders with parts of one's own."""
-    for settings in own_models():
-        ((family, name),) = settings.items()
-        yield _decoder(f"decoder ({family} {name})", heads=2, **settings)
+    """Decoders with parts of one's own: blocks and positions, and activations and norms inside one."""
+    for family in ("activation", "norm", "positions", "block"):
+        for name in registry.own(family):
+            settings: dict[str, Any] = {family: name}
+            yield _decoder(f"decoder ({family} {name})", heads=2, **settings)
 
 
 SOURCES = (encoder_cases, decoder_cases, encoder_decoder_cases, own_cases)
