@@ -20,7 +20,6 @@ PATIENCE = 900.0
 _QUIET = {"JAX_PLATFORMS": "cpu", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 _SAID = 8  # lines
 
-
 Talk = Callable[[str], None]
 """Is told what goes on."""
 

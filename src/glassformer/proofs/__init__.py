@@ -16,8 +16,7 @@ from .check import (
     prove_ops,
 )
 from .layer_cases import LayerCase, layer_cases
-from .lora_cases import LoRACase, lora_cases
-from .model_cases import ModelCase, model_cases
+from .model_cases import LoRACase, ModelCase, lora_cases, model_cases
 from .op_cases import op_cases
 
 __all__ = [

@@ -10,8 +10,7 @@ import numpy as np
 from .case import Check, OpCase
 from .gradient import complex_step, errors_along, errors_by_name, relative_error, worst
 from .layer_cases import LayerCase, layer_cases
-from .lora_cases import LoRACase, lora_cases
-from .model_cases import ModelCase, model_cases
+from .model_cases import LoRACase, ModelCase, lora_cases, model_cases
 from .op_cases import op_cases
 
 EXACT = 1e-12
