@@ -58,9 +58,8 @@ def head_specialization(statistics: HeadStatistics, *, title: str = "Do the head
     if not named:
         ax.set_xlabel("head", color=QUIET)
     color_bar(figure, ax, image, "specialization", aspect=20, ticks=[0, 0.5, 1])
-    listed = "; ".join(
-        f"layer {row['layer']} head {row['head']}: {row['kind']}, {row['score']:.2f}" for row in statistics.rows()[:64]
-    )
+    rows = statistics.rows()[:64]
+    listed = "; ".join(f"layer {row['layer']} head {row['head']}: {row['kind']}, {row['score']:.2f}" for row in rows)
     return titled(figure, title, f"heat map of the specialization score of {L} by {H} heads. {listed}.")
 
 

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from ..errors import DataError
 from ..files import write_new
+from ..text import printable
 from .style import DPI, save
 
 INDEX = "index.html"
@@ -167,8 +168,7 @@ def _text(value: Any) -> str:
 
 def _clean(text: str) -> str:
     """Replace what an HTML file cannot hold: lone surrogates and control characters."""
-    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", "\N{REPLACEMENT CHARACTER}", text)
+    return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", "\N{REPLACEMENT CHARACTER}", printable(text))
 
 
 def _anchored(sections: Sequence[Section]) -> dict[str, Section]:

