@@ -21,7 +21,7 @@ from .generation.storage import AS_STORED
 from .quantized import FORMS
 from .runs.run import Run, model_of_run, open_run
 from .text import PublishedTokenizer, Tokenizer, tokenizer_from_dict
-from .text.published_files import TOKENIZER
+from .text.published import TOKENIZER
 from .weights.loaded import Loaded
 from .weights.places import is_run, locate, open_published
 

@@ -67,8 +67,7 @@ def test_prepared_batches_come_in_turns():
     batches = Problem(**asdict(MINUTE)).batches
     data = Prepared(batches)
     assert data.batch(len(batches) + 1, 3, 0) is batches[1]
-    assert list(data.batches(3)) == batches
-    assert (len(data), data.count, data.longest) == (24, 96, 4)
+    np.testing.assert_array_equal(data.batch(0, 3, 0, rows=[2, 0]).tokens, batches[0].tokens[[2, 0]])
 
 
 def test_our_contender_learns():

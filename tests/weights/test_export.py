@@ -15,11 +15,10 @@ from glassformer.loading import load_weights
 from glassformer.models import build, preset
 from glassformer.text import ByteTokenizer, CharTokenizer, PublishedTokenizer, WordTokenizer
 from glassformer.tree import flatten
-from glassformer.weights.export import export_folder, family_for
+from glassformer.weights.export import export_folder, family_for, published_form
 from glassformer.weights.families import FAMILIES
 from glassformer.weights.folder import open_folder
 from glassformer.weights.loaded import Loaded, Pooling
-from glassformer.weights.plain_tokenizers import published_form
 from oracles import require
 from runs import assert_same_bits, tiny_session
 from tokenizer_files import PUBLISHED

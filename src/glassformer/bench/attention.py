@@ -216,20 +216,12 @@ def rows(ways: Mapping[str, Sequence[int]], result: Race, facts: dict[str, Any])
         passes = {part: dict(facts[NAMES[way]][part]) for part in ("forward", "backward")}
         for length in lengths:
             timed = {part: passes[part][length][-count:] for part in passes}
-            both = [sum(pair) for pair in zip(timed["forward"], timed["backward"], strict=True)]
+            timed["seconds"] = [sum(pair) for pair in zip(timed["forward"], timed["backward"], strict=True)]
+            spreads = {part: asdict(Spread.of(seconds)) for part, seconds in timed.items()}
             costs = cost("tiled" if way == "torch" else way, length)
-            flops = costs.flops_forward + costs.flops_backward
-            table.append(
-                {
-                    "way": way,
-                    "name": NAMES[way],
-                    "length": length,
-                    **asdict(costs),
-                    **{part: asdict(Spread.of(timed[part])) for part in timed},
-                    "seconds": asdict(Spread.of(both)),
-                    "flops_per_second": flops / Spread.of(both).median,
-                }
-            )
+            rate = (costs.flops_forward + costs.flops_backward) / spreads["seconds"]["median"]
+            row = {"way": way, "name": NAMES[way], "length": length, **asdict(costs), **spreads}
+            table.append({**row, "flops_per_second": rate})
     return table
 
 
@@ -237,6 +229,5 @@ def exponents_of(table: list[dict[str, Any]], way: str) -> dict[str, float]:
     """Fit the powers by which the forward pass, the backward pass and both grow with the length."""
     own = [row for row in table if row["way"] == way]
     lengths = [row["length"] for row in own]
-    return {
-        part: exponent(lengths, [row[part]["median"] for row in own]) for part in ("forward", "backward", "seconds")
-    }
+    parts = ("forward", "backward", "seconds")
+    return {part: exponent(lengths, [row[part]["median"] for row in own]) for part in parts}

@@ -30,12 +30,7 @@ MODELS = ("gpt2", "smollm2")
 
 
 def bench_generate(
-    *,
-    peers: bool,
-    seconds: float,
-    models: Sequence[str] = (),
-    path: Path | None = None,
-    talk: Talk = lambda text: None,
+    *, peers: bool, seconds: float, models: Sequence[str] = (), path: Path | None = None, talk: Talk = lambda text: None
 ) -> Iterator[Report]:
     """Measure GPT-2 with random weights and SmolLM2 from its file, or one of them.
 

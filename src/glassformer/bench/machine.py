@@ -14,12 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-PEERS = {
-    "torch": "PyTorch",
-    "jax": "JAX",
-    "transformers": "Hugging Face transformers",
-    "llama_cpp": "llama-cpp-python",
-}
+PEERS = {"torch": "PyTorch", "jax": "JAX", "transformers": "Hugging Face transformers", "llama_cpp": "llama-cpp-python"}
 _CPU_COMMANDS = ((["lscpu"], r"^Model name:\s*(.+)$"), (["sysctl", "-n", "machdep.cpu.brand_string"], "(.+)"))
 _PACKAGES = ("glassformer", "numpy", "numba", "torch", "jax", "transformers", "llama-cpp-python")
 

@@ -20,7 +20,6 @@ PATIENCE = 900.0
 _QUIET = {"JAX_PLATFORMS": "cpu", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 _SAID = 8  # lines
 
-
 Talk = Callable[[str], None]
 """Is told what goes on."""
 
@@ -42,13 +41,9 @@ class Process:
         self.first: list[float] = []
         self.facts: dict[str, Any] = {}
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 (closed in close)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "glassformer.bench.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env={**os.environ, **_QUIET, **variables},
-        )
+        command, environment = [sys.executable, "-m", "glassformer.bench.worker"], {**os.environ, **_QUIET, **variables}
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._log}
+        self._process: subprocess.Popen[bytes] = subprocess.Popen(command, env=environment, **pipes)
         self._target, self._settings = target, dict(settings)
 
     def build(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -45,32 +44,15 @@ class Problem:
 
 
 class Prepared:
-    """A data set of batches that are there already: reading data is not what is measured."""
+    """What a training loop asks of a data set, of batches that are there already: reading is not what is measured."""
 
     def __init__(self, batches: list[Batch]) -> None:
         self.stored = batches
-
-    def __len__(self) -> int:
-        return sum(len(batch.tokens) for batch in self.stored)
-
-    @property
-    def count(self) -> int:
-        """How many targets there are."""
-        return sum(int(np.size(batch.tokens)) for batch in self.stored)
-
-    @property
-    def longest(self) -> int:
-        """How many tokens an example has."""
-        return self.stored[0].tokens.shape[1]
 
     def batch(self, step: int, size: int, seed: int, *, rows: Any = None) -> Batch:
         """Return the next of the batches, over and over, or some of its rows."""
         batch = self.stored[step % len(self.stored)]
         return batch if rows is None else Batch(*(None if array is None else array[rows] for array in batch))
-
-    def batches(self, size: int) -> Iterator[Batch]:
-        """Yield every batch once."""
-        return iter(self.stored)
 
 
 class Trainer:
@@ -105,21 +87,14 @@ class Ours(Trainer):
         problem = Problem(**sizes)
         params = problem.params()
         self.parameters = count(params)
-        recipe = Recipe(
-            steps=1 << 40,
-            batch=problem.batch,
-            lr=LR,
-            beta2=BETA2,
-            weight_decay=DECAY,
-            schedule="constant",
-            warmup=0,
-            clip=None,
-            shards=current().shards(problem.model.config, problem.batch),
-        )
+        plain: dict[str, Any] = {"steps": 1 << 40, "schedule": "constant", "warmup": 0, "clip": None}
+        shards = current().shards(problem.model.config, problem.batch)
+        recipe = Recipe(batch=problem.batch, lr=LR, beta2=BETA2, weight_decay=DECAY, shards=shards, **plain)
         self.threads = contextlib.ExitStack()
         self.threads.enter_context(suitable_threads(problem.model.config, problem.batch))
         trainer = current().trainer(problem.model, recipe)
-        self.steps = training_steps(trainer, Prepared(problem.batches), trainer.first(params), keep=lambda *_: None)
+        data: Any = Prepared(problem.batches)
+        self.steps = training_steps(trainer, data, trainer.first(params), keep=lambda *_: None)
 
     def advance(self) -> float:
         return next(self.steps)[1].loss

@@ -155,18 +155,17 @@ def step_memory(name: str, setting: Setting, *, peers: bool, talk: Talk) -> Repo
             asked = {"imports": imports, "build": build, "settings": settings, "steps": MEMORY_STEPS}
             found[contender].append(call(f"{__package__}.memory:growth", asked))
     grown = {contender: Spread.of([row["growth"] for row in rows]) for contender, rows in found.items()}
-    baseline = EAGER if EAGER in grown else ours
-    ratios = {contender: spread.median / grown[baseline].median for contender, spread in grown.items()}
+    is_compared = EAGER in grown
+    theirs = grown[EAGER if is_compared else ours].median
+    ratios = {contender: Spread.of([spread.median / theirs]) for contender, spread in grown.items() if is_compared}
+    share = Bar(f"memory by that of {EAGER}", grown[ours].median / theirs, MEMORY_BAR, at_most=True)
     return Report(
         name=f"train/{name}/memory",
         title=f"memory of a training step: {setting.words}",
         unit=BYTES,
-        ratio=f"of what {baseline} takes" if baseline == EAGER else "",
-        figures=[
-            Figure(contender, spread, Spread.of([ratios[contender]]) if baseline == EAGER else None)
-            for contender, spread in grown.items()
-        ],
-        bars=[Bar(f"memory by that of {EAGER}", ratios[ours], MEMORY_BAR, at_most=True)] if baseline == EAGER else [],
+        ratio=f"of what {EAGER} takes" if is_compared else "",
+        figures=[Figure(contender, spread, ratios.get(contender)) for contender, spread in grown.items()],
+        bars=[share] if is_compared else [],
         notes=notes,
         facts={"processes": found},
     )

@@ -25,9 +25,8 @@ def torch_twin(config: Any, params: Any = None) -> Any:
             self.down = nn.Linear(config.hidden, D, bias=False)
 
         def forward(self, x: Any) -> Any:
-            q, k, v = (
-                y.unflatten(-1, (heads, -1)).transpose(1, 2) for y in self.qkv(self.attention_norm(x)).chunk(3, dim=-1)
-            )
+            parts = self.qkv(self.attention_norm(x)).chunk(3, dim=-1)
+            q, k, v = (y.unflatten(-1, (heads, -1)).transpose(1, 2) for y in parts)
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=rate * self.training)
             x = x + self._dropped(self.output(y.transpose(1, 2).flatten(-2)))
             return x + self._dropped(self.down(F.gelu(self.up(self.feed_forward_norm(x)), approximate="tanh")))

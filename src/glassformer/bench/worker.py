@@ -18,7 +18,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol
 
 COLD = 0.3
 """Shorter steps, in seconds, feel caches that others have filled; the first of a round is then not counted."""
@@ -42,18 +42,13 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     server = Server()
     for line in sys.stdin:
-        answer(answers, server, json.loads(line))
-
-
-def answer(answers: TextIO, server: Server, request: dict[str, Any]) -> None:
-    """Do what a request asks for and write what came of it, a failure included."""
-    try:
-        reply = server.serve(request)
-    except Exception as error:
-        # A peer's failure is told where its time would stand; the traceback goes to stderr, which the parent keeps.
-        sys.excepthook(type(error), error, error.__traceback__)
-        reply = {"error": f"{type(error).__name__}: {error}"}
-    print(json.dumps(reply), file=answers, flush=True)
+        try:
+            reply = server.serve(json.loads(line))
+        except Exception as error:
+            # A peer's failure is told where its time would stand; the traceback goes to stderr, which the parent keeps.
+            sys.excepthook(type(error), error, error.__traceback__)
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(reply), file=answers, flush=True)
 
 
 class Server:
@@ -80,16 +75,17 @@ class Server:
         gc.collect()
         if self.last < COLD:
             self.stepper.step()
-        seconds, first = [], []
+        seconds: list[float] = []
+        first: list[float] = []
         for _ in range(steps):
             began = time.perf_counter()
             part = self.stepper.step()
             seconds.append(time.perf_counter() - began)
-            first.append(part)
+            if part is not None:
+                first.append(part)
         self.last = seconds[-1]
         settle()
-        parts = [part for part in first if part is not None]
-        return {"seconds": seconds, "first": parts, "facts": self.stepper.facts()}
+        return {"seconds": seconds, "first": first, "facts": self.stepper.facts()}
 
 
 def settle() -> None:

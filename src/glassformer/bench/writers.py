@@ -92,9 +92,8 @@ class HuggingFace(Writer):
         clock = FirstToken()
         limits = {"max_new_tokens": self.new, "min_new_tokens": self.new, "do_sample": False, "pad_token_id": 0}
         with self.torch.inference_mode():
-            answer = self.model.generate(
-                self.ids, attention_mask=self.torch.ones_like(self.ids), streamer=clock, **limits
-            )
+            mask = self.torch.ones_like(self.ids)
+            answer = self.model.generate(self.ids, attention_mask=mask, streamer=clock, **limits)
         self.tokens = answer[0, len(self.prompt) :].tolist()
         return clock.seconds
 
@@ -122,9 +121,8 @@ class LlamaCpp(Writer):
         super().__init__(**job)
         llama_cpp = importlib.import_module("llama_cpp")
         room = len(self.prompt) + self.new + 1
-        self.model = llama_cpp.Llama(
-            model_path=path, n_ctx=room, n_threads=threads, n_threads_batch=threads, seed=0, verbose=False
-        )
+        cores = {"n_threads": threads, "n_threads_batch": threads}
+        self.model = llama_cpp.Llama(model_path=path, n_ctx=room, seed=0, verbose=False, **cores)
 
     def answer(self) -> Iterator[int]:
         self.model.reset()  # else it would remember the prompt from the time before

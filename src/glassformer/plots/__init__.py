@@ -19,25 +19,8 @@ from .report import Picture, Section, Table, saved_picture, write_report
 from .style import save
 
 __all__ = [
-    "LengthCurve",
-    "Picture",
-    "Section",
-    "Table",
-    "attention_grid",
-    "attention_heads",
-    "full_against_causal",
-    "head_positions",
-    "head_specialization",
-    "inspect_model",
-    "layer_curves",
-    "length_curves",
-    "loss_curve",
-    "memory_bars",
-    "position_heat_map",
-    "prediction_bars",
-    "prediction_table",
-    "save",
-    "saved_picture",
-    "similarity_curve",
-    "write_report",
-]
+    "LengthCurve", "Picture", "Section", "Table", "attention_grid", "attention_heads", "full_against_causal",
+    "head_positions", "head_specialization", "inspect_model", "layer_curves", "length_curves", "loss_curve",
+    "memory_bars", "position_heat_map", "prediction_bars", "prediction_table", "save", "saved_picture",
+    "similarity_curve", "write_report",
+]  # fmt: skip

@@ -15,18 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from ..arrays import Array
 from ..errors import ShapeError
 from .labels import visible_all
-from .style import (
-    NEVER,
-    QUIET,
-    color_bar,
-    new_figure,
-    panels,
-    styled,
-    titled,
-    token_ticks,
-    weight_colors,
-    write_in_cell,
-)
+from .style import NEVER, QUIET, color_bar, new_figure, panels, styled, titled, token_ticks, weight_colors, write_cell
 
 WRITTEN_UP_TO = 12
 """Weights are written into the cells of maps with at most this many tokens on each side."""
@@ -109,12 +98,9 @@ def full_against_causal(
     axes[0].set_title("full: every token sees every other")
     axes[1].set_title("causal: no token sees the future")
     _frame(figure, axes, last)
-    return titled(
-        figure,
-        title,
-        f"two heat maps of the attention weights among {len(labels)} tokens, from the same queries and keys. "
-        "On the right the cells above the diagonal are masked, and the others grow so that rows still sum to one.",
-    )
+    words = f"two heat maps of the attention weights among {len(labels)} tokens, from the same queries and keys. "
+    words += "On the right the cells above the diagonal are masked, and the others grow so that rows still sum to one."
+    return titled(figure, title, words)
 
 
 def _map(
@@ -139,7 +125,7 @@ def _map(
     size = float(np.clip(min(room[0] / shown.shape[1], room[1] / shown.shape[0]) * 72 * 0.36, 4.8, 9))
     for (t, s), weight in np.ndenumerate(shown):
         if not np.ma.is_masked(shown[t, s]):
-            write_in_cell(ax, (s, t), _digits(weight), size=size, background=colors(scale(weight)))
+            write_cell(ax, (s, t), _digits(weight), size=size, background=colors(scale(weight)))
     return image
 
 
@@ -206,7 +192,5 @@ def _panel_size(T: int, S: int) -> tuple[float, float]:
 def _check(weights: Array, queries: Sequence[str], keys: Sequence[str]) -> None:
     shape = np.shape(weights)
     if len(shape) != 3 or shape[1:] != (len(queries), len(keys)) or 0 in shape:
-        raise ShapeError(
-            f"weights of shape {shape} do not fit {len(queries)} query labels and {len(keys)} key labels",
-            hint="pass weights (heads, queries, keys) with one label for each query and each key",
-        )
+        fact = f"weights of shape {shape} do not fit {len(queries)} query labels and {len(keys)} key labels"
+        raise ShapeError(fact, hint="pass weights (heads, queries, keys) with one label for each query and each key")

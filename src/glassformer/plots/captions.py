@@ -23,15 +23,10 @@ MAPS = {
 }
 
 GRID = "All heads at a glance. Look for shapes: diagonals, columns, even washes. The maps below show them larger."
-
 CLASSES = "The encoder reads the whole sequence, and one linear layer turns what it found into a score for each class."
-
 CLASS_BARS = "The longer the bar, the surer the model. The bars of all classes sum to 100 %."
-
 TOKENS = "After every token the model says how likely each token of the vocabulary is to come next."
-
 MASKED_TOKENS = "At every position the model says how likely each token of the vocabulary is to stand there."
-
 TOKEN_BARS = "The likeliest tokens at the last position that matters. Green marks the right answer, where it is known."
 
 TOKEN_TABLE = (

@@ -25,7 +25,7 @@ from .style import (
     titled,
     token_ticks,
     weight_colors,
-    write_in_cell,
+    write_cell,
 )
 
 MOST_HEADS = 16
@@ -50,7 +50,7 @@ def head_specialization(statistics: HeadStatistics, *, title: str = "Do the head
         if named:
             # A long name is broken so that it fits into its cell.
             text = f"{value:.2f}\n{statistics.kinds[layer][head]}".replace("one position ", "one\nposition ")
-        write_in_cell(ax, (head, layer), text, size=8 if named else 6.5, background=colors(value))
+        write_cell(ax, (head, layer), text, size=8 if named else 6.5, background=colors(value))
     ax.set_xticks(range(H), [f"head {h + 1}" if named else f"{h + 1}" for h in range(H)])
     ax.set_yticks(range(L), [f"layer {layer + 1}" for layer in range(L)])
     ax.tick_params(length=0)
@@ -58,9 +58,8 @@ def head_specialization(statistics: HeadStatistics, *, title: str = "Do the head
     if not named:
         ax.set_xlabel("head", color=QUIET)
     color_bar(figure, ax, image, "specialization", aspect=20, ticks=[0, 0.5, 1])
-    listed = "; ".join(
-        f"layer {row['layer']} head {row['head']}: {row['kind']}, {row['score']:.2f}" for row in statistics.rows()[:64]
-    )
+    rows = statistics.rows()[:64]
+    listed = "; ".join(f"layer {row['layer']} head {row['head']}: {row['kind']}, {row['score']:.2f}" for row in rows)
     return titled(figure, title, f"heat map of the specialization score of {L} by {H} heads. {listed}.")
 
 

@@ -204,13 +204,6 @@ def _intro(seen: Trace) -> str:
 
 def _summary(model: Model, params: Tree) -> list[tuple[str, Any]]:
     config = model.config
-    return [
-        ("architecture", config.architecture),
-        ("parameters", tree.count(params)),
-        ("layers", config.layers),
-        ("heads", config.heads),
-        ("width", config.width),
-        ("vocabulary", config.vocab),
-        ("positions", config.positions),
-        ("context", config.context),
-    ]
+    sizes = [(name, getattr(config, name)) for name in ("layers", "heads", "width")]
+    reach = [("vocabulary", config.vocab), ("positions", config.positions), ("context", config.context)]
+    return [("architecture", config.architecture), ("parameters", tree.count(params)), *sizes, *reach]

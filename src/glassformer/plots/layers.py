@@ -39,9 +39,8 @@ def layer_curves(statistics: Sequence[LayerStatistics], *, title: str = "Layer o
 
 def _spread(ax: Axes, statistics: Sequence[LayerStatistics]) -> None:
     x = np.arange(len(statistics))
-    mean, std, low, high = (
-        np.array([getattr(row, field) for row in statistics]) for field in ("mean", "std", "minimum", "maximum")
-    )
+    names = ("mean", "std", "minimum", "maximum")
+    mean, std, low, high = (np.array([getattr(row, name) for row in statistics]) for name in names)
     ax.grid(visible=True, axis="y")
     ax.vlines(x, low, high, color=SKY, linewidth=1.5, label="minimum to maximum")
     ax.vlines(x, mean - std, mean + std, color=BLUE, linewidth=5, alpha=0.75, label="mean ± std")

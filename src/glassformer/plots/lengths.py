@@ -34,11 +34,8 @@ def length_curves(curves: Sequence[LengthCurve], *, title: str = "Attention and 
     """
     for curve in curves:
         if len(curve.seconds) != len(curve.lengths) or len(curve.bytes) not in (0, len(curve.lengths)):
-            raise ShapeError(
-                f"{curve.name} has {len(curve.lengths)} lengths but {len(curve.seconds)} times "
-                f"and {len(curve.bytes)} sizes",
-                hint="give one of each for every length",
-            )
+            have = f"{len(curve.lengths)} lengths but {len(curve.seconds)} times and {len(curve.bytes)} sizes"
+            raise ShapeError(f"{curve.name} has {have}", hint="give one of each for every length")
     has_memory = any(curve.bytes for curve in curves)
     figure = new_figure(10.4 if has_memory else 6.2, 4.3)
     axes = figure.subplots(1, 2 if has_memory else 1, squeeze=False)[0]

@@ -79,9 +79,8 @@ def _accuracy(ax: Axes, steps: Array, values: Array) -> None:
     ax.set_ylim(0, 1.08)
     ax.set_yticks([0, 0.5, 1], ["0", "50 %", "100 %"])
     ax.set_ylabel("accuracy")
-    ax.text(
-        0.995, 0.08, f"last: {100 * values[-1]:.2f} %", transform=ax.transAxes, ha="right", fontsize=8.5, color=QUIET
-    )
+    last = f"last: {100 * values[-1]:.2f} %"
+    ax.text(0.995, 0.08, last, transform=ax.transAxes, ha="right", fontsize=8.5, color=QUIET)
 
 
 def _words(points: dict[str, tuple[Array, Array]]) -> str:

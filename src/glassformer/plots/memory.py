@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -60,21 +61,12 @@ def _bar(ax: Axes, row: int, plan: Plan, end: float) -> None:
         name, color = PARTS[part]
         ax.barh(row, size, left=start, height=0.62, color=color, label=name, linewidth=0)
         start += size
-    is_cut = start > end
-    where = end if is_cut else start
-    text = f"{_bytes(plan.total)} →" if is_cut else _bytes(plan.total)
-    box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5} if is_cut else None
-    ax.annotate(
-        text,
-        (where, row),
-        xytext=(-5 if is_cut else 4, 0),
-        textcoords="offset points",
-        ha="right" if is_cut else "left",
-        va="center",
-        fontsize=9,
-        color=INK,
-        bbox=box,
-    )
+    words: dict[str, Any] = {"fontsize": 9, "color": INK, "va": "center", "textcoords": "offset points"}
+    if start > end:  # the bar is cut off: the words stand inside it
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+        ax.annotate(f"{_bytes(plan.total)} →", (end, row), (-5, 0), ha="right", bbox=box, **words)
+    else:
+        ax.annotate(_bytes(plan.total), (start, row), (4, 0), ha="left", **words)
 
 
 def _label(plan: Plan) -> str:

@@ -12,18 +12,7 @@ from matplotlib.patches import Rectangle
 from ..arrays import Array
 from ..errors import ShapeError
 from .labels import visible, visible_all
-from .style import (
-    BLUE,
-    GREEN,
-    QUIET,
-    SKY,
-    new_figure,
-    styled,
-    titled,
-    token_ticks,
-    weight_colors,
-    write_in_cell,
-)
+from .style import BLUE, GREEN, QUIET, SKY, new_figure, styled, titled, token_ticks, weight_colors, write_cell
 
 MOST_POSITIONS = 24
 
@@ -40,9 +29,8 @@ def prediction_bars(
     """Draw the `top` likeliest of probabilities (V,), the likeliest first; the right `answer`, if known, in green."""
     probabilities = np.asarray(probabilities, dtype=np.float64)
     if probabilities.ndim != 1 or probabilities.size == 0:
-        raise ShapeError(
-            f"probabilities have shape {probabilities.shape}, expected (V,)", hint="pick one position first"
-        )
+        fact = f"probabilities have shape {probabilities.shape}, expected (V,)"
+        raise ShapeError(fact, hint="pick one position first")
     order = np.argsort(-probabilities, kind="stable")[:top]
     values = probabilities[order]
     names = visible_all([label(int(i)) for i in order], 24)
@@ -83,10 +71,8 @@ def prediction_table(
     """
     probabilities = np.asarray(probabilities, dtype=np.float64)
     if probabilities.ndim != 2 or len(probabilities) != len(inputs) or probabilities.size == 0:
-        raise ShapeError(
-            f"probabilities of shape {probabilities.shape} do not fit {len(inputs)} input labels",
-            hint="pass probabilities (T, V) and T labels",
-        )
+        fact = f"probabilities of shape {probabilities.shape} do not fit {len(inputs)} input labels"
+        raise ShapeError(fact, hint="pass probabilities (T, V) and T labels")
     first = max(0, len(inputs) - MOST_POSITIONS)
     shown = probabilities[first:]
     T, ranks = len(shown), min(top, shown.shape[1])
@@ -113,7 +99,7 @@ def _cells(ax: Axes, order: Array, values: Array, label: Callable[[int], str], t
     colors = weight_colors()
     for (t, rank), value in np.ndenumerate(values):
         text = visible(label(int(order[t, rank])), 7)
-        write_in_cell(ax, (t, rank), text, size=8.5 if len(text) <= 4 else 6, background=colors(float(value)))
+        write_cell(ax, (t, rank), text, size=8.5 if len(text) <= 4 else 6, background=colors(float(value)))
         if targets is not None and targets[t] == order[t, rank]:
             ax.add_patch(Rectangle((t - 0.47, rank - 0.46), 0.94, 0.92, fill=False, edgecolor=GREEN, linewidth=2))
 

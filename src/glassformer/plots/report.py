@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from ..errors import DataError
 from ..files import write_new
+from ..text import printable
 from .style import DPI, save
 
 INDEX = "index.html"
@@ -73,11 +74,9 @@ def write_report(
     All words are plain text: nothing in them is taken for HTML. An empty line begins a new paragraph.
     """
     folder = Path(folder)
-    anchors = _anchors([section.heading for section in sections])
-    body = [_section(folder, section, anchor, embed) for section, anchor in zip(sections, anchors, strict=True)]
-    links = "".join(
-        f'<a href="#{anchor}">{_text(section.heading)}</a>' for section, anchor in zip(sections, anchors, strict=True)
-    )
+    anchored = _anchored(sections)
+    body = [_section(folder, section, anchor, embed) for anchor, section in anchored.items()]
+    links = "".join(f'<a href="#{anchor}">{_text(section.heading)}</a>' for anchor, section in anchored.items())
     contents = f'<nav aria-label="Contents">{links}</nav>' if len(sections) > 1 else ""
     page = _PAGE.format(
         title=_text(title),
@@ -160,31 +159,28 @@ def _paragraphs(text: str, style: str = "") -> str:
 
 
 def _text(value: Any) -> str:
-    return escape(_clean(_number(value) if isinstance(value, int | float) else str(value)), quote=False)
-
-
-def _number(value: float) -> str:
     if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+        value = "yes" if value else "no"
+    elif isinstance(value, int | float):
+        value = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    return escape(_clean(str(value)), quote=False)
 
 
 def _clean(text: str) -> str:
     """Replace what an HTML file cannot hold: lone surrogates and control characters."""
-    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", "\N{REPLACEMENT CHARACTER}", text)
+    return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", "\N{REPLACEMENT CHARACTER}", printable(text))
 
 
-def _anchors(headings: Sequence[str]) -> list[str]:
-    """Return an id for each heading, no two alike."""
-    anchors: list[str] = []
-    for heading in headings:
-        base = re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-") or "section"
+def _anchored(sections: Sequence[Section]) -> dict[str, Section]:
+    """Return the sections by an id for each, no two alike."""
+    anchored: dict[str, Section] = {}
+    for section in sections:
+        base = re.sub(r"[^a-z0-9]+", "-", section.heading.lower()).strip("-") or "section"
         number, anchor = 2, base
-        while anchor in anchors:
+        while anchor in anchored:
             number, anchor = number + 1, f"{base}-{number}"
-        anchors.append(anchor)
-    return anchors
+        anchored[anchor] = section
+    return anchored
 
 
 _STYLE = """

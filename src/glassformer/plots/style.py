@@ -138,7 +138,7 @@ def color_bar(figure: Figure, axes: Any, image: Any, label: str = "", **settings
     bar.set_label(label, fontsize=8.5, color=QUIET)
 
 
-def write_in_cell(axes: Axes, place: tuple[int, int], text: str, *, size: float, background: Sequence[float]) -> None:
+def write_cell(axes: Axes, place: tuple[int, int], text: str, *, size: float, background: Sequence[float]) -> None:
     """Write into the middle of a cell (column, row), in the ink that reads best on its color."""
     axes.text(*place, text, ha="center", va="center", fontsize=size, color=ink_on(background))
 

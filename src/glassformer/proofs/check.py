@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from .case import Check, OpCase
-from .gradient import Function, complex_step, errors_along, errors_by_name, relative_error, worst
+from .gradient import complex_step, errors_along, errors_by_name, relative_error, worst
 from .layer_cases import LayerCase, layer_cases
-from .lora_cases import LoRACase, lora_cases
-from .model_cases import ModelCase, model_cases
+from .model_cases import LoRACase, ModelCase, lora_cases, model_cases
 from .op_cases import op_cases
 
 EXACT = 1e-12
@@ -78,23 +77,19 @@ def op_error(case: OpCase) -> float:
     grads = case.gradients(dy, saved)
     if len(grads) != len(case.arrays):
         return float("inf")
+    counted = dy != 0
+
+    def weighted_sum(*arrays: Any) -> Any:
+        y, _ = case.forward(*arrays)
+        return np.sum(np.asarray(y)[counted] * dy[counted])
+
     errors = []
     for index, (x, grad) in enumerate(zip(case.arrays, grads, strict=True)):
         if x is None or grad is None:
             errors.append(0.0 if x is None and grad is None else float("inf"))
         else:
-            errors.append(relative_error(grad, complex_step(_weighted_sum(case, dy), case.arrays, index)))
+            errors.append(relative_error(grad, complex_step(weighted_sum, case.arrays, index)))
     return worst(errors)
-
-
-def _weighted_sum(case: OpCase, dy: Any) -> Function:
-    counted = dy != 0
-
-    def function(*arrays: Any) -> Any:
-        y, _ = case.forward(*arrays)
-        return np.sum(np.asarray(y)[counted] * dy[counted])
-
-    return function
 
 
 def one_per_name(checks: Iterable[Check]) -> list[Check]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
+from .. import ops, registry
 from ..arrays import Array, Tree, namespace
 from ..config import RotaryScaling
 from ..layers import (
@@ -36,7 +36,6 @@ from ..layers import (
 from ..ops import CAUSAL, Pattern
 from ..tree import tree_map
 from .case import Case
-from .own_cases import own_layers
 
 WIDTH, HEADS, HIDDEN = 8, 4, 5
 PADDING = np.array([[True, True, True, False], [True, False, False, False]])  # of two sequences of four tokens
@@ -300,18 +299,16 @@ def head_and_position_layers(normal: Normal) -> Iterator[Recipe]:
     yield "RelativePositions, one token", RelativePositions(HEADS, 4), {}, _places(1)
 
 
+def own_layers(normal: Normal) -> Iterator[Recipe]:
+    """Norms of one's own."""
+    for name, make in registry.own("norm").items():
+        yield name, make(4, 1e-5), {"x": normal((2, 3, 4))}, {}
+
+
 SOURCES: tuple[Callable[[Normal], Iterator[Recipe]], ...] = (
-    simple_layers,
-    feed_forward_layers,
-    attention_layers,
-    rotary_and_cross_layers,
-    block_layers,
-    residual_layers,
-    stack_layers,
-    embedding_layers,
-    head_and_position_layers,
-    own_layers,
-)
+    simple_layers, feed_forward_layers, attention_layers, rotary_and_cross_layers, block_layers, residual_layers,
+    stack_layers, embedding_layers, head_and_position_layers, own_layers,
+)  # fmt: skip
 
 
 def _places(length: int) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""Each whole model in every configuration under which the gradient of its loss is proved.
+"""Each whole model in every configuration under which the gradient of its loss is proved, and LoRA's adapters.
 
 Sequences repeat tokens, targets are partly ignored, masks hide padding, and parameters are far from their first values.
 """
@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
+from .. import ops, registry
 from ..arrays import Array, Tree
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig, RotaryScaling, TransformerConfig
 from ..execution import Execution, separated
 from ..models import PRESETS, Batch, Encoder, Model, build
 from ..ops import IGNORE
+from ..training.lora import LoRA
+from ..tree import tree_map
 from .case import Case
 from .layer_cases import cotangent, scattered
-from .own_cases import own_models
 
 SIZES: dict[str, Any] = {"vocab": 9, "width": 8, "heads": 4, "layers": 2, "context": 8, "feed_forward": 6}
 
@@ -219,10 +220,11 @@ def encoder_decoder_cases() -> Iterator[Recipe]:
 
 
 def own_cases() -> Iterator[Recipe]:
-    """Decoders with parts of one's own."""
-    for settings in own_models():
-        ((family, name),) = settings.items()
-        yield _decoder(f"decoder ({family} {name})", heads=2, **settings)
+    """Decoders with parts of one's own: blocks and positions, and activations and norms inside one."""
+    for family in ("activation", "norm", "positions", "block"):
+        for name in registry.own(family):
+            settings: dict[str, Any] = {family: name}
+            yield _decoder(f"decoder ({family} {name})", heads=2, **settings)
 
 
 SOURCES = (encoder_cases, decoder_cases, encoder_decoder_cases, own_cases)
@@ -259,3 +261,39 @@ def _first_token() -> dict[str, Any]:
 
 def _no_example(**parts: Any) -> dict[str, Any]:
     return {name: x[:0] for name, x in SEQUENCES.items()} | parts
+
+
+@dataclass(frozen=True, eq=False)
+class LoRACase:
+    """A model whose own parameters are frozen, and adapters far from their first values."""
+
+    name: str
+    lora: LoRA
+    model: ModelCase
+    point: Tree
+    """The adapters: all that may move."""
+
+    def function(self, point: Tree) -> Array:
+        """Return the loss."""
+        return self.model.function(self.lora.merge(self.model.params, point))
+
+    def gradients(self) -> Tree:
+        """Return the hand-derived gradient of `function`."""
+        grads = self.model.gradients(self.lora.merge(self.model.params, self.point))
+        return self.lora.backward(self.point, grads)
+
+
+def lora_cases() -> list[LoRACase]:
+    """Return adapters beside queries and values, and beside every matrix, of one model of each architecture."""
+    adapters = {"queries and values": LoRA(rank=2, alpha=3.0), "all matrices": LoRA(rank=3, targets=("*.w", "*.table"))}
+    models: dict[str, ModelCase] = {}
+    for case in model_cases():
+        models.setdefault(case.model.config.architecture, case)
+    cases = []
+    for model in models.values():
+        for what, lora in adapters.items():
+            rng = np.random.default_rng(0)
+            drawn = lora.init(model.params, rng, np.float64)
+            point = tree_map(lambda x, rng=rng: x + 0.3 * rng.standard_normal(x.shape), drawn)
+            cases.append(LoRACase(f"LoRA, {model.name}, {what}", lora, model, point))
+    return cases

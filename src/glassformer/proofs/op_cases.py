@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
+from .. import ops, registry
 from ..arrays import Array
 from ..config import RotaryScaling
 from ..ops import IGNORE
 from .attention_cases import attention_cases, softmax_cases, tiled_cases
 from .case import OpCase
-from .own_cases import own_op_cases
 
 
 def op_cases() -> list[OpCase]:
@@ -180,18 +179,13 @@ def position_cases(rng: np.random.Generator) -> Iterator[OpCase]:
     yield OpCase("relative_bias, strided", *lookup, (strided(rng, 8, 2),), (both.T,))
 
 
+def own_cases(rng: np.random.Generator) -> Iterator[OpCase]:
+    """Ops of one's own at their own examples; activations are among those of the table already."""
+    for name, (forward, backward, arrays, settings) in registry.own("op").items():
+        yield OpCase(name, forward, backward, arrays, (), settings)
+
+
 SOURCES: tuple[Callable[[np.random.Generator], Iterator[OpCase]], ...] = (
-    linear_cases,
-    embedding_cases,
-    mean_pool_cases,
-    activation_cases,
-    gated_cases,
-    norm_cases,
-    dropout_cases,
-    softmax_cases,
-    attention_cases,
-    tiled_cases,
-    loss_cases,
-    position_cases,
-    own_op_cases,
-)
+    linear_cases, embedding_cases, mean_pool_cases, activation_cases, gated_cases, norm_cases, dropout_cases,
+    softmax_cases, attention_cases, tiled_cases, loss_cases, position_cases, own_cases,
+)  # fmt: skip

@@ -1,7 +1,5 @@
 """Text to ids and back: characters, bytes, words, byte-pair encoding, and tokenizers that others published."""
 
-from __future__ import annotations
-
 from .bpe import BPETokenizer
 from .bytes import ByteTokenizer
 from .chars import CharTokenizer
@@ -12,15 +10,6 @@ from .tokenizer import TOKENIZERS, Tokenizer, printable, tokenizer_from_dict
 from .words import WordTokenizer
 
 __all__ = [
-    "Tokenizer",
-    "CharTokenizer",
-    "ByteTokenizer",
-    "WordTokenizer",
-    "BPETokenizer",
-    "PublishedTokenizer",
-    "Llama2cTokenizer",
-    "StreamDecoder",
-    "TOKENIZERS",
-    "tokenizer_from_dict",
-    "printable",
-]
+    "Tokenizer", "CharTokenizer", "ByteTokenizer", "WordTokenizer", "BPETokenizer", "PublishedTokenizer",
+    "Llama2cTokenizer", "StreamDecoder", "TOKENIZERS", "tokenizer_from_dict", "printable",
+]  # fmt: skip

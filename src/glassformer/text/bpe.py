@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from ..errors import ConfigError
-from .published import PublishedTokenizer, check_characters
-from .published_files import ROLES
+from .published import ROLES, PublishedTokenizer, check_characters
 from .vocabulary import check_specials
 
 BYTES = 256

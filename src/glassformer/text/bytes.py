@@ -25,11 +25,7 @@ class ByteTokenizer(Comparable):
 
     def __init__(self, *, specials: Sequence[str] = ()) -> None:
         self.specials = {name: BYTES + i for i, name in enumerate(check_specials(specials))}
-
-    @property
-    def size(self) -> int:
-        """How many different ids there are."""
-        return BYTES + len(self.specials)
+        self.size = BYTES + len(self.specials)
 
     def encode(self, text: str) -> Array:
         """Return the UTF-8 bytes of `text`: int64 (T,)."""
@@ -55,7 +51,6 @@ class ByteTokenizer(Comparable):
         return "".join(pieces)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything needed to build this tokenizer again, ready for JSON."""
         return {"kind": self.kind, "specials": list(self.specials)}
 
     @classmethod

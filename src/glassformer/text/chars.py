@@ -44,7 +44,6 @@ class CharTokenizer(Listed):
         return places.astype(np.int64) + len(self.specials)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything needed to build this tokenizer again, ready for JSON."""
         # Escaped, because JSON text in UTF-8 cannot carry a lone surrogate.
         characters = self.characters.encode("unicode_escape").decode("ascii")
         return {"kind": self.kind, "characters": characters, "specials": list(self.specials)}
@@ -56,10 +55,8 @@ class CharTokenizer(Listed):
         try:
             characters = escaped.encode("ascii").decode("unicode_escape")
         except (AttributeError, UnicodeError):
-            raise ConfigError(
-                f"the characters of a stored tokenizer cannot be read: {escaped!r}",
-                hint="store it with to_dict(), unchanged",
-            ) from None
+            fact = f"the characters of a stored tokenizer cannot be read: {escaped!r}"
+            raise ConfigError(fact, hint="store it with to_dict(), unchanged") from None
         return cls(characters, specials=field(data, "specials", cls.kind))
 
     def __repr__(self) -> str:

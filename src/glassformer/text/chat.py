@@ -112,14 +112,10 @@ def _failure(error: Exception) -> ChatError:
     if isinstance(error, SecurityError | OverflowError):
         return ChatError(f"the chat template was stopped: {error}", hint="do not use a template you do not trust")
     if isinstance(error, RefusedError):
-        return ChatError(
-            f"the chat template refuses this conversation: {error}",
-            hint="follow its order of turns; most want user and assistant in turn, some no system message",
-        )
-    return ChatError(
-        f"the chat template failed: {error}",
-        hint='give every message a "role" and a "content"; else correct the template',
-    )
+        hint = "follow its order of turns; most want user and assistant in turn, some no system message"
+        return ChatError(f"the chat template refuses this conversation: {error}", hint=hint)
+    hint = 'give every message a "role" and a "content"; else correct the template'
+    return ChatError(f"the chat template failed: {error}", hint=hint)
 
 
 class RefusedError(ValueError):

@@ -38,6 +38,7 @@ class Llama2cTokenizer(Comparable):
 
     def __init__(self, pieces: Sequence[str], scores: Sequence[float]) -> None:
         self.vocabulary = tuple(pieces)
+        self.size = len(self.vocabulary)
         self.scores = tuple(float(score) for score in scores)
         _check(self.vocabulary, self.scores)
         self.specials = {self.vocabulary[i].strip(): i for i in (UNKNOWN, START, END)}
@@ -54,16 +55,10 @@ class Llama2cTokenizer(Comparable):
         with explained(Path(path), WeightsError, "check the path", "read"):
             content = Path(path).read_bytes()
         try:
-            pieces, scores = _parse(content)
-            return cls(pieces, scores)
+            return cls(*_parse(content))
         except (struct.error, UnicodeDecodeError, ConfigError) as error:
             reason = error.fact if isinstance(error, ConfigError) else str(error)
             raise WeightsError(f"{path} is no tokenizer.bin of llama2.c: {reason}", hint="check the file") from None
-
-    @property
-    def size(self) -> int:
-        """How many different ids there are."""
-        return len(self.vocabulary)
 
     def encode(self, text: str) -> Array:
         """Return the ids of `text`: int64 (T,)."""
@@ -88,7 +83,6 @@ class Llama2cTokenizer(Comparable):
         return [(self.vocabulary[i], i) for i in self.encode(text).tolist()]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything needed to build this tokenizer again, ready for JSON."""
         return {"kind": self.kind, "pieces": list(self.vocabulary), "scores": list(self.scores)}
 
     @classmethod
@@ -139,10 +133,8 @@ class Llama2cTokenizer(Comparable):
 
 def _check(pieces: tuple[str, ...], scores: tuple[float, ...]) -> None:
     if len(pieces) != len(scores) or not FIRST_BYTE + 256 < len(pieces) <= _HIGHEST_SIZE:
-        raise ConfigError(
-            f"a tokenizer of llama2.c has {len(pieces):,} pieces and {len(scores):,} scores",
-            hint=f"it needs one score for each piece, and more than {FIRST_BYTE + 256} of them",
-        )
+        fact = f"a tokenizer of llama2.c has {len(pieces):,} pieces and {len(scores):,} scores"
+        raise ConfigError(fact, hint=f"it needs one score for each piece, and more than {FIRST_BYTE + 256} of them")
     if list(pieces[FIRST_BYTE : FIRST_BYTE + 256]) != _BYTES:
         raise ConfigError("the pieces from 3 to 258 are not the bytes <0x00> to <0xFF>", hint="check the tokenizer")
     if " " not in pieces or not all(pieces) or not all(map(math.isfinite, scores)):

@@ -18,8 +18,14 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import CheckpointError, ConfigError, TokenError
-from .published_files import ROLES, read_files, write_files
+from ..files import explained
 from .vocabulary import Comparable, check_decodable, field
+
+TOKENIZER = "tokenizer.json"
+CONFIG = "tokenizer_config.json"
+TEMPLATE = "chat_template.jinja"
+ROLES = ("bos", "eos", "pad", "unk", "cls", "sep", "mask")
+"""What a special token can be for."""
 
 # What a byte is called in the vocabulary of a byte-level BPE: itself where it prints, else the next free letter.
 _PRINTING = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -53,7 +59,6 @@ class PublishedTokenizer(Comparable):
         self.roles = {role: name for role, name in (roles or {}).items() if self._inner.token_to_id(name) is not None}
         self.chat_template = chat_template
         self.size = max(self._inner.get_vocab().values()) + 1
-        """How many different ids there are."""
         self._holds_all = rewrites_earlier_text(self._steps)
         self._holds_bytes = any(step["type"] == "ByteFallback" for step in self._steps)
         self._byte_level = any(step["type"] == "ByteLevel" for step in self._steps)
@@ -67,7 +72,7 @@ class PublishedTokenizer(Comparable):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PublishedTokenizer:
         """Read a `tokenizer.json`, or the one in a folder, with what `tokenizer_config.json` beside it says."""
-        content, roles, template = read_files(Path(path))
+        content, roles, template = _read_files(Path(path))
         try:
             return cls(content, roles=roles, chat_template=template)
         except ConfigError as error:
@@ -76,7 +81,7 @@ class PublishedTokenizer(Comparable):
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write `tokenizer.json` and `tokenizer_config.json` into a folder, as `load` and other libraries read them."""
         pretty = json.dumps(json.loads(self._content), ensure_ascii=False, indent=2)
-        write_files(Path(folder), pretty, self.roles, self.chat_template)
+        _write_files(Path(folder), pretty, self.roles, self.chat_template)
 
     def encode(self, text: str, *, specials: bool = False, parse_special: bool = False) -> Array:
         """Return the ids of `text`: int64 (T,).
@@ -91,9 +96,8 @@ class PublishedTokenizer(Comparable):
             reader = self._parsing if parse_special else self._inner
             [encoding] = reader.encode_batch_fast([text], add_special_tokens=specials)
         except Exception as error:  # the library has no class of its own
-            raise TokenError(
-                f"the tokenizer cannot encode {text[:40]!r}: {error}", hint="leave out what it does not know"
-            ) from error
+            fact = f"the tokenizer cannot encode {text[:40]!r}: {error}"
+            raise TokenError(fact, hint="leave out what it does not know") from error
         ids = np.array(encoding.ids, dtype=np.int64)
         if not parse_special and self._lookalikes:
             ids = self._spelled_out(ids, np.array(encoding.special_tokens_mask, dtype=bool))
@@ -134,13 +138,8 @@ class PublishedTokenizer(Comparable):
         return None if role not in self.roles else self._inner.token_to_id(self.roles[role])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything needed to build this tokenizer again, ready for JSON."""
-        return {
-            "kind": self.kind,
-            "json": self._content,
-            "roles": dict(self.roles),
-            "chat_template": self.chat_template,
-        }
+        stored = {"kind": self.kind, "json": self._content, "roles": dict(self.roles)}
+        return {**stored, "chat_template": self.chat_template}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> PublishedTokenizer:
@@ -186,10 +185,8 @@ class PublishedTokenizer(Comparable):
         parts = list(name) if self._model["type"] in ("BPE", "Unigram") else [name]
         letters = [None if part == name else self._inner.token_to_id(part) for part in parts]
         if None in letters and unknown is None:
-            raise TokenError(
-                f"the text holds {name!r}, which this tokenizer knows as a special token only",
-                hint="leave it out, or pass parse_special=True if it is meant to be one",
-            )
+            fact = f"the text holds {name!r}, which this tokenizer knows as a special token only"
+            raise TokenError(fact, hint="leave it out, or pass parse_special=True if it is meant to be one")
         return [unknown if letter is None else letter for letter in letters]
 
     def _refuse_unknown(self, text: str) -> None:
@@ -203,10 +200,64 @@ class PublishedTokenizer(Comparable):
         for letter in sorted(set("".join(words)) - set("".join(added))):
             spellings = (letter, prefix + letter, letter + suffix, prefix + letter + suffix)
             if all(self._inner.token_to_id(spelling) is None for spelling in spellings):
-                raise TokenError(
-                    f"character {letter!r} (U+{ord(letter):04X}) is unknown, and this tokenizer has no unknown token",
-                    hint="leave it out",
-                )
+                fact = f"character {letter!r} (U+{ord(letter):04X}) is unknown, and this tokenizer has no unknown token"
+                raise TokenError(fact, hint="leave it out")
+
+
+def _read_files(path: Path) -> tuple[str, dict[str, str], str | None]:
+    """Return the content of a `tokenizer.json`, the roles of special tokens and the chat template beside it."""
+    file = path / TOKENIZER if path.is_dir() else path
+    if not file.is_file():
+        raise CheckpointError(f"there is no {file}", hint=f"pass a {TOKENIZER}, or a folder that holds one")
+    content = _read(file)
+    config: Any = {}
+    beside = file.with_name(CONFIG)
+    if beside.is_file():
+        try:
+            config = json.loads(_read(beside))
+        except ValueError as error:
+            raise CheckpointError(f"{beside} is no JSON: {error}", hint="restore it from a copy") from None
+    if not isinstance(config, dict):
+        raise CheckpointError(f"{beside} holds no JSON object", hint="restore it from a copy")
+    template = file.with_name(TEMPLATE)
+    if template.is_file():
+        return content, _roles(config), _read(template)
+    return content, _roles(config), _template(config.get("chat_template"))
+
+
+def _write_files(folder: Path, content: str, roles: Mapping[str, str], template: str | None) -> None:
+    """Write the tokenizer and what belongs to it."""
+    config: dict[str, Any] = {f"{role}_token": name for role, name in roles.items()}
+    if template is not None:
+        config["chat_template"] = template
+    # Without a class, `AutoTokenizer` of transformers does not know how to open the file.
+    config |= {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / TOKENIZER).write_text(content + "\n", encoding="utf-8")
+        (folder / CONFIG).write_text(json.dumps(config, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{file} cannot be read: {error}", hint="restore it from a copy") from None
+
+
+def _roles(config: dict[str, Any]) -> dict[str, str]:
+    """Return the special tokens by role; each is given by name, or as an object that holds the name."""
+    found = {role: config.get(f"{role}_token") for role in ROLES}
+    names = {role: token.get("content") if isinstance(token, dict) else token for role, token in found.items()}
+    return {role: name for role, name in names.items() if isinstance(name, str) and name}
+
+
+def _template(value: Any) -> str | None:
+    """Return the chat template; of several with names, the one called default."""
+    if isinstance(value, list):
+        named = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}
+        value = named.get("default")
+    return value if isinstance(value, str) else None
 
 
 def check_characters(text: str) -> str:
@@ -249,10 +300,8 @@ def _open(content: str, names: tuple[str, ...]) -> Any:
     try:
         tokenizer = Tokenizer.from_str(content)
     except Exception as error:  # the library has no class of its own
-        raise ConfigError(
-            f"the content of a tokenizer.json cannot be read: {error}",
-            hint="restore the file; if it is whole, a newer version of `tokenizers` may read it",
-        ) from error
+        hint = "restore the file; if it is whole, a newer version of `tokenizers` may read it"
+        raise ConfigError(f"the content of a tokenizer.json cannot be read: {error}", hint=hint) from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}

@@ -29,13 +29,9 @@ class Tokenizer(Protocol):
 
     @property
     def size(self) -> int: ...
-
     def encode(self, text: str) -> Array: ...
-
     def decode(self, ids: Sequence[int] | Array) -> str: ...
-
     def to_dict(self) -> dict[str, Any]: ...
-
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Tokenizer: ...
 
@@ -51,9 +47,8 @@ def tokenizer_from_dict(data: Any) -> Tokenizer:
     """Build the tokenizer, of whatever kind, that its `to_dict` described."""
     family = data.get("kind") if isinstance(data, dict) else None
     if not isinstance(family, str):
-        raise ConfigError(
-            f"expected the dict of a tokenizer with its kind, got {data!r:.80}", hint="store it with to_dict()"
-        )
+        fact = f"expected the dict of a tokenizer with its kind, got {data!r:.80}"
+        raise ConfigError(fact, hint="store it with to_dict()")
     check_known("there is no tokenizer of kind", family, TOKENIZERS)
     return TOKENIZERS[family].from_dict(data)
 

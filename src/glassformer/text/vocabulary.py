@@ -12,10 +12,11 @@ from ..errors import ConfigError, DTypeError
 
 
 class Comparable:
-    """A tokenizer that is equal to those that are stored alike."""
+    """A tokenizer that is equal to those that are stored alike; `size` says how many different ids there are."""
 
     kind: ClassVar[str]
     specials: dict[str, int]
+    size: int
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything needed to build this tokenizer again, ready for JSON."""
@@ -36,11 +37,7 @@ class Listed(Comparable):
     def __init__(self, specials: Sequence[str], pieces: Sequence[str]) -> None:
         self.specials = {name: i for i, name in enumerate(specials)}
         self._pieces = [*specials, *pieces]
-
-    @property
-    def size(self) -> int:
-        """How many different ids there are."""
-        return len(self._pieces)
+        self.size = len(self._pieces)
 
     def decode(self, ids: Sequence[int] | Array) -> str:
         """Return the text of `ids`; special tokens appear by name."""
@@ -51,9 +48,8 @@ def check_specials(specials: Any) -> tuple[str, ...]:
     """Return the names of special tokens as a tuple; refuse anything but distinct strings that are not empty."""
     names = tuple(specials) if isinstance(specials, list | tuple) else (None,)
     if any(not isinstance(name, str) or not name for name in names) or len(set(names)) != len(names):
-        raise ConfigError(
-            f"special tokens are {specials!r}", hint="give each one its own name, such as '<pad>', '<bos>', '<eos>'"
-        )
+        fact = f"special tokens are {specials!r}"
+        raise ConfigError(fact, hint="give each one its own name, such as '<pad>', '<bos>', '<eos>'")
     return tuple(str(name) for name in names)
 
 
@@ -63,9 +59,8 @@ def check_decodable(ids: Sequence[int] | Array, size: int) -> Array:
     if ids.size == 0:
         return np.zeros(0, dtype=np.int64)
     if ids.ndim != 1:
-        raise DTypeError(
-            f"expected one sequence of ids, got an array of shape {ids.shape}", hint="decode one row at a time"
-        )
+        fact = f"expected one sequence of ids, got an array of shape {ids.shape}"
+        raise DTypeError(fact, hint="decode one row at a time")
     check_ids(ids, size)
     return ids.astype(np.int64)
 
@@ -73,7 +68,6 @@ def check_decodable(ids: Sequence[int] | Array, size: int) -> Array:
 def field(data: dict[str, Any], name: str, family: str) -> Any:
     """Return one field of a tokenizer's dict; refuse a dict without it."""
     if name not in data:
-        raise ConfigError(
-            f"the {family} tokenizer was stored without its {name!r}", hint="store it with to_dict(), unchanged"
-        )
+        fact = f"the {family} tokenizer was stored without its {name!r}"
+        raise ConfigError(fact, hint="store it with to_dict(), unchanged")
     return data[name]

@@ -23,10 +23,8 @@ class WordTokenizer(Listed):
         names = check_specials(specials)
         wrong = [word for word in self.words if word.split() != [word]]
         if wrong or not self.words or len({*self.words, *names}) != len(self.words) + len(names):
-            raise ConfigError(
-                f"words must be distinct and hold no white space; got {list(self.words)[:20]} and {list(names)}",
-                hint="name each word once",
-            )
+            fact = f"words must be distinct and hold no white space; got {list(self.words)[:20]} and {list(names)}"
+            raise ConfigError(fact, hint="name each word once")
         super().__init__(names, self.words)
         self._ids = {word: i for i, word in enumerate(self._pieces) if i >= len(names)}
 
@@ -35,13 +33,11 @@ class WordTokenizer(Listed):
         words = text.split()
         for position, word in enumerate(words):
             if word not in self._ids:
-                raise TokenError(
-                    f"word {word!r} at position {position:,} is unknown", hint=did_you_mean(word, self.words)
-                )
+                fact = f"word {word!r} at position {position:,} is unknown"
+                raise TokenError(fact, hint=did_you_mean(word, self.words))
         return np.array([self._ids[word] for word in words], dtype=np.int64)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything needed to build this tokenizer again, ready for JSON."""
         return {"kind": self.kind, "words": list(self.words), "specials": list(self.specials)}
 
     @classmethod

@@ -15,14 +15,13 @@ from ..config import EncoderDecoderConfig, TransformerConfig
 from ..errors import ConfigError, WeightsError
 from ..files import explained
 from ..models import build
-from ..text import PublishedTokenizer
-from ..text.published_files import TOKENIZER
+from ..text import ByteTokenizer, CharTokenizer, PublishedTokenizer
+from ..text.published import BYTE_LETTERS, ROLES, TOKENIZER
 from ..tree import flatten, rebuilt
 from .families import FAMILIES
 from .family import Family, Tensor, differences
 from .folder import CONFIG, GENERATION
 from .loaded import Loaded, Pooling
-from .plain_tokenizers import published_form
 from .sentence import MODULES
 from .tensors import SINGLE
 
@@ -86,6 +85,32 @@ def with_biases(loaded: Loaded) -> Loaded:
         name: have[name] if name in have else np.zeros(spec.shape, np.float32) for name, spec in flatten(specs).items()
     }
     return replace(loaded, config=full, params=rebuilt(specs, leaves))
+
+
+def published_form(tokenizer: Any) -> PublishedTokenizer | None:
+    """Return a tokenizer as a tokenizer.json holds it; None for one that has no such form.
+
+    Our tokenizers of characters and bytes become a byte-pair encoding without any pairs.
+    """
+    if isinstance(tokenizer, PublishedTokenizer):
+        return tokenizer
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    if isinstance(tokenizer, CharTokenizer):
+        if any(0xD800 <= ord(character) < 0xE000 for character in tokenizer.characters):
+            return None  # halves of characters have no UTF-8 form
+        vocabulary = {name: i + len(tokenizer.specials) for i, name in enumerate(tokenizer.characters)}
+        inner = Tokenizer(models.BPE({**tokenizer.specials, **vocabulary}, []))
+        inner.decoder = decoders.Fuse()
+    elif isinstance(tokenizer, ByteTokenizer):
+        inner = Tokenizer(models.BPE({**BYTE_LETTERS, **tokenizer.specials}, []))
+        inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        inner.decoder = decoders.ByteLevel()
+    else:
+        return None
+    inner.add_special_tokens(list(tokenizer.specials))
+    roles = {role: f"<{role}>" for role in ROLES if f"<{role}>" in tokenizer.specials}
+    return PublishedTokenizer(inner.to_str(), roles=roles)
 
 
 def has_tokenizer(files: list[Path]) -> bool:
@@ -155,18 +180,15 @@ def _ids(loaded: Loaded) -> dict[str, Any]:
 def _write_pooling(folder: Path, loaded: Loaded) -> None:
     """Write the steps of a sentence encoder."""
     pooling = loaded.pooling or Pooling()
-    names = ["", "1_Pooling"] + (["2_Normalize"] if pooling.normalize else [])
-    classes = ["Transformer", "Pooling", "Normalize"]
+    titles = {"": "Transformer", "1_Pooling": "Pooling", **({"2_Normalize": "Normalize"} if pooling.normalize else {})}
     steps = [
         {"idx": i, "name": str(i), "path": name, "type": f"sentence_transformers.models.{title}"}
-        for i, (name, title) in enumerate(zip(names, classes, strict=False))
+        for i, (name, title) in enumerate(titles.items())
     ]
     modes = {"cls_token": pooling.kind == "first", "mean_tokens": pooling.kind == "mean", "max_tokens": False}
     (folder / "1_Pooling").mkdir()
-    _write(
-        folder / "1_Pooling" / CONFIG,
-        {"word_embedding_dimension": loaded.config.width, **{f"pooling_mode_{k}": v for k, v in modes.items()}},
-    )
+    chosen = {f"pooling_mode_{name}": is_chosen for name, is_chosen in modes.items()}
+    _write(folder / "1_Pooling" / CONFIG, {"word_embedding_dimension": loaded.config.width, **chosen})
     _write(folder / MODULES, steps)
 
 

@@ -133,9 +133,8 @@ class Family:
             return "tokens" if not heads or heads & found else "none"
         if not isinstance(classes, list) or classes[0] not in self.classes:
             word = str(classes[0] if isinstance(classes, list) else classes)[:80]
-            raise WeightsError(
-                f"{values.source} is about a {word}, which is not supported", hint=did_you_mean(word, self.classes)
-            )
+            fact = f"{values.source} is about a {word}, which is not supported"
+            raise WeightsError(fact, hint=did_you_mean(word, self.classes))
         return self.classes[classes[0]]
 
     def class_of(self, config: TransformerConfig) -> str:
@@ -186,10 +185,8 @@ def read_params(
     for ours, tensor in names.items():
         have, want = tensors.stored[places[ours]].shape, tensor.published_shape(specs[ours].shape)
         if have != want:
-            raise WeightsError(
-                f"the tensor {places[ours]} has shape {have}, but config.json asks for {want}",
-                hint="the config belongs to other weights: get both from one place",
-            )
+            fact = f"the tensor {places[ours]} has shape {have}, but config.json asks for {want}"
+            raise WeightsError(fact, hint="the config belongs to other weights: get both from one place")
         leaves[ours] = tensor.read(tensors.read(places[ours], dtype))
     return config, rebuilt(build(config).specs(), leaves)
 

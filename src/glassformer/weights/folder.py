@@ -87,10 +87,8 @@ def _described(folder: Path) -> tuple[Fields, Family]:
         first = classes[0] if isinstance(classes, list) else ""
         model_type = next((name for name, family in FAMILIES.items() if first in family.classes), str(first))
     if not isinstance(model_type, str) or model_type not in FAMILIES:
-        raise WeightsError(
-            f"{fields.source} describes a model of the kind {str(model_type)[:80]!r}, which is not supported",
-            hint=did_you_mean(str(model_type), FAMILIES),
-        )
+        fact = f"{fields.source} describes a model of the kind {str(model_type)[:80]!r}, which is not supported"
+        raise WeightsError(fact, hint=did_you_mean(str(model_type), FAMILIES))
     return fields, FAMILIES[model_type]
 
 

@@ -7,20 +7,12 @@ from typing import Any
 
 from ..errors import WeightsError
 from ..text import PublishedTokenizer
-from ..text.published_files import TOKENIZER
+from ..text.published import TOKENIZER
 from .json_file import read_json
 
-_GPT2_ROLES = {"bos": "<|endoftext|>", "eos": "<|endoftext|>", "unk": "<|endoftext|>"}
-_ROBERTA_ROLES = {
-    "bos": "<s>",
-    "eos": "</s>",
-    "cls": "<s>",
-    "sep": "</s>",
-    "pad": "<pad>",
-    "unk": "<unk>",
-    "mask": "<mask>",
-}
-_BERT_ROLES = {"unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]"}
+_GPT2 = {"bos": "<|endoftext|>", "eos": "<|endoftext|>", "unk": "<|endoftext|>"}
+_ROBERTA = {"bos": "<s>", "eos": "</s>", "cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
+_BERT = {"unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]"}
 
 
 def open_tokenizer(folder: Path, family: str) -> PublishedTokenizer | None:
@@ -50,9 +42,9 @@ def _byte_level(folder: Path, family: str) -> PublishedTokenizer:
     tokenizer = Tokenizer(models.BPE(vocabulary, merges, continuing_subword_prefix="", end_of_word_suffix=""))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=_flag(folder, "add_prefix_space", False))
     tokenizer.decoder = decoders.ByteLevel()
-    roles = _GPT2_ROLES
+    roles = _GPT2
     if family == "roberta":
-        roles = _ROBERTA_ROLES
+        roles = _ROBERTA
         last, first = ((name, _needed(folder, vocabulary, name)) for name in (roles["sep"], roles["cls"]))
         tokenizer.post_processor = processors.RobertaProcessing(last, first)
     return _with_roles(tokenizer, roles)
@@ -64,7 +56,7 @@ def _word_piece(folder: Path) -> PublishedTokenizer:
 
     lines = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
     vocabulary = {word: i for i, word in enumerate(lines[:-1] if lines[-1] == "" else lines)}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=_BERT_ROLES["unk"]))
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=_BERT["unk"]))
     tokenizer.normalizer = normalizers.BertNormalizer(
         lowercase=_flag(folder, "do_lower_case", True),
         strip_accents=_settings(folder).get("strip_accents"),
@@ -76,7 +68,7 @@ def _word_piece(folder: Path) -> PublishedTokenizer:
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
     )
-    return _with_roles(tokenizer, _BERT_ROLES)
+    return _with_roles(tokenizer, _BERT)
 
 
 def _with_roles(tokenizer: Any, roles: dict[str, str]) -> PublishedTokenizer:

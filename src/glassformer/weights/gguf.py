@@ -120,10 +120,8 @@ def _sources(config: DecoderConfig, header: Header) -> dict[str, tuple[Tensor, P
             raise WeightsError(f"tensor {stored!r} is missing", hint="the file is damaged, or not supported")
         tensor = header.tensors[stored]
         if tensor.shape != shape:
-            raise WeightsError(
-                f"tensor {stored!r} has shape {tensor.shape}, the settings ask for {shape}",
-                hint="the file is damaged, or not supported",
-            )
+            fact = f"tensor {stored!r} has shape {tensor.shape}, the settings ask for {shape}"
+            raise WeightsError(fact, hint="the file is damaged, or not supported")
         sources[name] = (tensor, place)
     unused = header.tensors.keys() - {tensor.name for tensor, _ in sources.values()} - {ROTATIONS}
     if unused:

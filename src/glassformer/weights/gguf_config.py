@@ -15,12 +15,7 @@ from .gguf_header import Header
 ROTATIONS = "rope_freqs.weight"
 """A tensor that stretches the rotations, as Llama 3 does."""
 
-_LLAMA = {
-    "norm": "rms",
-    "activation": "silu",
-    "gated": True,
-    "positions": "rotary",
-}
+_LLAMA = {"norm": "rms", "activation": "silu", "gated": True, "positions": "rotary"}
 FAMILIES: dict[str, dict[str, Any]] = {
     # llama.cpp stores the queries and keys of Llama so that the pairs that turn together stand side by side.
     "llama": {**_LLAMA, "rotary_pairing": "interleaved"},
@@ -64,22 +59,18 @@ def read_config(header: Header) -> tuple[str, DecoderConfig]:
     """Return the family of a model and its config; refuse an architecture or a setting that is not supported."""
     architecture = header.settings.get("general.architecture")
     if architecture not in FAMILIES or not isinstance(architecture, str):
-        raise WeightsError(
-            f"the architecture {architecture!r:.80} is not supported", hint=f"known: {', '.join(FAMILIES)}"
-        )
+        fact = f"the architecture {architecture!r:.80} is not supported"
+        raise WeightsError(fact, hint=f"known: {', '.join(FAMILIES)}")
     if header.settings.get("split.count", 0) not in (0, 1):
-        raise WeightsError(
-            "this file is one part of a split model", hint="join the parts with llama-gguf-split --merge"
-        )
+        hint = "join the parts with llama-gguf-split --merge"
+        raise WeightsError("this file is one part of a split model", hint=hint)
     prefix = architecture + "."
     own = {key.removeprefix(prefix): value for key, value in header.settings.items() if key.startswith(prefix)}
     _check_known(own, prefix)
     settings = {**FAMILIES[architecture], **_read_settings(own, prefix), **_from_tensors(header)}
     if settings["layers"] > len(header.tensors):
-        raise WeightsError(
-            f"{prefix}block_count is {settings['layers']:,}, but there are {len(header.tensors):,} tensors",
-            hint="the file is damaged: get it again",
-        )
+        fact = f"{prefix}block_count is {settings['layers']:,}, but there are {len(header.tensors):,} tensors"
+        raise WeightsError(fact, hint="the file is damaged: get it again")
     try:
         config = DecoderConfig(**settings)
     except ConfigError as error:
@@ -98,10 +89,8 @@ def read_scaling(config: DecoderConfig, factors: Any) -> RotaryScaling:
     scaling = RotaryScaling(factor=largest if 1 <= largest < math.inf else 1.0)
     expected = _frequencies(config, None) / _frequencies(config, scaling)
     if factors.shape != expected.shape or not np.allclose(factors, expected, rtol=1e-4):
-        raise WeightsError(
-            f"{ROTATIONS} stretches the rotations by a rule other than Llama 3's, which is not supported",
-            hint="use the same model as a Hugging Face folder, where its config names the rule",
-        )
+        fact = f"{ROTATIONS} stretches the rotations by a rule other than Llama 3's, which is not supported"
+        raise WeightsError(fact, hint="use the same model as a Hugging Face folder, where its config names the rule")
     return scaling
 
 

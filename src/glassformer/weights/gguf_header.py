@@ -115,10 +115,8 @@ def parse_header(content: Any) -> Header:
     if version not in VERSIONS:
         big_endian = int.from_bytes(version.to_bytes(4, "little"), "big") in VERSIONS
         what = "is stored in big-endian order" if big_endian else f"has version {version}"
-        raise WeightsError(
-            f"the GGUF file {what}; versions 2 and 3 in little-endian order can be read",
-            hint="convert it with a current llama.cpp",
-        )
+        fact = f"the GGUF file {what}; versions 2 and 3 in little-endian order can be read"
+        raise WeightsError(fact, hint="convert it with a current llama.cpp")
     tensors = reader.count(MOST_TENSORS, smallest=24, what="tensors")
     settings = reader.count(MOST_SETTINGS, smallest=13, what="settings")
     values = _read_settings(reader, settings)
@@ -215,10 +213,8 @@ class _Reader:
 
     def ends(self, length: int) -> NoReturn:
         left = self.size - self.place
-        raise WeightsError(
-            f"the file ends too soon: {length:,} bytes should follow byte {self.place:,}, but {left:,} do",
-            hint="it is damaged or was not downloaded completely: get it again",
-        )
+        fact = f"the file ends too soon: {length:,} bytes should follow byte {self.place:,}, but {left:,} do"
+        raise WeightsError(fact, hint="it is damaged or was not downloaded completely: get it again")
 
 
 _DAMAGED = "the file is damaged: get it again"
@@ -255,9 +251,8 @@ def _read_tensor(reader: _Reader) -> Tensor:
         raise WeightsError(f"tensor {name!r:.80} is stored as {what}, which is not supported", hint=f"known: {known}")
     type_name, numbers, bytes_ = TYPES[code]
     if min(shape) < 1 or shape[-1] % numbers:
-        raise WeightsError(
-            f"tensor {name!r:.80} has shape {shape}, but {type_name} stores rows of blocks of {numbers}", hint=_DAMAGED
-        )
+        fact = f"tensor {name!r:.80} has shape {shape}, but {type_name} stores rows of blocks of {numbers}"
+        raise WeightsError(fact, hint=_DAMAGED)
     return Tensor(name, shape, type_name, start, prod(shape) // numbers * bytes_)
 
 
@@ -266,9 +261,8 @@ def _alignment(values: dict[str, Any]) -> int:
     # Eight bytes at least, so that every type of number stands where the processor wants it.
     powers = {1 << bits for bits in range(3, LARGEST_ALIGNMENT.bit_length())}
     if type(alignment) is not int or alignment not in powers:
-        raise WeightsError(
-            f"{ALIGNMENT} is {alignment!r:.80}", hint=f"it must be a power of two from 8 to {LARGEST_ALIGNMENT}"
-        )
+        fact = f"{ALIGNMENT} is {alignment!r:.80}"
+        raise WeightsError(fact, hint=f"it must be a power of two from 8 to {LARGEST_ALIGNMENT}")
     return alignment
 
 
@@ -281,16 +275,13 @@ def _placed(found: list[Tensor], start: int, alignment: int, size: int) -> dict[
         if name in tensors:
             raise WeightsError(f"tensor {name!r:.80} is there twice", hint=_DAMAGED)
         if tensor.start % alignment:
-            raise WeightsError(
-                f"tensor {name!r:.80} is at offset {tensor.start:,}, no multiple of {alignment}", hint=_DAMAGED
-            )
+            fact = f"tensor {name!r:.80} is at offset {tensor.start:,}, no multiple of {alignment}"
+            raise WeightsError(fact, hint=_DAMAGED)
         if first < end:
             raise WeightsError(f"tensors {before!r:.80} and {name!r:.80} overlap", hint=_DAMAGED)
         end, before = first + tensor.size, name
         if end > size:
-            raise WeightsError(
-                f"tensor {name!r:.80} ends at byte {end:,}, but the file has {size:,}",
-                hint="it is damaged or was not downloaded completely: get it again",
-            )
+            fact = f"tensor {name!r:.80} ends at byte {end:,}, but the file has {size:,}"
+            raise WeightsError(fact, hint="it is damaged or was not downloaded completely: get it again")
         tensors[name] = tensor._replace(start=first)
     return {tensor.name: tensors[tensor.name] for tensor in found}

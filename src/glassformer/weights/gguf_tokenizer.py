@@ -21,12 +21,7 @@ LONGEST_PIECE = 256
 
 _KEY = "tokenizer.ggml."
 _TEMPLATE = "tokenizer.chat_template"
-_ROLES = {
-    "bos": "bos_token_id",
-    "eos": "eos_token_id",
-    "unk": "unknown_token_id",
-    "pad": "padding_token_id",
-}
+_ROLES = {"bos": "bos_token_id", "eos": "eos_token_id", "unk": "unknown_token_id", "pad": "padding_token_id"}
 # Tokens that end an answer whatever the file says, by the names under which models were published.
 _ENDS = {
     "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>",
@@ -109,9 +104,8 @@ def _numbers(settings: dict[str, Any], key: str, tokens: list[str]) -> Any:
 def _id(settings: dict[str, Any], key: str, tokens: list[str]) -> int:
     value = settings[key]
     if type(value) is not int or not 0 <= value < len(tokens):
-        raise WeightsError(
-            f"{_KEY}{key} is {value!r:.40}, but there are {len(tokens):,} tokens", hint="use another file"
-        )
+        fact = f"{_KEY}{key} is {value!r:.40}, but there are {len(tokens):,} tokens"
+        raise WeightsError(fact, hint="use another file")
     return value
 
 
@@ -139,9 +133,8 @@ def _byte_pieces(settings: dict[str, Any], tokens: list[str], rule: str) -> dict
     pairs = [merge.split(" ") for merge in merges]
     for pair in pairs:
         if len(pair) != 2 or not {*pair, "".join(pair)} <= known:
-            raise WeightsError(
-                f"the merge {' '.join(pair)!r:.80} joins no two tokens to a third", hint="use another file"
-            )
+            fact = f"the merge {' '.join(pair)!r:.80} joins no two tokens to a third"
+            raise WeightsError(fact, hint="use another file")
     return {
         # Qwen's own tokenizer composes characters first: é is one character, however it was typed.
         "normalizer": {"type": "NFC"} if rule == "qwen2" else None,

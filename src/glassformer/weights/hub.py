@@ -20,15 +20,11 @@ def hub_folder(name: str) -> Path:
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
-        raise ConfigError(
-            f"{name} comes through huggingface_hub, which is not installed",
-            hint='install it: pip install "glassformer[hub]"; or pass a folder that you downloaded yourself',
-        ) from None
+        hint = 'install it: pip install "glassformer[hub]"; or pass a folder that you downloaded yourself'
+        raise ConfigError(f"{name} comes through huggingface_hub, which is not installed", hint=hint) from None
     try:
         return Path(snapshot_download(match[1], revision=match[2], allow_patterns=_FILES))
     except Exception as error:  # those of the library, and of the ones it downloads with, have no common class
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise WeightsError(
-            f"{name} cannot be had: {reason[0]}",
-            hint="check the name and the connection; HF_HUB_OFFLINE=1 uses what is in the cache",
-        ) from error
+        hint = "check the name and the connection; HF_HUB_OFFLINE=1 uses what is in the cache"
+        raise WeightsError(f"{name} cannot be had: {reason[0]}", hint=hint) from error

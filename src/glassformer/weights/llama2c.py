@@ -21,24 +21,17 @@ from ..models import build
 from ..text import Llama2cTokenizer
 from ..text.llama2c import START
 from ..tree import flatten, map_named
+from .gguf_config import FAMILIES
 from .loaded import Loaded
 
 HEADER = 7 * 4
 _LATER_MAGIC = 0x616B3432
 _LARGEST = 1 << 24
-
-
+_SIZES = ("width", "feed_forward", "layers", "heads", "kv_heads", "vocab", "context")
 _BLOCK = (
-    "attention_norm.gamma",
-    "attention.query.w",
-    "attention.key.w",
-    "attention.value.w",
-    "attention.output.w",
-    "feed_forward_norm.gamma",
-    "feed_forward.gate.w",
-    "feed_forward.down.w",
-    "feed_forward.up.w",
-)
+    "attention_norm.gamma", "attention.query.w", "attention.key.w", "attention.value.w", "attention.output.w",
+    "feed_forward_norm.gamma", "feed_forward.gate.w", "feed_forward.down.w", "feed_forward.up.w",
+)  # fmt: skip
 """The parameters of the blocks, in the order of the file: each stands there for all layers."""
 
 
@@ -71,10 +64,8 @@ def _read_sizes(path: Path) -> list[int]:
         reason = error.strerror if isinstance(error, OSError) else "it is shorter than its header"
         raise WeightsError(f"{path} cannot be read: {reason}", hint="check the path") from None
     if len(numbers) == 7 and numbers[0] == _LATER_MAGIC:
-        raise WeightsError(
-            f"{path} is in a later format of llama2.c, of which only the first can be read",
-            hint="export it again: python export.py --version 0",
-        )
+        fact = f"{path} is in a later format of llama2.c, of which only the first can be read"
+        raise WeightsError(fact, hint="export it again: python export.py --version 0")
     sizes = [int(number) for number in numbers]
     if len(sizes) < 7 or not all(0 < abs(size) < _LARGEST for size in sizes) or min(sizes[:5] + sizes[6:]) < 0:
         raise WeightsError(f"{path} is no model of llama2.c: its sizes would be {sizes}", hint="check the file")
@@ -82,26 +73,10 @@ def _read_sizes(path: Path) -> list[int]:
 
 
 def _config(path: Path, sizes: list[int]) -> DecoderConfig:
-    width, hidden, layers, heads, kv_heads, vocab, context = sizes
+    vocab = sizes[_SIZES.index("vocab")]
+    settings = {**FAMILIES["llama"], **dict(zip(_SIZES, sizes, strict=True)), "vocab": abs(vocab), "norm_eps": 1e-5}
     try:
-        return DecoderConfig(
-            vocab=abs(vocab),
-            width=width,
-            heads=heads,
-            kv_heads=kv_heads,
-            layers=layers,
-            context=context,
-            feed_forward=hidden,
-            norm="rms",
-            norm_eps=1e-5,
-            activation="silu",
-            gated=True,
-            positions="rotary",
-            rotary_pairing="interleaved",
-            attention_bias=False,
-            feed_forward_bias=False,
-            tied_head=vocab > 0,
-        )
+        return DecoderConfig(**settings, attention_bias=False, feed_forward_bias=False, tied_head=vocab > 0)
     except ConfigError as error:
         raise WeightsError(f"{path} is no model of llama2.c: {error.fact}", hint="check the file") from error
 
@@ -127,10 +102,8 @@ def _cut(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Array]:
     expected = HEADER + 4 * sum(math.prod(shape) for shape in shapes.values())
     size = path.stat().st_size
     if size != expected:
-        raise WeightsError(
-            f"{path} has {size:,} bytes, but its sizes ask for {expected:,}",
-            hint="it is damaged or was not downloaded completely, or it is no model of llama2.c",
-        )
+        fact = f"{path} has {size:,} bytes, but its sizes ask for {expected:,}"
+        raise WeightsError(fact, hint="it is damaged or was not downloaded completely, or it is no model of llama2.c")
     numbers = np.memmap(path, dtype="<f4", mode="r", offset=HEADER).view(np.ndarray)
     arrays, start = {}, 0
     for name, shape in shapes.items():
@@ -154,8 +127,6 @@ def _tokenizer(path: Path, given: str | Path | None, vocab: int) -> Llama2cToken
         if tokenizer.size == vocab:
             return tokenizer
         if given is not None:
-            raise WeightsError(
-                f"{given} has {tokenizer.size:,} pieces, but {path} a vocabulary of {vocab:,}",
-                hint="pass the tokenizer that the model was trained with",
-            )
+            fact = f"{given} has {tokenizer.size:,} pieces, but {path} a vocabulary of {vocab:,}"
+            raise WeightsError(fact, hint="pass the tokenizer that the model was trained with")
     return None

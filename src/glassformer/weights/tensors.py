@@ -27,12 +27,8 @@ PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 MOST_FILES = 1024
 MOST_AXES = 8
 
-_FLOATS: dict[str, np.dtype[Any]] = {
-    "F64": np.dtype("<f8"),
-    "F32": np.dtype("<f4"),
-    "F16": np.dtype("<f2"),
-    "BF16": np.dtype("<u2"),
-}
+_CODES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+_FLOATS = {name: np.dtype(code) for name, code in _CODES.items()}
 # Read only to be passed over, as buffers of positions are.
 _OTHERS = {"I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1}
 _WIDTHS = {**{name: dtype.itemsize for name, dtype in _FLOATS.items()}, **_OTHERS}
@@ -60,10 +56,8 @@ class Tensors:
         """Return one tensor: where it lies if it has the type that is asked for, else converted."""
         found = self.stored[name]
         if found.dtype not in _FLOATS:
-            raise WeightsError(
-                f"the tensor {name} in {found.file} holds {found.dtype}, not numbers of a known floating-point type",
-                hint=f"use weights in {', '.join(_FLOATS)}",
-            )
+            fact = f"the tensor {name} in {found.file} holds {found.dtype}, not numbers of a known floating-point type"
+            raise WeightsError(fact, hint=f"use weights in {', '.join(_FLOATS)}")
         if found.file not in self._maps:
             self._maps[found.file] = _mapped(found.file)
         data = self._maps[found.file][found.start : found.stop].view(_FLOATS[found.dtype]).reshape(found.shape)
@@ -119,10 +113,8 @@ def _stored(path: Path, name: str, entry: Any, base: int, size: int) -> Stored:
         _damaged(path, f"the tensor {name[:80]!r} has no sensible shape and place")
     width = _WIDTHS.get(dtype) if isinstance(dtype, str) else None
     if width is None:
-        raise WeightsError(
-            f"{path}: the tensor {name[:80]!r} has the type {str(dtype)[:20]!r}, which is not supported",
-            hint=f"use weights in {', '.join(_FLOATS)}",
-        )
+        fact = f"{path}: the tensor {name[:80]!r} has the type {str(dtype)[:20]!r}, which is not supported"
+        raise WeightsError(fact, hint=f"use weights in {', '.join(_FLOATS)}")
     start, stop = base + offsets[0], base + offsets[1]
     if stop > size or stop - start != width * math.prod(shape):
         _damaged(path, f"the tensor {name[:80]!r} of shape {shape} lies at bytes {start:,} to {stop:,} of {size:,}")
@@ -153,9 +145,8 @@ def _indexed(folder: Path) -> dict[str, Stored]:
     stored: dict[str, Stored] = {}
     for tensor, name in places.items():
         if tensor not in headers[name]:
-            raise WeightsError(
-                f"{index} says that {tensor[:80]} is in {name}, but it is not", hint="get the index and all files again"
-            )
+            fact = f"{index} says that {tensor[:80]} is in {name}, but it is not"
+            raise WeightsError(fact, hint="get the index and all files again")
         stored[tensor] = headers[name][tensor]
     return stored
 
@@ -174,10 +165,8 @@ def _inside(folder: Path, name: str) -> Path:
     home = folder.resolve()
     allowed = [home, home.parent.parent / "blobs"] if home.parent.name == "snapshots" else [home]
     if path.resolve().parent not in allowed:
-        raise WeightsError(
-            f"{index} names {name[:80]}, a link that leads outside its folder to {path.resolve()}",
-            hint="put the file itself into the folder",
-        )
+        fact = f"{index} names {name[:80]}, a link that leads outside its folder to {path.resolve()}"
+        raise WeightsError(fact, hint="put the file itself into the folder")
     return path
 
 

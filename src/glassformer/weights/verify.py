@@ -165,10 +165,8 @@ def _libraries() -> tuple[Any, Any]:
         import torch
         import transformers
     except ImportError as error:
-        raise ConfigError(
-            f"the reference to compare with needs {error.name}, which is not installed",
-            hint="install both: pip install torch transformers",
-        ) from None
+        fact = f"the reference to compare with needs {error.name}, which is not installed"
+        raise ConfigError(fact, hint="install both: pip install torch transformers") from None
     if int(transformers.__version__.split(".")[0]) < 4:
         raise WeightsError(f"transformers {transformers.__version__} is too old", hint="update it")
     return torch, transformers

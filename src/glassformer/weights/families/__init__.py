@@ -1,13 +1,9 @@
 """The families of published models, by their `model_type`."""
 
-from __future__ import annotations
-
 from ..family import Family
-from .bert import BERT
-from .distilbert import DISTILBERT
+from .bert import BERT, DISTILBERT, ROBERTA
 from .gpt2 import GPT2
 from .llama import LLAMA, MISTRAL, QWEN2
-from .roberta import ROBERTA
 from .t5 import T5
 
 FAMILIES: dict[str, Family] = {

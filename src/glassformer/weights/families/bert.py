@@ -1,10 +1,19 @@
-"""BERT: post-norm, learned positions and segments, a norm on the embeddings."""
+"""BERT and its descendants: post-norm, learned positions and segments, a norm on the embeddings.
+
+DistilBERT has no segments, and other names. RoBERTa's positions count from 2: the rows before belong to padding.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
 
 from ...config import EncoderConfig
 from ..family import Family, Tensor
 from ..fields import Fields
+
+PADDING = 1
+SKIPPED = PADDING + 1
 
 
 def pooler(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
@@ -12,6 +21,16 @@ def pooler(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
     if config.head != "none":
         return {}
     return {"pooler.dense.weight": (config.width, config.width), "pooler.dense.bias": (config.width,)}
+
+
+def read_roberta(fields: Fields, settings: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the positions of padding."""
+    if settings["context"] <= SKIPPED:
+        fields.refuse("max_position_embeddings", f"the first {SKIPPED} are not used")
+    if settings["activation"] != "gelu":
+        # Its head uses this one whatever the blocks use, and ours uses the same for both.
+        fields.only("hidden_act", "gelu")
+    return {**settings, "context": settings["context"] - SKIPPED}
 
 
 BERT = Family(
@@ -63,4 +82,62 @@ BERT = Family(
         r"cls\.predictions\.decoder\.weight",
     ),
     renamed=(("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")),
+)
+DISTILBERT = Family(
+    name="distilbert",
+    architecture="encoder",
+    classes={"DistilBertForMaskedLM": "tokens", "DistilBertModel": "none"},
+    prefix="distilbert.",
+    table={
+        "embedding.tokens": "embeddings.word_embeddings",
+        "embedding.positions": "embeddings.position_embeddings",
+        "embedding.norm": "embeddings.LayerNorm",
+        "blocks.*.attention.query": "transformer.layer.*.attention.q_lin",
+        "blocks.*.attention.key": "transformer.layer.*.attention.k_lin",
+        "blocks.*.attention.value": "transformer.layer.*.attention.v_lin",
+        "blocks.*.attention.output": "transformer.layer.*.attention.out_lin",
+        "blocks.*.attention_norm": "transformer.layer.*.sa_layer_norm",
+        "blocks.*.feed_forward.up": "transformer.layer.*.ffn.lin1",
+        "blocks.*.feed_forward.down": "transformer.layer.*.ffn.lin2",
+        "blocks.*.feed_forward_norm": "transformer.layer.*.output_layer_norm",
+        "head.transform.linear": "vocab_transform",
+        "head.transform.norm": "vocab_layer_norm",
+        "head": "vocab_projector",
+    },
+    fields={
+        "vocab": ("vocab_size", Fields.size),
+        "width": ("dim", Fields.size),
+        "heads": ("n_heads", Fields.size),
+        "layers": ("n_layers", Fields.layers),
+        "context": ("max_position_embeddings", Fields.size),
+        "feed_forward": ("hidden_dim", Fields.size),
+        "activation": ("activation", Fields.activation, "gelu"),
+        "tied_head": ("tie_word_embeddings", Fields.flag, True),
+        "dropout": ("dropout", Fields.rate, 0.1),
+        "attention_dropout": ("attention_dropout", Fields.rate, 0.1),
+        "init_std": ("initializer_range", Fields.number, 0.02),
+    },
+    # Sinusoidal positions are stored as a table all the same, and the epsilon of its norms is not in its config.
+    fixed={"norm_position": "post", "embedding_norm": True, "norm_eps": 1e-12},
+    written={"pad_token_id": 0},
+    ignored=(r"embeddings\.position_ids", r"vocab_projector\.weight"),
+)
+ROBERTA = replace(
+    BERT,
+    name="roberta",
+    classes={"RobertaForMaskedLM": "tokens", "RobertaModel": "none"},
+    prefix="roberta.",
+    table={
+        **BERT.table,
+        "embedding.positions.table": Tensor("embeddings.position_embeddings.weight", skipped=SKIPPED),
+        "head.transform.linear": "lm_head.dense",
+        "head.transform.norm": "lm_head.layer_norm",
+        "head": "lm_head.decoder",
+        "head.b": Tensor("lm_head.decoder.bias", twin="lm_head.bias"),
+    },
+    only=(*BERT.only, ("pad_token_id", PADDING)),
+    written={"pad_token_id": PADDING},
+    read=read_roberta,
+    write=lambda config, fields: {**fields, "max_position_embeddings": config.context + SKIPPED},
+    ignored=(*BERT.ignored[:2], r"lm_head\.decoder\.weight"),
 )

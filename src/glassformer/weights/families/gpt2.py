@@ -1,7 +1,5 @@
 """GPT-2: pre-norm, learned positions, query, key and value in one matrix, stored as (inputs, outputs)."""
 
-from __future__ import annotations
-
 from ..family import Family, Tensor
 from ..fields import Fields
 

@@ -37,13 +37,7 @@ _FIELDS = {
     "attention_dropout": ("attention_dropout", Fields.rate),
     "init_std": ("initializer_range", Fields.number, 0.02),
 }
-_FIXED = {
-    "gated": True,
-    "norm": "rms",
-    "positions": "rotary",
-    "attention_bias": False,
-    "feed_forward_bias": False,
-}
+_FIXED = {"gated": True, "norm": "rms", "positions": "rotary", "attention_bias": False, "feed_forward_bias": False}
 
 
 def read(fields: Fields, settings: dict[str, Any]) -> dict[str, Any]:
