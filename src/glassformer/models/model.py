@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import ops
 from ..arrays import Array, Tree, check_length
-from ..errors import ConfigError, ShapeError
+from ..errors import ConfigError, ShapeError, some
 from ..execution import Execution
 from ..layers import Cache, InputEmbedding, Layer, Stack, TokenHead
 from ..layers.stack import Spent
@@ -33,9 +33,8 @@ def naming_what_is_missing(method: Method) -> Method:
             missing = [name for name in flatten(self.specs()) if name not in have]
             if not missing or ("blocks" in params and isinstance(params["blocks"], dict)):
                 raise
-            more = f" and {len(missing) - 4} more" if len(missing) > 4 else ""
             raise ShapeError(
-                f"the parameters lack {', '.join(missing[:4])}{more}",
+                f"the parameters lack {some(missing)}",
                 hint="init() makes all parameters of a model, and specs() lists their names and shapes",
             ) from error
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..config import TransformerConfig, config_from_dict
-from ..errors import ConfigError, did_you_mean
+from ..settings import check_known
 
 _ENCODER: dict[str, Any] = {"architecture": "encoder"}
 _DECODER: dict[str, Any] = {"architecture": "decoder"}
@@ -98,6 +98,5 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 def preset(name: str, **changes: Any) -> TransformerConfig:
     """Return the config of a known model, with some settings changed."""
-    if name not in PRESETS:
-        raise ConfigError(f"there is no preset {name!r}", hint=did_you_mean(name, PRESETS))
+    check_known("there is no preset", name, PRESETS)
     return config_from_dict({**PRESETS[name], **changes})
