@@ -17,7 +17,7 @@ from ..generation.writer import LENGTH, generate_steps
 from ..loading import load
 from ..text import PublishedTokenizer, StreamDecoder, printable
 from ..text.chat import Message, encode_chat
-from .engines import EngineOption
+from .devices import EngineOption
 from .generate import MODEL_HELP, TemperatureOption, TopKOption, TopPOption, WeightsOption
 from .output import talk
 

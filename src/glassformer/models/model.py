@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..layers import Cache, InputEmbedding, Layer, Stack, TokenHead
 from ..layers.stack import Spent
 from ..tree import flatten
 from .batch import Batch
+from .parts import build_embedding, build_head
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -54,6 +56,11 @@ class Model(Layer):
 
     config: Any
     execution: Execution
+
+    @cached_property
+    def embedding(self) -> InputEmbedding:
+        """Ids to vectors; of an encoder-decoder, those of the target."""
+        return build_embedding(self.config, self.execution)
 
     @abstractmethod
     def predict(self, params: Tree, batch: Batch, *, key: Array | None = None) -> tuple[Array, Tree]:
@@ -102,15 +109,10 @@ class Model(Layer):
 class Writer(Model):
     """A model that writes: it reads on from where it stopped, remembering keys and values in a cache."""
 
-    @property
-    @abstractmethod
-    def embedding(self) -> InputEmbedding:
-        """Ids to vectors."""
-
-    @property
-    @abstractmethod
+    @cached_property
     def head(self) -> TokenHead:
         """Vectors to logits."""
+        return build_head(self.config)
 
     @abstractmethod
     def writing(self, params: Tree) -> tuple[Stack, Tree]:

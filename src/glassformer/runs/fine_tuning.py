@@ -54,7 +54,9 @@ def fine_tuning_session(
         of_model = {"attention_dropout": None, "embedding_dropout": None, **of_model}
     of_config, _ = separated(of_model)
     config = model.config.replace(**of_config)
-    options = {"data": data and stable(data), "seed": seed, **_with_context(task_name, of_task, config)}
+    if task_name == "text":  # which is read in pieces that the model can read, unless their length is given
+        of_task = {"context": min(CONTEXT, config.context), **of_task}
+    options = {"data": data and stable(data), "seed": seed, **of_task}
     task = _task(task_name, source, model, options)
     _check_fit(task, source, config)
     own = {**task.recipe, **RECIPE, **({} if lora is None else {"lr": LORA_LR})}
@@ -93,11 +95,6 @@ def _check_settings(source: str, of_task: dict[str, Any], of_model: dict[str, An
                 f"{name} is set, but {source} has been built already",
                 hint=f"leave {name} out; of the model, only {', '.join(MAY_CHANGE)} may be changed",
             )
-
-
-def _with_context(task_name: str, of_task: dict[str, Any], config: TransformerConfig) -> dict[str, Any]:
-    """Let a text be read in pieces that the model can read, unless their length is given."""
-    return {"context": min(CONTEXT, config.context), **of_task} if task_name == "text" else of_task
 
 
 def _task(task_name: str, source: str, model: BaseModel, options: dict[str, Any]) -> Task:

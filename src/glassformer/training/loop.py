@@ -83,18 +83,13 @@ def training_steps(
     then lost; `keep` is told the new one and its record before Ctrl-C can come in between.
     """
     recipe, schedule = trainer.recipe, trainer.recipe.build_schedule()
-    while is_open(state, recipe):
+    while state.step < recipe.steps and not out_of_patience(state, recipe):
         evaluates = evaluate is not None and is_due(state.step + 1, recipe)
         state, record = taken(trainer, data, state, schedule(state.step), keep, overwrite=not evaluates)
         if evaluate is not None and evaluates:
             params = trainer.effective(final_params(state, recipe))
             state, record = evaluated(state, record, recipe, evaluate(params))
         yield state, record
-
-
-def is_open(state: TrainingState, recipe: Recipe) -> bool:
-    """Tell whether there are steps to be taken."""
-    return state.step < recipe.steps and not out_of_patience(state, recipe)
 
 
 def is_due(step: int, recipe: Recipe) -> bool:
