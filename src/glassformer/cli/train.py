@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from pathlib import Path
 from typing import Annotated, Any
@@ -199,9 +200,5 @@ def chosen_folder(task: str) -> Path:
 
 def free_folder(path: Path) -> Path:
     """Return the path, or the first of path-2, path-3, … that does not exist."""
-    if not path.exists():
-        return path
-    number = 2
-    while (other := path.with_name(f"{path.name}-{number}")).exists():
-        number += 1
-    return other
+    others = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(free for free in itertools.chain([path], others) if not free.exists())

@@ -257,9 +257,8 @@ def read_base_params(base: Base) -> Tree:
 
 def model_of_run(run: Run) -> BaseModel:
     """Return what a run of our own trained; its tokenizer, or its base, says how texts start and end."""
-    reader, writer = _tokenizer(run, run.tokenizer), None
-    if run.target_tokenizer is not None:
-        writer = _tokenizer(run, run.target_tokenizer)
+    reader = _tokenizer(run, run.tokenizer)
+    writer = None if run.target_tokenizer is None else _tokenizer(run, run.target_tokenizer)
     if run.base is not None:
         start, ends, family = run.base.start_id, run.base.end_ids, run.base.family
     else:

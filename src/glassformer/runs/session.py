@@ -331,11 +331,8 @@ class Stopwatch:
     """How fast a run goes, and how long it will take."""
 
     def __init__(self, total: int, done: int = 0) -> None:
-        self.total = total
-        self.first = done
-        self.done = done
-        self.began = time.perf_counter()
-        self.tokens = 0
+        self.total, self.first, self.done = total, done, done
+        self.began, self.tokens = time.perf_counter(), 0
 
     def add(self, record: StepRecord) -> None:
         """Count one step."""

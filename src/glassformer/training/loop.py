@@ -43,14 +43,8 @@ class StepRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Return one line of a metrics file."""
-        line: dict[str, Any] = {
-            "step": self.step,
-            "loss": _finite(self.loss),
-            "lr": self.lr,
-            "grad_norm": _finite(self.grad_norm),
-            "tokens": self.tokens,
-            "seconds": round(self.seconds, 6),
-        }
+        line: dict[str, Any] = {"step": self.step, "loss": _finite(self.loss), "lr": self.lr}
+        line |= {"grad_norm": _finite(self.grad_norm), "tokens": self.tokens, "seconds": round(self.seconds, 6)}
         if self.refused:
             line["refused"] = True
         if self.evaluation is not None:
