@@ -45,11 +45,7 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 # nothing and a part that needs a library asks for it only when it is used.
 _HOMES = {
     "config": (
-        "DecoderConfig",
-        "EncoderConfig",
-        "EncoderDecoderConfig",
-        "RotaryScaling",
-        "TransformerConfig",
+        "DecoderConfig", "EncoderConfig", "EncoderDecoderConfig", "RotaryScaling", "TransformerConfig",
         "config_from_dict",
     ),
     "dispatch": ("set_engine", "use_engine"),
@@ -59,46 +55,17 @@ _HOMES = {
     "loading": ("load",),
     "models": ("PRESETS", "Batch", "Decoder", "Encoder", "EncoderDecoder", "Model", "build", "preset"),
     "ops": ("register_activation", "register_op"),
-}
+}  # fmt: skip
 _MODULES = ("data", "errors", "generation", "interpret", "layers", "ops", "plots", "proofs", "training", "tree")
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "PRESETS",
-    "Batch",
-    "Decoder",
-    "DecoderConfig",
-    "Encoder",
-    "EncoderConfig",
-    "EncoderDecoder",
-    "EncoderDecoderConfig",
-    "Execution",
-    "GlassformerError",
-    "Model",
-    "RotaryScaling",
-    "TransformerConfig",
-    "build",
-    "config_from_dict",
-    "data",
-    "errors",
-    "generation",
-    "interpret",
-    "layers",
-    "load",
-    "ops",
-    "plots",
-    "preset",
-    "proofs",
-    "register_activation",
-    "register_block",
-    "register_norm",
-    "register_op",
-    "register_positions",
-    "set_engine",
-    "training",
-    "tree",
-    "use_engine",
-]
+    "PRESETS", "Batch", "Decoder", "DecoderConfig", "Encoder", "EncoderConfig", "EncoderDecoder",
+    "EncoderDecoderConfig", "Execution", "GlassformerError", "Model", "RotaryScaling", "TransformerConfig", "build",
+    "config_from_dict", "data", "errors", "generation", "interpret", "layers", "load", "ops", "plots", "preset",
+    "proofs", "register_activation", "register_block", "register_norm", "register_op", "register_positions",
+    "set_engine", "training", "tree", "use_engine",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -116,12 +116,12 @@ def check_length(length: int, context: int, *, what: str = "the sequence") -> No
         )
 
 
-def check_width(x: Array, width: int, *, what: str = "the input") -> None:
+def check_width(x: Array, width: int) -> None:
     """Refuse arrays whose last axis is not `width` long."""
     namespace(x)
     if x.ndim < 1 or x.shape[-1] != width:
         raise ShapeError(
-            f"{what} has shape {tuple(x.shape)}, expected (..., {width})",
+            f"the input has shape {tuple(x.shape)}, expected (..., {width})",
             hint=f"the last axis must hold the {width} features",
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 from . import registry
@@ -68,7 +68,7 @@ def _refuse_unknown(cls: type) -> type:
     @functools.wraps(init)
     def checked_init(self: Any, **settings: Any) -> None:
         _check_names(cls, settings)
-        missing = {f.name for f in fields(self) if f.default is _NO_DEFAULT} - settings.keys()
+        missing = {f.name for f in fields(self) if f.default is MISSING} - settings.keys()
         if missing:
             raise ConfigError(f"{cls.__name__} needs {', '.join(sorted(missing))}", hint="these have no default")
         init(self, **settings)
@@ -216,8 +216,8 @@ class TransformerConfig:
 
     def _check_sizes(self) -> None:
         sizes = ["vocab", "width", "heads", "layers", "context", "feed_forward", "kv_heads", "head_width", "window"]
-        for name in [*sizes, "stride", "relative_distance"]:
-            size = getattr(self, name)
+        for name in [*sizes, "stride", "relative_distance", "encoder_layers", "source_vocab"]:
+            size = getattr(self, name, None)
             if size is not None and size < 1:
                 raise ConfigError(f"{name} is {size}", hint=f"use a {name} of at least 1")
         for name in ("dropout", "attention_dropout", "embedding_dropout"):
@@ -259,14 +259,9 @@ class TransformerConfig:
                 " already hold one distance each",
                 hint=f"use a relative_distance above {self.relative_buckets // 2}, or fewer buckets",
             )
-        if self.rotary_scaling is not None and self.positions != "rotary":
-            raise ConfigError(
-                f"rotary_scaling is set, but positions are {self.positions!r}", hint='use positions="rotary"'
-            )
-        if self.rotary_pairing != "halves" and self.positions != "rotary":
-            raise ConfigError(
-                f"rotary_pairing is set, but positions are {self.positions!r}", hint='use positions="rotary"'
-            )
+        for name, unset in (("rotary_scaling", None), ("rotary_pairing", "halves")):
+            if getattr(self, name) != unset and self.positions != "rotary":
+                raise ConfigError(f"{name} is set, but positions are {self.positions!r}", hint='use positions="rotary"')
         if self.head_scale and not self.tied_head:
             raise ConfigError("head_scale belongs to a tied head, but tied_head is False", hint="leave head_scale out")
         if self.norm == "rms" and self.norm_bias is not True:
@@ -348,10 +343,6 @@ class EncoderDecoderConfig(TransformerConfig):
 
     def _check_combinations(self) -> None:
         super()._check_combinations()
-        for name in ("encoder_layers", "source_vocab"):
-            size = getattr(self, name)
-            if size is not None and size < 1:
-                raise ConfigError(f"{name} is {size}", hint=f"use a {name} of at least 1")
         if self.shared_embedding and self.source_size != self.vocab:
             raise ConfigError(
                 f"one table cannot serve {self.source_size} source ids and {self.vocab} target ids",
@@ -359,9 +350,7 @@ class EncoderDecoderConfig(TransformerConfig):
             )
 
 
-CONFIGS: dict[str, type[TransformerConfig]] = {
-    cls.architecture: cls for cls in (EncoderConfig, DecoderConfig, EncoderDecoderConfig)
-}
+CONFIGS = {cls.architecture: cls for cls in (EncoderConfig, DecoderConfig, EncoderDecoderConfig)}
 
 
 def config_from_dict(settings: Mapping[str, Any]) -> TransformerConfig:
@@ -372,17 +361,9 @@ def config_from_dict(settings: Mapping[str, Any]) -> TransformerConfig:
     return CONFIGS[architecture](**settings)
 
 
-_NO_DEFAULT = fields(TransformerConfig)[0].default
 _TYPES: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "float": (float, int),
-    "bool": (bool,),
-    "str": (str,),
-    "RotaryScaling": (RotaryScaling,),
-}
+    "int": (int,), "float": (float, int), "bool": (bool,), "str": (str,), "RotaryScaling": (RotaryScaling,),
+}  # fmt: skip
 _CHOICES = {
-    "norm_position": NORM_POSITIONS,
-    "rotary_pairing": PAIRING_NAMES,
-    "pooling": POOLING_NAMES,
-    "head": HEAD_NAMES,
-}
+    "norm_position": NORM_POSITIONS, "rotary_pairing": PAIRING_NAMES, "pooling": POOLING_NAMES, "head": HEAD_NAMES,
+}  # fmt: skip

@@ -21,22 +21,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 __all__ = [
-    "ChatError",
-    "CheckpointError",
-    "ClusterError",
-    "ConfigError",
-    "DTypeError",
-    "DataError",
-    "GlassformerError",
-    "LengthError",
-    "ShapeError",
-    "TokenError",
-    "TrainingError",
-    "WeightsError",
-    "did_you_mean",
-    "first_line",
-    "some",
-]
+    "ChatError", "CheckpointError", "ClusterError", "ConfigError", "DTypeError", "DataError", "GlassformerError",
+    "LengthError", "ShapeError", "TokenError", "TrainingError", "WeightsError", "did_you_mean", "first_line", "some",
+]  # fmt: skip
 
 
 class GlassformerError(Exception):

@@ -119,11 +119,9 @@ class Execution:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all settings, ready for JSON."""
+        always = {"precision": self.precision, "mesh": self.mesh.to_dict(), "scan": self.scan, "remat": self.remat}
         return {
-            "precision": self.precision,
-            "mesh": self.mesh.to_dict(),
-            "scan": self.scan,
-            "remat": self.remat,
+            **always,
             **({} if self.tile is None else {"tile": self.tile}),
             **({"rules": [[pattern, list(axes)] for pattern, axes in self.rules]} if self.rules else {}),
         }

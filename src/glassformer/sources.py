@@ -14,10 +14,8 @@ stand-ins of attention and of the block around it too. Changed comments and docs
 from __future__ import annotations
 
 import ast
-import hashlib
 import inspect
 import json
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from operator import itemgetter
@@ -66,6 +64,8 @@ class Watch:
     def say(self, fact: str) -> None:
         """Say once that something runs as written, and why."""
         if fact not in _told:
+            import logging  # here and in `_digest`: nothing else at the start of a command needs them
+
             _told.add(fact)
             logging.getLogger("glassformer").warning(
                 "%s: it and what uses it run as written, which may be slower (first met in %s)", fact, self.name
@@ -273,6 +273,8 @@ def _text(path: Path) -> str:
 
 
 def _digest(text: str) -> str:
+    import hashlib
+
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -64,7 +64,8 @@ try:
 except SystemExit as leave:
     print(json.dumps([leave.code, sorted(sys.modules)]), file=sys.stderr)
 """
-HEAVY = {"babel", "gguf", "jax", "jinja2", "matplotlib", "numba", "safetensors", "tokenizers", "torch", "transformers"}
+HEAVY = {"babel", "gguf", "jax", "jinja2", "matplotlib", "numba", "pydantic", "safetensors", "tokenizers", "torch"}
+HEAVY |= {"transformers"}
 
 
 def modules_of(*args):
@@ -87,6 +88,13 @@ def test_what_a_command_does_not_need_is_not_loaded(args):
 @pytest.mark.parametrize("args", [["--help"], ["--version"], ["tasks"]], ids=" ".join)
 def test_what_only_lists_does_not_even_load_numpy(args):
     assert "numpy" not in modules_of(*args)
+
+
+def test_a_number_is_still_checked():
+    for wrong in ("0", "many"):
+        result = command("params", "gpt2", "--batch", wrong)
+        assert result.code == 2
+        assert "Invalid value for '--batch'" in result.err
 
 
 def test_no_command_shows_the_help():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -40,12 +41,40 @@ COMMANDS = {
 _NAMES = {"eval": "evaluate"}
 
 
+def _read_quickly(parameters: list[Any], function: Any) -> list[Any]:
+    """Let parameters take text, defaults and None as they are: to convert anything, typer loads a library (0.1 s)."""
+    hints = get_type_hints(function)
+    for parameter in parameters:
+        if parameter.nargs == 1 and not parameter.multiple:
+            hint = hints.get(parameter.name, bool | None)  # `--help` is not among them
+            parameter.process_value = partial(_process_value, parameter, hint)
+    return parameters
+
+
+def _process_value(parameter: Any, hint: Any, ctx: Any, value: Any) -> Any:
+    if not isinstance(value, hint):
+        return type(parameter).process_value(parameter, ctx, value)
+    return value if parameter.callback is None else parameter.callback(ctx, parameter, value)
+
+
+class Command(TyperCommand):
+    """A command whose words are read as they are where they need no conversion."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters."""
+        return _read_quickly(super().get_params(ctx), self.callback)
+
+
 class Commands(TyperGroup):
     """Commands that are listed by their lines alone; the one that is called is loaded then."""
 
     def __init__(self, **settings: Any) -> None:
         listed = {name: TyperCommand(name=name, help=line) for name, line in COMMANDS.items()}
         super().__init__(**{**settings, "commands": listed})
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters."""
+        return _read_quickly(super().get_params(ctx), self.callback)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the name, the loaded command and the rest of the arguments."""
@@ -57,7 +86,7 @@ def load_command(name: str) -> Any:
     """Import a command and return it as typer's."""
     inside = _NAMES.get(name, name)
     only = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    only.command(name)(getattr(import_module(f".{inside}", __package__), inside))
+    only.command(name, cls=Command)(getattr(import_module(f".{inside}", __package__), inside))
     return typer.main.get_command(only)
 
 

@@ -49,8 +49,7 @@ def bench(
         raise ConfigError(f"--seconds is {seconds:g}", hint="use a positive number")
     if model is not None and not model.is_file():
         raise ConfigError(f"there is no file {model}", hint="fetch it with `glassformer pull smollm2`")
-    facts = machine()
-    out = console()
+    facts, out = machine(), console()
     if not json:
         out.print(_machine_line(facts))
     reports = []
@@ -101,10 +100,7 @@ def show(report: Report, out: Console) -> None:
     for figure in report.figures:
         ratio = _cells(figure.ratio, lambda value: f"{value:.2f}") if with_ratio else []
         rows.add_row(figure.name, *ratio, *_cells(figure.value, _UNITS[report.unit]))
-    if report.figures:
-        out.print(rows)
-    else:
-        out.print(report.title)
+    out.print(rows if report.figures else report.title)
     for bar in report.bars:
         verdict = "[green]reached[/green]" if bar.ok else "[bold red]missed[/bold red]"
         out.print(f"{bar.what}: {bar.value:.2f}, bar {'≤' if bar.at_most else '≥'} {bar.bar:g}: {verdict}")

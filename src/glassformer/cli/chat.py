@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from ..generation.writer import LENGTH, generate_steps
 from ..loading import load
 from ..text import PublishedTokenizer, StreamDecoder, printable
 from ..text.chat import Message, encode_chat
-from .engines import EngineOption
+from .devices import EngineOption
 from .generate import MODEL_HELP, TemperatureOption, TopKOption, TopPOption, WeightsOption
 from .output import talk
 
@@ -164,8 +165,6 @@ def _answer(conversation: Conversation, line: str) -> None:
 def lines(interactive: bool) -> Iterator[str]:
     """Yield what is typed, without empty lines, until Ctrl-D or the end of the input."""
     if interactive:
-        import contextlib
-
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401  (arrow keys and a history; not on every system)
     while True:

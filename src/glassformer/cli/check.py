@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from ..proofs import prove_all
-from .engines import EngineOption
+from .devices import EngineOption
 from .output import JsonOption, console, print_json, table
 
 

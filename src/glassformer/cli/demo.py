@@ -19,17 +19,10 @@ PARTS: dict[str, dict[str, Any]] = {
     "majority": {"steps": 400, "eval_every": 100},
     "text": {"steps": 500, "eval_every": 250, "width": 64, "layers": 2},
     "dates": {
-        "locales": LANGUAGES,
-        "train": 16000,
-        "positions": "rotary",
-        "encoder_layers": 1,
-        "layers": 1,
-        "steps": 700,
-        "eval_every": 175,
-        "lr": 4e-3,
-        "warmup": 50,
+        "locales": LANGUAGES, "train": 16000, "positions": "rotary", "encoder_layers": 1, "layers": 1,
+        "steps": 700, "eval_every": 175, "lr": 4e-3, "warmup": 50,
     },
-}
+}  # fmt: skip
 """The tasks of the demonstration, one for each architecture, and what is changed to fit them into two minutes."""
 
 DATES = ("3. März 2001", "14 juillet 1989", "December 25, 2024", "2 de mayo de 1999")

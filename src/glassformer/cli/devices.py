@@ -1,4 +1,4 @@
-"""The options of the engine jax: precision, devices, and the other processes of a run."""
+"""Who executes the mathematics, and the options of the engine jax: precision, devices, other processes of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,24 @@ import typer
 
 from ..dispatch import engine, set_engine
 from ..errors import ConfigError
+from ..execution import Execution, MeshShape
 
+
+def _choose(name: str | None) -> str | None:
+    if name is not None:
+        set_engine(name)
+    return name
+
+
+EngineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        callback=_choose,
+        help="Who computes: cpu (compiled kernels, the default), numpy (every op as its source reads) or jax.",
+    ),
+]
 MeshOption = Annotated[
     str | None,
     typer.Option(
@@ -50,7 +67,6 @@ def execution_of(mesh: str | None, precision: str | None, *, scan: bool, remat: 
         return None
     import jax
 
-    from ..execution import Execution, MeshShape
     from ..mesh.rules import own_rules
 
     shape = MeshShape(data=jax.device_count()) if mesh is None else MeshShape.parse(mesh)

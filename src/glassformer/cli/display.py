@@ -21,7 +21,6 @@ from .output import talk
 
 BARS = "▁▂▃▄▅▆▇█"
 
-
 Show = Callable[[StepRecord, Stopwatch], None]
 """Shows one step."""
 

@@ -10,7 +10,7 @@ import typer
 from ..runs.run import open_run
 from ..training.evaluate import evaluate as measure
 from ..tree import count
-from .engines import EngineOption
+from .devices import EngineOption
 from .output import JsonOption, console, print_json, table
 
 

@@ -14,7 +14,7 @@ from ..generation import Generation, LanguageModel
 from ..generation.language_model import MAX_NEW_TOKENS
 from ..loading import load
 from ..text import Tokenizer, printable
-from .engines import EngineOption
+from .devices import EngineOption
 from .output import JsonOption, console, print_json, table
 
 TOP_TOKENS = 5
@@ -86,7 +86,8 @@ def generate(
     if not (json or logprobs or beams is not None or length_penalty is not None or n != 1):
         stream(loaded, text, settings)
         return
-    answers = answer(loaded, text, settings, n, beams, length_penalty, logprobs)
+    settings |= {"n": n, "beams": beams, "length_penalty": length_penalty}
+    answers = answer(loaded, text, settings, logprobs=logprobs)
     if not json:
         show(answers, loaded.answer_tokenizer)
         return
@@ -102,21 +103,13 @@ def stream(loaded: LanguageModel, text: str, settings: dict[str, Any]) -> None:
         print(flush=True)
 
 
-def answer(
-    loaded: LanguageModel,
-    text: str,
-    settings: dict[str, Any],
-    n: int,
-    beams: int | None,
-    length_penalty: float | None,
-    logprobs: bool,
-) -> list[Generation]:
-    """Return `n` answers."""
+def answer(loaded: LanguageModel, text: str, settings: dict[str, Any], *, logprobs: bool) -> list[Generation]:
+    """Return as many answers as the settings ask for."""
+    n = settings["n"]
     if n < 1:
         raise ConfigError(f"n is {n}", hint="ask for at least 1 answer")
-    settings = {**settings, "n": n, "beams": beams, "length_penalty": length_penalty}
     if logprobs:
-        settings["log_probabilities"] = 0 if beams is not None else TOP_TOKENS
+        settings = {**settings, "log_probabilities": TOP_TOKENS if settings["beams"] is None else 0}
     answers = loaded.generate(text, **settings)
     return [answers] if n == 1 else answers
 

@@ -16,6 +16,7 @@ from ..generation.writer import generate_steps
 from ..interpret import Labels, token_labels
 from ..loading import is_run, load_weights, locate
 from ..models import Batch
+from ..plots import inspect_model
 from ..runs.run import Run, open_run
 from ..runs.trained import Trained
 from ..text import PublishedTokenizer
@@ -56,8 +57,6 @@ def inspect(
 
 def draw(run: Run, trained: Trained, folder: Path, text: str | None = None) -> list[Path]:
     """Draw everything about a trained model and one input, or some held-out examples; return the files."""
-    from ..plots import inspect_model
-
     task = trained.task
     batch = next(iter(task.held_out.batches(EXAMPLES))) if text is None else trained.example(text)
     summary: list[tuple[str, Any]] = [("task", task.name), ("learns to", task.summary)]
@@ -77,8 +76,6 @@ def draw(run: Run, trained: Trained, folder: Path, text: str | None = None) -> l
 
 def draw_published(place: Path, name: str, folder: Path, text: str | None) -> list[Path]:
     """Draw everything about a published model and one input; return the files."""
-    from ..plots import inspect_model
-
     if text is None:
         raise ConfigError("a published model has no data of its own to look at", hint="pass an INPUT")
     loaded = load_weights(place)

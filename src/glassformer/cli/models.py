@@ -28,11 +28,6 @@ def models(json: JsonOption = False) -> None:
 
 def _facts(entry: Entry) -> dict[str, Any]:
     path = resolve(entry.name)
-    return {
-        "name": entry.name,
-        "title": entry.title,
-        "package": entry.package,
-        "version": entry.version,
-        "size": entry.size if path is None else size_of(path),
-        "path": None if path is None else str(path),
-    }
+    fields = {name: getattr(entry, name) for name in ("name", "title", "package", "version")}
+    size, where = (entry.size, None) if path is None else (size_of(path), str(path))
+    return {**fields, "size": size, "path": where}

@@ -17,7 +17,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object 
 
 def console() -> Console:
     """Return a console for stdout; it leaves color out in pipes and under NO_COLOR."""
-    return Console(highlight=False, soft_wrap=True)
+    return Console(highlight=False, soft_wrap=True, emoji=False)
 
 
 def talk(text: str) -> None:

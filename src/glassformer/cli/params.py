@@ -99,7 +99,7 @@ def _print(model: str, config: TransformerConfig, result: Costs, dtype: str) -> 
     work.add_row("forward pass, per token", f"{count_text(result.flops_forward)}FLOP")
     work.add_row("training, per token", f"{count_text(result.flops_training)}FLOP")
     work.add_section()
+    label = {"optimizer": "optimizer (Adam, float32)", "training": "training in all", "kv_cache": "KV cache"}
     for name in _MEMORY:
-        label = {"optimizer": "optimizer (Adam, float32)", "training": "training in all", "kv_cache": "KV cache"}
         work.add_row(label.get(name, name), bytes_text(getattr(result, name)))
     out.print(work)

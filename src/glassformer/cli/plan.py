@@ -24,12 +24,8 @@ _UNITS = {"": 1, "b": 1} | {
     for power, letter in enumerate("kmgt", start=1)
     for ending, base in (("", 1000), ("b", 1000), ("ib", 1024))
 }
-_PARTS = {
-    "optimizer": "optimizer's memory",
-    "average": "moving average",
-    "in_use": "weights in use",
-    "workspace": "workspace of a block",
-}
+_PARTS = {"optimizer": "optimizer's memory", "average": "moving average"}
+_PARTS |= {"in_use": "weights in use", "workspace": "workspace of a block"}
 
 
 MeshOption = Annotated[str, typer.Option(metavar="SHAPE", help="Devices along each axis: data=8,fsdp=64,tensor=8.")]

@@ -61,14 +61,8 @@ def tokenize(
 
 def visible(text: str) -> str:
     """Return `text` with its white space to be seen: spaces as ␣, line ends and what else does not print as escapes."""
-    return "".join(
-        SPACE if character == " " else character if character.isprintable() else _escaped(character)
-        for character in text
-    )
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+    escaped = (c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return "".join(escaped).replace(" ", SPACE)
 
 
 def _spelled(tokenizer: Tokenizer, i: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,26 +14,14 @@ from ..cluster.collective import process as rank
 from ..cluster.collective import processes as total
 from ..cluster.watch import Watch
 from ..errors import ConfigError, TrainingError
+from ..execution import MeshShape
 from ..runs.fine_tuning import fine_tuning_session
 from ..runs.run import open_run
 from ..runs.session import Session, Stopwatch, new_session, resume_session
 from ..training.interruption import Stopped
 from ..tree import count
-from .devices import (
-    CoordinatorOption,
-    MeshOption,
-    PrecisionOption,
-    ProcessesOption,
-    ProcessOption,
-    RematOption,
-    RulesOption,
-    ScanOption,
-    execution_of,
-    joined,
-    use_engine_of,
-)
+from . import devices
 from .display import display
-from .engines import EngineOption
 from .events import event_writer, require_tensorboard
 from .output import JsonOption, console, print_json, talk
 from .settings import parse_settings
@@ -67,15 +56,15 @@ def train(
     out: OutOption = None,
     resume: ResumeOption = None,
     tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard event files as well.")] = False,
-    engine: EngineOption = None,
-    mesh: MeshOption = None,
-    precision: PrecisionOption = None,
-    scan: ScanOption = False,
-    remat: RematOption = False,
-    rules: RulesOption = None,
-    coordinator: CoordinatorOption = None,
-    processes: ProcessesOption = None,
-    process: ProcessOption = None,
+    engine: devices.EngineOption = None,
+    mesh: devices.MeshOption = None,
+    precision: devices.PrecisionOption = None,
+    scan: devices.ScanOption = False,
+    remat: devices.RematOption = False,
+    rules: devices.RulesOption = None,
+    coordinator: devices.CoordinatorOption = None,
+    processes: devices.ProcessesOption = None,
+    process: devices.ProcessOption = None,
     json: JsonOption = False,
 ) -> None:
     """Train a model on a task; Ctrl-C saves, and --resume goes on bit for bit."""
@@ -83,14 +72,14 @@ def train(
     changes = parse_settings(settings or []) | ({} if steps is None else {"steps": steps})
     if resume is not None:
         _check_resume(task, data, preset, source, seed, out, precision, rules, changes or lora or scan or remat or None)
-        use_engine_of(open_run(resume), engine, mesh)
+        devices.use_engine_of(open_run(resume), engine, mesh)
     elif task is None:
         raise ConfigError("there is no task to train", hint="name one (see `glassformer tasks`), or --resume RUN")
-    with joined(coordinator, processes, process) as watch:
+    with devices.joined(coordinator, processes, process) as watch:
         if resume is not None:
             session = _resumed(resume, mesh, watch)
         else:
-            how = execution_of(mesh, precision, scan=scan, remat=remat, rules=rules)
+            how = devices.execution_of(mesh, precision, scan=scan, remat=remat, rules=rules)
             folder = out or chosen_folder(str(task))
             given: dict[str, Any] = {"data": data, "settings": changes, "seed": seed or 0, "execution": how}
             session = open_session(str(task), folder, source, preset, lora=lora, **given)
@@ -106,8 +95,6 @@ def _check_resume(*given: Any) -> None:
 
 
 def _resumed(folder: Path, mesh: str | None, watch: Watch | None) -> Session:
-    from ..execution import MeshShape
-
     session = resume_session(folder, mesh=None if mesh is None else MeshShape.parse(mesh), watch=watch)
     for path in session.ignored if rank() == 0 else ():
         talk(f"{path} was never finished and is ignored; going on after step {session.state.step:,}")
@@ -213,9 +200,5 @@ def chosen_folder(task: str) -> Path:
 
 def free_folder(path: Path) -> Path:
     """Return the path, or the first of path-2, path-3, … that does not exist."""
-    if not path.exists():
-        return path
-    number = 2
-    while (other := path.with_name(f"{path.name}-{number}")).exists():
-        number += 1
-    return other
+    others = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(free for free in itertools.chain([path], others) if not free.exists())

@@ -16,23 +16,9 @@ if TYPE_CHECKING:
     from .tokens import TokenFile, open_tokens, write_tokens
 
 __all__ = [
-    "Task",
-    "TASKS",
-    "SUMMARIES",
-    "build_task",
-    "Dataset",
-    "Examples",
-    "Windows",
-    "Lexicon",
-    "trim",
-    "count_targets",
-    "TokenFile",
-    "open_tokens",
-    "write_tokens",
-    "read_text",
-    "pydoc_topics",
-    "stdlib_source",
-]
+    "Task", "TASKS", "SUMMARIES", "build_task", "Dataset", "Examples", "Windows", "Lexicon", "trim", "count_targets",
+    "TokenFile", "open_tokens", "write_tokens", "read_text", "pydoc_topics", "stdlib_source",
+]  # fmt: skip
 
 # Loaded when first used, so that whoever lists the tasks need not load what builds them.
 _HOMES = {

@@ -43,11 +43,9 @@ def decoder_examples(sequences: Sequence[Array], prompts: Sequence[int], *, pad:
     return Examples(Batch(tokens, targets, mask))
 
 
-def translation_examples(
-    sources: Sequence[Array], answers: Sequence[Array], *, bos: int, eos: int, source_pad: int = 0, pad: int = 0
-) -> Examples:
+def translation_examples(sources: Sequence[Array], answers: Sequence[Array], *, bos: int, eos: int) -> Examples:
     """Stack pairs for an encoder-decoder: it reads the source, starts from <bos> and ends with <eos>."""
-    source, source_mask = stack(sources, pad=source_pad)
-    tokens, mask = stack([np.concatenate([[bos], answer]) for answer in answers], pad=pad)
+    source, source_mask = stack(sources)
+    tokens, mask = stack([np.concatenate([[bos], answer]) for answer in answers])
     targets, _ = stack([np.concatenate([answer, [eos]]) for answer in answers], pad=IGNORE)
     return Examples(Batch(tokens, targets, mask, source, source_mask))

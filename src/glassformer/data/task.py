@@ -17,19 +17,9 @@ Architecture = Literal["encoder", "decoder", "encoder-decoder"]
 Metric = Literal["classes", "sequence", "none"]
 
 RECIPE: dict[str, Any] = {
-    "steps": 1000,
-    "batch": 32,
-    "optimizer": "adamw",
-    "lr": 1e-3,
-    "beta2": None,
-    "schedule": "cosine",
-    "warmup": 50,
-    "weight_decay": 0.1,
-    "clip": 1.0,
-    "dropout": 0.0,
-    "label_smoothing": 0.0,
-    "eval_every": 250,
-}
+    "steps": 1000, "batch": 32, "optimizer": "adamw", "lr": 1e-3, "beta2": None, "schedule": "cosine", "warmup": 50,
+    "weight_decay": 0.1, "clip": 1.0, "dropout": 0.0, "label_smoothing": 0.0, "eval_every": 250,
+}  # fmt: skip
 """How to train where a task does not say otherwise."""
 
 

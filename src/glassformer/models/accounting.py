@@ -8,7 +8,6 @@ from typing import Any
 
 from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
 from ..execution import PLAIN, Execution
-from ..layers import Spec
 from ..tree import named_leaves
 from . import build
 from .activations import activation_bytes
@@ -84,7 +83,8 @@ def flops_per_token(config: TransformerConfig, length: int) -> int:
 
     2 per weight of every matrix, and 4 · length · H · C per attention: scores, then the mixture of values
     """
-    products = sum(2 * math.prod(spec.shape) for name, spec in _specs(config).items() if _is_matrix(name, spec))
+    specs = named_leaves(build(config).specs())
+    products = sum(2 * math.prod(spec.shape) for name, spec in specs if _is_matrix(name, spec))
     attentions = _depth(config)
     if config.tied_head and not (isinstance(config, EncoderConfig) and config.head != "tokens"):
         products += 2 * config.vocab * config.width
@@ -103,10 +103,6 @@ def kv_cache_bytes(config: TransformerConfig, batch: int, length: int, itemsize:
     return 2 * config.layers * config.key_heads * config.channels * kept * batch * itemsize
 
 
-def _specs(config: TransformerConfig) -> dict[str, Spec]:
-    return dict(named_leaves(build(config).specs()))
-
-
 def _is_matrix(name: str, spec: Any) -> bool:
     """Whether a parameter enters a matrix product, as tables that are only looked up do not."""
     return len(spec.shape) == 2 and not name.endswith("table")
@@ -114,10 +110,8 @@ def _is_matrix(name: str, spec: Any) -> bool:
 
 def _part(name: str) -> str:
     steps = [step for step in name.split(".") if not step.isdigit()]
-    depth = (
-        steps.index("blocks") + 2 if "blocks" in steps else 2 if steps[0] in ("embedding", "source_embedding") else 1
-    )
-    return ".".join(steps[:depth])
+    outside = 2 if steps[0] in ("embedding", "source_embedding") else 1
+    return ".".join(steps[: steps.index("blocks") + 2 if "blocks" in steps else outside])
 
 
 def _depth(config: TransformerConfig) -> int:

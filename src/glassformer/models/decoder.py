@@ -16,10 +16,10 @@ from .. import ops
 from ..arrays import Array, Tree, check_mask
 from ..config import DecoderConfig
 from ..execution import PLAIN, Execution
-from ..layers import Cache, InputEmbedding, Stack, TokenHead
+from ..layers import Cache, Stack
 from .batch import Batch
 from .model import Writer, as_key, key_mask, naming_what_is_missing, same_order
-from .parts import build_embedding, build_head, build_stack
+from .parts import build_stack
 
 
 @dataclass(frozen=True)
@@ -30,19 +30,9 @@ class Decoder(Writer):
     execution: Execution = PLAIN
 
     @cached_property
-    def embedding(self) -> InputEmbedding:
-        """Ids to vectors."""
-        return build_embedding(self.config, self.execution)
-
-    @cached_property
     def stack(self) -> Stack:
         """The blocks."""
         return build_stack(self.config, self.execution, causal=True)
-
-    @cached_property
-    def head(self) -> TokenHead:
-        """Vectors to logits."""
-        return build_head(self.config)
 
     def specs(self) -> Tree:
         return {"embedding": self.embedding.specs(), **self.stack.specs(), "head": self.head.specs()}

@@ -16,11 +16,11 @@ from ..arrays import Array, Tree, cast, check_mask, namespace, narrow, widen
 from ..config import EncoderConfig
 from ..errors import ConfigError
 from ..execution import PLAIN, Execution
-from ..layers import InputEmbedding, Linear, Spec, Stack, TokenHead
+from ..layers import Linear, Spec, Stack, TokenHead
 from ..ops.linear import sum_rows
 from .batch import Batch
 from .model import Model, as_key, key_mask, naming_what_is_missing, same_order
-from .parts import build_embedding, build_head, build_stack
+from .parts import build_head, build_stack
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,6 @@ class Encoder(Model):
 
     config: EncoderConfig
     execution: Execution = PLAIN
-
-    @cached_property
-    def embedding(self) -> InputEmbedding:
-        """Ids to vectors."""
-        return build_embedding(self.config, self.execution)
 
     @cached_property
     def stack(self) -> Stack:

@@ -16,10 +16,10 @@ from ..arrays import Array, Tree, check_mask
 from ..config import EncoderDecoderConfig
 from ..errors import ConfigError
 from ..execution import PLAIN, Execution
-from ..layers import Cache, InputEmbedding, Stack, TokenHead
+from ..layers import Cache, InputEmbedding, Stack
 from .batch import Batch
 from .model import Writer, as_key, key_mask, naming_what_is_missing, same_order
-from .parts import build_embedding, build_head, build_stack
+from .parts import build_embedding, build_stack
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,6 @@ class EncoderDecoder(Writer):
         return build_embedding(self.config, self.execution, vocab=self.config.source_size)
 
     @cached_property
-    def embedding(self) -> InputEmbedding:
-        """Target ids to vectors."""
-        return build_embedding(self.config, self.execution)
-
-    @cached_property
     def encoder(self) -> Stack:
         """The blocks that read the source."""
         return build_stack(self.config, self.execution, causal=False, layers=self.config.encoder_depth)
@@ -48,11 +43,6 @@ class EncoderDecoder(Writer):
     def decoder(self) -> Stack:
         """The blocks that write the target."""
         return build_stack(self.config, self.execution, causal=True, cross=True)
-
-    @cached_property
-    def head(self) -> TokenHead:
-        """Vectors to logits."""
-        return build_head(self.config)
 
     def specs(self) -> Tree:
         source = self.source_embedding.specs()

@@ -5,18 +5,20 @@ from __future__ import annotations
 import functools
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 
 from .. import ops
 from ..arrays import Array, Tree, check_length
-from ..errors import ConfigError, ShapeError
+from ..errors import ConfigError, ShapeError, some
 from ..execution import Execution
 from ..layers import Cache, InputEmbedding, Layer, Stack, TokenHead
 from ..layers.stack import Spent
 from ..tree import flatten
 from .batch import Batch
+from .parts import build_embedding, build_head
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -33,9 +35,8 @@ def naming_what_is_missing(method: Method) -> Method:
             missing = [name for name in flatten(self.specs()) if name not in have]
             if not missing or ("blocks" in params and isinstance(params["blocks"], dict)):
                 raise
-            more = f" and {len(missing) - 4} more" if len(missing) > 4 else ""
             raise ShapeError(
-                f"the parameters lack {', '.join(missing[:4])}{more}",
+                f"the parameters lack {some(missing)}",
                 hint="init() makes all parameters of a model, and specs() lists their names and shapes",
             ) from error
 
@@ -55,6 +56,11 @@ class Model(Layer):
 
     config: Any
     execution: Execution
+
+    @cached_property
+    def embedding(self) -> InputEmbedding:
+        """Ids to vectors; of an encoder-decoder, those of the target."""
+        return build_embedding(self.config, self.execution)
 
     @abstractmethod
     def predict(self, params: Tree, batch: Batch, *, key: Array | None = None) -> tuple[Array, Tree]:
@@ -103,15 +109,10 @@ class Model(Layer):
 class Writer(Model):
     """A model that writes: it reads on from where it stopped, remembering keys and values in a cache."""
 
-    @property
-    @abstractmethod
-    def embedding(self) -> InputEmbedding:
-        """Ids to vectors."""
-
-    @property
-    @abstractmethod
+    @cached_property
     def head(self) -> TokenHead:
         """Vectors to logits."""
+        return build_head(self.config)
 
     @abstractmethod
     def writing(self, params: Tree) -> tuple[Stack, Tree]:

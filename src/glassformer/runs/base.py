@@ -73,7 +73,7 @@ class Base:
 
 
 def stable(source: str) -> str:
-    """Return a path in a form that means the same from any folder, and names as they are."""
+    """Return a path in a form that means the same from any folder, so that a run can go on there; names as they are."""
     return str(Path(source).resolve()) if Path(source).exists() else source
 
 

@@ -12,20 +12,12 @@ from ..execution import Execution, separated
 from ..training.lora import Adapted, LoRA
 from ..training.parametrization import EVERYTHING, Parametrization
 from ..training.recipe import Recipe, changed_recipe
-from .base import Base, BaseModel
+from .base import Base, BaseModel, stable
 from .new_run import create_run
 from .run import read_base, takes_lexicon
-from .session import Session, session_of, sorted_settings, with_settings
+from .session import Session, session_of, sorted_settings
 
-RECIPE: dict[str, Any] = {
-    "steps": 200,
-    "batch": 4,
-    "lr": 5e-5,
-    "warmup": 10,
-    "weight_decay": 0.01,
-    "beta2": None,
-    "eval_every": 50,
-}
+RECIPE = {"steps": 200, "batch": 4, "lr": 5e-5, "warmup": 10, "weight_decay": 0.01, "beta2": None, "eval_every": 50}
 """What differs from training anew: a model that knows much already needs few and careful steps."""
 
 LORA_LR = 5e-4
@@ -54,8 +46,6 @@ def fine_tuning_session(
     `settings` may change the recipe, the task, the dropout of the model, and rank, alpha and targets of the adapters,
     as lora_rank, lora_alpha and lora_targets.
     """
-    if data is not None and Path(data).exists():
-        data = str(Path(data).resolve())  # so that the run can be continued from any folder
     settings, lora = _lora(dict(settings or {}), adapters)
     of_task, of_model, of_recipe = sorted_settings(task_name, settings)
     _check_settings(source, of_task, of_model)
@@ -64,7 +54,9 @@ def fine_tuning_session(
         of_model = {"attention_dropout": None, "embedding_dropout": None, **of_model}
     of_config, _ = separated(of_model)
     config = model.config.replace(**of_config)
-    options = {"data": data, "seed": seed, **_with_context(task_name, of_task, config)}
+    if task_name == "text":  # which is read in pieces that the model can read, unless their length is given
+        of_task = {"context": min(CONTEXT, config.context), **of_task}
+    options = {"data": data and stable(data), "seed": seed, **of_task}
     task = _task(task_name, source, model, options)
     _check_fit(task, source, config)
     own = {**task.recipe, **RECIPE, **({} if lora is None else {"lr": LORA_LR})}
@@ -75,9 +67,8 @@ def fine_tuning_session(
     parametrization: Parametrization = EVERYTHING if lora is None else Adapted(model.params, lora)
     checked = Recipe.from_dict(recipe)
     trained = model.params if lora is None else lora.init(model.params, seed)
-    known = {name: value for name, value in options.items() if value is not None}
-    how, under_jax = with_settings(execution, of_model), execution is not None
-    run = create_run(folder, task, known, config, checked, Base.of(source, model, lora), how, under_jax=under_jax)
+    base = Base.of(source, model, lora)
+    run = create_run(folder, task, options, config, checked, base=base, execution=execution, settings=of_model)
     return session_of(run, task, trained, parametrization)
 
 
@@ -104,11 +95,6 @@ def _check_settings(source: str, of_task: dict[str, Any], of_model: dict[str, An
                 f"{name} is set, but {source} has been built already",
                 hint=f"leave {name} out; of the model, only {', '.join(MAY_CHANGE)} may be changed",
             )
-
-
-def _with_context(task_name: str, of_task: dict[str, Any], config: TransformerConfig) -> dict[str, Any]:
-    """Let a text be read in pieces that the model can read, unless their length is given."""
-    return {"context": min(CONTEXT, config.context), **of_task} if task_name == "text" else of_task
 
 
 def _task(task_name: str, source: str, model: BaseModel, options: dict[str, Any]) -> Task:

@@ -12,7 +12,7 @@ from ..cluster.storage import check_shared
 from ..config import TransformerConfig
 from ..data import Task
 from ..errors import ConfigError
-from ..execution import PLAIN, Execution
+from ..execution import PLAIN, Execution, separated
 from ..files import PARTIAL
 from ..training.recipe import Recipe
 from ..tree import flatten
@@ -26,13 +26,18 @@ def create_run(
     options: dict[str, Any],
     config: TransformerConfig,
     recipe: Recipe,
-    base: Base | None = None,
-    execution: Execution = PLAIN,
     *,
-    under_jax: bool = False,
+    base: Base | None = None,
+    execution: Execution | None,
+    settings: dict[str, Any],
 ) -> Run:
-    """Make a new run folder; refuse one that holds a run already. Of several processes, the first one makes it."""
-    run = Run(folder, task.name, options, config, recipe, *tokenizers_of(task), base, execution, under_jax)
+    """Make a new run folder; refuse one that holds a run already. Of several processes, the first one makes it.
+
+    An `execution` is one of the engine jax; the `settings` of the model may say more about how it runs.
+    """
+    known = {name: value for name, value in options.items() if value is not None}
+    how = (execution or PLAIN).replace(**separated(settings)[1])
+    run = Run(folder, task.name, known, config, recipe, *tokenizers_of(task), base, how, execution is not None)
     with first_before_others("run folder") as first:
         return _created(run) if first else _followed(run)
 

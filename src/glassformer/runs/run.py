@@ -156,14 +156,11 @@ class Run:
         return params
 
     def load_state(self) -> TrainingState:
-        """Return the latest state, to continue from; the first one where no checkpoint was written yet."""
-        if not checkpoint_path(self.folder, LATEST).is_file():
-            return start(self.model, self.recipe, self.first_params())
+        """Return the latest state, to continue from."""
         arrays, meta = load_checkpoint(self.folder, LATEST)
         # Names and shapes are compared, so zeros will do.
-        fresh = start(
-            self.model, self.recipe, tree_map(lambda spec: np.zeros(spec.shape, np.float32), self.trained_specs())
-        )
+        zeros = tree_map(lambda spec: np.zeros(spec.shape, np.float32), self.trained_specs())
+        fresh = start(self.model, self.recipe, zeros)
         trees = {"params": fresh.params, "optimizer": fresh.optimizer, "ema": fresh.ema}
         check_same({part: _part(arrays, part) for part in trees}, trees)
         scaling = unflatten(_part(arrays, "scaling")) or None
@@ -260,9 +257,8 @@ def read_base_params(base: Base) -> Tree:
 
 def model_of_run(run: Run) -> BaseModel:
     """Return what a run of our own trained; its tokenizer, or its base, says how texts start and end."""
-    reader, writer = _tokenizer(run, run.tokenizer), None
-    if run.target_tokenizer is not None:
-        writer = _tokenizer(run, run.target_tokenizer)
+    reader = _tokenizer(run, run.tokenizer)
+    writer = None if run.target_tokenizer is None else _tokenizer(run, run.target_tokenizer)
     if run.base is not None:
         start, ends, family = run.base.start_id, run.base.end_ids, run.base.family
     else:

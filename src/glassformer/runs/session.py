@@ -22,7 +22,7 @@ from ..config import CONFIGS, TransformerConfig, config_from_dict
 from ..data import TASKS, Task, build_task
 from ..data.examples import Dataset
 from ..errors import ConfigError, DataError
-from ..execution import AMONG_MODEL_SETTINGS, PLAIN, Execution, MeshShape, separated
+from ..execution import AMONG_MODEL_SETTINGS, Execution, MeshShape
 from ..models import PRESETS, build
 from ..settings import check_known, setting_names
 from ..training.checkpoint import BEST, LATEST, checkpoint_path, load_checkpoint
@@ -35,6 +35,7 @@ from ..training.state import TrainingState, final_params
 from ..training.threads import suitable_threads
 from ..training.trainer import Trainer
 from ..tree import tree_map
+from .base import stable
 from .new_run import create_run
 from .run import Run, open_run
 from .trained import Trained
@@ -204,24 +205,13 @@ def new_session(
 
     With an `execution`, it is computed by the engine jax.
     """
-    if data is not None and Path(data).exists():
-        data = str(Path(data).resolve())  # so that the run can be continued from any folder
-    options = {"data": data, "seed": seed}
-    settings = dict(settings or {})
-    task_settings, model_settings, recipe_settings = sorted_settings(task_name, settings)
-    task = build_task(task_name, **(options | task_settings))
-    recipe = changed_recipe(task.recipe, {"seed": seed, **recipe_settings})
-    config = _model_config(task, preset, {"dropout": recipe.pop("dropout"), **model_settings})
-    known = {name: value for name, value in (options | task_settings).items() if value is not None}
-    how = with_settings(execution, model_settings)
-    under_jax = execution is not None
-    run = create_run(folder, task, known, config, Recipe.from_dict(recipe), None, how, under_jax=under_jax)
-    return session_of(run, task)
-
-
-def with_settings(execution: Execution | None, settings: dict[str, Any]) -> Execution:
-    """Return how a model runs, with what is said about it among the settings of a model."""
-    return (execution or PLAIN).replace(**separated(settings)[1])
+    of_task, of_model, of_recipe = sorted_settings(task_name, settings or {})
+    options = {"data": data and stable(data), "seed": seed, **of_task}
+    task = build_task(task_name, **options)
+    recipe = changed_recipe(task.recipe, {"seed": seed, **of_recipe})
+    config = _model_config(task, preset, {"dropout": recipe.pop("dropout"), **of_model})
+    checked = Recipe.from_dict(recipe)
+    return session_of(create_run(folder, task, options, config, checked, execution=execution, settings=of_model), task)
 
 
 def session_of(
@@ -341,11 +331,8 @@ class Stopwatch:
     """How fast a run goes, and how long it will take."""
 
     def __init__(self, total: int, done: int = 0) -> None:
-        self.total = total
-        self.first = done
-        self.done = done
-        self.began = time.perf_counter()
-        self.tokens = 0
+        self.total, self.first, self.done = total, done, done
+        self.began, self.tokens = time.perf_counter(), 0
 
     def add(self, record: StepRecord) -> None:
         """Count one step."""

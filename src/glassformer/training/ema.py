@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Array, Tree, cast, namespace, widen
+from ..arrays import Tree, cast, namespace, widen
 from ..tree import library, tree_map
 from .optimizer import check_fractions
 from .optimizers import started
@@ -31,7 +31,9 @@ class EMA:
 
     def init(self, params: Tree) -> dict[str, Tree]:
         """Return the state before the first step."""
-        return {"step": library(params).zeros((), dtype=np.int32), "average": tree_map(_copy, params)}
+        # In memory of its own: the parameters may be overwritten.
+        average = tree_map(lambda p: namespace(p).array(widen(p), copy=True), params)
+        return {"step": library(params).zeros((), dtype=np.int32), "average": average}
 
     def update(self, state: dict[str, Tree], params: Tree) -> dict[str, Tree]:
         """Return the state that takes one more step's parameters into account."""
@@ -47,8 +49,3 @@ class EMA:
     def read(self, state: dict[str, Tree], params: Tree) -> Tree:
         """Return the average in the types of `params`, ready for the model."""
         return tree_map(lambda mean, p: cast(mean, p.dtype), state["average"], params)
-
-
-def _copy(p: Array) -> Array:
-    """Return the numbers of p, widened, in memory of their own: the parameters may be overwritten."""
-    return namespace(p).array(widen(p), copy=True)

@@ -43,14 +43,8 @@ class StepRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Return one line of a metrics file."""
-        line: dict[str, Any] = {
-            "step": self.step,
-            "loss": _finite(self.loss),
-            "lr": self.lr,
-            "grad_norm": _finite(self.grad_norm),
-            "tokens": self.tokens,
-            "seconds": round(self.seconds, 6),
-        }
+        line: dict[str, Any] = {"step": self.step, "loss": _finite(self.loss), "lr": self.lr}
+        line |= {"grad_norm": _finite(self.grad_norm), "tokens": self.tokens, "seconds": round(self.seconds, 6)}
         if self.refused:
             line["refused"] = True
         if self.evaluation is not None:
@@ -83,18 +77,13 @@ def training_steps(
     then lost; `keep` is told the new one and its record before Ctrl-C can come in between.
     """
     recipe, schedule = trainer.recipe, trainer.recipe.build_schedule()
-    while is_open(state, recipe):
+    while state.step < recipe.steps and not out_of_patience(state, recipe):
         evaluates = evaluate is not None and is_due(state.step + 1, recipe)
         state, record = taken(trainer, data, state, schedule(state.step), keep, overwrite=not evaluates)
         if evaluate is not None and evaluates:
             params = trainer.effective(final_params(state, recipe))
             state, record = evaluated(state, record, recipe, evaluate(params))
         yield state, record
-
-
-def is_open(state: TrainingState, recipe: Recipe) -> bool:
-    """Tell whether there are steps to be taken."""
-    return state.step < recipe.steps and not out_of_patience(state, recipe)
 
 
 def is_due(step: int, recipe: Recipe) -> bool:

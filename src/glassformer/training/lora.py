@@ -45,7 +45,8 @@ class LoRA:
     targets: tuple[str, ...] = QUERY_AND_VALUE
 
     def __post_init__(self) -> None:
-        rank, alpha, targets = self._given()
+        targets: Any = self.targets
+        rank, alpha = self.rank, self.alpha
         if type(rank) is not int or rank < 1:
             raise ConfigError(f"the rank of LoRA is {rank!r}", hint="use a whole number of at least 1, such as 8")
         if type(alpha) not in (int, float) or not 0 < alpha < math.inf:
@@ -120,9 +121,6 @@ class LoRA:
             found[f"{name}.a"] = cast(self.scale * (dw @ b.swapaxes(-1, -2)), a.dtype)
             found[f"{name}.b"] = cast(self.scale * (a.swapaxes(-1, -2) @ dw), b.dtype)
         return unflatten(found)
-
-    def _given(self) -> tuple[Any, Any, Any]:
-        return self.rank, self.alpha, self.targets
 
     def _shifted(self, params: Tree, adapters: Tree, scale: float) -> Tree:
         weights = flatten(params)

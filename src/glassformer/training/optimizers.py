@@ -44,7 +44,8 @@ class SGD(Optimizer):
 
     def move(self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array) -> tuple[Array, Memory]:
         (lr,) = scalars
-        g = _with_penalty(self, name, p, g)
+        if self.weight_decay and self.decays(name, p):
+            g = g + self.weight_decay * p  # the gradient of λ/2 · Σ p², the classic weight decay
         if not self.momentum:
             return p - lr * g, {}
         v = self.momentum * memory["velocity"] + g
@@ -258,11 +259,6 @@ def orthogonalized(x: Array, *, iterations: int = 5, eps: float = 1e-7) -> Array
 def started(beta: float, step: Array) -> Array:
     """Return 1 − βᵗ, the weight that t gradients have in a running mean; `expm1` keeps its digits in float32."""
     return -namespace(step).expm1(step * math.log(beta)) if beta else namespace(step).ones(())
-
-
-def _with_penalty(settings: Any, name: str, p: Array, g: Array) -> Array:
-    """Add the gradient of λ/2 · Σ p², the classic weight decay."""
-    return g + settings.weight_decay * p if settings.weight_decay and settings.decays(name, p) else g
 
 
 def _shrink(settings: Any, name: str, p: Array, lr: Array) -> Any:

@@ -13,15 +13,11 @@ WORTHWHILE = 5e8
 """Products of fewer FLOPs are computed by one thread."""
 
 
-def largest_product(config: TransformerConfig, batch: int) -> int:
-    """Return the FLOPs of the largest matrix product in a step on `batch` sequences of full length."""
-    return 2 * batch * config.context * config.width * max(config.hidden, config.vocab)
-
-
 @contextlib.contextmanager
 def suitable_threads(config: TransformerConfig, batch: int) -> Iterator[None]:
     """Let one thread do the matrix products of small models, as many as the library likes those of larger ones."""
-    if largest_product(config, batch) >= WORTHWHILE:
+    largest = 2 * batch * config.context * config.width * max(config.hidden, config.vocab)  # product in a step
+    if largest >= WORTHWHILE:
         yield
         return
     with threadpool_limits(limits=1, user_api="blas"):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ...arrays import Array
 from ...models.batch import Batch
 from ...text.words import WordTokenizer
 from ..padding import decoder_examples
-from ..task import Task, recipe
+from ..task import Task, recipe, until
 
 VOCAB = 20
 
@@ -36,13 +33,8 @@ def counting(*, seed: int = 0, last: int = 6) -> Task:
         ),
         metric="sequence",
         encode_input=lambda text: Batch(tokenizer.encode(text)[None]),
-        decode_answer=lambda ids: tokenizer.decode(_through(ids, last)),
+        # Up to and including the last number, after which there is nothing to count.
+        decode_answer=lambda ids: tokenizer.decode(ids[: len(until(ids, last)) + 1]),
         prompts=("1",),
         notes=("the whole data is one sequence: the score measures memory, and nothing is held out",),
     )  # fmt: skip
-
-
-def _through(ids: Sequence[int] | Array, last: int) -> list[int]:
-    """Return the ids up to and including the last number, after which there is nothing to count."""
-    ids = [int(i) for i in ids]
-    return ids[: ids.index(last) + 1] if last in ids else ids

@@ -6,7 +6,6 @@ import os
 
 import numpy as np
 
-from ...arrays import Array
 from ...errors import DataError
 from ...models.batch import Batch
 from ...text.chars import CharTokenizer
@@ -21,11 +20,7 @@ HELD_OUT_SHARE, MOST_HELD_OUT = 0.1, 1000  # of the lines, to choose settings by
 
 
 def lines(
-    *,
-    seed: int = 0,
-    data: str | os.PathLike[str] | None = None,
-    longest: int = 100,
-    lexicon: Lexicon | None = None,
+    *, seed: int = 0, data: str | os.PathLike[str] | None = None, longest: int = 100, lexicon: Lexicon | None = None
 ) -> Task:
     """Build the task: each line of the file is an example, from <bos> to <eos>; blank lines do not count.
 
@@ -54,10 +49,6 @@ def _task(lexicon: Lexicon, parts: tuple[list[str], list[str], list[str]], notes
         rows = [np.concatenate([[bos], ids, [eos]]) for ids in encode_each(tokenizer, chosen)]
         return decoder_examples(rows, [1] * len(rows), pad=eos)
 
-    def encode_input(typed: str) -> Batch:
-        tokens: Array = np.concatenate([[bos], tokenizer.encode(typed)])
-        return Batch(tokens[None])
-
     train, validation, held_out = map(examples, parts)
     longest = max(part.longest for part in (train, validation, held_out))
     return Task(
@@ -75,7 +66,7 @@ def _task(lexicon: Lexicon, parts: tuple[list[str], list[str], list[str]], notes
             steps=8000, batch=128, lr=4e-3, beta2=0.99, warmup=100, weight_decay=0.1, dropout=0.1, eval_every=500
         ),
         metric="none",
-        encode_input=encode_input,
+        encode_input=lambda typed: Batch(np.concatenate([[bos], tokenizer.encode(typed)])[None]),
         decode_answer=lambda ids: tokenizer.decode(until(ids, eos)),
         prompts=("",),
         notes=tuple(note for note in notes if not note.startswith("0 ")),
@@ -96,6 +87,6 @@ def _split(kept: list[str], seed: int, notes: list[str]) -> tuple[list[str], lis
         )
     repeats = len(validation) + len(held_out) - len(fresh_validation) - len(fresh_held_out)
     notes.append(f"{repeats:,} repeated lines left out of validation and test, because training holds them")
-    sizes = f"{len(train):,} lines to train on, {len(fresh_validation):,} to validate, {len(fresh_held_out):,} to test"
-    notes.append(sizes)
-    return train, fresh_validation, fresh_held_out
+    split = train, fresh_validation, fresh_held_out
+    notes.append("{:,} lines to train on, {:,} to validate, {:,} to test".format(*map(len, split)))
+    return split

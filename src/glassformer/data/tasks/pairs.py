@@ -21,11 +21,7 @@ TRAIN_SHARE = 0.9
 
 
 def pairs(
-    *,
-    seed: int = 0,
-    data: str | os.PathLike[str] | None = None,
-    longest: int = 80,
-    lexicon: Lexicon | None = None,
+    *, seed: int = 0, data: str | os.PathLike[str] | None = None, longest: int = 80, lexicon: Lexicon | None = None
 ) -> Task:
     """Build the task: a tenth of the different sources is held out.
 
