@@ -116,6 +116,8 @@ def stands_for(original: Callable[..., Any], *parts: Callable[..., Any]) -> Call
 
     def mark(function: Function) -> Function:
         function.stands_for = (original, *parts)  # type: ignore[attr-defined]
+        name = original.dispatched_as  # type: ignore[attr-defined]
+        function.__doc__ = function.__doc__ or f"Stand for `{name if '.' in name else f'ops.{name}'}`."
         return function
 
     return mark
