@@ -118,6 +118,8 @@ def stands_for(
 
     def mark(function: Function) -> Function:
         function.stands_for, function.apart = (original, *parts), apart  # type: ignore[attr-defined]
+        name = original.dispatched_as  # type: ignore[attr-defined]
+        function.__doc__ = function.__doc__ or f"Stand for `{name if '.' in name else f'ops.{name}'}`."
         return function
 
     return mark

@@ -9,8 +9,6 @@ compile lanes blas memory layout  what loops are made of
 matvec quantized_rows fused       products at the speed of memory, and what fused layers share
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from importlib import import_module

@@ -4,8 +4,6 @@ Which activation a loop computes is told by the type of its first argument, see 
 compiled.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -19,7 +17,6 @@ from ...dispatch import stands_for
 from ...ops.activation import GatedSaved
 from .compile import choice, chosen, compiled, exp, inlined, minimum
 from .layout import is_plain
-from .memory import empty_like
 
 ACTIVATIONS = {name: choice(number) for number, name in enumerate(("relu", "gelu", "gelu_tanh", "silu"))}
 """Those that are compiled, each by the choice that stands for it."""
@@ -29,89 +26,52 @@ _TANH_CUBIC = 0.044715
 _DENSITY = 1 / math.sqrt(2 * math.pi)
 
 
-@stands_for(ops.relu)
-def relu(x: Array) -> Any:
-    """Stand for `ops.relu`."""
-    return _activated("relu", x)
+def _pair_that_stands_for(op: Any, op_backward: Any) -> tuple[Any, Any]:
+    """Return the stand-ins of an activation and of its backward."""
+    activation = ACTIVATIONS[op.__name__]
+
+    @stands_for(op)
+    def forward(x: Array) -> Any:
+        if not is_plain(x):
+            return NotImplemented
+        y = np.empty_like(x)
+        activate(activation, x.reshape(-1), y.reshape(-1))
+        return y, x
+
+    @stands_for(op_backward)
+    def backward(dy: Array, x: Array) -> Any:
+        if not is_plain(dy, x) or dy.shape != x.shape:
+            return NotImplemented
+        dx = np.empty_like(x)
+        _activate_backward(activation, dy.reshape(-1), x.reshape(-1), dx.reshape(-1))
+        return dx
+
+    return forward, backward
 
 
-@stands_for(ops.relu_backward)
-def relu_backward(dy: Array, x: Array) -> Any:
-    """Stand for `ops.relu_backward`."""
-    return _activated_backward("relu", dy, x)
-
-
-@stands_for(ops.gelu)
-def gelu(x: Array) -> Any:
-    """Stand for `ops.gelu`."""
-    return _activated("gelu", x)
-
-
-@stands_for(ops.gelu_backward)
-def gelu_backward(dy: Array, x: Array) -> Any:
-    """Stand for `ops.gelu_backward`."""
-    return _activated_backward("gelu", dy, x)
-
-
-@stands_for(ops.gelu_tanh)
-def gelu_tanh(x: Array) -> Any:
-    """Stand for `ops.gelu_tanh`."""
-    return _activated("gelu_tanh", x)
-
-
-@stands_for(ops.gelu_tanh_backward)
-def gelu_tanh_backward(dy: Array, x: Array) -> Any:
-    """Stand for `ops.gelu_tanh_backward`."""
-    return _activated_backward("gelu_tanh", dy, x)
-
-
-@stands_for(ops.silu)
-def silu(x: Array) -> Any:
-    """Stand for `ops.silu`."""
-    return _activated("silu", x)
-
-
-@stands_for(ops.silu_backward)
-def silu_backward(dy: Array, x: Array) -> Any:
-    """Stand for `ops.silu_backward`."""
-    return _activated_backward("silu", dy, x)
+relu, relu_backward = _pair_that_stands_for(ops.relu, ops.relu_backward)
+gelu, gelu_backward = _pair_that_stands_for(ops.gelu, ops.gelu_backward)
+gelu_tanh, gelu_tanh_backward = _pair_that_stands_for(ops.gelu_tanh, ops.gelu_tanh_backward)
+silu, silu_backward = _pair_that_stands_for(ops.silu, ops.silu_backward)
 
 
 @stands_for(ops.gated)
 def gated(gate: Array, up: Array, *, activation: str = "silu") -> Any:
-    """Stand for `ops.gated`."""
     if activation not in ACTIVATIONS or not is_plain(gate, up) or gate.shape != up.shape:
         return NotImplemented
-    y = empty_like(gate)
+    y = np.empty_like(gate)
     _gate(ACTIVATIONS[activation], gate.reshape(-1), up.reshape(-1), y.reshape(-1))
     return y, GatedSaved(gate, up)
 
 
 @stands_for(ops.gated_backward)
 def gated_backward(dy: Array, saved: GatedSaved, *, activation: str = "silu") -> Any:
-    """Stand for `ops.gated_backward`."""
     gate, up = saved
     if activation not in ACTIVATIONS or not is_plain(dy, gate, up) or not dy.shape == gate.shape == up.shape:
         return NotImplemented
-    dgate, dup = empty_like(gate), empty_like(up)
+    dgate, dup = np.empty_like(gate), np.empty_like(up)
     _gate_backward(ACTIVATIONS[activation], *(x.reshape(-1) for x in (dy, gate, up, dgate, dup)))
     return dgate, dup
-
-
-def _activated(activation: str, x: Array) -> Any:
-    if not is_plain(x):
-        return NotImplemented
-    y = empty_like(x)
-    _activate(ACTIVATIONS[activation], x.reshape(-1), y.reshape(-1))
-    return y, x
-
-
-def _activated_backward(activation: str, dy: Array, x: Array) -> Any:
-    if not is_plain(dy, x) or dy.shape != x.shape:
-        return NotImplemented
-    dx = empty_like(x)
-    _activate_backward(ACTIVATIONS[activation], dy.reshape(-1), x.reshape(-1), dx.reshape(-1))
-    return dx
 
 
 # --- one number ------------------------------------------------------------------------------------------------------
@@ -200,101 +160,59 @@ _VALUES = (_relu, _gelu, _gelu_tanh, _silu)
 _GRADIENTS = (_relu_backward, _gelu_backward, _gelu_tanh_backward, _silu_backward)
 
 
+def _value(activation, x, real):
+    """Return act(x)."""
+
+
+def _gradient(activation, dy, x, real):
+    """Return act′(x) · dy."""
+
+
+@overload(_value, inline="always")
+def _value_by(activation, x, real):
+    value = _VALUES[chosen(activation)]
+    return lambda activation, x, real: value(x, real)
+
+
+@overload(_gradient, inline="always")
+def _gradient_by(activation, dy, x, real):
+    gradient = _GRADIENTS[chosen(activation)]
+    return lambda activation, dy, x, real: gradient(dy, x, real)
+
+
 # --- all numbers -----------------------------------------------------------------------------------------------------
 
 
+@compiled
 def activate(activation, x, y):
     """Fill in y = act(x)."""
-
-
-def activate_backward(activation, dy, x, dx):
-    """Fill in dx = act′(x) · dy."""
-
-
-def activate_backward_in_place(activation, dy, x):
-    """Turn dy into act′(x) · dy: what a compiler must suspect to overlap, it does not vectorize."""
-
-
-def _gate_all(activation, gate, up, y):
-    """Fill in y = act(gate) · up."""
-
-
-def _gate_all_backward(activation, dy, gate, up, dgate, dup):
-    """Fill in dgate = act′(gate) · dy · up and dup = dy · act(gate)."""
-
-
-@overload(activate)
-def _activate_by(activation, x, y):
-    value = _VALUES[chosen(activation)]
-
-    def fill(activation, x, y):
-        for i in range(x.size):
-            y[i] = value(x[i], x.dtype.type)
-
-    return fill
-
-
-@overload(activate_backward)
-def _activate_backward_by(activation, dy, x, dx):
-    gradient = _GRADIENTS[chosen(activation)]
-
-    def fill(activation, dy, x, dx):
-        for i in range(x.size):
-            dx[i] = gradient(dy[i], x[i], x.dtype.type)
-
-    return fill
-
-
-@overload(activate_backward_in_place)
-def _activate_backward_in_place_by(activation, dy, x):
-    gradient = _GRADIENTS[chosen(activation)]
-
-    def fill(activation, dy, x):
-        for i in range(x.size):
-            dy[i] = gradient(dy[i], x[i], x.dtype.type)
-
-    return fill
-
-
-@overload(_gate_all)
-def _gate_by(activation, gate, up, y):
-    value = _VALUES[chosen(activation)]
-
-    def fill(activation, gate, up, y):
-        for i in range(y.size):
-            y[i] = value(gate[i], y.dtype.type) * up[i]
-
-    return fill
-
-
-@overload(_gate_all_backward)
-def _gate_backward_by(activation, dy, gate, up, dgate, dup):
-    value, gradient = _VALUES[chosen(activation)], _GRADIENTS[chosen(activation)]
-
-    def fill(activation, dy, gate, up, dgate, dup):
-        for i in range(dy.size):
-            dgate[i] = gradient(dy[i] * up[i], gate[i], dy.dtype.type)
-        for i in range(dy.size):
-            dup[i] = dy[i] * value(gate[i], dy.dtype.type)
-
-    return fill
-
-
-@compiled
-def _activate(activation, x, y):
-    activate(activation, x, y)
+    for i in range(x.size):
+        y[i] = _value(activation, x[i], x.dtype.type)
 
 
 @compiled
 def _activate_backward(activation, dy, x, dx):
-    activate_backward(activation, dy, x, dx)
+    for i in range(x.size):
+        dx[i] = _gradient(activation, dy[i], x[i], x.dtype.type)
+
+
+@compiled
+def activate_backward_in_place(activation, dy, x):
+    """Turn dy into act′(x) · dy: what a compiler must suspect to overlap, it does not vectorize."""
+    for i in range(x.size):
+        dy[i] = _gradient(activation, dy[i], x[i], x.dtype.type)
 
 
 @compiled
 def _gate(activation, gate, up, y):
-    _gate_all(activation, gate, up, y)
+    for i in range(y.size):
+        y[i] = _value(activation, gate[i], y.dtype.type) * up[i]
 
 
 @compiled
 def _gate_backward(activation, dy, gate, up, dgate, dup):
-    _gate_all_backward(activation, dy, gate, up, dgate, dup)
+    """Fill in dgate = act′(gate) · dy · up and dup = dy · act(gate)."""
+    for i in range(dy.size):
+        dgate[i] = _gradient(activation, dy[i] * up[i], gate[i], dy.dtype.type)
+    for i in range(dy.size):
+        dup[i] = dy[i] * _value(activation, gate[i], dy.dtype.type)

@@ -3,12 +3,10 @@
 A kernel gets the arrays by their addresses; whoever passes addresses keeps the arrays alive. float32 alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numba import carray
@@ -27,12 +25,10 @@ MANY = 200_000
 
 _SETTINGS, _DECAY = ("rate", "root", "beta1", "beta2", "eps"), ("penalty", "shrink")
 
-Step: TypeAlias = Callable[..., bool]
-
 
 def adam_on_all(
     ps: list[Array], means: list[Array], squares: list[Array], decays: list[bool], **settings: float
-) -> Step | None:
+) -> Callable[..., bool] | None:
     """Return a function that takes a step of Adam on all arrays in place, given their gradients; None if it cannot.
 
     It answers False, having done nothing, if the gradients are of other types than the arrays. `penalty` and `shrink`
@@ -70,7 +66,6 @@ def add_to_all(totals: list[Array], others: list[Array], keep: float, share: flo
 
 @stands_for(ops.sum_of_squares)
 def sum_of_squares(*arrays: Array) -> Any:
-    """Stand for `ops.sum_of_squares`."""
     if are_plain(arrays):
         return np.float32(_square_sum_of_all(addresses(arrays), np.array([x.size for x in arrays])))
     if not arrays or not is_plain(*arrays):
@@ -81,10 +76,7 @@ def sum_of_squares(*arrays: Array) -> Any:
 
 def are_plain(arrays: Sequence[Array]) -> bool:
     """Tell whether all are NumPy's own arrays of float32 in C order."""
-    for x in arrays:
-        if type(x) is not np.ndarray or x.dtype != np.float32 or not x.flags.c_contiguous:
-            return False
-    return bool(arrays)
+    return bool(arrays) and is_plain(*arrays) and arrays[0].dtype == np.float32
 
 
 def addresses(arrays: Sequence[Array]) -> Array:

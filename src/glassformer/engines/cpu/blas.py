@@ -5,8 +5,6 @@ A kernel that makes many small products would spend its time on the way in and o
 NumPy was built with a BLAS of another name or with short integers, the address is 0 and kernels do without.
 """
 
-from __future__ import annotations
-
 import ctypes
 from functools import cache
 from typing import Any

@@ -10,8 +10,6 @@ See `attention.layer_loops` for how arrays lie and for the plan. The other argum
                   h, mean and rstd of the second norm, h · up, and its activation
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from .activation import activate, activate_backward_in_place

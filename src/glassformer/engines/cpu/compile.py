@@ -5,13 +5,14 @@ reordered, which lets them use vector registers; infinities and NaN keep their m
 that diverges must be seen.
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numba
 import numpy as np
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload, register_jitable
 
@@ -37,24 +38,30 @@ def chosen(choice_type: Any) -> int:
     return len(choice_type)
 
 
-@intrinsic
-def bits_to_float(typing: Any, bits: Any) -> Any:
+def instruction(result: Any, *arguments: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Let kernels call a function of values of these types, which writes what LLVM is to do with them."""
+
+    def make(write: Callable[..., Any]) -> Any:
+        def generate(context, builder, signature, values):
+            value = write(builder, *values)
+            return context.get_dummy_value() if value is None else value
+
+        # Wrapped, so that Numba sees how many arguments there are.
+        return intrinsic(wraps(write)(lambda typing, *given: (result(*arguments), generate)))
+
+    return make
+
+
+@instruction(types.float32, types.int32)
+def bits_to_float(builder, bits):
     """Read the 32 bits of an integer as a float32."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        from llvmlite import ir
-
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    return types.float32(types.int32), generate
+    return builder.bitcast(bits, ir.FloatType())
 
 
 def _llvm_function(name: str, arguments: int) -> Any:
     """Return LLVM's own function `name` of so many floats as something kernels can call."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        from llvmlite import ir
-
         number = values[0].type
         width = "f32" if signature.return_type == types.float32 else "f64"
         called = ir.FunctionType(number, (number,) * arguments)

@@ -1,7 +1,5 @@
 """Several cores at once: one Python thread each, which compiled kernels and BLAS let run freely."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence

@@ -4,8 +4,6 @@ Python would take longer to name all these steps than the processor to take them
 say; see `stack` for what stands in the tables.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -36,9 +34,9 @@ class Sizes(NamedTuple):
     activation: int
     pairing: int
     rms: int
-    capacity: int
-    slot: int
-    looked_at: int
+    capacity: int = 0
+    slot: int = 0
+    looked_at: int = 0
 
 
 class Tables(NamedTuple):

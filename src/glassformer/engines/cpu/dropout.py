@@ -1,7 +1,5 @@
 """Dropout in one pass: the generator of `ops.dropout`, number by number."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -11,7 +9,6 @@ from ...arrays import Array
 from ...dispatch import stands_for
 from .compile import compiled, inlined
 from .layout import is_array, is_plain, rows
-from .memory import empty, empty_like
 
 GOLDEN = 0x9E3779B9
 _WORD = 0xFFFFFFFF
@@ -20,20 +17,18 @@ _BOOL = np.dtype(np.bool_)
 
 @stands_for(ops.dropout)
 def dropout(x: Array, key: Array, *, rate: float) -> Any:
-    """Stand for `ops.dropout`."""
     if not is_plain(x) or x.ndim < 1 or not is_key(key) or not 0 <= rate < 1:
         return NotImplemented
-    y, keep = empty_like(x), empty(x.shape, np.bool_)
+    y, keep = np.empty_like(x), np.empty(x.shape, np.bool_)
     _dropout(rows(x), key, np.uint32(round(rate * 2**32)), 1 / (1 - rate), rows(y), rows(keep))
     return y, keep
 
 
 @stands_for(ops.dropout_backward)
 def dropout_backward(dy: Array, keep: Array, *, rate: float) -> Any:
-    """Stand for `ops.dropout_backward`."""
     if not is_plain(dy) or not is_array(keep, _BOOL, dy.shape):
         return NotImplemented
-    dx = empty_like(dy)
+    dx = np.empty_like(dy)
     _drop(dy.reshape(-1), keep.reshape(-1), 1 / (1 - rate), dx.reshape(-1))
     return dx
 

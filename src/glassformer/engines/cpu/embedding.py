@@ -1,7 +1,5 @@
 """Table lookup, and the gradient that collects what every row was used for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -12,22 +10,19 @@ from ...dispatch import stands_for
 from ...ops.embedding import EmbeddingSaved
 from .compile import compiled
 from .layout import is_plain, rows
-from .memory import empty
 
 
 @stands_for(ops.embedding)
 def embedding(table: Array, ids: Array, *, scale: float = 1.0) -> Any:
-    """Stand for `ops.embedding`."""
     if not is_plain(table) or table.ndim != 2 or type(ids) is not np.ndarray or ids.dtype.kind not in "iu":
         return NotImplemented
-    y = empty((*ids.shape, table.shape[1]), table.dtype)
+    y = np.empty((*ids.shape, table.shape[1]), table.dtype)
     flat = np.ascontiguousarray(ids, np.int64).reshape(-1)
     return (y, EmbeddingSaved(table, ids)) if _look_up(table, flat, scale, rows(y)) else NotImplemented
 
 
 @stands_for(ops.embedding_backward)
 def embedding_backward(dy: Array, saved: EmbeddingSaved, *, scale: float = 1.0) -> Any:
-    """Stand for `ops.embedding_backward`."""
     table, ids = saved
     if not is_plain(dy, table) or type(ids) is not np.ndarray or dy.shape != (*ids.shape, table.shape[1]):
         return NotImplemented

@@ -4,13 +4,11 @@ Numba looks at the file that a function stands in. A kernel calls functions of o
 as it was when these were others. A change of any file of this engine leads to another folder, and so to new code.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numba
 from numba.core.caching import CacheImpl, _CacheLocator
@@ -35,11 +33,9 @@ class BesideSource(_CacheLocator):
         self._line = function.__code__.co_firstlineno
 
     def get_cache_path(self) -> str:
-        """Return the folder."""
         return self._folder
 
     def get_source_stamp(self) -> str:
-        """Return what the code was compiled from."""
         return mark()
 
     def get_disambiguator(self) -> str:
@@ -47,7 +43,7 @@ class BesideSource(_CacheLocator):
         return str(self._line)
 
     @classmethod
-    def from_function(cls, py_func: Any, py_file: str) -> BesideSource | None:
+    def from_function(cls, py_func: Any, py_file: str) -> Self | None:
         """Return the place for a function of this engine, None for others and where nothing can be written."""
         if HERE not in Path(py_file).parents:
             return None

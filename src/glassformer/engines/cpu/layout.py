@@ -1,7 +1,5 @@
 """Which arrays stand-ins take: plain real ones, in C order or as heads cut out of rows."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

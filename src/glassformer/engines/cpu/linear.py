@@ -1,7 +1,5 @@
 """The affine map: one matrix product for all rows, into memory that is used again."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -12,19 +10,17 @@ from ...dispatch import stands_for
 from ...ops.linear import LinearSaved
 from .layout import REAL, rows
 from .matvec import multiply_few
-from .memory import empty
 
 LARGE = 1 << 16  # numbers in a matrix that a few rows are better multiplied by on all cores
 
 
 @stands_for(ops.linear)
 def linear(x: Array, w: Array, b: Array | None = None) -> Any:
-    """Stand for `ops.linear`."""
     if not _fits(x, w, b) or x.shape[-1] != w.shape[0]:
         return NotImplemented
     flat = multiply_few(rows(x), w) if w.size >= LARGE and x.dtype == np.float32 else NotImplemented
     if flat is NotImplemented:
-        flat = rows(empty((*x.shape[:-1], w.shape[1]), x.dtype))
+        flat = rows(np.empty((*x.shape[:-1], w.shape[1]), x.dtype))
         np.matmul(rows(x), w, out=flat)
     y = flat.reshape(*x.shape[:-1], w.shape[1])
     if b is not None:
@@ -34,11 +30,10 @@ def linear(x: Array, w: Array, b: Array | None = None) -> Any:
 
 @stands_for(ops.linear_backward)
 def linear_backward(dy: Array, saved: LinearSaved) -> Any:
-    """Stand for `ops.linear_backward`."""
     x, w, b = saved
     if not _fits(x, w, b) or not _fits(dy, w, b) or dy.shape != (*x.shape[:-1], w.shape[1]):
         return NotImplemented
-    dx, dw = empty(x.shape, x.dtype), empty(w.shape, x.dtype)
+    dx, dw = np.empty(x.shape, x.dtype), np.empty(w.shape, x.dtype)
     dout = rows(dy)
     np.matmul(dout, w.T, out=rows(dx))
     np.matmul(rows(x).T, dout, out=dw)

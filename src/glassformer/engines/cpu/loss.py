@@ -1,7 +1,5 @@
 """Cross-entropy, fused with the softmax it follows, and its gradient."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -12,23 +10,17 @@ from ...dispatch import stands_for
 from ...ops.loss import IGNORE, CrossEntropySaved
 from .compile import compiled, exp, maximum
 from .layout import is_plain, rows
-from .memory import empty_like
 
 
 @stands_for(ops.cross_entropy)
 def cross_entropy(
-    logits: Array,
-    targets: Array,
-    *,
-    class_weights: Array | None = None,
-    ignore: int = IGNORE,
-    smoothing: float = 0.0,
+    logits: Array, targets: Array, *, class_weights: Array | None = None, ignore: int = IGNORE, smoothing: float = 0.0
 ) -> Any:
     """Stand for `ops.cross_entropy` without class weights."""
     if class_weights is not None or not _fits(logits, targets) or not 0 <= smoothing < 1:
         return NotImplemented
     dtype = logits.dtype
-    log_p, losses = empty_like(logits), np.empty(targets.shape, dtype)
+    log_p, losses = np.empty_like(logits), np.empty(targets.shape, dtype)
     flat = np.ascontiguousarray(targets, np.int64).reshape(-1)
     counted, loss = _cross_entropy(rows(logits), flat, ignore, smoothing, rows(log_p), losses.reshape(-1))
     if counted < 0:  # a target outside the vocabulary: the op says which
@@ -39,7 +31,6 @@ def cross_entropy(
 
 @stands_for(ops.cross_entropy_backward)
 def cross_entropy_backward(dy: Array, saved: CrossEntropySaved, *, ignore: int = IGNORE, smoothing: float = 0.0) -> Any:
-    """Stand for `ops.cross_entropy_backward`."""
     if not isinstance(saved, CrossEntropySaved):
         return NotImplemented
     log_p, targets = saved.log_p, saved.targets
@@ -47,21 +38,16 @@ def cross_entropy_backward(dy: Array, saved: CrossEntropySaved, *, ignore: int =
         return NotImplemented
     if type(dy) is not float and (np.ndim(dy) > 0 or np.iscomplexobj(dy)):
         return NotImplemented
-    dlogits = empty_like(log_p)
+    dlogits = np.empty_like(log_p)
     flat = np.ascontiguousarray(targets, np.int64).reshape(-1)
     fits = _cross_entropy_backward(float(dy / saved.total), rows(log_p), flat, ignore, smoothing, rows(dlogits))
     return dlogits if fits else NotImplemented
 
 
 def _fits(logits: Array, targets: Array) -> bool:
-    return (
-        is_plain(logits)
-        and logits.ndim > 0
-        and logits.shape[-1] > 0
-        and type(targets) is np.ndarray
-        and targets.dtype.kind in "iu"
-        and targets.shape == logits.shape[:-1]
-    )
+    if not is_plain(logits) or logits.ndim < 1 or logits.shape[-1] < 1:
+        return False
+    return type(targets) is np.ndarray and targets.dtype.kind in "iu" and targets.shape == logits.shape[:-1]
 
 
 @compiled

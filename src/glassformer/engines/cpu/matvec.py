@@ -4,8 +4,6 @@ Matrices lie as (outputs, inputs), so that each output is a run of memory. Sever
 in one go: starting all cores takes longer than some of these products.
 """
 
-from __future__ import annotations
-
 import threading
 from typing import Any, NamedTuple
 
@@ -17,33 +15,8 @@ from ...arrays import Array
 from ...quantized import BLOCK, GROUP, Quantized
 from .compile import compiled, compiled_parallel, inlined
 from .cores import cores
-from .lanes import (
-    floats_at,
-    floats_pointer,
-    half_bits,
-    no_floats,
-    plus_product,
-    prefetch,
-    shorts_pointer,
-    store,
-    total,
-)
-from .memory import empty
-from .quantized_rows import (
-    CODES,
-    F16,
-    F32,
-    PLANES,
-    Q4_0,
-    Q8_0,
-    SIZE_4,
-    SIZE_4_SHIFTED,
-    SIZE_8,
-    four_4bit,
-    four_4bit_shifted,
-    four_8bit,
-    split,
-)
+from .lanes import floats_at, floats_pointer, half_bits, no_floats, plus_product, prefetch, shorts_pointer, store, total
+from .quantized_rows import CODES, F16, F32, PLANES, Q4_0, Q8_0, four_4bit, four_4bit_shifted, four_8bit, size_of, split
 
 MOST_ROWS = 64
 """Above so many rows of x, turning blocks into floats and a matrix product are faster ..."""
@@ -78,7 +51,7 @@ def multiply_few(x: Array, w: Any) -> Any:
         return NotImplemented
     found = described(w)
     if found is not None and len(x) <= MOST_ROWS_OF.get(found[CODE], MOST_ROWS):
-        y = empty((len(x), found[ROOM]), np.float32)
+        y = np.empty((len(x), found[ROOM]), np.float32)
         x = np.ascontiguousarray(x)
         on_all_cores(multiply, x, np.array([found]), y.reshape(-1), workspace(*x.shape), cores())
         return y[:, : found[ROWS]]
@@ -210,7 +183,7 @@ def _half_rows(w, at, N, I, place, rows):
 
 @inlined
 def _block_rows(at, N, count, code, w, group, place, rows):
-    w += group * count * (SIZE_8 if code == Q8_0 else SIZE_4 if code == Q4_0 else SIZE_4_SHIFTED)
+    w += group * count * size_of(code)
     for n in range(N):
         x = at[2] + n * count * PLANES
         scales = carray(floats_pointer(at[3] + 4 * n * count), (count,))

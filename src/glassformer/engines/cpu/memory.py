@@ -4,15 +4,9 @@ By default the C library gives large freed blocks back to the system, which clea
 the next step touches them. Training asks for the same sizes at every step, so the memory is kept.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from functools import cache
-
-import numpy as np
-
-from ...arrays import Array
 
 # The names and numbers of glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
@@ -30,11 +24,3 @@ def keep_freed_memory() -> bool:
     settings = ((_M_MMAP_THRESHOLD, _LARGEST), (_M_TRIM_THRESHOLD, 1 << 30), (_M_ARENA_MAX, 1))
     done = [mallopt(name, value) == 1 for name, value in settings]
     return all(done)
-
-
-empty = np.empty
-
-
-def empty_like(x: Array) -> Array:
-    """Return an array of the shape and type of x, in C order, with any contents."""
-    return np.empty(x.shape, x.dtype)

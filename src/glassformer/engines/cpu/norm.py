@@ -1,7 +1,5 @@
 """Normalization of rows: one pass for the statistics, one for the result."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 
@@ -13,55 +11,50 @@ from ...dispatch import stands_for
 from ...ops.norm import LayerNormSaved, RMSNormSaved
 from .compile import compiled
 from .layout import is_plain, rows
-from .memory import empty_like
 
 
 @stands_for(ops.layer_norm)
 def layer_norm(x: Array, gamma: Array, beta: Array | None = None, *, eps: float = 1e-5) -> Any:
-    """Stand for `ops.layer_norm`."""
     if not is_plain(x, gamma) or x.ndim < 1 or gamma.shape != x.shape[-1:]:
         return NotImplemented
     shift = _zeros(gamma.shape, gamma.dtype) if beta is None else beta
     if not is_plain(x, shift) or shift.shape != gamma.shape:
         return NotImplemented
     one = (*x.shape[:-1], 1)
-    y, mean, rstd = empty_like(x), np.empty(one, x.dtype), np.empty(one, x.dtype)
+    y, mean, rstd = np.empty_like(x), np.empty(one, x.dtype), np.empty(one, x.dtype)
     normalize(rows(x), gamma, shift, eps, rows(y), mean.reshape(-1), rstd.reshape(-1))
     return y, LayerNormSaved(x, mean, rstd, gamma, beta)
 
 
 @stands_for(ops.layer_norm_backward)
 def layer_norm_backward(dy: Array, saved: LayerNormSaved) -> Any:
-    """Stand for `ops.layer_norm_backward`."""
     x, mean, rstd, gamma, beta = saved
     if not is_plain(dy, x, mean, rstd, gamma) or dy.shape != x.shape or gamma.shape != x.shape[-1:]:
         return NotImplemented
     if not mean.size == rstd.size == len(rows(x)):
         return NotImplemented
-    dx, dgamma, dbeta = empty_like(x), np.zeros(gamma.shape, gamma.dtype), np.zeros(gamma.shape, gamma.dtype)
+    dx, dgamma, dbeta = np.empty_like(x), np.zeros(gamma.shape, gamma.dtype), np.zeros(gamma.shape, gamma.dtype)
     normalize_backward(rows(dy), rows(x), mean.reshape(-1), rstd.reshape(-1), gamma, rows(dx), dgamma, dbeta)
     return dx, dgamma, None if beta is None else dbeta
 
 
 @stands_for(ops.rms_norm)
 def rms_norm(x: Array, gamma: Array, *, eps: float = 1e-6) -> Any:
-    """Stand for `ops.rms_norm`."""
     if not is_plain(x, gamma) or x.ndim < 1 or gamma.shape != x.shape[-1:]:
         return NotImplemented
-    y, rrms = empty_like(x), np.empty((*x.shape[:-1], 1), x.dtype)
+    y, rrms = np.empty_like(x), np.empty((*x.shape[:-1], 1), x.dtype)
     _normalize_rms(rows(x), gamma, eps, rows(y), rrms.reshape(-1))
     return y, RMSNormSaved(x, rrms, gamma)
 
 
 @stands_for(ops.rms_norm_backward)
 def rms_norm_backward(dy: Array, saved: RMSNormSaved) -> Any:
-    """Stand for `ops.rms_norm_backward`."""
     x, rrms, gamma = saved
     if not is_plain(dy, x, rrms, gamma) or dy.shape != x.shape or gamma.shape != x.shape[-1:]:
         return NotImplemented
     if rrms.size != len(rows(x)):
         return NotImplemented
-    dx, dgamma = empty_like(x), np.zeros(gamma.shape, gamma.dtype)
+    dx, dgamma = np.empty_like(x), np.zeros(gamma.shape, gamma.dtype)
     _normalize_rms_backward(rows(dy), rows(x), rrms.reshape(-1), gamma, rows(dx), dgamma)
     return dx, dgamma
 

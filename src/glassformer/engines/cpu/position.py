@@ -1,7 +1,5 @@
 """Rotary positions on heads as they lie in memory, (B, T, H, C)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,6 @@ from ...dispatch import stands_for
 from ...ops.position import RotarySaved
 from .compile import compiled
 from .layout import REAL, is_array
-from .memory import empty
 
 
 @stands_for(ops.rotary)
@@ -27,7 +24,6 @@ def rotary(x: Array, cos: Array, sin: Array, *, pairing: str = "halves") -> Any:
 
 @stands_for(ops.rotary_backward)
 def rotary_backward(dy: Array, saved: RotarySaved, *, pairing: str = "halves") -> Any:
-    """Stand for `ops.rotary_backward`."""
     return _turned(dy, saved.cos, saved.sin, -1.0, pairing)
 
 
@@ -37,18 +33,14 @@ def _turned(x: Array, cos: Array, sin: Array, direction: float, pairing: str) ->
     shape = x.shape[-2], x.shape[-1] // 2
     if not is_array(cos, x.dtype, shape) or not is_array(sin, x.dtype, shape):
         return NotImplemented
-    if x.ndim == 4 and x.swapaxes(1, 2).flags.c_contiguous:
-        memory = x.swapaxes(1, 2)  # heads cut out of rows
-        y = empty(memory.shape, x.dtype)
-        _PAIRINGS[pairing](memory, cos, sin, direction, y)
-        return y.swapaxes(1, 2)
-    if not x.flags.c_contiguous:
+    from_rows = x.ndim == 4 and x.swapaxes(1, 2).flags.c_contiguous  # heads cut out of rows
+    if not from_rows and not x.flags.c_contiguous:
         return NotImplemented
-    y = empty(x.shape, x.dtype)
     T, C = x.shape[-2:]
-    lead = x.size // max(T * C, 1)
-    _PAIRINGS[pairing](x.reshape(lead, T, 1, C), cos, sin, direction, y.reshape(lead, T, 1, C))
-    return y
+    memory = x.swapaxes(1, 2) if from_rows else x.reshape(x.size // max(T * C, 1), T, 1, C)
+    y = np.empty(memory.shape, x.dtype)
+    _PAIRINGS[pairing](memory, cos, sin, direction, y)
+    return y.swapaxes(1, 2) if from_rows else y.reshape(x.shape)
 
 
 @compiled

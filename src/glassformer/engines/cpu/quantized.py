@@ -1,7 +1,5 @@
 """Products with matrices in blocks: straight from the blocks for a few rows, by parts turned into floats for many."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
@@ -14,7 +12,6 @@ from ...quantized import BLOCK, GROUP, Quantized
 from .cores import cores, each
 from .layout import is_plain, rows
 from .matvec import multiply_few
-from .memory import empty
 from .quantized_rows import CODES, unpack
 
 PART = 256
@@ -23,20 +20,15 @@ PART = 256
 
 @stands_for(ops.quantized_product)
 def quantized_product(x: Array, w: Quantized) -> Any:
-    """Stand for `ops.quantized_product`."""
     if not is_plain(x) or x.dtype != np.float32 or x.ndim < 1 or x.shape[-1] != w.shape[0] or not w.turned:
         return NotImplemented
     flat = rows(x)
     y = multiply_few(flat, w)
     if y is NotImplemented:
-        y = empty((len(flat), w.rows), np.float32)
+        y = np.empty((len(flat), w.rows), np.float32)
         workers = cores()
-        each(
-            [
-                partial(_multiply_many, flat, w, y, range(first * PART, w.rows, workers * PART))
-                for first in range(workers)
-            ]
-        )
+        starts = [range(first * PART, w.rows, workers * PART) for first in range(workers)]
+        each([partial(_multiply_many, flat, w, y, own) for own in starts])
     return y.reshape(*x.shape[:-1], w.rows)
 
 
@@ -52,6 +44,6 @@ def _floats(w: Quantized, start: int, stop: int) -> Array:
     if w.form == "F16":
         return w.blocks[start:stop].view(np.float16).astype(np.float32)
     count, size = w.blocks.shape[1:]
-    table = empty((-(-(stop - start) // GROUP) * GROUP, BLOCK * count), np.float32)
+    table = np.empty((-(-(stop - start) // GROUP) * GROUP, BLOCK * count), np.float32)
     unpack(CODES[w.form], w.address + start // GROUP * count * size, count, table)
     return table[: stop - start, : w.columns]

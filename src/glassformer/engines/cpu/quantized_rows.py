@@ -10,8 +10,6 @@ All three sums are exact. What is lost is hardly more than float32 loses anyway:
 the 32.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...quantized import BLOCK, FORMS, GROUP
@@ -38,7 +36,7 @@ from .lanes import (
 F32, F16, Q8_0, Q4_0, Q4_1 = range(5)
 CODES = {"F16": F16, "Q8_0": Q8_0, "Q4_0": Q4_0, "Q4_1": Q4_1}
 PLANES = 3 * BLOCK  # bytes of 32 numbers of x
-SIZE_8, SIZE_4, SIZE_4_SHIFTED = (GROUP * FORMS[name].size for name in ("Q8_0", "Q4_0", "Q4_1"))
+_SIZE_8, _SIZE_4, _SIZE_4_SHIFTED = (GROUP * FORMS[name].size for name in ("Q8_0", "Q4_0", "Q4_1"))
 _LARGEST = 127 * 65536
 
 
@@ -67,6 +65,12 @@ def split(x, planes, scales, sums):
 
 
 @inlined
+def size_of(code):
+    """Return the bytes of 32 numbers of four rows."""
+    return _SIZE_8 if code == Q8_0 else _SIZE_4 if code == Q4_0 else _SIZE_4_SHIFTED
+
+
+@inlined
 def four_8bit(w, x, scales, count):
     """Return the products of x with four rows of Q8_0."""
     sums = no_floats()
@@ -77,7 +81,7 @@ def four_8bit(w, x, scales, count):
             bytes_at(q + 64), bytes_at(q + 80), bytes_at(q + 96), bytes_at(q + 112), x,
         )  # fmt: skip
         sums = plus_product(sums, digits, times(halves_at(w), scales[k]))
-        w += SIZE_8
+        w += _SIZE_8
         x += PLANES
     return sums
 
@@ -89,7 +93,7 @@ def four_4bit(w, x, scales, count):
     for k in range(count):
         scale = times(halves_at(w), scales[k] * np.float32(1 / 16))
         sums = plus_product(sums, _nibble_digits(w + 8, x), scale)
-        w += SIZE_4
+        w += _SIZE_4
         x += PLANES
     return sums
 
@@ -103,7 +107,7 @@ def four_4bit_shifted(w, x, scales, totals, count):
         sums = plus_product(sums, _nibble_digits(w + 16, x), times(d, scales[k] * np.float32(1 / 16)))
         sums = plus_product(sums, d, spread(np.float32(8) * totals[k]))
         sums = plus_product(sums, halves_at(w + 8), spread(totals[k]))
-        w += SIZE_4_SHIFTED
+        w += _SIZE_4_SHIFTED
         x += PLANES
     return sums
 
@@ -134,7 +138,7 @@ def _plane(a, b, c, d, e, f, g, h, x):
 @compiled
 def unpack(code, w, count, y):
     """Write what fours of rows of blocks stand for into y (rows, 32 · count)."""
-    size = SIZE_8 if code == Q8_0 else SIZE_4 if code == Q4_0 else SIZE_4_SHIFTED
+    size = size_of(code)
     row, place = 4 * y.shape[1], np.intp(y.ctypes.data)
     for group in range(len(y) // GROUP):
         for k in range(count):

@@ -5,8 +5,6 @@ added up in a fixed order. This keeps all cores busy throughout the step, where 
 them idle between products. The number of shards decides the order of the sums, and so the last bits of the result.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Softmax along rows, in place."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -11,34 +9,29 @@ from ...arrays import Array
 from ...dispatch import stands_for
 from .compile import compiled, exp, inlined, maximum
 from .layout import is_plain, rows
-from .memory import empty_like
 
 
 @stands_for(ops.softmax)
 def softmax(x: Array, *, mask: Array | None = None) -> Any:
-    """Stand for `ops.softmax`."""
     if mask is not None or not is_plain(x) or x.ndim < 1:
         return NotImplemented
-    y = empty_like(x)
-    y[...] = x
-    soften(rows(y)[None], *all_columns(1, x.shape[-1]), 1.0)
+    y = x.copy()
+    soften(rows(y)[None], *_all_columns(x), 1.0)
     return y, y
 
 
 @stands_for(ops.softmax_backward)
 def softmax_backward(dy: Array, y: Array) -> Any:
-    """Stand for `ops.softmax_backward`."""
     if not is_plain(dy, y) or dy.shape != y.shape or y.ndim < 1:
         return NotImplemented
-    dx = empty_like(dy)
-    dx[...] = dy
-    soften_backward(rows(dx)[None], rows(y)[None], *all_columns(1, y.shape[-1]), 1.0)
+    dx = dy.copy()
+    soften_backward(rows(dx)[None], rows(y)[None], *_all_columns(y), 1.0)
     return dx
 
 
-def all_columns(count: int, size: int) -> tuple[Array, Array]:
+def _all_columns(x: Array) -> tuple[Array, Array]:
     """Return the range of columns that each row uses: all of them."""
-    return np.zeros(count, np.int64), np.full(count, size, np.int64)
+    return np.zeros(1, np.int64), np.full(1, x.shape[-1], np.int64)
 
 
 @compiled

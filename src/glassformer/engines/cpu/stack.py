@@ -5,8 +5,6 @@ quantized matrices that lie as (outputs, inputs), and positions that are learned
 the blocks as written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import chain
 from operator import is_
@@ -43,24 +41,12 @@ _VECTORS = ("query", "key", "value", "output", "up", "gate", "down")
 _FLOAT = np.dtype(np.float32)
 _NOTHING: Array = np.zeros(0, _FLOAT)
 
-_plans: WeakKeyDictionary[Cache, Plan] = WeakKeyDictionary()
-
 
 @stands_for(
-    Stack.read_blocks,
-    Block.forward,
-    Residual.forward,
-    Attention.forward,
-    FeedForward.forward,
-    LayerNorm.forward,
-    RMSNorm.forward,
-    Linear.forward,
-    KeyValues.allowed,
-    KeyValues.append,
-    Positions.forward,
-)
+    Stack.read_blocks, Block.forward, Residual.forward, Attention.forward, FeedForward.forward, LayerNorm.forward,
+    RMSNorm.forward, Linear.forward, KeyValues.allowed, KeyValues.append, Positions.forward,
+)  # fmt: skip
 def read_blocks(self: Stack, params: Tree, x: Array, cache: Cache, rotation: tuple[Array, Array] | None) -> Any:
-    """Stand for `Stack.read_blocks`."""
     if type(x) is not np.ndarray or x.ndim < 2 or x.dtype != _FLOAT or x.size != x.shape[-1]:
         return NotImplemented
     if type(cache) is not Cache or cache.mask is not None or not is_readable(self):
@@ -98,14 +84,6 @@ def is_readable(stack: Stack) -> bool:
     )
 
 
-def plan_of(stack: Stack, blocks: list[Tree], cache: Cache) -> Plan:
-    """Return the plan by which a cache is read and written, made anew where some parameter is another."""
-    plan = _plans.get(cache)
-    if plan is None or not plan.is_about(stack, blocks):
-        plan = _plans[cache] = Plan(stack, blocks)
-    return plan
-
-
 class Plan:
     """Where the parameters of all blocks and what they remember lie, as the loops read it.
 
@@ -128,9 +106,6 @@ class Plan:
             activation=list(ACTIVATIONS).index(feed_forward.activation),
             pairing=PAIRINGS.index(attention.pairing),
             rms=int(type(block.norm) is RMSNorm),
-            capacity=0,
-            slot=0,
-            looked_at=0,
         )
         # The loops read where the shapes say they should: shapes are never taken on trust.
         wanted = _shapes(block.specs())
@@ -179,6 +154,17 @@ class Plan:
                 self.buffers += kept.k, kept.v
         looked_at = first.seen + 1 if first.window is None else min(first.seen + 1, first.window)
         return self.tables, self.sizes._replace(capacity=first.k.shape[-2], slot=slot, looked_at=looked_at)
+
+
+_plans: WeakKeyDictionary[Cache, Plan] = WeakKeyDictionary()
+
+
+def plan_of(stack: Stack, blocks: list[Tree], cache: Cache) -> Plan:
+    """Return the plan by which a cache is read and written, made anew where some parameter is another."""
+    plan = _plans.get(cache)
+    if plan is None or not plan.is_about(stack, blocks):
+        plan = _plans[cache] = Plan(stack, blocks)
+    return plan
 
 
 def _dicts(blocks: list[Tree]) -> list[dict[str, Any]]:

@@ -3,8 +3,6 @@
 The numbers are those of `ReferenceTrainer` under the same kernels, bit for bit, where a batch is computed in one part.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -23,7 +21,10 @@ from ...tree import flatten, tree_map
 from .all_arrays import adam_on_all
 from .shards import loss_and_grads
 
-Move: TypeAlias = Callable[[dict[str, Array], float], None]
+Arrays: TypeAlias = dict[str, Array]
+Memories: TypeAlias = dict[str, Memory]
+Scalars: TypeAlias = tuple[Any, ...]
+Move: TypeAlias = Callable[[Arrays, float], None]
 """A step of an optimizer in place, given all gradients and the learning rate."""
 
 
@@ -85,13 +86,7 @@ def in_place(optimizer: Optimizer, params: Tree, state: Tree) -> Move:
     return step
 
 
-def _move_each(
-    optimizer: Optimizer,
-    leaves: dict[str, Array],
-    grads: dict[str, Array],
-    memories: dict[str, Memory],
-    scalars: tuple[Any, ...],
-) -> None:
+def _move_each(optimizer: Optimizer, leaves: Arrays, grads: Arrays, memories: Memories, scalars: Scalars) -> None:
     """Move one array after the other as written, and copy what comes of it to where it was."""
     for name, leaf in leaves.items():
         p, memory = widen(leaf), memories.get(name, {})
@@ -102,9 +97,7 @@ def _move_each(
             array[...] = remembered[slot]
 
 
-def _adam(
-    optimizer: Optimizer, leaves: dict[str, Array], memories: dict[str, Memory]
-) -> Callable[[dict[str, Array], tuple[Any, ...]], bool] | None:
+def _adam(optimizer: Optimizer, leaves: Arrays, memories: Memories) -> Callable[[Arrays, Scalars], bool] | None:
     """Return what moves all arrays of Adam in one call, given gradients and scalars; it answers False if it cannot."""
     if type(optimizer) not in (Adam, AdamW) or not _stands("adam_update"):
         return None
@@ -116,7 +109,7 @@ def _adam(
     if run is None:
         return None
 
-    def move(grads: dict[str, Array], scalars: tuple[Any, ...]) -> bool:
+    def move(grads: Arrays, scalars: Scalars) -> bool:
         if not _stands("adam_update"):
             return False
         lr, rate, root = (float(np.float32(number)) for number in scalars)

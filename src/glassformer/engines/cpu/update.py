@@ -1,7 +1,5 @@
 """Optimizer updates: every number is read once and written once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -15,20 +13,9 @@ from .layout import is_plain
 
 @stands_for(ops.adam_update)
 def adam_update(
-    p: Array,
-    g: Array,
-    mean: Array,
-    square: Array,
-    *,
-    rate: Any,
-    root: Any,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    penalty: float = 0.0,
-    shrink: Any = 1.0,
-) -> Any:
-    """Stand for `ops.adam_update`."""
+    p: Array, g: Array, mean: Array, square: Array, *,
+    rate: Any, root: Any, beta1: float, beta2: float, eps: float, penalty: float = 0.0, shrink: Any = 1.0,
+) -> Any:  # fmt: skip
     if not is_plain(p, g, mean, square) or not g.shape == mean.shape == square.shape == p.shape:
         return NotImplemented
     p, mean, square = p.copy(), mean.copy(), square.copy()
@@ -38,17 +25,7 @@ def adam_update(
 
 
 @stands_for(ops.lion_update)
-def lion_update(
-    p: Array,
-    g: Array,
-    mean: Array,
-    *,
-    lr: Any,
-    beta1: float,
-    beta2: float,
-    shrink: Any = 1.0,
-) -> Any:
-    """Stand for `ops.lion_update`."""
+def lion_update(p: Array, g: Array, mean: Array, *, lr: Any, beta1: float, beta2: float, shrink: Any = 1.0) -> Any:
     if not is_plain(p, g, mean) or not g.shape == mean.shape == p.shape:
         return NotImplemented
     p, mean = p.copy(), mean.copy()

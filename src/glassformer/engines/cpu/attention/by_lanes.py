@@ -4,8 +4,6 @@ The same as `by_loops`, whose loops over a handful of channels take longer to en
 arguments.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..compile import compiled, exp, maximum

@@ -3,8 +3,6 @@
 See `ways` for the arguments.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..compile import compiled, exp, maximum

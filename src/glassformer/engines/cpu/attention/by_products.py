@@ -3,8 +3,6 @@
 A run of queries is done with while its numbers are still in the cache. See `ways` for the arguments.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..blas import gemm

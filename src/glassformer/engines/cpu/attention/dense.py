@@ -5,8 +5,7 @@ cannot be seen. Everything else takes products of all heads of a batch, with the
 lie in memory as (B, T, H, C), so that putting the heads side by side again copies nothing.
 """
 
-from __future__ import annotations
-
+import math
 from functools import partial
 from typing import Any
 
@@ -21,28 +20,18 @@ from ....ops.mask import FULL, Pattern
 from ..cores import each
 from ..dropout import dropout, is_key
 from ..layout import REAL
-from ..memory import empty
 from ..softmax import soften, soften_backward, soften_biased
 from .ways import BACKWARD, FORWARD, PRODUCTS, How, has_products, how_to_attend, shares, spans, way_of
 
 
 @stands_for(ops.attention)
 def attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    bias: Array | None = None,
-    *,
-    mask: Array | None = None,
-    pattern: Pattern = FULL,
-    key: Array | None = None,
-    rate: float = 0.0,
-    scale: float | None = None,
-) -> Any:
-    """Stand for `ops.attention`."""
+    q: Array, k: Array, v: Array, bias: Array | None = None, *, mask: Array | None = None, pattern: Pattern = FULL,
+    key: Array | None = None, rate: float = 0.0, scale: float | None = None,
+) -> Any:  # fmt: skip
     if not _fits(q, k, v) or (q.shape[-2] > k.shape[-2] and not pattern.is_full) or not 0 <= rate < 1:
         return NotImplemented
-    weights = empty((*q.shape[:-1], k.shape[-2]), q.dtype)
+    weights = np.empty((*q.shape[:-1], k.shape[-2]), q.dtype)
     scale = default_scale(q) if scale is None else float(scale)
     drops = key is not None and rate > 0
     if drops and not is_key(key):
@@ -66,7 +55,6 @@ def attention(
 def attention_backward(
     dy: Array, saved: AttentionSaved, *, pattern: Pattern = FULL, rate: float = 0.0, scale: float | None = None
 ) -> Any:
-    """Stand for `ops.attention_backward`."""
     q, k, v, bias, weights, keep = saved
     if type(dy) is not np.ndarray or not _fits(q, k, v) or dy.shape != q.shape or dy.dtype != q.dtype:
         return NotImplemented
@@ -84,7 +72,7 @@ def attention_backward(
         return dq, dk, dv, None
     mixing = weights if keep is None else dropped(weights, keep, rate=rate)
     np.matmul(mixing.swapaxes(-1, -2), dy, out=dv)
-    dscores = np.matmul(dy, v.swapaxes(-1, -2), out=empty(weights.shape, q.dtype))  # in C order whatever dy's
+    dscores = np.matmul(dy, v.swapaxes(-1, -2), out=np.empty(weights.shape, q.dtype))  # in C order whatever dy's
     if keep is not None:
         dscores = dropped(dscores, keep, rate=rate)
     T, S = weights.shape[-2:]
@@ -161,24 +149,17 @@ def _memory(heads: Array) -> Array:
 
 def _fits(q: Array, k: Array, v: Array) -> bool:
     """Tell whether heads (..., H, T, C) of one real type fit each other."""
-    return (
-        type(q) is type(k) is type(v) is np.ndarray
-        and q.ndim > 2
-        and q.dtype in REAL
-        and q.dtype == k.dtype == v.dtype
-        and q.ndim == k.ndim
-        and k.shape == v.shape
-        and q.shape[-1] == k.shape[-1] > 0
-        and q.shape[:-3] == k.shape[:-3]
-        and k.shape[-3] > 0
-        and q.shape[-3] % k.shape[-3] == 0
-    )
+    if not type(q) is type(k) is type(v) is np.ndarray or q.dtype not in REAL or not q.dtype == k.dtype == v.dtype:
+        return False
+    if not q.ndim == k.ndim > 2 or k.shape != v.shape or q.shape[:-3] != k.shape[:-3]:
+        return False
+    return q.shape[-1] == k.shape[-1] > 0 and k.shape[-3] > 0 and q.shape[-3] % k.shape[-3] == 0
 
 
 def _heads(shape: tuple[int, ...], dtype: Any) -> Array:
     """Return an array (..., H, T, C) that lies in memory as (..., T, H, C)."""
     *lead, H, T, C = shape
-    return empty((*lead, T, H, C), dtype).swapaxes(-3, -2)
+    return np.empty((*lead, T, H, C), dtype).swapaxes(-3, -2)
 
 
 def _stacked(x: Array) -> Array:
@@ -187,5 +168,4 @@ def _stacked(x: Array) -> Array:
 
 def _four(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape with exactly four axes: (B, H, T, S)."""
-    lead = int(np.prod(shape[:-3]))
-    return (lead, *shape[-3:])
+    return (math.prod(shape[:-3]), *shape[-3:])

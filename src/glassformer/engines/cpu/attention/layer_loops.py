@@ -8,8 +8,6 @@ what is kept is what `layers.Attention` says. The arguments:
     record    q, k, v, weights (B, H, T, T), and mixtures
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba.extending import overload
 
@@ -62,20 +60,15 @@ def _turn(turning, x, rotation, direction):
 
 @overload(_turn)
 def _turn_by(turning, x, rotation, direction):
-    interleaved = _means(turning, "interleaved")
-
-    def not_at_all(turning, x, rotation, direction):
-        pass
+    pairing = list(TURNS)[chosen(turning)]
+    if pairing is None:
+        return lambda turning, x, rotation, direction: None
+    interleaved = pairing == "interleaved"
 
     def by_angles(turning, x, rotation, direction):
         turn(x, rotation[0], rotation[1], x.dtype.type(direction), interleaved)
 
-    return not_at_all if _means(turning, None) else by_angles
-
-
-def _means(turning, pairing):
-    """Tell, while compiling, whether a type stands for one of TURNS."""
-    return chosen(turning) == len(TURNS[pairing])
+    return by_angles
 
 
 @compiled

@@ -4,8 +4,6 @@ Queries and keys that attend by one pattern form a part: all of them, or those o
 A job is a run of queries (forward) or of keys (backward) of one head in one part.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """What is said about single pairs of a query and a key: biases, masks, gaps in a pattern, and dropout."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@ Cores share nothing but what they read. Where two of them work on keys of the sa
 of the queries' gradients apart, and it is added when both are done.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
@@ -23,7 +21,6 @@ from ..blas import gemm_address
 from ..cores import each
 from ..dropout import is_key
 from ..layout import REAL
-from ..memory import empty
 from .tile_jobs import Stage, backward_jobs, begun, forward_jobs, stages
 from .tile_pairs import pairs_of
 from .tiles import Grads, Problem, attend_tiles, attend_tiles_backward
@@ -34,20 +31,11 @@ FEW_ROWS, FEW = 64, 512  # where each query sees at most FEW keys, tiles of more
 
 @stands_for(ops.attention_tiled)
 def attention_tiled(
-    q: Array,
-    k: Array,
-    v: Array,
-    bias: Array | None = None,
-    *,
-    mask: Array | None = None,
-    pattern: Pattern = FULL,
-    key: Array | None = None,
-    rate: float = 0.0,
-    scale: float | None = None,
-    tile: int = 128,
-) -> Any:
+    q: Array, k: Array, v: Array, bias: Array | None = None, *, mask: Array | None = None, pattern: Pattern = FULL,
+    key: Array | None = None, rate: float = 0.0, scale: float | None = None, tile: int = 128,
+) -> Any:  # fmt: skip
     """Stand for `ops.attention_tiled`; tiles have the size that suits the machine."""
-    if not _covers(q, k, v, bias, mask, pattern, key, rate) or tile < 1:
+    if not _covers(q, k, v, bias, mask, key, pattern, rate) or tile < 1:
         return NotImplemented
     y = _zeros((*q.shape[:-1], v.shape[-1]), q.dtype)
     # A query that has seen nothing has the logarithm of zero, until all is done.
@@ -65,19 +53,13 @@ def attention_tiled(
 
 @stands_for(ops.attention_tiled_backward)
 def attention_tiled_backward(
-    dy: Array,
-    saved: TiledSaved,
-    *,
-    pattern: Pattern = FULL,
-    rate: float = 0.0,
-    scale: float | None = None,
-    tile: int = 128,
-) -> Any:
-    """Stand for `ops.attention_tiled_backward`."""
-    q, k, v, bias, mask, key = saved[:6]
+    dy: Array, saved: TiledSaved, *,
+    pattern: Pattern = FULL, rate: float = 0.0, scale: float | None = None, tile: int = 128,
+) -> Any:  # fmt: skip
+    q, k, v, bias = saved[:4]
     if type(dy) is not np.ndarray or dy.shape != saved.y.shape or dy.dtype != q.dtype:
         return NotImplemented
-    if not _covers(q, k, v, bias, mask, pattern, key, rate):
+    if not _covers(*saved[:6], pattern, rate):
         return NotImplemented
     dq, dk, dv = (_zeros(x.shape, q.dtype) for x in (q, k, v))
     dbias = np.zeros((1,) * 4 if bias is None else (*(1,) * (4 - bias.ndim), *bias.shape), q.dtype)
@@ -94,14 +76,9 @@ def _add_stage(problem: Problem, grads: Grads, stage: Stage) -> None:
     """Add to the gradients what one stage gives."""
     examples, _, heads, _ = problem.k.shape
     shares = backward_jobs(stage, examples, heads, COLUMNS)
-    own = [
-        grads._replace(
-            dq=np.zeros_like(grads.dq) if joins else grads.dq,
-            dbias=np.zeros_like(grads.dbias) if number else grads.dbias,
-        )
-        for number, joins in enumerate(begun(shares))
-    ]
-    size = _rows(stage)
+    size, own = _rows(stage), [grads]
+    for joins in begun(shares)[1:]:
+        own.append(grads._replace(dbias=np.zeros_like(grads.dbias), dq=np.zeros_like(grads.dq) if joins else grads.dq))
     each([partial(attend_tiles_backward, jobs, problem, x, size, COLUMNS) for jobs, x in zip(shares, own, strict=True)])
     for x in own[1:]:
         grads.dbias[...] += x.dbias
@@ -110,19 +87,9 @@ def _add_stage(problem: Problem, grads: Grads, stage: Stage) -> None:
 
 
 def _problem(saved: TiledSaved, stage: Stage, rate: float, scale: float | None) -> Problem:
-    return Problem(
-        gemm=gemm_address(saved.q.dtype),
-        q=_by_position(saved.q),
-        k=_by_position(saved.k),
-        v=_by_position(saved.v),
-        y=_by_position(saved.y),
-        log_sum=_levels(saved.log_sum),
-        scale=_scale(saved.q, scale),
-        step=stage.step,
-        first=stage.first,
-        last=stage.last,
-        pairs=pairs_of(saved, stage.pattern, rate),
-    )
+    q, k, v, y = map(_by_position, (saved.q, saved.k, saved.v, saved.y))
+    gemm, log_sum, pairs = gemm_address(q.dtype), _levels(saved.log_sum), pairs_of(saved, stage.pattern, rate)
+    return Problem(gemm, q, k, v, y, log_sum, _scale(q, scale), stage.step, stage.first, stage.last, pairs)
 
 
 def _scale(q: Array, scale: float | None) -> float:
@@ -137,11 +104,8 @@ def _rows(stage: Stage) -> int:
 def _zeros(shape: tuple[int, ...], dtype: Any) -> Array:
     """Return zeros (..., H, T, C) that lie by position, so that putting the heads side by side moves nothing."""
     if len(shape) == 2:
-        x = empty(shape, dtype)
-    else:
-        x = empty((*shape[:-3], shape[-2], shape[-3], shape[-1]), dtype).swapaxes(-3, -2)
-    x[...] = 0
-    return x
+        return np.zeros(shape, dtype)
+    return np.zeros((*shape[:-3], shape[-2], shape[-3], shape[-1]), dtype).swapaxes(-3, -2)
 
 
 def _by_position(heads: Array) -> Array:
@@ -156,23 +120,12 @@ def _levels(x: Array) -> Array:
     return np.ascontiguousarray(x).reshape(-1, x.shape[-3] if x.ndim > 2 else 1, x.shape[-2])
 
 
-def _covers(
-    q: Array,
-    k: Array,
-    v: Array,
-    bias: Array | None,
-    mask: Array | None,
-    pattern: Pattern,
-    key: Array | None,
-    rate: float,
-) -> bool:
+def _covers(q: Array, k: Array, v: Array, bias: Any, mask: Any, key: Any, pattern: Pattern, rate: float) -> bool:
     """Tell whether everything is plain, real, of one type, not empty and of fitting shapes."""
     arrays = [x for x in (q, k, v, bias) if x is not None]
     if not all(type(x) is np.ndarray and x.dtype == q.dtype for x in arrays) or q.dtype not in REAL:
         return False
-    if not gemm_address(q.dtype) or not (mask is None or type(mask) is np.ndarray):
-        return False
-    if not (key is None or is_key(key)):
+    if not gemm_address(q.dtype) or type(mask) not in (type(None), np.ndarray) or not (key is None or is_key(key)):
         return False
     try:
         check_heads(q, k, v)

@@ -3,8 +3,6 @@
 A part of the positions is numbers start, start + step, … of all; below, queries and keys count within their part.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

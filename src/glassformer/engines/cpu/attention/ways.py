@@ -6,8 +6,6 @@ Every way is a pair of compiled functions of the same arguments, on heads that l
     backward(how, dy, heads, dheads)      dheads = (dq, dk, dv), of which dk and dv start at zero
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import NamedTuple
 
