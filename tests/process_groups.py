@@ -54,7 +54,11 @@ class Group:
     def codes(self, seconds: float = 100) -> list[int]:
         """Wait until all have ended, and return with what code; a process that does not end in time is an error."""
         deadline = time.monotonic() + seconds
-        return [process.wait(max(deadline - time.monotonic(), 0.01)) for process in self.processes]
+        # All are asked, again and again: one that has ended is gone for the others only then.
+        while None in (codes := [process.poll() for process in self.processes]):
+            assert time.monotonic() < deadline, [codes, *(path.read_text() for path in self.files)]
+            time.sleep(0.02)
+        return codes
 
     def said(self, number: int) -> str:
         """Return what a process has written so far."""
