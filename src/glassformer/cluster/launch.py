@@ -82,7 +82,10 @@ def find_cluster(
 ) -> Cluster | None:
     """Return this process's place among several; None where there is one alone. What is passed comes first."""
     given = [_Found("--coordinator, --processes, --process", process, processes, coordinator), _from_variables(environ)]
-    found = [*given, *_launcher(environ)]
+    # Of those who may have started this process, only the nearest is asked: `mpirun` starts its helpers with `srun`,
+    # whose numbers are those of the helpers.
+    launchers = [source for find in (_open_mpi, _slurm, _kubernetes) if (source := find(environ))]
+    found = [*given, *launchers[:1]]
     values = {name: _first(found, name) for name in ("process", "processes", "coordinator")}
     told = [source.source for source in found if any(getattr(source, name) is not None for name in values)]
     if not told:
@@ -164,14 +167,6 @@ def _from_variables(environ: Mapping[str, str]) -> _Found:
         _number(environ, prefix + "PROCESSES"),
         environ.get(prefix + "COORDINATOR") or None,
     )
-
-
-def _launcher(environ: Mapping[str, str]) -> list[_Found]:
-    """Return the nearest of those who may have started this process, if any.
-
-    Only that one is asked: `mpirun` starts its helpers with `srun`, whose numbers are those of the helpers.
-    """
-    return [source for find in (_open_mpi, _slurm, _kubernetes) if (source := find(environ))][:1]
 
 
 def _slurm(environ: Mapping[str, str]) -> _Found | None:

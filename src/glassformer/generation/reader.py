@@ -36,14 +36,7 @@ class Reader(Protocol):
 
 
 def reader_of(
-    model: Model,
-    params: Tree,
-    prompts: list[Array],
-    sources: list[Array] | None,
-    *,
-    cache: bool,
-    chunk: int,
-    room: int,
+    model: Model, params: Tree, prompts: list[Array], sources: list[Array] | None, *, cache: bool, chunk: int, room: int
 ) -> Callable[[], Reader]:
     """Return what starts a reader: the engine's own, or one without a cache; up to `room` tokens may follow."""
     if not cache:
