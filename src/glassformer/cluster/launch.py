@@ -247,23 +247,20 @@ def _split_address(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     is_number = re.fullmatch("[0-9]{1,5}", port) is not None and 0 < int(port) < 65536
     bracketed = re.fullmatch(r"\[(.+)\]", host)
-    if not is_number or not (_is_ipv6(bracketed[1]) if bracketed else _is_name(host)):
+    host = bracketed[1] if bracketed else host
+    if not is_number or not _is_host(host, bracketed is not None):
         raise ConfigError(
             f"the coordinator's address is {address!r}",
             hint="use HOST:PORT, such as node7:4321, 10.0.0.1:4321 or [fd00::1]:4321",
         )
-    return bracketed[1] if bracketed else host, int(port)
+    return host, int(port)
 
 
-def _is_ipv6(text: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return bool(ipaddress.IPv6Address(text))
-    return False
-
-
-def _is_name(text: str) -> bool:
+def _is_host(text: str, bracketed: bool) -> bool:
     """Tell whether text can be looked up: the system's functions fail in ways of their own on what cannot."""
-    with contextlib.suppress(UnicodeError):
+    with contextlib.suppress(ValueError):
+        if bracketed:
+            return bool(ipaddress.IPv6Address(text))
         return bool(text.encode("idna")) and re.search(r"[\s:/\[\]]", text) is None
     return False
 
