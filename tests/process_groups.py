@@ -10,6 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+LIMIT = 250.0
+"""Seconds until processes that do not end are an error: before pytest's own limit, to show what they said."""
+
 
 def free_port() -> int:
     """Return a port of this machine that is free."""
@@ -38,7 +41,7 @@ class Group:
             process.kill()
             process.wait()
 
-    def wait_for(self, word: str, seconds: float = 100) -> None:
+    def wait_for(self, word: str, seconds: float = LIMIT) -> None:
         """Wait until every process has said a word."""
         deadline = time.monotonic() + seconds
         while not all(word in self.said(number) for number in range(len(self.files))):
@@ -51,10 +54,14 @@ class Group:
         """Send a signal to one process."""
         self.processes[number].send_signal(name)
 
-    def codes(self, seconds: float = 100) -> list[int]:
+    def codes(self, seconds: float = LIMIT) -> list[int]:
         """Wait until all have ended, and return with what code; a process that does not end in time is an error."""
         deadline = time.monotonic() + seconds
-        return [process.wait(max(deadline - time.monotonic(), 0.01)) for process in self.processes]
+        # All are asked, again and again: one that has ended is gone for the others only then.
+        while None in (codes := [process.poll() for process in self.processes]):
+            assert time.monotonic() < deadline, [codes, *(path.read_text() for path in self.files)]
+            time.sleep(0.02)
+        return codes
 
     def said(self, number: int) -> str:
         """Return what a process has written so far."""

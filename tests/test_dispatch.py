@@ -110,13 +110,13 @@ def test_choices_that_overlap_in_two_threads_leave_nothing_behind(unchosen):
     def other():
         with use_engine("numpy"):
             entered.set()
-            left.wait(10)
+            left.wait(60)
         return engine()
 
     found = []
     thread = threading.Thread(target=lambda: found.append(other()))
     thread.start()
-    assert entered.wait(10)
+    assert entered.wait(60)
     with use_engine("numpy"):
         left.set()
         thread.join()

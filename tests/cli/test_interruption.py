@@ -31,7 +31,7 @@ def whole(tmp_path_factory):
 def wait_for(folder, steps):
     """Wait until a run has taken so many steps."""
     metrics = folder / "metrics.jsonl"
-    end = time.monotonic() + 60
+    end = time.monotonic() + 200
     while not metrics.is_file() or metrics.read_bytes().count(b"\n") < steps:
         assert time.monotonic() < end, "the run does not get on"
         time.sleep(0.005)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from glassformer.engines.jax.sharded_files import list_sharded
-from process_groups import Group, free_port
+from process_groups import LIMIT, Group, free_port
 from runs import assert_same_run, options, untimed, write_data
 
-pytestmark = pytest.mark.usefixtures("jax")
+pytestmark = [pytest.mark.usefixtures("jax"), pytest.mark.timeout(900)]  # a loaded machine may take long to compile
 
 STEPS = 40
 QUICK = {"XLA_FLAGS": "--xla_backend_optimization_level=0", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": 0}
@@ -31,7 +31,7 @@ class Commands(Group):
         super().__init__(folder / f"said-{time.monotonic_ns()}", command, count, **QUICK)
 
     def succeed(self) -> None:
-        codes = self.codes(150)
+        codes = self.codes()
         assert codes == [0] * len(codes), [self.said(number) for number in range(len(codes))]
 
 
@@ -75,12 +75,12 @@ def test_two_processes_have_the_losses_of_one(base, whole):
 def test_a_run_that_lost_a_worker_goes_on_as_if_it_had_not(base, whole):
     run = base / "lost" / "run"
     with started(base / "lost", 2) as commands:
-        deadline = time.monotonic() + 100
+        deadline = time.monotonic() + LIMIT
         while not list_sharded(run):
             assert time.monotonic() < deadline
             time.sleep(0.01)
         commands.signal(1, signal.SIGKILL)
-        assert commands.codes(30)[0] == 1
+        assert commands.codes()[0] == 1
         assert "error: worker 1 of 2" in commands.said(0)
         assert "hint: " in commands.said(0)
         assert "--resume" in commands.said(0)

@@ -13,7 +13,7 @@ import pytest
 from glassformer.engines.jax.sharded_files import list_sharded
 from process_groups import Group, free_port
 
-pytestmark = pytest.mark.usefixtures("jax")
+pytestmark = [pytest.mark.usefixtures("jax"), pytest.mark.timeout(900)]  # a loaded machine may take long to compile
 
 STEPS = 12
 SCRIPT = Path(__file__).with_name("training_worker.py")
@@ -43,7 +43,7 @@ class Workers(Group):
 def train(run: Path, mesh: str, count: int, *, steps: int = STEPS) -> list[float]:
     """Train to the end and return the losses, which all processes must agree on."""
     with Workers(run, mesh, count, steps=steps) as workers:
-        codes = workers.codes(200)
+        codes = workers.codes()
         assert codes == [0] * count, [workers.said(number) for number in range(count)]
     losses = [json.loads((run / f"losses.{number}.json").read_text()) for number in range(count)]
     assert all(other == losses[0] for other in losses)
@@ -85,14 +85,14 @@ def test_four_processes_on_another_mesh_go_on_from_the_checkpoint_of_two(alone, 
     ids=["kill 0", "stop 1"],
 )
 def test_a_lost_worker_is_named_and_ends_the_run(tmp_path, victim, name):
-    limits = {"GLASSFORMER_SILENCE": 4}
+    limits = {"GLASSFORMER_SILENCE": 8}
     with Workers(tmp_path / "run", "data=2", 2, "--forever", steps=100_000, **limits) as workers:
         workers.wait_for("ready")
         workers.signal(victim, name)
-        codes = workers.codes(30)  # an error unless all processes have ended, the stopped one too
+        codes = workers.codes()  # an error unless all processes have ended, the stopped one too
         other = 1 - victim
         assert codes[other] == 1
-        fact = "ended without a word" if name == signal.SIGKILL else "has not been heard of for 4 s"
+        fact = "ended without a word" if name == signal.SIGKILL else r"has not been heard of for \d+ s"
         assert re.search(
             rf"error: worker {victim} of 2 \(.*, pid \d+\) {fact} \(last at step [\d,]+\)", workers.said(other)
         )
@@ -104,7 +104,7 @@ def test_one_interrupted_worker_lets_all_stop_after_the_same_step(tmp_path):
     with Workers(run, "data=2", 2, "--forever", steps=100_000) as workers:
         workers.wait_for("ready")
         workers.signal(1, signal.SIGINT)
-        assert workers.codes(60) == [0, 0], [workers.said(number) for number in range(2)]
+        assert workers.codes() == [0, 0], [workers.said(number) for number in range(2)]
     taken = [len(json.loads((run / f"losses.{number}.json").read_text())) for number in range(2)]
     assert taken[0] == taken[1]
     assert list_sharded(run) == [taken[0]]

@@ -164,7 +164,7 @@ def test_only_the_very_process_is_killed():
             end_neighbor(Worker(1, real.host, child.pid, wrong))
             assert child.poll() is None
         end_neighbor(real)
-        assert child.wait(10) == -signal.SIGKILL
+        assert child.wait(60) == -signal.SIGKILL
     finally:
         child.kill()
 
@@ -199,6 +199,8 @@ def test_ctrl_c_that_is_ignored_as_in_the_background_stays_ignored():
 # --- real processes --------------------------------------------------------------------------------------------------
 
 TOTAL = 3
+SILENCE = 5.0
+"""Seconds after which a stopped worker counts as lost; those that run say so twelve times within them."""
 
 
 class Crew(Group):
@@ -218,7 +220,7 @@ class Crew(Group):
 def test_a_killed_worker_is_named_by_all_others_at_once(tmp_path, victim):
     with Crew(tmp_path) as workers:
         workers.signal(victim, signal.SIGKILL)
-        codes = workers.codes(10)
+        codes = workers.codes()
         for number in set(range(TOTAL)) - {victim}:
             assert codes[number] == 1
             said = workers.said(number)
@@ -228,50 +230,50 @@ def test_a_killed_worker_is_named_by_all_others_at_once(tmp_path, victim):
 
 @pytest.mark.parametrize("victim", [0, 2])
 def test_a_stopped_worker_is_named_by_all_others_and_not_left_behind(tmp_path, victim):
-    with Crew(tmp_path, silence=2) as workers:
+    with Crew(tmp_path, silence=SILENCE) as workers:
         workers.signal(victim, signal.SIGSTOP)
-        codes = workers.codes(20)
+        codes = workers.codes()
         assert codes[victim] == -signal.SIGKILL  # it was on this machine
         for number in set(range(TOTAL)) - {victim}:
             assert codes[number] == 1
-            assert f"error: worker {victim} of {TOTAL}" in workers.said(number)
-            assert "has not been heard of for 2 s (last at step" in workers.said(number)
+            fact = rf"error: worker {victim} of {TOTAL} .* has not been heard of for \d+ s \(last at step"
+            assert re.search(fact, workers.said(number))
 
 
 def test_a_worker_that_was_stopped_for_a_moment_goes_on(tmp_path):
-    with Crew(tmp_path, "none", silence=4) as workers:
+    with Crew(tmp_path, "none", silence=20) as workers:
         workers.signal(0, signal.SIGSTOP)
         time.sleep(1.5)
         workers.signal(0, signal.SIGCONT)
-        assert workers.codes(20) == [0, 0, 0]
+        assert workers.codes() == [0, 0, 0]
 
 
 def test_all_workers_stopped_together_for_long_go_on(tmp_path):
-    with Crew(tmp_path, "none", silence=2) as workers:
+    with Crew(tmp_path, "none", silence=SILENCE) as workers:
         for number in range(TOTAL):
             workers.signal(number, signal.SIGSTOP)
-        time.sleep(3)
+        time.sleep(SILENCE + 1)
         for number in range(TOTAL):
             workers.signal(number, signal.SIGCONT)
-        assert workers.codes(20) == [0, 0, 0]
+        assert workers.codes() == [0, 0, 0]
 
 
 def test_a_hanging_main_thread_is_named_by_all(tmp_path):
     with Crew(tmp_path, "hang", lag=2) as workers:
-        assert workers.codes(20) == [1, 1, 1]
+        assert workers.codes() == [1, 1, 1]
         for number in range(TOTAL):
             assert re.search(r"error: worker 1 of 3 .* has hung in step 10", workers.said(number))
 
 
 def test_workers_that_finish_do_so_together(tmp_path):
-    with Crew(tmp_path, "busy", lag=1) as workers:  # the others wait for worker 1, and it is not taken for lost
-        assert workers.codes(30) == [0, 0, 0]
+    with Crew(tmp_path, "busy", lag=2) as workers:  # the others wait for worker 1, and it is not taken for lost
+        assert workers.codes() == [0, 0, 0]
         assert all("done" in workers.said(number) for number in range(TOTAL))
 
 
 def test_an_error_of_one_worker_is_told_by_all(tmp_path):
     with Crew(tmp_path, "fail") as workers:
-        assert workers.codes(20) == [1, 1, 1]
+        assert workers.codes() == [1, 1, 1]
         assert "CheckpointError: the disk is full" in workers.said(1)
         for number in (0, 2):
             assert re.search(r"error: worker 1 of 3 .* failed: the disk is full", workers.said(number))
@@ -279,7 +281,7 @@ def test_an_error_of_one_worker_is_told_by_all(tmp_path):
 
 def test_an_error_of_all_workers_is_told_by_each_in_its_own_words(tmp_path):
     with Crew(tmp_path, "fail everywhere") as workers:
-        assert workers.codes(20) == [1, 1, 1]
+        assert workers.codes() == [1, 1, 1]
         for number in range(TOTAL):
             assert f"worker {number} says it itself" in workers.said(number)
 
@@ -287,7 +289,7 @@ def test_an_error_of_all_workers_is_told_by_each_in_its_own_words(tmp_path):
 def test_what_breaks_off_because_a_worker_died_is_not_taken_for_the_cause(tmp_path):
     with Crew(tmp_path, "break") as workers:
         workers.signal(1, signal.SIGKILL)
-        codes = workers.codes(20)
+        codes = workers.codes()
         for number in (0, 2):
             assert codes[number] == 1
             assert "error: worker 1 of 3" in workers.said(number)
@@ -297,7 +299,7 @@ def test_what_breaks_off_because_a_worker_died_is_not_taken_for_the_cause(tmp_pa
 def test_an_abort_in_native_code_does_not_come_before_the_name(tmp_path):
     with Crew(tmp_path, "abort") as workers:
         workers.signal(0, signal.SIGKILL)
-        codes = workers.codes(20)
+        codes = workers.codes()
         assert codes[1:] == [1, 1]
         for number in (1, 2):
             assert "error: worker 0 of 3" in workers.said(number)
@@ -305,7 +307,7 @@ def test_an_abort_in_native_code_does_not_come_before_the_name(tmp_path):
 
 def test_a_worker_that_fails_ends_although_other_threads_go_on(tmp_path):
     with Crew(tmp_path, "linger") as workers:
-        assert workers.codes(20) == [1, 1, 1]
+        assert workers.codes() == [1, 1, 1]
         for number in (0, 2):
             assert re.search(r"error: worker 1 of 3 .* failed: the disk is full", workers.said(number))
 
@@ -314,13 +316,12 @@ def test_a_worker_that_fails_ends_although_other_threads_go_on(tmp_path):
 def test_workers_end_where_nobody_reads_what_they_say(tmp_path, kind):
     with Crew(tmp_path, kind) as workers:
         workers.signal(1, signal.SIGKILL)
-        assert workers.codes(20) == [1, -signal.SIGKILL, 1]
+        assert workers.codes() == [1, -signal.SIGKILL, 1]
 
 
 def test_two_stopped_workers_are_not_left_behind(tmp_path):
-    with Crew(tmp_path, silence=2) as workers:
+    with Crew(tmp_path, silence=SILENCE) as workers:
         for victim in (1, 2):
             workers.signal(victim, signal.SIGSTOP)
-        assert workers.codes(20) == [1, -signal.SIGKILL, -signal.SIGKILL]
-        assert "error: worker 0 of 3" in workers.said(0)
-        assert "has heard of no other worker for 2 s" in workers.said(0)
+        assert workers.codes() == [1, -signal.SIGKILL, -signal.SIGKILL]
+        assert re.search(r"error: worker 0 of 3 .* has heard of no other worker for \d+ s", workers.said(0))

@@ -5,6 +5,7 @@ python watched_worker.py NUMBER TOTAL PORT TROUBLE
 
 import contextlib
 import ctypes
+import itertools
 import os
 import sys
 import threading
@@ -38,13 +39,35 @@ def abort_once_worker_0_is_gone(pid: int) -> None:
     ctypes.CDLL(None).abort()  # unlike os.abort, without holding Python's lock
 
 
-def trouble(kind: str, number: int, watch: Watch) -> None:
-    """Get into trouble, as worker 1."""
-    if number == 1 and kind == "hang":
-        time.sleep(1000)
-    if number == 1 and kind == "busy":
+def has_heard(watch: Watch) -> bool:
+    """Tell whether this worker knows the steps of those that it watches: worker 0 all others, they worker 0."""
+    watched = watch.workers[:1] if watch.number else watch.workers[1:]
+    return all(worker.step is not None for worker in watched)
+
+
+def fall_behind(kind: str, number: int, watch: Watch) -> None:
+    """Stay one step behind the others, as worker 1; they wait for it in step 11, as a collective does.
+
+    No one is ever in an earlier step but worker 1, so a slow machine makes no one else late.
+    """
+    if number != 1:
+        watch.progress(11)
+        say("ready")
+    elif kind == "busy":
         with watch.busy("writing"):
-            time.sleep(3)
+            watch.progress(10)
+            say("ready")
+            time.sleep(4)
+            watch.progress(11)
+    else:
+        watch.progress(10)
+        say("ready")
+    if kind == "hang":
+        time.sleep(1000)
+
+
+def trouble(kind: str, number: int, watch: Watch, port: int) -> None:
+    """Get into trouble, as worker 1."""
     if number == 1 and kind == "linger":  # a thread that waits for the others keeps a process from ending
         threading.Thread(target=time.sleep, args=[1000]).start()
     if number == 1 and kind in ("fail", "linger"):
@@ -53,7 +76,8 @@ def trouble(kind: str, number: int, watch: Watch) -> None:
         while is_alive(watch.workers[1].pid):
             time.sleep(0.001)
         raise CheckpointError("could not write") from ValueError("connection closed by peer")
-    if kind == "fail everywhere":
+    if kind == "fail everywhere":  # at the same time, however long each took to come here
+        meet(number, len(watch.workers), "127.0.0.1", port, limits=watch.limits, versions={})
         raise CheckpointError(f"worker {number} says it itself")
     if number != 1 and kind == "break":  # what a collective does when a worker is gone
         while is_alive(watch.workers[1].pid):
@@ -75,6 +99,19 @@ def lose_stderr(kind: str) -> None:
     os.set_blocking(2, True)
 
 
+def count_steps(kind: str, number: int, watch: Watch, port: int) -> None:
+    """Count steps until the workers have heard of each other, get into trouble, and count on."""
+    steps = itertools.count()
+    while not has_heard(watch):
+        watch.progress(next(steps))
+        time.sleep(STEP)
+    say("ready")
+    trouble(kind, number, watch, port)
+    for step in itertools.islice(steps, 100 if kind == "none" else None):
+        watch.progress(step)
+        time.sleep(STEP)
+
+
 def main() -> None:
     number, total, port, kind = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     limits = Limits.from_environ(os.environ)
@@ -87,14 +124,10 @@ def main() -> None:
     if kind in ("unread", "full") and number != 1:
         lose_stderr(kind)
     with watch:
-        for step in range(100 if kind in ("none", "busy") else 100_000):
-            watch.progress(step)
-            if step == 10:
-                say("ready")
-                trouble(kind, number, watch)
-            if kind == "hang" and step == 11:  # as in a collective that waits for worker 1
-                time.sleep(1000)
-            time.sleep(STEP)
+        if kind in ("busy", "hang"):
+            fall_behind(kind, number, watch)
+        else:
+            count_steps(kind, number, watch, port)
     say("done")
 
 

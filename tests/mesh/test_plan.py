@@ -10,8 +10,7 @@ from devices import answer, start
 from glassformer.config import DecoderConfig, EncoderConfig
 from glassformer.errors import ConfigError
 from glassformer.execution import Execution, MeshShape
-from glassformer.mesh.advice import better, changes
-from glassformer.mesh.plan import PRECISIONS, SLOTS, plan
+from glassformer.mesh.plan import PRECISIONS, SLOTS, better, changes, plan
 from glassformer.mesh.rules import parse_rules
 from glassformer.models import PRESETS, build, preset
 from glassformer.models.activations import activation_bytes

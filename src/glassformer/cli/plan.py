@@ -10,8 +10,7 @@ import typer
 
 from ..errors import ConfigError, did_you_mean
 from ..execution import MeshShape, separated
-from ..mesh.advice import better, changes
-from ..mesh.plan import PRECISIONS, SLOTS, Plan
+from ..mesh.plan import PRECISIONS, SLOTS, Plan, better, changes
 from ..mesh.plan import plan as make_plan
 from ..mesh.rules import parse_rules
 from .devices import RulesOption

@@ -1,17 +1,26 @@
-"""What all processes of a run do together: wait for each other, and agree; one process alone has nothing to do.
+"""What all processes of a run do together: wait for each other, agree, and see what one wrote.
 
-Every process must call these functions in the same order. They may be used once JAX's processes are connected.
+Every process must call these functions in the same order. They may be used once JAX's processes are connected; one
+process alone has nothing to do.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from ..errors import CheckpointError
+
+PATIENCE = 15.0
+"""Seconds until what one worker wrote to shared storage must be visible to another."""
 
 
 def process() -> int:
@@ -62,3 +71,17 @@ def first_before_others(what: str) -> Iterator[bool]:
     else:
         yield True
         meet(what)
+
+
+def check_shared(path: Path) -> None:
+    """Refuse a file or folder that the first process made and this one cannot see."""
+    deadline = time.monotonic() + PATIENCE
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise CheckpointError(
+                f"{path} cannot be seen from this machine, though worker 0 made it",
+                hint="put the run on storage that all workers share, under the same path",
+            )
+        time.sleep(0.1)
+        with contextlib.suppress(OSError):
+            os.listdir(path.parent)  # lets network storage look again

@@ -82,7 +82,10 @@ def find_cluster(
 ) -> Cluster | None:
     """Return this process's place among several; None where there is one alone. What is passed comes first."""
     given = [_Found("--coordinator, --processes, --process", process, processes, coordinator), _from_variables(environ)]
-    found = [*given, *_launcher(environ)]
+    # Of those who may have started this process, only the nearest is asked: `mpirun` starts its helpers with `srun`,
+    # whose numbers are those of the helpers.
+    launchers = [source for find in (_open_mpi, _slurm, _kubernetes) if (source := find(environ))]
+    found = [*given, *launchers[:1]]
     values = {name: _first(found, name) for name in ("process", "processes", "coordinator")}
     told = [source.source for source in found if any(getattr(source, name) is not None for name in values)]
     if not told:
@@ -166,14 +169,6 @@ def _from_variables(environ: Mapping[str, str]) -> _Found:
     )
 
 
-def _launcher(environ: Mapping[str, str]) -> list[_Found]:
-    """Return the nearest of those who may have started this process, if any.
-
-    Only that one is asked: `mpirun` starts its helpers with `srun`, whose numbers are those of the helpers.
-    """
-    return [source for find in (_open_mpi, _slurm, _kubernetes) if (source := find(environ))][:1]
-
-
 def _slurm(environ: Mapping[str, str]) -> _Found | None:
     """Read what `srun` sets for each task of a step; a shell inside an allocation is no such task."""
     if not all(environ.get(name) for name in ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID")):
@@ -252,23 +247,20 @@ def _split_address(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     is_number = re.fullmatch("[0-9]{1,5}", port) is not None and 0 < int(port) < 65536
     bracketed = re.fullmatch(r"\[(.+)\]", host)
-    if not is_number or not (_is_ipv6(bracketed[1]) if bracketed else _is_name(host)):
+    host = bracketed[1] if bracketed else host
+    if not is_number or not _is_host(host, bracketed is not None):
         raise ConfigError(
             f"the coordinator's address is {address!r}",
             hint="use HOST:PORT, such as node7:4321, 10.0.0.1:4321 or [fd00::1]:4321",
         )
-    return bracketed[1] if bracketed else host, int(port)
+    return host, int(port)
 
 
-def _is_ipv6(text: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return bool(ipaddress.IPv6Address(text))
-    return False
-
-
-def _is_name(text: str) -> bool:
+def _is_host(text: str, bracketed: bool) -> bool:
     """Tell whether text can be looked up: the system's functions fail in ways of their own on what cannot."""
-    with contextlib.suppress(UnicodeError):
+    with contextlib.suppress(ValueError):
+        if bracketed:
+            return bool(ipaddress.IPv6Address(text))
         return bool(text.encode("idna")) and re.search(r"[\s:/\[\]]", text) is None
     return False
 

@@ -122,7 +122,8 @@ class Watch:
         if self._interrupt is not None:
             with contextlib.suppress(ValueError):
                 signal.signal(signal.SIGINT, self._interrupt)
-        if error is None or _is_orderly(error):
+        # A command that was ended on purpose: by the words that Python or the command line have for it.
+        if error is None or isinstance(error, SystemExit | GeneratorExit) or type(error).__name__ == "Exit":
             self._leaving = True
             self._finished.wait()  # the watch goes on until all have come this far
             return
@@ -143,7 +144,8 @@ class Watch:
         if self._judged.is_set() and not (self._verdict.failed and _is_understood(error)):
             # Something broke off because another worker is gone: the thread says which one, and ends this process.
             time.sleep(10 * GRACE)
-        self._code = _exit_code(error)
+        # As the command line ends on this error.
+        self._code = 2 if isinstance(error, ConfigError) else 130 if isinstance(error, KeyboardInterrupt) else 1
         self._failure = "it was interrupted" if isinstance(error, KeyboardInterrupt) else _first_line(error)
         # Runs before what JAX does at the end, which would wait for workers that no longer come.
         atexit.register(self._abandon)
@@ -306,11 +308,6 @@ def _write_error(fact: str, hint: str) -> None:
         os.write(2, f"{cursor}\nerror: {fact}\n\nhint: {hint}\n".encode())
 
 
-def _is_orderly(error: BaseException) -> bool:
-    """Tell whether a command was ended on purpose, by the words that Python or the command line have for it."""
-    return isinstance(error, SystemExit | GeneratorExit) or type(error).__name__ == "Exit"
-
-
 def _is_understood(error: BaseException | None) -> bool:
     """Tell whether an error and what caused it are no surprises; a message that got no answer comes as one."""
     while isinstance(error, GlassformerError | OSError):
@@ -322,11 +319,6 @@ def _forward_interrupt(*_: Any) -> None:
     """Turn the first Ctrl-C into SIGTERM, on which JAX lets all processes stop after the same step."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _exit_code(error: BaseException) -> int:
-    """Return the code with which the command line ends on this error."""
-    return 2 if isinstance(error, ConfigError) else 130 if isinstance(error, KeyboardInterrupt) else 1
 
 
 def _first_line(error: BaseException) -> str:

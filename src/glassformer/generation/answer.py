@@ -52,7 +52,11 @@ def continue_ids(
     start = tokens.shape[-1]
     for _ in range(count):
         logits = np.asarray(predict(tokens[:, -context:]))[:, -1]
-        tokens = np.concatenate([tokens, _choose(logits / temperature, rng)[:, None]], axis=-1)
+        logits = logits / temperature
+        if rng is not None:
+            # Adding Gumbel noise to the logits and taking the largest draws with exactly the softmax probabilities.
+            logits = logits + rng.gumbel(size=logits.shape)
+        tokens = np.concatenate([tokens, np.argmax(logits, axis=-1)[:, None]], axis=-1)
     return tokens[:, start:]
 
 
@@ -60,10 +64,3 @@ def answer_length(model: Model, batch: Batch) -> int:
     """Return how many ids fit after the tokens."""
     room = model.config.context - batch.tokens.shape[-1]
     return room + (0 if isinstance(model.config, EncoderDecoderConfig) else 1)
-
-
-def _choose(logits: Array, rng: np.random.Generator | None) -> Array:
-    if rng is None:
-        return np.argmax(logits, axis=-1)
-    # Adding Gumbel noise to the logits and taking the largest draws with exactly the softmax probabilities.
-    return np.argmax(logits + rng.gumbel(size=logits.shape), axis=-1)

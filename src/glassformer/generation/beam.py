@@ -15,6 +15,8 @@ from .reader import CHUNK, checked, reader_of, room
 from .sampling import likeliest, log_softmax, only_known
 from .writer import LENGTH, STOP, Ids
 
+Ends = Callable[[tuple[int, ...]], bool]
+
 
 class Hypothesis(NamedTuple):
     """A complete sequence.
@@ -52,7 +54,7 @@ def beam_search(
     length_penalty: float = 1.0,
     early_stopping: bool = False,
     stop_ids: Sequence[int] = (),
-    ends: Callable[[tuple[int, ...]], bool] | None = None,
+    ends: Ends | None = None,
     known: int | None = None,
     cache: bool = True,
     chunk: int = CHUNK,
@@ -91,13 +93,7 @@ def beam_search(
 
 
 def _candidates(
-    live: list[_Beam],
-    logits: Array,
-    count: int,
-    stop_ids: frozenset[int],
-    ends: Callable[[tuple[int, ...]], bool] | None,
-    *,
-    last: bool,
+    live: list[_Beam], logits: Array, count: int, stop_ids: frozenset[int], ends: Ends | None, *, last: bool
 ) -> list[_Beam]:
     """Return the best continuations by one token of all beginnings together, the best first."""
     logs = log_softmax(logits)

@@ -21,6 +21,7 @@ from .writer import Step, generate_steps
 TEMPERATURE = 0.8
 """How freely `LanguageModel` draws unless told otherwise: a little sharper than the model's own distribution."""
 MAX_NEW_TOKENS = 256
+Strings = str | Sequence[str]
 CONTEXT_OF_TEXT = 16  # so many ids of the prompt decide how the first new token is written
 
 
@@ -86,11 +87,11 @@ class LanguageModel:
 
     def generate(
         self,
-        prompt: str | Sequence[str],
+        prompt: Strings,
         *,
         max_new_tokens: int = MAX_NEW_TOKENS,
         n: int = 1,
-        stop: str | Sequence[str] = (),
+        stop: Strings = (),
         seed: int = 0,
         beams: int | None = None,
         length_penalty: float | None = None,
@@ -125,13 +126,7 @@ class LanguageModel:
         return results[0] if isinstance(prompt, str) else results
 
     def stream(
-        self,
-        prompt: str,
-        *,
-        max_new_tokens: int = MAX_NEW_TOKENS,
-        stop: str | Sequence[str] = (),
-        seed: int = 0,
-        **sampling: Any,
+        self, prompt: str, *, max_new_tokens: int = MAX_NEW_TOKENS, stop: Strings = (), seed: int = 0, **sampling: Any
     ) -> Iterator[str]:
         """Return an iterator over the pieces of one answer as they come: together, the text of `generate`.
 
@@ -255,7 +250,7 @@ def _collected(steps: list[Step], row: int, text: str) -> Generation:
     return Generation(text, ids, finish, tuple(logs) if logs else None, tuple(top) if top else None)
 
 
-def _as_strings(stop: str | Sequence[str]) -> tuple[str, ...]:
+def _as_strings(stop: Strings) -> tuple[str, ...]:
     return (stop,) if isinstance(stop, str) else tuple(stop)
 
 

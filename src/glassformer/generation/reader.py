@@ -19,6 +19,8 @@ from ..errors import ConfigError, LengthError, ShapeError
 from ..models import Batch, Decoder, EncoderDecoder, Model
 
 CHUNK = 512
+Rows = list[Array]
+"""The ids of several sequences."""
 
 
 class Reader(Protocol):
@@ -36,14 +38,7 @@ class Reader(Protocol):
 
 
 def reader_of(
-    model: Model,
-    params: Tree,
-    prompts: list[Array],
-    sources: list[Array] | None,
-    *,
-    cache: bool,
-    chunk: int,
-    room: int,
+    model: Model, params: Tree, prompts: Rows, sources: Rows | None, *, cache: bool, chunk: int, room: int
 ) -> Callable[[], Reader]:
     """Return what starts a reader: the engine's own, or one without a cache; up to `room` tokens may follow."""
     if not cache:
@@ -65,8 +60,8 @@ class CachedReader:
         self,
         model: Model,
         params: Tree,
-        prompts: list[Array],
-        sources: list[Array] | None,
+        prompts: Rows,
+        sources: Rows | None,
         chunk: int = CHUNK,
         room: int | None = None,
     ) -> None:
@@ -102,7 +97,7 @@ class PlainReader:
 
     logits: Array
 
-    def __init__(self, model: Model, params: Tree, prompts: list[Array], sources: list[Array] | None) -> None:
+    def __init__(self, model: Model, params: Tree, prompts: Rows, sources: Rows | None) -> None:
         self.model, self.params = model, params
         self.sequences = list(prompts)
         self.sources = sources
@@ -130,7 +125,7 @@ class PlainReader:
 
 def checked(
     model: Model, prompts: Sequence[Sequence[int] | Array], sources: Sequence[Sequence[int] | Array] | None
-) -> tuple[list[Array], list[Array] | None]:
+) -> tuple[Rows, Rows | None]:
     """Return prompts and sources as arrays of ids; refuse what the model cannot read."""
     config = model.config
     if isinstance(config, EncoderConfig):
@@ -156,13 +151,13 @@ def room(model: Model, prompt: Array, max_new_tokens: int) -> int:
     return min(max_new_tokens, model.config.context + 1 - len(prompt))
 
 
-def padded(rows: list[Array], *, left: bool = False) -> tuple[Array, Array | None]:
+def padded(rows: Rows, *, left: bool = False) -> tuple[Array, Array | None]:
     """Stack rows of ids, padded with zeros on the right or the left, (R, T); the mask (None: all) marks real tokens."""
     tokens, mask = filled(rows, len(rows), max(len(row) for row in rows), left=left)
     return tokens, None if mask.all() else mask
 
 
-def filled(sequences: list[Array], rows: int, size: int, *, left: bool = False) -> tuple[Array, Array]:
+def filled(sequences: Rows, rows: int, size: int, *, left: bool = False) -> tuple[Array, Array]:
     """Return ids as (rows, size), padded with zeros on the right or the left and with empty rows; and their mask."""
     lengths = np.zeros((rows, 1), np.int64)
     lengths[: len(sequences), 0] = [len(ids) for ids in sequences]
@@ -173,7 +168,7 @@ def filled(sequences: list[Array], rows: int, size: int, *, left: bool = False) 
     return tokens, mask
 
 
-def _cache_of(model: Decoder | EncoderDecoder, params: Tree, sources: list[Array] | None):
+def _cache_of(model: Decoder | EncoderDecoder, params: Tree, sources: Rows | None):
     if isinstance(model, Decoder):
         return model.new_cache()
     assert sources is not None

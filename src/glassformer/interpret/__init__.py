@@ -6,10 +6,9 @@ head_statistics(seen, "decoder").kinds    # what kind of head each one is
 """
 
 from .heads import HeadStatistics, head_statistics, strongest_keys, top_positions
-from .labels import NUMBERS, Labels, token_labels
 from .positions import MARKED_DISTANCES, Similarity, position_table, similarity_by_distance, similarity_matrix
 from .statistics import LayerStatistics, layer_statistics
-from .trace import Trace, full_and_causal, trace, trace_each
+from .trace import NUMBERS, Labels, Trace, full_and_causal, token_labels, trace, trace_each
 
 __all__ = [
     "MARKED_DISTANCES",

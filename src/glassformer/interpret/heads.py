@@ -164,16 +164,12 @@ def _first(offset: Array, attention: str) -> Array:
     return there if attention == "cross" else there & (offset != 0)
 
 
-def _last(offset: Array, attention: str) -> Array:
-    return _first(offset[:, ::-1], attention)[:, ::-1]
-
-
 _PLACE_RULES: dict[str, Callable[[Array, str], Array]] = {
     "self": lambda offset, attention: offset == 0,
     "previous token": lambda offset, attention: offset == -1,
     "next token": lambda offset, attention: offset == 1,
     "first token": _first,
-    "last token": _last,
+    "last token": lambda offset, attention: _first(offset[:, ::-1], attention)[:, ::-1],
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,27 @@ from ..arrays import Array, Tree, widen
 from ..errors import ConfigError, LengthError, did_you_mean
 from ..layers import AlibiPositions, Attention, Stack
 from ..models import Batch, Encoder, EncoderDecoder, Model
-from .labels import CLS, NUMBERS, Labels
+from ..text.tokenizer import Tokenizer
+
+CLS = "[CLS]"
+"""The label of the learned vector that an encoder may put before a sequence."""
+
+
+class Labels(NamedTuple):
+    """How to call the ids of a model.
+
+    tokens    what an encoder or a decoder reads and predicts
+    source    what the encoder of an encoder-decoder reads; None: as `tokens`
+    classes   what an encoder predicts; None: the number
+    """
+
+    tokens: Callable[[int], str] = str
+    source: Callable[[int], str] | None = None
+    classes: Callable[[int], str] | None = None
+
+
+NUMBERS = Labels()
+"""Every id is called by its number."""
 
 
 @dataclass(frozen=True)
@@ -233,3 +253,18 @@ def _flat(batch: Batch) -> Batch:
 def _plain(x: Array) -> Array:
     """Return a NumPy array in at least single precision."""
     return np.asarray(widen(x))
+
+
+def token_labels(tokenizer: Tokenizer) -> Callable[[int], str]:
+    """Return a function from an id to its text, or to "#id" where the id alone is no text (part of a character)."""
+
+    def label(number: int) -> str:
+        text = tokenizer.decode([int(number)])
+        return text if text and all(map(_is_character, text)) else f"#{int(number)}"
+
+    return label
+
+
+def _is_character(character: str) -> bool:
+    """Tell a character from the two stand-ins for bytes that are only part of one."""
+    return character != "\N{REPLACEMENT CHARACTER}" and not 0xD800 <= ord(character) <= 0xDFFF

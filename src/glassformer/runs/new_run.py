@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..cluster.collective import first_before_others
-from ..cluster.storage import check_shared
+from ..cluster.collective import check_shared, first_before_others
 from ..config import TransformerConfig
 from ..data import Task
 from ..errors import ConfigError

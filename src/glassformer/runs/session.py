@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Tree
-from ..cluster.collective import agreed, meet, process, processes
-from ..cluster.storage import check_shared
+from ..cluster.collective import agreed, check_shared, meet, process, processes
 from ..cluster.watch import Watch
 from ..config import CONFIGS, TransformerConfig, config_from_dict
 from ..data import TASKS, Task, build_task

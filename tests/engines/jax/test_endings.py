@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from glassformer.cli import train as command_line
-from glassformer.cluster import storage
+from glassformer.cluster import collective
 from glassformer.engines.jax.trainer import JaxTrainer
 from glassformer.errors import CheckpointError, ConfigError, DataError
 from glassformer.execution import Execution
@@ -104,7 +104,7 @@ def join(tmp_path, monkeypatch):
 
     joined()
     monkeypatch.setattr(new_run, "first_before_others", second)
-    monkeypatch.setattr(storage, "PATIENCE", 0.1)
+    monkeypatch.setattr(collective, "PATIENCE", 0.1)
     return joined
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from draws import draws
 from glassformer import ops
 from glassformer.engines.jax import attention as attention_jax
-from glassformer.engines.jax.fused import activation, cudnn, gpu, loss, norm
+from glassformer.engines.jax.fused import activation, cudnn, loss, norm, on_one_gpu
 from glassformer.engines.jax.spreading import Spreading, is_spread, spreading
 from glassformer.execution import Execution
 from glassformer.mesh.stacking import stack_blocks, unstack_blocks
@@ -162,7 +162,7 @@ LARGE = (16, 1 << 16)
 
 def test_without_a_gpu_nothing_is_fused():
     x = struct(LARGE, "bfloat16")
-    assert not gpu.on_one_gpu()
+    assert not on_one_gpu()
     assert not loss.can_fuse(x, None, 0.0)
     assert not norm.can_fuse(struct((256, 8192), "bfloat16"), np.ones(8192))
     assert not activation.can_fuse(x)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glassformer.cluster import storage
+from glassformer.cluster import collective
 from glassformer.engines.jax import sharded_checkpoint, sharded_files
 from glassformer.engines.jax.sharded_checkpoint import (
     from_safetensors,
@@ -161,7 +161,7 @@ def killed(*_):
 setattr(sharded_checkpoint, sys.argv[2], killed)
 sharded_checkpoint.save_sharded(sys.argv[1], {"x": np.ones(3)}, {"step": 4})
 """
-    for moment in ("write_json", "_commit"):
+    for moment in ("write_text", "_commit"):
         result = subprocess.run([sys.executable, "-c", code, str(folder), moment], check=False)
         assert result.returncode == -9
         assert list_sharded(folder) == [2, 3]
@@ -206,7 +206,7 @@ def test_a_file_that_cannot_be_read_is_damage(folder, monkeypatch):
 
 
 def test_storage_that_is_not_shared_is_told(folder, monkeypatch):
-    monkeypatch.setattr(storage, "PATIENCE", 0.1)
+    monkeypatch.setattr(collective, "PATIENCE", 0.1)
     monkeypatch.setattr(sharded_checkpoint, "known_step", lambda *_: 9)  # what worker 0 sees
     with pytest.raises(CheckpointError, match="cannot be seen from this machine") as caught:
         load_sharded(folder, state(0))
@@ -274,7 +274,7 @@ def test_a_checkpoint_of_another_model_is_refused(written, target, message):
 # --- a disk that is full ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("moment", ["_write_arrays", "write_json", "_commit"])
+@pytest.mark.parametrize("moment", ["_write_arrays", "write_text", "_commit"])
 def test_a_full_disk_leaves_the_ones_before_and_says_so(folder, monkeypatch, moment):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

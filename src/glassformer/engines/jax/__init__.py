@@ -2,10 +2,10 @@
 
 Its stand-ins compute whatever is given as JAX arrays, under whichever engine:
 
-    linear, attention     products of half precision in half precision, with sums in float32
-    fused/                norms, GELU, the loss and attention on a GPU, by kernels that read their arrays once
-    position, embedding, special, cache     what JAX spells otherwise, and positions that are not known yet
-    scan, spreading       all blocks as one loop; what is said of arrays that lie on several devices
+    elementary, attention   products of half precision in half precision, with sums in float32; special functions
+    fused/                  norms, GELU, the loss and attention on a GPU, by kernels that read their arrays once
+    position, cache         positions that are not known yet, and a cache of fixed size
+    scan, spreading         all blocks as one loop; what is said of arrays that lie on several devices
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Jax(Engine):
 
     def stand_ins(self) -> list[Callable[..., Any]]:
         """Return all stand-ins of the modules beside this one."""
-        from . import attention, cache, embedding, linear, position, scan, special, spreading
+        from . import attention, cache, elementary, position, scan, spreading
         from .fused import activation, loss, norm
 
-        modules = (attention, cache, embedding, linear, position, scan, special, spreading, activation, loss, norm)
+        modules = (attention, cache, elementary, position, scan, spreading, activation, loss, norm)
         return [found for module in modules for found in vars(module).values() if hasattr(found, "stands_for")]
 
     def trainer(self, *arguments: Any, **settings: Any) -> Any:

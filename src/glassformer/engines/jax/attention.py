@@ -18,8 +18,8 @@ from ...ops.attention import AttentionSaved, check_heads, default_scale, grouped
 from ...ops.attention_tiled import TiledSaved
 from ...ops.dropout import check_rate, dropped
 from ...ops.mask import FULL, Pattern
+from .elementary import matmul_wide
 from .fused import cudnn
-from .linear import matmul_wide
 
 Gradients = tuple[Array, Array, Array, Array | None]
 

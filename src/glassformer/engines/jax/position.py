@@ -20,7 +20,7 @@ from ...ops import position
 @stands_for(RotaryPositions.rotation)
 def rotation(self: RotaryPositions, positions: Array, limit: int | None = None) -> tuple[Array, Array]:
     """Look up cosines and sines of positions below `limit`."""
-    if not _is_unknown(positions):
+    if not isinstance(positions, jax.core.Tracer):
         return NotImplemented
     assert limit is not None
     cos, sin = (jax.numpy.asarray(table)[positions] for table in self.rotation(np.arange(limit)))
@@ -30,7 +30,7 @@ def rotation(self: RotaryPositions, positions: Array, limit: int | None = None) 
 @stands_for(InputEmbedding.sinusoids)
 def sinusoids(self: InputEmbedding, positions: Array) -> Array:
     """Look up the sinusoids of positions within the context."""
-    if not _is_unknown(positions):
+    if not isinstance(positions, jax.core.Tracer):
         return NotImplemented
     return jax.numpy.asarray(self.sinusoids(np.arange(self.context)))[positions]
 
@@ -40,7 +40,7 @@ def relative_buckets(
     rows: Array, columns: Array, *, bidirectional: bool, buckets: int = 32, max_distance: int = 128
 ) -> Array:
     """Look up the buckets of distances; the rows are among the columns 0, 1, …."""
-    if not _is_unknown(rows):
+    if not isinstance(rows, jax.core.Tracer):
         return NotImplemented
     farthest = len(columns) - 1
     distances = np.arange(-farthest, farthest + 1)
@@ -48,7 +48,3 @@ def relative_buckets(
     settings: dict[str, Any] = {"bidirectional": bidirectional, "buckets": buckets, "max_distance": max_distance}
     table = position.relative_buckets(one, distances, **settings)[0]
     return jax.numpy.asarray(table)[columns - rows[:, None] + farthest]
-
-
-def _is_unknown(x: Array) -> bool:
-    return isinstance(x, jax.core.Tracer)

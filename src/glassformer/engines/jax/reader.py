@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...arrays import Array, Tree
-from ...generation.reader import CHUNK, filled
+from ...generation.reader import CHUNK, Rows, filled
 from ...generation.sampling import Sampling, check_finite
 from ...models import Decoder, EncoderDecoder, Model
 from . import programs as compiled
@@ -44,14 +44,7 @@ class JaxReader:
     """
 
     def __init__(
-        self,
-        model: Model,
-        params: Tree,
-        prompts: list[Array],
-        sources: list[Array] | None,
-        *,
-        room: int,
-        chunk: int = CHUNK,
+        self, model: Model, params: Tree, prompts: Rows, sources: Rows | None, *, room: int, chunk: int = CHUNK
     ) -> None:
         assert isinstance(model, Decoder | EncoderDecoder)
         self.model, self.params = model, placed(params)
@@ -135,7 +128,7 @@ class JaxReader:
             self._logits = np.asarray(logits)
         return self._logits
 
-    def _remembered(self, sources: list[Array], rows: int) -> Remembered:
+    def _remembered(self, sources: Rows, rows: int) -> Remembered:
         """Read sources, padded on the right; rows without one read nothing but padding."""
         assert isinstance(self.model, EncoderDecoder)
         size = min(rounded(max(len(source) for source in sources), LEAST), self.model.config.context)

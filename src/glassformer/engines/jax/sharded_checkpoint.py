@@ -20,30 +20,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...arrays import Tree
-from ...cluster.collective import agreed, meet, process, processes
-from ...cluster.storage import check_shared
+from ...cluster.collective import agreed, check_shared, meet, process, processes
 from ...errors import CheckpointError, ConfigError, first_line
+from ...files import write_text
 from ...mesh.stacking import stack_blocks, unstack_blocks
 from ...training.checkpoint import LATEST, checkpoint_path, load_checkpoint, save_checkpoint
 from ...training.state import COUNTERS, TrainingState
 from ...tree import flatten, rebuilt, unflatten
-from .sharded_files import (
-    MANIFEST,
-    check_files,
-    checksum,
-    damaged,
-    describe,
-    explained,
-    files_of,
-    incomplete_sharded,
-    known_step,
-    list_sharded,
-    newer_leftovers,
-    remove_sharded,
-    sharded_path,
-    write_json,
-    write_manifest,
-)
+from . import sharded_files as files
+from .sharded_files import describe, known_step, list_sharded, newer_leftovers, sharded_path
 
 KEEP = 2
 """So many complete checkpoints stay: should the last one be damaged, there is the one before."""
@@ -66,19 +51,19 @@ def save_sharded(folder: str | Path, state: Tree, meta: Mapping[str, Any]) -> Pa
     _libraries()
     path = sharded_path(folder, meta["step"])
     arrays = {name: leaf if hasattr(leaf, "shape") else np.asarray(leaf) for name, leaf in flatten(state).items()}
-    with explained(path, sum(array.nbytes for array in arrays.values())):
+    with files.explained(path, sum(array.nbytes for array in arrays.values())):
         _make_room(path)
         meet(f"checkpoint: begin {path.name}")
         check_shared(path.parent)
         _write_arrays(path, arrays)
         check_shared(path)
-        own = _share(files_of(path))
-        write_json(path / f"files.{process()}", {name: checksum(path / name) for name in own})
+        own = _share(files.files_of(path))
+        write_text(path / f"files.{process()}", json.dumps({name: files.checksum(path / name) for name in own}))
         meet(f"checkpoint: written {path.name}")
         if process() == 0:
             _commit(path, _content(state, meta))
             for step in [step for step in list_sharded(folder) if step < meta["step"]][: 1 - KEEP]:
-                remove_sharded(sharded_path(folder, step))
+                files.remove_sharded(sharded_path(folder, step))
         meet(f"checkpoint: complete {path.name}")
     return path
 
@@ -91,8 +76,8 @@ def _content(state: Tree, meta: Mapping[str, Any]) -> dict[str, Any]:
 def _make_room(path: Path) -> None:
     """Remove what lost runs left behind, and another checkpoint of the same step."""
     if process() == 0:
-        for leftover in [*incomplete_sharded(path.parent.parent), path]:
-            remove_sharded(leftover)
+        for leftover in [*files.incomplete_sharded(path.parent.parent), path]:
+            files.remove_sharded(leftover)
         path.parent.mkdir(parents=True, exist_ok=True)
 
 
@@ -105,13 +90,13 @@ def _write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 
 def _commit(path: Path, content: dict[str, Any]) -> None:
     """Make a checkpoint count."""
-    files: dict[str, Any] = {}
+    known: dict[str, Any] = {}
     for part in path.glob("files.*"):
-        files |= json.loads(part.read_text(encoding="utf-8"))
+        known |= json.loads(part.read_text(encoding="utf-8"))
         part.unlink()
     # Shared storage may have shown the others not all of the files.
-    files |= {name: checksum(path / name) for name in files_of(path) if name not in files}
-    write_manifest(path, {**content, "files": files})
+    known |= {name: files.checksum(path / name) for name in files.files_of(path) if name not in known}
+    files.write_manifest(path, {**content, "files": known})
 
 
 def _share(names: list[str]) -> list[str]:
@@ -130,8 +115,8 @@ def load_sharded(folder: str | Path, target: Tree, *, step: int | None = None) -
     """
     step = int(agreed(known_step(folder, step) if process() == 0 else None))
     path = sharded_path(folder, step)
-    check_shared(path / MANIFEST)
-    manifest = check_files(path, _share)
+    check_shared(path / files.MANIFEST)
+    manifest = files.check_files(path, _share)
     wanted = flatten(target)
     _check_fits(path, manifest["arrays"], wanted)
     state = rebuilt(target, _read_arrays(path, wanted))
@@ -142,7 +127,7 @@ def load_sharded_arrays(folder: str | Path, *, step: int | None = None) -> Shard
     """Read the latest complete checkpoint, or that of `step`, as NumPy arrays by dotted name, in this process alone."""
     step = known_step(folder, step)
     path = sharded_path(folder, step)
-    manifest = check_files(path, lambda names: names)
+    manifest = files.check_files(path, lambda names: names)
     jax, _ = _libraries()
     wanted = {name: jax.ShapeDtypeStruct(shape, dtype) for name, (dtype, shape) in manifest["arrays"].items()}
     return ShardedCheckpoint(_read_arrays(path, wanted), manifest["meta"], newer_leftovers(folder, step))
@@ -169,7 +154,7 @@ def _read_arrays(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
             args = orbax.args.PyTreeRestore(item=targets, restore_args=how)
             return empty | dict(checkpointer.restore(path.resolve(), args=args))
     except Exception as error:  # of whichever library below found it
-        raise damaged(path, f"it cannot be read ({first_line(error)})") from error
+        raise files.damaged(path, f"it cannot be read ({first_line(error)})") from error
 
 
 def _holds(path: Path, content: Mapping[str, Any]) -> bool:

@@ -75,15 +75,10 @@ def known_step(folder: str | Path, step: int | None) -> int:
     raise CheckpointError(f"{folder} has {what}", hint=hint)
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write a small file that appears in one step, and is on the disk when it does."""
-    write_text(path, json.dumps(content))
-
-
 def write_manifest(path: Path, content: dict[str, Any]) -> None:
     """Say what a checkpoint holds, and that it is complete."""
     manifest = {"format": FORMAT, "version": VERSION, **content}
-    write_json(path / MANIFEST, {**manifest, "checksum": _json_checksum(manifest)})
+    write_text(path / MANIFEST, json.dumps({**manifest, "checksum": _json_checksum(manifest)}))
 
 
 def _json_checksum(manifest: dict[str, Any]) -> int:

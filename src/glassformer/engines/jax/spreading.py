@@ -61,16 +61,12 @@ def run_block_backward(self: Stack, params: Tree, record: Tree, given: Tree, dy:
     """Run a block backward, its weights brought together before and its gradients shared out after."""
     how = _spreading.get()
     if isinstance(record, Again):
-        record, dy = _only_now(record, dy)
+        # What a block read waits for dy: else XLA sees the forward pass repeated, and keeps its results.
+        x, dy = optimization_barrier((record.x, dy))
+        record = record._replace(x=x)
     elif how is None:
         return NotImplemented
     if how is None:
         return unwrap(Stack.run_block_backward)(self, params, record, given, dy)
     read, grads = unwrap(Stack.run_block_backward)(self, how.weights(params), record, given, dy)
     return read._replace(x=how.activations(read.x)), how.gradients(grads)
-
-
-def _only_now(record: Again, dy: Array) -> tuple[Again, Array]:
-    """Let what a block read wait for dy: else XLA sees the forward pass repeated, and keeps its results."""
-    x, dy = optimization_barrier((record.x, dy))
-    return record._replace(x=x), dy

@@ -12,7 +12,7 @@ import numpy as np
 from .... import ops
 from ....arrays import Array, is_half
 from ....dispatch import stands_for
-from .gpu import on_one_gpu
+from . import on_one_gpu
 
 _RUN = 2048  # numbers that a program computes
 _LEAST, _MOST = 1 << 20, 1 << 31  # numbers: beyond, a place has no number of 32 bits

@@ -16,7 +16,7 @@ import jax
 
 from ....arrays import Array
 from ....ops.mask import Pattern
-from .gpu import runs_kernels
+from . import runs_kernels
 
 _WIDEST_HEAD = 128  # channels; a multiple of 8
 _GIVEN = ("query", "key", "value", "activation", "fwd_output", "grad_output")

@@ -17,7 +17,7 @@ from .... import ops
 from ....arrays import Array, Unkept, check_ids, is_half
 from ....dispatch import stands_for
 from ....ops.loss import IGNORE, CrossEntropySaved
-from .gpu import on_one_gpu
+from . import on_one_gpu
 
 _RUN = 4096  # columns that a program reads at a time
 _WARPS = 8
@@ -46,12 +46,7 @@ class LogProbabilities(Unkept):
 
 @stands_for(ops.cross_entropy, ops.cross_entropy_backward)
 def cross_entropy(
-    logits: Array,
-    targets: Array,
-    *,
-    class_weights: Array | None = None,
-    ignore: int = IGNORE,
-    smoothing: float = 0.0,
+    logits: Array, targets: Array, *, class_weights: Array | None = None, ignore: int = IGNORE, smoothing: float = 0.0
 ) -> tuple[Array, CrossEntropySaved]:
     """Average the losses of a large vocabulary by a kernel."""
     if not can_fuse(logits, class_weights, smoothing) or tuple(targets.shape) != tuple(logits.shape[:-1]):

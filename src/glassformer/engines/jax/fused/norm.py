@@ -14,7 +14,7 @@ from ....arrays import Array, cast, is_half, namespace
 from ....dispatch import stands_for
 from ....ops.linear import flat
 from ....ops.norm import LayerNormSaved, RMSNormSaved
-from .gpu import on_one_gpu
+from . import on_one_gpu
 
 _WIDEST = 8192  # features
 _LEAST = 1 << 20  # numbers: fewer are not worth a kernel

@@ -1,0 +1,79 @@
+"""The affine map, lookups and special functions as JAX has them.
+
+Numbers of 16 bits are multiplied and looked up as they are; what is added up of them is added up in float32.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from jax.lax import logistic as jax_logistic
+from jax.scipy.special import erfc
+
+from ... import ops
+from ...arrays import Array, cast, check_ids, check_width, is_half, namespace, widen
+from ...dispatch import stands_for
+from ...ops import special
+from ...ops.embedding import EmbeddingSaved
+from ...ops.embedding import scatter_add as written_scatter_add
+from ...ops.linear import LinearSaved, check_matrix, flat
+from ...quantized import Quantized, check_learnable
+
+
+@stands_for(ops.linear, ops.linear_backward)
+def linear(x: Array, w: Array, b: Array | None = None) -> tuple[Array, LinearSaved]:
+    """Multiply in the type of x; wider w and b, as master copies are, are rounded to it."""
+    if isinstance(w, Quantized) or not is_half(x):
+        return NotImplemented
+    check_matrix(w, b)
+    check_width(x, w.shape[0])
+    y = x @ cast(w, x.dtype)
+    return (y if b is None else y + cast(b, x.dtype)), LinearSaved(x, w, b)
+
+
+@stands_for(ops.linear_backward, ops.linear)
+def linear_backward(dy: Array, saved: LinearSaved) -> tuple[Array, Array, Array | None]:
+    """Multiply in the type of x; the gradients of w and b are summed in float32 and have the types of w and b."""
+    if not is_half(saved.x):
+        return NotImplemented
+    check_learnable(saved.w)
+    dy = cast(dy, saved.x.dtype)  # that of logits comes wide
+    rows = flat(dy)
+    dw = matmul_wide(flat(saved.x).T, rows)
+    db = None if saved.b is None else cast(widen(rows).sum(axis=0), saved.b.dtype)
+    return dy @ cast(saved.w, dy.dtype).T, cast(dw, saved.w.dtype), db
+
+
+def matmul_wide(a: Array, b: Array) -> Array:
+    """Return a @ b of half-precision arrays, summed in float32 and not rounded."""
+    return namespace(a).matmul(a, b, preferred_element_type=np.float32)
+
+
+@stands_for(ops.embedding)
+def embedding(table: Array, ids: Array, *, scale: float = 1.0) -> tuple[Array, EmbeddingSaved]:
+    """Look up rows of half precision, and widen only these."""
+    if not is_half(table):
+        return NotImplemented
+    check_ids(ids, table.shape[0])
+    y = table[ids]
+    return (y if scale == 1 else cast(widen(y) * scale, y.dtype)), EmbeddingSaved(table, ids)
+
+
+@stands_for(written_scatter_add)
+def scatter_add(rows: Array, ids: Array, *, shape: tuple[int, ...]) -> Array:
+    """Add rows (..., D), in float32 where they are narrower, into zeros of `shape` (V, D) at `ids` (...)."""
+    wide = widen(rows).reshape(-1, shape[-1])
+    return cast(namespace(rows).zeros(shape, wide.dtype).at[ids.reshape(-1)].add(wide), rows.dtype)
+
+
+@stands_for(special.logistic)
+def logistic(x: Array) -> Array:
+    """Return σ(x) as one operation of JAX."""
+    return NotImplemented if is_half(x) else jax_logistic(x)
+
+
+@stands_for(special.normal_cdf)
+def normal_cdf(x: Array) -> Array:
+    """Return Φ(x) = erfc(−x / √2) / 2."""
+    return NotImplemented if is_half(x) else 0.5 * erfc(-x * math.sqrt(0.5))
