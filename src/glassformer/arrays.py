@@ -4,8 +4,6 @@ NumPy (2 and later) and JAX arrays both answer `__array_namespace__`, so an op a
 same source runs on either.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any, TypeAlias
 

@@ -13,8 +13,6 @@ stand-in stands for is no longer what it was made from: see `sources`.
 Nothing here knows an engine. They are found by name in a package of their own, when one is first asked for.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import inspect

@@ -16,8 +16,6 @@
 Each message states the fact with its values; `hint` says what to do about it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 __all__ = [

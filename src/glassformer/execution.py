@@ -17,8 +17,6 @@ A mesh has three axes:
 Neighbors along `tensor` talk most and have consecutive numbers, so that they share a machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Self

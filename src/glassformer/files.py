@@ -9,8 +9,6 @@ A process killed before 3 leaves the previous file untouched, and one killed aft
 does the name stand for anything but a complete file.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -6,8 +6,6 @@ smollm2, minilm       what `glassformer pull` fetched
 hf:org/name           a model of the Hugging Face hub
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -8,8 +8,6 @@ everything about a result that is a single number, such as a loss: rounding them
 engine may do better where its machine multiplies 16 bits faster.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import sys

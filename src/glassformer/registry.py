@@ -6,8 +6,6 @@ The functions to call are `register_op`, `register_activation`, `register_norm`,
 `register_block` of the package, which check what they are given and put it here.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from .errors import ConfigError, did_you_mean

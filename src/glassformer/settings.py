@@ -1,7 +1,5 @@
 """Settings by name: the one place that refuses those that do not exist."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar

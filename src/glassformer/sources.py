@@ -84,7 +84,7 @@ class Watch:
         names: dict[int, tuple[Any, list[str]]] = {}
         for where, name in self.places:
             names.setdefault(id(where), (where, []))[1].append(name)
-        groups = [(itemgetter(*own), where) for where, own in names.values()]
+        groups: list[Group] = [(itemgetter(*own), where) for where, own in names.values()]
         self.were = [entries(where) for entries, where in groups]
         return groups
 

@@ -3,8 +3,6 @@
 A leaf has a dotted name: `params["blocks"][0]["attention"]["query"]["w"]` is "blocks.0.attention.query.w".
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`glassformer bench attention`: attention against its length; dense, tiled, windowed and strided, beside PyTorch's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Attention forward and backward, as contenders do it: ours in every way, and PyTorch's."""
 
-from __future__ import annotations
-
 import gc
 import math
 import time

@@ -1,7 +1,5 @@
 """What a fresh process does when its start is timed. Nothing is imported here that one of them does without."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 from typing import Any

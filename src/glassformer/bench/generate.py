@@ -1,7 +1,5 @@
 """`glassformer bench generate`: tokens per second of one answer, against Hugging Face, llama.cpp and the memory."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path

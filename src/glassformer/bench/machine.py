@@ -1,7 +1,5 @@
 """What a measurement was taken on, and which peers are here to be measured against."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import importlib.util

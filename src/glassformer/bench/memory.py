@@ -1,7 +1,5 @@
 """How much memory something takes: what a fresh process grows by."""
 
-from __future__ import annotations
-
 import gc
 import re
 import sys

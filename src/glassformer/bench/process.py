@@ -1,7 +1,5 @@
 """Contenders as processes: each alone with its libraries and threads, and only one of them awake at a time."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

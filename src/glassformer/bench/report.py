@@ -1,7 +1,5 @@
 """What a benchmark found: figures of every contender, the bars it was held against, and what could not be measured."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """`glassformer bench startup`: how long fresh processes take: to a first training step, and for a short command."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

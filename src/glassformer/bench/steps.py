@@ -1,7 +1,5 @@
 """The contenders of a training step, each made inside its own process by `worker`: ours, PyTorch, JAX and the floor."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

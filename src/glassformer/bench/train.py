@@ -1,7 +1,5 @@
 """`glassformer bench train`: one training step against PyTorch, JAX and the matrix products alone; and its memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

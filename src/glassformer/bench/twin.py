@@ -1,7 +1,5 @@
 """The same model in PyTorch, as one would write it there: what a training step is measured against."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

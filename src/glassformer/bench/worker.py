@@ -9,8 +9,6 @@ Requests come as lines of JSON on stdin, answers go back the same way:
 Between requests the process sleeps in a read, so it takes nothing from whoever has the turn.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import json

@@ -1,7 +1,5 @@
 """The contenders of generation, each made inside its own process: ours, Hugging Face, llama.cpp, and the bandwidth."""
 
-from __future__ import annotations
-
 import importlib
 import time
 from collections.abc import Iterator

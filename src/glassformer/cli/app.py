@@ -1,7 +1,5 @@
 """The command `glassformer`: which commands there are, and how their failures look."""
 
-from __future__ import annotations
-
 import os
 import sys
 from functools import partial

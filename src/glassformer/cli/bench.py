@@ -1,7 +1,5 @@
 """`glassformer bench`: how fast this is on your own machine, and against what else is installed there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`glassformer chat`: talk to a model that was made for it."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Generator, Iterator

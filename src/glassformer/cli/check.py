@@ -1,7 +1,5 @@
 """`glassformer check`: prove every gradient on this machine."""
 
-from __future__ import annotations
-
 import typer
 
 from ..proofs import prove_all

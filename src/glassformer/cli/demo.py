@@ -1,7 +1,5 @@
 """`glassformer demo`: the main job in about two minutes, on data that every Python carries."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Annotated, Any

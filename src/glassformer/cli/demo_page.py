@@ -1,7 +1,5 @@
 """The page that the demonstration writes: results, what the models say, and a look inside each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Who executes the mathematics, and the options of the engine jax: precision, devices, other processes of a run."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """What one sees while a model trains: a live panel on a terminal, plain lines in a pipe, nothing for programs."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """`glassformer embed`: one vector for each text, or how similar texts are."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`glassformer eval`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

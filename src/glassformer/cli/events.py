@@ -1,7 +1,5 @@
 """TensorBoard event files, for those who look at runs there."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import time

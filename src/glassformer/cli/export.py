@@ -1,7 +1,5 @@
 """`glassformer export`: a model in the form that other programs read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

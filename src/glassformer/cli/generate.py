@@ -1,7 +1,5 @@
 """`glassformer generate`: let a trained model write."""
 
-from __future__ import annotations
-
 import math
 import sys
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """`glassformer inspect`: pictures of what happens inside a trained model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

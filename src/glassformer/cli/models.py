@@ -1,7 +1,5 @@
 """`glassformer models`: published models that can be had here, those that are, and what one can build."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..models import PRESETS

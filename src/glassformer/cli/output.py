@@ -1,7 +1,5 @@
 """How results look: tables for people, one JSON object for programs."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

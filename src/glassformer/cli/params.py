@@ -1,7 +1,5 @@
 """`glassformer params`: what a model costs, before anything is allocated."""
 
-from __future__ import annotations
-
 import json as json_module
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`glassformer plan`: what training takes on each of many devices, before one of them is paid for."""
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """`glassformer pull`: fetch a published model."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Settings as they are typed: KEY=VALUE."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

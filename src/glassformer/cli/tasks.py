@@ -1,7 +1,5 @@
 """`glassformer tasks`."""
 
-from __future__ import annotations
-
 from ..data import SUMMARIES
 from .output import JsonOption, console, print_json, table
 

@@ -1,7 +1,5 @@
 """`glassformer tokenize`: what a text looks like to a model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`glassformer tokens`: a corpus larger than memory as a file of token ids."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`glassformer train`: learn a task, watch it, stop it, go on."""
 
-from __future__ import annotations
-
 import itertools
 import shlex
 from pathlib import Path

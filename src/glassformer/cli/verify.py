@@ -1,7 +1,5 @@
 """`glassformer verify`: a model beside its reference implementation, layer by layer."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 import typer

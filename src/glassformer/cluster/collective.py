@@ -4,8 +4,6 @@ Every process must call these functions in the same order. They may be used once
 process alone has nothing to do.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -10,8 +10,6 @@ GLASSFORMER_PROCESS, or from what started the processes:
 Process 0 runs on the coordinator's machine and listens on its port.
 """
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import ipaddress

@@ -1,7 +1,5 @@
 """Messages between workers: one JSON object per line over TCP, never waiting for the other side."""
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 import json

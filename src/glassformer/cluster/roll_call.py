@@ -4,8 +4,6 @@ JAX waits for missing workers in native code and then aborts, without saying who
 comes is noted, so the ones that do not come can be named, and those that do not belong together are refused.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

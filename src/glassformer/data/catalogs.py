@@ -3,8 +3,6 @@
 Only messages matter here, so a catalog is not refused for a date or a plural rule in its header that nobody can read.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Text is UTF-8, strictly. Line ends become "\\n" and a byte order mark is dropped
 reads the same on another.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import sysconfig

@@ -1,7 +1,5 @@
 """Training data as batches that are a pure function of the step, so that resuming needs the step number only."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from typing import Protocol

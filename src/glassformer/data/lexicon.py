@@ -1,7 +1,5 @@
 """The vocabulary of a model that exists already, for a task that is to be learned with it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Sequences of different lengths as one padded `Batch`, for each architecture."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

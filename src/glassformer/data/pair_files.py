@@ -1,7 +1,5 @@
 """Pairs of texts from files: tab-separated lines, and the catalogs (.po, .mo) that translated programs carry."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import NamedTuple

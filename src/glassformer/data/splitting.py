@@ -1,7 +1,5 @@
 """Which examples are held out: by chance, or by a hash that is the same in every run."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

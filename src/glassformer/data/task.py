@@ -1,7 +1,5 @@
 """A task: data to learn from, data to be judged by, and a model and a training that suit it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

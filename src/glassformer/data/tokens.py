@@ -4,8 +4,6 @@ corpus.bin         the ids, little-endian uint16 or uint32, nothing else
 corpus.bin.json    the tokenizer, the type, the number of ids and their SHA-256
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -9,8 +9,6 @@ arrays are: given JAX arrays, JAX computes it whatever the engine; given NumPy a
 does.
 """
 
-from __future__ import annotations
-
 import importlib
 from functools import cache
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """The engine numpy: every op and layer as its source reads, in NumPy alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..dispatch import Engine

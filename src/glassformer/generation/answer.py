@@ -1,7 +1,5 @@
 """Let a model answer: the likeliest class, or one token after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Beam search: keep the best few beginnings at every step, and return the best complete sequences with their scores."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -4,8 +4,6 @@ A reader has read the prompts when it is made. `logits` (R, V) are about the tok
 takes one more token of each, `select` keeps some of the sequences, in a new order, perhaps several times.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Stop strings in a stream of text: they may span tokens, and nothing that could still become one is let out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ..errors import ConfigError

@@ -9,8 +9,6 @@ vectors, and tables of which a token reads one row, stay in float32.
     int4        0.63                    to 16 levels between the smallest and the largest of each 32 (embedding: int8)
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

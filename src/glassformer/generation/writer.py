@@ -1,7 +1,5 @@
 """The engine that writes: all prompts of a batch at once, one token of each per step, as they come."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Which positions each attention head looks at, and whether heads specialize."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

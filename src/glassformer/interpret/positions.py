@@ -1,7 +1,5 @@
 """How alike positions look to a model, by how far apart they are."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

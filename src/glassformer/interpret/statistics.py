@@ -1,7 +1,5 @@
 """How large the vectors of a model are, layer by layer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

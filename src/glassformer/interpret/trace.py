@@ -1,7 +1,5 @@
 """What a model did with one example, part by part, with padding removed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple

@@ -8,8 +8,6 @@ many multiplications as one of D, and look at H places (Vaswani et al. 2017). Wh
 products of two of the matrices: query keyᵀ says which token it attends to, value output what it carries over.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property

@@ -8,8 +8,6 @@ A block is a list of residual connections, and its backward pass is the same lis
 each of them, what its norm and its sublayer kept, by their names, and `output`, the stream as it leaves the block.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any

@@ -14,8 +14,6 @@ is out of order once it has gone round, which does no harm: softmax adds its key
 keys already, and masks and biases are asked for by `columns`, the position in each slot.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -7,8 +7,6 @@ Where the head is tied, the token table has a second reader, and so two gradient
 reaches the rows of tokens that occur in the batch; the head's reaches all rows, for every token gets a logit.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property

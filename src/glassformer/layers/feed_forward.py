@@ -13,8 +13,6 @@ Gating puts a product where the bend was: a second matrix decides, token by toke
 In the comparisons of Shazeer (2020) it learned better with as many weights: three matrices have them at F = 8/3 D.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property

@@ -13,8 +13,6 @@ A tied table E is used twice, and so has two gradients:
 The head returns the second one as `HeadGrads.table`; the model adds the first.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property

@@ -5,8 +5,6 @@ of one of its inputs, so that numbers neither swell nor fade from layer to layer
 equal would not do: features that begin the same get the same gradients, and stay the same forever.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

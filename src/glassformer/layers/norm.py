@@ -7,8 +7,6 @@ a scale to the features that need one.
 Records hold no parameters: what the ops saved of gamma and beta is taken out here, and put back for the backward pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias

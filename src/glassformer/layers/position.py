@@ -7,8 +7,6 @@ keys beforehand; a relative bias learns one curve of distance for each head, wha
 They are made once and handed to every block. A bias is so read L times, and its gradient is the sum over the blocks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -8,8 +8,6 @@ writes by adding. What an early layer wrote stays there to be read by any later 
 the embedding and of everything that all sublayers had to say, which is why it can be taken apart into their shares.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -15,8 +15,6 @@ went into each block and runs the block once more when its turn comes (Chen et a
 record instead of L records, for one forward pass more, about a third of the work.
 """
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -25,8 +25,6 @@ computation, gradients of parameters in float32; those of a tied table come twic
 few numbers per token, for the softmax of the loss, are left out. How long it takes depends on the links.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -6,8 +6,6 @@ over the devices. Along `fsdp` the other axis is split for storage, and the matr
 whose split would save next to nothing stay whole.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Sequence

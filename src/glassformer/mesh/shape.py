@@ -1,7 +1,5 @@
 """Real meshes of devices, from the shape that an `Execution` has."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

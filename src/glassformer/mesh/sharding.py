@@ -1,7 +1,5 @@
 """Arrays on the devices of a mesh: where each part goes, how it gets there, and how it comes back."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

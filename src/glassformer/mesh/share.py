@@ -1,7 +1,5 @@
 """What one device of a mesh holds of a model, and records of its own sequences, in numbers and bytes."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

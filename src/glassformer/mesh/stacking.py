@@ -7,8 +7,6 @@ Both functions change every list of blocks in a tree, wherever it stands: parame
 optimizers and averages keep of them.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..arrays import Tree, namespace

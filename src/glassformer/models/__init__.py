@@ -1,7 +1,5 @@
 """The three models, each a configuration of the same layers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig, TransformerConfig

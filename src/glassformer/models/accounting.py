@@ -1,7 +1,5 @@
 """What a model costs, before anything is allocated: parameters, arithmetic and memory."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

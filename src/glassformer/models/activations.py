@@ -1,7 +1,5 @@
 """How much memory the record of a forward pass takes, counted array by array without making any."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig

@@ -1,7 +1,5 @@
 """One batch of examples, for all three architectures."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from ..arrays import Array

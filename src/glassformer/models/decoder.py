@@ -7,8 +7,6 @@ conditionals apart while one forward pass computes them at once: logits[t] knows
 write, one draws a token from the last row and reads it in turn.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -6,8 +6,6 @@ al. 2019). A class needs one vector for a sequence: the mean of all, the first, 
 before the tokens, which says nothing itself and gathers from all the others.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

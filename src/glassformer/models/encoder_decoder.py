@@ -6,8 +6,6 @@ The source is given, so its tokens may all see each other; the target is predict
 before. Cross-attention joins the two: in every block of the decoder each place of the target asks the same memory.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """What the three models share."""
 
-from __future__ import annotations
-
 import functools
 from abc import abstractmethod
 from collections.abc import Callable

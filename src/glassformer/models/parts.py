@@ -4,8 +4,6 @@ A config is flat and says what a model is; layers are nested and say how it is c
 setting does finds here which layer it goes to.
 """
 
-from __future__ import annotations
-
 import math
 
 from .. import registry

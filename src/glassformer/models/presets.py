@@ -5,8 +5,6 @@ al. 2018; T5: Raffel et al. 2019; Llama 2 and 3, Mistral, Qwen2, SmolLM2: their 
 Vaswani et al. 2017).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..config import TransformerConfig, config_from_dict

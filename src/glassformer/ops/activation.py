@@ -11,8 +11,6 @@ learning. GELU (Hendrycks and Gimpel 2016) and SiLU round the corner: both are x
 so they are nearly 0 far to the left, nearly x far to the right, and dip a little below zero in between.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import NamedTuple

@@ -10,8 +10,6 @@ Every query meets every key, so work and weights grow with T · S; `attention_ti
 keeping the weights. The backward pass undoes the three lines from the last to the first.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -9,8 +9,6 @@ becomes one more batch axis. Softmax joins the parts by the logarithms of their 
 the parts simply add up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -21,8 +21,6 @@ to make any tile of them again, without looking at its neighbors: weights = exp(
 the same, because an array of T · S numbers is neither written nor read.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

@@ -9,8 +9,6 @@ evaluation nothing is dropped, and because what is kept was scaled up while trai
 down then.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Both are linear maps in disguise. A lookup is a product with a matrix of zeros a
 their gradients are the products with the transposed matrices, computed without ever making these.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@ Forward, an example costs I · O multiplications; backward, twice as many, once 
 that a training step costs three times the forward pass: 6 additions and multiplications for each weight and example.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from ..arrays import Array, check_width, namespace

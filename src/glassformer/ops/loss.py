@@ -10,8 +10,6 @@ believes less what is true. Apart, the loss would divide by tiny probabilities o
 again.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from ..arrays import Array, check_broadcast, check_ids, namespace

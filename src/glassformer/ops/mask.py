@@ -9,8 +9,6 @@ what a key holds was gathered from keys before it: L layers reach about L · win
 two layers reach any (Child et al. 2019).
 """
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 

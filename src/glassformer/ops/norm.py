@@ -6,8 +6,6 @@ The means run over the D features of one token (Ba et al. 2016); tokens never se
 difference what else is in the batch, or how long a sequence is.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from ..arrays import Array, check_width, namespace

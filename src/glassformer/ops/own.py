@@ -1,7 +1,5 @@
 """Ops of one's own: any pair that keeps the contract of this folder."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -6,8 +6,6 @@ or on the scores (ALiBi, relative biases). The last two tell distance rather tha
 begin anywhere; they also act on the scores alone, and leave what the values carry untouched.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ multiplies all exponentials by the same factor, which the division takes out aga
 odds against every other by exp(t).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from ..arrays import Array, check_mask, namespace

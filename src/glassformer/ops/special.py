@@ -4,8 +4,6 @@ Both rise from 0 to 1. Neither has a backward of its own: the activations that u
 σ′ = σ (1 − σ) and Φ′(x) = exp(−x²/2) / √(2π).
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any

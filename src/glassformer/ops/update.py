@@ -7,8 +7,6 @@ average instead of the last gradient, because a batch is a small sample and what
 Optimizers are not differentiated, so these have no backward.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..arrays import Array, namespace

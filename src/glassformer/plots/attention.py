@@ -1,7 +1,5 @@
 """Attention weights as heat maps: rows look, columns are looked at."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

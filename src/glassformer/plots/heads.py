@@ -1,7 +1,5 @@
 """What the attention heads specialize in, and which positions they look at most."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """All pictures of one model and one example, together on one page."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Token labels that can be seen: invisible characters get a sign, those that no font can draw an escape."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """How the vectors of a model grow and change from layer to layer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What something costs against the length of a sequence: time, and memory, with the powers by which they grow."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """How a training went."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What fills the memory of a device, as one bar per plan, with the limit as a line."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

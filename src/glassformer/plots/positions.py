@@ -1,7 +1,5 @@
 """Positional encodings: the table itself, and how alike its rows are."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a model expects, as bars and as a table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

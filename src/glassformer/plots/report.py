@@ -1,7 +1,5 @@
 """One page that shows a folder of figures: a title, tables, pictures, and words that say what to look at."""
 
-from __future__ import annotations
-
 import base64
 import re
 import struct

@@ -1,7 +1,5 @@
 """How all figures look, and how they become files."""
 
-from __future__ import annotations
-
 import functools
 import io
 import math

@@ -1,7 +1,5 @@
 """The cases of softmax and attention: every way in which queries, keys, heads, masks and tiles can meet."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

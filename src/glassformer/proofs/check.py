@@ -1,7 +1,5 @@
 """Prove every gradient here and now."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

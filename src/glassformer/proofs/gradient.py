@@ -8,8 +8,6 @@ imaginary part of the result:
 Nothing is subtracted, so h may be as small as 1e-30 and the slope is exact to the last digits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 All of a layer moves at once: its parameters and whatever else it reads that has a gradient (x, memory, bias, table).
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Sequences repeat tokens, targets are partly ignored, masks hide padding, and parameters are far from their first values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial

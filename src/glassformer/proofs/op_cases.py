@@ -3,8 +3,6 @@
 Shapes cover no, one and two leading axes, a single position, no example at all, and views that are not contiguous.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a run folder says about the model that its training started from."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Runs that start from a model that exists already, and train all of it or adapters beside it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A new run: its folder, made by one process and seen by all."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

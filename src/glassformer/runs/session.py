@@ -1,7 +1,5 @@
 """A training run from its folder: steps, evaluations, checkpoints and metrics, with the state always at hand."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import shlex

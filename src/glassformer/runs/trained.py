@@ -1,7 +1,5 @@
 """A model that has learned a task, and can be asked."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -4,8 +4,6 @@ The bounds stop a template that loops without end or doubles a text over and ove
 spend memory, through padding for instance; nothing it does reaches files, modules or the objects of the program.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any

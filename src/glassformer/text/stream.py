@@ -4,8 +4,6 @@ A character of several bytes may be split over tokens, a space may belong to the
 token of a text may be written differently from the others. Decoding each id on its own gets all three wrong.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ..arrays import Array

@@ -1,7 +1,5 @@
 """What tokenizers share: how they compare, and what they check in specials, in ids to decode and in stored dicts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 

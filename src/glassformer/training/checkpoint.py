@@ -7,8 +7,6 @@ over all names, types, shapes, bytes and the JSON is kept in the header and chec
 later, on the disk or in a copy, is noticed too.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """An exponential moving average of the parameters: a smoother model than any single step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How good a model is on all of the held-out data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial

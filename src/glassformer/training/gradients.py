@@ -1,7 +1,5 @@
 """What happens to gradients between the backward pass and the optimizer: norms, clipping, accumulation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Ctrl-C at a moment when it would leave something half done."""
 
-from __future__ import annotations
-
 import threading
 
 # Those of `signal` make enums of what they are given, which takes ten times as long.

@@ -5,8 +5,6 @@
 Who takes the steps is a `Trainer`; what is written down, and where, is a session's business.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator

@@ -10,8 +10,6 @@ its gradient for w′ is carried on to a and b.
 b starts at zero, and the model with it as it was. Where the blocks are stacked, all three have the layers in front.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

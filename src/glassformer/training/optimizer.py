@@ -8,8 +8,6 @@ carries that to the whole tree. The state is plain data, {"step": count, "mean":
 under the dotted name of its parameter, so it can be saved and restored by name.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

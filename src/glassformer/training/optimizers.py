@@ -4,8 +4,6 @@ In the formulas p is a parameter, g its gradient, t = 1, 2, … the step, and λ
 matrices alone unless `decays` says otherwise.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from dataclasses import dataclass

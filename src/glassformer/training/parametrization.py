@@ -1,7 +1,5 @@
 """What is optimized: all of a model's parameters, or fewer numbers from which they follow."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol, Self
 

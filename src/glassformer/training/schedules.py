@@ -1,7 +1,5 @@
 """Learning-rate schedules: a warm-up, then one of four ways down."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -4,8 +4,6 @@ Batches and dropout follow from the seed and the step number, so a run that cont
 very same bits as one that was never interrupted.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from ..arrays import Tree

@@ -1,7 +1,5 @@
 """How many threads multiply matrices: handing a small product to several costs more than it gives."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

@@ -7,8 +7,6 @@
 Every engine has a trainer of its own. `loop` says when steps are taken and what follows from them.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator

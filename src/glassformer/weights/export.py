@@ -1,7 +1,5 @@
 """Models written as Hugging Face publishes them, so that `transformers` and others read them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

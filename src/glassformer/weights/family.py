@@ -1,7 +1,5 @@
 """What a family of published models is: a table of names and a translation of its config, used in both directions."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace

@@ -1,7 +1,5 @@
 """The fields of a published config.json, asked for one by one, so that each that is wrong is named."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -8,8 +8,6 @@ generation_config.json          which tokens end an answer
 modules.json, 1_Pooling/        how a sentence encoder makes one vector of a text
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

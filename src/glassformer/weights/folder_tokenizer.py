@@ -1,7 +1,5 @@
 """The tokenizer of a published folder: its tokenizer.json, or one put together from the older files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ model = open_gguf("SmolLM2-135M-Instruct.Q4_1.gguf")
 logits, saved = build(model.config).forward(model.params, tokens)
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Collection
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The settings of a GGUF file as a config: one table of keys for each architecture that can be read."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -10,8 +10,6 @@ count against a limit, and the tensors must lie inside the file without touching
 refused before anything large is read or allocated.
 """
 
-from __future__ import annotations
-
 import mmap
 import struct
 from dataclasses import dataclass

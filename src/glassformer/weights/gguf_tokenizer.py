@@ -4,8 +4,6 @@ tokenizer.ggml.model    gpt2: bytes joined by a list of merges; llama: character
 tokenizer.ggml.pre      gpt2: the rule by which text is first cut into words, by the name llama.cpp has for it
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from typing import Any

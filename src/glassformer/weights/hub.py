@@ -1,7 +1,5 @@
 """Models of the Hugging Face hub: downloaded by its own library, or found in the cache that it keeps."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

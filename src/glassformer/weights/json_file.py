@@ -1,7 +1,5 @@
 """JSON that somebody else wrote: small, without doubles, and an object."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

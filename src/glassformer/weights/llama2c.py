@@ -6,8 +6,6 @@
 The file has no names and no checksum: its length is the only thing that can be checked, and it is.
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A published model as it comes out of its files."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where models are, and what opens them: a path, the name of a pulled model, or hf:org/name."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any

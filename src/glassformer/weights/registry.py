@@ -5,8 +5,6 @@ have the SHA-256 written below, the model's files are copied out of it into a ne
 in one step. At no moment does that name stand for anything but the whole model.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import secrets

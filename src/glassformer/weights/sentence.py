@@ -1,7 +1,5 @@
 """One vector for a text: what encoders of sentences are for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

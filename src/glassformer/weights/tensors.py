@@ -6,8 +6,6 @@ A float32 model is used where it lies: the system loads the pages that are touch
 are converted when an array is asked for. Nothing in a file is believed before it is checked.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Is it the same model? Every layer beside the reference implementation, `transformers`."""
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Continue 1, 2, 3: the smallest language model."""
 
-from __future__ import annotations
-
 from ...models.batch import Batch
 from ...text.words import WordTokenizer
 from ..padding import decoder_examples

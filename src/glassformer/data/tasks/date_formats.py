@@ -8,8 +8,6 @@ Two things make written dates ambiguous, and both are ruled out here for all day
   nearly everywhere else): such a text goes to the day that most languages mean, and to none if equally many differ.
 """
 
-from __future__ import annotations
-
 import datetime
 import functools
 import unicodedata

@@ -1,7 +1,5 @@
 """Read a date written in any of many languages and write it as year-month-day."""
 
-from __future__ import annotations
-
 import datetime
 
 import numpy as np

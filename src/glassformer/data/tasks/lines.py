@@ -1,7 +1,5 @@
 """Write one more line like those of a list, such as a list of names, as makemore does."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

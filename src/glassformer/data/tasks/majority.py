@@ -1,7 +1,5 @@
 """Which token occurs most often: the smallest question that needs attention to every position."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

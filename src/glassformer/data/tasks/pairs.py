@@ -1,7 +1,5 @@
 """Turn one text into another, from pairs of them: a translation, character by character."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

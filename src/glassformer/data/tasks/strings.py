@@ -3,8 +3,6 @@
 What attention to one position can do, and a fixed mapping cannot. Sorting and adding are minGPT's demonstrations.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable, Sequence

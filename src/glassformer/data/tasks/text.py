@@ -1,7 +1,5 @@
 """Learn to write like a text: a language model over its characters, bytes or pieces of words."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

@@ -4,8 +4,6 @@ It takes layer norms before the sublayers, self-attention as `attention.layer` d
 gate. Everything else is left to the block as written.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any, NamedTuple
 

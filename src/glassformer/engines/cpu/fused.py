@@ -1,7 +1,5 @@
 """What fused layers share: linear maps as the loops take them, and facts about a layer that are looked up once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar

@@ -8,8 +8,6 @@ Its stand-ins compute whatever is given as JAX arrays, under whichever engine:
     scan, spreading         all blocks as one loop; what is said of arrays that lie on several devices
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 cuDNN keeps no weights, only the logarithm of each row's sum; whoever asks the record for them has them computed.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

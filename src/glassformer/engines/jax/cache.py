@@ -5,8 +5,6 @@ the first token as at the last; how far they are filled is a number that the pro
 the padding before short prompts, is masked. A window is a mask as well: all keys are kept.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

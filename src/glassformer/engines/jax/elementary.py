@@ -3,8 +3,6 @@
 Numbers of 16 bits are multiplied and looked up as they are; what is added up of them is added up in float32.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Gradients in float16 are enlarged on their way back, so that small ones do not vanish, and the scale finds itself."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Where the arrays of a training run lie: on one device, or on a mesh of many."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

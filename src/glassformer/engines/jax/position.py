@@ -3,8 +3,6 @@
 Angles need the digits: a position of many thousands times a frequency, in float32, would turn by another angle.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -10,8 +10,6 @@ The mathematics is that of `model.read`, traced with a cache of fixed size. A pr
 given, so that keys and values are written in place. `traces` tells what was compiled.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter
 from functools import partial

@@ -4,8 +4,6 @@ Sizes are rounded up to powers of two: rows of padding fill the batch, padding o
 nobody looks at the cache. What they cost is less than another compilation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

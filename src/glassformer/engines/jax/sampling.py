@@ -5,8 +5,6 @@ gives the same answers under JAX as elsewhere. Only where the sums of float32 he
 different sides of such a number, by the last digits, do they part. Penalties are left to the host.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import jax

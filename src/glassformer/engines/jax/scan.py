@@ -3,8 +3,6 @@
 The arrays of the blocks' parameters, records and gradients then have the layers as their first axis.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import jax

@@ -8,8 +8,6 @@ what a lost run left behind, and is ignored. The last two that count are kept. T
 workers share. A checkpoint can be read onto any other number of devices, or be turned into a single file and back.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

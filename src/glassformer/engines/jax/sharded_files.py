@@ -1,7 +1,5 @@
 """The files of sharded checkpoints: which there are, which are complete, and whether every byte is as it was."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

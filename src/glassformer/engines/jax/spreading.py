@@ -4,8 +4,6 @@ XLA adds the messages between devices by itself. Left alone it may gather activa
 weights before the first block; so each block says what it wants.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

@@ -1,7 +1,5 @@
 """How a model's weights are kept on JAX's devices: float32, or bfloat16 or float16, in which it then computes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...arrays import Tree, is_integer

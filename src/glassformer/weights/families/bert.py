@@ -3,8 +3,6 @@
 DistilBERT has no segments, and other names. RoBERTa's positions count from 2: the rows before belong to padding.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

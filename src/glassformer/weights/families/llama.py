@@ -1,7 +1,5 @@
 """Llama, Mistral and Qwen2: pre-norm with RMS norms, rotary positions, a gated feed-forward layer."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """T5 and T5 v1.1: relative positions, RMS norms, no biases, scores that are not scaled."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...config import EncoderDecoderConfig

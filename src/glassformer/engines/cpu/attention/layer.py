@@ -4,8 +4,6 @@ Everything else is left to the layer as written: masks, biases on the scores, dr
 other types than the loops'.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from typing import Any, NamedTuple

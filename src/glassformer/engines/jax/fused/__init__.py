@@ -1,7 +1,5 @@
 """Stand-ins for hot ops on a GPU."""
 
-from __future__ import annotations
-
 import jax
 
 from ..spreading import is_spread

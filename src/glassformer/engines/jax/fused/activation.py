@@ -1,7 +1,5 @@
 """GELU in half precision on a GPU, by kernels that read and write whole runs of numbers at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from inspect import unwrap
 from typing import Any

@@ -5,8 +5,6 @@ They are taken from inside of JAX, so their arguments are matched by name: where
 pair, and nobody calls it.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from functools import cache

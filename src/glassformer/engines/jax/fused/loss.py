@@ -4,8 +4,6 @@ Rows go through in runs of columns: a running maximum and a running sum, rescale
 logarithms of all probabilities are never written down; whoever asks the record for them has them computed.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

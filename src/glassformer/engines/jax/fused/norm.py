@@ -1,7 +1,5 @@
 """Norms in half precision on a GPU, by kernels that read each vector once."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
