@@ -2,13 +2,16 @@
 
 import json
 import logging
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from glassformer import ops, sources
-from glassformer.dispatch import use_engine
+from glassformer.dispatch import current, use_engine
 from glassformer.layers import FeedForward, LayerNorm
 from glassformer.layers.attention import Attention
 from glassformer.layers.block import Block
@@ -175,3 +178,76 @@ def test_a_class_of_ones_own_says_once_that_it_runs_as_written(caplog, x):
     assert [word for word in warnings(caplog) if word.startswith("Same is a Block of its own")]
     for found, expected in zip(have, results(a_block(), x, "numpy"), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+# --- replaced before anything has run: in processes of their own -----------------------------------------------------
+
+FIRST = """
+import sys
+import numpy as np, glassformer as gf
+{change}
+model = gf.build("tiny-decoder")
+print(repr(model.forward(model.init(0), np.array([[5, 3, 8, 3]]))[0].tolist()))
+"""
+CHANGES = {
+    "nothing": "",
+    "an op": """
+import glassformer.ops
+home = sys.modules["glassformer.ops.attention"]
+written = home.softmax
+home.softmax = lambda scores, *given, **named: written(0 * scores, *given, **named)
+""",
+    "an op, wrapped": """
+import functools, glassformer.ops
+home = sys.modules["glassformer.ops.attention"]
+written = home.softmax
+home.softmax = functools.wraps(written)(lambda scores, *given, **named: written(0 * scores, *given, **named))
+""",
+    "a method": """
+from glassformer.layers import Attention
+written = Attention.forward
+Attention.forward = lambda self, *given, **named: (0 * written(self, *given, **named)[0], None)
+""",
+    "an entry of a table": """
+from glassformer.ops import ACTIVATIONS
+ACTIVATIONS["gelu"] = ACTIVATIONS["gelu_tanh"] = ACTIVATIONS["relu"]
+""",
+    "a constant": """
+import glassformer.ops
+home = sys.modules["glassformer.ops.activation"]
+home._TANH_SCALE = home._TANH_CUBIC = 3.0
+home.normal_cdf = lambda x: x
+""",
+}
+
+
+def first_logits(change, engine):
+    """What a new process computes that changes something before it computes anything."""
+    environment = {**os.environ, "GLASSFORMER_ENGINE": engine}
+    command = [sys.executable, "-c", FIRST.format(change=CHANGES[change])]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return np.array(json.loads(done.stdout)), done.stderr
+
+
+@pytest.mark.parametrize("change", [name for name in CHANGES if name != "nothing"])
+def test_what_is_replaced_before_anything_has_run_is_noticed(change):
+    have, said = first_logits(change, "cpu")
+    want, _ = first_logits(change, "numpy")
+    plain, _ = first_logits("nothing", "numpy")
+    np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-5)
+    assert np.abs(have - plain).max() > 1e-2
+    assert "was replaced: it and what uses it run as written" in said
+
+
+def test_inside_a_step_everything_is_looked_at_once(monkeypatch):
+    x = np.array([[1.0, 2.0, 4.0]], np.float32)
+    ops.softmax(x)
+    watch = current().table["softmax"].watch
+    with sources.steady():
+        monkeypatch.setattr(sources.Watch, "is_in_place", lambda self: pytest.fail("looked again"))
+        assert watch.is_current()
+    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setitem(ops.softmax.__wrapped__.__globals__, "_exponentials", lambda x, mask: None)
+        with sources.steady():
+            assert not watch.is_current()

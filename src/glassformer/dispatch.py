@@ -23,7 +23,7 @@ from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from .precision import in_full_precision
-from .sources import Watch
+from .sources import Watch, as_written
 
 ROOM = "glassformer.engines"
 """The package of the engines: `find(name)` gives one, `find_for(array_type, own)` the one at home with such arrays."""
@@ -115,8 +115,9 @@ def stands_for(
     """
 
     def mark(function: Function) -> Function:
-        function.stands_for, function.apart = (original, *parts), apart  # type: ignore[attr-defined]
-        name = original.dispatched_as  # type: ignore[attr-defined]
+        starts, left = (tuple(map(as_written, given)) for given in ((original, *parts), apart))
+        function.stands_for, function.apart = starts, left  # type: ignore[attr-defined]
+        name = starts[0].dispatched_as
         function.__doc__ = function.__doc__ or f"Stand for `{name if '.' in name else f'ops.{name}'}`."
         return function
 
@@ -148,7 +149,7 @@ def _op(op: Function) -> Function:
             table = own.tables.get(first)
             if table is None:
                 # A plain number is the gradient of a loss: the record beside it tells where the arrays are.
-                table = _table_of(own, arrays) if first in (float, int) else own.table_for(first)
+                table = _table_of(own, arrays[1:]) if first in (float, int) else own.table_for(first)
             stand_in = table.get(name)
             # Another op of the same name, such as one of the user's own, is another op.
             if stand_in is not None and stand_in.original is run and stand_in.watch.is_current():
@@ -198,12 +199,12 @@ def _table_of(own: Engine, arguments: tuple[Any, ...]) -> StandIns:
         table = own.tables.get(own_type)
         if table is not None:
             return table
-        if hasattr(own_type, "__array_namespace__"):
-            return own.table_for(own_type)
         if isinstance(argument, tuple):
             table = _table_of(own, argument)
             if table:
                 return table
+        elif hasattr(own_type, "__array_namespace__"):
+            return own.table_for(own_type)
     return {}
 
 

@@ -6,7 +6,8 @@ A stand-in was written, and compared, for certain lines of ops and layers. Two t
     replaced    a function, a method or a constant has another object in its place in the running program
 
 Both are about everything that a stand-in stands for, directly or through what it calls: a changed softmax concerns the
-stand-ins of attention and of the block around it too. Changed comments and docstrings concern nobody.
+stand-ins of attention and of the block around it too. Changed comments and docstrings concern nobody. What has another
+object in its place is told from `remember`, which notes all of ops and all of layers as soon as they are imported.
 
     python -m glassformer.sources        stamps the sources anew, once stand-ins and sources are equal again
 """
@@ -16,11 +17,13 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, MappingProxyType, ModuleType
 from typing import Any
 
 PACKAGE = Path(__file__).parent
@@ -32,34 +35,43 @@ Group = tuple[Callable[[Any], Any], Any]
 """What reads some entries of a mapping at once, and the mapping."""
 
 _told: set[str] = set()
+_watches: list[Watch] = []  # those that have begun, in this order
+_looked: ContextVar[int] = ContextVar("looked", default=0)  # so many of them were current when `steady` began
 
 
 class Watch:
     """Watches over what one stand-in stands for: what `starts` reach, but for what is `apart`."""
 
-    __slots__ = ("apart", "groups", "name", "places", "starts", "stepped_back", "were")
+    __slots__ = ("apart", "groups", "name", "number", "places", "starts", "were")
 
     def __init__(self, name: str, starts: list[Callable[..., Any]], apart: Iterable[Callable[..., Any]] = ()) -> None:
         self.name, self.starts, self.apart = name, starts, apart
+        self.number = sys.maxsize  # among `_watches`
         self.places: dict[Any, Any] = {}
         self.groups: list[Group] | None = None
-        self.were: list[Any] = []  # what the entries of the groups were
-        self.stepped_back = False
+        self.were: list[Any] | None = []  # what the entries of the groups are as written; None: there is no telling
 
     def is_current(self) -> bool:
         """Tell whether everything is as it was when the stand-in was made; if not, say so once."""
+        if self.number <= _looked.get():
+            return True
         if self.groups is None:
-            self.groups = self._begin()
-        if self.stepped_back:
+            self._begin()
+        if self.were is None:
             return False
-        try:  # one comparison of everything: this is asked at every call
-            if [entries(where) for entries, where in self.groups] == self.were:
-                return True
-        except KeyError:  # one was taken away
-            pass
-        moved = next(name for (where, name), was in self.places.items() if where.get(name) != was)
-        self.say(f"{moved} was replaced")
+        if self.is_in_place():
+            return True
+        moved = next((name, was) for (where, name), was in self.places.items() if where.get(name) != was)
+        self.say(f"{getattr(moved[1], '__qualname__', moved[0])} was replaced")
         return False
+
+    def is_in_place(self) -> bool:
+        """Tell whether every place has in it what is written there."""
+        assert self.groups is not None
+        try:  # one comparison of everything: this is asked at every call
+            return [entries(where) for entries, where in self.groups] == self.were
+        except KeyError:  # one was taken away
+            return False
 
     def say(self, fact: str) -> None:
         """Say once that something runs as written, and why."""
@@ -71,22 +83,83 @@ class Watch:
                 "%s: it and what uses it run as written, which may be slower (first met in %s)", fact, self.name
             )
 
-    def _begin(self) -> list[Group]:
+    def _begin(self) -> None:
         """Look up what is reached from the start, and whether its lines are those that were stamped."""
         reached = _Reached(self.apart)
         for start in self.starts:
             reached.follow(start)
-        self.places = reached.places
+        self.watch(reached.places)
         changed = edited()
         for found in sorted(reached.sources & changed.keys()):
-            self.stepped_back = True
+            self.were = None
             self.say(f"{found.rpartition(':')[2]} was edited in {changed[found]}")
-        names: dict[int, tuple[Any, list[str]]] = {}
-        for where, name in self.places:
-            names.setdefault(id(where), (where, []))[1].append(name)
-        groups: list[Group] = [(itemgetter(*own), where) for where, own in names.values()]
-        self.were = [entries(where) for entries, where in groups]
-        return groups
+        if self.were is not None:
+            _watches.append(self)
+            self.number = len(_watches)
+
+    def watch(self, places: dict[Any, Any]) -> None:
+        """Watch over places, given with what is written there."""
+        mappings: dict[int, tuple[Any, dict[Any, Any]]] = {}
+        for (where, name), was in places.items():
+            mappings.setdefault(id(where), (where, {}))[1][name] = was
+        self.places = places
+        self.groups = [(itemgetter(*own), where) for where, own in mappings.values()]
+        self.were = [itemgetter(*own)(own) for _, own in mappings.values()]
+
+
+class steady:  # noqa: N801 - used like a function, and faster than one made of a generator
+    """Look once at all that is watched, and trust it inside a `with` block: for the many calls of one training step."""
+
+    __slots__ = ("_token",)
+
+    def __enter__(self) -> None:
+        self._token = _looked.set(_how_many_are_current())
+
+    def __exit__(self, *_: object) -> None:
+        _looked.reset(self._token)
+
+
+def _how_many_are_current() -> int:
+    """Return how many watches have begun if all of them are current, else 0: then each looks for itself."""
+    global _all
+    begun = _watches.copy()
+    if _all.number != len(begun):
+        _all = Watch("all", [])
+        _all.watch({place: was for watch in begun for place, was in watch.places.items()})
+        _all.number = len(begun)
+    return _all.number if _all.is_in_place() else 0
+
+
+_all = Watch("all", [])
+
+# --- what is written -------------------------------------------------------------------------------------------------
+
+_written: dict[int, tuple[Any, dict[Any, Any]]] = {}
+"""The mappings of ops and layers by identity: each itself, and a copy of what it had in it as written."""
+
+
+def remember(package: str) -> None:
+    """Note all functions, methods, constants and tables of a package that has just been imported."""
+    for name, module in list(sys.modules.items()):
+        if name == package or name.startswith(f"{package}."):
+            for value in [vars(module), *vars(module).values()]:
+                where = _members(value) if isinstance(value, type) else value
+                if isinstance(where, (dict, MappingProxyType)):
+                    _written.setdefault(id(where), (where, dict(where)))
+
+
+def as_written(function: Any) -> Any:
+    """Return the function of ops or layers in whose place a function stands; one that was always there itself."""
+    homes = [(where, entries) for where, entries in _written.values()]
+    if any(function is entry for _, entries in homes for entry in entries.values()):
+        return function
+    found = [was for where, entries in homes for name, was in entries.items() if where.get(name) is function]
+    return found[0] if found and all(was is found[0] for was in found) else function
+
+
+def _entries(where: Any) -> Any:
+    """Return what is written in a mapping."""
+    return _written.get(id(where), (where, where))[1]
 
 
 class _Reached:
@@ -110,23 +183,25 @@ class _Reached:
         if "." in raw.__qualname__:
             self._follow_method(raw, names)
         for name in sorted(names):
-            if name in raw.__globals__:
+            if name in _entries(raw.__globals__):
                 self._visit(raw.__globals__, name, names, raw.__module__)
         for value in (*(raw.__defaults__ or ()), *(raw.__kwdefaults__ or {}).values()):
             self._visit_type(type(value))
 
     def _follow_method(self, raw: Any, names: set[str]) -> None:
         """Watch the place of a method in its class, and follow the methods that it calls on itself."""
-        owner = getattr(inspect.getmodule(raw), raw.__qualname__.split(".")[0], None)
+        home, name = raw.__globals__, raw.__qualname__.split(".")[0]
+        owner = _entries(home).get(name)
         if isinstance(owner, type):
-            for name in sorted({raw.__name__, *names} & vars(owner).keys()):
+            self.places[_Key(home, name)] = owner
+            for name in sorted({raw.__name__, *names} & _entries(_members(owner)).keys()):
                 self._visit_member(owner, name)
 
     def _visit(self, where: Any, name: str, names: set[str], module: str) -> None:
-        value = where[name]
+        value = _entries(where)[name]
         if isinstance(value, ModuleType):
             if _is_ours(value.__name__):
-                for other in sorted(names & vars(value).keys()):
+                for other in sorted(names & _entries(vars(value)).keys()):
                     self._visit(vars(value), other, set(), value.__name__)
             return
         if isinstance(value, type):
@@ -137,7 +212,7 @@ class _Reached:
             self.places[_Key(where, name)] = value
             self.follow(value)
         elif isinstance(value, dict):
-            for key, entry in value.items():
+            for key, entry in _entries(value).items():
                 parts = entry if isinstance(entry, tuple) else (entry,)
                 if all(map(callable, parts)):
                     self.places[_Key(value, key)] = entry
@@ -155,12 +230,12 @@ class _Reached:
             return
         self._seen.add(id(owner))
         self.sources.add(f"{owner.__module__}:{owner.__qualname__}")
-        for name in list(vars(owner)):
+        for name in _entries(_members(owner)):
             self._visit_member(owner, name)
 
     def _visit_member(self, owner: type, name: str) -> None:
         """Watch and follow a method or a property that someone wrote; what Python adds to a class stays as it is."""
-        value = vars(owner)[name]
+        value = _entries(_members(owner))[name]
         method = inspect.unwrap(getattr(value, "fget", None) or getattr(value, "func", None) or value)
         if inspect.isfunction(method) and method.__code__.co_filename == inspect.getsourcefile(owner):
             self.places[_Key(_members(owner), name)] = value

@@ -61,8 +61,11 @@ def _collect(tree: Tree, name: str, leaves: dict[str, Any]) -> None:
         return
     before = name + "." if name else ""
     for own, part in parts:
-        if type(part) is np.ndarray:  # what most parts are: a call for each would take longer than all the rest
+        # Most parts are an array or a dict with one: a call for each would take longer than all the rest.
+        if type(part) is np.ndarray:
             leaves[f"{before}{own}"] = part
+        elif type(part) is dict and len(part) == 1 and type(w := part.get("w")) is np.ndarray:
+            leaves[f"{before}{own}.w"] = w
         else:
             _collect(part, f"{before}{own}", leaves)
 

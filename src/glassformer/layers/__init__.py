@@ -16,6 +16,7 @@ forward and its backward are read side by side, one from the top and the other f
 with layer, linear, feed_forward and attention; then residual, block and stack; then embedding and head.
 """
 
+from ..sources import remember
 from .attention import Attention, AttentionRecord, merge_heads, split_heads
 from .block import Block, register_block
 from .cache import BlockCache, Cache, KeyValues
@@ -60,3 +61,5 @@ __all__ = [
     "register_positions",
     "split_heads",
 ]
+
+remember(__name__)

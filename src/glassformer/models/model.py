@@ -162,7 +162,8 @@ def same_order(params: Tree, grads: Tree) -> Tree:
     if isinstance(params, dict):
         ordered = grads if list(grads) == list(params) else {name: grads[name] for name in params}
         for name, part in params.items():
-            if type(part) in (dict, list):
+            # Nothing is out of order in a part with one array: most have a matrix alone, and steps can be short.
+            if type(part) in (dict, list) and not (len(part) == 1 and "w" in part):
                 ordered[name] = same_order(part, ordered[name])
         return ordered
     if isinstance(params, list):

@@ -20,6 +20,7 @@ F width inside a feed-forward layer, V vocabulary. To read all files, begin with
 each a few lines of calculus; attention is made of these, and loss is softmax once more; the rest in any order.
 """
 
+from ..sources import remember
 from .activation import (
     ACTIVATIONS,
     activation_pair,
@@ -122,3 +123,5 @@ __all__ = [
     "sum_of_squares",
     "window_mask",
 ]
+
+remember(__name__)

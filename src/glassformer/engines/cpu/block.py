@@ -4,7 +4,9 @@ It takes layer norms before the sublayers, self-attention as `attention.layer` d
 gate. Everything else is left to the block as written.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +21,8 @@ from .activation import ACTIVATIONS
 from .attention import layer as attention_layer
 from .attention.layer import FusedAttention, Rotation, fused_attention, plan_of
 from .block_loops import run_block, run_block_backward
-from .fused import Arrays, Matrix, gathered, matrices_of, named, once_for_each
-from .layout import is_array
+from .fused import Arrays, Matrices, empty_like, gathered, matrices_of, named, once_for_each
+from .layout import are_arrays, is_array
 
 _NORMS = ("attention_norm", "feed_forward_norm")
 _RECORD = {*_NORMS, "attention", "feed_forward", "output"}
@@ -30,11 +32,11 @@ class FusedBlock(NamedTuple):
     """What the loops must know of a block."""
 
     attention: FusedAttention
-    feed_forward: list[Matrix]
-    hidden: int
+    feed_forward: Matrices
     activation: tuple[int, ...]
     norm: LayerNorm
     drops: bool
+    shapes: Callable[[int, int], tuple[tuple[tuple[int, ...], ...], ...]]  # of the parts of a record, by B and T
 
 
 @once_for_each
@@ -50,8 +52,15 @@ def fused_block(block: Block) -> FusedBlock | None:
         return None
     if not norm.width == feed_forward.width == attention.width:
         return None
+
+    @lru_cache(maxsize=64)
+    def shapes(B: int, T: int) -> Any:
+        row, number, hidden = (B, T, norm.width), (B, T, 1), (B, T, feed_forward.hidden)
+        attended = attention_layer.record_shapes(fused, B, T)
+        return (row, number, number), attended, (row,), (row, number, number, hidden, hidden)
+
     drops = bool(block.dropout or attention.dropout)
-    return FusedBlock(fused, matrices, feed_forward.hidden, ACTIVATIONS[feed_forward.activation], norm, drops)
+    return FusedBlock(fused, matrices, ACTIVATIONS[feed_forward.activation], norm, drops, shapes)
 
 
 def are_known(block: Block, *names: str) -> bool:
@@ -86,8 +95,8 @@ def block_forward(
     parameters = plan and _parameters(fused, params, x.dtype)
     if parameters is None:
         return NotImplemented
-    shapes = _shapes(fused, *x.shape)
-    first, attended, (y,), second = (tuple([np.empty(shape, x.dtype) for shape in part]) for part in shapes)
+    shapes = fused.shapes(*x.shape[:2])  # the first norm, attention, y, and the second norm with the hidden layer
+    first, attended, (y,), second = [tuple([np.empty(shape, x.dtype) for shape in part]) for part in shapes]
     z = np.empty(x.shape, x.dtype)
     run_block(plan, fused.activation, fused.norm.eps, x, parameters, (first, attended, y, second), z)
     h2, mean2, rstd2, up, act = second
@@ -116,23 +125,22 @@ def block_backward(self: Block, params: Tree, saved: Tree, dy: Array) -> Any:
     if parameters is None or not is_array(dy, x.dtype, x.shape):
         return NotImplemented
     dx = np.empty(x.shape, x.dtype)
-    dparams = tuple([tuple([np.empty(p.shape, x.dtype) for p in part]) for part in parameters])
+    dparams = empty_like(parameters)
     run_block_backward(plan, fused.activation, dy, x, parameters[:2], record, dx, dparams)
     return InputGrads(dx), _gradients(fused, *dparams)
 
 
 def _parameters(fused: FusedBlock, params: Tree, dtype: np.dtype) -> tuple[Arrays, Arrays, Arrays] | None:
     """Return norms, matrices and biases, zeros for a beta that is not there; None where one does not fit."""
-    (D,) = shape = (fused.norm.width,)
-    norms: list[Array] = []
+    shape = (fused.norm.width,)
+    norms: list[Any] = []
     for name in _NORMS:
         own = params.get(name)
         if own is None or len(own) != 1 + fused.norm.bias:
             return None
-        gamma, beta = own.get("gamma"), own.get("beta") if fused.norm.bias else _zeros(D, dtype)
-        if not is_array(gamma, dtype, shape) or not is_array(beta, dtype, shape):
-            return None
-        norms += gamma, beta
+        norms += own.get("gamma"), own.get("beta") if fused.norm.bias else _zeros(shape, dtype)
+    if not are_arrays(norms, dtype, (shape,) * 4):
+        return None
     attention = gathered(fused.attention.matrices, params.get("attention", {}), dtype)
     feed_forward = gathered(fused.feed_forward, params.get("feed_forward", {}), dtype)
     if attention is None or feed_forward is None:
@@ -158,26 +166,16 @@ def _gradients(fused: FusedBlock, dnorms: Arrays, dws: Arrays, dbs: Arrays) -> T
 def _read(fused: FusedBlock, saved: Tree, x: Array) -> Any:
     """Return what `block_forward` put into a record; None where something else has taken its place."""
     attention, feed_forward, norm, norm2 = (saved[n] for n in ("attention", "feed_forward", *_NORMS))
-    attended = attention_layer.read(fused.attention, attention, x)
+    attended = attention_layer.read(attention)
     if attended is None:
         return None
     first = attention.query.x, norm.mean, norm.rstd
     second = feed_forward["up"].x, norm2.mean, norm2.rstd, feed_forward["activation"], feed_forward["down"].x
-    wanted = _shapes(fused, *x.shape)
-    for arrays, shapes in zip((first, (norm2.x,), second), (wanted[0], *wanted[2:]), strict=True):
-        for array, shape in zip(arrays, shapes, strict=True):
-            if not is_array(array, x.dtype, shape):
-                return None
-    return first, attended, norm2.x, second
-
-
-def _shapes(fused: FusedBlock, B: int, T: int, D: int) -> tuple[tuple[tuple[int, ...], ...], ...]:
-    """Return the shapes of a record: the first norm, attention, y, and the second norm with the hidden layer."""
-    row, number, hidden = (B, T, D), (B, T, 1), (B, T, fused.hidden)
-    attended = attention_layer.record_shapes(fused.attention, B, T)
-    return (row, number, number), attended, (row,), (row, number, number, hidden, hidden)
+    shapes = chain.from_iterable(fused.shapes(*x.shape[:2]))
+    fits = are_arrays((*first, *attended, norm2.x, *second), x.dtype, shapes)
+    return (first, attended, norm2.x, second) if fits else None
 
 
 @lru_cache
-def _zeros(width: int, dtype: np.dtype) -> Array:
-    return np.zeros(width, dtype)
+def _zeros(shape: tuple[int, ...], dtype: np.dtype) -> Array:
+    return np.zeros(shape, dtype)

@@ -21,7 +21,7 @@ from .norm import normalize, normalize_backward
 @compiled
 def run_block(plan, activation, eps, x, params, record, z):
     """Fill in the record and the result z; x is (B, T, D)."""
-    address = plan[0].gemm
+    address = plan[0][0]
     norms, ws, bs = params
     first, attended, y, second = record
     x, z, y, h = _rows(x), _rows(z), _rows(y), _rows(first[0])
@@ -39,7 +39,7 @@ def run_block(plan, activation, eps, x, params, record, z):
 @compiled
 def run_block_backward(plan, activation, dz, x, params, record, dx, dparams):
     """Fill in dx and all gradients; of the parameters, norms and matrices are needed."""
-    address = plan[0].gemm
+    address = plan[0][0]
     norms, ws = params
     dnorms, dws, dbs = dparams
     first, attended, y, second = record

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...arrays import Array, Tree
 from ...layers import Linear
-from .layout import is_array
+from .layout import are_arrays
 
 Arrays = tuple[Array, ...]
 Fact = TypeVar("Fact")
@@ -32,44 +32,51 @@ def once_for_each(find: Callable[[Any], Fact]) -> Callable[[Any], Fact]:
     return look_up
 
 
-class Matrix(NamedTuple):
-    """A linear map among the parameters: its name, the shape of its matrix, and whether it has a bias."""
+class Matrices(NamedTuple):
+    """Linear maps among the parameters: their names, whether each has a bias, and the shapes of all that they have."""
 
-    name: str
-    shape: tuple[int, int]
-    bias: bool
+    names: tuple[str, ...]
+    biased: tuple[bool, ...]
+    shapes: tuple[tuple[int, ...], ...]  # matrices, then biases; (0,) for none
 
 
-def matrices_of(parts: dict[str, Linear], names: tuple[str, ...]) -> list[Matrix] | None:
+def matrices_of(parts: dict[str, Linear], names: tuple[str, ...]) -> Matrices | None:
     """Describe linear maps by name; None where they are others, or one is of a class of its own."""
     if set(parts) != set(names) or any(type(part) is not Linear for part in parts.values()):
         return None
-    return [Matrix(name, (parts[name].inputs, parts[name].outputs), parts[name].bias) for name in names]
+    own = [parts[name] for name in names]
+    biases = [(part.outputs if part.bias else 0,) for part in own]
+    return Matrices(names, tuple(part.bias for part in own), (*((p.inputs, p.outputs) for p in own), *biases))
 
 
 # Loops read and write where the shapes say they should: shapes are never taken on trust.
 
 
-def gathered(matrices: list[Matrix], params: Tree, dtype: np.dtype) -> tuple[Arrays, Arrays] | None:
+def gathered(matrices: Matrices, params: Tree, dtype: np.dtype) -> tuple[Arrays, Arrays] | None:
     """Return matrices and biases, an empty one for none; None where one is not such as the loops take."""
-    ws, bs, nothing = [], [], _nothing(dtype)
-    for name, shape, bias in matrices:
+    ws: list[Any] = []
+    bs: list[Any] = []
+    nothing = _nothing(dtype)
+    for name, bias in zip(matrices.names, matrices.biased, strict=True):
         own = params.get(name)
-        if own is None or len(own) != 1 + bias or not is_array(own.get("w"), dtype, shape):
+        if own is None or len(own) != 1 + bias:
             return None  # also where something else stands beside them
-        b = own.get("b") if bias else nothing
-        if bias and not is_array(b, dtype, shape[1:]):
-            return None
-        ws.append(own["w"])
-        bs.append(b)
-    return tuple(ws), tuple(bs)
+        ws.append(own.get("w"))
+        bs.append(own.get("b") if bias else nothing)
+    given = ws + bs if True in matrices.biased else ws
+    return (tuple(ws), tuple(bs)) if are_arrays(given, dtype, matrices.shapes[: len(given)]) else None
 
 
-def named(matrices: list[Matrix], dws: Arrays, dbs: Arrays) -> dict[str, Tree]:
+def empty_like(parts: tuple[Arrays, ...]) -> tuple[Arrays, ...]:
+    """Return arrays to fill in with gradients; an empty one, which is none, needs no other."""
+    return tuple([tuple([np.empty(p.shape, p.dtype) if p.size else p for p in part]) for part in parts])
+
+
+def named(matrices: Matrices, dws: Arrays, dbs: Arrays) -> dict[str, Tree]:
     """Return gradients by the names of their parameters."""
     return {
         name: {"w": dw, "b": db} if bias else {"w": dw}
-        for (name, _, bias), dw, db in zip(matrices, dws, dbs, strict=True)
+        for name, bias, dw, db in zip(matrices.names, matrices.biased, dws, dbs, strict=True)
     }
 
 

@@ -1,6 +1,7 @@
 """Which arrays stand-ins take: plain real ones, in C order or as heads cut out of rows."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,14 @@ def is_plain(x: Array, *others: Array) -> bool:
 def is_array(x: Any, dtype: np.dtype, shape: tuple[int, ...]) -> bool:
     """Tell whether x is NumPy's own array of this type and shape, in C order."""
     return type(x) is np.ndarray and x.shape == shape and x.dtype == dtype and x.flags.c_contiguous
+
+
+def are_arrays(arrays: Iterable[Any], dtype: np.dtype, shapes: Iterable[tuple[int, ...]]) -> bool:
+    """Tell whether all are NumPy's own arrays of this type, each of its shape, in C order."""
+    for x, shape in zip(arrays, shapes, strict=True):  # no call for each: a step asks this of fifty
+        if type(x) is not np.ndarray or x.shape != shape or x.dtype != dtype or not x.flags.c_contiguous:
+            return False
+    return True
 
 
 def rows(x: Array) -> Array:

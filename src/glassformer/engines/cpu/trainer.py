@@ -12,6 +12,7 @@ import numpy as np
 from ...arrays import Array, Tree, cast, widen
 from ...dispatch import current
 from ...models import Batch
+from ...sources import steady
 from ...training.interruption import uninterrupted
 from ...training.optimizer import Memory, Optimizer, check_gradients, memories_of
 from ...training.optimizers import Adam, AdamW
@@ -44,7 +45,7 @@ class InPlaceTrainer(ReferenceTrainer):
     def step(self, state: TrainingState, batch: Batch, lr: float, *, keep: Keep | None = None) -> Taken:
         """Return the state after one step, and its figures; see `Trainer.step`."""
         # What overflows here needs no warning of its own: the step is refused.
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"), steady():
             loss, grads, norm = self.gradients(state, batch)
             finite = math.isfinite(loss) and math.isfinite(norm)
             # What is written cannot be taken back: only steps that are sure to be finite are.
@@ -75,8 +76,7 @@ def in_place(optimizer: Optimizer, params: Tree, state: Tree) -> Move:
     optimizer.check_state(memories, leaves)
     collective = _adam(optimizer, leaves, memories)
 
-    def step(grads: Tree, lr: float) -> None:
-        grads = flatten(grads)
+    def step(grads: Arrays, lr: float) -> None:
         check_gradients(grads, leaves)
         state["step"][...] += 1
         scalars = optimizer.scalars(state["step"], lr)

@@ -5,6 +5,7 @@ other types than the loops'.
 """
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -17,8 +18,8 @@ from ....layers import Attention, AttentionRecord, InputGrads, Linear
 from ....ops.attention import AttentionSaved
 from ....ops.linear import LinearSaved
 from ....ops.position import RotarySaved
-from ..fused import Matrix, gathered, matrices_of, named, once_for_each
-from ..layout import REAL, is_array, rows
+from ..fused import Matrices, empty_like, gathered, matrices_of, named, once_for_each
+from ..layout import are_arrays, is_array, rows
 from .layer_loops import TURNS, attend_layer, attend_layer_backward
 from .ways import WAYS, has_products, how_to_attend, shares, way_of
 
@@ -29,10 +30,10 @@ class FusedAttention(NamedTuple):
     """What the loops must know of a layer."""
 
     layer: Attention
-    matrices: list[Matrix]
+    matrices: Matrices
     heads: int
     channels: int
-    scale: float
+    plan: Callable[[int, int, np.dtype], Any]  # by B, T and type: how, and in which way; None where loops do not
 
 
 @once_for_each
@@ -44,7 +45,15 @@ def fused_attention(layer: Attention) -> FusedAttention | None:
     if layer.pairing not in TURNS:
         return None
     scale = 1 / math.sqrt(layer.channels) if layer.scale is None else layer.scale
-    return FusedAttention(layer, matrices, layer.heads, layer.channels, scale)
+
+    @lru_cache(maxsize=64)
+    def plan(B: int, T: int, dtype: np.dtype) -> Any:
+        if not B or not T or not has_products(dtype):
+            return None
+        # A plain tuple is handed over in half the time of a named one.
+        return tuple(how_to_attend(layer.pattern, T, T, dtype, scale)), WAYS[way_of(dtype, T, layer.channels)]
+
+    return FusedAttention(layer, matrices, layer.heads, layer.channels, plan)
 
 
 @stands_for(Attention.forward, Linear.forward, apart=[ops.attention_tiled])
@@ -84,32 +93,34 @@ def attention_backward(self: Attention, params: Tree, saved: AttentionRecord, dy
         return NotImplemented
     x = saved.query.x
     plan = plan_of(fused, x, saved.rotation)
-    record = plan and read(fused, saved, x)
-    parameters = record and gathered(fused.matrices, params, x.dtype)
-    if parameters is None or record is None or not is_array(dy, x.dtype, x.shape):
+    record = plan and read(saved)
+    if record is None or not are_arrays((*record, dy), x.dtype, (*record_shapes(fused, *x.shape[:2]), x.shape)):
+        return NotImplemented
+    parameters = gathered(fused.matrices, params, x.dtype)
+    if parameters is None:
         return NotImplemented
     dx = np.empty(x.shape, x.dtype)
-    dparams = tuple([tuple([np.empty(p.shape, x.dtype) for p in arrays]) for arrays in parameters])
+    dparams = empty_like(parameters)
     attend_layer_backward(plan, rows(dy), rows(x), parameters[0], record, rows(dx), dparams)
     return InputGrads(dx), named(fused.matrices, *dparams)
 
 
 def plan_of(fused: FusedAttention, x: Array, rotation: Rotation) -> tuple[Any, ...] | None:
     """Return how the loops attend for x (B, T, D); None where they do not, or heads had better be shared out."""
-    layer, _, H, C, scale = fused
-    if type(x) is not np.ndarray or x.ndim != 3 or x.dtype not in REAL or not x.flags.c_contiguous or not x.size:
+    layer, _, H, C, plan = fused
+    if type(x) is not np.ndarray or x.ndim != 3 or not x.flags.c_contiguous:
         return None
     (B, T, D), dtype = x.shape, x.dtype
-    if layer.width != D or not has_products(dtype) or len(shares(B, B * H * T * T)) > 1:
+    planned = plan(B, T, dtype)
+    if layer.width != D or planned is None or len(shares(B, B * H * T * T)) > 1:
         return None
-    how, way = how_to_attend(layer.pattern, T, T, dtype, scale), WAYS[way_of(dtype, T, C)]
     if rotation is None:
-        return how, way, TURNS[None], _no_rotation(dtype)
+        return *planned, TURNS[None], _no_rotation(dtype)
     cos, sin = rotation
     angles = T, C // 2
     if not is_array(cos, dtype, angles) or not is_array(sin, dtype, angles):
         return None
-    return how, way, TURNS[layer.pairing], (cos, sin)
+    return *planned, TURNS[layer.pairing], (cos, sin)
 
 
 def record_shapes(fused: FusedAttention, B: int, T: int) -> tuple[tuple[int, ...], ...]:
@@ -128,21 +139,14 @@ def written(
     return AttentionRecord(LinearSaved(x, None, None), None, None, turned, attend, output)
 
 
-def read(fused: FusedAttention, saved: AttentionRecord, x: Array) -> tuple[Array, ...] | None:
-    """Return what `written` put into a record; None where something else has taken its place."""
+def read(saved: AttentionRecord) -> tuple[Array, ...] | None:
+    """Return what `written` put into a record, if it looks like that; its shapes are still to be checked."""
     attend = saved.attend
     if not isinstance(attend, AttentionSaved) or attend.keep is not None or attend.bias is not None:
         return None
-    B, T, _ = x.shape
-    heads = [array.swapaxes(1, 2) if array.ndim == 4 else array for array in attend[:3]]
+    q, k, v = [array.swapaxes(1, 2) if array.ndim == 4 else array for array in attend[:3]]
     mixed = saved.output.x
-    if mixed.size != heads[0].size:
-        return None
-    record = (*heads, attend.weights, mixed.reshape(heads[0].shape))
-    for array, shape in zip(record, record_shapes(fused, B, T), strict=True):
-        if not is_array(array, x.dtype, shape):
-            return None
-    return record
+    return (q, k, v, attend.weights, mixed.reshape(q.shape)) if mixed.size == q.size else None
 
 
 @lru_cache

@@ -3,7 +3,7 @@
 Matrices are in C order and heads lie in memory as (B, T, H, C); an empty bias or rotation is none. What is computed and
 what is kept is what `layers.Attention` says. The arguments:
 
-    plan      how to attend, in which way, how to turn heads, and the cosines and sines by which (`layer.plan_of`)
+    plan      what `How` has, as a plain tuple; in which way to attend; how to turn heads; by which cosines and sines
     params    matrices and biases of query, key, value and output
     record    q, k, v, weights (B, H, T, T), and mixtures
 """
@@ -14,7 +14,7 @@ from numba.extending import overload
 from ..blas import gemm
 from ..compile import choice, chosen, compiled
 from ..position import turn
-from .ways import attend, attend_backward
+from .ways import How, attend, attend_backward
 
 TURNS = {None: choice(0), "halves": choice(1), "interleaved": choice(2)}
 """How queries and keys are turned: not at all; in pairs of channels, each from one half, or neighbors."""
@@ -23,7 +23,8 @@ TURNS = {None: choice(0), "halves": choice(1), "interleaved": choice(2)}
 @compiled
 def attend_layer(plan, x, params, record, y):
     """Fill in the record for x (N, D), and y = mixed output."""
-    how, way, turning, rotation = plan
+    given, way, turning, rotation = plan
+    how = How(*given)
     ws, bs = params
     q, k, v, weights, mixed = record
     rows = (x.shape[0], ws[0].shape[1])
@@ -39,7 +40,8 @@ def attend_layer(plan, x, params, record, y):
 @compiled
 def attend_layer_backward(plan, dy, x, ws, record, dx, dparams):
     """Fill in dx and the gradients of the matrices and biases."""
-    how, way, turning, rotation = plan
+    given, way, turning, rotation = plan
+    how = How(*given)
     q, k, v, weights, mixed = record
     dws, dbs = dparams
     real, rows = x.dtype.type, (x.shape[0], ws[0].shape[1])
