@@ -1,5 +1,6 @@
 """What every test relies on: one thread per process, repeatable examples, and the oracles as fixtures."""
 
+import gc
 import os
 import signal
 from functools import partial
@@ -79,6 +80,12 @@ def pytest_collection_modifyitems(config, items):
     if absent:
         config.hook.pytest_deselected(items=absent)
         items[:] = [item for item in items if item not in absent]
+
+
+def pytest_collection_finish(session):
+    """Spare the garbage collector what stays until the end: ten thousand tests, and all that they import."""
+    gc.collect()
+    gc.freeze()
 
 
 def _data_names(item):
