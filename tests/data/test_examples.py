@@ -5,10 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glassformer.data.examples import Examples, Windows, count_targets, trim
-from glassformer.data.padding import decoder_examples, encode_each, stack, translation_examples
+from glassformer.data.examples import (
+    Examples,
+    Windows,
+    count_targets,
+    decoder_examples,
+    stack,
+    translation_examples,
+    trim,
+)
+from glassformer.data.lexicon import encode_each
 from glassformer.errors import ConfigError, DataError, DTypeError, ShapeError
-from glassformer.models.batch import Batch
+from glassformer.models.model import Batch
 from glassformer.ops.loss import IGNORE
 from glassformer.text import CharTokenizer
 

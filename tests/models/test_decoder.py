@@ -5,8 +5,8 @@ import pytest
 
 from compare import assert_close
 from glassformer.config import DecoderConfig
-from glassformer.models.batch import Batch
 from glassformer.models.decoder import Decoder
+from glassformer.models.model import Batch
 from glassformer.ops import IGNORE
 from glassformer.proofs.layer_cases import scattered
 from glassformer.tree import flatten

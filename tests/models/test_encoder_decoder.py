@@ -6,8 +6,8 @@ import pytest
 from compare import assert_close
 from glassformer.config import EncoderDecoderConfig
 from glassformer.errors import ConfigError
-from glassformer.models.batch import Batch
 from glassformer.models.encoder_decoder import EncoderDecoder
+from glassformer.models.model import Batch
 from glassformer.proofs.layer_cases import scattered
 from glassformer.tree import flatten
 

@@ -7,8 +7,8 @@ import pytest
 
 from compare import assert_close
 from glassformer.models import build
-from glassformer.models.batch import Batch
 from glassformer.models.decoder import Decoder
+from glassformer.models.model import Batch
 from glassformer.ops import IGNORE
 from glassformer.proofs import model_cases
 from glassformer.proofs.model_cases import POSITIONS, SIZES, SOURCE, SOURCE_MASK, TOKENS

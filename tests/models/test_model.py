@@ -1,4 +1,4 @@
-"""What the three models share: a loss on top of the logits, and small helpers."""
+"""What the three models share: a batch of examples, a loss on top of the logits, and small helpers."""
 
 import numpy as np
 import pytest
@@ -7,11 +7,10 @@ from compare import assert_close
 from glassformer import ops
 from glassformer.config import DecoderConfig
 from glassformer.errors import ConfigError
-from glassformer.models.batch import Batch
 from glassformer.models.decoder import Decoder
-from glassformer.models.model import as_key, key_mask, same_order
+from glassformer.models.model import Batch, as_key, key_mask, same_order
 from glassformer.proofs.layer_cases import scattered
-from glassformer.tree import flatten
+from glassformer.tree import flatten, tree_map
 
 TOKENS = np.array([[1, 4, 1, 0, 7], [1, 1, 8, 3, 3]])
 BATCH = Batch(TOKENS, np.roll(TOKENS, -1, axis=-1))
@@ -25,6 +24,21 @@ def model():
 @pytest.fixture(scope="module")
 def params(model):
     return scattered(model, np.random.default_rng(0))
+
+
+def test_what_is_not_used_is_none_and_has_no_name():
+    batch = Batch(np.zeros((2, 3), int), np.ones((2, 3), int))
+    assert batch.mask is batch.source is batch.source_mask is batch.segments is None
+    assert list(flatten(batch)) == ["tokens", "targets"]
+
+
+def test_a_batch_is_cut_like_any_other_tree():
+    batch = Batch(np.arange(6).reshape(2, 3), mask=np.ones((2, 3), bool))
+    first = tree_map(lambda x: x[:1], batch)
+    assert isinstance(first, Batch)
+    np.testing.assert_array_equal(first.tokens, [[0, 1, 2]])
+    assert first.mask.shape == (1, 3)
+    assert first.targets is None
 
 
 def test_the_loss_is_the_mean_surprise_at_the_targets(model, params):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from glassformer.config import DecoderConfig
-from glassformer.models.batch import Batch
 from glassformer.models.decoder import Decoder
+from glassformer.models.model import Batch
 from glassformer.proofs import layer_cases, model_cases
 from glassformer.proofs.model_cases import SIZES, TARGETS, TOKENS
 from glassformer.tree import flatten, named_leaves, tree_map

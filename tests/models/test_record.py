@@ -10,10 +10,10 @@ from glassformer.config import DecoderConfig, EncoderConfig, EncoderDecoderConfi
 from glassformer.dispatch import use_engine
 from glassformer.layers.block import Block
 from glassformer.models import build
-from glassformer.models.batch import Batch
 from glassformer.models.decoder import Decoder
 from glassformer.models.encoder import Encoder
 from glassformer.models.encoder_decoder import EncoderDecoder
+from glassformer.models.model import Batch
 from glassformer.proofs.model_cases import SIZES, SOURCE, SOURCE_MASK, TOKENS
 from glassformer.tree import flatten, leaf, like
 

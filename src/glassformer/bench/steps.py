@@ -11,9 +11,8 @@ from ..arrays import Array, Tree
 from ..dispatch import current, set_engine
 from ..models import Batch, Model, build
 from ..training import AdamW
-from ..training.loop import training_steps
+from ..training.loop import suitable_threads, training_steps
 from ..training.recipe import Recipe
-from ..training.threads import suitable_threads
 from ..tree import count, flatten, tree_map
 from .twin import torch_optimizer, torch_twin, torch_weights
 

@@ -1,14 +1,19 @@
-"""Training data as batches that are a pure function of the step, so that resuming needs the step number only."""
+"""Training data as batches that are a pure function of the step, so that resuming needs the step number only.
+
+Sequences of different lengths are stacked as padded examples, for each architecture. Which examples are held out is
+decided by chance, or by a hash that is the same in every run.
+"""
 
 import functools
-from collections.abc import Iterator
-from typing import Protocol
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from ..arrays import Array, namespace
 from ..errors import ConfigError, DataError, ShapeError
-from ..models.batch import Batch
+from ..models.model import Batch
 from ..ops.loss import IGNORE
 
 
@@ -160,6 +165,60 @@ def trim(batch: Batch) -> Batch:
 def count_targets(batch: Batch) -> int:
     """Count the targets that are not ignored: the weight of this batch's loss in an average over several."""
     return 0 if batch.targets is None else int(np.sum(np.asarray(batch.targets) != IGNORE))
+
+
+def stack(sequences: Sequence[Array], *, pad: int = 0) -> tuple[Array, Array]:
+    """Return the sequences as rows of one array, padded at the end, and the mask of what is real."""
+    lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
+    mask = np.arange(max(lengths, default=0)) < lengths[:, None]
+    ids = np.full(mask.shape, pad, dtype=np.int64)
+    if len(sequences):
+        ids[mask] = np.concatenate(sequences)
+    return ids, mask
+
+
+def decoder_examples(sequences: Sequence[Array], prompts: Sequence[int], *, pad: int = 0) -> Examples:
+    """Stack texts for a decoder: each token is to be followed by the next, and only what follows the prompt counts.
+
+    `prompts` are the lengths of the parts that are given, at least one token each.
+    """
+    spans, real = stack(sequences, pad=pad)
+    tokens, targets, mask = spans[:, :-1].copy(), spans[:, 1:].copy(), real[:, 1:].copy()
+    given = np.arange(1, spans.shape[1]) < np.asarray(prompts)[:, None]
+    targets[given | ~mask] = IGNORE
+    return Examples(Batch(tokens, targets, mask))
+
+
+def translation_examples(sources: Sequence[Array], answers: Sequence[Array], *, bos: int, eos: int) -> Examples:
+    """Stack pairs for an encoder-decoder: it reads the source, starts from <bos> and ends with <eos>."""
+    source, source_mask = stack(sources)
+    tokens, mask = stack([np.concatenate([[bos], answer]) for answer in answers])
+    targets, _ = stack([np.concatenate([answer, [eos]]) for answer in answers], pad=IGNORE)
+    return Examples(Batch(tokens, targets, mask, source, source_mask))
+
+
+def hash_fraction(text: str) -> float:
+    """Return a number in [0, 1) that depends on the text alone: the same on every machine and for every seed."""
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=7).digest()) / 2**56
+
+
+def random_split(count: int, shares: tuple[float, ...], seed: int) -> list[Array]:
+    """Return the numbers 0 … count − 1 in random order, cut at these shares of them; the last part takes the rest."""
+    check_seed(seed)
+    if count < len(shares) + 1:
+        raise DataError(f"{count} examples cannot be split into {len(shares) + 1} parts", hint="use more data")
+    order = np.random.default_rng(seed).permutation(count)
+    cuts = [int(share * count) for share in np.cumsum(shares)]
+    # Every part gets at least one example, however few there are.
+    for part in range(len(cuts)):
+        cuts[part] = min(max(cuts[part], part + 1), count - len(cuts) + part)
+    return np.split(order, cuts)
+
+
+def check_seed(seed: Any) -> None:
+    """Refuse seeds that are not whole numbers from 0 on."""
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise ConfigError(f"the seed is {seed!r}", hint="use a whole number from 0 on")
 
 
 def _trim(ids: Array, mask: Array, others: tuple[Array, ...]) -> tuple[Array, Array, tuple[Array, ...]]:

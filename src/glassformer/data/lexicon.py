@@ -1,12 +1,13 @@
-"""The vocabulary of a model that exists already, for a task that is to be learned with it."""
+"""How texts become ids: by the vocabulary of a model that exists already, and many short ones at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..arrays import Array
 from ..errors import ConfigError
-from ..text import PublishedTokenizer, Tokenizer
-from .padding import encode_each
+from ..text import CharTokenizer, PublishedTokenizer, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -42,3 +43,11 @@ class Lexicon:
         if isinstance(self.tokenizer, PublishedTokenizer):
             return [self.tokenizer.encode(text, specials=True) for text in texts]
         return encode_each(self.tokenizer, texts)
+
+
+def encode_each(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Array]:
+    """Encode many short texts; where one character is one id, all at once, cut again where the texts end."""
+    if not isinstance(tokenizer, CharTokenizer):
+        return [tokenizer.encode(text) for text in texts]
+    ends = np.cumsum([len(text) for text in texts])
+    return np.split(tokenizer.encode("".join(texts)), ends[:-1])

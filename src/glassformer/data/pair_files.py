@@ -1,14 +1,25 @@
-"""Pairs of texts from files: tab-separated lines, and the catalogs (.po, .mo) that translated programs carry."""
+"""Pairs of texts from files: tab-separated lines, and the catalogs (.po, .mo) that translated programs carry.
+
+Translators edit .po files, programs read .mo files. Only messages matter here, so a catalog is not refused for a date
+or a plural rule in its header that nobody can read.
+"""
 
 import os
+import re
+import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import DataError
-from .catalogs import Message, read_mo, read_po
 from .corpus import read_text, text_files
 
 PAIR_SUFFIXES = frozenset({".tsv", ".po", ".mo"})
+_CHARSET = re.compile(rb"charset=([-\w.:]+)", re.IGNORECASE)
+_LINE = re.compile(r'(?:(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)\s*)?"((?:[^"\\]|\\.)*)"')
+_ESCAPE = re.compile(r"\\(?:([abfnrtv\\\"'?])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))")
+_ESCAPED = dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True))
+_MAGIC = {0x950412DE: "<", 0xDE120495: ">"}
 
 
 class Pair(NamedTuple):
@@ -16,6 +27,13 @@ class Pair(NamedTuple):
 
     source: str
     target: str
+
+
+class Message(NamedTuple):
+    """A message and its translation: one text each, or the singular and the plural forms of both."""
+
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
 
 
 def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
@@ -62,3 +80,119 @@ def _pairs(messages: list[Message]) -> list[Pair]:
             matched = [(sources[0], targets[0]), (sources[1], targets[-1])]
         pairs += [Pair(source, target) for source, target in matched if source and target]
     return pairs
+
+
+def read_po(path: Path) -> list[Message]:
+    """Return the messages of a .po file, those marked fuzzy or obsolete left out."""
+    data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    text = _decode(data, _charset(data), path)
+    messages = [Message(*_forms(fields)) for fields, fuzzy in _entries(text, path) if not fuzzy]
+    return [message for message in messages if message.sources[0]]
+
+
+def read_mo(path: Path) -> list[Message]:
+    """Return the messages of a .mo file."""
+    data = path.read_bytes()
+    order = _MAGIC.get(int.from_bytes(data[:4], "little")) if len(data) >= 20 else None
+    if order is None:
+        raise DataError(f"{path} is no compiled message catalog", hint="compile one with: msgfmt")
+    count, sources_at, targets_at = struct.unpack(f"{order}3I", data[8:20])
+    try:
+        pairs = [
+            (_string(data, sources_at + 8 * i, order), _string(data, targets_at + 8 * i, order)) for i in range(count)
+        ]
+    except (struct.error, IndexError):
+        raise DataError(f"{path} is damaged: it points outside itself", hint="compile it again with: msgfmt") from None
+    charset = next((_charset(target) for source, target in pairs if not source), "utf-8")
+    return [
+        Message(
+            tuple(_decode(source.rpartition(b"\x04")[2], charset, path).split("\0")),
+            tuple(_decode(target, charset, path).split("\0")),
+        )
+        for source, target in pairs
+        if source
+    ]
+
+
+def _string(data: bytes, place: int, order: str) -> bytes:
+    """Return the string whose length and position stand at `place`."""
+    length, start = struct.unpack(f"{order}2I", data[place : place + 8])
+    if start + length > len(data):
+        raise IndexError
+    return data[start : start + length]
+
+
+def _charset(header: bytes) -> str:
+    found = _CHARSET.search(header)
+    name = found[1].decode("ascii") if found else "utf-8"
+    return "utf-8" if name == "CHARSET" else name  # what a template says before anyone has filled it in
+
+
+def _decode(data: bytes, charset: str, path: Path) -> str:
+    try:
+        return data.decode(charset)
+    except LookupError:
+        raise DataError(f"{path} says its charset is {charset!r}", hint="convert it: msgconv --to-code=UTF-8") from None
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path} is not {charset}, as it says: byte 0x{data[error.start]:02x} ({error.reason})",
+            hint="convert it: msgconv --to-code=UTF-8",
+        ) from None
+
+
+def _entries(text: str, path: Path) -> Iterator[tuple[dict[str, str], bool]]:
+    """Yield the fields of each entry (msgid, msgstr, …) and whether it is marked fuzzy."""
+    fields: dict[str, str] = {}
+    fuzzy, current = False, ""
+    for number, line in enumerate(text.split("\n"), start=1):
+        line = line.strip()
+        if line.startswith("#~"):
+            fuzzy = fuzzy and bool(fields)  # a mark before an obsolete message is not for the next one
+        if not line or line.startswith("#~"):
+            continue
+        match = None if line.startswith("#") else _LINE.fullmatch(line)
+        keyword = "" if match is None else match[1] or ""
+        # What comes before a message belongs to it, so an entry ends where the next one's comments or keywords begin.
+        if "msgstr" in current and (line.startswith("#") or keyword in ("msgctxt", "msgid")):
+            yield fields, fuzzy
+            fields, fuzzy, current = {}, False, ""
+        if line.startswith("#"):
+            fuzzy = fuzzy or (line.startswith("#,") and "fuzzy" in re.split(r"[,\s]+", line[2:]))
+            continue
+        if match is None or not (keyword or current) or keyword in fields or not _follows(keyword, fields):
+            raise _malformed(path, number, line)
+        current = keyword or current
+        fields[current] = fields.get(current, "") + _unescape(match[2], path, number, line)
+    if fields and "msgstr" not in current:
+        raise DataError(f"{path} ends with a message that has no translation", hint="check it with: msgfmt --check")
+    if fields:
+        yield fields, fuzzy
+
+
+def _follows(keyword: str, fields: dict[str, str]) -> bool:
+    """Tell whether a keyword may come after those that an entry already has."""
+    if keyword.startswith("msgstr["):
+        return "msgid_plural" in fields
+    needed = {"msgid_plural": "msgid", "msgstr": "msgid"}.get(keyword)
+    alone = keyword != "msgstr" or "msgid_plural" not in fields
+    return alone and (needed is None or needed in fields) and (keyword != "msgctxt" or not fields)
+
+
+def _forms(fields: dict[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    sources = [fields[name] for name in ("msgid", "msgid_plural") if name in fields]
+    return tuple(sources), tuple(text for name, text in fields.items() if name.startswith("msgstr"))
+
+
+def _unescape(text: str, path: Path, number: int, line: str) -> str:
+    def replace(match: re.Match[str]) -> str:
+        if match[4]:
+            raise _malformed(path, number, line)
+        if match[1]:
+            return _ESCAPED.get(match[1], match[1])
+        return chr(int(match[2], 8) if match[2] else int(match[3], 16))
+
+    return _ESCAPE.sub(replace, text)
+
+
+def _malformed(path: Path, number: int, line: str) -> DataError:
+    return DataError(f"{path}, line {number:,} is malformed: {line!r:.80}", hint="check it with: msgfmt --check")

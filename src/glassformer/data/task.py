@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..arrays import Array
-from ..models.batch import Batch
+from ..models.model import Batch
 from ..settings import check_known
 from ..text.tokenizer import Tokenizer
 from .examples import Dataset

@@ -4,11 +4,10 @@ from typing import Any
 
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig, TransformerConfig
 from ..execution import PLAIN, Execution, separated
-from .batch import Batch
 from .decoder import Decoder
 from .encoder import Encoder
 from .encoder_decoder import EncoderDecoder
-from .model import Model
+from .model import Batch, Model
 from .presets import PRESETS, preset
 
 __all__ = ["PRESETS", "Batch", "Decoder", "Encoder", "EncoderDecoder", "Model", "build", "preset"]

@@ -16,8 +16,7 @@ from ..errors import ConfigError
 from ..execution import PLAIN, Execution
 from ..layers import Linear, Spec, Stack, TokenHead
 from ..ops.linear import sum_rows
-from .batch import Batch
-from .model import Model, as_key, key_mask, naming_what_is_missing, same_order
+from .model import Batch, Model, as_key, key_mask, naming_what_is_missing, same_order
 from .parts import build_head, build_stack
 
 

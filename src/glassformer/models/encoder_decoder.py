@@ -15,8 +15,7 @@ from ..config import EncoderDecoderConfig
 from ..errors import ConfigError
 from ..execution import PLAIN, Execution
 from ..layers import Cache, InputEmbedding, Stack
-from .batch import Batch
-from .model import Writer, as_key, key_mask, naming_what_is_missing, same_order
+from .model import Batch, Writer, as_key, key_mask, naming_what_is_missing, same_order
 from .parts import build_embedding, build_stack
 
 

@@ -1,10 +1,10 @@
-"""What the three models share."""
+"""What the three models share: the batch that they read, and the loss and its gradients on top of them."""
 
 import functools
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -15,10 +15,29 @@ from ..execution import Execution
 from ..layers import Cache, InputEmbedding, Layer, Stack, TokenHead
 from ..layers.stack import Spent
 from ..tree import flatten
-from .batch import Batch
 from .parts import build_embedding, build_head
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class Batch(NamedTuple):
+    """One batch of examples: what a model reads and what it should answer; unused parts are None.
+
+    tokens        (..., T) ids that the encoder, or the decoder, reads
+    targets       (..., T) the id that should follow each token (decoder, encoder-decoder, token head of an encoder),
+                  or (...) the class of each sequence (encoder); IGNORE where nothing is asked
+    mask          (..., T) True for real tokens, False for padding
+    source        (..., S) ids that the encoder of an encoder-decoder reads
+    source_mask   (..., S) True for real source tokens
+    segments      (..., T) which of several texts a token belongs to (BERT)
+    """
+
+    tokens: Array
+    targets: Array | None = None
+    mask: Array | None = None
+    source: Array | None = None
+    source_mask: Array | None = None
+    segments: Array | None = None
 
 
 def naming_what_is_missing(method: Method) -> Method:

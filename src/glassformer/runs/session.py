@@ -25,11 +25,10 @@ from ..settings import check_known, setting_names
 from ..training.checkpoint import BEST, LATEST, checkpoint_path, load_checkpoint
 from ..training.evaluate import Evaluation
 from ..training.interruption import Stopped, uninterrupted
-from ..training.loop import StepRecord, training_steps
+from ..training.loop import StepRecord, suitable_threads, training_steps
 from ..training.parametrization import EVERYTHING, Parametrization
 from ..training.recipe import Recipe, changed_recipe
 from ..training.state import TrainingState, final_params
-from ..training.threads import suitable_threads
 from ..training.trainer import Trainer
 from ..tree import tree_map
 from .base import stable

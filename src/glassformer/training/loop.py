@@ -5,6 +5,7 @@
 Who takes the steps is a `Trainer`; what is written down, and where, is a session's business.
 """
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from ..arrays import Tree
+from ..config import TransformerConfig
 from ..data.examples import Dataset
 from ..errors import TrainingError
 from ..models import Batch
@@ -22,6 +24,8 @@ from .trainer import Trainer
 
 REFUSALS = 10
 """So many refused steps in a row end a run."""
+WORTHWHILE = 5e8
+"""Matrix products of fewer FLOPs are computed by one thread: to hand them to several costs more than it gives."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,19 @@ def training_steps(
             params = trainer.effective(final_params(state, recipe))
             state, record = evaluated(state, record, recipe, evaluate(params))
         yield state, record
+
+
+@contextlib.contextmanager
+def suitable_threads(config: TransformerConfig, batch: int) -> Iterator[None]:
+    """Let one thread do the matrix products of small models, as many as the library likes those of larger ones."""
+    largest = 2 * batch * config.context * config.width * max(config.hidden, config.vocab)  # product in a step
+    if largest >= WORTHWHILE:
+        yield
+        return
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
 
 
 def is_due(step: int, recipe: Recipe) -> bool:

@@ -1,8 +1,8 @@
 """Continue 1, 2, 3: the smallest language model."""
 
-from ...models.batch import Batch
+from ...models.model import Batch
 from ...text.words import WordTokenizer
-from ..padding import decoder_examples
+from ..examples import decoder_examples
 from ..task import Task, recipe, until
 
 VOCAB = 20

@@ -5,10 +5,10 @@ import datetime
 import numpy as np
 
 from ...errors import ConfigError, DataError
-from ...models.batch import Batch
+from ...models.model import Batch
 from ...text.chars import CharTokenizer
-from ..padding import encode_each, translation_examples
-from ..splitting import check_seed
+from ..examples import check_seed, translation_examples
+from ..lexicon import encode_each
 from ..task import Task, recipe, until
 from .date_formats import LOCALES, Writing, normalize, writings
 

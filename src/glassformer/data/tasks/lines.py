@@ -5,13 +5,11 @@ import os
 import numpy as np
 
 from ...errors import DataError
-from ...models.batch import Batch
+from ...models.model import Batch
 from ...text.chars import CharTokenizer
 from ..corpus import read_text
-from ..examples import Examples
-from ..lexicon import Lexicon
-from ..padding import decoder_examples, encode_each
-from ..splitting import random_split
+from ..examples import Examples, decoder_examples, random_split
+from ..lexicon import Lexicon, encode_each
 from ..task import Task, recipe, until
 
 HELD_OUT_SHARE, MOST_HELD_OUT = 0.1, 1000  # of the lines, to choose settings by and to test on, each (as makemore)

@@ -5,10 +5,9 @@ import itertools
 import numpy as np
 
 from ...errors import ConfigError
-from ...models.batch import Batch
+from ...models.model import Batch
 from ...text.chars import CharTokenizer
-from ..examples import Examples
-from ..splitting import check_seed
+from ..examples import Examples, check_seed
 from ..task import Task, recipe
 
 LENGTH, TOKENS = 8, 3

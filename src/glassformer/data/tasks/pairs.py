@@ -5,13 +5,11 @@ import os
 import numpy as np
 
 from ...errors import ConfigError, DataError
-from ...models.batch import Batch
+from ...models.model import Batch
 from ...text.chars import CharTokenizer
-from ..examples import Examples
-from ..lexicon import Lexicon
-from ..padding import encode_each, translation_examples
+from ..examples import Examples, random_split, translation_examples
+from ..lexicon import Lexicon, encode_each
 from ..pair_files import Pair, read_pairs
-from ..splitting import random_split
 from ..task import Task, recipe, until
 
 SPECIALS = ("<pad>", "<bos>", "<eos>")

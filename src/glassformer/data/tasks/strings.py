@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError, DataError
-from ...models.batch import Batch
+from ...models.model import Batch
 from ...text.chars import CharTokenizer
-from ..examples import Examples
-from ..padding import decoder_examples, encode_each
-from ..splitting import check_seed, hash_fraction
+from ..examples import Examples, check_seed, decoder_examples, hash_fraction
+from ..lexicon import encode_each
 from ..task import Task, recipe, until
 
 ALPHABET, SHORTEST, LONGEST, EQUALS = "abcdefghij", 3, 10, "="  # of `copy` and `reverse`

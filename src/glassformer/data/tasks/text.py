@@ -6,7 +6,7 @@ import numpy as np
 
 from ...arrays import Array
 from ...errors import ConfigError, DataError
-from ...models.batch import Batch
+from ...models.model import Batch
 from ...settings import check_known
 from ...text.bpe import BPETokenizer
 from ...text.bytes import ByteTokenizer
