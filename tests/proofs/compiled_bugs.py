@@ -2,12 +2,12 @@
 
 TEN_STEPS = "tests/engines/jax/test_trainer.py::test_ten_steps_are_those_of_numpy"
 HALF = "tests/engines/jax/test_trainer.py"
-LOOP = "tests/engines/jax/test_scan.py::test_a_loop_over_blocks_equals_numpy[encoder-decoder (T5)]"
-SMALL_LOOP = "tests/engines/jax/test_scan.py::test_a_loop_over_blocks_equals_numpy[decoder (Llama)]"
-AGAIN = "tests/engines/jax/test_scan.py::test_blocks_that_run_again_give_the_same_bits[encoder (BERT), dropout-numpy]"
+LOOP = "tests/engines/jax/test_stack.py::test_a_loop_over_blocks_equals_numpy[encoder-decoder (T5)]"
+SMALL_LOOP = "tests/engines/jax/test_stack.py::test_a_loop_over_blocks_equals_numpy[decoder (Llama)]"
+AGAIN = "tests/engines/jax/test_stack.py::test_blocks_that_run_again_give_the_same_bits[encoder (BERT), dropout-numpy]"
 
 COMPILED_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
-    "engines/jax/scan.py": (
+    "engines/jax/stack.py": (
         (
             "loop: memory and bias get gradients from one block",
             LOOP,
@@ -24,7 +24,7 @@ COMPILED_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
             "_, record = self.block.forward(params, record.x, **given)",
         ),
     ),
-    "engines/jax/loss_scaling.py": (
+    "engines/jax/trainer.py": (
         (
             "loss scaling: never undone",
             f"{HALF}::test_the_scale_is_undone",
@@ -37,8 +37,6 @@ COMPILED_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
             "xp.where(moved & ~grows, good, 0)",
             "xp.where(~grows, good, 0)",
         ),
-    ),
-    "engines/jax/trainer.py": (
         (
             "compiled: microbatches weighed alike",
             f"{TEN_STEPS}[padding]",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import glassformer
-from glassformer.engines.cpu.kept import mark
+from glassformer.engines.cpu.compile import mark
 from oracles import refuse
 from proofs.hunt import BROKEN, RIGHT, SKIPPED, WRONG, hunt
 from proofs.mutations import MUTANTS

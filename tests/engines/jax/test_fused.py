@@ -12,7 +12,7 @@ from draws import draws
 from glassformer import ops
 from glassformer.engines.jax import attention as attention_jax
 from glassformer.engines.jax.fused import activation, cudnn, loss, norm, on_one_gpu
-from glassformer.engines.jax.spreading import Spreading, is_spread, spreading
+from glassformer.engines.jax.stack import Spreading, is_spread, spreading
 from glassformer.execution import Execution
 from glassformer.mesh.stacking import stack_blocks, unstack_blocks
 from glassformer.models import Batch, build

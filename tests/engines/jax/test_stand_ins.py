@@ -1,6 +1,6 @@
 """Every stand-in of the engine jax equals what it stands for, in half precision within rounding.
 
-The kernels of a GPU are interpreted. Loops over blocks have tests of their own beside this one (`test_scan`).
+The kernels of a GPU are interpreted. Loops over blocks have tests of their own beside this one (`test_stack`).
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ import pytest
 
 from glassformer import ops
 from glassformer.engines import find
-from glassformer.engines.jax.spreading import Spreading, spreading
+from glassformer.engines.jax.stack import Spreading, spreading
 from glassformer.layers.cache import KeyValues
 from glassformer.layers.embedding import Embedding, InputEmbedding
 from glassformer.layers.position import RotaryPositions

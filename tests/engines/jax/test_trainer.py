@@ -11,8 +11,7 @@ import pytest
 from glassformer.config import config_from_dict
 from glassformer.data.examples import Examples, Windows
 from glassformer.dispatch import use_engine
-from glassformer.engines.jax.loss_scaling import LossScaling
-from glassformer.engines.jax.trainer import JaxTrainer
+from glassformer.engines.jax.trainer import JaxTrainer, LossScaling
 from glassformer.errors import ConfigError, TrainingError
 from glassformer.execution import Execution, separated
 from glassformer.models import Batch, build

@@ -5,12 +5,15 @@ attention/                        ops and layer; which file serves which case
 block stack                       fused layers: a block, and one token through all blocks (decoding)
 all_arrays                        all arrays of a model in one call: updates, sums
 cores shards trainer              several cores at once, a batch shared out to them, and steps in place
-compile lanes blas memory layout  what loops are made of
+compile lanes blas layout         what loops are made of
 matvec quantized_rows fused       products at the speed of memory, and what fused layers share
 """
 
+import ctypes
 import logging
+import sys
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from inspect import isfunction
 from pathlib import Path
@@ -24,6 +27,10 @@ HOMES = (
 )  # fmt: skip
 """Where the stand-ins are."""
 
+# The names and numbers of glibc's malloc.h.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_LARGEST = 1 << 25  # bytes; the most that glibc lets stay: larger blocks come from the system each time
+
 
 class Cpu(Reference):
     """Stand-ins of the ops' names and signatures, compiled for this machine when first used."""
@@ -33,8 +40,6 @@ class Cpu(Reference):
 
     def stand_ins(self) -> list[Callable[..., Any]]:
         """Return all stand-ins, ready for use; say so when they must be compiled first."""
-        from .memory import keep_freed_memory
-
         keep_freed_memory()
         homes = [import_module(f"{__name__}.{home}") for home in HOMES]
         _announce()
@@ -56,6 +61,23 @@ class Cpu(Reference):
         from .shards import suitable_shards
 
         return suitable_shards(config, batch)
+
+
+@cache
+def keep_freed_memory() -> bool:
+    """Let malloc keep what is freed, in one pool for all threads; tell whether this C library can be told so.
+
+    By default the C library gives large freed blocks back to the system, which clears their pages again, one by one,
+    when the next step touches them. Training asks for the same sizes at every step.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    settings = ((_M_MMAP_THRESHOLD, _LARGEST), (_M_TRIM_THRESHOLD, 1 << 30), (_M_ARENA_MAX, 1))
+    done = [mallopt(name, value) == 1 for name, value in settings]
+    return all(done)
 
 
 def _announce() -> None:

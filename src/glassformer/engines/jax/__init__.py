@@ -5,7 +5,7 @@ Its stand-ins compute whatever is given as JAX arrays, under whichever engine:
     elementary, attention   products of half precision in half precision, with sums in float32; special functions
     fused/                  norms, GELU, the loss and attention on a GPU, by kernels that read their arrays once
     position, cache         positions that are not known yet, and a cache of fixed size
-    scan, spreading         all blocks as one loop; what is said of arrays that lie on several devices
+    stack                   all blocks as one loop; what is said of arrays that lie on several devices
 """
 
 from collections.abc import Callable
@@ -22,10 +22,10 @@ class Jax(Engine):
 
     def stand_ins(self) -> list[Callable[..., Any]]:
         """Return all stand-ins of the modules beside this one."""
-        from . import attention, cache, elementary, position, scan, spreading
+        from . import attention, cache, elementary, position, stack
         from .fused import activation, loss, norm
 
-        modules = (attention, cache, elementary, position, scan, spreading, activation, loss, norm)
+        modules = (attention, cache, elementary, position, stack, activation, loss, norm)
         return [found for module in modules for found in vars(module).values() if hasattr(found, "stands_for")]
 
     def trainer(self, *arguments: Any, **settings: Any) -> Any:
@@ -42,13 +42,13 @@ class Jax(Engine):
 
     def check_storage(self, weights: str) -> None:
         """Refuse a way to keep weights that only other engines know."""
-        from .storage import check_device_storage
+        from .reader import check_device_storage
 
         check_device_storage(weights)
 
     def stored(self, params: Any, weights: str) -> Any:
         """Return a model's parameters on the device, kept in such a way."""
-        from .storage import placed
+        from .reader import placed
 
         return placed(params, weights)
 

@@ -16,7 +16,7 @@ from ...mesh.stacking import names_in_list, stack_blocks
 from ...models import Batch
 from ...ops import IGNORE
 from ...tree import flatten, rebuilt, tree_map
-from .spreading import Spreading
+from .stack import Spreading
 
 _ROWS = ("data", "fsdp")
 

@@ -5,21 +5,54 @@ nobody looks at the cache. What they cost is less than another compilation.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
-from ...arrays import Array, Tree
+from ...arrays import Array, Tree, is_integer
+from ...errors import ConfigError
 from ...generation.reader import CHUNK, Rows, filled
 from ...generation.sampling import Sampling, check_finite
+from ...generation.storage import STORAGES
 from ...models import Decoder, EncoderDecoder, Model
+from ...quantized import Quantized
+from ...settings import check_known
+from ...tree import tree_map
 from . import programs as compiled
 from .programs import BURST, Orders, Remembered
 from .sampling import drawing_of
-from .storage import placed
 
 LEAST = 16
 """The smallest prompt and the smallest cache."""
 STOPS = 8  # stop ids come in multiples of it
+DEVICE_STORAGES = ("float32", "bfloat16", "float16")
+"""How weights are kept on a device; the model then computes in that type."""
+
+
+def check_device_storage(weights: str) -> None:
+    """Refuse a way to keep weights that the engine jax does not know."""
+    if weights in STORAGES and weights not in DEVICE_STORAGES:
+        raise ConfigError(
+            f"the engine jax does not keep weights as {weights}",
+            hint=f"choose one of {', '.join(DEVICE_STORAGES)}, or the engine cpu",
+        )
+    check_known("weights cannot be kept as", weights, DEVICE_STORAGES)
+
+
+def placed(params: Tree, weights: str | None = None) -> Tree:
+    """Return parameters as JAX arrays, kept as `weights` (None: as they are); what is on a device already stays there.
+
+    Weights in blocks become float32 numbers: only the engines on the host multiply from blocks.
+    """
+    if weights is not None:
+        check_device_storage(weights)
+
+    def place(leaf: Any) -> Any:
+        x = jnp.asarray(leaf.dequantize() if isinstance(leaf, Quantized) else leaf)
+        return x if weights is None or is_integer(x) else x.astype(weights)
+
+    return tree_map(place, params)
 
 
 def rounded(size: int, least: int = 1) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import jax
 import numpy as np
 
 from ... import ops
-from ...arrays import Array, Tree
+from ...arrays import Array, Tree, namespace
 from ...data.examples import Dataset
 from ...execution import Execution
 from ...mesh.rules import check_execution, parse_rules
@@ -30,11 +31,10 @@ from ...training.recipe import Recipe
 from ...training.state import TREES, TrainingState
 from ...training.trainer import drops
 from ...tree import flatten, named_leaves, rebuilt, tree_map
-from .loss_scaling import LossScaling
 from .placement import Placement
 from .sharded_checkpoint import load_sharded_state, save_sharded_state
 from .sharded_files import list_sharded
-from .spreading import spreading
+from .stack import spreading
 
 
 class JaxTrainer:
@@ -264,6 +264,40 @@ class JaxTrainer:
             logits, _ = self.model.predict(self._working(params), batch)
             loss, _ = ops.cross_entropy(logits, batch.targets)
             return loss, right_answers(logits, batch.targets)
+
+
+@dataclass(frozen=True)
+class LossScaling:
+    """Dynamic loss scaling (Micikevicius et al. 2018): enlarged gradients do not vanish in float16.
+
+    The scale halves whenever a gradient leaves the range of float16, in which case the step is refused, and doubles
+    after `patience` steps without that. State: {"scale": factor, "good": steps since the last change}.
+    """
+
+    first: float = 2.0**15
+    largest: float = 2.0**24
+    patience: int = 2000
+
+    def init(self) -> dict[str, Array]:
+        """Return the state before the first step."""
+        return {"scale": np.asarray(self.first, np.float32), "good": np.asarray(0, np.int32)}
+
+    def undo(self, grads: Tree, state: Tree) -> Tree:
+        """Return gradients in their true size."""
+        return tree_map(lambda g: g / state["scale"].astype(g.dtype), grads)
+
+    def update(self, state: Tree, moved: Array) -> dict[str, Array]:
+        """Return the state after a step that was taken or refused."""
+        xp = namespace(state["scale"])
+        good = state["good"] + 1
+        grows = moved & (good >= self.patience)
+        factor = xp.where(moved, xp.where(grows, 2.0, 1.0), 0.5).astype(np.float32)
+        scale = xp.clip(state["scale"] * factor, 1.0, self.largest)
+        return {"scale": scale, "good": xp.where(moved & ~grows, good, 0).astype(np.int32)}
+
+    def can_shrink(self, state: Tree) -> bool:
+        """Tell whether the scale after a refused step is still above one: the next step may go well."""
+        return float(state["scale"]) > 1
 
 
 class Figures:

@@ -2,7 +2,7 @@
 
 import jax
 
-from ..spreading import is_spread
+from ..stack import is_spread
 
 _FIRST = 8  # of the compute capabilities: Ampere's
 

@@ -1,8 +1,8 @@
-"""Memory for results."""
+"""The engine as a whole: what it asks of the C library."""
 
 import sys
 
-from glassformer.engines.cpu.memory import keep_freed_memory
+from glassformer.engines.cpu import keep_freed_memory
 
 
 def test_the_c_library_is_told_once_where_there_is_one_to_tell():

@@ -1,0 +1,122 @@
+"""Blocks as one loop of a JAX program, and where their arrays lie when it is a program for several devices.
+
+A loop is compiled once, however many layers there are. The arrays of the blocks' parameters, records and gradients then
+have the layers as their first axis.
+
+XLA adds the messages between devices by itself. Left alone it may gather activations in the place of weights, or all
+weights before the first block; so each block says what it wants.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from inspect import unwrap
+from typing import NamedTuple
+
+import jax
+from jax.lax import optimization_barrier
+
+from ...arrays import Array, Tree
+from ...dispatch import stands_for
+from ...layers.layer import InputGrads
+from ...layers.stack import Again, Stack
+
+
+@stands_for(Stack.run_blocks, Stack.run_blocks_backward)
+def run_blocks(self: Stack, blocks: Tree, x: Array, given: Tree, keys: Sequence[Array | None]) -> tuple[Array, Tree]:
+    """Return the result of all blocks, and their records."""
+    if not isinstance(blocks, dict):
+        return NotImplemented
+    stacked = None if keys[0] is None else jax.numpy.stack([jax.numpy.asarray(key) for key in keys])
+    rebuild: Callable[[list[Array]], Tree] = list
+
+    def step(x: Array, own: tuple[Tree, Array | None]) -> tuple[Array, list[Array]]:
+        nonlocal rebuild
+        x, record = self.run_block(own[0], x, given, own[1])
+        arrays, rebuild = _each_once(record)
+        return x, arrays
+
+    x, arrays = jax.lax.scan(step, x, (blocks, stacked))
+    return x, rebuild(arrays)
+
+
+@stands_for(Stack.run_blocks_backward, Stack.run_blocks)
+def run_blocks_backward(self: Stack, blocks: Tree, records: Tree, given: Tree, dy: Array) -> tuple[InputGrads, Tree]:
+    """Return the gradients of what the blocks read, and of their parameters."""
+    if not isinstance(blocks, dict):
+        return NotImplemented
+    arrays, rebuild = _each_once((blocks, records))
+
+    def step(later: InputGrads, own: list[Array]) -> tuple[InputGrads, Tree]:
+        params, record = rebuild(own)
+        read, grads = self.run_block_backward(params, record, given, later.x)
+        return read.after(later), grads
+
+    shapes, _ = jax.eval_shape(step, InputGrads(dy), [array[-1] for array in arrays])
+    # Every block adds to the gradients of the memory and of the bias.
+    sums = jax.tree.map(lambda part: jax.numpy.zeros(part.shape, part.dtype), shapes._replace(x=None))
+    return jax.lax.scan(step, sums._replace(x=dy), arrays, reverse=True)
+
+
+def _each_once(tree: Tree) -> tuple[list[Array], Callable[[list[Array]], Tree]]:
+    """Return the arrays of a tree, and how to put others in their places.
+
+    What stands at several places of a record, such as an input that several sublayers keep, goes through a loop once.
+    """
+    leaves, form = jax.tree.flatten(tree)
+    arrays = list({id(leaf): leaf for leaf in leaves}.values())
+    numbers = {id(array): number for number, array in enumerate(arrays)}
+    places = [numbers[id(leaf)] for leaf in leaves]
+    return arrays, lambda others: jax.tree.unflatten(form, [others[place] for place in places])
+
+
+class Spreading(NamedTuple):
+    """Where the arrays of a block go."""
+
+    activations: Callable[[Array], Array]  # (B, T, D), as a block returns them
+    weights: Callable[[Tree], Tree]  # parameters of a block, before it uses them
+    gradients: Callable[[Tree], Tree]  # of the parameters of a block, as soon as it has them
+
+
+_spreading: ContextVar[Spreading | None] = ContextVar("spreading", default=None)
+
+
+@contextmanager
+def spreading(how: Spreading | None) -> Iterator[None]:
+    """Trace for several devices inside a `with` block."""
+    token = _spreading.set(how)
+    try:
+        yield
+    finally:
+        _spreading.reset(token)
+
+
+def is_spread() -> bool:
+    """Tell whether a program for several devices is being traced."""
+    return _spreading.get() is not None
+
+
+@stands_for(Stack.run_block)
+def run_block(self: Stack, params: Tree, x: Array, given: Tree, key: Array | None) -> tuple[Array, Tree]:
+    """Run a block whose weights are brought together just before."""
+    how = _spreading.get()
+    if how is None:
+        return NotImplemented
+    y, record = unwrap(Stack.run_block)(self, how.weights(params), x, given, key)
+    return how.activations(y), record
+
+
+@stands_for(Stack.run_block_backward)
+def run_block_backward(self: Stack, params: Tree, record: Tree, given: Tree, dy: Array) -> tuple[InputGrads, Tree]:
+    """Run a block backward, its weights brought together before and its gradients shared out after."""
+    how = _spreading.get()
+    if isinstance(record, Again):
+        # What a block read waits for dy: else XLA sees the forward pass repeated, and keeps its results.
+        x, dy = optimization_barrier((record.x, dy))
+        record = record._replace(x=x)
+    elif how is None:
+        return NotImplemented
+    if how is None:
+        return unwrap(Stack.run_block_backward)(self, params, record, given, dy)
+    read, grads = unwrap(Stack.run_block_backward)(self, how.weights(params), record, given, dy)
+    return read._replace(x=how.activations(read.x)), how.gradients(grads)
