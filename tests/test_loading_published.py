@@ -16,7 +16,7 @@ from glassformer.quantized import Quantized
 from glassformer.text import PublishedTokenizer
 from glassformer.tree import flatten
 from glassformer.weights import registry
-from glassformer.weights.hub import hub_folder
+from glassformer.weights.places import hub_folder
 from oracles import require
 from runs import tiny_session
 from tokenizer_files import PUBLISHED

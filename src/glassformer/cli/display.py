@@ -1,8 +1,13 @@
-"""What one sees while a model trains: a live panel on a terminal, plain lines in a pipe, nothing for programs."""
+"""What one sees while a model trains: a live panel on a terminal, plain lines in a pipe, nothing for programs.
+
+Those who look at runs in TensorBoard get event files.
+"""
 
 import contextlib
+import importlib.util
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group
@@ -13,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..cluster.collective import process, processes
+from ..errors import ConfigError
 from ..runs.session import Session, Stopwatch
 from ..training.loop import StepRecord
 from .output import talk
@@ -121,3 +127,35 @@ def refusal(record: StepRecord) -> str:
     """Say that a step was refused."""
     figures = f"loss {record.loss}, gradient norm {record.grad_norm}"
     return f"step {record.step:,} refused: its numbers are not finite ({figures}); the weights are unchanged"
+
+
+def require_tensorboard(*, wanted: bool) -> None:
+    """Say what is missing for event files, before anything is trained."""
+    if wanted and importlib.util.find_spec("tensorboard") is None:
+        raise ConfigError("event files need the tensorboard package", hint="pip install 'glassformer[tensorboard]'")
+
+
+@contextlib.contextmanager
+def event_writer(folder: Path, *, wanted: bool) -> Iterator[Callable[[StepRecord], None]]:
+    """Yield a function that writes one step's figures; it does nothing unless wanted."""
+    if not wanted:
+        yield lambda record: None
+        return
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    writer = EventFileWriter(str(folder))
+
+    def write(record: StepRecord) -> None:
+        values = [
+            Summary.Value(tag=name, simple_value=value)
+            for name, value in record.to_dict().items()
+            if name not in ("step", "best", "refused") and value is not None
+        ]
+        writer.add_event(Event(wall_time=time.time(), step=record.step, summary=Summary(value=values)))
+
+    try:
+        yield write
+    finally:
+        writer.close()

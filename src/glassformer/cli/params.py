@@ -49,10 +49,10 @@ def read_config(model: str) -> TransformerConfig:
     path = Path(model)
     if model in PRESETS and not path.exists():
         return preset(model)
-    from ..weights.hub import PREFIX
+    from ..weights.places import HUB
     from ..weights.registry import REGISTRY
 
-    known = model in REGISTRY or model.startswith(PREFIX)
+    known = model in REGISTRY or model.startswith(HUB)
     if known or path.is_dir() or (path.is_file() and path.suffix not in (".json", "")):
         from ..loading import load_config
 

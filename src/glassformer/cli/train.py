@@ -19,8 +19,7 @@ from ..runs.session import Session, Stopwatch, new_session, resume_session
 from ..training.interruption import Stopped
 from ..tree import count
 from . import devices
-from .display import display
-from .events import event_writer, require_tensorboard
+from .display import display, event_writer, require_tensorboard
 from .output import JsonOption, console, print_json, talk
 from .settings import parse_settings
 

@@ -8,11 +8,11 @@
 `generate_steps` and `beam_search` are the same on token ids.
 """
 
+from ..text.stream import StopStrings
 from .answer import answer, continue_ids
 from .beam import Hypothesis, beam_search
 from .language_model import Generation, LanguageModel
 from .sampling import History, Sampling, distribution, draw
-from .stop import StopStrings
 from .writer import Step, generate_steps
 
 __all__ = [

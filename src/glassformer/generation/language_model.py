@@ -11,11 +11,10 @@ from ..arrays import Array, Tree
 from ..config import EncoderConfig, EncoderDecoderConfig
 from ..errors import ConfigError, LengthError
 from ..models import Model
-from ..text.stream import StreamDecoder
+from ..text.stream import StopStrings, StreamDecoder
 from ..text.tokenizer import Tokenizer
 from .beam import beam_search
 from .sampling import Sampling
-from .stop import StopStrings
 from .writer import Step, generate_steps
 
 TEMPERATURE = 0.8

@@ -1,12 +1,14 @@
 """Text as it comes: ids go in one at a time, and only characters that are certain come out.
 
 A character of several bytes may be split over tokens, a space may belong to the token before or after it, and the first
-token of a text may be written differently from the others. Decoding each id on its own gets all three wrong.
+token of a text may be written differently from the others. Decoding each id on its own gets all three wrong. Stop
+strings may span tokens too, and nothing that could still become one is let out.
 """
 
 from collections.abc import Sequence
 
 from ..arrays import Array
+from ..errors import ConfigError
 from .tokenizer import Tokenizer
 
 KEPT = 4  # A character has at most four bytes, so what is undecided lies within the last three ids.
@@ -69,3 +71,45 @@ def undecided(text: str) -> int:
         return 1
     tail = text[-3:]
     return len(tail) - len(tail.rstrip("".join(map(chr, range(0xDC80, 0xDD00)))))
+
+
+class StopStrings:
+    """Lets text pass up to the first stop string.
+
+    The first is the one that is complete first; of several complete at the same character, the longest. How the text
+    is cut into pieces makes no difference.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        for stop in stops:
+            if not stop:
+                raise ConfigError("a stop string is empty", hint="use text of at least one character")
+        self.stops = tuple(stops)
+        self.stopped = False
+        self._held = ""
+
+    def push(self, text: str) -> str:
+        """Take in more text; return what may be shown. `stopped` tells whether a stop string came."""
+        if self.stopped:
+            return ""
+        text = self._held + text
+        found = [(text.find(stop) + len(stop), text.find(stop)) for stop in self.stops if stop in text]
+        if found:
+            self.stopped, self._held = True, ""
+            return text[: min(found)[1]]
+        keep = max((_overlap(text, stop) for stop in self.stops), default=0)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+    def finish(self) -> str:
+        """Return what was held back: no more text comes to complete it."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Return the length of the longest end of `text` that is a beginning of `stop`, short of all of it."""
+    for size in range(min(len(text), len(stop) - 1), 0, -1):
+        if stop.startswith(text[len(text) - size :]):
+            return size
+    return 0

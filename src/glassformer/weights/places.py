@@ -1,21 +1,26 @@
 """Where models are, and what opens them: a path, the name of a pulled model, or hf:org/name."""
 
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import CheckpointError, WeightsError
+from ..errors import CheckpointError, ConfigError, WeightsError
 from .loaded import Loaded
+
+HUB = "hf:"
+"""How the names of models of the Hugging Face hub begin."""
+# No pickles, and no weights in other frameworks' formats.
+_FILES = ["*.json", "*.safetensors", "*.txt", "*.jinja"]
 
 
 def locate(path: str | Path) -> Path:
     """Return the file or folder that a path, the name of a pulled model or hf:org/name stands for."""
-    from .hub import PREFIX, hub_folder
     from .registry import REGISTRY, resolve
 
-    if str(path).startswith(PREFIX):
+    if str(path).startswith(HUB):
         return hub_folder(str(path))
     place = Path(path)
     if place.exists():
@@ -30,6 +35,27 @@ def locate(path: str | Path) -> Path:
     if found is None:
         raise WeightsError(f"{path} has not been fetched yet", hint=f"fetch it with `glassformer pull {path}`")
     return found
+
+
+def hub_folder(name: str) -> Path:
+    """Return the folder of `hf:org/name`, or of `hf:org/name@revision`; what is not in the cache is downloaded.
+
+    Its own library downloads, and keeps the cache.
+    """
+    match = re.fullmatch(r"hf:((?:[\w.-]+/)?[\w.-]+)(?:@([\w./-]+))?", name)
+    if match is None:
+        raise ConfigError(f"{name!r} is no model of the hub", hint="write hf:org/name, or hf:org/name@revision")
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        hint = 'install it: pip install "glassformer[hub]"; or pass a folder that you downloaded yourself'
+        raise ConfigError(f"{name} comes through huggingface_hub, which is not installed", hint=hint) from None
+    try:
+        return Path(snapshot_download(match[1], revision=match[2], allow_patterns=_FILES))
+    except Exception as error:  # those of the library, and of the ones it downloads with, have no common class
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        hint = "check the name and the connection; HF_HUB_OFFLINE=1 uses what is in the cache"
+        raise WeightsError(f"{name} cannot be had: {reason[0]}", hint=hint) from error
 
 
 def is_run(place: Path) -> bool:

@@ -12,7 +12,7 @@ from ..config import EncoderConfig
 from ..errors import ConfigError, LengthError, WeightsError
 from ..files import explained
 from ..models import Encoder
-from .json_file import parse_json, read_json
+from .fields import parse_json, read_json
 from .loaded import Loaded, Pooling
 
 MODULES = "modules.json"

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from ..arrays import Array
 from ..errors import WeightsError
 from ..files import explained
-from .json_file import MOST_BYTES, parse_json, read_json
+from .fields import MOST_BYTES, parse_json, read_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
