@@ -20,7 +20,7 @@ import numpy as np
 from glassformer import build, use_engine
 from glassformer.bench.twin import torch_weights
 from glassformer.engines.jax.programs import traces
-from glassformer.engines.jax.storage import placed
+from glassformer.engines.jax.reader import placed
 from glassformer.generation import Sampling, generate_steps
 
 NO_BIASES = {"attention_bias": False, "feed_forward_bias": False, "norm_bias": False, "dropout": 0.0}
