@@ -66,7 +66,7 @@ def rewrite(path, text):
 
 def keep_kernels(package, changed):
     """Let what is compiled already serve again, except for the changed file and those that call it."""
-    kept = package / "engines" / "cpu" / "kept.py"
+    kept = package / "engines" / "cpu" / "compile.py"
     rewrite(kept, f'{kept.read_text(encoding="utf-8")}\n\ndef mark() -> str:\n    return "{mark()}"\n')
     stale = callers(changed)
     for path in package.rglob(f"kernels-{mark()}/*"):
