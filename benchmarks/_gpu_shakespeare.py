@@ -32,7 +32,7 @@ EVERY = 100
 CHARACTERS = {**GPT, "vocab": 65, "context": 256, "width": 384, "heads": 6, "layers": 6}
 OURS = {"positions": "rotary", "norm": "rms", "norm_bias": True, "dropout": 0.3, "attention_dropout": 0.0}
 RECIPE: dict[str, Any] = {
-    "steps": 1000,
+    "steps": 1400,
     "batch": 64,
     "lr": 3e-3,
     "warmup": 100,
