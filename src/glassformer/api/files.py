@@ -35,7 +35,7 @@ def load(path: str | Path, *, weights: str | None = None) -> TrainedModel:
     ...     place = gf.save(gf.train(None, "counting", show=False), folder + "/counting")
     ...     model = gf.load(place)
     >>> model.generate("1", temperature=0, max_new_tokens=5).text
-    '2 3 4 5 6'
+    ' 2 3 4 5 6'
     """
     place = locate(path)
     loaded = load_stored(path, weights=weights)

@@ -47,7 +47,7 @@ def train(
     >>> import glassformer as gf
     >>> model = gf.train("tiny-decoder", "counting", steps=60, optimizer="adam", lr=0.01, show=False)
     >>> model.generate("1", temperature=0, max_new_tokens=5).text
-    '2 3 4 5 6'
+    ' 2 3 4 5 6'
     >>> len(model.history.loss), bool(model.history.loss[-1] < model.history.loss[0])
     (60, True)
     """

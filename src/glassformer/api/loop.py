@@ -43,10 +43,10 @@ class Loop:
     >>> import glassformer as gf
     >>> loop = gf.Loop(None, "majority", steps=200, lr=3e-3)
     >>> for record in loop:
-    ...     if record.evaluation and record.evaluation.accuracy > 0.9:
+    ...     if record.step == 50:
     ...         break
-    >>> record.step, loop.now.classify("00000012").label, len(loop.history)
-    (100, '0', 100)
+    >>> loop.now, len(loop.history), loop.steps
+    (TrainedModel(encoder, 8,803 parameters, History(50 steps, loss ...)), 50, 200)
     """
 
     def __init__(
@@ -156,6 +156,11 @@ def _new(model: Any, asked: _Asked, params: Tree | None) -> tuple[Session, Train
 
 def _tuning(model: TrainedModel, asked: _Asked, lora: LoRA | None) -> tuple[Session, TrainedModel]:
     """Begin the training of a model that exists: of all of it, or of adapters beside it."""
+    if asked.out is not None and not model.source:
+        raise ConfigError(
+            "a run folder remembers the model it started from by where it is, and this one is nowhere",
+            hint="write it with gf.save(model, folder), and go on with gf.load(folder)",
+        )
     source = model.source or "this model"
     of_task, of_model, of_recipe = sorted_for(asked.data, asked.settings)
     check_settings(source, of_task, of_model)
@@ -231,11 +236,6 @@ def _run(
         raise ConfigError(
             "a run folder remembers its data by the name of a task or a file, and this data has neither",
             hint="leave out `out`, and write the trained model with gf.save(model, folder)",
-        )
-    if base is not None and not base.source:
-        raise ConfigError(
-            "a run folder remembers the model it started from by where it is, and this one is nowhere",
-            hint="write it with gf.save(model, folder), and go on with gf.load(folder)",
         )
     settings: dict[str, Any] = {"base": base, "execution": asked.execution, "settings": of_model}
     return create_run(Path(asked.out), task, origin["options"], config, recipe, **settings)

@@ -130,7 +130,7 @@ class TrainedModel:
         >>> import glassformer as gf
         >>> model = gf.train(None, "counting", show=False)
         >>> model.generate("1", temperature=0, max_new_tokens=5).text
-        '2 3 4 5 6'
+        ' 2 3 4 5 6'
         """
         return self.writer.generate(prompt, **settings)
 
@@ -140,7 +140,7 @@ class TrainedModel:
         >>> import glassformer as gf
         >>> model = gf.train(None, "counting", show=False)
         >>> "".join(model.stream("1", temperature=0, max_new_tokens=5))
-        '2 3 4 5 6'
+        ' 2 3 4 5 6'
         """
         return self.writer.stream(prompt, **settings)
 
@@ -175,7 +175,7 @@ class TrainedModel:
         >>> import glassformer as gf
         >>> model = gf.train(None, "counting", show=False)
         >>> model.kept_as("int8").generate("1", temperature=0, max_new_tokens=5).text
-        '2 3 4 5 6'
+        ' 2 3 4 5 6'
         """
         return replace(self, params=dispatch.current().stored(self.params, weights))
 
