@@ -171,9 +171,10 @@ def _tuning(model: TrainedModel, asked: _Asked, lora: LoRA | None) -> tuple[Sess
     recipe = tuned_recipe(task, lora, {"seed": asked.seed, **of_recipe})
     if lora is not None and asked.execution is not None and asked.execution.scan:
         lora.check_alike(base.params)
+    begin = what_is_trained(base, lora, asked.seed)
     begun = None if asked.out is None else Base.of(model.source, base, lora)
     run = _run(asked, task, origin, config, recipe, of_model, begun)
-    session = session_of(run, task, *what_is_trained(base, lora, asked.seed))
+    session = session_of(run, task, *begin)
     where = "" if asked.out is None else str(asked.out)
     labels = class_labels(task, config)
     return session, replace(

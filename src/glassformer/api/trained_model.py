@@ -207,9 +207,11 @@ class TrainedModel:
         ('1', 1, True, ['0', '1', '2'])
         """
         if not isinstance(self.config, EncoderConfig) or self.config.head != "classes":
-            head = " without a head for classes" if isinstance(self.config, EncoderConfig) else ""
+            what = (
+                "an encoder without a head for classes" if self.config.architecture == "encoder" else "not an encoder"
+            )
             raise ConfigError(
-                f"this is a {self.config.architecture}{head}, which tells no classes apart",
+                f"this is {what}, so it tells no classes apart",
                 hint="use an encoder that was trained on classes, such as gf.train(None, 'majority')",
             )
         single = isinstance(inputs, str) or (np.ndim(inputs[0]) == 0 and not isinstance(inputs[0], str))

@@ -56,9 +56,10 @@ def fine_tuning_session(
     recipe = tuned_recipe(task, lora, {"seed": seed, **of_recipe})
     if lora is not None and execution is not None and execution.scan:
         lora.check_alike(model.params)
+    trained = what_is_trained(model, lora, seed)
     base = Base.of(source, model, lora)
     run = create_run(folder, task, options, config, recipe, base=base, execution=execution, settings=of_model)
-    return session_of(run, task, *what_is_trained(model, lora, seed))
+    return session_of(run, task, *trained)
 
 
 def tuned_config(config: TransformerConfig, of_model: dict[str, Any]) -> TransformerConfig:
