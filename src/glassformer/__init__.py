@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .layers import register_block, register_norm, register_positions
     from .models import PRESETS, Batch, Decoder, Encoder, EncoderDecoder, Model, build, preset
     from .ops import register_activation, register_op
+    from .weights.registry import pull
 
 __version__ = "0.2.0"
 
@@ -59,6 +60,7 @@ _HOMES = {
     "layers": ("register_block", "register_norm", "register_positions"),
     "models": ("PRESETS", "Batch", "Decoder", "Encoder", "EncoderDecoder", "Model", "build", "preset"),
     "ops": ("register_activation", "register_op"),
+    "weights.registry": ("pull",),
 }  # fmt: skip
 _MODULES = ("data", "errors", "generation", "interpret", "layers", "ops", "plots", "proofs", "training", "tree")
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
@@ -67,7 +69,7 @@ __all__ = [
     "PRESETS", "Batch", "Classification", "Decoder", "DecoderConfig", "Encoder", "EncoderConfig", "EncoderDecoder",
     "EncoderDecoderConfig", "Execution", "GlassformerError", "Loop", "Model", "RotaryScaling", "TrainedModel",
     "TransformerConfig", "build", "config_from_dict", "data", "errors", "generation", "interpret", "layers", "load",
-    "ops", "plots", "preset", "proofs", "register_activation", "register_block", "register_norm", "register_op",
+    "ops", "plots", "preset", "proofs", "pull", "register_activation", "register_block", "register_norm", "register_op",
     "register_positions", "save", "set_engine", "train", "training", "tree", "use_engine",
 ]  # fmt: skip
 

@@ -8,7 +8,7 @@ import pytest
 import glassformer as gf
 from glassformer.training import History
 
-FRONT_DOOR = (gf.train, gf.Loop, gf.save, gf.load, gf.TrainedModel, History)
+FRONT_DOOR = (gf.train, gf.Loop, gf.save, gf.load, gf.pull, gf.TrainedModel, History)
 
 
 def methods():
@@ -29,6 +29,6 @@ def test_the_example_shows_what_happens(documented):
 
 
 def test_all_names_are_public():
-    for name in ("Classification", "Loop", "TrainedModel", "load", "save", "train"):
+    for name in ("Classification", "Loop", "TrainedModel", "load", "pull", "save", "train"):
         assert name in gf.__all__
         assert getattr(gf, name).__doc__

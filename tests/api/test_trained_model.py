@@ -94,6 +94,8 @@ def test_inputs_that_make_no_sense_are_refused(encoder):
     for wrong in ([0.5, 1.0], [0] * 99, np.zeros((2, 2, 2), int)):
         with pytest.raises(LengthError, match="one input has shape"):
             encoder.classify(wrong)
+    with pytest.raises(LengthError, match="nothing to classify"):
+        encoder.classify([])
 
 
 def test_evaluation_measures_any_data_that_fits(decoder, tmp_path):

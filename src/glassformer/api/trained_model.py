@@ -207,13 +207,14 @@ class TrainedModel:
         ('1', 1, True, ['0', '1', '2'])
         """
         if not isinstance(self.config, EncoderConfig) or self.config.head != "classes":
-            what = (
-                "an encoder without a head for classes" if self.config.architecture == "encoder" else "not an encoder"
-            )
+            is_encoder = isinstance(self.config, EncoderConfig)
+            what = "an encoder without a head for classes" if is_encoder else "no encoder"
             raise ConfigError(
                 f"this is {what}, so it tells no classes apart",
                 hint="use an encoder that was trained on classes, such as gf.train(None, 'majority')",
             )
+        if not isinstance(inputs, str) and len(inputs) == 0:
+            raise LengthError("there is nothing to classify", hint="pass a text, token ids, or a list of either")
         single = isinstance(inputs, str) or (np.ndim(inputs[0]) == 0 and not isinstance(inputs[0], str))
         rows = [self._read(one) for one in ([inputs] if single else inputs)]
         tokens, mask = stack(rows)
