@@ -50,6 +50,12 @@ def test_presets_configs_and_models_are_models():
     assert_same_bits(by_model.params, by_name.params)
 
 
+def test_what_builds_a_task_is_data():
+    by_name, by_builder = (gf.train(None, data, **QUICK) for data in ("counting", gf.data.TASKS["counting"]))
+    assert by_builder.origin == by_name.origin
+    assert_same_bits(by_builder.params, by_name.params)
+
+
 def test_a_config_reads_text_in_windows_of_its_own_length(tmp_path):
     config = gf.preset("tiny-decoder", width=8, heads=2, layers=1, context=24, vocab=64)
     model = gf.train(config, write_data("text", tmp_path), batch=2, **QUICK)

@@ -62,15 +62,18 @@ def test_ipython_in_a_terminal_is_no_notebook(notebook, monkeypatch):
 
 
 def test_losses_that_are_no_numbers_are_left_out():
-    curve = shown.Curve("a task")
+    curve = shown.Curve("a task", Stopwatch(1000))
     curve._draw = lambda: None
-    clock = Stopwatch(1000)
     assert curve.picture() == ""
     for step in range(1, 1001):
         loss = float("nan") if step == 5 else 3.0 / step
         evaluation = Evaluation(float("inf"), 1, 1) if step == 500 else None
-        curve.show(StepRecord(step, loss, 0.1, 1.0, 8, 0.1, evaluation=evaluation), clock)
+        curve.show(StepRecord(step, loss, 0.1, 1.0, 8, 0.1, evaluation=evaluation))
     assert len(curve.losses) == 999
     assert "nan" not in curve.picture()
     assert "inf" not in curve.picture()
     assert curve.picture().count(",") <= shown.POINTS + 1
+
+
+def test_notebooks_show_figures_without_pyplot():
+    assert gf.plots.loss_curve([{"step": 1, "loss": 2.0}])._repr_png_().startswith(b"\x89PNG")

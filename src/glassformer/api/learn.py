@@ -65,10 +65,10 @@ def train(
     )
     clock = Stopwatch(loop.steps)
     try:
-        with shown(loop.session, wanted=show) as tell:
+        with shown(loop.session, clock, wanted=show) as tell:
             for record in loop:
                 clock.add(record)
-                tell(record, clock)
+                tell(record)
     except KeyboardInterrupt:
         loop.session.save()
         say(f"interrupted after step {loop.session.state.step:,}: this is the model as it is now", wanted=show)

@@ -13,8 +13,8 @@ from ..arrays import Array
 from ..runs.session import Session, Stopwatch
 from ..training import Evaluation, StepRecord
 
-Tell = Callable[[StepRecord, Stopwatch], None]
-"""Shows one step."""
+Tell = Callable[[StepRecord], None]
+"""Shows one step, which the clock has counted already."""
 
 WIDTH, HEIGHT, MARGIN = 560, 180, 34
 POINTS = 280
@@ -24,19 +24,21 @@ SECONDS = 0.25
 
 
 @contextlib.contextmanager
-def shown(session: Session, *, wanted: bool) -> Iterator[Tell]:
+def shown(session: Session, clock: Stopwatch, *, wanted: bool) -> Iterator[Tell]:
     """Yield what shows steps: in a notebook a curve, else what the command shows."""
     if not wanted:
-        yield lambda record, clock: None
+        yield lambda record: None
     elif is_notebook():
-        curve = Curve(session.task.name)
-        yield curve.show
-        curve.finish()
+        curve = Curve(session.task.name, clock)
+        try:
+            yield curve.show
+        finally:
+            curve.finish()
     else:
         from ..cli.display import display
 
         with display(session) as tell:
-            yield tell
+            yield lambda record: tell(record, clock)
 
 
 def say(text: str, *, wanted: bool) -> None:
@@ -57,19 +59,19 @@ def is_notebook() -> bool:
 class Curve:
     """The losses as one picture that is drawn anew in its place."""
 
-    def __init__(self, title: str) -> None:
-        self.title = title
+    def __init__(self, title: str, clock: Stopwatch) -> None:
+        self.title, self.clock = title, clock
         self.steps: list[int] = []
         self.losses: list[float] = []
         self.validation: list[tuple[int, float]] = []
         self.drawn = 0.0
         self.handle: Any = None
-        self.last: tuple[StepRecord, Stopwatch] | None = None
+        self.last: StepRecord | None = None
         self.evaluation: Evaluation | None = None
 
-    def show(self, record: StepRecord, clock: Stopwatch) -> None:
+    def show(self, record: StepRecord) -> None:
         """Take in one step, and draw anew if it is time."""
-        self.last = record, clock
+        self.last = record
         if np.isfinite(record.loss):
             self.steps.append(record.step)
             self.losses.append(record.loss)
@@ -90,7 +92,7 @@ class Curve:
         from IPython.display import HTML, display  # type: ignore[import-not-found]
 
         assert self.last is not None
-        words = f"{self.title}: {figures(*self.last, self.evaluation)}"
+        words = f"{self.title}: {figures(self.last, self.clock, self.evaluation)}"
         page = HTML(f"<div>{escape(words)}</div>{self.picture()}")
         if self.handle is None:
             self.handle = display(page, display_id=True)

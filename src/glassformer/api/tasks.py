@@ -22,7 +22,13 @@ Settings = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
 
 
 def named_data(data: Any) -> tuple[str, str | None] | None:
-    """Return the task that a name means, or the task `text` and the path of a file; None for data of another form."""
+    """Return the task that a name means, or the task `text` and the path of a file; None for data of another form.
+
+    What builds a task, such as `gf.data.TASKS["reverse"]`, goes by its name.
+    """
+    name = next((name for name, builder in TASKS.items() if builder is data), None)
+    if name is not None:
+        return name, None
     if not isinstance(data, str | os.PathLike):
         return None
     if isinstance(data, str) and data in TASKS:

@@ -279,11 +279,11 @@ class TrainedModel:
         return evaluate(self.model, self.params, task.held_out, metric=task.metric, groups=task.groups)
 
     def plot(self) -> Any:
-        """Return a figure of how the training went; `gf.plots.save` writes it.
+        """Return a figure of how the training went; notebooks show it, and `gf.plots.save` writes it.
 
         >>> import glassformer as gf
-        >>> type(gf.train(None, "counting", steps=20, show=False).plot()).__name__
-        'Figure'
+        >>> gf.train(None, "counting", steps=20, show=False).plot().get_label()
+        'Loss: training loss from ... at step 1 to ... at step 20; ...'
         """
         from ..plots import loss_curve
 

@@ -62,7 +62,16 @@ def memory_run(
 ) -> MemoryRun:
     """Return a new run of the task `name`; see `new_run.create_run` for the rest."""
     how = (execution or PLAIN).replace(**separated(settings or {})[1])
-    run = MemoryRun(Path(name), name, {}, config, recipe, {}, None, None, how, execution is not None)
+    run = MemoryRun(
+        folder=Path(name),
+        task_name=name,
+        task_options={},
+        config=config,
+        recipe=recipe,
+        tokenizer={},
+        execution=how,
+        under_jax=execution is not None,
+    )
     run.check()
     if recipe.shards is None:
         shards = run.engine.shards(config, recipe.batch // recipe.accumulate)
