@@ -11,7 +11,7 @@ import glassformer as gf
 from family_models import saved
 from glassformer.dispatch import use_engine
 from glassformer.errors import CheckpointError, ConfigError, WeightsError
-from glassformer.loading import load_config, load_tokenizer, load_weights, locate
+from glassformer.loading import load, load_config, load_tokenizer, load_weights, locate
 from glassformer.quantized import Quantized
 from glassformer.text import PublishedTokenizer
 from glassformer.tree import flatten
@@ -55,7 +55,7 @@ def test_t5_reads_sources_with_their_end(folders):
     model = gf.load(folders["t5"])
     assert (model.start_id, model.source_end_id) == (0, 1)
     ids = model.tokenizer.encode("e")
-    assert [source.tolist() if hasattr(source, "tolist") else source for source in model._encoded(["e"])[1]] == [
+    assert [source.tolist() if hasattr(source, "tolist") else source for source in model.writer._encoded(["e"])[1]] == [
         [*ids, 1]
     ]
     assert model.generate("", max_new_tokens=3, temperature=0).ids
@@ -63,13 +63,17 @@ def test_t5_reads_sources_with_their_end(folders):
 
 def test_an_encoder_does_not_write(folders):
     with pytest.raises(ConfigError, match="holds an encoder") as caught:
-        gf.load(folders["bert"])
+        load(folders["bert"])
     assert "glassformer embed" in caught.value.hint
+    model = gf.load(folders["bert"])
+    with pytest.raises(ConfigError, match="does not write text"):
+        model.generate("a")
 
 
 def test_a_model_without_a_tokenizer_does_not_write(tmp_path):
+    model = gf.load(saved("gpt2", tmp_path))
     with pytest.raises(WeightsError, match="has no tokenizer"):
-        gf.load(saved("gpt2", tmp_path))
+        model.generate("a")
 
 
 def test_the_file_of_weights_stands_for_its_folder(folders):

@@ -40,6 +40,7 @@ LEVELS = [
     {"plots", "bench"},
     {"web"},
     {"cli"},
+    {"api"},
 ]
 LEVEL_OF = {unit: level for level, units in enumerate(LEVELS) for unit in units}
 EXEMPT = {"__init__", "__main__"}

@@ -8,6 +8,10 @@
     saved["blocks"][0]["attention"].weights             # what the heat map draws is what the backward pass uses
     loss, grads = model.loss_and_grads(params, gf.Batch(tokens, targets))
 
+    model = gf.train("shakespeare", "notes.txt")        # a preset on a text: watch it, then use it
+    model.generate("Once upon").text
+    gf.save(model, "mine")                              # and gf.load("mine"), or gf.load("smollm2").chat("Hello")
+
 `gf.ops` holds the mathematics, `gf.layers` what is built from it, `gf.tree` what one does to all parameters at once.
 """
 
@@ -19,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import data, errors, generation, interpret, layers, ops, plots, proofs, training, tree
+    from .api import Classification, Loop, TrainedModel, load, save, train
     from .config import (
         DecoderConfig,
         EncoderConfig,
@@ -31,9 +36,9 @@ if TYPE_CHECKING:
     from .errors import GlassformerError
     from .execution import Execution
     from .layers import register_block, register_norm, register_positions
-    from .loading import load
     from .models import PRESETS, Batch, Decoder, Encoder, EncoderDecoder, Model, build, preset
     from .ops import register_activation, register_op
+    from .weights.registry import pull
 
 __version__ = "0.2.0"
 
@@ -44,6 +49,7 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 # Each public name and where it lives. Modules are loaded when first used, so that importing the package takes next to
 # nothing and a part that needs a library asks for it only when it is used.
 _HOMES = {
+    "api": ("Classification", "Loop", "TrainedModel", "load", "save", "train"),
     "config": (
         "DecoderConfig", "EncoderConfig", "EncoderDecoderConfig", "RotaryScaling", "TransformerConfig",
         "config_from_dict",
@@ -52,19 +58,19 @@ _HOMES = {
     "errors": ("GlassformerError",),
     "execution": ("Execution",),
     "layers": ("register_block", "register_norm", "register_positions"),
-    "loading": ("load",),
     "models": ("PRESETS", "Batch", "Decoder", "Encoder", "EncoderDecoder", "Model", "build", "preset"),
     "ops": ("register_activation", "register_op"),
+    "weights.registry": ("pull",),
 }  # fmt: skip
 _MODULES = ("data", "errors", "generation", "interpret", "layers", "ops", "plots", "proofs", "training", "tree")
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "PRESETS", "Batch", "Decoder", "DecoderConfig", "Encoder", "EncoderConfig", "EncoderDecoder",
-    "EncoderDecoderConfig", "Execution", "GlassformerError", "Model", "RotaryScaling", "TransformerConfig", "build",
-    "config_from_dict", "data", "errors", "generation", "interpret", "layers", "load", "ops", "plots", "preset",
-    "proofs", "register_activation", "register_block", "register_norm", "register_op", "register_positions",
-    "set_engine", "training", "tree", "use_engine",
+    "PRESETS", "Batch", "Classification", "Decoder", "DecoderConfig", "Encoder", "EncoderConfig", "EncoderDecoder",
+    "EncoderDecoderConfig", "Execution", "GlassformerError", "Loop", "Model", "RotaryScaling", "TrainedModel",
+    "TransformerConfig", "build", "config_from_dict", "data", "errors", "generation", "interpret", "layers", "load",
+    "ops", "plots", "preset", "proofs", "pull", "register_activation", "register_block", "register_norm", "register_op",
+    "register_positions", "save", "set_engine", "train", "training", "tree", "use_engine",
 ]  # fmt: skip
 
 

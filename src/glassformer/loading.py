@@ -1,11 +1,12 @@
 """Models by where they are: a run of our own, published weights in a file or folder, a pulled model, or the hub.
 
-a folder              that `glassformer train` wrote, or with config.json and model.safetensors
+a folder              that `glassformer train` or `gf.save` wrote, or with config.json and model.safetensors
 a file                in the format GGUF (.gguf) or of llama2.c (.bin)
 smollm2, minilm       what `glassformer pull` fetched
 hf:org/name           a model of the Hugging Face hub
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from .text.published import TOKENIZER
 from .weights.loaded import Loaded
 from .weights.places import is_run, locate, open_published
 
-__all__ = ["is_run", "load", "load_config", "load_tokenizer", "load_weights", "locate"]
+__all__ = [
+    "is_run", "language_model", "load", "load_config", "load_stored", "load_tokenizer", "load_weights", "locate",
+]  # fmt: skip
 
 
 def load(path: str | Path, *, weights: str | None = None) -> LanguageModel:
@@ -37,41 +40,49 @@ def load(path: str | Path, *, weights: str | None = None) -> LanguageModel:
     were fine-tuned start and end as the model they come from.
     """
     place = locate(path)
-    weights = _storage(place, weights)
-    if is_run(place):
-        return _trained(open_run(place), path).kept_as(weights)
-    loaded = open_published(place, kept=FORMS if weights == AS_STORED else ())
+    if is_run(place) and isinstance(open_run(place).config, EncoderConfig):
+        hint = f"measure it with `glassformer eval {path}`, or look inside with `glassformer inspect {path}`"
+        raise _does_not_write(path, hint)
+    loaded = load_stored(path, weights=weights)
     if isinstance(loaded.config, EncoderConfig):
         raise _does_not_write(path, f"turn texts into vectors with `glassformer embed {path} TEXT…`")
+    return language_model(loaded)
+
+
+def load_stored(path: str | Path, *, weights: str | None = None) -> Loaded:
+    """Return any model, its weights kept as `load` says; those of encoders are kept as float32 alone."""
+    place = locate(path)
+    how = _storage(place, weights)
+    kept = FORMS if how == AS_STORED else ()
+    loaded = _of_run(open_run(place)) if is_run(place) else open_published(place, kept=kept)
+    if isinstance(loaded.config, EncoderConfig):
+        if how != "float32":
+            raise ConfigError(f"the weights of encoders are not kept as {how}", hint="leave out weights")
+        return loaded
+    return replace(loaded, params=dispatch.current().stored(loaded.params, how))
+
+
+def language_model(loaded: Loaded) -> LanguageModel:
+    """Return a model as one that writes text."""
     if loaded.tokenizer is None:
-        raise WeightsError(f"{path} has no tokenizer to write text with", hint=f"get its {TOKENIZER} as well")
+        where = loaded.source or "this model"
+        raise WeightsError(f"{where} has no tokenizer to write text with", hint=f"get its {TOKENIZER} as well")
     return LanguageModel(
         model=loaded.model,
         params=loaded.params,
         tokenizer=loaded.tokenizer,
+        target_tokenizer=loaded.target_tokenizer,
         end_ids=loaded.end_ids,
         start_id=loaded.start_id,
         chat_template=loaded.chat_template,
-        source_end_id=_source_end(loaded.config, loaded.tokenizer),
-    ).kept_as(weights)
+        source_end_id=source_end(loaded.config, loaded.tokenizer),
+    )
 
 
 def load_weights(path: str | Path, dtype: Any = np.float32) -> Loaded:
     """Return any model with its config, parameters and tokenizer, encoders included; see this module for the paths."""
     place = locate(path)
-    if not is_run(place):
-        return open_published(place, dtype)
-    trained = model_of_run(open_run(place))
-    return Loaded(
-        config=trained.config,
-        params=trained.params,
-        family=trained.family,
-        tokenizer=trained.lexicon.tokenizer,
-        start_id=trained.lexicon.start_id,
-        end_ids=trained.end_ids,
-        chat_template=getattr(trained.lexicon.tokenizer, "chat_template", None),
-        source=str(place),
-    )
+    return _of_run(open_run(place)) if is_run(place) else open_published(place, dtype)
 
 
 def load_config(path: str | Path) -> TransformerConfig:
@@ -81,8 +92,9 @@ def load_config(path: str | Path) -> TransformerConfig:
         return open_run(place).config
     if place.is_dir():
         from .weights.folder import read_config
+        from .weights.saved import is_saved, read_saved_config
 
-        return read_config(place)
+        return read_saved_config(place) if is_saved(place) else read_config(place)
     if place.suffix == ".gguf":
         return _gguf_parts(place)[1]
     return open_published(place).config
@@ -115,21 +127,21 @@ def _storage(place: Path, weights: str | None) -> str:
     return weights
 
 
-def _trained(run: Run, path: str | Path) -> LanguageModel:
-    if isinstance(run.config, EncoderConfig):
-        hint = f"measure it with `glassformer eval {path}`, or look inside with `glassformer inspect {path}`"
-        raise _does_not_write(path, hint)
+def _of_run(run: Run) -> Loaded:
+    """Return what a run of our own trained."""
     trained = model_of_run(run)
-    reader = trained.lexicon.tokenizer
-    return LanguageModel(
-        model=run.model,
+    tokenizer = trained.lexicon.tokenizer
+    return Loaded(
+        config=trained.config,
         params=trained.params,
-        tokenizer=reader,
+        family=trained.family,
+        tokenizer=tokenizer,
         target_tokenizer=trained.lexicon.target_tokenizer,
-        end_ids=trained.end_ids,
         start_id=trained.lexicon.start_id,
-        chat_template=getattr(reader, "chat_template", None),
-        source_end_id=_source_end(run.config, reader) if run.base is not None else None,
+        end_ids=trained.end_ids,
+        chat_template=getattr(tokenizer, "chat_template", None),
+        source=str(run.folder),
+        execution=run.model.execution,
     )
 
 
@@ -144,7 +156,7 @@ def _gguf_parts(place: Path) -> tuple[Tokenizer, TransformerConfig]:
     return read_tokenizer(header, vocab=config.vocab)[0], config
 
 
-def _source_end(config: TransformerConfig, tokenizer: Tokenizer) -> int | None:
+def source_end(config: TransformerConfig, tokenizer: Tokenizer) -> int | None:
     """Return the token that the tokenizer of an encoder-decoder puts after every source."""
     if not isinstance(config, EncoderDecoderConfig) or not isinstance(tokenizer, PublishedTokenizer):
         return None

@@ -89,9 +89,18 @@ def ink_on(color: Sequence[float]) -> str:
     return INK if (luminance + 0.05) / 0.068 > 1.05 / (luminance + 0.05) else "white"
 
 
+class NotebookFigure(Figure):
+    """A figure that notebooks show as it is, without pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        FigureCanvasAgg(self).print_png(buffer)
+        return buffer.getvalue()
+
+
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure of a size in inches that arranges its own margins."""
-    return Figure(figsize=(width, height), dpi=DPI, layout=ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.09))
+    return NotebookFigure(figsize=(width, height), dpi=DPI, layout=ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.09))
 
 
 def panels(figure: Figure, count: int, columns: int) -> list[Axes]:

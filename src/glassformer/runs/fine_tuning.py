@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from ..arrays import Tree
 from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
 from ..data import TASKS, Task, build_task
 from ..errors import ConfigError
@@ -46,28 +47,46 @@ def fine_tuning_session(
     """
     settings, lora = _lora(dict(settings or {}), adapters)
     of_task, of_model, of_recipe = sorted_settings(task_name, settings)
-    _check_settings(source, of_task, of_model)
+    check_settings(source, of_task, of_model)
     model = read_base(source)
-    if "dropout" in of_model:  # the others follow, although published models name each
-        of_model = {"attention_dropout": None, "embedding_dropout": None, **of_model}
-    of_config, _ = separated(of_model)
-    config = model.config.replace(**of_config)
-    if task_name == "text":  # which is read in pieces that the model can read, unless their length is given
-        of_task = {"context": min(CONTEXT, config.context), **of_task}
-    options = {"data": data and stable(data), "seed": seed, **of_task}
-    task = _task(task_name, source, model, options)
-    _check_fit(task, source, config)
-    own = {**task.recipe, **RECIPE, **({} if lora is None else {"lr": LORA_LR})}
-    recipe = changed_recipe(own, {"seed": seed, **of_recipe})
-    recipe.pop("dropout")
+    config = tuned_config(model.config, of_model)
+    options = {"data": data and stable(data), "seed": seed, **task_options(task_name, config, of_task)}
+    task = task_for(task_name, source, model, options)
+    check_fit(task, source, config)
+    recipe = tuned_recipe(task, lora, {"seed": seed, **of_recipe})
     if lora is not None and execution is not None and execution.scan:
         lora.check_alike(model.params)
-    parametrization: Parametrization = EVERYTHING if lora is None else Adapted(model.params, lora)
-    checked = Recipe.from_dict(recipe)
-    trained = model.params if lora is None else lora.init(model.params, seed)
+    trained = what_is_trained(model, lora, seed)
     base = Base.of(source, model, lora)
-    run = create_run(folder, task, options, config, checked, base=base, execution=execution, settings=of_model)
-    return session_of(run, task, trained, parametrization)
+    run = create_run(folder, task, options, config, recipe, base=base, execution=execution, settings=of_model)
+    return session_of(run, task, *trained)
+
+
+def tuned_config(config: TransformerConfig, of_model: dict[str, Any]) -> TransformerConfig:
+    """Return the config of a model with the settings changed that may be."""
+    if "dropout" in of_model:  # the others follow, although published models name each
+        of_model = {"attention_dropout": None, "embedding_dropout": None, **of_model}
+    return config.replace(**separated(of_model)[0])
+
+
+def task_options(task_name: str, config: TransformerConfig, of_task: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a task; text is read in pieces that the model can read, unless their length is given."""
+    return {"context": min(CONTEXT, config.context), **of_task} if task_name == "text" else of_task
+
+
+def tuned_recipe(task: Task, lora: LoRA | None, changes: dict[str, Any]) -> Recipe:
+    """Return how a model that exists learns a task."""
+    own = {**task.recipe, **RECIPE, **({} if lora is None else {"lr": LORA_LR})}
+    recipe = changed_recipe(own, changes)
+    recipe.pop("dropout")
+    return Recipe.from_dict(recipe)
+
+
+def what_is_trained(model: BaseModel, lora: LoRA | None, seed: int) -> tuple[Tree, Parametrization]:
+    """Return what is trained, before the first step, and how it makes up the model."""
+    if lora is None:
+        return model.params, EVERYTHING
+    return lora.init(model.params, seed), Adapted(model.params, lora)
 
 
 def _lora(settings: dict[str, Any], adapters: bool) -> tuple[dict[str, Any], LoRA | None]:
@@ -82,7 +101,7 @@ def _lora(settings: dict[str, Any], adapters: bool) -> tuple[dict[str, Any], LoR
     return settings, LoRA.from_dict(own)
 
 
-def _check_settings(source: str, of_task: dict[str, Any], of_model: dict[str, Any]) -> None:
+def check_settings(source: str, of_task: dict[str, Any], of_model: dict[str, Any]) -> None:
     """Refuse settings that the model has decided already."""
     for name in ("tokenizer", "bpe_size"):
         if name in of_task:
@@ -95,7 +114,7 @@ def _check_settings(source: str, of_task: dict[str, Any], of_model: dict[str, An
             )
 
 
-def _task(task_name: str, source: str, model: BaseModel, options: dict[str, Any]) -> Task:
+def task_for(task_name: str, source: str, model: BaseModel, options: dict[str, Any]) -> Task:
     """Build the task with the model's vocabulary; one with a vocabulary of its own must happen to have the same."""
     if takes_lexicon(task_name):
         return build_task(task_name, **options, lexicon=model.lexicon)
@@ -115,7 +134,7 @@ def _stored(tokenizer: Any) -> Any:
     return None if tokenizer is None else tokenizer.to_dict()
 
 
-def _check_fit(task: Task, source: str, config: TransformerConfig) -> None:
+def check_fit(task: Task, source: str, config: TransformerConfig) -> None:
     """Refuse a task that the model cannot read or answer."""
     if task.architecture != config.architecture:
         raise ConfigError(

@@ -240,7 +240,7 @@ def read_base(source: str) -> BaseModel:
     if loaded.tokenizer is None:
         raise WeightsError(f"{source} has no tokenizer to read text with", hint="get its tokenizer.json as well")
     end = loaded.end_ids[0] if loaded.end_ids else None
-    lexicon = Lexicon(loaded.tokenizer, None, loaded.start_id, end)
+    lexicon = Lexicon(loaded.tokenizer, loaded.target_tokenizer, loaded.start_id, end)
     return BaseModel(loaded.config, tree_map(widen, loaded.params), lexicon, loaded.end_ids, loaded.family)
 
 

@@ -205,7 +205,7 @@ def new_session(
     options = {"data": data and stable(data), "seed": seed, **of_task}
     task = build_task(task_name, **options)
     recipe = changed_recipe(task.recipe, {"seed": seed, **of_recipe})
-    config = _model_config(task, preset, {"dropout": recipe.pop("dropout"), **of_model})
+    config = model_config(task, preset, {"dropout": recipe.pop("dropout"), **of_model})
     checked = Recipe.from_dict(recipe)
     return session_of(create_run(folder, task, options, config, checked, execution=execution, settings=of_model), task)
 
@@ -305,7 +305,7 @@ def _check_option(name: str, value: Any, default: Any) -> None:
         raise ConfigError(f"{name} is {value!r}", hint=f"{name} takes {words[type(default)]}")
 
 
-def _model_config(task: Task, preset: str | None, changes: dict[str, Any]) -> TransformerConfig:
+def model_config(task: Task, preset: str | None, changes: dict[str, Any]) -> TransformerConfig:
     """Return the task's model, or a preset's with the task's vocabulary and lengths."""
     settings = {"architecture": task.architecture, **task.settings}
     if preset is not None:

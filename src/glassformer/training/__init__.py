@@ -1,20 +1,25 @@
-"""Learning: optimizers, schedules, what happens to gradients, averages of parameters, and checkpoints.
+"""Learning: optimizers, schedules, what happens to gradients, averages, checkpoints, recipes, and the loop.
 
-Everything but the checkpoints is a pure function over trees of NumPy or JAX arrays.
+Optimizers and what they are made of are pure functions over trees of NumPy or JAX arrays.
 """
 
 from .checkpoint import BEST, LATEST, Checkpoint, checkpoint_path, list_checkpoints, load_checkpoint, save_checkpoint
 from .ema import EMA
+from .evaluate import Evaluation
 from .gradients import accumulate, all_finite, clip, global_norm
+from .history import History
+from .loop import StepRecord, suitable_threads, training_steps
 from .lora import Adapted, LoRA
 from .optimizer import Optimizer, is_matrix
 from .optimizers import OPTIMIZERS, SGD, Adam, AdamW, Lion, Muon, is_hidden_matrix, make_optimizer, orthogonalized
 from .parametrization import EVERYTHING, WHOLE, Everything, Parametrization, Whole
+from .recipe import Recipe
 from .schedules import SCHEDULES, Schedule
 
 __all__ = [
-    "Adam", "AdamW", "Adapted", "BEST", "Checkpoint", "EMA", "EVERYTHING", "Everything", "LATEST", "Lion", "LoRA",
-    "Muon", "OPTIMIZERS", "Optimizer", "Parametrization", "SCHEDULES", "SGD", "Schedule", "WHOLE", "Whole",
-    "accumulate", "all_finite", "checkpoint_path", "clip", "global_norm", "is_hidden_matrix", "is_matrix",
-    "list_checkpoints", "load_checkpoint", "make_optimizer", "orthogonalized", "save_checkpoint",
+    "Adam", "AdamW", "Adapted", "BEST", "Checkpoint", "EMA", "EVERYTHING", "Evaluation", "Everything", "History",
+    "LATEST", "Lion", "LoRA", "Muon", "OPTIMIZERS", "Optimizer", "Parametrization", "Recipe", "SCHEDULES", "SGD",
+    "Schedule", "StepRecord", "WHOLE", "Whole", "accumulate", "all_finite", "checkpoint_path", "clip",
+    "global_norm", "is_hidden_matrix", "is_matrix", "list_checkpoints", "load_checkpoint", "make_optimizer",
+    "orthogonalized", "save_checkpoint", "suitable_threads", "training_steps",
 ]  # fmt: skip

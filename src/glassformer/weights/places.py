@@ -66,14 +66,15 @@ def is_run(place: Path) -> bool:
 
 
 def open_published(place: Path, dtype: Any = np.float32, *, kept: Collection[str] = ()) -> Loaded:
-    """Read published weights: a Hugging Face folder, a GGUF file, or a file of llama2.c.
+    """Read weights: a folder of Hugging Face or of `gf.save`, a GGUF file, or a file of llama2.c.
 
     kept    the types of a GGUF file's matrices that are to stay in blocks
     """
     if place.is_dir():
         from .folder import open_folder
+        from .saved import is_saved, open_saved
 
-        return open_folder(place, dtype)
+        return open_saved(place, dtype) if is_saved(place) else open_folder(place, dtype)
     if place.suffix == ".gguf":
         from .gguf import open_gguf
 

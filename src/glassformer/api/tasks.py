@@ -1,0 +1,108 @@
+"""Data in any form as a task: a name, a file of text, arrays, a Dataset, or a task itself."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..config import CONFIGS, EncoderConfig, TransformerConfig
+from ..data import TASKS, Task
+from ..data.array_task import array_task
+from ..errors import ConfigError, DataError, did_you_mean
+from ..execution import AMONG_MODEL_SETTINGS
+from ..runs.base import BaseModel, stable
+from ..runs.fine_tuning import check_fit, task_for, task_options
+from ..runs.run import takes_lexicon
+from ..runs.session import sorted_settings
+from ..settings import check_known, setting_names
+from ..training.recipe import Recipe
+
+Settings = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
+"""Of the task, of the model and of the recipe."""
+
+
+def named_data(data: Any) -> tuple[str, str | None] | None:
+    """Return the task that a name means, or the task `text` and the path of a file; None for data of another form.
+
+    What builds a task, such as `gf.data.TASKS["reverse"]`, goes by its name.
+    """
+    name = next((name for name, builder in TASKS.items() if builder is data), None)
+    if name is not None:
+        return name, None
+    if not isinstance(data, str | os.PathLike):
+        return None
+    if isinstance(data, str) and data in TASKS:
+        return data, None
+    if Path(data).exists():
+        return "text", stable(os.fspath(data))
+    raise DataError(f"there is no task and no file {os.fspath(data)!r}", hint=did_you_mean(os.fspath(data), TASKS))
+
+
+def sorted_for(data: Any, settings: dict[str, Any]) -> Settings:
+    """Sort settings by whom they belong to; data that has no name has no settings of its own."""
+    for name in settings:
+        if name.startswith("lora_"):
+            hint = "pass lora=8, or lora=gf.training.LoRA(rank=8, alpha=16.0)"
+            raise ConfigError(f"there is no setting {name!r}", hint=hint)
+    named = named_data(data)
+    if named is not None:
+        return sorted_settings(named[0], settings)
+    of_model = {name for config in CONFIGS.values() for name in setting_names(config)} | set(AMONG_MODEL_SETTINGS)
+    of_recipe = set(setting_names(Recipe)) - {"seed"}
+    for name in settings:
+        check_known("there is no setting", name, of_model | of_recipe)
+    model = {name: value for name, value in settings.items() if name in of_model}
+    return {}, model, {name: value for name, value in settings.items() if name not in of_model}
+
+
+def tuning_task(
+    data: Any, base: BaseModel, source: str, config: TransformerConfig, options: dict[str, Any], validation: Any = None
+) -> tuple[Task, dict[str, Any] | None]:
+    """Return the task for a model that exists, with its vocabulary, and the options that would build it again."""
+    named, origin = named_data(data), None
+    if named is not None:
+        name, path = named
+        given = {**options, "data": path, **task_options(name, config, options)}
+        origin = {"name": name, "options": known(given), "lexicon": takes_lexicon(name)}
+        task = task_for(name, source, base, given)
+    elif isinstance(data, Task):
+        task = data
+    else:
+        task = _of_arrays(data, base, config, validation, options.get("seed", 0))
+    check_fit(task, source, config)
+    return task, origin
+
+
+def evaluation_task(data: Any, base: BaseModel, source: str, options: dict[str, Any]) -> Task:
+    """Return a task whose held-out data is what a model is measured on: all of it, where it has no such part."""
+    is_whole = named_data(data) is None and not isinstance(data, Task)
+    if is_whole and options:
+        raise ConfigError(f"{next(iter(options))} is an option of tasks, and this is data", hint="leave it out")
+    return tuning_task(data, base, source, base.config, {"seed": 0, **options}, data if is_whole else None)[0]
+
+
+def _of_arrays(data: Any, base: BaseModel, config: TransformerConfig, validation: Any, seed: int) -> Task:
+    task = array_task(
+        data,
+        architecture=config.architecture,  # type: ignore[arg-type]
+        validation=validation,
+        tokenizer=base.lexicon.tokenizer,
+        target_tokenizer=base.lexicon.target_tokenizer,
+        context=config.context,
+        seed=seed,
+    )
+    classes = config.classes if isinstance(config, EncoderConfig) else None
+    if classes is not None and (task.settings.get("classes") or classes) <= classes:
+        return replace(task, settings={**task.settings, "classes": classes})  # some may not occur in this data
+    return task
+
+
+def class_labels(task: Task, config: TransformerConfig) -> tuple[str, ...]:
+    """Return what a task calls the classes of a model; nothing for one that tells none apart."""
+    classes = config.classes if isinstance(config, EncoderConfig) else None
+    return tuple(task.decode_answer([number]) for number in range(classes or 0))
+
+
+def known(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that are given."""
+    return {name: value for name, value in options.items() if value is not None}

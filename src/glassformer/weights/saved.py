@@ -1,0 +1,162 @@
+"""Folders that `gf.save` writes: any model of any architecture, exactly as it is.
+
+glassformer.json     the settings of the model, how it reads and writes text, what its classes are called, its task
+model.safetensors    its parameters, under our own dotted names
+tokenizer.json       its tokenizer, where it is a published one; those of our own stand in glassformer.json
+metrics.jsonl        one line for every step of its training, where that is known
+"""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from ..arrays import Array
+from ..config import TransformerConfig, config_from_dict
+from ..errors import ConfigError, GlassformerError, WeightsError
+from ..files import explained, replacing, write_text
+from ..models import build
+from ..quantized import Quantized
+from ..text import PublishedTokenizer, tokenizer_from_dict
+from ..tree import check_same, flatten, rebuilt
+from .fields import read_json
+from .loaded import Loaded, Pooling
+from .tensors import SINGLE, Tensors, open_tensors
+
+DESCRIPTION = "glassformer.json"
+METRICS = "metrics.jsonl"
+FORMAT = 1
+_EXTRAS = "extras:"
+"""Before the names of tensors that the model does not use."""
+
+
+def is_saved(folder: Path) -> bool:
+    """Tell whether a folder is one of these."""
+    return (folder / DESCRIPTION).is_file()
+
+
+def save_folder(loaded: Loaded, path: str | Path) -> Path:
+    """Write a model into a folder: a new one, an empty one, or one that holds a saved model, which is replaced."""
+    folder = Path(path)
+    if folder.exists() and not (folder.is_dir() and (is_saved(folder) or not any(folder.iterdir()))):
+        raise ConfigError(f"{folder} exists already and holds no saved model", hint="choose a new folder")
+    arrays = _arrays(loaded)
+    text = json.dumps(_description(loaded), indent=2, ensure_ascii=False) + "\n"
+    with explained(folder, WeightsError):
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(folder / SINGLE) as partial:
+            save_file(arrays, partial, metadata={"format": "np"})
+        lines = loaded.notes.get("metrics", [])
+        write_text(folder / METRICS, "".join(json.dumps(line) + "\n" for line in lines))
+        if isinstance(loaded.tokenizer, PublishedTokenizer):
+            loaded.tokenizer.save(folder)
+        write_text(folder / DESCRIPTION, text)
+        (folder / SINGLE).chmod((folder / DESCRIPTION).stat().st_mode)  # else only its owner could read it
+    return folder
+
+
+def open_saved(folder: Path, dtype: Any = np.float32) -> Loaded:
+    """Read a model that `save_folder` wrote; its weights stay in their file, mapped into memory."""
+    content = _content(folder)
+    tensors = open_tensors(folder)
+    config = read_saved_config(folder)
+    specs = build(config).specs()
+    names = [name for name in tensors.stored if not name.startswith(_EXTRAS)]
+    check_same({name: tensors.stored[name] for name in names}, specs)
+    try:
+        pooling = content["pooling"]
+        return Loaded(
+            config=config,
+            params=rebuilt(specs, {name: tensors.read(name, dtype) for name in names}),
+            family=content["family"],
+            tokenizer=_tokenizer(folder, content["tokenizer"]),
+            target_tokenizer=_tokenizer(folder, content["target_tokenizer"]),
+            start_id=content["start_id"],
+            end_ids=tuple(content["end_ids"]),
+            chat_template=content["chat_template"],
+            pooling=None if pooling is None else Pooling(**pooling),
+            source=str(folder),
+            extras=_extras(tensors),
+            labels=tuple(content["labels"]),
+            notes={"task": content["task"], "metrics": _metrics(folder)},
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise WeightsError(f"{folder / DESCRIPTION} is damaged: {error!r}", hint="save the model again") from error
+
+
+def read_saved_config(folder: Path) -> TransformerConfig:
+    """Return the config of a saved model from its description alone."""
+    return config_from_dict(_content(folder).get("model", {}))
+
+
+def _content(folder: Path) -> dict[str, Any]:
+    content = read_json(folder / DESCRIPTION)
+    if content.get("format") != FORMAT:
+        raise WeightsError(
+            f"{folder / DESCRIPTION} has the format {content.get('format')!r}, and this version reads {FORMAT}",
+            hint="use the version of Glassformer that wrote it, or a later one",
+        )
+    return content
+
+
+def _description(loaded: Loaded) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "model": loaded.config.to_dict(),
+        "family": loaded.family,
+        "tokenizer": _stored(loaded.tokenizer),
+        "target_tokenizer": _stored(loaded.target_tokenizer, inline=True),
+        "start_id": loaded.start_id,
+        "end_ids": list(loaded.end_ids),
+        "chat_template": loaded.chat_template,
+        "pooling": None if loaded.pooling is None else asdict(loaded.pooling),
+        "labels": list(loaded.labels),
+        "task": loaded.notes.get("task"),
+    }
+
+
+def _stored(tokenizer: Any, *, inline: bool = False) -> Any:
+    """Return a tokenizer as JSON holds it; a published one has a file of its own."""
+    if tokenizer is None:
+        return None
+    return {"kind": "file"} if isinstance(tokenizer, PublishedTokenizer) and not inline else tokenizer.to_dict()
+
+
+def _tokenizer(folder: Path, stored: Any) -> Any:
+    if stored is None:
+        return None
+    try:
+        return PublishedTokenizer.load(folder) if stored == {"kind": "file"} else tokenizer_from_dict(stored)
+    except GlassformerError as error:
+        raise WeightsError(f"the tokenizer of {folder} is damaged: {error.fact}", hint=error.hint) from error
+
+
+def _arrays(loaded: Loaded) -> dict[str, Array]:
+    """Return all tensors by name, each in one piece; refuse weights in blocks of a few bits."""
+    leaves = flatten(loaded.params)
+    for name, leaf in leaves.items():
+        if isinstance(leaf, Quantized):
+            raise ConfigError(
+                f"{name} is kept in blocks of the form {leaf.form}, not as numbers",
+                hint='load the model with weights="float32" to save it',
+            )
+    check_same(leaves, loaded.model.specs())
+    extras = {_EXTRAS + name: array for name, array in loaded.extras.items()}
+    return {name: np.ascontiguousarray(np.asarray(array)) for name, array in {**leaves, **extras}.items()}
+
+
+def _extras(tensors: Tensors) -> dict[str, Array]:
+    names = [name for name in tensors.stored if name.startswith(_EXTRAS)]
+    return {name.removeprefix(_EXTRAS): tensors.read(name) for name in names}
+
+
+def _metrics(folder: Path) -> list[dict[str, Any]]:
+    path = folder / METRICS
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise WeightsError(f"{path} is damaged: {error}", hint="restore it, or remove it") from error

@@ -1,0 +1,79 @@
+"""What a notebook shows: one picture, drawn anew in its place."""
+
+import sys
+import types
+
+import pytest
+
+import glassformer as gf
+from glassformer.api import shown
+from glassformer.runs.session import Stopwatch
+from glassformer.training import Evaluation, StepRecord
+
+
+class Handle:
+    def __init__(self, page):
+        self.pages = [page]
+
+    def update(self, page):
+        self.pages.append(page)
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    """IPython with a kernel behind it, as in a notebook; the pictures it was given."""
+    handles = []
+
+    def display(page, *, display_id):
+        assert display_id
+        handles.append(Handle(page))
+        return handles[-1]
+
+    ipython, module = types.ModuleType("IPython"), types.ModuleType("IPython.display")
+    module.HTML, module.display = str, display
+    ipython.get_ipython = lambda: types.SimpleNamespace(kernel=object())
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    return handles
+
+
+def test_a_notebook_has_one_picture_that_is_drawn_anew(notebook, capsys, monkeypatch):
+    monkeypatch.setattr(shown, "SECONDS", 0.0)
+    gf.train(None, "counting", steps=4, eval_every=2)
+    [handle] = notebook
+    assert len(handle.pages) >= 4
+    assert "step 4/4" in handle.pages[-1]
+    assert handle.pages[-1].count("<polyline") == 2
+    assert "validation" in handle.pages[-1]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_quiet_notebook_has_none(notebook):
+    gf.train(None, "counting", steps=2, show=False)
+    assert not notebook
+
+
+def test_ipython_in_a_terminal_is_no_notebook(notebook, monkeypatch):
+    assert shown.is_notebook()
+    monkeypatch.setattr(sys.modules["IPython"], "get_ipython", lambda: types.SimpleNamespace())
+    assert not shown.is_notebook()
+    monkeypatch.setattr(sys.modules["IPython"], "get_ipython", lambda: None)
+    assert not shown.is_notebook()
+
+
+def test_losses_that_are_no_numbers_are_left_out():
+    curve = shown.Curve("a task", Stopwatch(1000))
+    curve._draw = lambda: None
+    assert curve.picture() == ""
+    for step in range(1, 1001):
+        loss = float("nan") if step == 5 else 3.0 / step
+        evaluation = Evaluation(float("inf"), 1, 1) if step == 500 else None
+        curve.show(StepRecord(step, loss, 0.1, 1.0, 8, 0.1, evaluation=evaluation))
+    assert len(curve.losses) == 999
+    assert "nan" not in curve.picture()
+    assert "inf" not in curve.picture()
+    assert curve.picture().count(",") <= shown.POINTS + 1
+
+
+def test_notebooks_show_figures_without_pyplot():
+    assert gf.plots.loss_curve([{"step": 1, "loss": 2.0}])._repr_png_().startswith(b"\x89PNG")

@@ -1,0 +1,138 @@
+"""What a trained model can do by its architecture, and what it says where it cannot."""
+
+import numpy as np
+import pytest
+
+import glassformer as gf
+from fine_tuning import published
+from glassformer.errors import ConfigError, DataError, LengthError
+from glassformer.generation import LanguageModel
+from glassformer.loading import load
+from glassformer.weights.sentence import embed
+from runs import TINY, write_data
+
+QUICK = {"steps": 2, "show": False}
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return gf.train(None, "majority", **TINY["majority"], **QUICK)
+
+
+@pytest.fixture(scope="module")
+def decoder():
+    return gf.train(None, "counting", **QUICK)
+
+
+@pytest.fixture(scope="module")
+def both():
+    return gf.train(None, "dates", **TINY["dates"], **QUICK)
+
+
+def test_writers_write_as_language_models_do(decoder, both, tmp_path):
+    for model, prompt in ((decoder, "1 2"), (both, "3. mai 2001")):
+        assert isinstance(model.writer, LanguageModel)
+        answer = model.generate(prompt, max_new_tokens=4, seed=2)
+        assert answer == load(gf.save(model, tmp_path / model.config.architecture)).generate(
+            prompt, max_new_tokens=4, seed=2
+        )
+        assert "".join(model.stream(prompt, max_new_tokens=4, seed=2)) == answer.text
+    assert len(decoder.generate(["1", "2"], max_new_tokens=2)) == 2
+
+
+def test_a_changed_parameter_changes_the_answer(decoder):
+    before = decoder.generate("1 2", max_new_tokens=1, temperature=0, log_probabilities=0).log_probabilities
+    kept = decoder.params["embedding"]["tokens"]["table"].copy()
+    decoder.params["embedding"]["tokens"]["table"][:] = 0
+    after = decoder.generate("1 2", max_new_tokens=1, temperature=0, log_probabilities=0).log_probabilities
+    decoder.params["embedding"]["tokens"]["table"][:] = kept
+    assert before != after
+
+
+def test_classes_have_probabilities(encoder):
+    rows = np.array([[0, 1, 2, 0, 0, 1, 0, 0], [2, 2, 2, 2, 2, 2, 2, 1]])
+    found = encoder.classify(rows)
+    logits, _ = encoder.model.forward(encoder.params, rows)
+    want = gf.ops.softmax(logits)[0]
+    for one, probabilities in zip(found, want, strict=True):
+        np.testing.assert_allclose(list(one.probabilities.values()), probabilities, rtol=1e-5)
+        assert one.index == probabilities.argmax()
+        assert one.probability == one.probabilities[one.label]
+
+
+def test_sequences_of_different_lengths_are_classified_as_alone(encoder):
+    texts = ["012", "00112220", "2"]
+    together = encoder.classify(texts)
+    for text, found in zip(texts, together, strict=True):
+        assert found.probability == pytest.approx(encoder.classify(text).probability, rel=1e-5)
+
+
+def test_texts_have_vectors(encoder, tmp_path):
+    assert encoder.embed(["012", "2"]).shape == (2, 8)
+    bert = gf.load(published("bert", tmp_path / "bert"))
+    np.testing.assert_array_equal(bert.embed("dog"), embed(bert.loaded, ["dog"])[0])
+    with pytest.raises(LengthError, match="a text is empty"):
+        bert.embed(["dog", ""])
+    with pytest.raises(ConfigError, match="an encoder without a head for classes"):
+        bert.classify("dog")
+
+
+def test_what_an_architecture_cannot_do_is_said(encoder, decoder):
+    for call in (encoder.generate, encoder.stream, encoder.chat):
+        with pytest.raises(ConfigError, match="does not write text") as error:
+            call("0")
+        assert error.value.hint
+    with pytest.raises(ConfigError, match="only encoders give vectors"):
+        decoder.embed("1")
+    with pytest.raises(ConfigError, match="tells no classes apart"):
+        decoder.classify("1")
+    with pytest.raises(ConfigError, match="no chat template"):
+        decoder.chat("Hello")
+
+
+def test_inputs_that_make_no_sense_are_refused(encoder):
+    for wrong in ([0.5, 1.0], [0] * 99, np.zeros((2, 2, 2), int)):
+        with pytest.raises(LengthError, match="one input has shape"):
+            encoder.classify(wrong)
+    with pytest.raises(LengthError, match="nothing to classify"):
+        encoder.classify([])
+
+
+def test_evaluation_measures_any_data_that_fits(decoder, tmp_path):
+    assert decoder.evaluate("counting") == decoder.evaluate()
+    text = gf.train(None, write_data("text", tmp_path), **TINY["text"], **QUICK)
+    own = text.evaluate(write_data("text", tmp_path), context=16)
+    assert own == text.evaluate()
+    ids = text.tokenizer.encode("The quick brown fox jumps over the lazy dog.")
+    assert text.evaluate(ids).targets == len(ids) - 1
+    with pytest.raises(ConfigError, match="has no data of its own"):
+        gf.TrainedModel(text.config, text.params, text.tokenizer).evaluate()
+    with pytest.raises(ConfigError, match="context is an option of tasks"):
+        text.evaluate(ids, context=3)
+    with pytest.raises(DataError, match="there is no task and no file"):
+        text.evaluate("nowhere")
+    with pytest.raises(ConfigError, match="has a vocabulary of its own"):
+        decoder.evaluate("majority")
+
+
+def test_what_is_not_known_is_said(decoder):
+    bare = gf.TrainedModel(decoder.config, decoder.params)
+    with pytest.raises(ConfigError, match="has no task that says how to ask it"):
+        bare.ask("1")
+    with pytest.raises(ConfigError, match="nothing is known about the training"):
+        bare.plot()
+    with pytest.raises(gf.GlassformerError, match="this model has no tokenizer"):
+        bare.generate("1")
+    with pytest.raises(ConfigError, match="there is no format 'onnx'"):
+        decoder.export("nowhere", format="onnx")
+    assert repr(decoder).startswith("TrainedModel(decoder, ")
+
+
+def test_exports_are_read_again(tmp_path):
+    model = gf.train("gpt2", "counting", width=16, heads=2, layers=1, feed_forward=32, dropout=0.0, **QUICK)
+    model.export(tmp_path / "hf")
+    again = gf.load(tmp_path / "hf")
+    tokens = np.array([[1, 2, 3]])
+    np.testing.assert_allclose(
+        again.model.forward(again.params, tokens)[0], model.model.forward(model.params, tokens)[0], atol=1e-6
+    )

@@ -1,0 +1,24 @@
+"""A run without a folder: the bits of one with a folder, and no file."""
+
+import pytest
+
+from glassformer.errors import CheckpointError
+from glassformer.runs.in_memory import memory_run
+from glassformer.runs.session import session_of
+from runs import assert_same_bits, tiny_session
+
+
+def test_it_has_the_bits_of_a_run_with_a_folder(tmp_path, monkeypatch):
+    written = tiny_session("majority", tmp_path / "run", steps=4, eval_every=2, ema=0.9)
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    run = memory_run("majority", written.run.config, written.run.recipe)
+    assert run.recipe.shards == written.run.recipe.shards
+    session = session_of(run, written.task)
+    with pytest.raises(CheckpointError, match="no best parameters are kept yet"):
+        session.load_params()
+    list(session.steps())
+    assert sorted(tmp_path.rglob("*")) == before
+    list(written.steps())
+    assert_same_bits(session.load_params(), written.load_params())
+    assert [line["loss"] for line in run.metrics()] == [line["loss"] for line in written.run.metrics()]

@@ -1,0 +1,65 @@
+"""The notebook of the front door: every cell runs, in order, is short, and imports what is public alone."""
+
+import ast
+import contextlib
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+import glassformer as gf
+from glassformer.weights import registry
+from published_models import pulled
+
+NOTEBOOK = Path(__file__).resolve().parents[1] / "examples" / "front_door.ipynb"
+MOST_LINES = 10
+
+
+def cells():
+    """The code of the notebook, cell by cell."""
+    content = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+    return ["".join(cell["source"]) for cell in content["cells"] if cell["cell_type"] == "code"]
+
+
+@pytest.fixture
+def models(monkeypatch):
+    """The published models that the notebook fetches, fetched before."""
+    places = {name: pulled(name) for name in ("smollm2", "minilm")}
+    monkeypatch.setattr(registry, "resolve", lambda name: places.get(name))
+    return places
+
+
+def test_no_cell_is_long():
+    code = cells()
+    assert len(code) >= 14
+    assert [cell for cell in code if len(cell.splitlines()) > MOST_LINES] == []
+
+
+def test_nothing_is_imported_that_is_not_public():
+    for cell in cells():
+        for node in ast.walk(ast.parse(cell)):
+            if isinstance(node, ast.Import):
+                assert {alias.name for alias in node.names} <= {"numpy", "glassformer"}
+            assert not isinstance(node, ast.ImportFrom)
+            if isinstance(node, ast.Attribute):
+                assert not node.attr.startswith("_")
+                if isinstance(node.value, ast.Name) and node.value.id == "gf":
+                    assert node.attr in gf.__all__
+
+
+def test_every_cell_runs_in_order(models, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace: dict = {}
+    shown = []
+    for number, cell in enumerate(cells()):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            exec(compile(cell, f"cell {number}", "exec"), namespace)
+        shown.append(out.getvalue())
+    assert namespace["classifier"].evaluate().accuracy > 0.9
+    assert "Paris" in namespace["answer"].text
+    assert namespace["vectors"][0] @ namespace["vectors"][1] > namespace["vectors"][0] @ namespace["vectors"][2]
+    assert namespace["tuned"].evaluate().loss < namespace["writer"].evaluate("song.txt", context=32).loss
+    assert (tmp_path / "loss.png").is_file()
+    assert (tmp_path / "attention.png").is_file()
+    assert sum(map(bool, shown)) >= len(shown) - 2  # all but those that end in a figure say something
