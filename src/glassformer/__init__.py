@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         TransformerConfig,
         config_from_dict,
     )
+    from .data.own_task import task
     from .dispatch import set_engine, use_engine
     from .errors import GlassformerError
     from .execution import Execution
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from .loading import load
     from .models import PRESETS, Batch, Decoder, Encoder, EncoderDecoder, Model, build, preset
     from .ops import register_activation, register_op
+    from .text import register_tokenizer
 
 __version__ = "0.2.0"
 
@@ -48,6 +50,7 @@ _HOMES = {
         "DecoderConfig", "EncoderConfig", "EncoderDecoderConfig", "RotaryScaling", "TransformerConfig",
         "config_from_dict",
     ),
+    "data.own_task": ("task",),
     "dispatch": ("set_engine", "use_engine"),
     "errors": ("GlassformerError",),
     "execution": ("Execution",),
@@ -55,6 +58,7 @@ _HOMES = {
     "loading": ("load",),
     "models": ("PRESETS", "Batch", "Decoder", "Encoder", "EncoderDecoder", "Model", "build", "preset"),
     "ops": ("register_activation", "register_op"),
+    "text": ("register_tokenizer",),
 }  # fmt: skip
 _MODULES = ("data", "errors", "generation", "interpret", "layers", "ops", "plots", "proofs", "training", "tree")
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
@@ -64,7 +68,7 @@ __all__ = [
     "EncoderDecoderConfig", "Execution", "GlassformerError", "Model", "RotaryScaling", "TransformerConfig", "build",
     "config_from_dict", "data", "errors", "generation", "interpret", "layers", "load", "ops", "plots", "preset",
     "proofs", "register_activation", "register_block", "register_norm", "register_op", "register_positions",
-    "set_engine", "training", "tree", "use_engine",
+    "register_tokenizer", "set_engine", "task", "training", "tree", "use_engine",
 ]  # fmt: skip
 
 

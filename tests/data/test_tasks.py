@@ -18,6 +18,10 @@ SMALL = {  # options that make a task quick to build
     "dates": {"train": 600, "held_out_each": 3},
     "copy": {"train": 500, "held_out": 100},
     "reverse": {"train": 500, "held_out": 100},
+    **{
+        name: {"train": 400, "validation": 50, "held_out": 50}
+        for name in ("induction", "parity", "brackets", "regression")
+    },
 }
 
 
