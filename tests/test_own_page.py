@@ -16,7 +16,7 @@ CODE = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 FILES = {match[1]: code for code in CODE if (match := re.match(r"# (\w+\.py)\n", code))}
 (PROOF,) = (code for code in CODE if not code.startswith("# "))
 COMMANDS = [line for part in re.findall(r"```console\n(.*?)```", PAGE, flags=re.DOTALL) for line in part.splitlines()]
-QUICK = {"train": ["--steps", "3", "--set", "eval_every=3"], "generate": ["--max-new-tokens", "3"]}
+QUICK = {"train": ["--steps", "3", "--set", "eval_every=3", "--set", "layers=1"], "generate": ["--max-new-tokens", "3"]}
 """What makes a command as printed quick enough for a test."""
 
 
