@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from glassformer import registry
 from glassformer.config import CONFIGS
 from glassformer.data import SUMMARIES, TASKS, build_task
 from glassformer.data.examples import Examples, Windows
@@ -59,6 +60,7 @@ def whole(data: Examples) -> set[tuple]:
 
 def test_every_task_has_a_summary():
     assert SUMMARIES.keys() == TASKS.keys()
+    assert tuple(SUMMARIES) == registry.BUILT_IN["task"]  # names that nobody else's task may have
 
 
 @pytest.mark.parametrize("name", TASKS)
