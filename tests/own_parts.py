@@ -1,11 +1,15 @@
-"""Parts that a user might write: an activation, a norm, positions, three blocks."""
+"""Parts that a user might write: an activation, a norm, positions, three blocks; and how they are forgotten."""
 
+import contextlib
 from dataclasses import dataclass
 
 import numpy as np
 
+from glassformer import ops, registry
+from glassformer.data import TASKS, own_files
 from glassformer.layers import Block, InputGrads, Layer, Positions, Residual, Spec
 from glassformer.ops.special import logistic
+from glassformer.text import TOKENIZERS
 
 
 def square(x):
@@ -162,3 +166,16 @@ def softplus(x):
 def softplus_backward(dy, x):
     """dx = dy · σ(x)."""
     return dy * logistic(x)
+
+
+@contextlib.contextmanager
+def forgotten():
+    """Whatever is registered meanwhile is forgotten at the end."""
+    tables = (ops.ACTIVATIONS, TASKS, TOKENIZERS, registry._origins, own_files._read, *registry._own.values())
+    before = [dict(table) for table in tables]
+    try:
+        yield
+    finally:
+        for table, kept in zip(tables, before, strict=True):
+            table.clear()
+            table.update(kept)

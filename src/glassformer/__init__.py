@@ -32,12 +32,14 @@ if TYPE_CHECKING:
         TransformerConfig,
         config_from_dict,
     )
+    from .data.own_task import task
     from .dispatch import set_engine, use_engine
     from .errors import GlassformerError
     from .execution import Execution
     from .layers import register_block, register_norm, register_positions
     from .models import PRESETS, Batch, Decoder, Encoder, EncoderDecoder, Model, build, preset
     from .ops import register_activation, register_op
+    from .text import register_tokenizer
     from .weights.registry import pull
 
 __version__ = "0.2.0"
@@ -54,6 +56,7 @@ _HOMES = {
         "DecoderConfig", "EncoderConfig", "EncoderDecoderConfig", "RotaryScaling", "TransformerConfig",
         "config_from_dict",
     ),
+    "data.own_task": ("task",),
     "dispatch": ("set_engine", "use_engine"),
     "errors": ("GlassformerError",),
     "execution": ("Execution",),
@@ -61,6 +64,7 @@ _HOMES = {
     "models": ("PRESETS", "Batch", "Decoder", "Encoder", "EncoderDecoder", "Model", "build", "preset"),
     "ops": ("register_activation", "register_op"),
     "weights.registry": ("pull",),
+    "text": ("register_tokenizer",),
 }  # fmt: skip
 _MODULES = ("data", "errors", "generation", "interpret", "layers", "ops", "plots", "proofs", "training", "tree")
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
@@ -69,8 +73,9 @@ __all__ = [
     "PRESETS", "Batch", "Classification", "Decoder", "DecoderConfig", "Encoder", "EncoderConfig", "EncoderDecoder",
     "EncoderDecoderConfig", "Execution", "GlassformerError", "Loop", "Model", "RotaryScaling", "TrainedModel",
     "TransformerConfig", "build", "config_from_dict", "data", "errors", "generation", "interpret", "layers", "load",
-    "ops", "plots", "preset", "proofs", "pull", "register_activation", "register_block", "register_norm", "register_op",
-    "register_positions", "save", "set_engine", "train", "training", "tree", "use_engine",
+    "ops", "plots", "preset", "proofs", "pull", "register_activation", "register_block", "register_norm",
+    "register_op", "register_positions", "register_tokenizer", "save", "set_engine", "task", "train", "training",
+    "tree", "use_engine",
 ]  # fmt: skip
 
 

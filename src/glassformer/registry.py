@@ -2,10 +2,13 @@
 
     register("activation", "square", (square, square_backward))
 
-The functions to call are `register_op`, `register_activation`, `register_norm`, `register_positions` and
-`register_block` of the package, which check what they are given and put it here.
+The functions to call are `register_op`, `register_activation`, `register_norm`, `register_positions`,
+`register_block`, `register_tokenizer` and `task` of the package, which check what they are given and put it here.
 """
 
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError, did_you_mean
@@ -16,10 +19,17 @@ BUILT_IN: dict[str, tuple[str, ...]] = {
     "positions": ("learned", "sinusoidal", "rotary", "alibi", "relative", "none"),
     "block": ("residual",),
     "op": (),
-}
-"""What a config may choose without anybody's doing."""
+    "tokenizer": ("chars", "bytes", "words", "bpe", "tokenizer.json", "llama2c"),
+    "task": (
+        "majority", "counting", "copy", "reverse", "sort", "addition", "multiplication", "modular", "induction",
+        "parity", "brackets", "regression", "dates", "text", "lines", "pairs",
+    ),
+}  # fmt: skip
+"""What may be chosen without anybody's doing."""
 
 _own: dict[str, dict[str, Any]] = {family: {} for family in BUILT_IN}
+_origins: dict[tuple[str, str], Path] = {}  # the file that a part came from, where one was read
+_reading: list[tuple[Path, list[tuple[str, str, Any]]]] = []
 
 
 def register(family: str, name: Any, part: Any) -> None:
@@ -29,6 +39,26 @@ def register(family: str, name: Any, part: Any) -> None:
     if name in BUILT_IN[family]:
         raise ConfigError(f"{name!r} is the name of a built-in {family}", hint="choose another name")
     _own[family][name] = part
+    _origins.pop((family, name), None)
+    for path, parts in _reading:
+        _origins[family, name] = path
+        parts.append((family, name, part))
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[list[tuple[str, str, Any]]]:
+    """Note that what is registered from here on comes from this file; yield it as (family, name, part)."""
+    parts: list[tuple[str, str, Any]] = []
+    _reading.append((path, parts))
+    try:
+        yield parts
+    finally:
+        _reading.pop()
+
+
+def origin(family: str, name: str) -> Path | None:
+    """Return the file that a part came from; None where it is built in, or was registered by a program."""
+    return _origins.get((family, name)) if name in _own[family] else None
 
 
 def known(family: str) -> tuple[str, ...]:

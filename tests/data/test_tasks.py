@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from glassformer import registry
 from glassformer.config import CONFIGS
 from glassformer.data import SUMMARIES, TASKS, build_task
 from glassformer.data.examples import Examples, Windows
@@ -18,6 +19,10 @@ SMALL = {  # options that make a task quick to build
     "dates": {"train": 600, "held_out_each": 3},
     "copy": {"train": 500, "held_out": 100},
     "reverse": {"train": 500, "held_out": 100},
+    **{
+        name: {"train": 400, "validation": 50, "held_out": 50}
+        for name in ("induction", "parity", "brackets", "regression")
+    },
 }
 
 
@@ -55,6 +60,7 @@ def whole(data: Examples) -> set[tuple]:
 
 def test_every_task_has_a_summary():
     assert SUMMARIES.keys() == TASKS.keys()
+    assert tuple(SUMMARIES) == registry.BUILT_IN["task"]  # names that nobody else's task may have
 
 
 @pytest.mark.parametrize("name", TASKS)

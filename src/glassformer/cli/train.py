@@ -11,6 +11,7 @@ from ..cluster.collective import agreed
 from ..cluster.collective import process as rank
 from ..cluster.collective import processes as total
 from ..cluster.watch import Watch
+from ..data import import_file
 from ..errors import ConfigError, TrainingError
 from ..execution import MeshShape
 from ..runs.fine_tuning import fine_tuning_session
@@ -23,7 +24,13 @@ from .display import display, event_writer, require_tensorboard
 from .output import JsonOption, console, print_json, talk
 from .settings import parse_settings
 
-TaskArgument = Annotated[str | None, typer.Argument(metavar="TASK", help="What to learn; see `glassformer tasks`.")]
+TaskArgument = Annotated[
+    str | None, typer.Argument(metavar="TASK", help="What to learn: see `glassformer tasks`; or a file of your own.")
+]
+OwnOption = Annotated[
+    str | None,
+    typer.Option("--task", metavar="FILE", help="A Python file with a task, or parts of a model, of your own."),
+]
 DataOption = Annotated[str | None, typer.Option(metavar="PATH", help="A file or folder to learn from.")]
 PresetOption = Annotated[str | None, typer.Option(help="A model to train instead of the task's own.")]
 FromOption = Annotated[
@@ -43,6 +50,7 @@ ResumeOption = Annotated[Path | None, typer.Option(metavar="RUN", help="Continue
 
 def train(
     task: TaskArgument = None,
+    own: OwnOption = None,
     data: DataOption = None,
     preset: PresetOption = None,
     source: FromOption = None,
@@ -67,11 +75,10 @@ def train(
     """Train a model on a task; Ctrl-C saves, and --resume goes on bit for bit."""
     require_tensorboard(wanted=tensorboard)
     changes = parse_settings(settings or []) | ({} if steps is None else {"steps": steps})
+    task = chosen_task(task, own, needed=resume is None)
     if resume is not None:
         _check_resume(task, data, preset, source, seed, out, precision, rules, changes or lora or scan or remat or None)
         devices.use_engine_of(open_run(resume), engine, mesh)
-    elif task is None:
-        raise ConfigError("there is no task to train", hint="name one (see `glassformer tasks`), or --resume RUN")
     with devices.joined(coordinator, processes, process) as watch:
         if resume is not None:
             session = _resumed(resume, mesh, watch)
@@ -82,6 +89,23 @@ def train(
             session = open_session(str(task), folder, source, preset, lora=lora, **given)
             session.watch = watch or session.watch
         _train_and_tell(session, tensorboard=tensorboard, json=json)
+
+
+def chosen_task(task: str | None, own: str | None, *, needed: bool) -> str | None:
+    """Return the name of the task, if there is one; a file of one's own is read first, and may hold it."""
+    if own is None and task is not None and task.endswith(".py"):
+        own, task = task, None
+    if own is None:
+        if task is None and needed:
+            raise ConfigError("there is no task to train", hint="name one (see `glassformer tasks`), or --resume RUN")
+        return task
+    tasks = import_file(own).tasks
+    if task is None and len(tasks) != 1:
+        raise ConfigError(
+            f"{own} holds {'the tasks ' + ', '.join(tasks) if tasks else 'no task'}",
+            hint=f"name the one to train: glassformer train TASK --task {own}",
+        )
+    return tasks[0] if task is None else task
 
 
 def _check_resume(*given: Any) -> None:

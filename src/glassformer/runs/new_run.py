@@ -14,6 +14,7 @@ from ..files import PARTIAL
 from ..training.recipe import Recipe
 from ..tree import flatten
 from .base import Base
+from .own import own_files
 from .run import CONFIG, Run, explained, open_run, tokenizers_of
 
 
@@ -34,7 +35,8 @@ def create_run(
     """
     known = {name: value for name, value in options.items() if value is not None}
     how = (execution or PLAIN).replace(**separated(settings)[1])
-    run = Run(folder, task.name, known, config, recipe, *tokenizers_of(task), base, how, execution is not None)
+    own = own_files(task, config)
+    run = Run(folder, task.name, known, config, recipe, *tokenizers_of(task), base, how, execution is not None, own)
     with first_before_others("run folder") as first:
         return _created(run) if first else _followed(run)
 
@@ -50,6 +52,8 @@ def _created(run: Run) -> Run:
         run = replace(run, recipe=replace(recipe, shards=shards))
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        for file in run.own:
+            file.copy_into(folder)
     run.write_config()
     return run
 
@@ -61,7 +65,8 @@ def _followed(own: Run) -> Run:
     have, want = (flatten(json.loads(json.dumps(each.to_dict()))) for each in (own, run))
     may_differ = {"recipe.shards", "task.options.data"}  # each machine has its own cores, and its own paths
     for name in [*want, *have]:
-        if name not in may_differ and not name.startswith("base.") and have.get(name) != want.get(name):
+        apart = name.startswith("base.") or (name.startswith("own.") and name.endswith(".path"))
+        if name not in may_differ and not apart and have.get(name) != want.get(name):
             raise ConfigError(
                 f"this worker was started with {name} = {have.get(name)!r}, worker 0 with {want.get(name)!r}",
                 hint="start all workers with the same command and the same data",

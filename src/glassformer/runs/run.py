@@ -24,7 +24,7 @@ from .. import dispatch
 from ..arrays import Tree, widen
 from ..cluster.collective import first_before_others
 from ..config import TransformerConfig, config_from_dict
-from ..data import TASKS, Lexicon, Task, build_task
+from ..data import TASKS, Lexicon, OwnFile, Task, build_task
 from ..engines.jax.sharded_checkpoint import gather
 from ..errors import CheckpointError, DataError, GlassformerError, WeightsError
 from ..execution import PLAIN, Execution, MeshShape, joined, separated
@@ -41,6 +41,7 @@ from ..training.state import COUNTERS, TrainingState, final_params, start
 from ..tree import check_same, flatten, rebuilt, tree_map, unflatten
 from ..weights.places import is_run, locate, open_published
 from .base import Base, BaseModel, fingerprint
+from .own import check_task, read_own_files
 
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
@@ -63,10 +64,12 @@ class Run:
     base: Base | None = None
     execution: Execution = PLAIN  # how its model runs
     under_jax: bool = False  # whether the engine jax computes it, else one of the host
+    own: tuple[OwnFile, ...] = ()  # files with its task or parts of its model
 
     @property
     def model(self) -> Model:
         """The model that is trained, as every engine can run it."""
+        self._keep_own()
         return build(self.config, PLAIN.replace(tile=self.execution.tile) if self.under_jax else self.execution)
 
     @property
@@ -106,10 +109,13 @@ class Run:
             "target_tokenizer": self.target_tokenizer,
             **({} if self.base is None else {"base": self.base.to_dict()}),
             **({"jax": self.execution.to_dict()} if self.under_jax else {}),
+            **({"own": [file.to_dict() for file in self.own]} if self.own else {}),
         }
 
     def task(self) -> Task:
         """Build the task anew: its data, tokenizers and metric; refuse data that has another vocabulary by now."""
+        self._keep_own()
+        check_task(self.task_name, self.folder)
         options = dict(self.task_options)
         if self.base is not None and takes_lexicon(self.task_name):
             options["lexicon"] = self.base.lexicon(self.tokenizer, self.target_tokenizer)
@@ -120,6 +126,10 @@ class Run:
                 hint="restore the data, or train anew",
             )
         return task
+
+    def _keep_own(self) -> None:
+        for file in self.own:
+            file.keep(self.folder)
 
     def parametrization(self) -> Parametrization:
         """Return what is trained; adapters need the model beside which they stand, which is read again."""
@@ -206,6 +216,7 @@ def open_run(folder: str | Path) -> Run:
         raise CheckpointError(
             f"{folder} is not a run folder: it has no {CONFIG}", hint="pass the folder that `glassformer train` wrote"
         )
+    own = read_own_files(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         return Run(
@@ -219,6 +230,7 @@ def open_run(folder: str | Path) -> Run:
             base=Base.from_dict(content["base"]) if "base" in content else None,
             execution=_execution(content),
             under_jax="jax" in content,
+            own=own,
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} is damaged: {error}", hint="restore it from a copy") from error

@@ -6,10 +6,10 @@ from .chars import CharTokenizer
 from .llama2c import Llama2cTokenizer
 from .published import PublishedTokenizer
 from .stream import StreamDecoder
-from .tokenizer import TOKENIZERS, Tokenizer, printable, tokenizer_from_dict
+from .tokenizer import TOKENIZERS, Tokenizer, printable, register_tokenizer, tokenizer_from_dict
 from .words import WordTokenizer
 
 __all__ = [
     "Tokenizer", "CharTokenizer", "ByteTokenizer", "WordTokenizer", "BPETokenizer", "PublishedTokenizer",
-    "Llama2cTokenizer", "StreamDecoder", "TOKENIZERS", "tokenizer_from_dict", "printable",
+    "Llama2cTokenizer", "StreamDecoder", "TOKENIZERS", "register_tokenizer", "tokenizer_from_dict", "printable",
 ]  # fmt: skip

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
+from .. import registry
 from ..arrays import Array
 from ..errors import ConfigError
 from ..settings import check_known
@@ -41,6 +42,32 @@ _EVERY: tuple[type[Tokenizer], ...] = (
 )  # fmt: skip
 TOKENIZERS = {tokenizer.kind: tokenizer for tokenizer in _EVERY}
 """Every tokenizer by the `kind` in its dict."""
+
+
+_ASKED = ("kind", "specials", "size", "encode", "decode", "to_dict", "from_dict")
+_Own = TypeVar("_Own", bound=type)
+
+
+def register_tokenizer(cls: _Own) -> _Own:
+    """Make a tokenizer of one's own known by its `kind`, so that a run folder that stores it can be read again.
+
+        @gf.register_tokenizer
+        class Pairs: …
+
+    It has what `Tokenizer` names; `to_dict` returns what `from_dict` needs, ready for JSON, with its `kind`. With a
+    class method `from_text(text)`, the task `text` takes it by name as well: --set tokenizer=KIND.
+    """
+    # Every tokenizer has specials and a size, but its class need not.
+    missing = [name for name in _ASKED if not hasattr(cls, name) and name not in ("specials", "size")]
+    if missing:
+        raise ConfigError(
+            f"{cls!r} is no tokenizer: it has no {', '.join(missing)}",
+            hint=f"a tokenizer is a class with {', '.join(_ASKED)}",
+        )
+    known: Any = cls
+    registry.register("tokenizer", known.kind, known)
+    TOKENIZERS[known.kind] = known
+    return cls
 
 
 def tokenizer_from_dict(data: Any) -> Tokenizer:

@@ -6,7 +6,21 @@ from typing import Any
 
 from ...settings import check_known
 from ..task import Task
-from . import counting, dates, lines, majority, pairs, strings, text
+from . import (
+    arithmetic,
+    brackets,
+    counting,
+    dates,
+    induction,
+    lines,
+    majority,
+    modular,
+    pairs,
+    parity,
+    regression,
+    strings,
+    text,
+)
 
 __all__ = ["TASKS", "build_task"]
 
@@ -16,13 +30,19 @@ TASKS: dict[str, Callable[..., Task]] = {
     "copy": strings.copy,
     "reverse": strings.reverse,
     "sort": strings.sort,
-    "addition": strings.addition,
+    "addition": arithmetic.addition,
+    "multiplication": arithmetic.multiplication,
+    "modular": modular.modular,
+    "induction": induction.induction,
+    "parity": parity.parity,
+    "brackets": brackets.brackets,
+    "regression": regression.regression,
     "dates": dates.dates,
     "text": text.text,
     "lines": lines.lines,
     "pairs": pairs.pairs,
 }
-"""What builds each task; its keyword arguments are the task's options."""
+"""What builds each task; its keyword arguments are the task's options. Tasks of one's own come behind ours."""
 
 
 def build_task(name: str, **options: Any) -> Task:

@@ -1,27 +1,24 @@
-"""Strings that are answered by strings: copied, written backward, sorted, or added up.
+"""Strings that are answered by strings: copied, written backward, or sorted.
 
-What attention to one position can do, and a fixed mapping cannot. Sorting and adding are minGPT's demonstrations.
+What attention to one position can do, and a fixed mapping cannot. Sorting is one of minGPT's demonstrations.
 """
 
 import itertools
-import re
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
 from ...errors import ConfigError, DataError
-from ...models.model import Batch
 from ...text.chars import CharTokenizer
-from ..examples import Examples, check_seed, decoder_examples, hash_fraction
-from ..lexicon import encode_each
+from ..answers import written_task
+from ..examples import check_seed, hash_fraction
+from ..parts import Parts
 from ..task import Task, recipe, until
 
 ALPHABET, SHORTEST, LONGEST, EQUALS = "abcdefghij", 3, 10, "="  # of `copy` and `reverse`
 HELD_OUT_STRINGS = 0.1
 LENGTH, DIGITS = 6, "012"  # of `sort`
 HELD_OUT_SORTS = 0.25
-PLACES = 2  # of the numbers that `addition` adds
 
 
 def copy(*, seed: int = 0, train: int = 20000, held_out: int = 1000) -> Task:
@@ -54,10 +51,10 @@ def sort(*, seed: int = 0, held_out: int = 5000) -> Task:
             raise DataError(f"{text!r} has {len(text)} digits", hint=f"type {LENGTH} digits from {DIGITS}")
         return text
 
-    return _task(
+    return written_task(
         "sort",
         tokenizer,
-        (seen, drawn),
+        Parts(seen, [], drawn),
         question,
         lambda asked: "".join(sorted(asked)),
         settings={"context": 2 * LENGTH - 1, "width": 48, "heads": 3, "layers": 3},
@@ -65,46 +62,6 @@ def sort(*, seed: int = 0, held_out: int = 5000) -> Task:
         decode_answer=lambda ids: tokenizer.decode(np.asarray(ids)[:LENGTH]),
         prompts=tuple(drawn[:3]),
         notes=(f"{len(seen)} inputs to train on; {held_out:,} cases drawn from the {len(unseen)} inputs held out",),
-    )
-
-
-def addition(*, seed: int = 0, held_out: int = 1000) -> Task:
-    """Build the task from all 10,000 ordered pairs: 85 + 50 = 135 is the string 8550531.
-
-    The sum begins with its last digit, as when one adds by hand. `held_out` counts unordered pairs: a + b and b + a
-    are held out together, or one would give the other away.
-    """
-    check_seed(seed)
-    pairs = list(itertools.combinations_with_replacement(range(10**PLACES), 2))
-    if not 1 <= held_out < len(pairs):
-        raise ConfigError(f"{held_out} held-out pairs", hint=f"use 1 to {len(pairs) - 1:,}")
-    order = [pairs[i] for i in np.random.default_rng(seed).permutation(len(pairs))]
-    unseen, seen = (
-        [both for a, b in part for both in dict.fromkeys([(a, b), (b, a)])]
-        for part in (order[:held_out], order[held_out:])
-    )
-    tokenizer = CharTokenizer("0123456789")
-
-    def written(a: int, b: int) -> str:
-        return f"{a:0{PLACES}}{b:0{PLACES}}"
-
-    def question(typed: str) -> str:
-        match = re.fullmatch(r"\s*(\d{1,2})\s*\+\s*(\d{1,2})\s*=?\s*", typed, re.ASCII)
-        if match is None:
-            raise DataError(f"{typed!r} is no sum of two numbers below 100", hint="type it like this: 85+50")
-        return written(int(match[1]), int(match[2]))
-
-    return _task(
-        "addition",
-        tokenizer,
-        ([written(a, b) for a, b in seen], [written(a, b) for a, b in unseen]),
-        question,
-        lambda asked: f"{int(asked[:PLACES]) + int(asked[PLACES:]):0{PLACES + 1}}"[::-1],
-        settings={"context": 3 * PLACES, "width": 128, "heads": 4, "layers": 2, "tied_head": False},
-        recipe=recipe(steps=1000, batch=256, lr=2e-3, warmup=100),
-        decode_answer=lambda ids: str(int(tokenizer.decode(np.asarray(ids)[: PLACES + 1])[::-1])),
-        prompts=tuple(f"{a}+{b}" for a, b in unseen[:3]),
-        notes=(f"{len(seen):,} pairs to train on, {len(unseen):,} held out, both orders together",),
     )
 
 
@@ -119,10 +76,10 @@ def _letters(name: str, answer: Callable[[str], str], seed: int, train: int, hel
             raise DataError(f"{text!r} has {len(text)} letters", hint=f"type 1 to {LONGEST} letters from {ALPHABET}")
         return text + EQUALS
 
-    return _task(
+    return written_task(
         name,
         tokenizer,
-        ([text + EQUALS for text in seen], [text + EQUALS for text in unseen]),
+        Parts([text + EQUALS for text in seen], [], [text + EQUALS for text in unseen]),
         question,
         lambda asked: answer(asked.removesuffix(EQUALS)),
         end=[eos],
@@ -130,42 +87,6 @@ def _letters(name: str, answer: Callable[[str], str], seed: int, train: int, hel
         recipe=recipe(steps=2000, batch=64, lr=2e-3, warmup=100, weight_decay=0.01),
         decode_answer=lambda ids: tokenizer.decode(until(ids, eos)),
         prompts=tuple(unseen[:3]),
-    )
-
-
-def _task(
-    name: str,
-    tokenizer: CharTokenizer,
-    questions: tuple[list[str], list[str]],
-    question: Callable[[str], str],
-    answer: Callable[[str], str],
-    *,
-    settings: dict[str, Any],
-    end: Sequence[int] = (),
-    **others: Any,
-) -> Task:
-    """Build the task from the questions to train on and those held out.
-
-    question   what was typed as a question
-    answer     of a question; the tokens `end` follow it
-    """
-
-    def examples(chosen: list[str]) -> Examples:
-        rows = encode_each(tokenizer, [asked + answer(asked) for asked in chosen])
-        rows = [np.append(row, end) for row in rows] if end else rows
-        return decoder_examples(rows, [len(asked) for asked in chosen], pad=end[0] if end else 0)
-
-    train, held_out = map(examples, questions)
-    return Task(
-        name=name,
-        architecture="decoder",
-        tokenizer=tokenizer,
-        train=train,
-        held_out=held_out,
-        settings={"vocab": tokenizer.size, "positions": "learned", "activation": "gelu_tanh", **settings},
-        metric="sequence",
-        encode_input=lambda typed: Batch(tokenizer.encode(question(typed))[None]),
-        **others,
     )
 
 

@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 
+from ... import registry
 from ...arrays import Array
 from ...errors import ConfigError, DataError
 from ...models.model import Batch
@@ -37,7 +38,7 @@ def text(
 
     data        a file, a folder or a token file; "pydoc" (the default) is the prose about Python that `help()` shows,
                 "stdlib" the source of the standard library
-    tokenizer   "chars", "bytes" or "bpe"; a token file brings its own
+    tokenizer   "chars", "bytes" or "bpe", or one of one's own that has `from_text`; a token file brings its own
     bpe_size    how many tokens byte-pair encoding has (512 unless given); it learns them from the training part alone
     lexicon     of a model that exists already, instead of a tokenizer
     """
@@ -85,13 +86,25 @@ def _load(
             )
         return ids, int(len(ids) * TRAIN_SHARE), own
     if known is None:
-        check_known("tokenizer is", family, FAMILIES)
+        check_known("tokenizer is", family, (*FAMILIES, *registry.own("tokenizer")))
     content = _content(data)
     if known is None and family == "bpe":
         return _with_bpe(content, BPE_SIZE if bpe_size is None else bpe_size)
-    known = known or (CharTokenizer(content) if family == "chars" else ByteTokenizer())
+    known = known or _made(family, content)
     ids = known.encode(content)
     return ids, int(len(ids) * TRAIN_SHARE), known
+
+
+def _made(family: str, content: str) -> Tokenizer:
+    """Return a tokenizer that knows a whole text."""
+    if family in FAMILIES:
+        return CharTokenizer(content) if family == "chars" else ByteTokenizer()
+    cls = registry.find("tokenizer", family)
+    if not hasattr(cls, "from_text"):
+        raise ConfigError(
+            f"the tokenizer {family!r} cannot be made from a text", hint="give it a class method from_text(text)"
+        )
+    return cls.from_text(content)
 
 
 def _content(data: str | os.PathLike[str]) -> str:

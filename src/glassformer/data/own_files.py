@@ -1,0 +1,138 @@
+"""Files with tasks and parts of one's own: read when they are named, and again when a run that used them is opened.
+
+    own = import_file("my_task.py")     # its tasks, layers, activations and tokenizers are known from here on
+
+A run folder stores where such a file is and its SHA-256, so that a file that is gone or has changed is noticed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .. import registry
+from ..errors import DataError, GlassformerError
+
+_read: dict[Path, tuple[str, list[tuple[str, str, Any]]]] = {}  # what each file registered, and its SHA-256 then
+_warned: set[tuple[Path, str]] = set()
+
+
+@dataclass(frozen=True)
+class OwnFile:
+    """A file with tasks or parts of one's own, as it was when it was read."""
+
+    path: Path
+    sha256: str
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The names of the tasks in it."""
+        return tuple(name for name in registry.own("task") if registry.origin("task", name) == self.path)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> OwnFile:
+        """Build what `to_dict` described."""
+        return cls(Path(content["path"]), content["sha256"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, ready for JSON."""
+        return {"path": str(self.path), "sha256": self.sha256}
+
+    def read_again(self, folder: Path) -> None:
+        """Make its parts known for the run in `folder`; refuse a file that is gone, warn of one that has changed."""
+        if not self.path.is_file():
+            raise DataError(
+                f"{self.path}, which holds the task or a part of {folder}, is gone",
+                hint=f"put it back ({folder / self.path.name} is a copy from when the run began), "
+                f"or write its new place into {folder / 'config.json'}",
+            )
+        now = import_file(self.path)
+        if now.sha256 != self.sha256 and (folder, now.sha256) not in _warned:
+            _warned.add((folder, now.sha256))
+            logging.getLogger("glassformer").warning(
+                "%s has changed since %s began; going on with it as it is now (as it was: %s)",
+                self.path, folder, folder / self.path.name,
+            )  # fmt: skip
+
+    def keep(self, folder: Path) -> None:
+        """Make sure that its parts are the ones that are known; the file is read only if others took their names."""
+        if not _stands(self.path):
+            self.read_again(folder)
+
+    def copy_into(self, folder: Path) -> None:
+        """Keep a copy in a run folder, for whoever loses the file."""
+        (folder / self.path.name).write_bytes(self.path.read_bytes())
+
+
+def import_file(path: str | Path) -> OwnFile:
+    """Run a Python file that registers tasks or parts; again only if it changed, or if others took its names.
+
+    It may import its neighbors in the same folder.
+    """
+    place = Path(path).expanduser().resolve()
+    try:
+        content = place.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}", hint="pass a Python file") from error
+    sha256 = hashlib.sha256(content).hexdigest()
+    if not _stands(place) or _read[place][0] != sha256:
+        with registry.reading(place) as made, failing(f"{path} cannot be imported", place):
+            _run(content, place)
+        if not made:
+            raise DataError(
+                f"{path} registers nothing",
+                hint="mark a function with @gf.task, or register a part, such as gf.register_activation(…)",
+            )
+        _read[place] = sha256, made
+    return OwnFile(place, sha256)
+
+
+def files_of(parts: Iterable[tuple[str, str | None]]) -> tuple[OwnFile, ...]:
+    """Return the files that parts, given as (family, name), came from, each once."""
+    paths = [registry.origin(family, name) for family, name in parts if name is not None]
+    return tuple(OwnFile(path, _read[path][0]) for path in dict.fromkeys(paths) if path is not None and path in _read)
+
+
+@contextlib.contextmanager
+def failing(fact: str, place: Path) -> Iterator[None]:
+    """Turn an exception in a file of the user's into an error that names its line."""
+    try:
+        yield
+    except GlassformerError as error:
+        raise DataError(f"{fact}: {error.fact}{_line(error, place)}", hint=error.hint) from error
+    except Exception as error:
+        what = f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"
+        raise DataError(f"{fact}: {what}{_line(error, place)}", hint="correct the file") from error
+
+
+def _stands(place: Path) -> bool:
+    """Tell whether a file was read and all that it registered is still known."""
+    return place in _read and all(registry.own(family).get(name) is part for family, name, part in _read[place][1])
+
+
+def _line(error: Exception, place: Path) -> str:
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(place)]
+    line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+    return "" if line is None else f" ({place.name}, line {line})"
+
+
+def _run(content: bytes, place: Path) -> None:
+    """Run exactly the bytes whose hash was taken."""
+    name = f"{place.stem}_{hashlib.sha256(str(place).encode()).hexdigest()[:8]}"
+    module = ModuleType(name)
+    module.__file__ = str(place)
+    sys.modules[name] = module  # where dataclasses look for the names in annotations
+    neighbors = str(place.parent)
+    sys.path.append(neighbors)
+    try:
+        exec(compile(content, str(place), "exec"), module.__dict__)
+    finally:
+        sys.path.remove(neighbors)

@@ -1,0 +1,203 @@
+"""A task of one's own: a function that yields questions and answers, known by its name."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, overload
+
+from .. import registry
+from ..errors import ConfigError, DataError
+from ..settings import check_known
+from ..text import CharTokenizer, Tokenizer
+from .answers import class_task, some_text, translated_task, written_task
+from .own_files import failing
+from .parts import Parts, split_by_hash
+from .task import Architecture, Task, recipe, until
+from .tasks import TASKS
+
+ARCHITECTURES: dict[Architecture, tuple[str, ...]] = {
+    "decoder": ("<eos>",),
+    "encoder": (),
+    "encoder-decoder": ("<bos>", "<eos>"),
+}
+"""What can learn a task of one's own, and the special tokens that it needs."""
+
+SETTINGS = {"width": 64, "heads": 4, "layers": 2}
+RECIPE = {"steps": 1000, "batch": 64, "lr": 2e-3, "warmup": 100, "weight_decay": 0.01}
+"""A model and a training where a task does not say otherwise."""
+
+Builder = Callable[..., Task]
+
+
+@overload
+def task(function: Callable[..., Any]) -> Builder: ...
+@overload
+def task(
+    *,
+    architecture: Architecture = "decoder",
+    tokenizer: Tokenizer | None = None,
+    settings: dict[str, Any] | None = None,
+    recipe: dict[str, Any] | None = None,
+) -> Callable[[Callable[..., Any]], Builder]: ...
+def task(
+    function: Callable[..., Any] | None = None,
+    *,
+    architecture: Architecture = "decoder",
+    tokenizer: Tokenizer | None = None,
+    settings: dict[str, Any] | None = None,
+    recipe: dict[str, Any] | None = None,
+) -> Any:
+    """Make a task of a function that yields pairs of texts: a question and its answer.
+
+        @gf.task
+        def double(*, seed=0, longest=6):
+            \"\"\"write every letter twice\"\"\"
+            rng = np.random.default_rng(seed)
+            for _ in range(5000):
+                word = "".join(rng.choice(list("abcde"), size=rng.integers(1, longest + 1)))
+                yield word + "=", "".join(2 * letter for letter in word)
+
+    Its name is the task's, the first line of its docstring the summary, and its keyword arguments, which need
+    defaults, the settings: --set longest=8. A `seed` says which data is drawn, `data` is what --data names. Each
+    different question counts once. A hash of it decides whether it is trained on, or one of the two tenths that are
+    held out.
+
+    architecture   decoder: reads the question, writes the answer behind it; let questions end in a sign such as = where
+                   their lengths differ. encoder: the answer is a class. encoder-decoder: another text
+    tokenizer      the characters that occur unless given; special tokens needed: see `ARCHITECTURES`
+    settings       of the model, and `recipe` of the training, where they differ from the defaults
+
+    A function that wants more returns a whole `Task` instead.
+    """
+    given = {"architecture": architecture, "tokenizer": tokenizer, "settings": settings, "recipe": recipe}
+    if function is None:
+        return lambda later: _made(later, given)
+    return _made(function, given)
+
+
+def _made(function: Callable[..., Any], given: dict[str, Any]) -> Builder:
+    check_known("the architecture is", given["architecture"], ARCHITECTURES)
+    recipe(**(given["recipe"] or {}))  # refuses what a recipe does not have
+    name, summary = function.__name__, (inspect.getdoc(function) or "").partition("\n")[0]
+    signature = _signature(name, function)
+    place = Path(inspect.getsourcefile(function) or name)
+    takes_seed = "seed" in inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def build(**options: Any) -> Task:
+        if not takes_seed:
+            options.pop("seed", None)
+        with failing(f"the task {name!r} cannot be built", place):
+            made = function(**options)
+            if isinstance(made, Task):
+                return replace(made, name=name, summary=made.summary or summary)
+            pairs = list(_checked(made))
+        return _from_pairs(name, summary, pairs, **given)
+
+    build.__signature__ = signature  # type: ignore[attr-defined]
+    registry.register("task", name, build)
+    TASKS[name] = build
+    return build
+
+
+def _signature(name: str, function: Callable[..., Any]) -> inspect.Signature:
+    """Return the settings of the task; a seed is always one of them."""
+    parameters = list(inspect.signature(function).parameters.values())
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise ConfigError(f"the task {name!r} takes {parameter}", hint="name each of its settings")
+        if parameter.default is parameter.empty:
+            raise ConfigError(
+                f"the setting {parameter.name!r} of the task {name!r} has no default", hint=f"{parameter.name}=…"
+            )
+    if all(parameter.name != "seed" for parameter in parameters):
+        parameters.append(inspect.Parameter("seed", inspect.Parameter.KEYWORD_ONLY, default=0))
+    named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    return inspect.Signature(named, return_annotation=Task)
+
+
+def _checked(made: Any) -> Iterable[tuple[str, str]]:
+    if not isinstance(made, Iterable) or isinstance(made, str):
+        raise DataError(
+            f"it returned {made!r:.80}", hint='yield pairs of texts, such as ("2+3=", "5"), or return a Task'
+        )
+    for pair in made:
+        is_pair = isinstance(pair, tuple | list) and len(pair) == 2
+        if not is_pair or not all(isinstance(text, str) for text in pair) or not pair[0]:
+            raise DataError(f"it yielded {pair!r:.80}", hint='yield pairs of texts, such as ("2+3=", "5")')
+        yield pair[0], pair[1]
+
+
+def _from_pairs(
+    name: str,
+    summary: str,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    architecture: Architecture,
+    tokenizer: Tokenizer | None,
+    settings: dict[str, Any] | None,
+    recipe: dict[str, Any] | None,
+) -> Task:
+    answers: dict[str, str] = {}
+    for question, answer in pairs:
+        answers.setdefault(question, answer)
+    parts = split_by_hash(answers)
+    if not all(parts):
+        raise DataError(
+            f"the task {name!r} yields {len(answers):,} different questions, too few for three parts", hint="yield more"
+        )
+    known = _known(name, architecture, tokenizer, answers)
+    repeated = f"{len(pairs) - len(answers):,} repeated questions left out, the first answer of each stays"
+    others: dict[str, Any] = {
+        "settings": {**_layers(architecture), **(settings or {})},
+        "recipe": _recipe(recipe),
+        "summary": summary,
+        "prompts": tuple(parts.held_out[:3]),
+        "notes": (parts.note, *([repeated] if len(pairs) > len(answers) else [])),
+    }
+    return _by_architecture(name, architecture, known, parts, answers, others)
+
+
+def _by_architecture(
+    name: str,
+    architecture: Architecture,
+    known: Tokenizer,
+    parts: Parts,
+    answers: dict[str, str],
+    others: dict[str, Any],
+) -> Task:
+    asked = (name, known, parts, some_text, answers.__getitem__)
+    if architecture == "encoder":
+        return class_task(*asked, sorted(set(answers.values())), **others)
+    end = known.specials["<eos>"]
+    if architecture == "encoder-decoder":
+        return translated_task(*asked, borders=(known.specials["<bos>"], end), **others)
+    return written_task(*asked, end=[end], decode_answer=lambda ids: known.decode(until(ids, end)), **others)
+
+
+def _known(name: str, architecture: Architecture, tokenizer: Tokenizer | None, answers: dict[str, str]) -> Tokenizer:
+    """Return the tokenizer; without one, the characters that occur are the vocabulary."""
+    needed = ARCHITECTURES[architecture]
+    if tokenizer is None:
+        texts = answers if architecture == "encoder" else [*answers, *answers.values()]
+        # Padding is 0, masked, and better seen as what it is. Behind a decoder's answer stands its end.
+        return CharTokenizer("".join(texts), specials=needed if architecture == "decoder" else ("<pad>", *needed))
+    for special in needed:
+        if special not in tokenizer.specials:
+            raise ConfigError(
+                f"the tokenizer of the task {name!r} has no special token {special!r}",
+                hint=f"a task for the architecture {architecture!r} needs {' and '.join(needed)}",
+            )
+    return tokenizer
+
+
+def _layers(architecture: Architecture) -> dict[str, Any]:
+    return {**SETTINGS, "encoder_layers": 2} if architecture == "encoder-decoder" else SETTINGS
+
+
+def _recipe(changes: dict[str, Any] | None) -> dict[str, Any]:
+    return recipe(**{**RECIPE, **(changes or {})})

@@ -1,0 +1,125 @@
+"""A run remembers the files of its task and parts, reads them again, and says when they are gone or have changed."""
+
+import json
+import logging
+
+import pytest
+
+from glassformer import registry
+from glassformer.data import TASKS, import_file
+from glassformer.errors import DataError
+from glassformer.loading import load
+from glassformer.runs.run import open_run
+from glassformer.runs.session import new_session, resume_session
+from own_parts import forgotten
+
+FILE = """
+import glassformer as gf
+
+@gf.task(settings={"width": 8, "heads": 2, "layers": 1, "activation": "halved", "feed_forward": 16})
+def letters(*, count=60):
+    for number in range(count):
+        yield f"{number}=", "x" * (number % 3)
+
+gf.register_activation("halved", lambda x: (x / 2, x), lambda dy, x: dy / 2)
+"""
+SETTINGS = {"steps": 2, "eval_every": 1, "batch": 4}
+
+
+@pytest.fixture(autouse=True)
+def _forgotten():
+    with forgotten():
+        yield
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(FILE)
+    return path
+
+
+@pytest.fixture
+def run(path, tmp_path):
+    """A finished run, its file forgotten, as in another process."""
+    with forgotten():
+        (name,) = import_file(path).tasks
+        for _ in new_session(name, tmp_path / "run", settings=SETTINGS).steps():
+            pass
+    assert "letters" not in TASKS
+    assert "halved" not in registry.own("activation")
+    return tmp_path / "run"
+
+
+def test_a_run_stores_path_and_hash_and_a_copy(run, path):
+    (stored,) = json.loads((run / "config.json").read_text())["own"]
+    assert stored == {"path": str(path.resolve()), "sha256": import_file(path).sha256}
+    assert (run / "mine.py").read_text() == FILE
+
+
+def test_a_run_is_opened_asked_and_resumed_as_if_its_parts_were_ours(run, caplog):
+    opened = open_run(run)
+    assert opened.config.activation == "halved"
+    assert opened.task().name == "letters"
+    assert isinstance(load(run).generate("3=", max_new_tokens=2).text, str)
+    with forgotten():
+        assert resume_session(run).state.step == 2
+    assert caplog.records == []
+
+
+def test_a_run_keeps_its_own_parts_when_others_take_their_names(run, path, tmp_path):
+    opened = open_run(run)
+    other = tmp_path / "other.py"
+    other.write_text(FILE.replace("60", "80"))
+    import_file(other)
+    assert len(TASKS["letters"]().train) > 48
+    assert registry.origin("task", "letters") == other.resolve()
+    assert opened.model is not None
+    assert registry.origin("activation", "halved") == path.resolve()
+    assert len(opened.task().train) < len(TASKS["letters"](count=80).train)
+
+
+def test_a_changed_file_is_warned_of_once_and_used(run, path, caplog):
+    path.write_text(FILE + "\n# changed\n")
+    with caplog.at_level(logging.WARNING, logger="glassformer"):
+        opened = open_run(run)
+        opened.task()
+        open_run(run)
+    (record,) = caplog.records
+    assert "mine.py has changed since" in record.getMessage()
+    assert str(run / "mine.py") in record.getMessage()
+
+
+def test_a_file_that_is_gone_is_named_with_the_copy_to_put_back(run, path):
+    path.unlink()
+    with pytest.raises(DataError, match=rf"{path}, which holds the task(.|\n)*is gone(.|\n)*{run / 'mine.py'}"):
+        open_run(run)
+    path.write_text((run / "mine.py").read_text())
+    assert open_run(run).task().name == "letters"
+
+
+def test_a_running_session_does_not_mind_that_its_file_changes(path, tmp_path):
+    (name,) = import_file(path).tasks
+    session = new_session(name, tmp_path / "run", settings=SETTINGS)
+    path.write_text("this is no Python")
+    for _ in session.steps():
+        pass
+    session.load_params()
+    session.test(session.state.params)
+    with pytest.raises(DataError, match="SyntaxError"):
+        open_run(tmp_path / "run")
+
+
+def test_a_task_that_a_program_registered_is_missed_by_name(path, tmp_path):
+    with forgotten():
+        exec(FILE, {"__name__": "mine"})
+        new_session("letters", tmp_path / "run", settings=SETTINGS).save()
+        assert "own" not in json.loads((tmp_path / "run" / "config.json").read_text())
+    exec(FILE.replace("letters", "others"), {"__name__": "mine"})  # the activation, but not the task
+    with pytest.raises(DataError, match=r"the task 'letters' of .* is not known here(.|\n)*--task FILE"):
+        open_run(tmp_path / "run").task()
+
+
+def test_built_in_parts_leave_no_trace(tmp_path):
+    new_session("sort", tmp_path / "run", settings={**SETTINGS, "held_out": 10}).save()
+    assert "own" not in json.loads((tmp_path / "run" / "config.json").read_text())

@@ -1,0 +1,57 @@
+"""The page about parts of one's own: each file on it is short, and everything it shows runs."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from own_parts import forgotten
+from runs import command
+
+PAGE = (Path(__file__).resolve().parents[1] / "docs" / "own_parts.md").read_text(encoding="utf-8")
+CODE = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+FILES = {match[1]: code for code in CODE if (match := re.match(r"# (\w+\.py)\n", code))}
+(PROOF,) = (code for code in CODE if not code.startswith("# "))
+COMMANDS = [line for part in re.findall(r"```console\n(.*?)```", PAGE, flags=re.DOTALL) for line in part.splitlines()]
+QUICK = {"train": ["--steps", "3", "--set", "eval_every=3", "--set", "layers=1"], "generate": ["--max-new-tokens", "3"]}
+"""What makes a command as printed quick enough for a test."""
+
+
+@pytest.fixture(autouse=True)
+def _forgotten():
+    with forgotten():
+        yield
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with all files of the page."""
+    for name, code in FILES.items():
+        (tmp_path / name).write_text(code, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_there_is_a_file_for_each_part_and_none_is_long():
+    assert len(FILES) == 6
+    for name, code in FILES.items():
+        lines = [line for line in code.splitlines() if line.strip() and not line.startswith(("#", "import", "from"))]
+        assert len(lines) <= 25, name
+
+
+def test_every_command_of_the_page_runs(folder):
+    assert len(COMMANDS) == 14
+    for line in COMMANDS:
+        program, name, *rest = shlex.split(line)
+        assert program == "glassformer"
+        with forgotten():  # each command is a process of its own
+            result = command(name, *rest, *QUICK.get(name, []))
+        assert result.code == 0, f"{line}\n{result.err}"
+
+
+def test_the_gradients_of_the_page_are_proved(folder):
+    done = subprocess.run([sys.executable, "-W", "error", "-c", PROOF], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
