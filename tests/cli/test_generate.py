@@ -131,7 +131,6 @@ def test_stdin_that_is_not_utf8_is_refused(folders, monkeypatch):
         ("text", ("--prompt", "a", "--weights", "int5"), 2, "error: weights cannot be kept as 'int5'"),
         ("text", ("--prompt", "a", "--weights", "as-stored"), 2, "error: only GGUF files are used as they are stored"),
         ("text", ("--prompt", "a", "--max-new-tokens", 0), 2, "error: max_new_tokens is 0"),
-        ("text", (), 1, "error: the prompt is empty, and this model has no start token"),
         ("text", ("--prompt", "a" * 17), 1, "error: the prompt has 17 tokens but this model reads at most 16"),
         ("text", ("--prompt", "日"), 1, "error: character '日' (U+65E5) at position 0"),
         ("majority", ("--prompt", "a"), 2, "holds an encoder"),
