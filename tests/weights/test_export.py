@@ -280,7 +280,8 @@ def test_a_default_run_on_text_says_the_same_in_transformers(settings, tmp_path,
     assert ids[0].tolist() == ours.tokenizer.encode("The ").tolist()
     with torch.no_grad():
         expected = theirs(ids).logits.numpy()
-        answer = theirs.generate(ids, do_sample=False, max_new_tokens=12, pad_token_id=0)[0, ids.shape[1] :]
+        settings = {"do_sample": False, "max_new_tokens": 12, "attention_mask": torch.ones_like(ids)}
+        answer = theirs.generate(ids, **settings)[0, ids.shape[1] :]
     found, _ = ours.model.forward(ours.params, ids.numpy())
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
     assert reader.decode(answer) == ours.generate("The ", temperature=0, max_new_tokens=12).text

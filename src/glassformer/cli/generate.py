@@ -103,10 +103,7 @@ def generate(
         return
     settings |= {"n": n, "beams": beams, "length_penalty": length_penalty}
     answers = answer(loaded, text, settings, logprobs=logprobs)
-    if json:
-        print_json({"prompt": text, "generations": [_fields(one, loaded.answer_tokenizer) for one in answers]})
-    else:
-        show(answers, loaded.answer_tokenizer)
+    show_json(text, answers, loaded.answer_tokenizer) if json else show(answers, loaded.answer_tokenizer)
     note(answers, loaded, settings)
 
 
@@ -173,6 +170,11 @@ def read_stdin() -> str:
             hint="convert it first, for example with iconv -t UTF-8",
         ) from None
     return text.removesuffix("\r\n") if text.endswith("\r\n") else text.removesuffix("\n")
+
+
+def show_json(text: str, answers: list[Generation], tokenizer: Tokenizer) -> None:
+    """Print complete answers as one JSON object."""
+    print_json({"prompt": text, "generations": [_fields(one, tokenizer) for one in answers]})
 
 
 def _fields(one: Generation, tokenizer: Tokenizer) -> dict[str, Any]:

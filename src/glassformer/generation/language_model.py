@@ -216,7 +216,7 @@ class LanguageModel:
             return ids
         if not truncate:
             raise LengthError(
-                f"the prompt has {len(ids) + others:,} tokens but this model reads at most {context:,}",
+                f"the {'source' if self._has_source else 'prompt'} has {len(ids) + others:,} tokens but this model reads at most {context:,}",
                 hint=f"shorten it, or keep its last {context:,} tokens with --truncate (in Python: truncate=True)",
             )
         return ids[len(ids) + others - context :]

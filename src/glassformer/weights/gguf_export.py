@@ -122,6 +122,7 @@ def _tensors(architecture: str, loaded: Loaded) -> Iterator[tuple[str, Array]]:
     """Yield every tensor under its name, as (outputs, inputs)."""
     names = FUSED if architecture in _WITH_ALL_BIASES else NAMES
     config = loaded.config
+    assert isinstance(config, DecoderConfig)
     params = with_neighbors(loaded).params if architecture == "llama" else loaded.params
     groups: dict[str, list[tuple[Tensor, Array]]] = {}
     for ours, array in flatten(params).items():
