@@ -215,8 +215,9 @@ class LanguageModel:
         if len(ids) + others <= context:
             return ids
         if not truncate:
+            what = "source" if self._has_source else "prompt"
             raise LengthError(
-                f"the {'source' if self._has_source else 'prompt'} has {len(ids) + others:,} tokens but this model reads at most {context:,}",
+                f"the {what} has {len(ids) + others:,} tokens but this model reads at most {context:,}",
                 hint=f"shorten it, or keep its last {context:,} tokens with --truncate (in Python: truncate=True)",
             )
         return ids[len(ids) + others - context :]
