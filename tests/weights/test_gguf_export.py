@@ -181,7 +181,8 @@ def test_stretched_rotations_go_along(tmp_path):
         (OWN["gptneox"].replace(activation="relu"), "activation='relu'", "train with --set activation=gelu_tanh"),
         (OWN["llama"].replace(window=8), "window=8", "train with --set window=null"),
         (OWN["gptneox"].replace(kv_heads=2), "kv_heads=2", "train with --set kv_heads=4"),
-        (preset("majority"), "this is an encoder", "--format hf"),
+        (preset("bert-base"), "this is an encoder", "--format hf"),
+        (preset("majority"), "this is an encoder", "keep the run folder"),
     ],
 )
 def test_settings_that_no_architecture_has_are_named_with_those_to_train_with(config, fact, hint):

@@ -3,7 +3,6 @@
 import contextlib
 import sys
 from collections.abc import Generator, Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -101,7 +100,7 @@ class Conversation:
 
 
 def chat(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help=f"One with a chat template. {MODEL_HELP}")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=f"One with a chat template. {MODEL_HELP}")],
     system: Annotated[str | None, typer.Option(help="What the model is told before the conversation.")] = None,
     max_new_tokens: Annotated[int, typer.Option(help="The longest answer, in tokens.")] = MAX_NEW_TOKENS,
     temperature: TemperatureOption = None,

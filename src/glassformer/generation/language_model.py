@@ -185,7 +185,7 @@ class LanguageModel:
     def _has_source(self) -> bool:
         return isinstance(self.model.config, EncoderDecoderConfig)
 
-    def _encoded(self, prompts: list[str], *, truncate: bool) -> tuple[list[Array], list[Array] | None]:
+    def _encoded(self, prompts: list[str], *, truncate: bool = False) -> tuple[list[Array], list[Array] | None]:
         """Return what the decoder starts from and, for an encoder-decoder, what its encoder reads."""
         first: Array = np.array([] if self.start_id is None else [self.start_id], dtype=np.int64)
         if self._has_source:

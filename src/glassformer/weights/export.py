@@ -27,6 +27,8 @@ from .loaded import Loaded, Pooling
 from .sentence import MODULES
 from .tensors import SINGLE
 
+KEEP = "keep the run folder itself: `glassformer predict`, `inspect` and, if it writes, `generate` read it"
+
 
 def export_folder(loaded: Loaded, path: str | Path) -> list[Path]:
     """Write a model into a new folder and return its files.
@@ -86,7 +88,7 @@ def with_halves(loaded: Loaded) -> Loaded:
 def with_biases(loaded: Loaded) -> Loaded:
     """Return a model that computes the same with biases of zero, if there is a family for it then and not before."""
     full = biased(loaded.config)
-    return loaded if _fits(loaded.config) or not _fits(full) else with_zeros(loaded, full)
+    return loaded if has_family(loaded.config) or not has_family(full) else with_zeros(loaded, full)
 
 
 def with_zeros(loaded: Loaded, config: TransformerConfig) -> Loaded:
@@ -140,7 +142,7 @@ def family_for(config: TransformerConfig, preferred: str = "") -> Family:
     raise WeightsError(
         f"no published family computes this {config.architecture}; the nearest, {nearest}, cannot have "
         + shown(config, lacking[nearest]),
-        hint=remedy(config, lacking[nearest], _fits),
+        hint=remedy(config, lacking[nearest], has_family),
     )
 
 
@@ -158,7 +160,7 @@ def remedy(config: TransformerConfig, lacking: Mapping[str, Any], fits: Callable
     except ConfigError:
         possible = False
     if not possible:
-        return "keep the run folder itself: `glassformer predict`, `inspect` and, if it writes, `generate` read it"
+        return KEEP
     return "train with " + " ".join(f"--set {name}={_written(value)}" for name, value in changes.items())
 
 
@@ -166,7 +168,8 @@ def _written(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _fits(config: TransformerConfig) -> bool:
+def has_family(config: TransformerConfig) -> bool:
+    """Tell whether a published family computes what a config asks for."""
     return any(not differences(family, config) for family in FAMILIES.values())
 
 

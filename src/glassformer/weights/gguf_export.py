@@ -19,7 +19,7 @@ from ..errors import ConfigError, WeightsError
 from ..files import explained, replacing
 from ..settings import check_known
 from ..tree import flatten, rebuilt
-from .export import biased, remedy, shown, with_halves, with_zeros
+from .export import KEEP, biased, has_family, remedy, shown, with_halves, with_zeros
 from .family import Tensor, published, unlike
 from .fields import effective
 from .gguf import FUSED, NAMES
@@ -70,8 +70,9 @@ def export_gguf(loaded: Loaded, path: str | Path, *, weights: str = "f32") -> Pa
 def architecture_for(config: TransformerConfig, family: str = "") -> str:
     """Return the architecture of llama.cpp that computes what a config asks for; name the settings that none has."""
     if not isinstance(config, DecoderConfig):
+        hint = "write a folder instead, with --format hf" if has_family(config) else KEEP
         raise WeightsError(
-            f"GGUF files hold decoders here, and this is an {config.architecture}", hint="use --format hf"
+            f"only decoders are written into GGUF files, and this is an {config.architecture}", hint=hint
         )
     order = dict.fromkeys([*([_FIRST[family]] if family in _FIRST else []), "llama", "gpt2", "gptneox"])
     lacking = {name: _lacking(name, config) for name in order}
