@@ -16,7 +16,7 @@ from ..loading import load
 from ..text import PublishedTokenizer, StreamDecoder, printable
 from ..text.chat import Message, encode_chat
 from .devices import EngineOption
-from .generate import MODEL_HELP, TemperatureOption, TopKOption, TopPOption, WeightsOption
+from .generate import MODEL_HELP, TemperatureOption, TopKOption, TopPOption, WeightsOption, not_utf8
 from .output import talk
 
 COMMANDS = {"/reset": "forget the conversation", "/help": "show the commands", "/exit": "leave, as Ctrl-D does"}
@@ -173,6 +173,8 @@ def lines(interactive: bool) -> Iterator[str]:
         except EOFError:
             talk("")
             return
+        except UnicodeDecodeError as error:
+            raise not_utf8(error) from None
         if not interactive and not line:
             return
         if line.strip():

@@ -165,11 +165,16 @@ def read_stdin() -> str:
     try:
         text = sys.stdin.buffer.read().decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"stdin is not UTF-8 text: byte {error.start:,} is 0x{error.object[error.start]:02x}",
-            hint="convert it first, for example with iconv -t UTF-8",
-        ) from None
+        raise not_utf8(error) from None
     return text.removesuffix("\r\n") if text.endswith("\r\n") else text.removesuffix("\n")
+
+
+def not_utf8(error: UnicodeDecodeError) -> DataError:
+    """Return the error about stdin that cannot be read as text."""
+    return DataError(
+        f"stdin is not UTF-8 text: byte {error.start:,} is 0x{error.object[error.start]:02x}",
+        hint="convert it first, for example with iconv -t UTF-8",
+    )
 
 
 def show_json(text: str, answers: list[Generation], tokenizer: Tokenizer) -> None:

@@ -27,8 +27,12 @@ def vocabulary_settings(loaded: Loaded) -> dict[str, Any]:
     tokenizer = loaded.tokenizer
     if tokenizer is None:
         raise WeightsError("the model has no tokenizer, and a GGUF file must hold one", hint=_REMEDY)
-    own = {CharTokenizer: _of_characters, Llama2cTokenizer: _of_scores}
-    settings = own.get(type(tokenizer), _of_published)(tokenizer)
+    if isinstance(tokenizer, CharTokenizer):
+        settings = _of_characters(tokenizer)
+    elif isinstance(tokenizer, Llama2cTokenizer):
+        settings = _of_scores(tokenizer)
+    else:
+        settings = _of_published(tokenizer)
     missing = loaded.config.vocab - len(settings["tokens"])
     settings["tokens"] += [f"[PAD{loaded.config.vocab - missing + i}]" for i in range(missing)]
     settings["token_type"] += [UNUSED] * missing
