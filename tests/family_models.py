@@ -35,6 +35,14 @@ _GPT2 = {
     "bos_token_id": START,
     "eos_token_id": END,
 }
+_NEOX = {
+    **_BERT,
+    "num_attention_heads": 5,
+    "use_parallel_residual": False,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 700.0, "partial_rotary_factor": 1.0},
+    "bos_token_id": START,
+    "eos_token_id": END,
+}
 _LLAMA = {**_BERT, "num_attention_heads": 5, "bos_token_id": START, "eos_token_id": END}
 _T5 = {
     "vocab_size": VOCAB,
@@ -72,6 +80,12 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
         {**_GPT2, "tie_word_embeddings": False, "activation_function": "gelu"},
     ),
     "gpt2, scores not scaled": ("GPT2LMHeadModel", "GPT2Config", {**_GPT2, "n_head": 10, "scale_attn_weights": False}),
+    "gpt_neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", _NEOX),
+    "gpt_neox, tied, no biases of attention": (
+        "GPTNeoXForCausalLM",
+        "GPTNeoXConfig",
+        {**_NEOX, "tie_word_embeddings": True, "attention_bias": False, "hidden_act": "gelu_new"},
+    ),
     "bert, tokens": ("BertForMaskedLM", "BertConfig", _BERT),
     "bert, tokens, untied": (
         "BertForMaskedLM",
@@ -129,7 +143,9 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
 }
 """The published class, its config, and what is odd about it."""
-WRITERS = [name for name in CASES if name.split(",")[0].split()[0] in ("gpt2", "t5", "llama", "mistral", "qwen2")]
+WRITERS = [
+    name for name in CASES if name.split(",")[0].split()[0] in ("gpt2", "gpt_neox", "t5", "llama", "mistral", "qwen2")
+]
 
 _BLOCKS = {"gpt2": "h", "bert": "encoder.layer", "roberta": "encoder.layer", "distilbert": "transformer.layer"}
 

@@ -46,6 +46,13 @@ def talk_to(run, typed, monkeypatch, *options):
     return command("chat", run, "--max-new-tokens", 5, "--temperature", 0, *options)
 
 
+def test_stdin_that_is_not_utf8_is_refused(run, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\n"), encoding="utf-8"))
+    result = command("chat", run)
+    assert result.code == 1
+    assert "error: stdin is not UTF-8 text: byte 0 is 0xff" in result.err
+
+
 def conversation(run, **settings):
     return Conversation(load(run), **{"system": None, "max_new_tokens": 5, "seed": 0, "temperature": 0, **settings})
 

@@ -31,14 +31,14 @@ def test_it_prints_what_python_generates(folders):
     expected = gf.load(folders["text"]).generate("The ", max_new_tokens=10, seed=3, top_k=5).text
     settings = ("--max-new-tokens", 10, "--seed", 3, "--top-k", 5)
     result = command("generate", folders["text"], "--prompt", "The ", *settings)
-    assert result == (0, expected + "\n", "")
+    assert result == (0, expected + "\n", "note: stopped after 10 tokens (--max-new-tokens)\n")
     assert command("generate", folders["text"], "--prompt", "The ", *settings) == result
 
 
 @pytest.mark.parametrize(("task", "prompt"), [("lines", ""), ("dates", "1. mai 2020")])
 def test_models_with_a_start_token_and_with_a_source(folders, task, prompt):
     expected = gf.load(folders[task]).generate(prompt, temperature=0).text
-    assert command("generate", folders[task], "--prompt", prompt, "--temperature", 0) == (0, expected + "\n", "")
+    assert command("generate", folders[task], "--prompt", prompt, "--temperature", 0)[:2] == (0, expected + "\n")
 
 
 @pytest.mark.parametrize("weights", ["float32", "float16", "int8", "int4"])
@@ -46,7 +46,7 @@ def test_weights_are_kept_as_asked_for(folders, weights):
     model = gf.load(folders["text"], weights=weights)
     expected = model.generate("The ", max_new_tokens=6, temperature=0).text
     settings = ("--max-new-tokens", 6, "--temperature", 0, "--weights", weights)
-    assert command("generate", folders["text"], "--prompt", "The ", *settings) == (0, expected + "\n", "")
+    assert command("generate", folders["text"], "--prompt", "The ", *settings)[:2] == (0, expected + "\n")
 
 
 def test_json_is_one_object(folders):
@@ -93,6 +93,41 @@ def test_stop_ends_before_the_text(folders):
     assert result.out == whole.partition(stop)[0] + "\n"
 
 
+# --- the context ------------------------------------------------------------------------------------------------------
+
+MOVED = "note: this is longer than the context of 16 tokens: whenever it was full, the model read on from the last 8"
+CUT = "note: stopped after 40 tokens (--max-new-tokens)\n"
+FULL = "note: stopped because the context of 16 tokens is full\n"
+
+
+@pytest.mark.parametrize("more", [(), ("--json",), ("--n", 2), ("--beams", 2)], ids=str)
+def test_going_on_past_the_context_is_said_once(folders, more):
+    result = command("generate", folders["text"], "--prompt", "The ", "--max-new-tokens", 40, *more)
+    assert (result.code, result.err) == (0, f"{MOVED} of them; --no-slide stops there\n{CUT}")
+
+
+def test_it_can_stop_at_the_context_instead(folders):
+    settings = ("--prompt", "The ", "--max-new-tokens", 40, "--temperature", 0)
+    long, short = (command("generate", folders["text"], *settings, *more) for more in ((), ("--no-slide",)))
+    assert (short.code, short.err) == (0, FULL)
+    assert len(short.out) == 13 + 1
+    assert long.out.startswith(short.out.removesuffix("\n"))
+
+
+def test_an_encoder_decoder_says_where_it_stopped(folders):
+    result = command("generate", folders["dates"], "--prompt", "1. mai 2020", "--max-new-tokens", 3)
+    assert result.err in ("", "note: stopped after 3 tokens (--max-new-tokens)\n")
+
+
+def test_a_prompt_that_is_too_long_is_cut_on_demand(folders):
+    settings = ("--max-new-tokens", 5, "--temperature", 0)
+    whole = "dog. The quick brown"
+    refused = command("generate", folders["text"], "--prompt", whole, *settings)
+    assert (refused.code, "--truncate" in refused.err) == (1, True)
+    cut = command("generate", folders["text"], "--prompt", whole, *settings, "--truncate")
+    assert cut == command("generate", folders["text"], "--prompt", whole[-16:], *settings)
+
+
 # --- stdin -----------------------------------------------------------------------------------------------------------
 
 
@@ -131,7 +166,6 @@ def test_stdin_that_is_not_utf8_is_refused(folders, monkeypatch):
         ("text", ("--prompt", "a", "--weights", "int5"), 2, "error: weights cannot be kept as 'int5'"),
         ("text", ("--prompt", "a", "--weights", "as-stored"), 2, "error: only GGUF files are used as they are stored"),
         ("text", ("--prompt", "a", "--max-new-tokens", 0), 2, "error: max_new_tokens is 0"),
-        ("text", (), 1, "error: the prompt is empty, and this model has no start token"),
         ("text", ("--prompt", "a" * 17), 1, "error: the prompt has 17 tokens but this model reads at most 16"),
         ("text", ("--prompt", "日"), 1, "error: character '日' (U+65E5) at position 0"),
         ("majority", ("--prompt", "a"), 2, "holds an encoder"),

@@ -95,6 +95,36 @@ def test_export_names_what_no_family_has(tmp_path):
     assert "there is no format 'onnx'" in command("export", tmp_path / "run", tmp_path / "out", "--to", "onnx").err
 
 
+def test_export_writes_a_gguf_file_by_its_name_or_on_demand(tmp_path):
+    list(tiny_session("text", tmp_path / "run", steps=1, eval_every=1).steps())
+    plain = command("export", tmp_path / "run", tmp_path / "plain.gguf")
+    assert plain.code == 0
+    assert "KiB" in plain.out
+    assert "--ignore-eos" in plain.err  # it has no end token
+    found = json.loads(
+        command("export", tmp_path / "run", tmp_path / "small", "--format", "gguf", "--weights", "f16", "--json").out
+    )
+    assert found == {"file": str(tmp_path / "small"), "bytes": (tmp_path / "small").stat().st_size, "weights": "f16"}
+    assert found["bytes"] < (tmp_path / "plain.gguf").stat().st_size
+    prompt = ("--prompt", "The ", "--temperature", 0, "--max-new-tokens", 20)
+    assert command("generate", tmp_path / "plain.gguf", *prompt) == command("generate", tmp_path / "run", *prompt)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("out", "--weights", "f16"), "--weights is a setting of GGUF files"),
+        (("out.gguf", "--weights", "q9"), "there is no type of weights 'q9'"),
+        (("out", "--format", "onnx"), "there is no format 'onnx'"),
+    ],
+)
+def test_export_refuses_what_it_cannot_write(folders, tmp_path, args, message):
+    result = command("export", folders["gpt2"], tmp_path / args[0], *args[1:])
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
+    assert not list(tmp_path.iterdir())
+
+
 def test_params_reads_the_config_alone(folders, tmp_path):
     (tmp_path / "config.json").write_bytes((folders["gpt2"] / "config.json").read_bytes())
     found = json.loads(command("params", tmp_path, "--json").out)

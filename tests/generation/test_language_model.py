@@ -71,15 +71,13 @@ def test_text_and_ids_belong_together():
 def test_an_empty_prompt_begins_with_the_start_token():
     model = letters()
     assert model.generate("", max_new_tokens=5, temperature=0).text
-    with pytest.raises(LengthError, match="the prompt is empty, and this model has no start token"):
-        of_bytes().generate("")
     with pytest.raises(LengthError, match="the source is empty"):
         translator().generate("")
 
 
 def test_the_full_context_ends_an_answer():
     model = of_bytes()
-    answer = model.generate("a" * 60, max_new_tokens=100)
+    answer = model.generate("a" * 60, max_new_tokens=100, slide=False)
     assert (len(answer.ids), answer.finish) == (5, "length")
 
 

@@ -11,7 +11,7 @@ import pytest
 from family_models import CASES, model_of, run, saved
 from glassformer.config import EncoderConfig
 from glassformer.errors import ConfigError, WeightsError
-from glassformer.loading import load_weights
+from glassformer.loading import load, load_weights
 from glassformer.models import build, preset
 from glassformer.text import ByteTokenizer, CharTokenizer, PublishedTokenizer, WordTokenizer
 from glassformer.tree import flatten
@@ -116,6 +116,7 @@ def test_the_pooler_of_bert_is_kept_and_one_that_never_was_is_zero(tmp_path, sai
 
 OWN = {
     "gpt2": preset("tiny-decoder"),
+    "gpt_neox": preset("tiny-decoder", positions="rotary", attention_bias=False, rotary_base=500.0),
     "bert": EncoderConfig(
         vocab=9,
         width=8,
@@ -191,6 +192,23 @@ def test_a_setting_that_no_family_has_is_named(config, message):
 
 
 @pytest.mark.parametrize(
+    ("config", "hint"),
+    [
+        (preset("tiny-decoder", positions="alibi"), "train with --set positions=learned"),
+        (preset("tiny-decoder", positions="sinusoidal", attention_bias=False), "train with --set positions=learned"),
+        (preset("counting"), "train with --set norm_position=pre"),
+        (preset("tiny-decoder", stride=3), "train with --set stride=null"),
+        (preset("majority"), "keep the run folder"),
+        (preset("tiny-seq2seq", source_vocab=40), "keep the run folder"),
+    ],
+)
+def test_the_error_names_the_settings_to_train_with(config, hint):
+    with pytest.raises(WeightsError) as caught:
+        family_for(config)
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
     "name",
     [
         "gpt2",
@@ -246,3 +264,54 @@ def test_a_trained_run_is_exported_with_its_tokenizer(tmp_path):
     ids = np.arange(9)[None]
     np.testing.assert_array_equal(*(m.model.forward(m.params, ids)[0] for m in (again, loaded)))
     assert again.tokenizer.encode("The quick").tolist() == loaded.tokenizer.encode("The quick").tolist()
+
+
+@pytest.mark.parametrize("settings", [{}, {"tokenizer": "bytes", "norm_bias": False}], ids=str)
+def test_a_default_run_on_text_says_the_same_in_transformers(settings, tmp_path, said):
+    """Logits, and the text it writes."""
+    torch, transformers = require("torch"), require("transformers")
+    list(tiny_session("text", tmp_path / "run", steps=3, eval_every=3, **settings).steps())
+    ours = load(tmp_path / "run")
+    export_folder(load_weights(tmp_path / "run"), tmp_path / "out")
+    theirs = read_by_transformers(tmp_path / "out")
+    reader = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert (theirs.config.model_type, said) == ("gpt_neox", [])
+    ids = torch.tensor([reader.encode("The ")])
+    assert ids[0].tolist() == ours.tokenizer.encode("The ").tolist()
+    with torch.no_grad():
+        expected = theirs(ids).logits.numpy()
+        settings = {"do_sample": False, "max_new_tokens": 12, "attention_mask": torch.ones_like(ids)}
+        answer = theirs.generate(ids, **settings)[0, ids.shape[1] :]
+    found, _ = ours.model.forward(ours.params, ids.numpy())
+    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+    assert reader.decode(answer) == ours.generate("The ", temperature=0, max_new_tokens=12).text
+
+
+def test_an_export_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("glassformer.weights.export._write", fail)
+    with pytest.raises(WeightsError, match="the disk is full"):
+        export_folder(Loaded(OWN["gpt2"], build(OWN["gpt2"]).init(0), ""), tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+    monkeypatch.undo()
+    assert export_folder(Loaded(OWN["gpt2"], build(OWN["gpt2"]).init(0), ""), tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"use_parallel_residual": True}, "has use_parallel_residual = True"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.25}}, "only heads that turn as a whole"),
+        ({"rope_parameters": None}, "rotary_pct"),
+        ({"rope_parameters": {"rope_type": "linear"}}, "only 'default' is supported"),
+        ({"rope_parameters": {"factor": 2.0}}, "settings that are not supported"),
+    ],
+)
+def test_what_blocks_of_gpt_neox_compute_otherwise_is_refused(fields, message, tmp_path):
+    folder = saved("gpt_neox", tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **fields}))
+    with pytest.raises(WeightsError, match=message):
+        open_folder(folder)

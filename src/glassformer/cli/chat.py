@@ -3,7 +3,6 @@
 import contextlib
 import sys
 from collections.abc import Generator, Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +16,7 @@ from ..loading import load
 from ..text import PublishedTokenizer, StreamDecoder, printable
 from ..text.chat import Message, encode_chat
 from .devices import EngineOption
-from .generate import MODEL_HELP, TemperatureOption, TopKOption, TopPOption, WeightsOption
+from .generate import MODEL_HELP, TemperatureOption, TopKOption, TopPOption, WeightsOption, not_utf8
 from .output import talk
 
 COMMANDS = {"/reset": "forget the conversation", "/help": "show the commands", "/exit": "leave, as Ctrl-D does"}
@@ -101,7 +100,7 @@ class Conversation:
 
 
 def chat(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help=f"One with a chat template. {MODEL_HELP}")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=f"One with a chat template. {MODEL_HELP}")],
     system: Annotated[str | None, typer.Option(help="What the model is told before the conversation.")] = None,
     max_new_tokens: Annotated[int, typer.Option(help="The longest answer, in tokens.")] = MAX_NEW_TOKENS,
     temperature: TemperatureOption = None,
@@ -174,6 +173,8 @@ def lines(interactive: bool) -> Iterator[str]:
         except EOFError:
             talk("")
             return
+        except UnicodeDecodeError as error:
+            raise not_utf8(error) from None
         if not interactive and not line:
             return
         if line.strip():

@@ -1,32 +1,71 @@
 """`glassformer export`: a model in the form that other programs read."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from ..errors import ConfigError
 from ..loading import load_weights
 from ..settings import check_known
 from ..weights.export import export_folder, has_tokenizer
+from ..weights.gguf_export import SUFFIX, TYPES, export_gguf
 from .generate import ModelArgument
-from .output import JsonOption, console, print_json, talk
+from .output import JsonOption, bytes_text, console, print_json, talk
 
-FORMATS = ("hf",)
+FORMATS = ("hf", "gguf")
+
+PathArgument = Annotated[Path, typer.Argument(metavar="PATH", help="A new folder to write into, or a new .gguf file.")]
+FormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        "--to",
+        metavar="hf|gguf",
+        help="hf: a folder as Hugging Face publishes them; gguf: a file for llama.cpp (default: by the name).",
+    ),
+]
+WeightsOption = Annotated[
+    str | None, typer.Option(metavar="TYPE", help="Of a gguf file: f32 (the default), f16 or q8_0.")
+]
 
 
 def export(
     model: ModelArgument,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder to write into.")],
-    to: Annotated[str, typer.Option(help="The form: hf, a folder as Hugging Face publishes them.")] = "hf",
+    path: PathArgument,
+    form: FormatOption = None,
+    weights: WeightsOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Write a model into a new folder that `transformers` reads, with the same logits."""
-    check_known("there is no format", to, FORMATS)
+    """Write a model as a folder that `transformers` reads, or as a GGUF file for llama.cpp."""
+    chosen = form or ("gguf" if path.suffix == SUFFIX else "hf")
+    check_known("there is no format", chosen, FORMATS)
+    if chosen == "gguf":
+        report = _export_gguf(model, path, "f32" if weights is None else weights)
+    elif weights is not None:
+        raise ConfigError("--weights is a setting of GGUF files", hint="leave it out, or add --format gguf")
+    else:
+        report = _export_folder(model, path)
+    if json:
+        print_json(report)
+    elif chosen == "gguf":
+        console().print(f"{path}, {bytes_text(report['bytes'])}", markup=False)
+    else:
+        console().print(f"{len(report['files'])} files in {path}", markup=False)
+
+
+def _export_folder(model: str, folder: Path) -> dict[str, Any]:
     loaded = load_weights(model)
     files = export_folder(loaded, folder)
     if loaded.tokenizer is not None and not has_tokenizer(files):
         talk(f"note: the {loaded.tokenizer.kind} tokenizer has no published form and was left out")
-    if json:
-        print_json({"folder": str(folder), "files": [str(file.relative_to(folder)) for file in files]})
-    else:
-        console().print(f"{len(files)} files in {folder}", markup=False)
+    return {"folder": str(folder), "files": [str(file.relative_to(folder)) for file in files]}
+
+
+def _export_gguf(model: str, path: Path, weights: str) -> dict[str, Any]:
+    check_known("there is no type of weights", weights, TYPES)
+    loaded = load_weights(model)
+    file = export_gguf(loaded, path, weights=weights)
+    if not loaded.end_ids:
+        talk("note: this model has no end token, and llama.cpp takes another for one: run it with --ignore-eos")
+    return {"file": str(file), "bytes": file.stat().st_size, "weights": weights}

@@ -10,17 +10,24 @@ import typer
 from ..errors import ConfigError, DataError
 from ..generation import Generation, LanguageModel
 from ..generation.language_model import MAX_NEW_TOKENS
+from ..generation.sliding import kept
+from ..generation.writer import LENGTH
 from ..loading import load
 from ..text import Tokenizer, printable
 from .devices import EngineOption
-from .output import JsonOption, console, print_json, table
+from .output import JsonOption, console, print_json, table, talk
 
 TOP_TOKENS = 5
 MODEL_HELP = "A run folder, a folder or file of published weights, a pulled model, or hf:org/name."
 
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
 PromptOption = Annotated[
-    str, typer.Option(metavar="TEXT|-", help="What to continue or to answer; - reads stdin, without its last line end.")
+    str,
+    typer.Option(
+        metavar="TEXT|-",
+        help="What to continue or to answer; - reads stdin, without its last line end. Without one, a model starts "
+        "from its start token, or from a line break where it has none.",
+    ),
 ]
 TemperatureOption = Annotated[
     float | None, typer.Option(help="Below 1 safer, above 1 wilder; 0 always takes the likeliest token (default: 0.8).")
@@ -49,6 +56,13 @@ WeightsOption = Annotated[
         "(default: as-stored for GGUF, else float32). The engine jax: float32, bfloat16 or float16.",
     ),
 ]
+SlideOption = Annotated[
+    bool,
+    typer.Option("--slide/--no-slide", help="Go on past the context with a window that moves, or stop where it ends."),
+]
+TruncateOption = Annotated[
+    bool, typer.Option("--truncate", help="Of a prompt longer than the context, read its end instead of refusing it.")
+]
 StopOption = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="End before this text; may be repeated.")]
 
 
@@ -68,37 +82,56 @@ def generate(
     n: Annotated[int, typer.Option("--n", help="How many answers.")] = 1,
     seed: Annotated[int, typer.Option(help="The same seed gives the same answer.")] = 0,
     stop: StopOption = None,
+    slide: SlideOption = True,
+    truncate: TruncateOption = False,
     weights: WeightsOption = None,
     logprobs: Annotated[bool, typer.Option("--logprobs", help="Show the log-probability of every token.")] = False,
     engine: EngineOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Continue a text or answer it, printing it as it comes, to an end token or the end of the context."""
+    """Continue a text or answer it, printing it as it comes, to an end token or so many tokens."""
     loaded = load(model, weights=weights)
     sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     sampling |= {"repetition_penalty": repetition_penalty, "frequency_penalty": frequency_penalty}
     sampling["presence_penalty"] = presence_penalty
     settings: dict[str, Any] = {name: value for name, value in sampling.items() if value is not None}
     settings |= {"max_new_tokens": max_new_tokens, "seed": seed, "stop": stop or []}
+    settings |= {"slide": slide, "truncate": truncate}
     text = read_stdin() if prompt == "-" else prompt
     if not (json or logprobs or beams is not None or length_penalty is not None or n != 1):
-        stream(loaded, text, settings)
+        note([stream(loaded, text, settings)], loaded, settings)
         return
     settings |= {"n": n, "beams": beams, "length_penalty": length_penalty}
     answers = answer(loaded, text, settings, logprobs=logprobs)
-    if not json:
-        show(answers, loaded.answer_tokenizer)
-        return
-    print_json({"prompt": text, "generations": [_fields(one, loaded.answer_tokenizer) for one in answers]})
+    show_json(text, answers, loaded.answer_tokenizer) if json else show(answers, loaded.answer_tokenizer)
+    note(answers, loaded, settings)
 
 
-def stream(loaded: LanguageModel, text: str, settings: dict[str, Any]) -> None:
-    """Print one answer as it comes."""
+def stream(loaded: LanguageModel, text: str, settings: dict[str, Any]) -> Generation:
+    """Print one answer as it comes, and return it."""
+    pieces = loaded.stream(text, **settings)
     try:
-        for piece in loaded.stream(text, **settings):
+        for piece in pieces:
             print(printable(piece), end="", flush=True)
     finally:
         print(flush=True)
+    assert pieces.generation is not None
+    return pieces.generation
+
+
+def note(answers: list[Generation], loaded: LanguageModel, settings: dict[str, Any]) -> None:
+    """Say whether an answer went on past the context, and where one was cut off."""
+    context, limit = loaded.model.config.context, settings["max_new_tokens"]
+    if any(one.slid for one in answers):
+        talk(
+            f"note: this is longer than the context of {context:,} tokens: whenever it was full, the model read on "
+            f"from the last {kept(context):,} of them; --no-slide stops there"
+        )
+    cut = [one for one in answers if one.finish == LENGTH]
+    if any(len(one.ids) >= limit for one in cut):
+        talk(f"note: stopped after {limit:,} tokens (--max-new-tokens)")
+    if any(len(one.ids) < limit for one in cut):
+        talk(f"note: stopped because the context of {context:,} tokens is full")
 
 
 def answer(loaded: LanguageModel, text: str, settings: dict[str, Any], *, logprobs: bool) -> list[Generation]:
@@ -132,11 +165,21 @@ def read_stdin() -> str:
     try:
         text = sys.stdin.buffer.read().decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"stdin is not UTF-8 text: byte {error.start:,} is 0x{error.object[error.start]:02x}",
-            hint="convert it first, for example with iconv -t UTF-8",
-        ) from None
+        raise not_utf8(error) from None
     return text.removesuffix("\r\n") if text.endswith("\r\n") else text.removesuffix("\n")
+
+
+def not_utf8(error: UnicodeDecodeError) -> DataError:
+    """Return the error about stdin that cannot be read as text."""
+    return DataError(
+        f"stdin is not UTF-8 text: byte {error.start:,} is 0x{error.object[error.start]:02x}",
+        hint="convert it first, for example with iconv -t UTF-8",
+    )
+
+
+def show_json(text: str, answers: list[Generation], tokenizer: Tokenizer) -> None:
+    """Print complete answers as one JSON object."""
+    print_json({"prompt": text, "generations": [_fields(one, tokenizer) for one in answers]})
 
 
 def _fields(one: Generation, tokenizer: Tokenizer) -> dict[str, Any]:

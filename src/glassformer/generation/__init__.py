@@ -11,7 +11,7 @@
 from ..text.stream import StopStrings
 from .answer import answer, continue_ids
 from .beam import Hypothesis, beam_search
-from .language_model import Generation, LanguageModel
+from .language_model import Generation, LanguageModel, Stream
 from .sampling import History, Sampling, distribution, draw
 from .writer import Step, generate_steps
 
@@ -23,6 +23,7 @@ __all__ = [
     "Sampling",
     "Step",
     "StopStrings",
+    "Stream",
     "answer",
     "beam_search",
     "continue_ids",

@@ -9,8 +9,9 @@ import numpy as np
 from ..arrays import Array, Tree
 from ..errors import ConfigError
 from ..models import Model
-from .reader import CHUNK, checked, reader_of, room
+from .reader import CHUNK, checked
 from .sampling import likeliest, log_softmax, only_known
+from .sliding import reading
 from .writer import LENGTH, STOP, Ids
 
 Ends = Callable[[tuple[int, ...]], bool]
@@ -56,6 +57,7 @@ def beam_search(
     known: int | None = None,
     cache: bool = True,
     chunk: int = CHUNK,
+    slide: bool = False,
 ) -> list[Hypothesis]:
     """Return up to `beams` complete sequences, the best first, as Hugging Face's `generate(num_beams=…)` finds them.
 
@@ -64,14 +66,17 @@ def beam_search(
                      ended now, would beat the worst of them
     ends             called with the new ids of a sequence: True ends it there, as a stop id would
     known            None: any id may be written; else those below this: see `only_known`
+    slide            a decoder goes on past the context: see `sliding`
     """
     if beams < 1 or not math.isfinite(length_penalty):
         raise ConfigError(
             f"beams is {beams} and length_penalty {length_penalty}", hint="use at least 1 beam and a finite penalty"
         )
     prompts, sources = checked(model, [prompt], None if source is None else [source])
-    limit = room(model, prompts[0], max_new_tokens)
-    reader = reader_of(model, params, prompts, sources, cache=cache, chunk=chunk, room=limit)()
+    start, [limit] = reading(
+        model, params, prompts, sources, max_new_tokens=max_new_tokens, cache=cache, chunk=chunk, slide=slide
+    )
+    reader = start()
     live, complete = [_Beam()], list[Hypothesis]()
     for length in range(1, limit + 1):
         # Enough candidates that `beams` of them go on even if all the others end here.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from .. import dispatch
 from ..arrays import Array, Tree
 from ..config import EncoderConfig, EncoderDecoderConfig
-from ..errors import ConfigError, LengthError
+from ..errors import ConfigError, LengthError, TokenError
 from ..models import Model
 from ..text.stream import StopStrings, StreamDecoder
 from ..text.tokenizer import Tokenizer
@@ -21,6 +24,7 @@ TEMPERATURE = 0.8
 """How freely `LanguageModel` draws unless told otherwise: a little sharper than the model's own distribution."""
 MAX_NEW_TOKENS = 256
 Strings = str | Sequence[str]
+LINE_BREAK = "\n"
 CONTEXT_OF_TEXT = 16  # so many ids of the prompt decide how the first new token is written
 
 
@@ -34,6 +38,7 @@ class Generation:
     log_probabilities   of each token under the model itself, whatever the sampling; None unless asked for
     top                 the likeliest tokens at each place with their log-probabilities; None unless asked for
     score               Σ log p / length ** length_penalty of beam search; None otherwise
+    slid                whether it goes on past the context: the window moved, see `sliding`
     """
 
     text: str
@@ -42,6 +47,30 @@ class Generation:
     log_probabilities: tuple[float, ...] | None = None
     top: tuple[tuple[tuple[int, float], ...], ...] | None = None
     score: float | None = None
+    slid: bool = False
+
+
+class Stream(Iterator[str]):
+    """The pieces of one answer as they come; `generation` is the whole of it once all have come, and None before."""
+
+    def __init__(self, steps: Iterator[Step], text: _Text, read: int, context: int) -> None:
+        self.generation: Generation | None = None
+        self._pieces = self._follow(steps, text, read, context)
+
+    def __next__(self) -> str:
+        return next(self._pieces)
+
+    def _follow(self, steps: Iterator[Step], text: _Text, read: int, context: int) -> Iterator[str]:
+        done, pieces = list[Step](), list[str]()
+        for step in steps:
+            done.append(step)
+            if piece := text.take():
+                pieces.append(piece)
+                yield piece
+        if piece := text.finish():
+            pieces.append(piece)
+            yield piece
+        self.generation = _collected(done, 0, "".join(pieces), read, context)
 
 
 @dataclass(frozen=True)
@@ -96,6 +125,8 @@ class LanguageModel:
         length_penalty: float | None = None,
         early_stopping: bool | None = None,
         log_probabilities: int | None = None,
+        slide: bool = True,
+        truncate: bool = False,
         **sampling: Any,
     ) -> Any:
         """Answer a prompt with a `Generation`, or with a list of `n`; a list of prompts with a list of either.
@@ -106,60 +137,100 @@ class LanguageModel:
         beams               search for the likeliest answer with so many beams instead of drawing one; 1 is greedy.
                             length_penalty (1) and early_stopping (False) belong to it; see `beam_search`
         log_probabilities   None: none; 0: those of the chosen tokens; k: those of the k likeliest tokens as well
+        slide               a decoder goes on past its context with a window that moves (see `sliding`); False: it ends
+        truncate            of a prompt that is longer than the context, read the end; False: refuse it
         sampling            the settings of `Sampling`: temperature (0.8 unless given; 0 is greedy), top_k, top_p, …
         """
         prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+        reads, sources = self._encoded(prompts, truncate=truncate)
         if beams is None:
             if length_penalty is not None or early_stopping is not None:
                 raise ConfigError("length_penalty and early_stopping belong to beam search", hint="set beams as well")
             drawn = Sampling.of({"temperature": TEMPERATURE, **sampling})
             settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, "n": n, "seed": seed, "sampling": drawn}
-            answers = self._draw(prompts, _as_strings(stop), log_probabilities=log_probabilities, **settings)
+            settings |= {"log_probabilities": log_probabilities, "slide": slide}
+            answers = self._draw(reads, sources, _as_strings(stop), **settings)
         else:
             _check_search(beams, n, log_probabilities, sampling)
             penalty = 1.0 if length_penalty is None else length_penalty
             search = {"beams": beams, "length_penalty": penalty, "early_stopping": bool(early_stopping)}
-            search["max_new_tokens"] = max_new_tokens
-            answers = [self._search(text, _as_strings(stop), log_probabilities, search)[:n] for text in prompts]
+            search |= {"max_new_tokens": max_new_tokens, "slide": slide}
+            pairs = zip(reads, [None] * len(reads) if sources is None else sources, strict=True)
+            answers = [self._search(*pair, _as_strings(stop), log_probabilities, search)[:n] for pair in pairs]
         results = [group[0] if n == 1 else group for group in answers]
         return results[0] if isinstance(prompt, str) else results
 
     def stream(
-        self, prompt: str, *, max_new_tokens: int = MAX_NEW_TOKENS, stop: Strings = (), seed: int = 0, **sampling: Any
-    ) -> Iterator[str]:
+        self,
+        prompt: str,
+        *,
+        max_new_tokens: int = MAX_NEW_TOKENS,
+        stop: Strings = (),
+        seed: int = 0,
+        slide: bool = True,
+        truncate: bool = False,
+        **sampling: Any,
+    ) -> Stream:
         """Return an iterator over the pieces of one answer as they come: together, the text of `generate`.
 
         No piece holds half a character or the beginning of a stop string.
         """
-        drawn = Sampling.of({"temperature": TEMPERATURE, **sampling})
-        text = self._text(prompt, _as_strings(stop))
-        steps = self._steps([prompt], [text], max_new_tokens=max_new_tokens, sampling=drawn, seed=seed, burst=1)
-        return _pieces(steps, text)
+        settings = {"sampling": Sampling.of({"temperature": TEMPERATURE, **sampling}), "seed": seed, "slide": slide}
+        reads, sources = self._encoded([prompt], truncate=truncate)
+        text = self._text(reads[0], _as_strings(stop))
+        steps = self._steps(reads, sources, [text], max_new_tokens=max_new_tokens, burst=1, **settings)
+        return Stream(steps, text, len(reads[0]), self.model.config.context)
 
     @property
     def _has_source(self) -> bool:
         return isinstance(self.model.config, EncoderDecoderConfig)
 
-    def _encoded(self, prompts: list[str]) -> tuple[list[Array], list[Array] | None]:
+    def _encoded(self, prompts: list[str], *, truncate: bool = False) -> tuple[list[Array], list[Array] | None]:
         """Return what the decoder starts from and, for an encoder-decoder, what its encoder reads."""
-        texts = [self.tokenizer.encode(text) for text in prompts]
-        first = [] if self.start_id is None else [self.start_id]
+        first: Array = np.array([] if self.start_id is None else [self.start_id], dtype=np.int64)
         if self._has_source:
-            last = [] if self.source_end_id is None else [self.source_end_id]
-            return [first for _ in texts], [[*ids, *last] for ids in texts]
-        if not first and any(len(ids) == 0 for ids in texts):
-            raise LengthError(
-                "the prompt is empty, and this model has no start token to begin with", hint="pass a prompt"
-            )
-        return [[*first, *ids] for ids in texts], None
+            last = np.array([] if self.source_end_id is None else [self.source_end_id], dtype=np.int64)
+            texts = [self._fitting(self.tokenizer.encode(text), len(last), truncate) for text in prompts]
+            return [first for _ in texts], [np.concatenate([ids, last]) for ids in texts]
+        texts = [self._fitting(self._beginning(text), len(first), truncate) for text in prompts]
+        return [np.concatenate([first, ids]) for ids in texts], None
 
-    def _text(self, prompt: str, stops: tuple[str, ...]) -> _Text:
-        before = [] if self._has_source else self.tokenizer.encode(prompt)[-CONTEXT_OF_TEXT:]
+    def _beginning(self, text: str) -> Array:
+        """Return the ids of a prompt; without one, of a line break where the model has no start token."""
+        ids = self.tokenizer.encode(text)
+        if len(ids) or self.start_id is not None:
+            return ids
+        with contextlib.suppress(TokenError):
+            ids = self.tokenizer.encode(LINE_BREAK)
+        if not len(ids):
+            raise LengthError(
+                "the prompt is empty, and this model knows neither a start token nor a line break to begin with",
+                hint="pass a prompt",
+            )
+        return ids
+
+    def _fitting(self, ids: Array, others: int, truncate: bool) -> Array:
+        """Return the ids, or the last of them that fit into the context beside so many others."""
+        context = self.model.config.context
+        if len(ids) + others <= context:
+            return ids
+        if not truncate:
+            what = "source" if self._has_source else "prompt"
+            raise LengthError(
+                f"the {what} has {len(ids) + others:,} tokens but this model reads at most {context:,}",
+                hint=f"shorten it, or keep its last {context:,} tokens with --truncate (in Python: truncate=True)",
+            )
+        return ids[len(ids) + others - context :]
+
+    def _text(self, read: Array, stops: tuple[str, ...]) -> _Text:
+        """Return the text that begins after these ids; a start token is no part of it."""
+        before = [] if self._has_source else read[self.start_id is not None :][-CONTEXT_OF_TEXT:]
         return _Text(StreamDecoder(self.answer_tokenizer, after=before), StopStrings(stops))
 
-    def _steps(self, prompts: list[str], texts: list[_Text], **settings: Any) -> Iterator[Step]:
+    def _steps(
+        self, reads: list[Array], sources: list[Array] | None, texts: list[_Text], **settings: Any
+    ) -> Iterator[Step]:
         """Write answers to prompts; each token is told to the text of its sequence."""
-        reads, sources = self._encoded(prompts)
         return generate_steps(
             self.model,
             self.params,
@@ -171,22 +242,29 @@ class LanguageModel:
             **settings,
         )
 
-    def _draw(self, prompts: list[str], stops: tuple[str, ...], *, n: int, **settings: Any) -> list[list[Generation]]:
-        texts = [self._text(prompt, stops) for prompt in prompts for _ in range(n)]
-        steps = list(self._steps(prompts, texts, n=n, **settings))
-        drawn = [_collected(steps, row, text.finish()) for row, text in enumerate(texts)]
+    def _draw(
+        self, reads: list[Array], sources: list[Array] | None, stops: tuple[str, ...], *, n: int, **settings: Any
+    ) -> list[list[Generation]]:
+        texts = [self._text(read, stops) for read in reads for _ in range(n)]
+        steps = list(self._steps(reads, sources, texts, n=n, **settings))
+        context = self.model.config.context
+        drawn = [_collected(steps, i, text.finish(), len(reads[i // n]), context) for i, text in enumerate(texts)]
         return [drawn[first : first + n] for first in range(0, len(drawn), n)]
 
     def _search(
-        self, prompt: str, stops: tuple[str, ...], log_probabilities: int | None, settings: dict[str, Any]
+        self,
+        read: Array,
+        source: Array | None,
+        stops: tuple[str, ...],
+        log_probabilities: int | None,
+        settings: dict[str, Any],
     ) -> list[Generation]:
-        reads, sources = self._encoded([prompt])
         StopStrings(stops)  # refuses empty ones
         found = beam_search(
             self.model,
             self.params,
-            reads[0],
-            source=None if sources is None else sources[0],
+            read,
+            source=source,
             stop_ids=self.end_ids,
             known=self.answer_tokenizer.size,
             ends=lambda ids: any(stop in self.answer_tokenizer.decode(ids) for stop in stops),
@@ -194,12 +272,15 @@ class LanguageModel:
         )
         answers = []
         for hypothesis in found:
-            text = self._text(prompt, stops)
+            text = self._text(read, stops)
             for token in hypothesis.ids:
                 if token not in self.end_ids:
                     text.push(token)
             logs = None if log_probabilities is None else hypothesis.log_probabilities
-            answers.append(Generation(text.finish(), hypothesis.ids, hypothesis.finish, logs, score=hypothesis.score))
+            slid = _is_past(len(read), len(hypothesis.ids), self.model.config.context)
+            answers.append(
+                Generation(text.finish(), hypothesis.ids, hypothesis.finish, logs, score=hypothesis.score, slid=slid)
+            )
         return answers
 
 
@@ -226,16 +307,13 @@ class _Text:
         return self.take()
 
 
-def _pieces(steps: Iterator[Step], text: _Text) -> Iterator[str]:
-    for _ in steps:
-        if piece := text.take():
-            yield piece
-    if piece := text.finish():
-        yield piece
+def _is_past(read: int, written: int, context: int) -> bool:
+    """Tell whether so many tokens, of which the last is not read, are more than the context holds."""
+    return read + written - 1 > context
 
 
-def _collected(steps: list[Step], row: int, text: str) -> Generation:
-    """Gather what the steps hold about one sequence."""
+def _collected(steps: list[Step], row: int, text: str, read: int, context: int) -> Generation:
+    """Gather what the steps hold about one sequence, which began with `read` tokens."""
     own = [step for step in steps if step.ids[row] >= 0]
     finish = own[-1].finish[row]
     assert finish is not None
@@ -246,7 +324,8 @@ def _collected(steps: list[Step], row: int, text: str) -> Generation:
         if step.top_ids is not None and step.top_log_probabilities is not None
     ]
     ids = tuple(int(step.ids[row]) for step in own)
-    return Generation(text, ids, finish, tuple(logs) if logs else None, tuple(top) if top else None)
+    slid = _is_past(read, len(ids), context)
+    return Generation(text, ids, finish, tuple(logs) if logs else None, tuple(top) if top else None, slid=slid)
 
 
 def _as_strings(stop: Strings) -> tuple[str, ...]:

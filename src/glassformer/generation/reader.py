@@ -142,11 +142,14 @@ def checked(
     return read, [_checked_ids(ids, config.source_size, config.context, "the source") for ids in sources]
 
 
-def room(model: Model, prompt: Array, max_new_tokens: int) -> int:
-    """Return how many tokens may follow a prompt: the last one fills the place after the context and is never read."""
+def room(model: Model, prompt: Array, max_new_tokens: int, *, endless: bool = False) -> int:
+    """Return how many tokens may follow a prompt: the last one fills the place after the context and is never read.
+
+    endless   the context sets no limit
+    """
     if max_new_tokens < 1:
         raise ConfigError(f"max_new_tokens is {max_new_tokens}", hint="use at least 1")
-    return min(max_new_tokens, model.config.context + 1 - len(prompt))
+    return max_new_tokens if endless else min(max_new_tokens, model.config.context + 1 - len(prompt))
 
 
 def padded(rows: Rows, *, left: bool = False) -> tuple[Array, Array | None]:

@@ -9,8 +9,9 @@ import numpy as np
 from ..arrays import Array, Tree
 from ..errors import ConfigError
 from ..models import Model
-from .reader import CHUNK, Reader, checked, reader_of, room
+from .reader import CHUNK, Reader, checked
 from .sampling import History, Sampling, choose, likeliest, log_softmax, only_known
+from .sliding import reading
 
 STOP, LENGTH = "stop", "length"
 """Why a sequence ended: at a stop id or stop string; or at `max_new_tokens` or the end of the context."""
@@ -52,6 +53,7 @@ def generate_steps(
     cache: bool = True,
     chunk: int = CHUNK,
     burst: int | None = None,
+    slide: bool = False,
 ) -> Iterator[Step]:
     """Continue every prompt until a stop id, `max_new_tokens` or the end of the context; yield a `Step` at a time.
 
@@ -65,6 +67,7 @@ def generate_steps(
     cache, chunk        False: read everything anew at every step; else read the prompts so many tokens at a time
     burst               a reader that can writes so many tokens before it returns the first of them (None: as many as it
                         can), unless penalties or log-probabilities need the logits in between; 1: each as it comes
+    slide               a decoder goes on past the context: see `sliding`
     """
     read, sources = checked(model, prompts, sources)
     if n < 1 or chunk < 1 or seed < 0 or (log_probabilities or 0) < 0 or (burst is not None and burst < 1):
@@ -72,13 +75,15 @@ def generate_steps(
             f"n is {n}, chunk {chunk}, burst {burst}, seed {seed}, log_probabilities {log_probabilities}",
             hint="use n, chunk and burst of at least 1, a seed and log_probabilities of at least 0",
         )
-    limits = np.repeat([room(model, prompt, max_new_tokens) for prompt in read], n)
+    start, rooms = reading(
+        model, params, read, sources, max_new_tokens=max_new_tokens, cache=cache, chunk=chunk, slide=slide
+    )
+    limits = np.repeat(rooms, n)
     sampling = Sampling() if sampling is None else sampling
     history = History.of(read, model.config.vocab) if sampling.has_penalties else None
 
     known = model.config.vocab if known is None else known
     writer = _Writer(n, limits, sampling, history, seed, frozenset(stop_ids), ends, log_probabilities, known)
-    start = reader_of(model, params, read, sources, cache=cache, chunk=chunk, room=int(limits.max()))
     return writer.write(start, burst)
 
 

@@ -1,7 +1,11 @@
 """Models written as Hugging Face publishes them, so that `transformers` and others read them."""
 
 import json
-from dataclasses import replace
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,7 @@ from safetensors.numpy import save_file
 from ..arrays import Array, Tree
 from ..config import EncoderDecoderConfig, TransformerConfig
 from ..errors import ConfigError, WeightsError
-from ..files import explained
+from ..files import PARTIAL, explained
 from ..models import build
 from ..text import ByteTokenizer, CharTokenizer, PublishedTokenizer
 from ..text.published import BYTE_LETTERS, ROLES, TOKENIZER
@@ -22,6 +26,8 @@ from .folder import CONFIG, GENERATION
 from .loaded import Loaded, Pooling
 from .sentence import MODULES
 from .tensors import SINGLE
+
+KEEP = "keep the run folder itself: `glassformer predict`, `inspect` and, if it writes, `generate` read it"
 
 
 def export_folder(loaded: Loaded, path: str | Path) -> list[Path]:
@@ -36,20 +42,29 @@ def export_folder(loaded: Loaded, path: str | Path) -> list[Path]:
     arrays = published_arrays(family, loaded)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder} exists already", hint="choose a new folder")
-    with explained(folder, WeightsError):
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file(arrays, folder / SINGLE, metadata={"format": "pt"})
-        _write(folder / CONFIG, _config(family, loaded, arrays))
-        (folder / SINGLE).chmod((folder / CONFIG).stat().st_mode)  # else only its owner could read it
-        if loaded.config.architecture != "encoder":
-            _write(folder / GENERATION, _ids(loaded))
-        if loaded.pooling is not None:
-            _write_pooling(folder, loaded)
+    partial = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{PARTIAL}")
+    try:
+        with explained(folder, WeightsError):
+            partial.mkdir(parents=True)
+            _write_model(partial, family, loaded, arrays)
+            os.replace(partial, folder)  # a folder that is there is empty
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return sorted(file for file in folder.rglob("*") if file.is_file())
+
+
+def _write_model(folder: Path, family: Family, loaded: Loaded, arrays: dict[str, Array]) -> None:
+    save_file(arrays, folder / SINGLE, metadata={"format": "pt"})
+    _write(folder / CONFIG, _config(family, loaded, arrays))
+    (folder / SINGLE).chmod((folder / CONFIG).stat().st_mode)  # else only its owner could read it
+    if loaded.config.architecture != "encoder":
+        _write(folder / GENERATION, _ids(loaded))
+    if loaded.pooling is not None:
+        _write_pooling(folder, loaded)
     tokenizer = published_form(loaded.tokenizer)
     if tokenizer is not None:
         template = tokenizer.chat_template if loaded.chat_template is None else loaded.chat_template
         PublishedTokenizer(tokenizer.to_dict()["json"], roles=tokenizer.roles, chat_template=template).save(folder)
-    return sorted(file for file in folder.rglob("*") if file.is_file())
 
 
 def with_halves(loaded: Loaded) -> Loaded:
@@ -72,17 +87,17 @@ def with_halves(loaded: Loaded) -> Loaded:
 
 def with_biases(loaded: Loaded) -> Loaded:
     """Return a model that computes the same with biases of zero, if there is a family for it then and not before."""
-    config = loaded.config
-    if config.norm != "layer" or _fits(config):
-        return loaded
-    full = config.replace(attention_bias=True, output_bias=True, feed_forward_bias=True, norm_bias=True)
-    if not _fits(full):
-        return loaded
-    have, specs = flatten(loaded.params), build(full).specs()
+    full = biased(loaded.config)
+    return loaded if has_family(loaded.config) or not has_family(full) else with_zeros(loaded, full)
+
+
+def with_zeros(loaded: Loaded, config: TransformerConfig) -> Loaded:
+    """Return the same model with another config, whose further parameters are zeros."""
+    have, specs = flatten(loaded.params), build(config).specs()
     leaves = {
         name: have[name] if name in have else np.zeros(spec.shape, np.float32) for name, spec in flatten(specs).items()
     }
-    return replace(loaded, config=full, params=rebuilt(specs, leaves))
+    return replace(loaded, config=config, params=rebuilt(specs, leaves))
 
 
 def published_form(tokenizer: Any) -> PublishedTokenizer | None:
@@ -118,21 +133,51 @@ def has_tokenizer(files: list[Path]) -> bool:
 
 def family_for(config: TransformerConfig, preferred: str = "") -> Family:
     """Return the family that computes what a config asks for; name the settings that none of them has."""
-    lacking = {name: differences(family, config) for name, family in FAMILIES.items()}
     for name in (preferred, *FAMILIES):
-        if lacking.get(name) == []:
+        if name in FAMILIES and not differences(FAMILIES[name], config):
             return FAMILIES[name]
-    same = {name: found for name, found in lacking.items() if FAMILIES[name].architecture == config.architecture}
-    nearest = min(same, key=lambda name: len(same[name]))
-    what = ", ".join(f"{name}={getattr(config, name)!r}" if hasattr(config, name) else name for name in same[nearest])
+    same = {name: family for name, family in FAMILIES.items() if family.architecture == config.architecture}
+    lacking = {name: differences(family, biased(config)) for name, family in same.items()}
+    nearest = min(lacking, key=lambda name: len(lacking[name]))
     raise WeightsError(
-        f"no published family computes this {config.architecture}; the nearest, {nearest}, cannot have {what}",
-        hint="train a model with other settings to export it: `glassformer params gpt2` shows those of a preset",
+        f"no published family computes this {config.architecture}; the nearest, {nearest}, cannot have "
+        + shown(config, lacking[nearest]),
+        hint=remedy(config, lacking[nearest], has_family),
     )
 
 
-def _fits(config: TransformerConfig) -> bool:
+def shown(config: TransformerConfig, lacking: Iterable[str]) -> str:
+    """Return settings with their values, to be read."""
+    return ", ".join(f"{name}={getattr(config, name)!r}" if hasattr(config, name) else name for name in lacking)
+
+
+def remedy(config: TransformerConfig, lacking: Mapping[str, Any], fits: Callable[[TransformerConfig], bool]) -> str:
+    """Return the hint that names the settings to train with, if with them a model can be written."""
+    # What is None follows from the others.
+    changes = {name: value for name, value in lacking.items() if getattr(config, name, None) is not None}
+    try:
+        possible = not set(lacking) - {f.name for f in fields(config)} and fits(biased(config.replace(**changes)))
+    except ConfigError:
+        possible = False
+    if not possible:
+        return KEEP
+    return "train with " + " ".join(f"--set {name}={_written(value)}" for name, value in changes.items())
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def has_family(config: TransformerConfig) -> bool:
+    """Tell whether a published family computes what a config asks for."""
     return any(not differences(family, config) for family in FAMILIES.values())
+
+
+def biased(config: TransformerConfig) -> TransformerConfig:
+    """Return a config with all biases, which can be zero; one of another norm than layer norms as it is."""
+    if config.norm != "layer":
+        return config
+    return config.replace(attention_bias=True, output_bias=True, feed_forward_bias=True, norm_bias=True)
 
 
 def published_arrays(family: Family, loaded: Loaded) -> dict[str, Array]:
@@ -150,19 +195,16 @@ def published_arrays(family: Family, loaded: Loaded) -> dict[str, Array]:
 
 
 def _joined(parts: list[tuple[Tensor, Array]]) -> Array:
-    """Undo `Tensor.read`: put the parts of a fused matrix side by side, turn it, add the rows that are skipped."""
-    first = parts[0][0]
-    arrays = [array for _, array in sorted(parts, key=lambda part: part[0].part or (0, 1))]
-    joined = np.concatenate(arrays, axis=-1) if len(arrays) > 1 else arrays[0]
-    stored = joined.T if first.transposed else joined
-    return np.ascontiguousarray(np.pad(stored, ((first.skipped, 0), (0, 0))) if first.skipped else stored)
+    """Put the parts of a fused matrix in their order and join them."""
+    in_order = sorted(parts, key=lambda part: part[0].part or (0, 1))
+    return in_order[0][0].joined([array for _, array in in_order])
 
 
 def _config(family: Family, loaded: Loaded, arrays: dict[str, Array]) -> dict[str, Any]:
     dtype = next(iter(arrays.values())).dtype.name
-    fields = {"architectures": [family.class_of(loaded.config)], "model_type": family.name, "dtype": dtype}
+    first = {"architectures": [family.class_of(loaded.config)], "model_type": family.name, "dtype": dtype}
     ids = {} if loaded.config.architecture == "encoder" else _ids(loaded)
-    return {**fields, **family.config_fields(loaded.config), **ids}
+    return {**first, **family.config_fields(loaded.config), **ids}
 
 
 def _ids(loaded: Loaded) -> dict[str, Any]:

@@ -25,6 +25,7 @@ class Tensor:
     name         its name in the files
     transposed   stored as (outputs, inputs), where ours are (inputs, outputs)
     part         (i, n): it is the i-th of n equal parts of a fused matrix, side by side along our last axis
+    heads        where the parts of each head stand together, how many heads there are; 1: as a whole
     skipped      rows at the top of the stored table that the model never looks up
     twin         a second name of the same values; it serves where the first is missing
     """
@@ -32,6 +33,7 @@ class Tensor:
     name: str
     transposed: bool = False
     part: tuple[int, int] | None = None
+    heads: int = 1
     skipped: int = 0
     twin: str | None = None
 
@@ -44,10 +46,22 @@ class Tensor:
         return (shape[0] + self.skipped, *shape[1:])
 
     def read(self, stored: Array) -> Array:
-        """Return our parameter as a view of what the file holds."""
+        """Return our parameter as a view of what the file holds, but for parts of several heads, which are gathered."""
         stored = stored[self.skipped :]
         stored = stored.T if self.transposed else stored
-        return stored if self.part is None else np.split(stored, self.part[1], axis=-1)[self.part[0]]
+        if self.part is None:
+            return stored
+        if self.heads == 1:
+            return np.split(stored, self.part[1], axis=-1)[self.part[0]]
+        parts = stored.reshape(*stored.shape[:-1], self.heads, self.part[1], -1)
+        return parts[..., self.part[0], :].reshape(*stored.shape[:-1], -1)
+
+    def joined(self, parts: list[Array]) -> Array:
+        """Undo `read` for all parts of a fused matrix, or for one that is whole: return what the file holds."""
+        heads = [array.reshape(*array.shape[:-1], self.heads, -1) for array in parts]
+        joined = np.concatenate(heads, axis=-1).reshape(*parts[0].shape[:-1], -1) if len(parts) > 1 else parts[0]
+        stored = joined.T if self.transposed else joined
+        return np.ascontiguousarray(np.pad(stored, ((self.skipped, 0), (0, 0))) if self.skipped else stored)
 
 
 Names = dict[str, str | Tensor]
@@ -69,6 +83,7 @@ class Family:
     table          our names to published ones; it may hold more than a config has
     ungated        those that are different where the feed-forward layers have no gate
     transposed     whether linear maps are stored as (outputs, inputs)
+    by_head        whether the parts of a fused matrix stand together for each head
     fields         which field of config.json each of our settings is
     fixed          settings that all models of the family have
     only           fields with the values that are supported
@@ -87,6 +102,7 @@ class Family:
     fields: Table
     ungated: Names = field(default_factory=dict)
     transposed: bool = True
+    by_head: bool = False
     fixed: dict[str, Any] = field(default_factory=dict)
     only: tuple[tuple[Any, ...], ...] = ()
     written: dict[str, Any] = field(default_factory=dict)
@@ -148,7 +164,8 @@ class Family:
         for ours in flatten(build(config).specs()):
             tensor = published(table, ours, transposed=self.transposed)
             prefix = "" if bare or ours.startswith("head.") else self.prefix
-            names[ours] = replace(tensor, name=prefix + tensor.name)
+            heads = config.heads if self.by_head and tensor.part else 1
+            names[ours] = replace(tensor, name=prefix + tensor.name, heads=heads)
         return names
 
 
@@ -189,20 +206,28 @@ def read_params(
     return config, rebuilt(build(config).specs(), leaves)
 
 
-def differences(family: Family, config: TransformerConfig) -> list[str]:
-    """Return the settings of a config that a family has no field for: those that do not survive the translation."""
+def differences(family: Family, config: TransformerConfig) -> dict[str, Any]:
+    """Return what does not survive the translation into a family: settings, each with the value it would have there.
+
+    Something else that is in the way, which no value would change, stands there with None.
+    """
     if family.architecture != config.architecture:
-        return ["architecture"]
+        return {"architecture": None}
     name = family.class_of(config)
     if not name:
-        return ["head"]
+        return {"head": None}
     head = config.head if isinstance(config, EncoderConfig) else "tokens"
     try:
         back = family.config(Fields({**family.config_fields(config), "architectures": [name]}), head)
     except WeightsError as error:
-        return [error.fact]
-    have, want = _effective(back), _effective(config)
-    return [name for name in want if have.get(name) != want[name]]
+        return {error.fact: None}
+    return unlike(back, config)
+
+
+def unlike(have: TransformerConfig, want: TransformerConfig) -> dict[str, Any]:
+    """Return the settings that change what is computed and in which `have` departs, each with its value there."""
+    there, wanted = _effective(have), _effective(want)
+    return {name: there.get(name) for name in wanted if there.get(name) != wanted[name]}
 
 
 def _by_bare_name(family: Family, tensors: Tensors) -> dict[str, str]:

@@ -25,7 +25,7 @@ from .gguf_tokenizer import read_tokenizer
 from .loaded import Loaded
 
 TABLE = "embedding.tokens.table"
-_NAMES: Names = {
+NAMES: Names = {
     "embedding.tokens": "token_embd",
     "embedding.positions": "position_embd",
     "blocks.*.attention_norm": "blk.*.attn_norm",
@@ -41,7 +41,7 @@ _NAMES: Names = {
     "head": "output",
 }
 # Some models have query, key and value in one matrix.
-_FUSED = _NAMES | {f"blocks.*.attention.{part}": "blk.*.attn_qkv" for part in ("query", "key", "value")}
+FUSED = NAMES | {f"blocks.*.attention.{part}": "blk.*.attn_qkv" for part in ("query", "key", "value")}
 _PLAIN = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2")}
 
 
@@ -109,7 +109,7 @@ def _open(path: Path, header: Header, dtype: Any, kept: Collection[str]) -> Load
 
 def _sources(config: DecoderConfig, header: Header) -> dict[str, tuple[Tensor, Place]]:
     """Return the tensor of every parameter, and how it is stored there."""
-    names = _FUSED if "blk.0.attn_qkv.weight" in header.tensors else _NAMES
+    names = FUSED if "blk.0.attn_qkv.weight" in header.tensors else NAMES
     sources: dict[str, tuple[Tensor, Place]] = {}
     for name, spec in flatten(build(config).specs()).items():
         place = published(names, name)

@@ -19,10 +19,11 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {**_LLAMA, "rotary_pairing": "interleaved"},
     "qwen2": _LLAMA,
     "gpt2": {"activation": "gelu_tanh"},
+    "gptneox": {"activation": "gelu_tanh", "positions": "rotary"},
 }
 """What the architecture alone decides."""
 
-_SIZES = {
+SIZES = {
     "context_length": "context",
     "embedding_length": "width",
     "block_count": "layers",
@@ -37,8 +38,8 @@ _NUMBERS = {
     "attention.layer_norm_epsilon": "norm_eps",
     "rope.freq_base": "rotary_base",
 }
-_NAMES = {**_SIZES, **_NUMBERS}
-_NEEDED = (*list(_SIZES)[:5], "attention.layer_norm_rms_epsilon")
+_NAMES = {**SIZES, **_NUMBERS}
+_NEEDED = (*list(SIZES)[:5], "attention.layer_norm_rms_epsilon")
 # Settings that must have the one value that the layers compute with, and those that say nothing about the model.
 _FIXED: dict[str, Any] = {
     "attention.causal": True,
@@ -47,6 +48,7 @@ _FIXED: dict[str, Any] = {
     "rope.scaling.type": "none",
     "rope.scale_linear": 1.0,
     "rope.scaling.finetuned": False,
+    "use_parallel_residual": False,
 }
 _CHECKED = {"rope.dimension_count", "attention.value_length", "vocab_size"}
 _SILENT = {"tensor_data_layout"}
@@ -85,11 +87,16 @@ def read_scaling(config: DecoderConfig, factors: Any) -> RotaryScaling:
     """
     largest = float(np.max(factors))
     scaling = RotaryScaling(factor=largest if 1 <= largest < math.inf else 1.0)
-    expected = _frequencies(config, None) / _frequencies(config, scaling)
+    expected = stretched(config, scaling)
     if factors.shape != expected.shape or not np.allclose(factors, expected, rtol=1e-4):
         fact = f"{ROTATIONS} stretches the rotations by a rule other than Llama 3's, which is not supported"
         raise WeightsError(fact, hint="use the same model as a Hugging Face folder, where its config names the rule")
     return scaling
+
+
+def stretched(config: DecoderConfig, scaling: RotaryScaling) -> Any:
+    """Return by what a scaling divides each frequency of the rotations."""
+    return _frequencies(config, None) / _frequencies(config, scaling)
 
 
 def _frequencies(config: DecoderConfig, scaling: RotaryScaling | None) -> Any:
@@ -126,7 +133,7 @@ def _check_known(own: dict[str, Any], prefix: str) -> None:
 
 def _read_settings(own: dict[str, Any], prefix: str) -> dict[str, Any]:
     given = [key for key in _NAMES if key in own]
-    found = {_NAMES[key]: (_count if key in _SIZES else _positive)(prefix + key, own[key]) for key in given}
+    found = {_NAMES[key]: (_count if key in SIZES else _positive)(prefix + key, own[key]) for key in given}
     for key in _NEEDED:
         if _NAMES[key] not in found:
             raise WeightsError(f"the setting {prefix}{key} is missing", hint=_OLD)

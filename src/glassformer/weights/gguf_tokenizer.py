@@ -16,9 +16,10 @@ from .gguf_header import Header
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 LONGEST_PIECE = 256
+SPACE = "▁"
 
-_KEY = "tokenizer.ggml."
-_TEMPLATE = "tokenizer.chat_template"
+KEY = "tokenizer.ggml."
+TEMPLATE = "tokenizer.chat_template"
 _ROLES = {"bos": "bos_token_id", "eos": "eos_token_id", "unk": "unknown_token_id", "pad": "padding_token_id"}
 # Tokens that end an answer whatever the file says, by the names under which models were published.
 _ENDS = {
@@ -39,7 +40,7 @@ def _split(numbers: str) -> dict[str, Any]:
 
 
 _DIGITS = {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, _GPT2]}
-_RULES: dict[str, dict[str, Any]] = {
+RULES: dict[str, dict[str, Any]] = {
     "gpt-2": _GPT2,
     "smollm": _DIGITS,
     "starcoder": _DIGITS,
@@ -52,7 +53,7 @@ _SAME = {"llama3": "llama-bpe", "llama-v3": "llama-bpe", "falcon3": "llama-bpe",
 
 def read_tokenizer(header: Header, *, vocab: int) -> tuple[PublishedTokenizer, int | None, tuple[int, ...]]:
     """Return the tokenizer, the id to put before a prompt or None, and the ids that end an answer."""
-    settings = {key.removeprefix(_KEY): value for key, value in header.settings.items() if key.startswith(_KEY)}
+    settings = {key.removeprefix(KEY): value for key, value in header.settings.items() if key.startswith(KEY)}
     tokens = _tokens(settings, vocab)
     types = _numbers(settings, "token_type", tokens).tolist() if "token_type" in settings else [NORMAL] * len(tokens)
     ids = {role: _id(settings, key, tokens) for role, key in _ROLES.items() if key in settings}
@@ -66,7 +67,7 @@ def read_tokenizer(header: Header, *, vocab: int) -> tuple[PublishedTokenizer, i
     ]
     if starts:
         described["post_processor"] = _beginning(tokens[ids["bos"]], ids["bos"])
-    template = header.settings.get(_TEMPLATE)
+    template = header.settings.get(TEMPLATE)
     try:
         tokenizer = PublishedTokenizer(
             json.dumps({"version": "1.0", "truncation": None, "padding": None, **described}),
@@ -81,7 +82,7 @@ def read_tokenizer(header: Header, *, vocab: int) -> tuple[PublishedTokenizer, i
 def _tokens(settings: dict[str, Any], vocab: int) -> list[str]:
     tokens = settings.get("tokens")
     if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):
-        raise WeightsError(f"the file holds no {_KEY}tokens", hint="it has no tokenizer: use a complete file")
+        raise WeightsError(f"the file holds no {KEY}tokens", hint="it has no tokenizer: use a complete file")
     if len(tokens) > vocab:
         raise WeightsError(f"the tokenizer has {len(tokens):,} tokens, the model {vocab:,}", hint="the file is damaged")
     tokens = [token or f"[EMPTY_{i}]" for i, token in enumerate(tokens)]
@@ -95,14 +96,14 @@ def _numbers(settings: dict[str, Any], key: str, tokens: list[str]) -> Any:
     """Return a setting that must hold one number for each token."""
     numbers = settings.get(key)
     if not isinstance(numbers, np.ndarray) or numbers.shape != (len(tokens),) or not np.isfinite(numbers).all():
-        raise WeightsError(f"{_KEY}{key} does not hold one number for each token", hint="the file is damaged")
+        raise WeightsError(f"{KEY}{key} does not hold one number for each token", hint="the file is damaged")
     return numbers
 
 
 def _id(settings: dict[str, Any], key: str, tokens: list[str]) -> int:
     value = settings[key]
     if type(value) is not int or not 0 <= value < len(tokens):
-        fact = f"{_KEY}{key} is {value!r:.40}, but there are {len(tokens):,} tokens"
+        fact = f"{KEY}{key} is {value!r:.40}, but there are {len(tokens):,} tokens"
         raise WeightsError(fact, hint="use another file")
     return value
 
@@ -113,12 +114,12 @@ def _rule(settings: dict[str, Any]) -> str | None:
     if model == "llama":
         return None
     if model != "gpt2":
-        raise WeightsError(f"{_KEY}model is {model!r:.40}, which is not supported", hint="known: gpt2, llama")
+        raise WeightsError(f"{KEY}model is {model!r:.40}, which is not supported", hint="known: gpt2, llama")
     name = settings.get("pre", "gpt-2")
     rule = _SAME.get(name, name) if isinstance(name, str) else ""
-    if rule not in _RULES:
-        hint = did_you_mean(str(name)[:80], {*_RULES, *_SAME})
-        raise WeightsError(f"{_KEY}pre is {name!r:.40}, a rule that is not supported", hint=hint)
+    if rule not in RULES:
+        hint = did_you_mean(str(name)[:80], {*RULES, *_SAME})
+        raise WeightsError(f"{KEY}pre is {name!r:.40}, a rule that is not supported", hint=hint)
     return rule
 
 
@@ -127,7 +128,7 @@ def _byte_pieces(settings: dict[str, Any], tokens: list[str], rule: str) -> dict
     merges = settings.get("merges", [])
     known = set(tokens)
     if not isinstance(merges, list) or not all(isinstance(merge, str) for merge in merges):
-        raise WeightsError(f"{_KEY}merges is no list of strings", hint="the file is damaged")
+        raise WeightsError(f"{KEY}merges is no list of strings", hint="the file is damaged")
     pairs = [merge.split(" ") for merge in merges]
     for pair in pairs:
         if len(pair) != 2 or not {*pair, "".join(pair)} <= known:
@@ -136,7 +137,7 @@ def _byte_pieces(settings: dict[str, Any], tokens: list[str], rule: str) -> dict
     return {
         # Qwen's own tokenizer composes characters first: é is one character, however it was typed.
         "normalizer": {"type": "NFC"} if rule == "qwen2" else None,
-        "pre_tokenizer": _RULES[rule],
+        "pre_tokenizer": RULES[rule],
         "decoder": _GPT2,
         "model": _bpe(tokens, pairs, ignore_merges=rule == "llama-bpe"),
     }

@@ -1,0 +1,180 @@
+"""`glassformer predict`: what a model answers to each of several inputs, and how sure it is."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from ..arrays import check_length
+from ..config import DecoderConfig, EncoderConfig, TransformerConfig
+from ..dispatch import engine as engine_in_use
+from ..errors import ConfigError, DataError, WeightsError
+from ..generation import LanguageModel
+from ..generation.answer import answer_length
+from ..generation.prediction import (
+    MASKS,
+    NEXT,
+    Choice,
+    Prediction,
+    predict_answer,
+    predict_class,
+    predict_masks,
+    predict_next,
+    predict_text,
+)
+from ..loading import is_run, load, load_config, load_weights, locate
+from ..models import Batch
+from ..runs.run import Run, model_of_run, open_run
+from ..text import PublishedTokenizer, printable
+from ..weights.loaded import Loaded
+from .devices import EngineOption
+from .generate import ModelArgument, TruncateOption, read_stdin
+from .output import JsonOption, console, print_json, table
+from .tokenize import visible
+
+TOP = 5
+WIDEST = 40
+WITHOUT_QUESTIONS = ("text", "lines")
+"""Tasks whose models continue what they read; those of all others answer it."""
+
+Predictor = Callable[[str], Prediction]
+InputsArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="[INPUT]...", help="What to answer; without any, each line of stdin.")
+]
+
+
+def predict(
+    model: ModelArgument,
+    inputs: InputsArgument = None,
+    top: Annotated[int, typer.Option(help="How many possibilities are shown of each.")] = TOP,
+    truncate: TruncateOption = False,
+    engine: EngineOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Answer inputs: a class, a translation, the next token or masked ones, with probabilities.
+
+    A classifier names the class, a model that learned questions or translations writes its answer, a language model
+    names the likeliest next tokens, and an encoder such as BERT fills in what is masked.
+    """
+    if top < 1:
+        raise ConfigError(f"top is {top}", hint="ask for at least 1 possibility")
+    if inputs is None:
+        inputs = [line for line in read_stdin().splitlines() if line.strip()]
+    if not inputs:
+        raise DataError("there is nothing to answer", hint="pass inputs, or one on each line of stdin")
+    ask = predictor(model, top=top, truncate=truncate)
+    answers = [(text, ask(text)) for text in inputs]
+    if json:
+        print_json({"model": model, "predictions": [_fields(text, found) for text, found in answers]})
+        return
+    rows = [_row(text, found) for text, found in answers]
+    console().print(table("input", answers[0][1].kind, ">p", "others", rows=rows))
+
+
+def predictor(name: str, *, top: int, truncate: bool) -> Predictor:
+    """Return what answers inputs with the model of that name, in the way that suits it."""
+    place = locate(name)
+    if is_run(place):
+        run = open_run(place)
+        if run.task_name not in WITHOUT_QUESTIONS:
+            return _of_task(run, top=top, truncate=truncate)
+    elif isinstance(load_config(place), EncoderConfig):
+        return _of_encoder(load_weights(place), name, top)
+    return _of_writer(load(place), top=top, truncate=truncate)
+
+
+def _of_writer(loaded: LanguageModel, *, top: int, truncate: bool) -> Predictor:
+    if isinstance(loaded.model.config, DecoderConfig):
+        return partial(predict_next, loaded, top=top, truncate=truncate)
+    return partial(predict_text, loaded, truncate=truncate)
+
+
+def _of_task(run: Run, *, top: int, truncate: bool) -> Predictor:
+    """Answer as the task of a run asks: it reads what is typed, and says what an answer means."""
+    task = run.task()
+    if isinstance(run.config, EncoderConfig):
+        _refuse_devices()
+        settings: dict[str, Any] = {"label": lambda number: task.decode_answer([number]), "top": top}
+        params = run.load_params()
+        return lambda text: predict_class(run.model, params, _checked(task.encode_input(text), run.config), **settings)
+    if task.metric == "none":
+        return _of_writer(load(run.folder), top=top, truncate=truncate)
+    trained = model_of_run(run)
+
+    def ask(text: str) -> Prediction:
+        batch = _checked(task.encode_input(text), run.config)
+        return predict_answer(
+            run.model,
+            trained.params,
+            batch,
+            count=answer_length(run.model, batch),
+            known=task.answer_tokenizer.size,
+            stop_ids=trained.end_ids,
+            decode=task.decode_answer,
+        )
+
+    return ask
+
+
+def _of_encoder(loaded: Loaded, name: str, top: int) -> Predictor:
+    """Answer with a published encoder: by the number of a class, or by the tokens behind masks."""
+    config, tokenizer = loaded.config, loaded.tokenizer
+    assert isinstance(config, EncoderConfig)
+    if config.head == "none":
+        hint = f"turn texts into vectors with `glassformer embed {name} TEXT…`"
+        raise ConfigError(f"{name} is an encoder without a head: it has nothing to predict with", hint=hint)
+    if not isinstance(tokenizer, PublishedTokenizer):
+        raise WeightsError(f"{name} has no tokenizer to read text with", hint="get its tokenizer.json as well")
+    _refuse_devices()
+    mask = tokenizer.role_id("mask")
+    if config.head == "tokens" and mask is None:
+        raise WeightsError(f"the tokenizer of {name} names no token for masks", hint="get its tokenizer_config.json")
+
+    def ask(text: str) -> Prediction:
+        ids = tokenizer.encode(text, specials=True, parse_special=True)
+        batch = _checked(Batch(ids[None]), config)
+        if mask is None or config.head == "classes":
+            return predict_class(loaded.model, loaded.params, batch, label=str, top=top)
+        return predict_masks(loaded.model, loaded.params, ids, tokenizer=tokenizer, top=top)
+
+    return ask
+
+
+def _checked(batch: Batch, config: TransformerConfig) -> Batch:
+    """Refuse an input that is empty or longer than the model reads."""
+    read = batch.tokens if batch.source is None else batch.source
+    check_length(read.shape[-1], config.context, what="the input")
+    return batch
+
+
+def _refuse_devices() -> None:
+    if engine_in_use() == "jax":
+        raise ConfigError("encoders answer on the engines of the host only", hint="use --engine cpu or numpy")
+
+
+def _row(text: str, found: Prediction) -> tuple[Any, ...]:
+    """Return an answer as a row of the table: at each place, the first choice is the answer, the others follow."""
+    spelled = visible if found.kind in (NEXT, MASKS) else str
+    others = [", ".join(_share(one, spelled) for one in place[1:]) for place in found.choices]
+    answer = visible(found.answer) if found.kind == NEXT else found.answer
+    # As Text, because "[bold]" in a plain string would be an order to Rich.
+    return Text(_short(text)), Text(printable(answer)), f"{found.probability:.1%}", Text("; ".join(others))
+
+
+def _share(one: Choice, spelled: Callable[[str], str]) -> str:
+    return f"{printable(spelled(one.text))} {one.probability:.1%}"
+
+
+def _short(text: str) -> str:
+    """Return a text on one line, its beginning left out where it is long."""
+    line = " ".join(text.split())
+    return line if len(line) <= WIDEST else "…" + line[1 - WIDEST :]
+
+
+def _fields(text: str, found: Prediction) -> dict[str, Any]:
+    """Return an answer as JSON shows it."""
+    places = [[{**one._asdict(), "text": printable(one.text)} for one in place] for place in found.choices]
+    answer = {"answer": printable(found.answer), "probability": found.probability}
+    return {"input": printable(text), "kind": found.kind, **answer, "choices": places}

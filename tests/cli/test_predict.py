@@ -1,0 +1,210 @@
+"""`glassformer predict`: what models of every kind answer, and how they refuse."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import glassformer as gf
+from family_models import saved
+from glassformer.loading import load_weights
+from glassformer.runs.run import open_run
+from glassformer.runs.trained import Trained
+from runs import command, tiny_session
+from tokenizer_files import PUBLISHED
+
+INPUTS = {"majority": "00112220", "counting": "1 2", "sort": "210210", "dates": "1. mai 2020"}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A model of each kind, hardly trained."""
+    found = {}
+    for task in (*INPUTS, "text", "lines"):
+        folder = tmp_path_factory.mktemp("runs") / task
+        list(tiny_session(task, folder, steps=2, eval_every=2).steps())
+        found[task] = folder
+    return found
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """Published models, each with a tokenizer of its kind."""
+    kinds = {"bert, tokens": "WordPiece", "t5": "Unigram", "gpt2": "byte-level BPE", "bert": "WordPiece"}
+    found = {}
+    for name, kind in kinds.items():
+        make, config = PUBLISHED[kind]
+        folder = tmp_path_factory.mktemp("published") / name
+        tokenizer = make()
+        settings = {"vocab_size": tokenizer.get_vocab_size()}
+        saved(name, folder, model=model_with(name, **settings))
+        tokenizer.save(str(folder / "tokenizer.json"))
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+        found[name] = folder
+    return found
+
+
+def model_with(name, **settings):
+    """A small model of the family with another vocabulary."""
+    from family_models import CASES, quiet
+    from oracles import require
+
+    kind, config, own = CASES[name]
+    transformers = require("transformers")
+    with quiet():
+        return getattr(transformers, kind)(getattr(transformers, config)(**{**own, **settings})).eval()
+
+
+def asked(*args):
+    result = command("predict", *args, "--json")
+    assert result.code == 0, result.err
+    return json.loads(result.out)["predictions"]
+
+
+# --- runs of our own -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", INPUTS)
+def test_a_run_answers_as_its_task_asks(folders, task):
+    run = open_run(folders[task])
+    [found] = asked(folders[task], INPUTS[task])
+    assert found["answer"] == Trained(run.model, run.load_params(), run.task()).ask(INPUTS[task])
+    assert found["input"] == INPUTS[task]
+    assert 0 < found["probability"] <= 1
+
+
+def test_a_classifier_names_its_classes_with_probabilities(folders):
+    run = open_run(folders["majority"])
+    batch = run.task().encode_input("21021021")
+    logits, _ = run.model.predict(run.load_params(), batch)
+    expected = np.exp(logits[0] - logits[0].max())
+    expected /= expected.sum()
+    [found] = asked(folders["majority"], "21021021")
+    assert found["kind"] == "class"
+    [choices] = found["choices"]
+    assert [one["id"] for one in choices] == np.argsort(-expected, kind="stable").tolist()
+    assert [one["text"] for one in choices] == [str(one["id"]) for one in choices]
+    assert [one["probability"] for one in choices] == pytest.approx(sorted(expected, reverse=True), rel=1e-5)
+    assert found["probability"] == choices[0]["probability"]
+
+
+@pytest.mark.parametrize(("task", "text"), [("text", "The quick"), ("lines", "ad")])
+def test_a_language_model_names_the_next_tokens(folders, task, text):
+    model = gf.load(folders[task])
+    answer = model.generate(text, max_new_tokens=1, temperature=0, log_probabilities=3)
+    [found] = asked(folders[task], text, "--top", 3)
+    assert (found["kind"], found["answer"]) == ("next token", model.tokenizer.decode(answer.ids))
+    [choices] = found["choices"]
+    assert [(one["id"], one["probability"]) for one in choices] == [
+        (i, pytest.approx(np.exp(log))) for i, log in answer.top[0]
+    ]
+
+
+def test_a_language_model_needs_no_data(folders, tmp_path):
+    run = folders["text"].rename(tmp_path / "run")
+    data = Path(json.loads((run / "config.json").read_text())["task"]["options"]["data"])
+    kept = data.rename(tmp_path / "gone.txt")
+    try:
+        assert asked(run, "The ")[0]["kind"] == "next token"
+    finally:
+        kept.rename(data)
+        run.rename(folders["text"])
+
+
+def test_a_table_for_people(folders):
+    result = command("predict", folders["majority"], "00112220", "11111111")
+    assert (result.code, result.err) == (0, "")
+    assert "00112220" in result.out
+    assert "%" in result.out
+    assert "class" in result.out
+
+
+class Stdin:
+    def __init__(self, content):
+        self.buffer = io.BytesIO(content)
+
+
+def test_without_inputs_each_line_of_stdin_is_one(folders, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", Stdin(b"00112220\n\n21021021\n"))
+    found = asked(folders["majority"])
+    assert [one["input"] for one in found] == ["00112220", "21021021"]
+
+
+# --- published models ------------------------------------------------------------------------------------------------
+
+
+def test_an_encoder_fills_in_masks(published):
+    folder = published["bert, tokens"]
+    loaded = load_weights(folder)
+    text = "the [MASK] fox [MASK]"
+    ids = loaded.tokenizer.encode(text, specials=True, parse_special=True)
+    logits, _ = loaded.model.forward(loaded.params, ids[None])
+    places = np.flatnonzero(ids == loaded.tokenizer.role_id("mask"))
+    [found] = asked(folder, text, "--top", 2)
+    assert found["kind"] == "masks"
+    assert [place[0]["id"] for place in found["choices"]] == logits[0, places].argmax(axis=-1).tolist()
+    assert [len(place) for place in found["choices"]] == [2, 2]
+    assert "[MASK]" not in found["answer"]
+
+
+def test_an_encoder_decoder_writes_its_answer(published):
+    [found] = asked(published["t5"], "the quick fox")
+    expected = gf.load(published["t5"]).generate("the quick fox", temperature=0, log_probabilities=0)
+    assert (found["kind"], found["answer"]) == ("answer", expected.text)
+    assert found["probability"] == pytest.approx(np.exp(sum(expected.log_probabilities)))
+
+
+def test_a_published_language_model_names_the_next_tokens(published):
+    [found] = asked(published["gpt2"], "The quick")
+    assert found["kind"] == "next token"
+    assert len(found["choices"][0]) == 5
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("task", "args", "code", "message"),
+    [
+        ("majority", ("0123",), 1, "error: character '3'"),
+        ("majority", ("001122200",), 1, "error: the input has 9 tokens but this model reads at most 8"),
+        ("majority", ("",), 1, "error: the input is empty"),
+        ("majority", ("012", "--top", 0), 2, "error: top is 0"),
+        ("majority", ("012", "--engine", "jax"), 2, "error: encoders answer on the engines of the host only"),
+        ("sort", ("12",), 1, "error: '12' has 2 digits"),
+        ("dates", ("",), 1, "error: there is no date to read"),
+        ("text", ("The quick brown fox",), 1, "error: the prompt has 19 tokens but this model reads at most 16"),
+    ],
+)
+def test_what_cannot_be_answered_is_said_clearly(folders, task, args, code, message):
+    result = command("predict", folders[task], *args)
+    gf.set_engine("numpy")
+    assert (result.code, result.out) == (code, "")
+    assert message in result.err
+    assert "hint: " in result.err
+
+
+def test_a_long_text_is_cut_on_demand(folders):
+    [cut] = asked(folders["text"], "The quick brown fox", "--truncate")
+    [end] = asked(folders["text"], "The quick brown fox"[-16:])
+    assert cut["choices"] == end["choices"]
+
+
+def test_published_models_that_have_nothing_to_predict_are_refused(published, tmp_path):
+    result = command("predict", published["bert"], "the fox")
+    assert result.code == 2
+    assert "encoder without a head" in result.err
+    assert "glassformer embed" in result.err
+    result = command("predict", published["bert, tokens"], "the fox")
+    assert "the input holds no [MASK] to be filled in" in result.err
+    assert "there is no" in command("predict", tmp_path / "nothing", "a").err
+
+
+def test_nothing_to_answer_is_refused(folders, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", Stdin(b"\n"))
+    result = command("predict", folders["majority"])
+    assert result.code == 1
+    assert "there is nothing to answer" in result.err

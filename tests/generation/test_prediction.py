@@ -1,0 +1,78 @@
+"""Predictions: the likeliest possibilities, with the probabilities that softmax gives them."""
+
+import numpy as np
+import pytest
+
+from glassformer.errors import ConfigError
+from glassformer.generation import LanguageModel
+from glassformer.generation.prediction import predict_answer, predict_class, predict_masks, predict_next, predict_text
+from glassformer.models import Batch, build
+from glassformer.text import ByteTokenizer, CharTokenizer, PublishedTokenizer
+from sequences import model_of, prompts_of
+from tokenizer_files import PUBLISHED
+
+
+def softmax(logits):
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def test_a_class_has_the_probability_of_the_classifier():
+    model = build("majority")
+    params, batch = model.init(0), Batch(np.array([[0, 1, 2, 2]]))
+    expected = softmax(np.asarray(model.predict(params, batch)[0])[0])
+    found = predict_class(model, params, batch, label="abc".__getitem__, top=2)
+    [choices] = found.choices
+    assert len(choices) == 2
+    assert found.answer == choices[0].text == "abc"[int(expected.argmax())]
+    assert [one.probability for one in choices] == pytest.approx(sorted(expected, reverse=True)[:2])
+
+
+def test_the_next_token_has_the_probability_of_the_last_position():
+    model, params = model_of(vocab=256, context=64)
+    known = LanguageModel(model, params, ByteTokenizer())
+    expected = softmax(model.forward(params, ByteTokenizer().encode("abc"))[0][-1])
+    found = predict_next(known, "abc", top=4)
+    assert [one.id for one in found.choices[0]] == np.argsort(-expected, kind="stable")[:4].tolist()
+    assert found.probability == pytest.approx(expected.max())
+
+
+def test_a_written_answer_has_the_product_of_its_probabilities():
+    model, params = model_of()
+    [prompt] = prompts_of(5)
+    found = predict_answer(
+        model, params, Batch(np.array([prompt])), count=3, known=17, stop_ids=(), decode=lambda ids: str(list(ids))
+    )
+    ids, total = list(prompt), 1.0
+    for _ in range(3):
+        weights = softmax(model.forward(params, np.array(ids))[0][-1])
+        total *= weights.max()
+        ids.append(int(weights.argmax()))
+    assert found.answer == str(ids[5:])
+    assert found.probability == pytest.approx(total)
+
+
+def test_a_translator_writes_its_answer():
+    tokenizer = CharTokenizer("abc", specials=("<pad>", "<bos>", "<eos>"))
+    model, params = model_of("encoder-decoder", vocab=tokenizer.size, source_vocab=tokenizer.size)
+    known = LanguageModel(model, params, tokenizer, end_ids=(2,), start_id=1)
+    expected = known.generate("ab", temperature=0, log_probabilities=0)
+    found = predict_text(known, "ab")
+    assert (found.answer, found.choices) == (expected.text, ())
+    assert found.probability == pytest.approx(np.exp(sum(expected.log_probabilities)))
+
+
+def test_masks_are_judged_one_by_one():
+    make, config = PUBLISHED["WordPiece"]
+    roles = {name.removesuffix("_token"): token for name, token in config.items() if name.endswith("_token")}
+    tokenizer = PublishedTokenizer(make().to_str(), roles=roles)
+    model = build("bert-base", vocab=tokenizer.size, width=16, heads=2, layers=1, context=32, feed_forward=16)
+    params = model.init(0)
+    ids = tokenizer.encode("the [MASK] fox [MASK]", specials=True, parse_special=True)
+    places = np.flatnonzero(ids == tokenizer.role_id("mask"))
+    expected = softmax(np.asarray(model.forward(params, ids[None])[0])[0, places])
+    found = predict_masks(model, params, ids, tokenizer=tokenizer, top=3)
+    assert [place[0].id for place in found.choices] == expected.argmax(axis=-1).tolist()
+    assert found.probability == pytest.approx(expected.max(axis=-1).prod())
+    with pytest.raises(ConfigError, match=r"the input holds no \[MASK\]"):
+        predict_masks(model, params, ids[ids != tokenizer.role_id("mask")], tokenizer=tokenizer, top=3)
