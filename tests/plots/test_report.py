@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from glassformer.errors import DataError
-from glassformer.plots import Picture, Section, Table, prediction_bars, save, write_report
+from glassformer.plots import Fold, Picture, Section, Table, prediction_bars, save, write_report
 from pages import read_page as read
 
 
@@ -57,11 +57,21 @@ def test_numbers_are_written_for_people(tmp_path):
     assert {"12,345", "0.1235", "2,000"} <= set(page.words)
 
 
-def test_more_pictures_are_folded_away(tmp_path, picture):
-    page = read(write_report(tmp_path, "Title", [Section("One", aside=[picture, picture])]))
-    assert page.tags.count("details") == 1
+def test_parts_are_folded_away_behind_a_line(tmp_path, picture):
+    folds = [Fold("Layer 1 <b>", [picture]), Fold("Layer 2", [picture], [Table(["a"], [[1]])], is_open=True)]
+    path = write_report(tmp_path, "Title", [Section("One", folds=folds)])
+    page = read(path)
+    assert page.tags.count("details") == 2
     assert len(page.images) == 2
-    assert "2 more pictures" in page.words
+    assert {"Layer 1 <b>", "Layer 2"} <= set(page.words)
+    assert path.read_text(encoding="utf-8").count("<details open>") == 1
+
+
+def test_samples_keep_their_lines_and_spaces(tmp_path):
+    sample = "for x in y:\n    print(x)\n\n\nend"
+    page = read(write_report(tmp_path, "Title", [Section("One", samples=[sample])]))
+    assert sample in page.words
+    assert page.tags.count("pre") == 1
 
 
 def test_headings_alike_get_anchors_of_their_own(tmp_path):

@@ -8,9 +8,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, LogLocator, NullLocator
 
 from ..errors import ShapeError
-from .style import BLUE, GREEN, INK, ORANGE, PURPLE, QUIET, VERMILION, new_figure, styled, titled
+from .style import new_figure, styled, titled
+from .theme import colors
 
-COLORS = (VERMILION, BLUE, GREEN, PURPLE, ORANGE, QUIET)
+COLORS = ("vermilion", "blue", "green", "purple", "orange", "gray")
 MARKERS = "osD^vX"
 
 
@@ -54,11 +55,11 @@ def _panel(ax: Axes, curves: Sequence[LengthCurve], what: str, unit: str) -> Non
     for number, curve in enumerate(curves):
         values = getattr(curve, what)
         if len(values):
-            color, marker = COLORS[number % len(COLORS)], MARKERS[number % len(MARKERS)]
+            color, marker = getattr(colors(), COLORS[number % len(COLORS)]), MARKERS[number % len(MARKERS)]
             # Thinner and thinner, so that curves that agree are all seen.
             width, size = max(3.6 - 0.6 * number, 1), max(9.0 - number, 4)
             line: dict[str, Any] = {"color": color, "linewidth": width, "marker": marker, "markersize": size}
-            ax.plot(curve.lengths, values, markeredgecolor="white", label=_label(curve), **line)
+            ax.plot(curve.lengths, values, markeredgecolor=colors().page, label=_label(curve), **line)
     lengths = sorted({length for curve in curves for length in curve.lengths})
     ax.xaxis.set_major_locator(FixedLocator(lengths))
     ax.xaxis.set_minor_locator(NullLocator())
@@ -66,7 +67,7 @@ def _panel(ax: Axes, curves: Sequence[LengthCurve], what: str, unit: str) -> Non
     ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     ax.yaxis.set_major_formatter(EngFormatter(unit))
     ax.yaxis.set_minor_locator(NullLocator())
-    ax.tick_params(axis="y", labelcolor=INK)
+    ax.tick_params(axis="y", labelcolor=colors().ink)
     ax.set_xlabel("positions T")
 
 
