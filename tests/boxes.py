@@ -33,6 +33,8 @@ def cut_words(figure):
     renderer = drawn(figure)
     edge = figure.bbox
     found = [figure._suptitle, figure._supxlabel, figure._supylabel, *figure.texts]
+    legends = [*figure.legends, *(ax.get_legend() for ax in figure.axes if ax.get_legend())]
+    found += [text for legend in legends for text in legend.get_texts()]
     for ax in figure.axes:
         found += [ax.title, ax.xaxis.label, ax.yaxis.label, *ax.texts]
         for axis in (ax.xaxis, ax.yaxis):

@@ -174,7 +174,7 @@ def test_huge_values_do_not_flatten_the_layers(rng):
     residual[2:5, 0, 3] = -4000
     values, size, change = layer_curves(residual_statistics(residual)).axes
     assert values.get_yscale() == "symlog"
-    assert values.get_title() == "values (log scale beyond ±100)"
+    assert values.get_title() == "values\n(log scale beyond ±1)"
     assert size.get_yscale() == change.get_yscale() == "log"
     assert size.get_title() == "size: rms of the values\n(log scale)"
     assert layer_curves(residual_statistics(residual[:2])).axes[0].get_yscale() == "linear"
@@ -227,9 +227,19 @@ def test_large_models_show_their_most_specialized_heads_and_say_so(rng):
     found = statistics(rng, L=6, H=12, T=3)
     figure = head_positions(found)
     assert len(figure.axes) == 16
-    assert figure.get_suptitle() == "Where each head looks (the most specialized of 72)"
+    assert figure.get_suptitle() == "Where each head looks (of 72, the most specialized of each kind)"
     assert figure.get_size_inches()[1] < 7.6
     assert len(texts(head_specialization(found).axes[0])) == 72
+
+
+def test_of_many_heads_every_kind_is_shown(rng):
+    sharp = np.zeros((2, 12, 6, 6))
+    sharp[:, :] = np.eye(6)  # most heads look at themselves
+    sharp[1, 7] = 1 / 6  # one looks everywhere
+    found = attention_statistics([(sharp, np.ones((6, 6), dtype=bool))])
+    titles = [ax.get_title() for ax in head_positions(found).axes]
+    assert len(titles) == 16
+    assert "layer 2, head 8: broad" in titles
 
 
 def test_hundreds_of_positions_and_a_single_one(rng, tmp_path):

@@ -83,7 +83,8 @@ def draw(run: Run, trained: Trained, folder: Path, text: str | None = None, **ho
     batch = next(iter(task.held_out.batches(EXAMPLES))) if text is None else trained.example(text)
     data = run.task_options.get("data")
     # What a task says of itself names the data it brings; a reader's own file is named instead.
-    learned = ("learned from", str(data)) if data is not None else ("learned to", task.summary)
+    learned = task.summary if data is None else f"learned from {data}"
+    name = run.folder.resolve().name
     return inspect_model(
         trained.model,
         trained.params,
@@ -91,9 +92,9 @@ def draw(run: Run, trained: Trained, folder: Path, text: str | None = None, **ho
         folder,
         labels=task_labels(trained),
         metrics=run.metrics(),
-        name=run.folder.resolve().name,
-        title=f"Inside {run.folder.resolve().name}",
-        summary=[("task", task.name), learned],
+        title=f"Inside {name}",
+        intro=f"{task.name}: {learned}",
+        summary=[("task", task.name)],
         sections=answers(trained),
         **how,
     )
@@ -107,7 +108,13 @@ def answers(trained: Trained) -> list[Section]:
     if trained.task.metric == "none":
         text = "The model goes on from a beginning, drawn at random with seed 0."
         return [Section("What it writes", text, samples=[f"{prompt}{reply}" for prompt, reply in said])]
-    return [Section("What it answers", "Asked without help.", tables=[Table(("asked", "answered"), said)])]
+    return [
+        Section(
+            "What it answers",
+            "The prompts of the task, and what the model says to them.",
+            tables=[Table(("asked", "answered"), said)],
+        )
+    ]
 
 
 def draw_published(place: Path, name: str, folder: Path, text: str | None, **how: Any) -> list[Path]:
@@ -120,9 +127,7 @@ def draw_published(place: Path, name: str, folder: Path, text: str | None, **how
     short = folder_name(name)
     summary = [("model", short), ("family", loaded.family)]
     title = f"Inside {short}"
-    return inspect_model(
-        loaded.model, loaded.params, batch, folder, labels=labels, name=short, title=title, summary=summary, **how
-    )
+    return inspect_model(loaded.model, loaded.params, batch, folder, labels=labels, title=title, summary=summary, **how)
 
 
 def folder_name(model: str) -> str:

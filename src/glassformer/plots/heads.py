@@ -1,6 +1,7 @@
 """What the attention heads specialize in, and which positions they look at most."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -68,8 +69,9 @@ def head_positions(
 ) -> Figure:
     """Draw the share of its attention that each head gives to each key position.
 
-    The line shows a head without preference. Of more than 16 heads, the most specialized are shown. `labels` name the
-    positions of one example; None numbers them. Shares that differ by far are drawn on a logarithmic scale.
+    The line shows a head without preference. Of more than 16 heads, the most specialized of each kind are shown.
+    `labels` name the positions of one example; None numbers them. Shares that differ by far are drawn on a logarithmic
+    scale.
     """
     chosen = _most_specialized(statistics)
     S = statistics.received.shape[-1]
@@ -94,7 +96,11 @@ def head_positions(
     most = "; ".join(
         f"layer {layer + 1} head {h + 1} most at {_best(statistics, (layer, h), names)}" for layer, h in chosen
     )
-    few = "" if len(chosen) == statistics.score.size else f" (the most specialized of {statistics.score.size})"
+    few = (
+        ""
+        if len(chosen) == statistics.score.size
+        else f" (of {statistics.score.size}, the most specialized of each kind)"
+    )
     words = f"bars of the share of attention each position gets from {len(chosen)} heads{few}: {most}."
     return titled(figure, title + few, words)
 
@@ -122,10 +128,17 @@ def _bars(ax: Axes, received: Array, expected: Array) -> None:
 
 
 def _most_specialized(statistics: HeadStatistics) -> list[tuple[int, int]]:
-    """Return (layer, head) of those to show, in the order of the model."""
-    _, H = statistics.score.shape
-    order = np.argsort(-statistics.score.ravel(), kind="stable")[:MOST_HEADS]
-    return [divmod(int(number), H) for number in np.sort(order)]
+    """Return (layer, head) of those to show, in the order of the model: the best of every kind, then the next best."""
+    H = statistics.score.shape[1]
+    kinds = [kind for row in statistics.kinds for kind in row]
+    order = np.argsort(-statistics.score.ravel(), kind="stable").tolist()
+    seen: Counter[str] = Counter()
+    rank = {}
+    for number in order:
+        rank[number] = seen[kinds[number]]
+        seen[kinds[number]] += 1
+    chosen = sorted(order, key=rank.__getitem__)[:MOST_HEADS]
+    return [divmod(number, H) for number in sorted(chosen)]
 
 
 def _best(statistics: HeadStatistics, at: tuple[int, int], names: Sequence[str]) -> str:

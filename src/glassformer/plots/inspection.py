@@ -49,8 +49,8 @@ def inspect_model(
     example: int = 0,
     labels: Labels = NUMBERS,
     metrics: Sequence[Mapping[str, Any]] = (),
-    name: str = "the model",
     title: str = "Inside a Transformer",
+    intro: str = "",
     summary: Sequence[tuple[str, Any]] = (),
     sections: Sequence[Section] = (),
     embed: bool = False,
@@ -63,7 +63,7 @@ def inspect_model(
     example    which one of the batch is shown; what the heads do is averaged over all of them
     labels     how ids are called
     metrics    records of the training, for the loss curve
-    name       what the page calls the model
+    intro      a paragraph under the title
     summary    names and values for the top of the page, before those of the model
     sections   what else the page shows, before the pictures
     embed      put the pictures into the page as well
@@ -73,11 +73,11 @@ def inspect_model(
     """
     traces = trace_each(model, params, batch, labels=labels)
     folder = Path(folder)
-    sketched = [_input(traces[example], name, len(traces)), *sections]
+    sketched = [_input(traces[example], len(traces)), *sections]
     sketched += _sections(model, params, traces, example, labels, metrics)
     drawn = draw_sections(folder, sketched, theme=theme, copies=copies, progress=progress)
     summary = [*summary, *_summary(model, params)]
-    page = write_report(folder, title, drawn, summary=summary, embed=embed, theme=theme)
+    page = write_report(folder, title, drawn, intro=intro, summary=summary, embed=embed, theme=theme)
     return [page, *(folder / file for file in files_of(drawn))]
 
 
@@ -104,13 +104,12 @@ def _sections(
     return [section for section in sketched if section is not None]
 
 
-def _input(seen: Trace, name: str, examples: int) -> Section:
+def _input(seen: Trace, examples: int) -> Section:
     rows = [" ".join(map(plain, visible_all(row, 40))).replace("↵ ", "↵\n") for row in seen.labels.values()]
     if len(rows) > 1:
         rows = [f"the {stack} reads\n{row}" for stack, row in zip(seen.labels, rows, strict=True)]
-    words = captions.READ.format(name=name)
     over = captions.OVER.format(count=examples) if examples > 1 else ""
-    return Section("Input", f"{words}\n\n{over}", samples=rows)
+    return Section("Input", f"{captions.READ}\n\n{over}", samples=rows)
 
 
 def _predictions(seen: Trace, labels: Labels) -> Section | None:
@@ -181,7 +180,7 @@ def _attention(seen: Trace, attention: str, statistics: HeadStatistics) -> Secti
     hidden = None if allowed.all() else allowed
     L, H = weights.shape[:2]
     pictures = []
-    if L * H > 1:
+    if L > 1:
         grid = partial(attention_grid, weights, allowed=hidden, title=f"{heading}: all layers and heads")
         pictures.append(Sketch(f"{attention}-grid", grid, captions.GRID))
     folds = []

@@ -11,7 +11,7 @@ from ..errors import LengthError
 from ..interpret import LayerStatistics
 from .style import new_figure, styled, titled
 from .theme import colors
-from .ticks import FAR, are_far_apart, log_scale, number_ticks, signed_log_scale
+from .ticks import FAR, are_far_apart, log_scale, number_text, number_ticks, signed_log_scale
 
 WRITTEN_UP_TO = 8
 """Values are written above the bars of at most this many layers."""
@@ -35,6 +35,7 @@ def layer_curves(statistics: Sequence[LayerStatistics], *, title: str = "Layer o
         number_ticks(ax.xaxis, [str(number) for number in range(len(statistics))], room=room)
         ax.set_xlim(-0.6, len(statistics) - 0.4)
         ax.set_xlabel("block (0: the embedding)", color=colors().quiet)
+    figure.legend(*values.get_legend_handles_labels(), loc="outside lower left", ncols=2, fontsize=8.5)
     sizes = ", ".join(f"{row.name} {row.rms:.3g}" for row in statistics)
     words = f"mean, spread, range and relative change of each layer. Root mean squares: {sizes}."
     return titled(figure, title, words)
@@ -50,12 +51,12 @@ def _spread(ax: Axes, statistics: Sequence[LayerStatistics]) -> None:
     ax.plot(x, mean, "o", color=colors().page, markersize=3.5, markeredgecolor=colors().blue)
     ax.margins(y=0.1)
     ax.set_title("values")
+    largest = max(float(np.abs(low).max()), float(np.abs(high).max()))
     typical = float(np.median(std))
-    if typical > 0 and max(float(np.abs(low).max()), float(np.abs(high).max())) > FAR * typical:
-        even = 10.0 ** np.ceil(np.log10(typical))
-        signed_log_scale(ax, even)
-        ax.set_title(f"values (log scale beyond ±{even:g})")
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, fontsize=8.5, columnspacing=1)
+    if 0 < FAR * typical < largest or are_far_apart(std):
+        even = 10.0 ** np.round(np.log10(max(float(std.min()), largest / 1e6)))
+        signed_log_scale(ax, even, largest)
+        ax.set_title(f"values\n(log scale beyond ±{number_text(even)})")
 
 
 def _bars(ax: Axes, heights: Array, color: str, *, first: int, title: str) -> None:

@@ -261,8 +261,8 @@ section { margin: 0 0 3.2rem; scroll-margin-top: 4rem; }
 .tiles dd { margin: 0; font-size: 1.1rem; font-weight: 600; overflow-wrap: anywhere; }
 figure { margin: 1.2rem 0; background: var(--card); border: 1px solid var(--line); border-radius: .8rem;
   overflow: hidden; }
-figure > a { display: block; }
-figure img { display: block; max-width: 100%; height: auto; margin: 0 auto; }
+figure > a { display: block; overflow-x: auto; }
+figure img { display: block; max-width: max(100%, 40rem); height: auto; margin: 0 auto; }
 figure.paper > a, figure.paper img { background: #ffffff; }
 figcaption { padding: .8rem 1.1rem; border-top: 1px solid var(--line); color: var(--quiet); font-size: .95rem; }
 .scroll { overflow-x: auto; margin: 1.2rem 0; }

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, SymmetricalLogLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from ..arrays import Array
 from .labels import text_width
@@ -71,11 +71,12 @@ def log_scale(ax: Any, values: Array) -> None:
     ax.yaxis.set_major_formatter(FuncFormatter(number_text))
 
 
-def signed_log_scale(ax: Any, even: float) -> None:
-    """Give the vertical axis a scale that is even up to ±`even` and logarithmic beyond."""
-    ax.set_yscale("symlog", linthresh=even, linscale=1.2)
-    ax.yaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=even))
-    ax.yaxis.get_major_locator().set_params(numticks=9)
+def signed_log_scale(ax: Any, even: float, largest: float) -> None:
+    """Give the vertical axis a scale that is even up to ±`even`, a power of ten, and logarithmic up to ±`largest`."""
+    ax.set_yscale("symlog", linthresh=even)
+    decades = max(1, math.floor(math.log10(largest / even)))
+    powers = [even * 10.0**decade for decade in range(0, decades + 1, math.ceil(decades / 3))]
+    ax.yaxis.set_major_locator(FixedLocator([*(-power for power in reversed(powers)), 0.0, *powers]))
     ax.yaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(FuncFormatter(number_text))
 
