@@ -42,8 +42,7 @@ def check(figure):
     assert cut_words(figure) == []
 
 
-@pytest.mark.parametrize("length", [1, 2, 10, 23, 64, 150])
-@pytest.mark.parametrize("heads", [1, 4, 9, 12])
+@pytest.mark.parametrize(("heads", "length"), [(1, 1), (4, 2), (12, 10), (9, 23), (4, 64), (1, 150)])
 def test_maps_of_attention(rng, length, heads):
     labels = [WORDS[i % len(WORDS)] for i in range(length)]
     check(attention_heads(weights(rng, heads, length, length), labels))
@@ -54,13 +53,13 @@ def test_maps_between_two_sequences(rng, queries, keys):
     check(attention_heads(weights(rng, 4, queries, keys), ["2001"] * queries, ["3."] * keys))
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (2, 4), (6, 12), (12, 12), (30, 9), (80, 64)])
+@pytest.mark.parametrize("shape", [(1, 1), (2, 4), (6, 12), (30, 9), (48, 40)])
 def test_grids_and_scores_of_shallow_and_deep_models(rng, shape):
     check(attention_grid(weights(rng, *shape, 5, 5)))
     check(head_specialization(statistics(rng, *shape, 3)))
 
 
-@pytest.mark.parametrize("length", [2, 17, 64, 300])
+@pytest.mark.parametrize("length", [2, 17, 300])
 def test_masks_and_places(rng, length):
     labels = [WORDS[i % len(WORDS)] for i in range(length)]
     check(full_against_causal(weights(rng, length, length), weights(rng, length, length), labels))
@@ -69,7 +68,7 @@ def test_masks_and_places(rng, length):
     check(head_positions(found))
 
 
-@pytest.mark.parametrize("layers", [2, 7, 13, 31, 97])
+@pytest.mark.parametrize("layers", [2, 13, 97])
 @pytest.mark.parametrize("factor", [1, 1000])
 def test_layers(rng, layers, factor):
     residual = rng.standard_normal((layers, 4, 6))

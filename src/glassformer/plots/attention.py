@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.collections import PatchCollection
-from matplotlib.colors import Normalize, PowerNorm
+from matplotlib.colors import Normalize, PowerNorm, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
@@ -28,6 +29,8 @@ MOST_HEADS = 16
 """Heads in one figure at most."""
 MOST_DOTS = 64
 """Cells on a side of the maps of a grid; of longer sequences, the largest weight of several tokens is shown."""
+FEWEST_DOTS = 32
+"""Dots on a side of the maps of a grid, at least."""
 
 WIDE, HIGH = 9.6, 5.9
 """The inches that all maps of a figure have together, so that they fit on a page and on a screen."""
@@ -80,16 +83,14 @@ def attention_grid(weights: Array, *, allowed: Array | None = None, title: str =
     figure = new_figure(max(columns * side + 1.9, 4.6), max(rows * side * _flatness(T, S) + 1.2, 2.2))
     ax = figure.subplots()
     scale = _scale(weights, allowed)
-    frames = []
-    for layer, head in np.ndindex(L, H):
-        column, row = (layer, head) if is_deep else (head, layer)
-        box = (column - 0.46, column + 0.46, row + 0.46, row - 0.46)
-        small = _pooled(_masked(weights[layer, head], allowed))
-        last = ax.imshow(small, cmap=weight_colors(), norm=scale, extent=box, aspect="auto")
-        frames.append(Rectangle((column - 0.46, row - 0.46), 0.92, 0.92))
+    # All maps as one image, which takes a moment also for thousands of heads.
+    dots, inner = _mosaic(weights, allowed, scale, is_deep=is_deep)
+    ax.imshow(dots, extent=(-0.5, columns - 0.5, rows - 0.5, -0.5), aspect="auto")
+    corners = ((column - inner[0] / 2, row - inner[1] / 2) for row, column in np.ndindex(rows, columns))
+    frames = [Rectangle(corner, *inner) for corner in corners]
     ax.add_collection(PatchCollection(frames, facecolor="none", edgecolor=colors().never, linewidth=0.8))
     _grid_labels(ax, ("layer", "head") if is_deep else ("head", "layer"), columns, rows, side)
-    _color_bar(figure, ax, last, scale)
+    _color_bar(figure, ax, ScalarMappable(scale, weight_colors()), scale)
     pooled = f" A dot is the largest weight of {_step(max(T, S))} tokens." if max(T, S) > MOST_DOTS else ""
     words = f"{L} layers by {H} heads of attention weights as small heat maps, {T} by {S} tokens.{pooled}"
     return titled(figure, title, words)
@@ -215,6 +216,28 @@ def _pooled(weights: Any) -> Any:
         filled = np.maximum.reduceat(filled, starts, axis=axis)
         hidden = np.logical_and.reduceat(hidden, starts, axis=axis)
     return np.ma.masked_array(filled, mask=hidden)
+
+
+def _mosaic(
+    weights: Array, allowed: Array | None, scale: Normalize, *, is_deep: bool
+) -> tuple[Array, tuple[float, float]]:
+    """Return all maps as one image (height, width, 4), and the share of its place that a map has (width, height).
+
+    Every map has a line of dots in the color of the page around it.
+    """
+    L, H = weights.shape[:2]
+    tiles = {at: weight_colors()(scale(_pooled(_masked(weights[at], allowed)))) for at in np.ndindex(L, H)}
+    t, s = tiles[0, 0].shape[:2]
+    # Small maps get several dots for each cell, so that the line between maps is thin.
+    t_dots, s_dots = math.ceil(FEWEST_DOTS / t), math.ceil(FEWEST_DOTS / s)
+    height, width = t * t_dots + 2, s * s_dots + 2
+    rows, columns = (H, L) if is_deep else (L, H)
+    image = np.empty((rows, height, columns, width, 4))
+    image[:] = to_rgba(colors().page)
+    for (layer, head), tile in tiles.items():
+        row, column = (head, layer) if is_deep else (layer, head)
+        image[row, 1:-1, column, 1:-1] = tile.repeat(t_dots, axis=0).repeat(s_dots, axis=1)
+    return image.reshape(rows * height, columns * width, 4), (1 - 2 / width, 1 - 2 / height)
 
 
 def _step(length: int) -> int:

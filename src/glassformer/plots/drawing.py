@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ..errors import ConfigError
-from .report import Fold, Picture, Section, Sketch
+from .report import Picture, Section, Sketch
 from .style import FORMATS, save
 from .theme import THEMES, themed
 
@@ -54,8 +54,10 @@ def draw_sections(
 
 def pictures_of(sections: Sequence[Section]) -> Iterator[Picture | Sketch]:
     """Yield every picture of some sections, those that are folded away as well."""
-    parts: Iterator[Section | Fold] = (part for section in sections for part in (section, *section.folds))
-    return (picture for part in parts for picture in part.pictures)
+    for section in sections:
+        yield from section.pictures
+        for fold in section.folds:
+            yield from fold.pictures
 
 
 def files_of(sections: Sequence[Section]) -> list[str]:

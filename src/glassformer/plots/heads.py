@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -105,7 +106,7 @@ def head_positions(
     return titled(figure, title + few, words)
 
 
-def _share_scale(shares: Array) -> Callable[[Axes], None]:
+def _share_scale(shares: Array) -> Callable[[Axes], Any]:
     """Return what gives axes the scale of all shares: even, or logarithmic where some would flatten the others."""
     visible = np.maximum(shares, float(shares.max()) / 1000)
     if are_far_apart(visible):

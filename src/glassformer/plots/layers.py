@@ -1,5 +1,6 @@
 """How the vectors of a model grow and change from layer to layer."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -54,7 +55,7 @@ def _spread(ax: Axes, statistics: Sequence[LayerStatistics]) -> None:
     largest = max(float(np.abs(low).max()), float(np.abs(high).max()))
     typical = float(np.median(std))
     if 0 < FAR * typical < largest or are_far_apart(std):
-        even = 10.0 ** np.round(np.log10(max(float(std.min()), largest / 1e6)))
+        even = 10.0 ** round(math.log10(max(float(std.min()), largest / 1e6)))
         signed_log_scale(ax, even, largest)
         ax.set_title(f"values\n(log scale beyond ±{number_text(even)})")
 

@@ -9,12 +9,14 @@ from matplotlib.patches import Rectangle
 
 from ..arrays import Array
 from ..errors import ShapeError
-from .labels import visible, visible_all
+from .labels import text_width, visible, visible_all
 from .style import new_figure, styled, titled, write_cell
 from .theme import colors, weight_colors
 from .ticks import token_ticks
 
 MOST_POSITIONS = 24
+CELL = 33.0
+"""The points that a token in a cell of the table may be wide."""
 
 
 @styled
@@ -109,7 +111,8 @@ def _cells(
     ramp = weight_colors()
     for (t, rank), value in np.ndenumerate(values):
         text = visible(label(int(order[t, rank])), 7)
-        write_cell(ax, (t, rank), text, size=8.5 if len(text) <= 4 else 6, background=ramp(float(value) / top))
+        size = min(8.5, 8.5 * CELL / text_width(text, 8.5))
+        write_cell(ax, (t, rank), text, size=size, background=ramp(float(value) / top))
         if targets is not None and targets[t] == order[t, rank]:
             ax.add_patch(
                 Rectangle((t - 0.47, rank - 0.46), 0.94, 0.92, fill=False, edgecolor=colors().green, linewidth=2)

@@ -76,7 +76,7 @@ def _rc(theme: Theme) -> dict[str, Any]:
     }
 
 
-def _tick_colors(theme: Theme) -> dict[str, str]:
+def _tick_colors(theme: Theme) -> dict[str, Any]:
     return {"color": theme.quiet, "labelcolor": theme.ink}
 
 
