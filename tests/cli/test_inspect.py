@@ -38,7 +38,7 @@ def test_a_page_names_the_data_of_the_reader(tmp_path):
     run = trained("text", tmp_path / "mine")
     inspect(run, "--theme", "light")
     words = read_page(run / "pictures" / "index.html").words
-    assert f"text: learned from {tmp_path / 'data' / 'text.txt'}" in words
+    assert f"Learned from {tmp_path / 'data' / 'text.txt'}." in words
     assert not any("Python's own documentation" in word for word in words)
 
 

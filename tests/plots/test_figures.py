@@ -135,6 +135,12 @@ def test_a_leap_does_not_flatten_the_curve():
     assert loss_curve(metrics[:30]).axes[0].get_yscale() == "linear"
 
 
+@pytest.mark.parametrize("last", [0.02, 0.98])
+def test_the_last_accuracy_is_written_where_the_curve_is_not(last):
+    below = loss_curve([{"step": 1, "accuracy": 0.5}, {"step": 2, "accuracy": last}]).axes[1]
+    assert abs(below.texts[0].get_position()[1] - last) > 0.5
+
+
 @pytest.mark.parametrize(
     "metrics",
     [
@@ -203,6 +209,12 @@ def test_a_head_that_rests_on_one_token_does_not_flatten_the_others(rng):
     figure = head_positions(attention_statistics([(weights, np.ones((20, 20), dtype=bool))]))
     assert {ax.get_yscale() for ax in figure.axes} == {"log"}
     assert figure.get_supylabel() == "share of attention (log scale)"
+
+
+def test_positions_that_few_queries_can_see_are_no_outliers(rng):
+    even = np.tri(20) / np.arange(1, 21)[:, None]
+    figure = head_positions(attention_statistics([(even[None, None], np.tri(20, dtype=bool))]))
+    assert figure.axes[0].get_yscale() == "linear"
 
 
 def test_every_head_shows_its_score_and_its_name(rng):

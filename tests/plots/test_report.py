@@ -1,5 +1,8 @@
 """The page: valid HTML, every picture there and described, no word of it taken for markup."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -86,3 +89,13 @@ def test_missing_and_foreign_files_are_refused(tmp_path, picture):
     with pytest.raises(DataError, match="is not a PNG file"):
         write_report(tmp_path, "Title", [Section("One", pictures=[Picture("text.png", "", "")])])
     assert not (tmp_path / "index.html").exists()
+
+
+def test_the_examples_of_the_documentation_run_as_printed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = (Path(__file__).parents[2] / "docs" / "figures.md").read_text(encoding="utf-8")
+    names = {}
+    for block in re.findall(r"```python\n(.*?)```", words, flags=re.DOTALL):
+        exec(block, names)
+    for name in ("attention.svg", "pictures/mine/index.html", "pictures/mine/prediction-dark.png", "report/index.html"):
+        assert (tmp_path / name).stat().st_size > 1000

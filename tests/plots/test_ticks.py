@@ -108,7 +108,7 @@ def test_values_far_apart(values, far):
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.02, "0.02"), (1.0, "1"), (1500, "1,500"), (-1e4, "-10,000"), (2e7, "2e+07")]
+    ("value", "text"), [(0.02, "0.02"), (1.0, "1"), (1500, "1,500"), (-1e4, "−10,000"), (2e7, "2e+07")]
 )
 def test_numbers_on_axes_are_those_people_write(value, text):
     assert number_text(value) == text

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..arrays import check_length
 from ..config import EncoderDecoderConfig
+from ..data import Task
 from ..errors import ConfigError, WeightsError, did_you_mean
 from ..generation.sampling import Sampling
 from ..generation.writer import generate_steps
@@ -81,9 +82,6 @@ def draw(run: Run, trained: Trained, folder: Path, text: str | None = None, **ho
     """Draw everything about a trained model and one input, or some held-out examples; return the files."""
     task = trained.task
     batch = next(iter(task.held_out.batches(EXAMPLES))) if text is None else trained.example(text)
-    data = run.task_options.get("data")
-    # What a task says of itself names the data it brings; a reader's own file is named instead.
-    learned = task.summary if data is None else f"learned from {data}"
     name = run.folder.resolve().name
     return inspect_model(
         trained.model,
@@ -93,11 +91,20 @@ def draw(run: Run, trained: Trained, folder: Path, text: str | None = None, **ho
         labels=task_labels(trained),
         metrics=run.metrics(),
         title=f"Inside {name}",
-        intro=f"{task.name}: {learned}",
+        intro=described(run, task),
         summary=[("task", task.name)],
         sections=answers(trained),
         **how,
     )
+
+
+def described(run: Run, task: Task) -> str:
+    """Say what a model learned, by the reader's own file where there is one."""
+    data = run.task_options.get("data")
+    if data is not None:
+        return f"Learned from {data}."
+    # What a task says of itself also names what else it could have read.
+    return f"Learned: {task.summary.removesuffix(', or your file or folder')}."
 
 
 def answers(trained: Trained) -> list[Section]:

@@ -90,7 +90,7 @@ def attention_grid(weights: Array, *, allowed: Array | None = None, title: str =
     frames = [Rectangle(corner, *inner) for corner in corners]
     ax.add_collection(PatchCollection(frames, facecolor="none", edgecolor=colors().never, linewidth=0.8))
     _grid_labels(ax, ("layer", "head") if is_deep else ("head", "layer"), columns, rows, side)
-    _color_bar(figure, ax, ScalarMappable(scale, weight_colors()), scale)
+    _color_bar(figure, ax, ScalarMappable(scale, weight_colors()), scale, float(np.max(weights)))
     pooled = f" A dot is the largest weight of {_step(max(T, S))} tokens." if max(T, S) > MOST_DOTS else ""
     words = f"{L} layers by {H} heads of attention weights as small heat maps, {T} by {S} tokens.{pooled}"
     return titled(figure, title, words)
@@ -261,14 +261,17 @@ def _scale(weights: Array, allowed: Array | None) -> Normalize:
 
 
 def _frame(figure: Figure, axes: list[Axes], image: Any) -> None:
-    _color_bar(figure, axes, image, image.norm)
+    largest = max(float(np.max(ax.images[0].get_array())) for ax in axes)
+    _color_bar(figure, axes, image, image.norm, largest)
     figure.supxlabel("looked at (key)", fontsize=9, color=colors().quiet)
     figure.supylabel("looking (query)", fontsize=9, color=colors().quiet)
 
 
-def _color_bar(figure: Figure, axes: Any, image: Any, scale: Normalize) -> None:
+def _color_bar(figure: Figure, axes: Any, image: Any, scale: Normalize, largest: float) -> None:
+    """Show what colors mean; the bar has a tip where weights of queries without a choice lie beyond it."""
     how = ", color as √weight" if isinstance(scale, PowerNorm) else ""
-    color_bar(figure, axes, image, f"weight: 0 to {scale.vmax:.2g}{how}", ticks=MaxNLocator(5))
+    beyond = "max" if largest > 1.001 * float(scale.vmax or 1) else "neither"
+    color_bar(figure, axes, image, f"weight: 0 to {scale.vmax:.2g}{how}", ticks=MaxNLocator(5), extend=beyond)
 
 
 def _check(weights: Array, queries: Sequence[str], keys: Sequence[str]) -> None:

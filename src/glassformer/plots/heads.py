@@ -14,7 +14,7 @@ from ..interpret import HeadStatistics
 from .labels import visible_all, weight_text
 from .style import color_bar, new_figure, panels, styled, titled, write_cell
 from .theme import colors, weight_colors
-from .ticks import are_far_apart, log_scale, number_ticks, token_ticks
+from .ticks import LEAP, log_scale, number_ticks, token_ticks
 
 MOST_HEADS = 16
 MOST_BARS = 100
@@ -109,7 +109,8 @@ def head_positions(
 def _share_scale(shares: Array) -> Callable[[Axes], Any]:
     """Return what gives axes the scale of all shares: even, or logarithmic where some would flatten the others."""
     visible = np.maximum(shares, float(shares.max()) / 1000)
-    if are_far_apart(visible):
+    # Not by the smallest: under a causal mask, the last positions get little attention from any head.
+    if visible.max() > LEAP * np.median(visible):
         return lambda ax: log_scale(ax, visible)
     top = min(1.0, 1.25 * float(shares.max()))
     return lambda ax: ax.set_ylim(0, top)

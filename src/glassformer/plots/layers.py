@@ -36,7 +36,7 @@ def layer_curves(statistics: Sequence[LayerStatistics], *, title: str = "Layer o
         number_ticks(ax.xaxis, [str(number) for number in range(len(statistics))], room=room)
         ax.set_xlim(-0.6, len(statistics) - 0.4)
         ax.set_xlabel("block (0: the embedding)", color=colors().quiet)
-    figure.legend(*values.get_legend_handles_labels(), loc="outside lower left", ncols=2, fontsize=8.5)
+    figure.legend(*values.get_legend_handles_labels(), loc="outside lower left", ncols=2, borderaxespad=1.0)
     sizes = ", ".join(f"{row.name} {row.rms:.3g}" for row in statistics)
     words = f"mean, spread, range and relative change of each layer. Root mean squares: {sizes}."
     return titled(figure, title, words)

@@ -83,7 +83,9 @@ def _accuracy(ax: Axes, steps: Array, values: Array) -> None:
     ax.set_yticks([0, 0.5, 1], ["0", "50 %", "100 %"])
     ax.set_ylabel("accuracy")
     last = f"last: {100 * values[-1]:.2f} %"
-    ax.text(0.995, 0.08, last, transform=ax.transAxes, ha="right", fontsize=8.5, color=colors().quiet)
+    # In the half of the panel where the curve does not end.
+    height = 0.08 if values[-1] > 0.5 else 0.8
+    ax.text(0.995, height, last, transform=ax.transAxes, ha="right", fontsize=8.5, color=colors().quiet)
 
 
 def _words(points: dict[str, tuple[Array, Array]]) -> str:

@@ -57,7 +57,7 @@ def similarity_curve(
         zorder=3,
     )
     # Beside the curve, because dots at 1 and 5 stand too close together for words between them.
-    listed = [f"k = {k}:  {value:.2f}" for k, value in values.items()]
+    listed = [f"k = {k}:  {value:.2f}".replace("-", "−") for k, value in values.items()]
     ax.text(1.02, 1, "\n".join(listed), transform=ax.transAxes, va="top", color=colors().vermilion, linespacing=1.7)
     ax.set_xlabel("distance k between two positions")
     ax.set_ylabel("cosine similarity")

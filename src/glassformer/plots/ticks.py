@@ -15,6 +15,8 @@ GAP = 1.3
 
 FAR = 30.0
 """Values whose sizes differ by more than this factor are drawn on a logarithmic scale."""
+LEAP = 10.0
+"""So are values of which one is larger than the median by this factor."""
 
 
 def token_ticks(axis: Any, labels: Sequence[str], *, room: float) -> None:
@@ -56,7 +58,7 @@ def are_far_apart(values: Array) -> bool:
     found = values[np.isfinite(values) & (values > 0)]
     if not len(found) or len(found) < np.size(values):
         return False
-    return bool(found.max() > FAR * found.min() or found.max() > FAR / 3 * np.median(found))
+    return bool(found.max() > FAR * found.min() or found.max() > LEAP * np.median(found))
 
 
 def log_scale(ax: Any, values: Array) -> None:
@@ -82,5 +84,5 @@ def signed_log_scale(ax: Any, even: float, largest: float) -> None:
 
 
 def number_text(value: float, _: Any = None) -> str:
-    """Write a number the way people read it: 0.02, 1,500, 2e+07."""
-    return f"{value:,.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
+    """Write a number the way people read it: 0.02, −1,500, 2e+07."""
+    return (f"{value:,.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}").replace("-", "−")
