@@ -24,7 +24,7 @@ from glassformer.plots import (
     similarity_curve,
 )
 from glassformer.plots.labels import text_width
-from glassformer.plots.ticks import are_far_apart, number_text
+from glassformer.plots.ticks import are_far_apart, number_text, spread_out
 
 WORDS = ["The", "␣capital", "␣of", "␣France", "␣is", "月月", "a", "WWWW", "i", "unbelievable"]
 
@@ -91,6 +91,11 @@ def test_predictions_positions_and_lengths(rng):
     check(similarity_curve(similarity_by_distance(sinusoidal(np.arange(64), 32))))
     lengths = [2**k for k in range(6, 17)]
     check(length_curves([LengthCurve("dense", lengths, [1e-9 * n**2 for n in lengths], [4.0 * n**2 for n in lengths])]))
+
+
+def test_labels_without_room_are_left_out():
+    assert spread_out([0, 1, 100, 200], ["first", "second", "third", "fourth"]) == [0, 2, 3]
+    assert spread_out([], []) == []
 
 
 def test_widths_are_those_of_the_letters():

@@ -47,6 +47,18 @@ def number_ticks(axis: Any, labels: Sequence[str], *, room: float, size: float =
     _write(axis, labels, next(step for step in steps if step * place >= GAP * extent), size)
 
 
+def spread_out(places: Sequence[float], labels: Sequence[str], *, size: float = 8.5) -> list[int]:
+    """Return which of some labels can stand at their places, in points along an axis, without touching each other."""
+    kept: list[int] = []
+    end = -math.inf
+    for number in np.argsort(places, kind="stable").tolist():
+        half = GAP * text_width(labels[number], size) / 2
+        if places[number] - half >= end:
+            kept.append(number)
+            end = places[number] + half
+    return kept
+
+
 def _write(axis: Any, labels: Sequence[str], step: int, size: float) -> None:
     axis.set_ticks(range(0, len(labels), step), labels[::step], fontsize=size)
     axis.set_tick_params(length=0 if step == 1 else 2.5, pad=2)
