@@ -196,10 +196,17 @@ def test_a_score_that_rounds_to_one_is_written_as_one(rng):
 
 
 def test_scores_are_colored_up_to_the_largest(rng):
-    found = statistics(rng, L=2, H=12)
+    sharp = np.zeros((1, 2, 4, 4))
+    sharp[0, 0], sharp[0, 1] = 0.25, [0.9, 0.1, 0, 0]
+    found = attention_statistics([(sharp, np.ones((4, 4), dtype=bool))])
     figure = head_specialization(found)
-    assert figure.axes[0].collections[0].norm.vmax == pytest.approx(max(found.score.max(), 0.2))
-    assert figure.axes[1].get_ylabel().startswith("specialization: 0 to 0.")
+    assert figure.axes[0].collections[0].norm.vmax == pytest.approx(found.score.max())
+    assert figure.axes[1].get_ylabel() == "specialization: 0 to 0.77"
+
+
+def test_a_broad_head_never_looks_like_a_specialist(rng):
+    even = attention_statistics([(np.full((1, 2, 4, 4), 0.25), np.ones((4, 4), dtype=bool))])
+    assert head_specialization(even).axes[0].collections[0].norm.vmax == 0.5
 
 
 def test_a_head_that_rests_on_one_token_does_not_flatten_the_others(rng):

@@ -11,7 +11,6 @@ from matplotlib.collections import PatchCollection
 from matplotlib.colors import Normalize, PowerNorm, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator
 
 from ..arrays import Array
 from ..errors import ShapeError
@@ -63,7 +62,7 @@ def attention_heads(
         last = _map(ax, weights[head], queries, keys, allowed, scale, layout)
         ax.set_title(f"head {first + head}", fontsize=9, pad=3)
         _only_outer_labels(ax, head, shown, layout.columns)
-    _frame(figure, axes, last)
+    _frame(figure, axes, last, float(np.max(weights[:shown])))
     more = f" (heads {first} to {first + shown - 1} of {len(weights)})" if shown < len(weights) else ""
     sizes = f"{len(queries)} queries in rows, {len(keys)} keys in columns"
     words = f"heat maps of the attention weights of {shown} heads{more}, {sizes}, colors from 0 to {scale.vmax:.2g}."
@@ -114,7 +113,7 @@ def full_against_causal(
     _only_outer_labels(axes[1], 1, 2, 2)
     axes[0].set_title("full: every token sees every other", fontsize=9)
     axes[1].set_title("causal: no token sees the future", fontsize=9)
-    _frame(figure, axes, last)
+    _frame(figure, axes, last, float(max(np.max(full), np.max(causal))))
     words = f"two heat maps of the attention weights among {len(labels)} tokens, from the same queries and keys. "
     words += "On the right the cells above the diagonal are masked, and the others grow so that rows still sum to one."
     return titled(figure, title, words)
@@ -260,8 +259,7 @@ def _scale(weights: Array, allowed: Array | None) -> Normalize:
     return Normalize(0, top) if max(T, S) <= WRITTEN_UP_TO else PowerNorm(0.5, 0, top)
 
 
-def _frame(figure: Figure, axes: list[Axes], image: Any) -> None:
-    largest = max(float(np.max(ax.images[0].get_array())) for ax in axes)
+def _frame(figure: Figure, axes: list[Axes], image: Any, largest: float) -> None:
     _color_bar(figure, axes, image, image.norm, largest)
     figure.supxlabel("looked at (key)", fontsize=9, color=colors().quiet)
     figure.supylabel("looking (query)", fontsize=9, color=colors().quiet)
@@ -271,7 +269,7 @@ def _color_bar(figure: Figure, axes: Any, image: Any, scale: Normalize, largest:
     """Show what colors mean; the bar has a tip where weights of queries without a choice lie beyond it."""
     how = ", color as √weight" if isinstance(scale, PowerNorm) else ""
     beyond = "max" if largest > 1.001 * float(scale.vmax or 1) else "neither"
-    color_bar(figure, axes, image, f"weight: 0 to {scale.vmax:.2g}{how}", ticks=MaxNLocator(5), extend=beyond)
+    color_bar(figure, axes, image, f"weight: 0 to {scale.vmax:.2g}{how}", extend=beyond)
 
 
 def _check(weights: Array, queries: Sequence[str], keys: Sequence[str]) -> None:

@@ -36,7 +36,8 @@ def head_specialization(statistics: HeadStatistics, *, title: str = "Do the head
     width = 1.25 if named else float(np.clip(10 / columns, 0.3, 0.5))
     figure = new_figure(max(width * columns + 1.9, 4.6), max((0.72 if named else 0.36) * rows + 1.5, 2.3))
     ax = figure.subplots()
-    top = max(float(score.max()), 0.2)
+    # Not so early that a broad head looks like a specialist.
+    top = max(float(score.max()), 0.5)
     edges = np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5
     ramp = weight_colors()
     image = ax.pcolormesh(*edges, score, cmap=ramp, vmin=0, vmax=top, edgecolors=colors().never, linewidth=1.5)

@@ -278,6 +278,7 @@ pre.sample { background: var(--card); border: 1px solid var(--line); border-radi
   max-width: 100%; margin: 0 0 1rem; font: .95rem/1.5 ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace;
   white-space: pre-wrap; overflow-wrap: anywhere; }
 footer { max-width: 66rem; margin: 0 auto; padding: 0 1.25rem 2.5rem; color: var(--quiet); font-size: .85rem; }
+@media (min-width: 48rem) { nav { flex-wrap: wrap; } }
 @media print { nav { display: none; } figure { break-inside: avoid; } }
 """
 

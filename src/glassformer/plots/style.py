@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import MaxNLocator
 
 from ..errors import ConfigError
 from ..files import write_new
@@ -109,7 +110,8 @@ def color_bar(figure: Figure, axes: Any, image: Any, label: str = "", **settings
     length = min(BAR_LENGTH, 0.8 * figure.get_figheight())
     # A bar is as long as its share of the axes beside it, which are about an inch lower than the figure.
     shrink = min(1.0, length / max(figure.get_figheight() - 1.0, 0.5))
-    bar = figure.colorbar(image, ax=axes, **{"shrink": shrink, "aspect": length / BAR_WIDTH, "pad": 0.02, **settings})
+    shape: dict[str, Any] = {"shrink": shrink, "aspect": length / BAR_WIDTH, "pad": 0.02}
+    bar = figure.colorbar(image, ax=axes, ticks=MaxNLocator(5), **shape, **settings)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelsize=8)
     bar.set_label(label, fontsize=8.5, color=colors().quiet)
