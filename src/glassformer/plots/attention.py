@@ -246,17 +246,18 @@ def _step(length: int) -> int:
 def _scale(weights: Array, allowed: Array | None) -> Normalize:
     """Return the scale of colors that all maps of a figure share: up to the largest weight of a query with a choice.
 
-    It does not end below twice the weight of even attention, or that would look like contrast. In long maps most
-    weights are small, so there the color rises faster for them: as √weight.
+    In long maps most weights are small, so there the color rises faster for them: as √weight. The scale does not end
+    so early that even attention has more than half of the color, or it would look like contrast.
     """
     weights = np.asarray(weights, dtype=np.float64)
     T, S = weights.shape[-2:]
     seen = np.full(T, S) if allowed is None else np.asarray(allowed).sum(axis=-1)
     chooses = seen > 1
     largest = float((weights[..., chooses, :] if chooses.any() else weights).max())
-    even = 2 / float(seen[chooses].mean()) if chooses.any() else 1.0
-    top = min(1.0, max(largest, even))
-    return Normalize(0, top) if max(T, S) <= WRITTEN_UP_TO else PowerNorm(0.5, 0, top)
+    even = 1 / float(seen[chooses].mean()) if chooses.any() else 1.0
+    if max(T, S) <= WRITTEN_UP_TO:
+        return Normalize(0, min(1.0, max(largest, 2 * even)))
+    return PowerNorm(0.5, 0, min(1.0, max(largest, 4 * even)))
 
 
 def _frame(figure: Figure, axes: list[Axes], image: Any, largest: float) -> None:
