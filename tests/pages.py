@@ -2,7 +2,7 @@
 
 from html.parser import HTMLParser
 
-VOID = {"meta", "img", "br", "hr", "link", "input"}
+VOID = {"meta", "img", "br", "hr", "link", "input", "source"}
 
 
 class Page(HTMLParser):
@@ -10,7 +10,8 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.tags, self.images, self.links, self.ids, self.words = [], [], [], [], [], []
+        self.open, self.tags, self.images, self.sources = [], [], [], []
+        self.links, self.ids, self.words = [], [], []
         self.feed(text)
         self.close()
         assert self.open == []
@@ -21,6 +22,7 @@ class Page(HTMLParser):
         self.tags.append(tag)
         self.ids += [attributes["id"]] if "id" in attributes else []
         self.images += [attributes] if tag == "img" else []
+        self.sources += [attributes] if tag == "source" else []
         self.links += [attributes["href"]] if "href" in attributes else []
         if tag not in VOID:
             self.open.append(tag)

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 
+from boxes import drawn
 from glassformer.errors import ShapeError
 from glassformer.plots import attention_grid, attention_heads, full_against_causal, save
+from glassformer.plots.theme import colors
 
 
 def weights(rng, *shape):
@@ -27,7 +30,8 @@ def test_small_maps_show_labels_and_every_weight(rng):
     for head, ax in enumerate(maps(figure)):
         assert len(ax.texts) == 16
         assert ax.get_title() == f"head {head + 1}"
-        assert tick_texts(ax.xaxis) == tick_texts(ax.yaxis) == list("abcd")
+        assert tick_texts(ax.xaxis) == list("abcd")
+    assert tick_texts(maps(figure)[0].yaxis) == list("abcd")
     assert maps(figure)[0].texts[0].get_text() == f"{w[0, 0, 0]:.2f}"[1:]
 
 
@@ -58,10 +62,58 @@ def test_all_maps_of_a_figure_share_one_scale(rng):
     assert len({ax.images[0].norm.vmax for ax in maps(figure)}) == 1
 
 
-def test_of_many_heads_the_first_sixteen_are_drawn(rng):
+def test_of_many_heads_the_first_sixteen_are_drawn_and_the_title_says_so(rng):
     figure = attention_heads(weights(rng, 20, 2, 2), list("ab"))
     assert len(maps(figure)) == 16
-    assert "the first 16 of 20 heads" in figure.get_label()
+    assert figure.get_suptitle() == "Attention (heads 1 to 16 of 20)"
+    assert "heads 1 to 16 of 20" in figure.get_label()
+
+
+def test_heads_keep_their_numbers(rng):
+    figure = attention_heads(weights(rng, 2, 2, 2), list("ab"), first=17)
+    assert [ax.get_title() for ax in maps(figure)] == ["head 17", "head 18"]
+
+
+@pytest.mark.parametrize(("heads", "length"), [(1, 200), (4, 8), (9, 24), (12, 12), (16, 2)])
+def test_the_heads_of_a_layer_fit_on_a_screen(rng, heads, length):
+    width, height = attention_heads(weights(rng, heads, length, length), ["x"] * length).get_size_inches()
+    assert width <= 12
+    assert height <= 7.6
+
+
+def test_only_the_outer_maps_repeat_the_labels(rng):
+    figure = attention_heads(weights(rng, 9, 20, 20), ["x"] * 20)
+    drawn(figure)
+    beside = [len(tick_texts(ax.yaxis)) > 0 for ax in maps(figure)]
+    below = [len(tick_texts(ax.xaxis)) > 0 for ax in maps(figure)]
+    columns = 9 // beside.count(True) + (9 % beside.count(True) > 0)
+    assert beside == [number % columns == 0 for number in range(9)]
+    assert below == [number + columns >= 9 for number in range(9)]
+
+
+def test_a_weight_that_rounds_to_one_is_written_as_one(rng):
+    almost = np.array([[[0.999, 0.001], [0.5, 0.5]]])
+    texts = [text.get_text() for text in maps(attention_heads(almost, list("ab")))[0].texts]
+    assert texts == ["1.00", ".00", ".50", ".50"]
+
+
+def test_colors_reach_to_the_largest_weight_and_the_bar_says_so(rng):
+    faint = np.full((1, 20, 20), 0.04)
+    faint[0, 3, 4] = 0.31
+    figure = attention_heads(faint, ["x"] * 20)
+    assert maps(figure)[0].images[0].norm.vmax == 0.31
+    assert figure.axes[-1].get_ylabel() == "weight: 0 to 0.31, color as √weight"
+    even = attention_heads(np.full((1, 20, 20), 0.05), ["x"] * 20)
+    assert maps(even)[0].images[0].norm.vmax == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("draw", [lambda w: attention_heads(w[0], ["x"] * 30), attention_grid])
+def test_the_bar_of_colors_stays_short(rng, draw):
+    figure = draw(weights(rng, 30, 9, 30, 30))
+    drawn(figure)
+    box = figure.axes[-1].get_window_extent()
+    assert 0.6 < box.height / figure.dpi <= 2.8
+    assert box.width / figure.dpi < 0.2
 
 
 def test_long_inputs_show_some_of_the_labels(rng, tmp_path):
@@ -83,9 +135,43 @@ def test_one_token_is_a_map_too(tmp_path):
 
 def test_a_grid_has_a_row_for_each_layer_and_a_column_for_each_head(rng):
     figure = attention_grid(weights(rng, 3, 4, 5, 5))
-    assert len(maps(figure)) == 12
-    assert [ax.get_ylabel() for ax in maps(figure) if ax.get_ylabel()] == ["layer 1", "layer 2", "layer 3"]
-    assert [ax.get_title() for ax in maps(figure)[:4]] == ["head 1", "head 2", "head 3", "head 4"]
+    ax = figure.axes[0]
+    assert len(ax.collections[0].get_paths()) == 12
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("head", "layer")
+    assert tick_texts(ax.xaxis) == ["1", "2", "3", "4"]
+    assert tick_texts(ax.yaxis) == ["1", "2", "3"]
+    assert ax.images[0].get_array().shape == (3 * 37, 4 * 37, 4)
+
+
+def test_a_deep_model_has_a_column_for_each_layer_and_fits_on_a_screen(rng):
+    figure = attention_grid(weights(rng, 30, 9, 5, 5))
+    ax = figure.axes[0]
+    assert len(ax.collections[0].get_paths()) == 270
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("layer", "head")
+    assert figure.get_size_inches()[1] < 7.5
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (3, 2)])
+def test_every_small_map_stands_in_its_place(shape):
+    w = np.zeros((*shape, 4, 4))
+    w[1, 0, 2, 3] = 1
+    image = attention_grid(w).axes[0].images[0].get_array()
+    dark = np.argwhere(image[..., :3].sum(axis=-1) < 0.5)
+    row, column = (1, 0) if shape == (2, 3) else (0, 1)
+    # Eight dots for each cell, and a line of dots around each map.
+    assert dark.min(axis=0).tolist() == [row * 34 + 1 + 2 * 8, column * 34 + 1 + 3 * 8]
+    assert dark.max(axis=0).tolist() == [row * 34 + 3 * 8, column * 34 + 4 * 8]
+
+
+def test_small_maps_of_long_sequences_keep_the_largest_weights():
+    w = np.zeros((1, 2, 300, 300))
+    w[0, 0, 299, 7] = 1
+    figure = attention_grid(w, allowed=np.tri(300, dtype=bool))
+    image = figure.axes[0].images[0].get_array()
+    assert image.shape == (62, 2 * 62, 4)
+    assert image[60, 2, :3].sum() < 0.5
+    assert image[1, 60, :3].tolist() == list(to_rgb(colors().never))
+    assert "A dot is the largest weight of 5 tokens" in figure.get_label()
 
 
 def test_full_and_causal_stand_side_by_side(rng):

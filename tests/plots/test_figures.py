@@ -72,6 +72,20 @@ def test_predictions_of_the_wrong_shape_are_refused():
         prediction_table(np.ones((2, 3)), ["a"])
 
 
+def test_bars_of_unlikely_tokens_fill_their_axis():
+    (ax,) = prediction_bars(np.array([0.03, 0.01, 0.005])).axes
+    assert ax.get_xlim()[1] == pytest.approx(0.0575)
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["0", "1 %", "2 %", "3 %", "4 %", "5 %"]
+
+
+def test_the_colors_of_a_table_reach_to_its_likeliest_token():
+    probabilities = np.full((2, 10), 0.08)
+    probabilities[1, 3] = 0.28
+    figure = prediction_table(probabilities, list("ab"))
+    assert figure.axes[0].images[0].norm.vmax == 0.28
+    assert figure.axes[0].get_xlabel() == "after reading up to · colors from 0 to 28.0 %"
+
+
 # --- positions -------------------------------------------------------------------------------------------------------
 
 
@@ -90,6 +104,14 @@ def test_the_table_of_positions_is_drawn_on_a_scale_around_zero(tmp_path):
     save(similarity_curve(similarity_by_distance(np.ones((1, 4)))), tmp_path / "one.png")
 
 
+def test_outliers_of_a_table_are_cut_and_counted():
+    table = np.ones((100, 10))
+    table[0, 0] = 500
+    figure = position_heat_map(table)
+    assert figure.axes[0].images[0].norm.vmax == 1
+    assert figure.axes[1].get_ylabel() == "value: −1 to 1 (0.1 % beyond)"
+
+
 # --- training --------------------------------------------------------------------------------------------------------
 
 
@@ -104,6 +126,19 @@ def test_the_loss_curve_has_all_series():
     assert ax.get_yscale() == "log"
     assert below.get_ylabel() == "accuracy"
     assert "validation loss from 0.5 at step 19 to 0.2 at step 39" in figure.get_label()
+
+
+def test_a_leap_does_not_flatten_the_curve():
+    metrics = [{"step": i, "loss": 1e6 if i == 30 else 2.0 + 0.01 * i} for i in range(60)]
+    assert loss_curve(metrics).axes[0].get_yscale() == "log"
+    assert loss_curve(metrics).axes[0].get_ylabel() == "loss (log scale)"
+    assert loss_curve(metrics[:30]).axes[0].get_yscale() == "linear"
+
+
+@pytest.mark.parametrize("last", [0.02, 0.98])
+def test_the_last_accuracy_is_written_where_the_curve_is_not(last):
+    below = loss_curve([{"step": 1, "accuracy": 0.5}, {"step": 2, "accuracy": last}]).axes[1]
+    assert abs(below.texts[0].get_position()[1] - last) > 0.5
 
 
 @pytest.mark.parametrize(
@@ -140,6 +175,55 @@ def test_layers_are_drawn_as_values_size_and_change(rng):
         layer_curves([])
 
 
+def test_huge_values_do_not_flatten_the_layers(rng):
+    residual = rng.standard_normal((6, 5, 64))
+    residual[2:5, 0, 3] = -4000
+    values, size, change = layer_curves(residual_statistics(residual)).axes
+    assert values.get_yscale() == "symlog"
+    assert values.get_title() == "values\n(log scale beyond ±1)"
+    assert size.get_yscale() == change.get_yscale() == "log"
+    assert size.get_title() == "size: rms of the values\n(log scale)"
+    assert layer_curves(residual_statistics(residual[:2])).axes[0].get_yscale() == "linear"
+
+
+def test_a_score_that_rounds_to_one_is_written_as_one(rng):
+    sharp = np.zeros((1, 12, 5, 5))
+    sharp[..., 0] = 1 - 4e-5
+    sharp[..., 1:] = 1e-5
+    found = attention_statistics([(sharp, np.ones((5, 5), dtype=bool))])
+    assert found.score.max() < 1
+    assert set(texts(head_specialization(found).axes[0])) == {"1.00"}
+
+
+def test_scores_are_colored_up_to_the_largest(rng):
+    sharp = np.zeros((1, 2, 4, 4))
+    sharp[0, 0], sharp[0, 1] = 0.25, [0.9, 0.1, 0, 0]
+    found = attention_statistics([(sharp, np.ones((4, 4), dtype=bool))])
+    figure = head_specialization(found)
+    assert figure.axes[0].collections[0].norm.vmax == pytest.approx(found.score.max())
+    assert figure.axes[1].get_ylabel() == "specialization: 0 to 0.77"
+
+
+def test_a_broad_head_never_looks_like_a_specialist(rng):
+    even = attention_statistics([(np.full((1, 2, 4, 4), 0.25), np.ones((4, 4), dtype=bool))])
+    assert head_specialization(even).axes[0].collections[0].norm.vmax == 0.5
+
+
+def test_a_head_that_rests_on_one_token_does_not_flatten_the_others(rng):
+    weights = rng.dirichlet(np.ones(20), size=(1, 2, 20))
+    weights[0, 0] = 0.001
+    weights[0, 0, :, 0] = 0.981
+    figure = head_positions(attention_statistics([(weights, np.ones((20, 20), dtype=bool))]))
+    assert {ax.get_yscale() for ax in figure.axes} == {"log"}
+    assert figure.get_supylabel() == "share of attention (log scale)"
+
+
+def test_positions_that_few_queries_can_see_are_no_outliers(rng):
+    even = np.tri(20) / np.arange(1, 21)[:, None]
+    figure = head_positions(attention_statistics([(even[None, None], np.tri(20, dtype=bool))]))
+    assert figure.axes[0].get_yscale() == "linear"
+
+
 def test_every_head_shows_its_score_and_its_name(rng):
     found = statistics(rng, L=2, H=3)
     figure = head_specialization(found)
@@ -158,10 +242,23 @@ def test_every_head_gets_bars_of_the_positions_it_looks_at(rng):
         assert [label.get_text() for label in ax.get_xticklabels()] == list("vwxyz")
 
 
-def test_large_models_show_their_most_specialized_heads(rng, tmp_path):
+def test_large_models_show_their_most_specialized_heads_and_say_so(rng):
     found = statistics(rng, L=6, H=12, T=3)
-    assert len(head_positions(found).axes) == 16
+    figure = head_positions(found)
+    assert len(figure.axes) == 16
+    assert figure.get_suptitle() == "Where each head looks (of 72, the most specialized of each kind)"
+    assert figure.get_size_inches()[1] < 7.6
     assert len(texts(head_specialization(found).axes[0])) == 72
+
+
+def test_of_many_heads_every_kind_is_shown(rng):
+    sharp = np.zeros((2, 12, 6, 6))
+    sharp[:, :] = np.eye(6)  # most heads look at themselves
+    sharp[1, 7] = 1 / 6  # one looks everywhere
+    found = attention_statistics([(sharp, np.ones((6, 6), dtype=bool))])
+    titles = [ax.get_title() for ax in head_positions(found).axes]
+    assert len(titles) == 16
+    assert "layer 2, head 8: broad" in titles
 
 
 def test_hundreds_of_positions_and_a_single_one(rng, tmp_path):

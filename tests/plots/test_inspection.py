@@ -11,16 +11,18 @@ METRICS = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0, "val_loss": 1.5, "
 
 
 def names(files):
-    return {file.stem for file in files}
+    return {file.stem for file in files if not file.stem.endswith("-dark")}
 
 
 def check(files):
-    """Every picture is there, described, and shown on the page."""
+    """Every picture is there in both themes, described, and shown on the page."""
     page = read(files[0])
-    assert sorted(image["src"] for image in page.images) == sorted(file.name for file in files[1:])
+    shown = [image["src"] for image in page.images] + [source["srcset"] for source in page.sources]
+    assert sorted(shown) == sorted(file.name for file in files[1:])
+    assert len(page.images) == len(page.sources)
     for image in page.images:
         assert len(image["alt"]) > 20
-        assert (files[0].parent / image["src"]).stat().st_size > 1000
+    assert all((files[0].parent / name).stat().st_size > 1000 for name in shown)
     return page
 
 
@@ -28,7 +30,7 @@ def test_an_encoder_shows_classes_and_heads_over_all_examples(encoder, tmp_path)
     labels = Labels(tokens=lambda i: "abcde"[i], classes=lambda i: f"class {i}")
     files = inspect_model(*encoder, tmp_path, labels=labels, metrics=METRICS, title="Mine", summary=[("task", "test")])
     assert names(files) == {
-        *("index", "prediction", "encoder-grid", "encoder-layer-1", "encoder-heads", "encoder-positions"),
+        *("index", "prediction", "encoder-layer-1", "encoder-heads", "encoder-positions"),
         *("encoder-position-table", "encoder-position-similarity", "encoder-layers", "loss"),
     }
     page = check(files)
@@ -76,3 +78,36 @@ def test_strange_tokens_stay_text(decoder, tmp_path):
     page = check(files)
     assert "script" not in page.tags
     assert strange[0] in page.words
+
+
+def test_a_deep_model_has_an_overview_and_a_fold_for_each_layer(tmp_path):
+    model = Decoder(DecoderConfig(vocab=7, width=34, heads=17, layers=5, context=8))
+    told = []
+    files = inspect_model(
+        model, model.init(0), Batch(np.array([[1, 2, 3]])), tmp_path, theme="light",
+        progress=lambda done, total, name: told.append((done, total)), intro="A model of mine",
+    )  # fmt: skip
+    page = read(files[0])
+    lines = [word for word in page.words if (word.startswith("Layer ") and ": 17 " in word) or ", " in word]
+    assert sum(line.startswith("Layer ") for line in lines) == 5
+    # Sixteen heads fit into one picture; the seventeenth has its own.
+    assert {"decoder-layer-5-heads-1", "decoder-layer-5-heads-17", "decoder-grid"} <= names(files)
+    assert any("A table of 85 heads" in word for word in page.words)
+    assert files[0].read_text(encoding="utf-8").count("<tr>") > 85
+    assert told[0] == (0, len(page.images))
+    assert told[-1] == (len(page.images), len(page.images))
+    assert "A model of mine" in page.words
+
+
+def test_the_input_keeps_its_line_breaks(decoder, tmp_path):
+    strange = ["a", "\n", "b", "c", "d", "e", "f"]
+    batch = Batch(np.array([[0, 1, 2]]))
+    page = read(inspect_model(*decoder[:2], batch, tmp_path, labels=Labels(lambda i: strange[i]))[0])
+    assert "a ↵\nb" in page.words
+
+
+def test_figures_for_slides_stand_beside_the_page(encoder, tmp_path):
+    files = inspect_model(*encoder, tmp_path, theme="dark", copies="svg")
+    assert {file.suffix for file in files} == {".html", ".png", ".svg"}
+    assert "loss" not in names(files)
+    assert "color-scheme: dark;" in files[0].read_text(encoding="utf-8")

@@ -1,10 +1,13 @@
 """The page: valid HTML, every picture there and described, no word of it taken for markup."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from glassformer.errors import DataError
-from glassformer.plots import Picture, Section, Table, prediction_bars, save, write_report
+from glassformer.plots import Fold, Picture, Section, Table, prediction_bars, save, write_report
 from pages import read_page as read
 
 
@@ -57,11 +60,21 @@ def test_numbers_are_written_for_people(tmp_path):
     assert {"12,345", "0.1235", "2,000"} <= set(page.words)
 
 
-def test_more_pictures_are_folded_away(tmp_path, picture):
-    page = read(write_report(tmp_path, "Title", [Section("One", aside=[picture, picture])]))
-    assert page.tags.count("details") == 1
+def test_parts_are_folded_away_behind_a_line(tmp_path, picture):
+    folds = [Fold("Layer 1 <b>", [picture]), Fold("Layer 2", [picture], [Table(["a"], [[1]])], is_open=True)]
+    path = write_report(tmp_path, "Title", [Section("One", folds=folds)])
+    page = read(path)
+    assert page.tags.count("details") == 2
     assert len(page.images) == 2
-    assert "2 more pictures" in page.words
+    assert {"Layer 1 <b>", "Layer 2"} <= set(page.words)
+    assert path.read_text(encoding="utf-8").count("<details open>") == 1
+
+
+def test_samples_keep_their_lines_and_spaces(tmp_path):
+    sample = "for x in y:\n    print(x)\n\n\nend"
+    page = read(write_report(tmp_path, "Title", [Section("One", samples=[sample])]))
+    assert sample in page.words
+    assert page.tags.count("pre") == 1
 
 
 def test_headings_alike_get_anchors_of_their_own(tmp_path):
@@ -76,3 +89,13 @@ def test_missing_and_foreign_files_are_refused(tmp_path, picture):
     with pytest.raises(DataError, match="is not a PNG file"):
         write_report(tmp_path, "Title", [Section("One", pictures=[Picture("text.png", "", "")])])
     assert not (tmp_path / "index.html").exists()
+
+
+def test_the_examples_of_the_documentation_run_as_printed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = (Path(__file__).parents[2] / "docs" / "figures.md").read_text(encoding="utf-8")
+    names = {}
+    for block in re.findall(r"```python\n(.*?)```", words, flags=re.DOTALL):
+        exec(block, names)
+    for name in ("attention.svg", "pictures/mine/index.html", "pictures/mine/prediction-dark.png", "report/index.html"):
+        assert (tmp_path / name).stat().st_size > 1000

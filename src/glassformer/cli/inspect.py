@@ -1,31 +1,41 @@
 """`glassformer inspect`: pictures of what happens inside a trained model."""
 
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..arrays import check_length
 from ..config import EncoderDecoderConfig
-from ..errors import ConfigError, WeightsError
+from ..data import Task
+from ..errors import ConfigError, WeightsError, did_you_mean
 from ..generation.sampling import Sampling
 from ..generation.writer import generate_steps
 from ..interpret import Labels, token_labels
 from ..loading import is_run, load_weights, locate
 from ..models import Batch
-from ..plots import inspect_model
+from ..plots import FORMATS, THEMES, Section, Table, inspect_model
 from ..runs.run import Run, open_run
 from ..runs.trained import Trained
 from ..text import PublishedTokenizer
 from ..weights.loaded import Loaded
 from .generate import ModelArgument
-from .output import JsonOption, console, print_json
+from .output import JsonOption, console, print_json, talk
 
 ANSWER = 32
 """Tokens of an encoder-decoder's answer that are shown at most."""
 EXAMPLES = 32
 """What the heads do is averaged over so many held-out examples when no input is given."""
+
+
+SAMPLE = 400
+"""Tokens that a language model writes for the page."""
 
 
 def inspect(
@@ -34,32 +44,45 @@ def inspect(
         str | None, typer.Argument(metavar="INPUT", help="What the model reads; held-out data of a run if left out.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder for the pictures (default: pictures, in the run folder).")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder for the page (default: pictures in the run folder, or pictures/MODEL)."
+        ),
     ] = None,
     checkpoint: Annotated[str, typer.Option(help="Which parameters: best or latest.")] = "best",
+    theme: Annotated[
+        str, typer.Option(metavar="THEME", help="Colors: light, dark, or auto for both, as the reader likes pages.")
+    ] = "auto",
+    copies: Annotated[
+        str,
+        typer.Option("--format", metavar="FORMAT", help="Write the figures as svg or pdf too, beside the png files."),
+    ] = "png",
     json: JsonOption = False,
 ) -> None:
     """Draw attention, predictions, positions and layers of a model into one page."""
+    check_choice("theme", theme, ("auto", *THEMES))
+    check_choice("format", copies, FORMATS)
     place = locate(model)
-    if is_run(place):
-        run = open_run(place)
-        trained = Trained(run.model, run.load_params(checkpoint), run.task())
-        paths = draw(run, trained, place / "pictures" if out is None else out, text)
-    else:
-        paths = draw_published(place, model, Path("pictures") if out is None else out, text)
+    how: dict[str, Any] = {"theme": None if theme == "auto" else theme, "copies": copies}
+    with progress(quiet=json) as show:
+        if is_run(place):
+            run = open_run(place)
+            trained = Trained(run.model, run.load_params(checkpoint), run.task())
+            paths = draw(run, trained, place / "pictures" if out is None else out, text, progress=show, **how)
+        else:
+            folder = Path("pictures") / folder_name(model) if out is None else out
+            paths = draw_published(place, model, folder, text, progress=show, **how)
     if json:
         print_json({"page": str(paths[0]), "pictures": [str(path) for path in paths[1:]]})
     else:
         console().print(f"{len(paths) - 1} pictures; open {paths[0]}", markup=False)
 
 
-def draw(run: Run, trained: Trained, folder: Path, text: str | None = None) -> list[Path]:
+def draw(run: Run, trained: Trained, folder: Path, text: str | None = None, **how: Any) -> list[Path]:
     """Draw everything about a trained model and one input, or some held-out examples; return the files."""
     task = trained.task
     batch = next(iter(task.held_out.batches(EXAMPLES))) if text is None else trained.example(text)
-    summary: list[tuple[str, Any]] = [("task", task.name), ("learns to", task.summary)]
-    if text is not None:
-        summary.append(("input", text))
+    name = run.folder.resolve().name
     return inspect_model(
         trained.model,
         trained.params,
@@ -67,22 +90,83 @@ def draw(run: Run, trained: Trained, folder: Path, text: str | None = None) -> l
         folder,
         labels=task_labels(trained),
         metrics=run.metrics(),
-        title=f"Inside the model that learned {task.name!r}",
-        summary=summary,
+        title=f"Inside {name}",
+        intro=described(run, task),
+        summary=[("task", task.name)],
+        sections=answers(trained),
+        **how,
     )
 
 
-def draw_published(place: Path, name: str, folder: Path, text: str | None) -> list[Path]:
+def described(run: Run, task: Task) -> str:
+    """Say what a model learned, by the reader's own file where there is one."""
+    data = run.task_options.get("data")
+    if data is not None:
+        return f"Learned from {data}."
+    # What a task says of itself also names what else it could have read.
+    return f"Learned: {task.summary.removesuffix(', or your file or folder')}."
+
+
+def answers(trained: Trained) -> list[Section]:
+    """Return what the model says when it is asked the prompts of its task, as a section of the page."""
+    said = trained.samples(length=SAMPLE)
+    if not said:
+        return []
+    if trained.task.metric == "none":
+        text = "The model goes on from a beginning, drawn at random with seed 0."
+        return [Section("What it writes", text, samples=[f"{prompt}{reply}" for prompt, reply in said])]
+    return [
+        Section(
+            "What it answers",
+            "The prompts of the task, and what the model says to them.",
+            tables=[Table(("asked", "answered"), said)],
+        )
+    ]
+
+
+def draw_published(place: Path, name: str, folder: Path, text: str | None, **how: Any) -> list[Path]:
     """Draw everything about a published model and one input; return the files."""
     if text is None:
         raise ConfigError("a published model has no data of its own to look at", hint="pass an INPUT")
     loaded = load_weights(place)
     batch = published_batch(loaded, name, text)
     labels = Labels(tokens=token_labels(loaded.tokenizer))
-    summary = [("model", name), ("family", loaded.family), ("input", text)]
-    return inspect_model(
-        loaded.model, loaded.params, batch, folder, labels=labels, title=f"Inside {name}", summary=summary
+    short = folder_name(name)
+    summary = [("model", short), ("family", loaded.family)]
+    title = f"Inside {short}"
+    return inspect_model(loaded.model, loaded.params, batch, folder, labels=labels, title=title, summary=summary, **how)
+
+
+def folder_name(model: str) -> str:
+    """Return the name of a model without where it is: smollm2 for smollm2, name for hf:org/name or ./name.gguf."""
+    last = model.replace("\\", "/").rstrip("/").split("/")[-1]
+    last = last.removesuffix(".gguf").removesuffix(".safetensors").split(":")[-1]
+    return re.sub(r"[^\w.-]+", "-", last).strip(".-") or "model"
+
+
+def check_choice(what: str, value: str, choices: Sequence[str]) -> None:
+    """Refuse a word that is none of those to choose from."""
+    if value not in choices:
+        raise ConfigError(f"there is no {what} {value!r}", hint=did_you_mean(value, choices))
+
+
+@contextlib.contextmanager
+def progress(*, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
+    """Yield what shows how far the drawing is, on stderr: a bar on a terminal, one line in a pipe."""
+    screen = Console(stderr=True)
+    if quiet or not screen.is_terminal:
+        yield lambda done, total, name: None if quiet or done else talk(f"drawing {total} pictures ...")
+        return
+    columns = (
+        TextColumn("drawing"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
     )
+    with Progress(*columns, console=screen, transient=True) as bars:
+        task = bars.add_task("reading the model", total=None)
+        yield lambda done, total, name: bars.update(task, completed=done, total=total, description=name)
 
 
 def published_batch(loaded: Loaded, name: str, text: str) -> Batch:

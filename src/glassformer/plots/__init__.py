@@ -3,10 +3,14 @@
     figure = attention_heads(seen.attention["decoder"][0], seen.labels["decoder"])
     save(figure, "attention.png")
 
+    with themed("dark"):                      # for dark slides
+        save(loss_curve(metrics), "loss.svg")     # or .pdf
+
 No window is opened and nothing global is touched: a figure exists until nobody holds it any more.
 """
 
 from .attention import attention_grid, attention_heads, full_against_causal
+from .drawing import draw_sections
 from .heads import head_positions, head_specialization
 from .inspection import inspect_model
 from .layers import layer_curves
@@ -15,12 +19,13 @@ from .loss import loss_curve
 from .memory import memory_bars
 from .positions import position_heat_map, similarity_curve
 from .predictions import prediction_bars, prediction_table
-from .report import Picture, Section, Table, saved_picture, write_report
-from .style import save
+from .report import Fold, Picture, Section, Sketch, Table, saved_picture, write_report
+from .style import FORMATS, save
+from .theme import THEMES, themed
 
 __all__ = [
-    "LengthCurve", "Picture", "Section", "Table", "attention_grid", "attention_heads", "full_against_causal",
-    "head_positions", "head_specialization", "inspect_model", "layer_curves", "length_curves", "loss_curve",
-    "memory_bars", "position_heat_map", "prediction_bars", "prediction_table", "save", "saved_picture",
-    "similarity_curve", "write_report",
+    "FORMATS", "THEMES", "Fold", "LengthCurve", "Picture", "Section", "Sketch", "Table", "attention_grid",
+    "attention_heads", "draw_sections", "full_against_causal", "head_positions", "head_specialization", "inspect_model",
+    "layer_curves", "length_curves", "loss_curve", "memory_bars", "position_heat_map", "prediction_bars",
+    "prediction_table", "save", "saved_picture", "similarity_curve", "themed", "write_report",
 ]  # fmt: skip

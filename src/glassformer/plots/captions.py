@@ -1,6 +1,9 @@
 """The words of an inspection: what each picture shows and what to look for."""
 
-INTRO = "What one model did with one example, from the tokens it read to the answer it gave."
+READ = (
+    "What the model read, token by token. Signs stand for what cannot be seen: ␣ for a space, ↵ for the end of a line."
+)
+OVER = "What the heads do is averaged over {count} examples; everything else shows the first of them."
 
 HEADINGS = {"encoder": "Encoder self-attention", "decoder": "Decoder self-attention", "cross": "Cross-attention"}
 
@@ -16,22 +19,22 @@ ATTENTION = {
 MAPS = {
     "encoder": "Read a row from left to right: where does this token look? Compare heads: some watch neighbors, "
     "some watch one special token, some spread their attention evenly.",
-    "decoder": "Read a row from left to right: where does this token look? A dark line just below the diagonal is a "
-    "head that watches the previous token; a dark first column is a head that rests on the first.",
+    "decoder": "Read a row from left to right: where does this token look? A strong line just below the diagonal is a "
+    "head that watches the previous token; a strong first column is a head that rests on the first.",
     "cross": "Read a row from left to right: which part of the source does the model consult before it writes the next "
-    "token? In a translation that keeps the order, dark cells run along the diagonal.",
+    "token? Where the order is kept, strong cells run along the diagonal.",
 }
 
-GRID = "All heads at a glance. Look for shapes: diagonals, columns, even washes. The maps below show them larger."
+GRID = "All heads at a glance. Look for shapes: diagonals, columns, even washes. Each layer is shown larger below."
 CLASSES = "The encoder reads the whole sequence, and one linear layer turns what it found into a score for each class."
 CLASS_BARS = "The longer the bar, the surer the model. The bars of all classes sum to 100 %."
-TOKENS = "After every token the model says how likely each token of the vocabulary is to come next."
-MASKED_TOKENS = "At every position the model says how likely each token of the vocabulary is to stand there."
+TOKENS = "After every token the model says how likely each token of its vocabulary is to come next."
+MASKED_TOKENS = "At every position the model says how likely each token of its vocabulary is to stand there."
 TOKEN_BARS = "The likeliest tokens at the last position that matters. Green marks the right answer, where it is known."
 
 TOKEN_TABLE = (
-    "Each column is one position, with the tokens the model holds likeliest, darker for more probable. "
-    "A green frame marks the right one: in the first row, the model had it."
+    "Each column is one position, with the tokens the model holds likeliest, in a stronger color for more probable. "
+    "A green frame marks the right one, where it is known: in the first row, the model had it."
 )
 
 MASK = (
@@ -50,7 +53,8 @@ HEADS = (
     "always looks at a single token."
 )
 
-SCORE = "Dark heads are specialists. The name says where most of their attention goes."
+SCORE = "Heads in strong colors are specialists."
+NAMED = " The name says where most of their attention goes."
 
 RECEIVED = (
     "A bar above the line gets more attention than chance would give it. Under a causal mask chance favors early "

@@ -1,15 +1,18 @@
 """All pictures of one model and one example, together on one page."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .. import tree
-from ..arrays import Tree
+from ..arrays import Array, Tree
 from ..interpret import (
     NUMBERS,
+    HeadStatistics,
     Labels,
     Trace,
     full_and_causal,
@@ -21,17 +24,20 @@ from ..interpret import (
 )
 from ..models import Batch, Model
 from . import captions
-from .attention import attention_grid, attention_heads, full_against_causal
-from .heads import head_positions, head_specialization
+from .attention import MOST_HEADS, attention_grid, attention_heads, full_against_causal
+from .drawing import Progress, draw_sections, files_of
+from .heads import NAMED_UP_TO, head_positions, head_specialization
 from .labels import plain, visible, visible_all
 from .layers import layer_curves
 from .loss import loss_curve
 from .positions import position_heat_map, similarity_curve
 from .predictions import prediction_bars, prediction_table
-from .report import Section, Table, saved_picture, write_report
+from .report import Fold, Section, Sketch, Table, write_report
 
-MOST_LAYERS = 12
-"""Layers drawn in full; of deeper models, these many spread evenly, and all of them in the small maps."""
+OPEN_LAYERS = 3
+"""The layers of models with at most so many are unfolded from the start."""
+OPEN_ROWS = 16
+"""So are tables with at most so many rows."""
 
 
 def inspect_model(
@@ -44,44 +50,77 @@ def inspect_model(
     labels: Labels = NUMBERS,
     metrics: Sequence[Mapping[str, Any]] = (),
     title: str = "Inside a Transformer",
+    intro: str = "",
     summary: Sequence[tuple[str, Any]] = (),
+    sections: Sequence[Section] = (),
     embed: bool = False,
+    theme: str | None = None,
+    copies: str = "png",
+    progress: Progress | None = None,
 ) -> list[Path]:
     """Draw everything there is to see of one example into `folder`, and return the files, `index.html` first.
 
-    example   which one of the batch is shown; what the heads do is averaged over all of them
-    labels    how ids are called
-    metrics   records of the training, for the loss curve
-    summary   names and values for the top of the page, before those of the model
-    embed     put the pictures into the page as well
+    example    which one of the batch is shown; what the heads do is averaged over all of them
+    labels     how ids are called
+    metrics    records of the training, for the loss curve
+    intro      a paragraph under the title
+    summary    names and values for the top of the page, before those of the model
+    sections   what else the page shows, before the pictures
+    embed      put the pictures into the page as well
+    theme      light or dark; None: both, and the page shows what its reader likes
+    copies     a format, svg or pdf, to write beside the PNG files
+    progress   is told before each picture how many are drawn, of how many, and its name
     """
     traces = trace_each(model, params, batch, labels=labels)
     folder = Path(folder)
-    seen = traces[example]
-    drawn = [
-        _predictions(folder, seen, labels),
-        *(_attention(folder, seen, attention) for attention in seen.kinds),
-        _masks(folder, seen),
-        _heads(folder, seen, traces),
-        _positions(folder, model, params, seen),
-        _layers(folder, traces),
-        _training(folder, metrics),
-    ]
-    sections = [section for section in drawn if section is not None]
+    sketched = [_input(traces[example], len(traces)), *sections]
+    sketched += _sections(model, params, traces, example, labels, metrics)
+    drawn = draw_sections(folder, sketched, theme=theme, copies=copies, progress=progress)
     summary = [*summary, *_summary(model, params)]
-    page = write_report(folder, title, sections, intro=_intro(seen), summary=summary, embed=embed)
-    return [page, *(folder / p.path for section in sections for p in (*section.pictures, *section.aside))]
+    page = write_report(folder, title, drawn, intro=intro, summary=summary, embed=embed, theme=theme)
+    return [page, *(folder / file for file in files_of(drawn))]
 
 
-def _predictions(folder: Path, seen: Trace, labels: Labels) -> Section | None:
+def _sections(
+    model: Model,
+    params: Tree,
+    traces: Sequence[Trace],
+    example: int,
+    labels: Labels,
+    metrics: Sequence[Mapping[str, Any]],
+) -> list[Section]:
+    """Sketch all sections: what came out first, then an overview of all heads and layers, then each of them."""
+    seen = traces[example]
+    statistics = {attention: head_statistics(traces, attention) for attention in seen.kinds}
+    sketched = [
+        _predictions(seen, labels),
+        _heads(seen, statistics, len(traces)),
+        _layers(traces),
+        *(_attention(seen, attention, statistics[attention]) for attention in seen.kinds),
+        _masks(seen),
+        _positions(model, params, seen),
+        _training(metrics),
+    ]
+    return [section for section in sketched if section is not None]
+
+
+def _input(seen: Trace, examples: int) -> Section:
+    rows = [" ".join(map(plain, visible_all(row, 40))).replace("↵ ", "↵\n") for row in seen.labels.values()]
+    if len(rows) > 1:
+        rows = [f"the {stack} reads\n{row}" for stack, row in zip(seen.labels, rows, strict=True)]
+    over = captions.OVER.format(count=examples) if examples > 1 else ""
+    return Section("Input", f"{captions.READ}\n\n{over}", samples=rows)
+
+
+def _predictions(seen: Trace, labels: Labels) -> Section | None:
     probabilities = seen.probabilities
     if probabilities is None:
         return None
     if probabilities.ndim == 1:
-        answer = _target(seen, ())
-        figure = prediction_bars(probabilities, labels.classes or str, answer=answer, title="Which class is it?")
-        bars = saved_picture(folder, "prediction", figure, captions.CLASS_BARS)
-        return Section("Prediction", captions.CLASSES, [bars])
+        answer, names = _target(seen, ()), labels.classes or str
+        title = "Which class is it?"
+        bars = partial(prediction_bars, probabilities, names, answer=answer, title=title)
+        return Section("Prediction", captions.CLASSES, [Sketch("prediction", bars, captions.CLASS_BARS)])
     stack = list(seen.labels)[-1]
     inputs, targets = seen.labels[stack], seen.targets
     # The last position whose answer is known, or else the last of all.
@@ -91,66 +130,101 @@ def _predictions(folder: Path, seen: Trace, labels: Labels) -> Section | None:
     after = visible(inputs[last])
     is_encoder = seen.architecture == "encoder"
     title = f"Which token stands at {after}?" if is_encoder else f"What comes after {after}?"
-    figure = prediction_bars(probabilities[last], labels.tokens, answer=_target(seen, last), title=title)
-    table = prediction_table(probabilities, inputs, labels.tokens, targets=targets)
+    answer = _target(seen, last)
+    bars = partial(prediction_bars, probabilities[last], labels.tokens, answer=answer, title=title)
+    table = partial(prediction_table, probabilities, inputs, labels.tokens, targets=targets)
     pictures = [
-        saved_picture(folder, "prediction", figure, captions.TOKEN_BARS),
-        saved_picture(folder, "predictions", table, captions.TOKEN_TABLE),
+        Sketch("prediction", bars, captions.TOKEN_BARS),
+        Sketch("predictions", table, captions.TOKEN_TABLE),
     ]
     return Section("Prediction", captions.MASKED_TOKENS if is_encoder else captions.TOKENS, pictures)
 
 
-def _attention(folder: Path, seen: Trace, attention: str) -> Section:
+def _heads(seen: Trace, statistics: Mapping[str, HeadStatistics], examples: int) -> Section:
+    pictures, rows = [], []
+    for attention, found in statistics.items():
+        name = captions.HEADINGS[attention]
+        score = partial(head_specialization, found, title=f"{name}: do the heads specialize?")
+        named = captions.NAMED if min(found.score.shape) and found.score.shape[1] <= NAMED_UP_TO else ""
+        pictures.append(Sketch(f"{attention}-heads", score, captions.SCORE + named))
+        # The tokens of one example name the positions only where they are all there is.
+        names = seen.key_labels(attention) if examples == 1 else None
+        where = partial(head_positions, found, names, title=f"{name}: where each head looks")
+        pictures.append(Sketch(f"{attention}-positions", where, captions.RECEIVED))
+        every = (row.values() for row in found.rows())
+        rows += [(attention, *figures, ", ".join(map(str, most))) for *figures, most in every]
+    over = "this example" if examples == 1 else f"{examples} examples"
+    columns = ("attention", "layer", "head", "kind", "specialization", "entropy", "distance", "looks most at")
+    table = Table(columns, rows, f"Every head, over {over}. Positions count from 0.")
+    heads = f"{len(rows)} heads" if len(rows) > 1 else "one head"
+    fold = Fold(f"A table of {heads}", tables=[table], is_open=len(rows) <= OPEN_ROWS)
+    return Section("What the heads do", captions.HEADS, pictures, folds=[fold])
+
+
+def _layers(traces: Sequence[Trace]) -> Section:
+    pictures, folds = [], []
+    for stack in traces[0].residual:
+        statistics = layer_statistics(traces, stack)
+        curves = partial(layer_curves, statistics, title=f"What leaves each layer of the {stack}")
+        pictures.append(Sketch(f"{stack}-layers", curves, captions.CURVES))
+        columns = ("layer", "mean", "std", "rms", "minimum", "maximum", "zeros", "length", "change")
+        table = Table(columns, [tuple(row) for row in statistics])
+        folds.append(Fold(f"The {stack} in numbers", tables=[table], is_open=len(statistics) <= OPEN_ROWS))
+    return Section("Layer by layer", captions.LAYERS, pictures, folds=folds)
+
+
+def _attention(seen: Trace, attention: str, statistics: HeadStatistics) -> Section:
+    """Sketch one kind of attention: all heads as small maps, then each layer in a fold of its own."""
     weights, allowed = seen.attention[attention], seen.allowed[attention]
-    queries, keys = seen.query_labels(attention), seen.key_labels(attention)
     heading = captions.HEADINGS[attention]
     hidden = None if allowed.all() else allowed
+    L, H = weights.shape[:2]
     pictures = []
-    if len(weights) * weights.shape[1] > 1:
-        figure = attention_grid(weights, allowed=hidden, title=f"{heading}: all layers and heads")
-        pictures.append(saved_picture(folder, f"{attention}-grid", figure, captions.GRID))
-    layers = np.unique(np.linspace(0, len(weights) - 1, min(len(weights), MOST_LAYERS)).round().astype(int)).tolist()
-    for layer in layers:
-        title = f"{heading}, layer {layer + 1}"
-        figure = attention_heads(weights[layer], queries, keys, allowed=hidden, title=title)
-        caption = captions.MAPS[attention] if layer == layers[0] else ""
-        pictures.append(saved_picture(folder, f"{attention}-layer-{layer + 1}", figure, caption))
-    return Section(heading, captions.ATTENTION[attention], pictures[:4], aside=pictures[4:])
+    if L > 1:
+        grid = partial(attention_grid, weights, allowed=hidden, title=f"{heading}: all layers and heads")
+        pictures.append(Sketch(f"{attention}-grid", grid, captions.GRID))
+    folds = []
+    for layer in range(L):
+        maps = [
+            _maps(seen, attention, layer, first, hidden, captions.MAPS[attention] if layer + first == 0 else "")
+            for first in range(0, H, MOST_HEADS)
+        ]
+        line = f"Layer {layer + 1}: {_counted(statistics.kinds[layer])}"
+        folds.append(Fold(line, maps, is_open=L <= OPEN_LAYERS or layer == 0))
+    return Section(heading, captions.ATTENTION[attention], pictures, folds=folds)
 
 
-def _masks(folder: Path, seen: Trace) -> Section | None:
-    """Show the head of the decoder whose attention the mask changes most: the same scores with and without it."""
+def _maps(seen: Trace, attention: str, layer: int, first: int, hidden: Array | None, caption: str) -> Sketch:
+    """Sketch the maps of some heads of a layer, from the `first` on."""
+    every = seen.attention[attention][layer]
+    some = every[first : first + MOST_HEADS]
+    name, title = f"{attention}-layer-{layer + 1}", f"{captions.HEADINGS[attention]}, layer {layer + 1}"
+    if len(every) > MOST_HEADS:
+        name, title = f"{name}-heads-{first + 1}", f"{title}, heads {first + 1} to {first + len(some)}"
+    labels = seen.query_labels(attention), seen.key_labels(attention)
+    draw = partial(attention_heads, some, *labels, allowed=hidden, first=first + 1, title=title)
+    return Sketch(name, draw, caption)
+
+
+def _counted(kinds: Sequence[str]) -> str:
+    """Say how many heads of each kind there are, the most frequent first: 4 previous token, 1 broad."""
+    return ", ".join(f"{count} {kind}" for kind, count in Counter(kinds).most_common())
+
+
+def _masks(seen: Trace) -> Section | None:
+    """Sketch the head of the decoder whose attention the mask changes most: the same scores with and without it."""
     if "decoder" not in seen.attention or len(seen.labels["decoder"]) < 2:
         return None
     full, causal = full_and_causal(seen, "decoder")
     changed = np.abs(full - causal).sum(axis=(-2, -1))
     layer, head = (int(i) for i in np.unravel_index(int(np.argmax(changed)), changed.shape))
     title = f"Layer {layer + 1}, head {head + 1}, with and without the mask"
-    figure = full_against_causal(full[layer, head], causal[layer, head], seen.labels["decoder"], title=title)
-    maps = saved_picture(folder, "full-against-causal", figure, captions.MASK_MAPS)
-    return Section("Full against causal", captions.MASK, [maps])
+    labels = seen.labels["decoder"]
+    maps = partial(full_against_causal, full[layer, head], causal[layer, head], labels, title=title)
+    return Section("Full against causal", captions.MASK, [Sketch("full-against-causal", maps, captions.MASK_MAPS)])
 
 
-def _heads(folder: Path, seen: Trace, traces: Sequence[Trace]) -> Section:
-    pictures, rows = [], []
-    for attention in seen.kinds:
-        statistics = head_statistics(traces, attention)
-        name = captions.HEADINGS[attention]
-        figure = head_specialization(statistics, title=f"{name}: do the heads specialize?")
-        pictures.append(saved_picture(folder, f"{attention}-heads", figure, captions.SCORE))
-        # The tokens of one example name the positions only where they are all there is.
-        names = seen.key_labels(attention) if len(traces) == 1 else None
-        figure = head_positions(statistics, names, title=f"{name}: where each head looks")
-        pictures.append(saved_picture(folder, f"{attention}-positions", figure, captions.RECEIVED))
-        every = (row.values() for row in statistics.rows())
-        rows += [(attention, *figures, ", ".join(map(str, most))) for *figures, most in every]
-    over = "this example" if len(traces) == 1 else f"{len(traces)} examples"
-    columns = ("attention", "layer", "head", "kind", "specialization", "entropy", "distance", "looks most at")
-    table = Table(columns, rows[:64], f"Every head, over {over}. Positions count from 0.")
-    return Section("What the heads do", captions.HEADS, pictures, [table])
-
-
-def _positions(folder: Path, model: Model, params: Tree, seen: Trace) -> Section | None:
+def _positions(model: Model, params: Tree, seen: Trace) -> Section | None:
     positions = model.config.positions
     learned = positions == "learned"
     stacks = list(seen.residual) if learned else [list(seen.residual)[-1]]
@@ -161,28 +235,17 @@ def _positions(folder: Path, model: Model, params: Tree, seen: Trace) -> Section
             return None
         where = f" of the {stack}" if len(stacks) > 1 else ""
         origin = "Learned" if learned else "Sinusoidal"
-        figure = position_heat_map(table, title=f"{origin} positions{where}")
-        pictures.append(saved_picture(folder, f"{stack}-position-table", figure, captions.TABLE[positions]))
-        figure = similarity_curve(similarity_by_distance(table), title=f"Similarity by distance{where}")
-        pictures.append(saved_picture(folder, f"{stack}-position-similarity", figure, captions.SIMILARITY))
+        colored = partial(position_heat_map, table, title=f"{origin} positions{where}")
+        pictures.append(Sketch(f"{stack}-position-table", colored, captions.TABLE[positions]))
+        curve = partial(similarity_curve, similarity_by_distance(table), title=f"Similarity by distance{where}")
+        pictures.append(Sketch(f"{stack}-position-similarity", curve, captions.SIMILARITY))
     return Section("Positions", captions.POSITIONS, pictures)
 
 
-def _layers(folder: Path, traces: Sequence[Trace]) -> Section:
-    pictures, tables = [], []
-    for stack in traces[0].residual:
-        statistics = layer_statistics(traces, stack)
-        figure = layer_curves(statistics, title=f"What leaves each layer of the {stack}")
-        pictures.append(saved_picture(folder, f"{stack}-layers", figure, captions.CURVES))
-        columns = ("layer", "mean", "std", "rms", "minimum", "maximum", "zeros", "length", "change")
-        tables.append(Table(columns, [tuple(row) for row in statistics], f"The {stack}, layer by layer."))
-    return Section("Layer by layer", captions.LAYERS, pictures, tables)
-
-
-def _training(folder: Path, metrics: Sequence[Mapping[str, Any]]) -> Section | None:
+def _training(metrics: Sequence[Mapping[str, Any]]) -> Section | None:
     if not metrics:
         return None
-    curve = saved_picture(folder, "loss", loss_curve(metrics, title="Training"), captions.LOSS)
+    curve = Sketch("loss", partial(loss_curve, metrics, title="Training"), captions.LOSS)
     return Section("Training", captions.TRAINING, [curve])
 
 
@@ -192,12 +255,6 @@ def _target(seen: Trace, at: Any) -> int | None:
         return None
     target = int(np.asarray(seen.targets)[at])
     return target if target >= 0 else None
-
-
-def _intro(seen: Trace) -> str:
-    parts = [f"{name} reads: " + " ".join(map(plain, visible_all(row[:60]))) + (" …" if len(row) > 60 else "")
-             for name, row in seen.labels.items()]  # fmt: skip
-    return f"{captions.INTRO}\n\n" + "\n\n".join(f"The {part}" for part in parts)
 
 
 def _summary(model: Model, params: Tree) -> list[tuple[str, Any]]:

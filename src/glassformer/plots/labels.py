@@ -28,6 +28,26 @@ def font_families() -> tuple[str, ...]:
 
 
 @cache
+def _font() -> FT2Font:
+    """Return one font that falls back to the others."""
+    return font_manager.get_font([font_manager.findfont(family) for family in font_families()])
+
+
+def text_width(text: str, size: float) -> float:
+    """Return how wide a line of `visible` text is in points, set in letters of some points."""
+    font = _font()
+    font.set_size(size, 72)
+    font.set_text(plain(text))
+    return float(font.get_width_height()[0]) / 64
+
+
+def weight_text(weight: float) -> str:
+    """Return a share between 0 and 1 with two decimals, without the leading zero that all below one have."""
+    text = f"{weight:.2f}"
+    return text[1:] if text.startswith("0") else text
+
+
+@cache
 def _drawable() -> frozenset[int]:
     """Return the code points that some of the fonts can draw."""
     known: set[int] = set()

@@ -1,5 +1,6 @@
 """How the vectors of a model grow and change from layer to layer."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,7 +10,9 @@ from matplotlib.figure import Figure
 from ..arrays import Array
 from ..errors import LengthError
 from ..interpret import LayerStatistics
-from .style import BLUE, GREEN, ORANGE, QUIET, SKY, new_figure, styled, titled
+from .style import new_figure, styled, titled
+from .theme import colors
+from .ticks import FAR, are_far_apart, log_scale, number_text, number_ticks, signed_log_scale
 
 WRITTEN_UP_TO = 8
 """Values are written above the bars of at most this many layers."""
@@ -17,19 +20,23 @@ WRITTEN_UP_TO = 8
 
 @styled
 def layer_curves(statistics: Sequence[LayerStatistics], *, title: str = "Layer outputs") -> Figure:
-    """Draw what leaves each layer: the range and spread of its values, their size, and what each block changed."""
+    """Draw what leaves each layer: the range and spread of its values, their size, and what each block changed.
+
+    Where a few values are far larger than the others, the scale is logarithmic, and the title of the panel says so.
+    """
     if not statistics:
         raise LengthError("there are no layers to draw", hint="pass layer_statistics(trace)")
-    names = [row.name for row in statistics]
     figure = new_figure(9.8, 3.6)
     values, size, change = figure.subplots(1, 3, width_ratios=[1.25, 1, 1])
     _spread(values, statistics)
-    _bars(size, np.array([row.rms for row in statistics]), GREEN, first=0)
-    _bars(change, np.array([row.change for row in statistics]), ORANGE, first=1)
-    size.set_title("size: rms of the values")
-    change.set_title("change: relative to the input")
-    for ax in (values, size, change):
-        _layer_ticks(ax, names)
+    rms, moved = (np.array([getattr(row, name) for row in statistics]) for name in ("rms", "change"))
+    _bars(size, rms, colors().green, first=0, title="size: rms of the values")
+    _bars(change, moved, colors().orange, first=1, title="change: relative to the input")
+    for ax, room in ((values, 3.0), (size, 2.3), (change, 2.3)):
+        number_ticks(ax.xaxis, [str(number) for number in range(len(statistics))], room=room)
+        ax.set_xlim(-0.6, len(statistics) - 0.4)
+        ax.set_xlabel("block (0: the embedding)", color=colors().quiet)
+    figure.legend(*values.get_legend_handles_labels(), loc="outside lower left", ncols=2, borderaxespad=1.0)
     sizes = ", ".join(f"{row.name} {row.rms:.3g}" for row in statistics)
     words = f"mean, spread, range and relative change of each layer. Root mean squares: {sizes}."
     return titled(figure, title, words)
@@ -40,28 +47,29 @@ def _spread(ax: Axes, statistics: Sequence[LayerStatistics]) -> None:
     names = ("mean", "std", "minimum", "maximum")
     mean, std, low, high = (np.array([getattr(row, name) for row in statistics]) for name in names)
     ax.grid(visible=True, axis="y")
-    ax.vlines(x, low, high, color=SKY, linewidth=1.5, label="minimum to maximum")
-    ax.vlines(x, mean - std, mean + std, color=BLUE, linewidth=5, alpha=0.75, label="mean ± std")
-    ax.plot(x, mean, "o", color="white", markersize=3.5, markeredgecolor=BLUE)
+    ax.vlines(x, low, high, color=colors().sky, linewidth=1.5, label="minimum to maximum")
+    ax.vlines(x, mean - std, mean + std, color=colors().blue, linewidth=5, alpha=0.75, label="mean ± std")
+    ax.plot(x, mean, "o", color=colors().page, markersize=3.5, markeredgecolor=colors().blue)
     ax.margins(y=0.1)
     ax.set_title("values")
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, fontsize=8.5, columnspacing=1)
+    largest = max(float(np.abs(low).max()), float(np.abs(high).max()))
+    typical = float(np.median(std))
+    if 0 < FAR * typical < largest or are_far_apart(std):
+        even = 10.0 ** round(math.log10(max(float(std.min()), largest / 1e6)))
+        signed_log_scale(ax, even, largest)
+        ax.set_title(f"values\n(log scale beyond ±{number_text(even)})")
 
 
-def _bars(ax: Axes, heights: Array, color: str, *, first: int) -> None:
+def _bars(ax: Axes, heights: Array, color: str, *, first: int, title: str) -> None:
     """Draw one bar for each layer from the `first` on."""
     ax.grid(visible=True, axis="y")
-    bars = ax.bar(np.arange(first, len(heights)), heights[first:], color=color, width=0.55)
-    ax.set_ylim(0, 1.18 * max(float(heights.max()), 1e-9))
+    shown = heights[first:]
+    bars = ax.bar(np.arange(first, len(heights)), shown, color=color, width=0.55)
+    if are_far_apart(shown):
+        log_scale(ax, shown)
+        title += "\n(log scale)"
+    else:
+        ax.set_ylim(0, 1.18 * max(float(shown.max(initial=0)), 1e-9))
+    ax.set_title(title)
     if len(heights) <= WRITTEN_UP_TO:
-        ax.bar_label(bars, fmt="%.2f", padding=3, fontsize=8)
-
-
-def _layer_ticks(ax: Axes, names: Sequence[str]) -> None:
-    few = len(names) <= 3
-    short = [name if few else name.replace("block ", "").replace("embedding", "emb.") for name in names]
-    step = max(1, len(names) // 12)
-    ax.set_xticks(range(0, len(names), step), short[::step])
-    ax.set_xlim(-0.6, len(names) - 0.4)
-    if not few:
-        ax.set_xlabel("block", color=QUIET)
+        ax.bar_label(bars, fmt="%.2f" if shown.max(initial=0) < 100 else "%.0f", padding=3, fontsize=8)

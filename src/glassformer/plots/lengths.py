@@ -1,5 +1,6 @@
 """What something costs against the length of a sequence: time, and memory, with the powers by which they grow."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -8,10 +9,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, LogLocator, NullLocator
 
 from ..errors import ShapeError
-from .style import BLUE, GREEN, INK, ORANGE, PURPLE, QUIET, VERMILION, new_figure, styled, titled
+from .style import new_figure, styled, titled
+from .theme import colors
+from .ticks import spread_out
 
-COLORS = (VERMILION, BLUE, GREEN, PURPLE, ORANGE, QUIET)
+COLORS = ("vermilion", "blue", "green", "purple", "orange", "gray")
 MARKERS = "osD^vX"
+PANEL = 4.2
+"""The inches of a panel, about."""
 
 
 class LengthCurve(NamedTuple):
@@ -54,20 +59,31 @@ def _panel(ax: Axes, curves: Sequence[LengthCurve], what: str, unit: str) -> Non
     for number, curve in enumerate(curves):
         values = getattr(curve, what)
         if len(values):
-            color, marker = COLORS[number % len(COLORS)], MARKERS[number % len(MARKERS)]
+            color, marker = getattr(colors(), COLORS[number % len(COLORS)]), MARKERS[number % len(MARKERS)]
             # Thinner and thinner, so that curves that agree are all seen.
             width, size = max(3.6 - 0.6 * number, 1), max(9.0 - number, 4)
             line: dict[str, Any] = {"color": color, "linewidth": width, "marker": marker, "markersize": size}
-            ax.plot(curve.lengths, values, markeredgecolor="white", label=_label(curve), **line)
+            ax.plot(curve.lengths, values, markeredgecolor=colors().page, label=_label(curve), **line)
     lengths = sorted({length for curve in curves for length in curve.lengths})
-    ax.xaxis.set_major_locator(FixedLocator(lengths))
+    ax.xaxis.set_major_locator(FixedLocator(_written(lengths)))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter("{x:,.0f}")
     ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     ax.yaxis.set_major_formatter(EngFormatter(unit))
     ax.yaxis.set_minor_locator(NullLocator())
-    ax.tick_params(axis="y", labelcolor=INK)
+    ax.tick_params(axis="y", labelcolor=colors().ink)
     ax.set_xlabel("positions T")
+
+
+def _written(lengths: Sequence[int]) -> list[int]:
+    """Return the lengths that have room for their number."""
+    if len(lengths) < 2:
+        return list(lengths)
+    powers = [math.log2(length) for length in lengths]
+    # A panel has a margin of a twentieth on each side.
+    point = 0.9 * 72 * PANEL / (powers[-1] - powers[0])
+    kept = spread_out([point * power for power in powers], [f"{length:,}" for length in lengths])
+    return [lengths[number] for number in kept]
 
 
 def _label(curve: LengthCurve) -> str:

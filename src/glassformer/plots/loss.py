@@ -8,7 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..arrays import Array
-from .style import BLUE, GREEN, QUIET, SKY, VERMILION, new_figure, styled, titled
+from .style import new_figure, styled, titled
+from .theme import colors
+from .ticks import are_far_apart, log_scale
 
 
 @styled
@@ -16,7 +18,7 @@ def loss_curve(metrics: Sequence[Mapping[str, Any]], *, title: str = "Loss") -> 
     """Draw the training loss, smoothed as well, the validation loss and, where there is one, the accuracy.
 
     Each record may hold step, loss, val_loss and accuracy; what is missing, None or not finite is left out. A loss
-    that falls by more than a factor of 30 is drawn on a logarithmic scale.
+    that falls by more than a factor of 30, or leaps beyond ten times its median, is drawn on a logarithmic scale.
     """
     steps = np.array([record.get("step", number) for number, record in enumerate(metrics)], dtype=np.float64)
     points = {}
@@ -26,7 +28,7 @@ def loss_curve(metrics: Sequence[Mapping[str, Any]], *, title: str = "Loss") -> 
     has_accuracy = len(points["accuracy"][0]) > 0
     figure = new_figure(7.6, 5.2 if has_accuracy else 3.9)
     if not any(len(x) for x, _ in points.values()):
-        figure.text(0.5, 0.5, "no metrics were recorded", ha="center", va="center", color=QUIET)
+        figure.text(0.5, 0.5, "no metrics were recorded", ha="center", va="center", color=colors().quiet)
         return titled(figure, title, "no metrics were recorded.")
     if has_accuracy:
         ax, below = figure.subplots(2, 1, sharex=True, height_ratios=[2.4, 1])
@@ -53,18 +55,21 @@ def _losses(ax: Axes, train: tuple[Array, Array], validation: tuple[Array, Array
     ax.grid(visible=True)
     few = len(train[0]) < 20
     if len(train[0]):
-        dots, thread = {"color": BLUE, "marker": "o", "markersize": 3}, {"color": SKY, "linewidth": 0.8, "alpha": 0.6}
+        dots = {"color": colors().blue, "marker": "o", "markersize": 3}
+        thread = {"color": colors().sky, "linewidth": 0.8, "alpha": 0.6}
         raw: dict[str, Any] = dots if few else thread
         ax.plot(*train, label="training", **raw)
         if not few:
-            ax.plot(train[0], smooth(train[1], len(train[0]) / 40), color=BLUE, label="training, smoothed")
+            ax.plot(train[0], smooth(train[1], len(train[0]) / 40), color=colors().blue, label="training, smoothed")
     if len(validation[0]):
         name = f"validation, last {validation[1][-1]:.3g}"
-        ax.plot(*validation, color=VERMILION, marker="o", markersize=4, markeredgecolor="white", label=name)
+        ax.plot(
+            *validation, color=colors().vermilion, marker="o", markersize=4, markeredgecolor=colors().page, label=name
+        )
     every = np.concatenate((train[1], validation[1]))
     scale = ""
-    if len(every) and every.min() > 0 and every.max() > 30 * every.min():
-        ax.set_yscale("log")
+    if are_far_apart(every):
+        log_scale(ax, every)
         scale = " (log scale)"
     ax.set_ylabel(f"loss{scale}")
     if len(every):
@@ -73,12 +78,14 @@ def _losses(ax: Axes, train: tuple[Array, Array], validation: tuple[Array, Array
 
 def _accuracy(ax: Axes, steps: Array, values: Array) -> None:
     ax.grid(visible=True)
-    ax.plot(steps, values, color=GREEN, marker="o", markersize=4, markeredgecolor="white")
+    ax.plot(steps, values, color=colors().green, marker="o", markersize=4, markeredgecolor=colors().page)
     ax.set_ylim(0, 1.08)
     ax.set_yticks([0, 0.5, 1], ["0", "50 %", "100 %"])
     ax.set_ylabel("accuracy")
     last = f"last: {100 * values[-1]:.2f} %"
-    ax.text(0.995, 0.08, last, transform=ax.transAxes, ha="right", fontsize=8.5, color=QUIET)
+    # In the half of the panel where the curve does not end.
+    height = 0.08 if values[-1] > 0.5 else 0.8
+    ax.text(0.995, height, last, transform=ax.transAxes, ha="right", fontsize=8.5, color=colors().quiet)
 
 
 def _words(points: dict[str, tuple[Array, Array]]) -> str:

@@ -8,17 +8,18 @@ from matplotlib.figure import Figure
 
 from ..errors import ShapeError
 from ..mesh.plan import Plan
-from .style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, SKY, VERMILION, new_figure, styled, titled
+from .style import new_figure, styled, titled
+from .theme import colors
 
 PARTS = {
-    "parameters": ("parameters", BLUE),
-    "optimizer": ("optimizer", SKY),
-    "average": ("moving average", FAINT),
-    "gradients": ("gradients", GREEN),
-    "in_use": ("weights in use", PURPLE),
-    "activations": ("activations", ORANGE),
-    "workspace": ("workspace of a block", "#b07d00"),
-    "logits": ("logits", INK),
+    "parameters": ("parameters", "blue"),
+    "optimizer": ("optimizer", "sky"),
+    "average": ("moving average", "gray"),
+    "gradients": ("gradients", "green"),
+    "in_use": ("weights in use", "purple"),
+    "activations": ("activations", "orange"),
+    "workspace": ("workspace of a block", "brown"),
+    "logits": ("logits", "ink"),
 }
 CROP = 1.75
 """Where bars are cut off, as a multiple of the limit."""
@@ -44,8 +45,8 @@ def memory_bars(plans: Sequence[Plan], *, title: str = "Memory of each device") 
     ax.tick_params(axis="y", length=0)
     ax.grid(visible=True, axis="x")
     if limit is not None:
-        ax.axvline(limit, color=VERMILION, linewidth=1.6)
-        ax.text(limit, -0.5, f" {_bytes(limit)}, one device", color=VERMILION, va="center", fontsize=9)
+        ax.axvline(limit, color=colors().vermilion, linewidth=1.6)
+        ax.text(limit, -0.5, f" {_bytes(limit)}, one device", color=colors().vermilion, va="center", fontsize=9)
     handles, labels = ax.get_legend_handles_labels()
     named = dict(zip(labels, handles, strict=True))
     shown = [name for name, _ in PARTS.values() if name in named]  # each once, in the order of the bars
@@ -57,11 +58,11 @@ def _bar(ax: Axes, row: int, plan: Plan, end: float) -> None:
     start = 0.0
     for part, size in plan.memory.items():
         name, color = PARTS[part]
-        ax.barh(row, size, left=start, height=0.62, color=color, label=name, linewidth=0)
+        ax.barh(row, size, left=start, height=0.62, color=getattr(colors(), color), label=name, linewidth=0)
         start += size
-    words: dict[str, Any] = {"fontsize": 9, "color": INK, "va": "center", "textcoords": "offset points"}
+    words: dict[str, Any] = {"fontsize": 9, "color": colors().ink, "va": "center", "textcoords": "offset points"}
     if start > end:  # the bar is cut off: the words stand inside it
-        box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+        box = {"facecolor": colors().page, "edgecolor": "none", "pad": 1.5}
         ax.annotate(f"{_bytes(plan.total)} →", (end, row), (-5, 0), ha="right", bbox=box, **words)
     else:
         ax.annotate(_bytes(plan.total), (start, row), (4, 0), ha="left", **words)

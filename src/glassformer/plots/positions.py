@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from ..arrays import Array
 from ..errors import ShapeError
 from ..interpret import MARKED_DISTANCES, Similarity
-from .style import BLUE, QUIET, SKY, VERMILION, color_bar, new_figure, styled, titled
+from .style import color_bar, new_figure, styled, titled
+from .theme import colors, signed_colors
 
 
 @styled
@@ -22,14 +23,16 @@ def position_heat_map(table: Array, *, title: str = "Positional encoding") -> Fi
     # A few outliers must not bleach the rest: the scale then ends at the 99.5th percentile.
     most, largest = float(np.quantile(np.abs(table), 0.995)), float(np.abs(table).max())
     limit = (largest if largest <= 1.2 * most else most) or 1.0
-    # Blue for negative, white for zero, red for positive.
-    image = ax.imshow(table, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+    image = ax.imshow(table, cmap=signed_colors(), vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
     ax.spines[:].set_visible(False)
     ax.set_xlabel("feature")
     ax.set_ylabel("position")
     ax.locator_params(integer=True)
-    color_bar(figure, ax, image, extend="both" if largest > limit else "neither")
-    return titled(figure, title, f"heat map of {len(table)} positions by {table.shape[1]} features.")
+    cut = float(np.mean(np.abs(table) > limit))
+    words = f"value: −{limit:.2g} to {limit:.2g}" + (f" ({100 * cut:.1f} % beyond)" if cut else "")
+    color_bar(figure, ax, image, words, extend="both" if cut else "neither")
+    sizes = f"{len(table)} positions by {table.shape[1]} features"
+    return titled(figure, title, f"heat map of {sizes}, colors from −{limit:.2g} to {limit:.2g}.")
 
 
 @styled
@@ -40,14 +43,22 @@ def similarity_curve(
     figure = new_figure(7.2, 3.8)
     ax = figure.subplots()
     ax.grid(visible=True)
-    ax.axhline(0, color=QUIET, linewidth=0.8)
-    ax.fill_between(similarity.distance, similarity.low, similarity.high, color=SKY, alpha=0.3, linewidth=0)
-    ax.plot(similarity.distance, similarity.mean, color=BLUE, marker="o" if len(similarity.mean) < 2 else None)
+    ax.axhline(0, color=colors().quiet, linewidth=0.8)
+    ax.fill_between(similarity.distance, similarity.low, similarity.high, color=colors().sky, alpha=0.3, linewidth=0)
+    ax.plot(similarity.distance, similarity.mean, color=colors().blue, marker="o" if len(similarity.mean) < 2 else None)
     values = similarity.at(marked)
-    ax.plot([*values], [*values.values()], "o", color=VERMILION, markersize=6, markeredgecolor="white", zorder=3)
+    ax.plot(
+        [*values],
+        [*values.values()],
+        "o",
+        color=colors().vermilion,
+        markersize=6,
+        markeredgecolor=colors().page,
+        zorder=3,
+    )
     # Beside the curve, because dots at 1 and 5 stand too close together for words between them.
-    listed = [f"k = {k}:  {value:.2f}" for k, value in values.items()]
-    ax.text(1.02, 1, "\n".join(listed), transform=ax.transAxes, va="top", color=VERMILION, linespacing=1.7)
+    listed = [f"k = {k}:  {value:.2f}".replace("-", "−") for k, value in values.items()]
+    ax.text(1.02, 1, "\n".join(listed), transform=ax.transAxes, va="top", color=colors().vermilion, linespacing=1.7)
     ax.set_xlabel("distance k between two positions")
     ax.set_ylabel("cosine similarity")
     low = float(np.min(similarity.low))

@@ -9,10 +9,14 @@ from matplotlib.patches import Rectangle
 
 from ..arrays import Array
 from ..errors import ShapeError
-from .labels import visible, visible_all
-from .style import BLUE, GREEN, QUIET, SKY, new_figure, styled, titled, token_ticks, weight_colors, write_cell
+from .labels import text_width, visible, visible_all
+from .style import new_figure, styled, titled, write_cell
+from .theme import colors, weight_colors
+from .ticks import token_ticks
 
 MOST_POSITIONS = 24
+CELL = 33.0
+"""The points that a token in a cell of the table may be wide."""
 
 
 @styled
@@ -35,20 +39,26 @@ def prediction_bars(
     figure = new_figure(6.4, 0.32 * len(order) + 1.3)
     ax = figure.subplots()
     places = range(len(order))
-    colors = [GREEN if i == answer else BLUE if rank == 0 else SKY for rank, i in enumerate(order.tolist())]
-    bars = ax.barh(places, values, color=colors, height=0.68)
+    used = colors()
+    fills = [
+        used.green if i == answer else used.blue if rank == 0 else used.sky for rank, i in enumerate(order.tolist())
+    ]
+    bars = ax.barh(places, values, color=fills, height=0.68)
     ax.bar_label(bars, fmt=_percent, padding=4, fontsize=8.5)
     ax.set_yticks(places, names)
     ax.invert_yaxis()
-    ax.set_xlim(0, 1.12)
-    ax.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"])
+    # Where nothing is likely, the axis ends earlier, so that the bars can still be compared.
+    end = next(end for end in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0) if end == 1 or values[0] <= end)
+    ax.set_xlim(0, 1.15 * end)
+    ticks = np.linspace(0, end, 6 if end < 1 else 5)
+    ax.set_xticks(ticks, [f"{100 * tick:g} %" if tick else "0" for tick in ticks])
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
-    ax.set_xlabel("probability", color=QUIET)
+    ax.set_xlabel("probability", color=colors().quiet)
     if answer is not None:
         rank = int(np.sum(probabilities > probabilities[answer])) + 1
         right = "right" if rank == 1 else f"the right answer {visible(label(answer), 24)} ranks {rank}"
-        ax.set_title(f"{right}: {_percent(probabilities[answer])}", fontsize=9, color=QUIET)
+        ax.set_title(f"{right}: {_percent(probabilities[answer])}", fontsize=9, color=colors().quiet)
     listed = ", ".join(f"{name} {_percent(value)}" for name, value in zip(names, values, strict=True))
     return titled(figure, title, f"bars of the {len(order)} likeliest: {listed}.")
 
@@ -79,27 +89,34 @@ def prediction_table(
     width = max(0.52 * T + 1.6, 4.6)
     figure = new_figure(width, 0.36 * ranks + 1.7)
     ax = figure.subplots()
-    ax.imshow(values.T, cmap=weight_colors(), vmin=0, vmax=1, aspect="auto")
-    _cells(ax, order, values, label, None if targets is None else np.asarray(targets)[first:])
+    most = max(float(values.max()), 0.05)
+    ax.imshow(values.T, cmap=weight_colors(), vmin=0, vmax=most, aspect="auto")
+    _cells(ax, order, values, label, most, None if targets is None else np.asarray(targets)[first:])
     names = visible_all(inputs[first:], 7)
     token_ticks(ax.xaxis, names, room=width - 1.4)
     ax.set_yticks(range(ranks), [_rank(number) for number in range(ranks)])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    ax.set_xlabel("after reading up to" + (f" (the last {T} of {len(inputs)} tokens)" if first else ""), color=QUIET)
+    some = f" (the last {T} of {len(inputs)} tokens)" if first else ""
+    ax.set_xlabel(f"after reading up to{some} · colors from 0 to {_percent(most)}", color=colors().quiet)
     best = ", ".join(visible(label(int(i))) for i in order[:, 0])
-    words = f"the {ranks} likeliest tokens at each of {T} positions, darker if likelier. In order: {best}."
+    words = f"the {ranks} likeliest tokens at each of {T} positions, in a stronger color if likelier. In order: {best}."
     return titled(figure, title, words)
 
 
-def _cells(ax: Axes, order: Array, values: Array, label: Callable[[int], str], targets: Array | None) -> None:
+def _cells(
+    ax: Axes, order: Array, values: Array, label: Callable[[int], str], top: float, targets: Array | None
+) -> None:
     """Write the tokens `order` (T, ranks) into their cells, and frame those that are right."""
-    colors = weight_colors()
+    ramp = weight_colors()
     for (t, rank), value in np.ndenumerate(values):
         text = visible(label(int(order[t, rank])), 7)
-        write_cell(ax, (t, rank), text, size=8.5 if len(text) <= 4 else 6, background=colors(float(value)))
+        size = min(8.5, 8.5 * CELL / text_width(text, 8.5))
+        write_cell(ax, (t, rank), text, size=size, background=ramp(float(value) / top))
         if targets is not None and targets[t] == order[t, rank]:
-            ax.add_patch(Rectangle((t - 0.47, rank - 0.46), 0.94, 0.92, fill=False, edgecolor=GREEN, linewidth=2))
+            ax.add_patch(
+                Rectangle((t - 0.47, rank - 0.46), 0.94, 0.92, fill=False, edgecolor=colors().green, linewidth=2)
+            )
 
 
 def _percent(value: float) -> str:

@@ -1,9 +1,12 @@
-"""One page that shows a folder of figures: a title, tables, pictures, and words that say what to look at."""
+"""One page that shows a folder of figures: a title, tables, pictures, and words that say what to look at.
+
+It is light or dark as its reader likes pages to be; pictures that were drawn in both themes follow.
+"""
 
 import base64
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,11 +31,25 @@ class Table(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A PNG file in the folder of the report, what to look at in it, and words for those who cannot see it."""
+    """A PNG file in the folder of the report, what to look at in it, and words for those who cannot see it.
+
+    dark     the same for readers of dark pages, where there is one
+    copies   the same in other formats, to be linked
+    """
 
     path: str | Path
     caption: str
     alt: str
+    dark: str | Path | None = None
+    copies: Sequence[str | Path] = ()
+
+
+class Sketch(NamedTuple):
+    """A picture that is still to be drawn, once for each theme: see `draw_sections`."""
+
+    name: str
+    draw: Callable[[], Figure]
+    caption: str = ""
 
 
 def saved_picture(folder: Path, name: str, figure: Figure, caption: str) -> Picture:
@@ -41,17 +58,27 @@ def saved_picture(folder: Path, name: str, figure: Figure, caption: str) -> Pict
     return Picture(path.name, caption, str(figure.get_label()))
 
 
-class Section(NamedTuple):
-    """A part of the report: a heading, paragraphs, tables, pictures.
+class Fold(NamedTuple):
+    """A part that is folded away behind one line until asked for."""
 
-    aside   pictures for those who want more, folded away until asked for
+    line: str
+    pictures: Sequence[Picture | Sketch] = ()
+    tables: Sequence[Table] = ()
+    is_open: bool = False
+
+
+class Section(NamedTuple):
+    """A part of the report: a heading, paragraphs, samples, tables, pictures, parts that are folded away.
+
+    samples   texts that are shown as they are, line by line
     """
 
     heading: str
     text: str = ""
-    pictures: Sequence[Picture] = ()
+    pictures: Sequence[Picture | Sketch] = ()
     tables: Sequence[Table] = ()
-    aside: Sequence[Picture] = ()
+    folds: Sequence[Fold] = ()
+    samples: Sequence[str] = ()
 
 
 def write_report(
@@ -62,12 +89,14 @@ def write_report(
     intro: str = "",
     summary: Sequence[tuple[str, Any]] = (),
     embed: bool = False,
+    theme: str | None = None,
 ) -> Path:
     """Write `index.html` for the pictures in `folder`, and return where it is.
 
     intro     a paragraph under the title
     summary   names and values shown as tiles at the top
     embed     put the pictures into the page, so that the one file can be sent around
+    theme     light or dark; None: as the reader likes pages to be
 
     All words are plain text: nothing in them is taken for HTML. An empty line begins a new paragraph.
     """
@@ -78,7 +107,7 @@ def write_report(
     contents = f'<nav aria-label="Contents">{links}</nav>' if len(sections) > 1 else ""
     page = _PAGE.format(
         title=_text(title),
-        style=_STYLE,
+        style=_style(theme),
         intro=_paragraphs(intro, "intro"),
         summary=_tiles(summary),
         contents=contents,
@@ -89,29 +118,45 @@ def write_report(
 
 def _section(folder: Path, section: Section, anchor: str, embed: bool) -> str:
     parts = [f'<section id="{anchor}">', f"<h2>{_text(section.heading)}</h2>", _paragraphs(section.text)]
-    parts += [_table(table) for table in section.tables]
-    parts += [_picture(folder, picture, embed) for picture in section.pictures]
-    if section.aside:
-        inner = "\n".join(_picture(folder, picture, embed) for picture in section.aside)
-        count = len(section.aside)
-        parts.append(f"<details><summary>{count} more picture{'s' * (count > 1)}</summary>\n{inner}\n</details>")
+    parts += [f'<pre class="sample">{_text(sample)}</pre>' for sample in section.samples]
+    parts += _contents(folder, section.pictures, section.tables, embed)
+    for fold in section.folds:
+        inner = "\n".join(_contents(folder, fold.pictures, fold.tables, embed))
+        state = " open" if fold.is_open else ""
+        parts.append(f"<details{state}><summary>{_text(fold.line)}</summary>\n{inner}\n</details>")
     return "\n".join(part for part in [*parts, "</section>"] if part)
 
 
-def _picture(folder: Path, picture: Picture, embed: bool) -> str:
-    path = folder / picture.path
-    width, height = _size(path)
+def _contents(folder: Path, pictures: Sequence[Picture | Sketch], tables: Sequence[Table], embed: bool) -> list[str]:
+    return [*(_table(table) for table in tables), *(_picture(folder, picture, embed) for picture in pictures)]
+
+
+def _picture(folder: Path, picture: Picture | Sketch, embed: bool) -> str:
+    if isinstance(picture, Sketch):
+        raise DataError(f"the picture {picture.name!r} is not drawn yet", hint="pass what draw_sections(…) returns")
+    width, height = _size(folder / picture.path)
     # Figures are drawn for screens with several dots per CSS pixel.
     shape = f'width="{round(width * 96 / DPI)}" height="{round(height * 96 / DPI)}"'
     alt = escape(_clean(picture.alt or picture.caption), quote=True)
+    image = f'<img src="{_address(folder, picture.path, embed)}" alt="{alt}" {shape} loading="lazy">'
+    kind = ' class="paper"'
+    if picture.dark is not None:
+        _size(folder / picture.dark)
+        source = f'<source media="(prefers-color-scheme: dark)" srcset="{_address(folder, picture.dark, embed)}">'
+        image, kind = f"<picture>{source}{image}</picture>", ""
+    if not embed:
+        image = f'<a href="{_address(folder, picture.path, embed)}">{image}</a>'
+    links = [f'<a href="{_address(folder, copy, False)}">{_text(Path(copy).name)}</a>' for copy in picture.copies]
+    words = " ".join(part for part in (_text(picture.caption), *links) if part)
+    caption = f"<figcaption>{words}</figcaption>" if words else ""
+    return f"<figure{kind}>{image}{caption}</figure>"
+
+
+def _address(folder: Path, path: str | Path, embed: bool) -> str:
+    """Return where a browser finds a file: beside the page, or in the page itself."""
     if embed:
-        data = base64.b64encode(path.read_bytes()).decode("ascii")
-        image = f'<img src="data:image/png;base64,{data}" alt="{alt}" {shape}>'
-    else:
-        address = escape(quote(Path(picture.path).as_posix()), quote=True)
-        image = f'<a href="{address}"><img src="{address}" alt="{alt}" {shape} loading="lazy"></a>'
-    caption = f"<figcaption>{_text(picture.caption)}</figcaption>" if picture.caption else ""
-    return f"<figure>{image}{caption}</figure>"
+        return "data:image/png;base64," + base64.b64encode((folder / path).read_bytes()).decode("ascii")
+    return escape(quote(Path(path).as_posix()), quote=True)
 
 
 def _size(path: Path) -> tuple[int, int]:
@@ -181,11 +226,19 @@ def _anchored(sections: Sequence[Section]) -> dict[str, Section]:
     return anchored
 
 
-_STYLE = """
-:root { color-scheme: light dark; --page: #f7f8fa; --card: #ffffff; --ink: #1f2430; --quiet: #5d6778;
-  --line: #e1e5eb; --accent: #0072b2; }
-@media (prefers-color-scheme: dark) {
-  :root { --page: #14171d; --card: #1d222b; --ink: #e8ebf0; --quiet: #a3adbd; --line: #323a47; --accent: #6cc0f0; } }
+_LIGHT = "--page: #f7f8fa; --card: #ffffff; --ink: #1f2430; --quiet: #5d6778; --line: #e1e5eb; --accent: #0072b2;"
+_DARK = "--page: #14171d; --card: #1d222b; --ink: #e8ebf0; --quiet: #a3adbd; --line: #323a47; --accent: #6cc0f0;"
+
+
+def _style(theme: str | None) -> str:
+    """Return the style of a page in one theme, or in the one that its reader likes."""
+    if theme is not None:
+        return f":root {{ color-scheme: {theme}; {_LIGHT if theme == 'light' else _DARK} }}{_RULES}"
+    dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} }}"
+    return f":root {{ color-scheme: light dark; {_LIGHT} }}\n{dark}{_RULES}"
+
+
+_RULES = """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink);
   font: 17px/1.6 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
@@ -208,8 +261,9 @@ section { margin: 0 0 3.2rem; scroll-margin-top: 4rem; }
 .tiles dd { margin: 0; font-size: 1.1rem; font-weight: 600; overflow-wrap: anywhere; }
 figure { margin: 1.2rem 0; background: var(--card); border: 1px solid var(--line); border-radius: .8rem;
   overflow: hidden; }
-figure a { display: block; background: #ffffff; }
-figure img { display: block; max-width: 100%; height: auto; margin: 0 auto; background: #ffffff; }
+figure > a { display: block; overflow-x: auto; }
+figure img { display: block; max-width: max(100%, 40rem); height: auto; margin: 0 auto; }
+figure.paper > a, figure.paper img { background: #ffffff; }
 figcaption { padding: .8rem 1.1rem; border-top: 1px solid var(--line); color: var(--quiet); font-size: .95rem; }
 .scroll { overflow-x: auto; margin: 1.2rem 0; }
 table { border-collapse: collapse; font-size: .93rem; font-variant-numeric: tabular-nums; }
@@ -217,8 +271,14 @@ caption { text-align: left; color: var(--quiet); padding-bottom: .4rem; }
 th, td { padding: .32rem .9rem .32rem 0; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
 th { color: var(--quiet); font-weight: 600; }
 .number { text-align: right; }
-details > summary { cursor: pointer; color: var(--accent); padding: .3rem 0; }
+details { border-bottom: 1px solid var(--line); }
+details > summary { cursor: pointer; color: var(--accent); padding: .45rem 0; overflow-wrap: anywhere; }
+figcaption a { color: var(--accent); margin-right: .6rem; }
+pre.sample { background: var(--card); border: 1px solid var(--line); border-radius: .7rem; padding: .8rem 1.1rem;
+  max-width: 100%; margin: 0 0 1rem; font: .95rem/1.5 ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace;
+  white-space: pre-wrap; overflow-wrap: anywhere; }
 footer { max-width: 66rem; margin: 0 auto; padding: 0 1.25rem 2.5rem; color: var(--quiet); font-size: .85rem; }
+@media (min-width: 48rem) { nav { flex-wrap: wrap; } }
 @media print { nav { display: none; } figure { break-inside: avoid; } }
 """
 

@@ -8,55 +8,24 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import matplotlib as mpl
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import MaxNLocator
 
+from ..errors import ConfigError
 from ..files import write_new
 from .labels import font_families, plain
+from .theme import Theme, colors, ink_on
 
 DPI = 160
 
-# Okabe and Ito's colors: told apart with every kind of color vision.
-BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
-INK, QUIET, FAINT = "#1f2430", "#667085", "#d8dce3"
+FORMATS = ("png", "svg", "pdf")
+"""What figures are written as: dots for pages, lines for slides and print."""
 
-NEVER = "#e6e8ec"
-"""The color of what a mask forbids, unlike any color of a weight."""
-
-_RC = {
-    "axes.axisbelow": True,
-    "axes.edgecolor": "#98a2b3",
-    "axes.facecolor": "white",
-    "axes.grid": False,
-    "axes.labelcolor": INK,
-    "axes.labelsize": 9.5,
-    "axes.linewidth": 0.8,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlecolor": INK,
-    "axes.titlesize": 10.5,
-    "figure.facecolor": "white",
-    "figure.titlesize": 13,
-    "figure.titleweight": "bold",
-    "font.size": 9.5,
-    "grid.color": "#e4e7ec",
-    "grid.linewidth": 0.7,
-    "legend.fontsize": 9,
-    "legend.frameon": False,
-    "lines.linewidth": 1.8,
-    "text.color": INK,
-    "text.usetex": False,
-    "xtick.color": "#667085",
-    "xtick.labelcolor": INK,
-    "xtick.labelsize": 8.5,
-    "ytick.color": "#667085",
-    "ytick.labelcolor": INK,
-    "ytick.labelsize": 8.5,
-}
+BAR_LENGTH, BAR_WIDTH = 2.4, 0.11
+"""The most inches of a bar that explains colors, however large its figure is."""
 
 Drawing = TypeVar("Drawing", bound=Callable[..., Any])
 
@@ -66,27 +35,50 @@ def styled(draw: Drawing) -> Drawing:
 
     @functools.wraps(draw)
     def drawn(*args: Any, **settings: Any) -> Any:
-        with mpl.rc_context({**_RC, "font.family": list(font_families())}):
+        with mpl.rc_context(_rc(colors())):
             return draw(*args, **settings)
 
     return drawn  # type: ignore[return-value]
 
 
-@functools.cache
-def weight_colors() -> Colormap:
-    """From white for nothing to dark for everything, in steps that look equal; forbidden cells are gray."""
-    ramp = mpl.colormaps["magma_r"](np.linspace(0, 0.88, 256))
-    # The ramp starts at a pale cream; let its first steps fade in from white.
-    fade = np.linspace(1, 0, 24)[:, None]
-    ramp[:24, :3] = fade + (1 - fade) * ramp[:24, :3]
-    return ListedColormap(ramp, name="weights").with_extremes(bad=NEVER)
+def _rc(theme: Theme) -> dict[str, Any]:
+    """Return the settings of matplotlib that figures are drawn with."""
+    return {
+        "axes.axisbelow": True,
+        "axes.edgecolor": theme.edge,
+        "axes.facecolor": theme.page,
+        "axes.grid": False,
+        "axes.labelcolor": theme.ink,
+        "axes.labelsize": 9.5,
+        "axes.linewidth": 0.8,
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "axes.titlecolor": theme.ink,
+        "axes.titlesize": 10.5,
+        "axes.unicode_minus": True,
+        "figure.facecolor": theme.page,
+        "figure.titlesize": 13,
+        "figure.titleweight": "bold",
+        "font.family": list(font_families()),
+        "font.size": 9.5,
+        "grid.color": theme.grid,
+        "grid.linewidth": 0.7,
+        "legend.fontsize": 9,
+        "legend.frameon": False,
+        "lines.linewidth": 1.8,
+        "pdf.fonttype": 42,  # letters stay letters, which can be searched
+        "svg.fonttype": "path",  # shapes, since the reader may not have the font
+        "svg.hashsalt": "glassformer",
+        "text.color": theme.ink,
+        "text.usetex": False,
+        **{f"{axis}tick.{part}": color for axis in "xy" for part, color in _tick_colors(theme).items()},
+        "xtick.labelsize": 8.5,
+        "ytick.labelsize": 8.5,
+    }
 
 
-def ink_on(color: Sequence[float]) -> str:
-    """Return the text color that reads best on a background: dark on light, white on dark."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color[:3]]
-    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    return INK if (luminance + 0.05) / 0.068 > 1.05 / (luminance + 0.05) else "white"
+def _tick_colors(theme: Theme) -> dict[str, Any]:
+    return {"color": theme.quiet, "labelcolor": theme.ink}
 
 
 class NotebookFigure(Figure):
@@ -112,37 +104,26 @@ def panels(figure: Figure, count: int, columns: int) -> list[Axes]:
     return list(grid[:count])
 
 
-def token_ticks(axis: Any, labels: Sequence[str], *, room: float) -> None:
-    """Write labels at 0, 1, … along an axis of `room` inches.
-
-    Under a horizontal axis, a label wider than its place stands upright. Where even lines of small type do not fit,
-    only every second, third, … label is written.
-    """
-    place = room * 72 / max(len(labels), 1)
-    size = float(np.clip(0.72 * place, 5.5, 8.5))
-    widths = [0.64 * size * len(label) for label in labels] if axis.axis_name == "x" else []
-    upright = [width > max(0.95 * place, 1.4 * size) for width in widths]
-    extent = 1.15 * size if any(upright) or not widths else max(widths)
-    step = max(1, math.ceil(extent / place))
-    axis.set_ticks(range(0, len(labels), step), labels[::step], fontsize=size)
-    axis.set_tick_params(length=0 if step == 1 else 2.5, pad=2)
-    for text, turn in zip(axis.get_ticklabels(), upright[::step], strict=False):
-        text.set_rotation(90 if turn else 0)
-
-
 def titled(figure: Figure, title: str, words: str) -> Figure:
     """Give a figure its title, and the words for those who cannot see it; `save` stores them, a report uses them."""
     figure.suptitle(title)
     figure.set_label(plain(f"{title}: {words}"))
+    for ax in figure.axes:
+        # Ticks are made when they are first drawn, perhaps in another theme than the figure's.
+        ax.tick_params(which="both", **_tick_colors(colors()))
     return figure
 
 
 def color_bar(figure: Figure, axes: Any, image: Any, label: str = "", **settings: Any) -> None:
-    """Show what the colors of an image mean."""
-    bar = figure.colorbar(image, ax=axes, **{"aspect": 28, "pad": 0.02, **settings})
+    """Show what the colors of an image mean, by a bar that stays short beside a tall figure."""
+    length = min(BAR_LENGTH, 0.8 * figure.get_figheight())
+    # A bar is as long as its share of the axes beside it, which are about an inch lower than the figure.
+    shrink = min(1.0, length / max(figure.get_figheight() - 1.0, 0.5))
+    shape: dict[str, Any] = {"shrink": shrink, "aspect": length / BAR_WIDTH, "pad": 0.02}
+    bar = figure.colorbar(image, ax=axes, ticks=MaxNLocator(5), **shape, **settings)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelsize=8)
-    bar.set_label(label, fontsize=8.5, color=QUIET)
+    bar.set_label(label, fontsize=8.5, color=colors().quiet)
 
 
 def write_cell(axes: Axes, place: tuple[int, int], text: str, *, size: float, background: Sequence[float]) -> None:
@@ -152,10 +133,25 @@ def write_cell(axes: Axes, place: tuple[int, int], text: str, *, size: float, ba
 
 @styled
 def save(figure: Figure, path: str | Path) -> Path:
-    """Write a figure as a PNG file, whole or not at all, with its description inside."""
+    """Write a figure as a PNG, SVG or PDF file, by the end of its name, whole or not at all.
+
+    Its description stands inside.
+    """
+    ending = Path(path).suffix.lower().removeprefix(".")
+    if ending not in FORMATS:
+        raise ConfigError(
+            f"{path} does not end in the name of a format", hint=f"use {', '.join('.' + name for name in FORMATS)}"
+        )
     buffer = io.BytesIO()
     words = str(figure.get_label())
-    metadata = {"Software": "Glassformer", "Title": words.split(":")[0], "Description": words}
-    # `savefig` would draw everything twice, once only to arrange it, which drawing does anyway.
-    FigureCanvasAgg(figure).print_png(buffer, metadata=metadata)
+    title = words.split(":")[0]
+    if ending == "png":
+        metadata: dict[str, Any] = {"Software": "Glassformer", "Title": title, "Description": words}
+        # `savefig` would draw everything twice, once only to arrange it, which drawing does anyway.
+        FigureCanvasAgg(figure).print_png(buffer, metadata=metadata)
+    elif ending == "svg":
+        figure.savefig(buffer, format="svg", metadata={"Title": title, "Description": words, "Date": None})
+    else:
+        metadata = {"Title": title, "Subject": words, "Creator": "Glassformer", "CreationDate": None}
+        figure.savefig(buffer, format="pdf", metadata=metadata)
     return write_new(path, buffer.getvalue())

@@ -1,0 +1,89 @@
+"""`glassformer inspect`: a page for every task, named after the model, in the theme and the formats one asks for."""
+
+import json
+
+import pytest
+
+from glassformer.cli.inspect import folder_name
+from pages import read_page
+from runs import command, tiny_session
+
+
+def trained(task, folder):
+    session = tiny_session(task, folder, steps=2, eval_every=1)
+    for _ in session.steps():
+        pass
+    return folder
+
+
+def inspect(*words):
+    result = command("inspect", *words)
+    assert result.code == 0, result.err
+    return result
+
+
+@pytest.mark.parametrize("task", ["majority", "counting", "sort", "dates", "lines", "text"])
+def test_every_task_has_a_page_in_both_themes(task, tmp_path):
+    run = trained(task, tmp_path / "mine")
+    found = json.loads(inspect(run, "--json").out)
+    assert found["page"] == str(run / "pictures" / "index.html")
+    page = read_page(run / "pictures" / "index.html")
+    assert "Inside mine" in page.words
+    shown = [image["src"] for image in page.images] + [source["srcset"] for source in page.sources]
+    assert len(page.sources) == len(page.images) > 5
+    assert sorted(found["pictures"]) == sorted(str(run / "pictures" / name) for name in shown)
+
+
+def test_a_page_names_the_data_of_the_reader(tmp_path):
+    run = trained("text", tmp_path / "mine")
+    inspect(run, "--theme", "light")
+    words = read_page(run / "pictures" / "index.html").words
+    assert f"Learned from {tmp_path / 'data' / 'text.txt'}." in words
+    assert not any("Python's own documentation" in word for word in words)
+
+
+def test_what_a_language_model_writes_keeps_its_lines(tmp_path):
+    run = trained("lines", tmp_path / "mine")
+    inspect(run, "--theme", "light")
+    text = (run / "pictures" / "index.html").read_text(encoding="utf-8")
+    assert "What it writes" in text
+    assert '<pre class="sample">' in text
+
+
+def test_one_theme_and_figures_for_slides(tmp_path):
+    run = trained("majority", tmp_path / "mine")
+    result = inspect(run, "00112220", "--theme", "dark", "--format", "svg", "--out", tmp_path / "slides")
+    assert "drawing " in result.err
+    names = {path.name for path in (tmp_path / "slides").iterdir()}
+    assert {"index.html", "prediction.png", "prediction.svg"} <= names
+    assert not any("-dark" in name for name in names)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--theme", "drak"], "there is no theme 'drak'"),
+        (["--format", "jpg"], "there is no format 'jpg'"),
+    ],
+)
+def test_unknown_themes_and_formats_are_refused(words, message, tmp_path):
+    result = command("inspect", tmp_path, *words)
+    assert result.code == 2
+    assert message in result.err
+    assert "hint: " in result.err
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("smollm2", "smollm2"),
+        ("hf:org/Name-1.5B", "Name-1.5B"),
+        ("models/mine/", "mine"),
+        ("./weights.Q4_0.gguf", "weights.Q4_0"),
+        ("C:\\models\\mine", "mine"),
+        ("a b?c", "a-b-c"),
+        ("..", "model"),
+    ],
+)
+def test_folders_are_named_after_the_model(model, name):
+    assert folder_name(model) == name
