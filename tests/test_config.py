@@ -48,7 +48,7 @@ def test_an_unknown_setting_is_answered_with_what_was_meant(cls):
 
 
 def test_a_word_that_resembles_nothing_is_answered_with_all_there_is():
-    refused(lambda: DecoderConfig(**SIZES, zzz=1), "no setting 'zzz'", "known: activation, attention_bias")
+    refused(lambda: DecoderConfig(**SIZES, zzz=1), "no setting 'zzz'", "`glassformer settings decoder` lists them all")
 
 
 def test_settings_of_another_architecture_are_unknown():

@@ -14,6 +14,7 @@ from ..files import PARTIAL
 from ..training.recipe import Recipe
 from ..tree import flatten
 from .base import Base
+from .record import Record, read_record
 from .run import CONFIG, Run, explained, open_run, tokenizers_of
 
 
@@ -27,6 +28,7 @@ def create_run(
     base: Base | None = None,
     execution: Execution | None,
     settings: dict[str, Any],
+    preset: str | None = None,
 ) -> Run:
     """Make a new run folder; refuse one that holds a run already. Of several processes, the first one makes it.
 
@@ -35,6 +37,8 @@ def create_run(
     known = {name: value for name, value in options.items() if value is not None}
     how = (execution or PLAIN).replace(**separated(settings)[1])
     run = Run(folder, task.name, known, config, recipe, *tokenizers_of(task), base, how, execution is not None)
+    record = Record.now(run.engine.name, preset=preset, data=read_record(task.name, known.get("data")))
+    run = replace(run, record=record)
     with first_before_others("run folder") as first:
         return _created(run) if first else _followed(run)
 
@@ -61,7 +65,8 @@ def _followed(own: Run) -> Run:
     have, want = (flatten(json.loads(json.dumps(each.to_dict()))) for each in (own, run))
     may_differ = {"recipe.shards", "task.options.data"}  # each machine has its own cores, and its own paths
     for name in [*want, *have]:
-        if name not in may_differ and not name.startswith("base.") and have.get(name) != want.get(name):
+        own_affair = name.startswith(("base.", "record.")) and name != "record.data.sha256"
+        if name not in may_differ and not own_affair and have.get(name) != want.get(name):
             raise ConfigError(
                 f"this worker was started with {name} = {have.get(name)!r}, worker 0 with {want.get(name)!r}",
                 hint="start all workers with the same command and the same data",

@@ -1,6 +1,7 @@
 """A run folder: what was trained, how, what came of it.
 
-config.json          task, model config, recipe and tokenizers; the model it started from, where it is fine-tuned
+config.json          task, model config, recipe and tokenizers; the model it started from, where it is fine-tuned;
+                     when, on what and by whom it was begun, and the hash of its data
 metrics.jsonl        one line per step
 latest.safetensors   everything needed to continue bit for bit
 best.safetensors     the parameters with the lowest validation loss
@@ -41,6 +42,7 @@ from ..training.state import COUNTERS, TrainingState, final_params, start
 from ..tree import check_same, flatten, rebuilt, tree_map, unflatten
 from ..weights.places import is_run, locate, open_published
 from .base import Base, BaseModel, fingerprint
+from .record import Record, read_record
 
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
@@ -63,6 +65,7 @@ class Run:
     base: Base | None = None
     execution: Execution = PLAIN  # how its model runs
     under_jax: bool = False  # whether the engine jax computes it, else one of the host
+    record: Record | None = None  # where and with what it began; older runs do not say
 
     @property
     def model(self) -> Model:
@@ -81,10 +84,14 @@ class Run:
         """Return the same run on other devices, from now on."""
         run = replace(self, execution=self.execution.replace(mesh=mesh))
         run.check()
-        with first_before_others("mesh") as first:
-            if first:
-                run.write_config()
+        run.keep()
         return run
+
+    def keep(self) -> None:
+        """Write what has changed about a run into its folder; of several processes, the first one does."""
+        with first_before_others("config") as first:
+            if first:
+                self.write_config()
 
     def check(self) -> None:
         """Refuse devices that are not there, or among which the model or its batches cannot be shared out."""
@@ -106,6 +113,7 @@ class Run:
             "target_tokenizer": self.target_tokenizer,
             **({} if self.base is None else {"base": self.base.to_dict()}),
             **({"jax": self.execution.to_dict()} if self.under_jax else {}),
+            **({} if self.record is None else {"record": self.record.to_dict()}),
         }
 
     def task(self) -> Task:
@@ -120,6 +128,16 @@ class Run:
                 hint="restore the data, or train anew",
             )
         return task
+
+    def check_data(self) -> None:
+        """Refuse data that is not what the run began with, where the run says what that was."""
+        known = None if self.record is None else self.record.data
+        found = None if known is None else read_record(self.task_name, self.task_options.get("data"))
+        if known is not None and found is not None and found.sha256 != known.sha256:
+            raise DataError(
+                f"the data of {self.folder} has changed: {known.source} is not what it was trained on",
+                hint=f"restore what had SHA-256 {known.sha256[:12]}…, or train anew",
+            )
 
     def parametrization(self) -> Parametrization:
         """Return what is trained; adapters need the model beside which they stand, which is read again."""
@@ -189,7 +207,7 @@ class Run:
     def metrics(self) -> list[dict[str, Any]]:
         """Read the metrics file; a last line cut off by a crash is left out."""
         path = self.folder / METRICS
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
         return [line for line in map(_parsed, lines) if line is not None]
 
     def rewind_metrics(self, step: int) -> None:
@@ -219,8 +237,9 @@ def open_run(folder: str | Path) -> Run:
             base=Base.from_dict(content["base"]) if "base" in content else None,
             execution=_execution(content),
             under_jax="jax" in content,
+            record=Record.from_dict(content["record"]) if "record" in content else None,
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise CheckpointError(f"{path} is damaged: {error}", hint="restore it from a copy") from error
 
 
@@ -300,9 +319,10 @@ def _part(arrays: dict[str, Any], part: str) -> dict[str, Any]:
 
 def _parsed(line: str) -> dict[str, Any] | None:
     try:
-        return json.loads(line)
-    except ValueError:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
         return None
+    return found if isinstance(found, dict) and isinstance(found.get("step"), int) else None
 
 
 def _write(path: Path, text: str) -> None:

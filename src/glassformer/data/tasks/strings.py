@@ -25,19 +25,27 @@ PLACES = 2  # of the numbers that `addition` adds
 
 
 def copy(*, seed: int = 0, train: int = 20000, held_out: int = 1000) -> Task:
-    """Build the task `copy`: abc= is answered with abc."""
+    """Build the task `copy`: abc= is answered with abc.
+
+    train      strings to train on
+    held_out   strings to be judged by
+    """
     return _letters("copy", lambda text: text, seed, train, held_out)
 
 
 def reverse(*, seed: int = 0, train: int = 20000, held_out: int = 1000) -> Task:
-    """Build the task `reverse`: abc= is answered with cba."""
+    """Build the task `reverse`: abc= is answered with cba.
+
+    train      strings to train on
+    held_out   strings to be judged by
+    """
     return _letters("reverse", lambda text: text[::-1], seed, train, held_out)
 
 
 def sort(*, seed: int = 0, held_out: int = 5000) -> Task:
     """Build the task from all 729 inputs: a hash holds out about one in four, the others are trained on.
 
-    The held-out cases are drawn with replacement, because far fewer than 5,000 different ones exist.
+    held_out   cases to be judged by, drawn with replacement, because far fewer than 5,000 different ones exist
     """
     check_seed(seed)
     if held_out < 1:
@@ -71,8 +79,9 @@ def sort(*, seed: int = 0, held_out: int = 5000) -> Task:
 def addition(*, seed: int = 0, held_out: int = 1000) -> Task:
     """Build the task from all 10,000 ordered pairs: 85 + 50 = 135 is the string 8550531.
 
-    The sum begins with its last digit, as when one adds by hand. `held_out` counts unordered pairs: a + b and b + a
-    are held out together, or one would give the other away.
+    held_out   unordered pairs to be judged by: a + b and b + a are held out together, or one would give the other away
+
+    The sum begins with its last digit, as when one adds by hand.
     """
     check_seed(seed)
     pairs = list(itertools.combinations_with_replacement(range(10**PLACES), 2))
