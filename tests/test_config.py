@@ -42,7 +42,9 @@ def refused(make, fact, hint):
 @pytest.mark.parametrize("cls", CONFIGS.values(), ids=lambda cls: cls.__name__)
 def test_an_unknown_setting_is_answered_with_what_was_meant(cls):
     own = {"classes": 3} if cls is EncoderConfig else {}
-    refused(lambda: cls(**SIZES, **own, head_count=4), f"{cls.__name__} has no setting 'head_count'", "head_width")
+    refused(
+        lambda: cls(**SIZES, **own, head_count=4), f"{cls.__name__} has no setting 'head_count'", "did you mean 'head"
+    )
     refused(lambda: cls(**SIZES, **own, droput=0.1), "no setting 'droput'", "did you mean 'dropout'")
     refused(lambda: cls(**SIZES, **own).replace(witdh=8), "no setting 'witdh'", "did you mean 'width'")
 

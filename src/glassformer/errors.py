@@ -123,7 +123,7 @@ def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:
         return [name for name in near if near[name] == min(near.values())][:count]
     alike = [name for name in slips if _begin_alike(wanted, _plain(name)) or _share_words(wanted, _plain(name))]
     alike = alike or [name for name in slips if _words(wanted) & _words(_plain(name))]
-    return sorted(alike, key=lambda name: (slips[name], name))[:count]
+    return sorted(alike, key=lambda name: (len(_words(wanted) ^ _words(_plain(name))), slips[name], name))[:count]
 
 
 def _plain(word: str) -> str:

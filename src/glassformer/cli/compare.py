@@ -1,6 +1,7 @@
 """`glassformer compare`: runs side by side."""
 
 from collections.abc import Sequence
+from dataclasses import MISSING
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -76,12 +77,15 @@ def _as_json(
 
 
 def _plain(value: Any) -> Any:
+    if value is MISSING:
+        return None
     return value if value is None or isinstance(value, bool | int | float | str | list | dict) else str(value)
 
 
 def _print_figures(out: Console, names: Sequence[str], runs: Sequence[Run]) -> None:
     rows: dict[str, list[str]] = {}
-    for found in map(figures_of, runs):
+    for run in runs:
+        found, record = figures_of(run), recorded(run)
         best = "" if found["best_loss"] is None else f"{found['best_loss']:.4f} at step {found['best_step']:,}"
         cells = {
             "task": found["task"],
@@ -92,6 +96,7 @@ def _print_figures(out: Console, names: Sequence[str], runs: Sequence[Run]) -> N
             "right": "" if found["accuracy"] is None else f"{found['accuracy']:.2%}",
             "tokens trained on": f"{found['tokens']:,}",
             "seconds of training": f"{found['seconds']:,.1f}",
+            "engine": f"{record['engine']}, {record['cores']} cores" if record else "",
             "tokens/s": "" if found["tokens_per_second"] is None else f"{found['tokens_per_second']:,.0f}",
         }
         for name, cell in cells.items():
@@ -105,7 +110,7 @@ def _print_settings(out: Console, names: Sequence[str], runs: Sequence[Run]) -> 
         out.print("All settings are the same.")
         return
     rows = [
-        (name, *("" if value is None else default_text(value) for value in values)) for name, values in found.items()
+        (name, *("" if value is MISSING else default_text(value) for value in values)) for name, values in found.items()
     ]
     _print(out, "Settings that differ", ("setting", *names), rows)
 
@@ -116,7 +121,9 @@ def _print_losses(out: Console, names: Sequence[str], curves: Sequence[Curves]) 
     columns = [f">{name}" for name in names]
     steps = [(f"{step:,}", *map(_loss, values)) for step, values in by_step(curves)]
     _print(out, f"Loss by step ({kind})", (">step", *columns), steps)
-    times = [(f"{time:,.1f}", *map(_loss, values)) for time, values in by_time(curves)]
+    found = by_time(curves)
+    places = 1 if found and found[-1][0] >= 100 else 2
+    times = [(f"{time:,.{places}f}", *map(_loss, values)) for time, values in found]
     _print(out, f"Loss by time ({kind})", (">seconds", *columns), times)
 
 

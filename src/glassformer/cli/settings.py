@@ -5,6 +5,7 @@ from dataclasses import MISSING, asdict, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from ..errors import ConfigError
 from .output import JsonOption, console, print_json, table
@@ -19,6 +20,8 @@ SetOption = Annotated[
 ]
 COLUMNS = ("name", "default", "takes", "meaning")
 LONGEST_DEFAULT = 40
+WIDE = 110
+"""Columns of a terminal that have room for types beside meanings."""
 
 _WORDS = {"none": None, "true": True, "yes": True, "false": False, "no": False}
 
@@ -72,7 +75,7 @@ def settings(
                 print("\t".join((group.title, one.name, default_text(one.default), one.takes, one.meaning)))
         return
     for group in groups:
-        out.print(_table(group), soft_wrap=False)
+        out.print(_table(group, wide=out.width >= WIDE), soft_wrap=False)
         out.print(f"given as: {group.how}\n", markup=False)
 
 
@@ -100,9 +103,18 @@ def _overview(*, json: bool) -> None:
     out.print(shown, soft_wrap=False)
 
 
-def _table(group: "Group") -> Any:
-    rows = [(one.name, default_text(one.default), one.takes, one.meaning) for one in group.settings]
-    shown = table(*COLUMNS, rows=rows, title=group.title)
+def _table(group: "Group", *, wide: bool) -> Any:
+    """Return the settings as a table; where there is little room, choices stand below the meaning, types nowhere."""
+    if wide:
+        rows = [(one.name, default_text(one.default), one.takes, one.meaning) for one in group.settings]
+        shown = table(*COLUMNS, rows=rows, title=group.title)
+    else:
+        below = [f"\n[{one.takes}]" if "," in one.takes else "" for one in group.settings]
+        rest = [one.meaning + more for one, more in zip(group.settings, below, strict=True)]
+        cells = [
+            (one.name, default_text(one.default), Text(words)) for one, words in zip(group.settings, rest, strict=True)
+        ]
+        shown = table("name", "default", "meaning, choices", rows=cells, title=group.title)
     for column in shown.columns:
         column.overflow = "fold"
     shown.columns[0].no_wrap = True
@@ -127,6 +139,6 @@ def default_text(value: Any) -> str:
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     text = value if isinstance(value, str) else json_module.dumps(value, ensure_ascii=False)
-    if len(text) > LONGEST_DEFAULT and isinstance(value, list | tuple):
+    if len(text) > LONGEST_DEFAULT and isinstance(value, list | tuple) and len(value) > 3:
         return f"{len(value)} of them: {', '.join(map(str, value[:3]))}, …"
     return text

@@ -57,7 +57,9 @@ def loss_comparison(runs: Sequence[Curves], *, theme: str = "light", title: str 
         _panel(right, drawn, lambda points: points.seconds, theme)
         left.set(xlabel="step", ylabel="loss" + _scaled(left, right, drawn))
         right.set_xlabel("seconds of training")
-        left.legend(*left.get_legend_handles_labels(), loc="upper right", fontsize=8)
+        both = any(one.training.values and one.validation.values for one in drawn)
+        named = "dots: validation\npale: training, smoothed" if both else None
+        left.legend(loc="upper right", fontsize=8, title=named, title_fontsize=7.5, alignment="left")
         return titled(figure, title, "; ".join(map(_words, drawn)) + ".")
 
 

@@ -4,7 +4,7 @@ import bisect
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import MISSING, asdict
 from typing import Any, NamedTuple
 
 from ..errors import GlassformerError
@@ -70,6 +70,7 @@ def settings_of(run: Run) -> dict[str, Any]:
     origin = {} if run.base is None else {"from": run.base.source, **(_prefixed("lora_", run.base.lora))}
     return {
         "task": run.task_name,
+        "preset": record.get("preset"),
         **origin,
         **{name: value for name, value in run.task_options.items() if name not in ("seed", "data")},
         "data": data.get("source", run.task_options.get("data")),
@@ -86,10 +87,10 @@ def settings_of(run: Run) -> dict[str, Any]:
 
 
 def differing(runs: Sequence[Run]) -> dict[str, list[Any]]:
-    """Return the settings in which runs differ, each with its value in every run; None where a run has none."""
+    """Return the settings in which runs differ, each with its value in every run; MISSING where a run has none."""
     every = [settings_of(run) for run in runs]
     names = dict.fromkeys(name for one in every for name in one)
-    rows = {name: [one.get(name) for one in every] for name in names}
+    rows = {name: [one.get(name, MISSING) for one in every] for name in names}
     return {name: values for name, values in rows.items() if any(value != values[0] for value in values)}
 
 
@@ -111,7 +112,7 @@ def _compared(
     # The last of each run is where it is to be judged; the others are spread evenly.
     kept = {axis(points)[-1] for points in shown if points.values}
     free = max(ROWS - len(kept), 1)
-    kept |= {places[len(places) * (i + 1) // (free + 1)] for i in range(free)} if places else set()
+    kept |= {places[i * (len(places) - 1) // free] for i in range(free)} if places else set()
 
     def value(points: Points, place: Any) -> float | None:
         at = axis(points)

@@ -48,7 +48,8 @@ class Recipe:
     schedule          how the learning rate comes down after the warm-up
     warmup            steps in which the learning rate rises to its peak
     floor             the last learning rate as a share of the peak
-    decay_steps       the step at which cosine and linear are down at the floor (none: steps); see `after`
+    decay_steps       the step at which cosine and linear are down at the floor (none: steps); from there on they stay
+                      at the floor, or at a tenth of the peak where that is 0
     clip              largest global norm of the gradients (0 or none: never clip)
     label_smoothing   share of the target that is spread over all tokens
     eval_every        steps between evaluations
