@@ -41,6 +41,9 @@ SetOption = Annotated[
         help="Change a setting of the model, the recipe or the task; `glassformer settings TASK` lists them.",
     ),
 ]
+StepsOption = Annotated[
+    int | None, typer.Option(min=1, help="Optimizer steps in all; with --resume, to go on beyond the planned end.")
+]
 OutOption = Annotated[Path | None, typer.Option(metavar="RUN", help="Folder for the run (default: runs/TASK).")]
 ResumeOption = Annotated[Path | None, typer.Option(metavar="RUN", help="Continue this run.")]
 
@@ -52,9 +55,7 @@ def train(
     source: FromOption = None,
     lora: LoraOption = False,
     settings: SetOption = None,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Optimizer steps in all; with --resume, beyond the planned end.")
-    ] = None,
+    steps: StepsOption = None,
     seed: Annotated[int | None, typer.Option(min=0, help="The same seed gives the same run (default: 0).")] = None,
     out: OutOption = None,
     resume: ResumeOption = None,
