@@ -29,7 +29,8 @@ def folder(tmp_path_factory):
     finish(tiny_session("majority", folder / "old", steps=6, eval_every=2))
     finish(tiny_session("sort", folder / "deep" / "er" / "new", steps=2, seed=3))
     (folder / "damaged").mkdir()
-    (folder / "damaged" / "config.json").write_text("{")
+    content = (folder / "old" / "config.json").read_text(encoding="utf-8")
+    (folder / "damaged" / "config.json").write_text(content.replace('"cosine"', '"zigzag"'), encoding="utf-8")
     (folder / "headless").mkdir()
     (folder / "headless" / "metrics.jsonl").write_text('{"step": 1}\n')
     (folder / "published").mkdir()
@@ -46,7 +47,7 @@ def test_the_newest_run_comes_first_and_broken_ones_are_named(folder):
     assert [str(one.folder.relative_to(folder)) for one in found] == ["deep/er/new", "headless", "damaged", "old"]
     assert [one.task for one in found] == ["sort", "", "", "majority"]
     assert "it has no config.json" in found[1].error
-    assert "config.json is damaged" in found[2].error
+    assert found[2].error.endswith("config.json is damaged: there is no schedule 'zigzag'")
 
 
 def test_a_run_says_how_far_it_came(folder):

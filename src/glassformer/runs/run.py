@@ -27,7 +27,7 @@ from ..cluster.collective import first_before_others
 from ..config import TransformerConfig, config_from_dict
 from ..data import TASKS, Lexicon, Task, build_task
 from ..engines.jax.sharded_checkpoint import gather
-from ..errors import CheckpointError, DataError, GlassformerError, WeightsError
+from ..errors import CheckpointError, DataError, GlassformerError, WeightsError, first_line
 from ..execution import PLAIN, Execution, MeshShape, joined, separated
 from ..files import refusal, write_text
 from ..mesh.rules import check_execution
@@ -240,7 +240,7 @@ def open_run(folder: str | Path) -> Run:
             record=Record.from_dict(content["record"]) if "record" in content else None,
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
-        raise CheckpointError(f"{path} is damaged: {error}", hint="restore it from a copy") from error
+        raise CheckpointError(f"{path} is damaged: {first_line(error)}", hint="restore it from a copy") from error
 
 
 def _execution(content: dict[str, Any]) -> Execution:

@@ -1,5 +1,6 @@
 """Which settings a run has, whose each of them is, what it is unless given, and what a mistaken one may have meant."""
 
+import contextlib
 import functools
 import inspect
 import tempfile
@@ -52,6 +53,10 @@ ALSO_CALLED = {
     "width": ("d_model", "n_embd", "hidden_size", "hidden_dim", "embed_dim", "embedding_dim", "dim"),
 }
 """What other libraries call a setting."""
+
+
+FEW_EXAMPLES = {"train": 40, "held_out": 40, "held_out_each": 2}
+"""Options that make a task small, where it has them."""
 
 
 class Group(NamedTuple):
@@ -119,17 +124,15 @@ def _check_option(name: str, value: Any, default: Any) -> None:
 def default_task(name: str) -> Task:
     """Build a task as it is unless told otherwise, but from little data: for its settings, not for its examples."""
     parameters = inspect.signature(TASKS[name]).parameters
-    few = {option: 40 for option in ("train", "held_out") if option in parameters}
-    few |= {"held_out_each": 2} if "held_out_each" in parameters else {}
-    if "data" not in parameters:
-        return build_task(name, **few)
+    few = {option: number for option, number in FEW_EXAMPLES.items() if option in parameters}
     with tempfile.TemporaryDirectory() as folder:
         sample = Path(folder) / "sample.tsv"
         sample.write_text("".join(f"line {i}\tLine {i}\n" for i in range(200)), encoding="utf-8")
-        try:
-            return build_task(name, **few, data=sample)
-        except GlassformerError:  # a task of one's own may read something else
-            return build_task(name, **few)
+        read = {"data": sample} if "data" in parameters else {}
+        for options in ({**few, **read}, read):
+            with contextlib.suppress(GlassformerError):  # so few may be too few, and one's own task read something else
+                return build_task(name, **options)
+    return build_task(name)
 
 
 def task_groups(name: str) -> list[Group]:
