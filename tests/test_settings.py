@@ -86,10 +86,12 @@ def test_a_function_is_described_by_its_keyword_arguments():
     def draw(canvas, *, width: float | None = None, tags: tuple[str, ...] = ("a",)):
         """Draw.
 
-        width   of the line
+        width, tags   of the line
+                      and of others
+        canvas, tags   not these
         """
 
     assert described(draw) == [
-        Setting("width", None, "number or none", "of the line"),
-        Setting("tags", ("a",), "list", ""),
+        Setting("width", None, "number or none", "of the line and of others"),
+        Setting("tags", ("a",), "list", "of the line and of others"),
     ]

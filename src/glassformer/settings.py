@@ -1,10 +1,12 @@
 """Settings by name: the one place that refuses those that do not exist, and that says what each one means.
 
-What a setting means stands in the docstring of the dataclass or function that takes it, one line for each:
+What a setting means stands in the docstring of the dataclass or function that takes it, one line for each, or for
+several that mean the same:
 
-    width    features per token
-    heads    attention heads; a longer explanation
-             goes on below, further to the right
+    width             features per token
+    heads             attention heads; a longer explanation
+                      goes on below, further to the right
+    train, held_out   how many examples there are
 """
 
 import inspect
@@ -81,18 +83,21 @@ def described(owner: Any, choices: Mapping[str, Iterable[str]] | None = None) ->
 
 def meanings(owner: Any, names: Iterable[str]) -> dict[str, str]:
     """Return what the docstring of a function, or those of a class and its bases, say about each of the names."""
-    known, found = set(names), {}
+    known = set(names)
+    found: dict[str, str] = {}
     for part in reversed(inspect.getmro(owner)) if inspect.isclass(owner) else (owner,):
-        current, column = "", 0
+        current: list[str] = []
+        column = 0
         for line in inspect.cleandoc(part.__doc__ or "").splitlines():
             indent = len(line) - len(line.lstrip())
-            match = re.match(r"\s*(\w+)\s{2,}(\S.*)", line)
-            if match is not None and match[1] in known:
-                current, column, found[match[1]] = match[1], indent, match[2]
+            match = re.match(r"\s*(\w+(?:, \w+)*)\s{2,}(\S.*)", line)
+            if match is not None and known.issuperset(match[1].split(", ")):
+                current, column = match[1].split(", "), indent
+                found |= dict.fromkeys(current, match[2])
             elif current and line.strip() and indent > column:
-                found[current] += " " + line.strip()
+                found |= {name: f"{found[name]} {line.strip()}" for name in current}
             else:
-                current = ""
+                current = []
     return found
 
 
