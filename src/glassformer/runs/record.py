@@ -106,7 +106,7 @@ def read_record(task_name: str, data: str | None) -> DataRecord | None:
     if source is None:
         return None
     path = Path(source)
-    if source in CARRIED and not path.exists():
+    if source in CARRIED:
         content = CARRIED[source]().encode()
         return DataRecord(source, hashlib.sha256(content).hexdigest(), 1, len(content))
     if is_token_file(path):
