@@ -42,13 +42,15 @@ def refused(make, fact, hint):
 @pytest.mark.parametrize("cls", CONFIGS.values(), ids=lambda cls: cls.__name__)
 def test_an_unknown_setting_is_answered_with_what_was_meant(cls):
     own = {"classes": 3} if cls is EncoderConfig else {}
-    refused(lambda: cls(**SIZES, **own, head_count=4), f"{cls.__name__} has no setting 'head_count'", "head_width")
+    refused(
+        lambda: cls(**SIZES, **own, head_count=4), f"{cls.__name__} has no setting 'head_count'", "did you mean 'head"
+    )
     refused(lambda: cls(**SIZES, **own, droput=0.1), "no setting 'droput'", "did you mean 'dropout'")
     refused(lambda: cls(**SIZES, **own).replace(witdh=8), "no setting 'witdh'", "did you mean 'width'")
 
 
 def test_a_word_that_resembles_nothing_is_answered_with_all_there_is():
-    refused(lambda: DecoderConfig(**SIZES, zzz=1), "no setting 'zzz'", "known: activation, attention_bias")
+    refused(lambda: DecoderConfig(**SIZES, zzz=1), "no setting 'zzz'", "`glassformer settings decoder` lists them all")
 
 
 def test_settings_of_another_architecture_are_unknown():

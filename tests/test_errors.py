@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from glassformer import errors
-from glassformer.errors import ConfigError, GlassformerError, did_you_mean, first_line, some
+from glassformer.errors import ConfigError, GlassformerError, did_you_mean, first_line, nearest, some
 
 
 def test_an_error_gives_the_fact_and_then_the_remedy():
@@ -46,6 +46,62 @@ def test_close_words_are_suggested_and_otherwise_all_are_listed():
     known = ["layers", "heads", "width"]
     assert did_you_mean("head", known) == "did you mean 'heads'?"
     assert did_you_mean("colour", known) == "known: heads, layers, width"
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("widht", ["width"]),
+        ("Width", ["width"]),
+        ("feed-forward", ["feed_forward"]),
+        ("size", ["bpe_size"]),
+        ("eps", ["norm_eps"]),
+        ("dropout_rate", ["dropout"]),
+        ("num_heads", ["heads"]),
+        ("act", ["activation"]),
+        ("half", ["halves"]),
+        ("norm_size", ["bpe_size", "norm_eps"]),
+        ("floot", ["floor"]),
+        ("foo", []),
+        ("digits", []),
+        ("gpu", []),
+        ("q", []),
+        ("", []),
+    ],
+)
+def test_only_words_that_may_have_been_meant_are_near(word, meant):
+    known = [
+        "width",
+        "feed_forward",
+        "bpe_size",
+        "norm_eps",
+        "dropout",
+        "heads",
+        "activation",
+        "halves",
+        "floor",
+        "cpu",
+    ]
+    assert nearest(word, known) == meant
+
+
+def test_of_equally_near_words_three_are_named():
+    assert nearest("bias", ["head_bias", "norm_bias", "output_bias", "attention_bias"]) == [
+        "head_bias",
+        "norm_bias",
+        "output_bias",
+    ]
+    assert nearest("adamx", ["adam", "adamw", "sgd"]) == ["adam", "adamw"]
+
+
+def test_many_names_are_never_listed_in_full():
+    many = [f"{letter}{number}xyz" for letter in "abcdef" for number in range(10)]
+    hint = did_you_mean("foo", many)
+    assert hint.startswith("known: ")
+    assert hint.endswith(" and 48 more")
+    assert hint.count(",") == 11
+    assert did_you_mean("foo", many, listed="`list` names them") == "`list` names them"
+    assert did_you_mean("a1xyzz", many, listed="`list` names them") == "did you mean 'a1xyz'?"
 
 
 def test_long_lists_of_names_are_cut():

@@ -1,11 +1,12 @@
 """Settings by name."""
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field
+from typing import Literal
 
 import pytest
 
 from glassformer.errors import ConfigError
-from glassformer.settings import check_known, check_settings, from_settings, setting_names
+from glassformer.settings import Setting, check_known, check_settings, described, from_settings, setting_names
 
 
 @dataclass(frozen=True)
@@ -46,3 +47,51 @@ def test_a_dataclass_is_built_from_its_settings_by_name():
 def test_a_setting_that_a_dataclass_does_not_have_is_refused():
     with pytest.raises(ConfigError, match=r"a lamp has no setting 'colour'(?s:.*)did you mean 'color'\?"):
         from_settings("a lamp has no setting", {"watts": 5, "colour": "red"}, Lamp)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lantern(Lamp):
+    """A lamp that one carries.
+
+    color     of its light
+    handle    what one holds it by; of wood
+              or of metal
+
+    watts never stand in a sentence like this one.
+    candles   inside
+    """
+
+    handle: Literal["wood", "metal"] | None = None
+    candles: int
+    parts: list[str] = field(default_factory=list)
+    lit: bool = False
+
+
+def test_settings_are_described_by_the_docstring_of_who_takes_them():
+    assert described(Lantern) == [
+        Setting("color", "white", "text", "of its light"),
+        Setting("watts", 40, "whole number", ""),
+        Setting("handle", None, "wood, metal, none", "what one holds it by; of wood or of metal"),
+        Setting("candles", MISSING, "whole number", "inside"),
+        Setting("parts", [], "value", ""),
+        Setting("lit", False, "true, false", ""),
+    ]
+
+
+def test_choices_that_no_type_knows_can_be_given():
+    assert described(Lamp, {"color": ("red", "blue")})[0].takes == "red, blue"
+
+
+def test_a_function_is_described_by_its_keyword_arguments():
+    def draw(canvas, *, width: float | None = None, tags: tuple[str, ...] = ("a",)):
+        """Draw.
+
+        width, tags   of the line
+                      and of others
+        canvas, tags   not these
+        """
+
+    assert described(draw) == [
+        Setting("width", None, "number or none", "of the line and of others"),
+        Setting("tags", ("a",), "list", "of the line and of others"),
+    ]

@@ -58,7 +58,9 @@ def _check_names(cls: type, settings: Mapping[str, Any]) -> None:
                 f"{name} says how a model runs, not what it is",
                 hint=f"build(config, Execution({AMONG_MODEL_SETTINGS[name]}=…)), or build(config, {name}=…)",
             )
-    check_settings(f"{cls.__name__} has no setting", settings, cls)
+    architecture = getattr(cls, "architecture", "") or "model"
+    listed = f"`glassformer settings {architecture}` lists them all"
+    check_settings(f"{cls.__name__} has no setting", settings, cls, listed=listed)
 
 
 def _refuse_unknown(cls: type) -> type:
@@ -81,24 +83,43 @@ def _refuse_unknown(cls: type) -> type:
 class TransformerConfig:
     """What the three architectures share. Settings that are None follow from others; see the properties below.
 
-    vocab, width, heads, layers     sizes: token ids, features per token, attention heads, blocks
-    context                         the longest sequence the model reads
-    feed_forward                    width inside the feed-forward layers (None: 4 · width)
-    kv_heads, head_width            key/value heads (None: heads), channels per head (None: width / heads)
-    activation, gated               relu, gelu, gelu_tanh or silu; gated: act(gate) · up
-    norm, norm_eps, norm_bias       layer or rms; the eps under its root; the shift of a layer norm
-    norm_position, final_norm       pre: x + f(norm x), post: norm(x + f(x)); one more norm at the end (None: if pre)
-    positions                       learned, sinusoidal, rotary, alibi, relative or none
-    attention_bias, output_bias     biases of query, key and value; of the output (None: as attention_bias)
-    feed_forward_bias               biases of the feed-forward layers
-    scale_scores                    divide the scores by √(channels per head)
-    window, stride                  sliding-window and strided-sparse self-attention
-    block                           residual: attention, then feed-forward, each added; or one of your own by name
-    tied_head, head_bias            logits = h Eᵀ with the token embedding E, or a matrix of their own; with a bias
-    head_scale                      divide what the head reads by √width (T5 with a tied head)
-    embedding_scale, embedding_norm multiply embeddings by √width; normalize them
-    dropout                         rate on sublayer outputs; attention_dropout and embedding_dropout follow it if None
-    init_std                        spread of the initial weights (None: 1/√inputs)
+    vocab                token ids that the model knows
+    width                features per token
+    heads                attention heads
+    layers               blocks; of an encoder-decoder, those of the decoder
+    context              the longest sequence that the model reads
+    feed_forward         width inside the feed-forward layers (none: 4 · width)
+    kv_heads             heads of keys and values, which heads of queries share (none: heads)
+    head_width           channels per head (none: width / heads)
+    activation           of the feed-forward layers
+    gated                act(gate) · up in the feed-forward layers, as in SwiGLU, instead of act(up)
+    norm                 layer: LayerNorm; rms: RMSNorm
+    norm_eps             eps under the root of a norm
+    norm_bias            whether a layer norm shifts as well as scales
+    norm_position        pre: x + f(norm x); post: norm(x + f(x))
+    final_norm           one more norm after the last block (none: if norm_position is pre)
+    positions            how the model knows where a token stands
+    rotary_base          of rotary positions: the larger, the slower they turn
+    rotary_pairing       of rotary positions: whether feature i turns with i + half or with its neighbor
+    rotary_scaling       of rotary positions: turn slower, as Llama 3 does to read further: {"factor": 8, …}
+    relative_buckets     of relative positions: how many distances are told apart, as in T5
+    relative_distance    of relative positions: distances from here on share a bucket
+    attention_bias       biases of query, key and value
+    output_bias          bias of attention's output (none: as attention_bias)
+    feed_forward_bias    biases of the feed-forward layers
+    scale_scores         divide the scores by √(channels per head)
+    window               each token sees tokens less than so many positions away (none: all)
+    stride               each token sees tokens less than so many away, and every so many beyond (none: all)
+    block                residual: attention, then feed-forward, each added; or one of your own by name
+    tied_head            logits = h Eᵀ with the token embedding E, instead of a matrix of their own
+    head_bias            a bias on the logits
+    head_scale           divide what the head reads by √width (T5 with a tied head)
+    embedding_scale      multiply embeddings by √width
+    embedding_norm       normalize embeddings
+    dropout              share of the sublayers' outputs that training sets to zero
+    attention_dropout    the same for attention weights (none: as dropout)
+    embedding_dropout    the same for embeddings (none: as dropout)
+    init_std             spread of the initial weights (none: 1/√inputs)
     """
 
     architecture: ClassVar[str] = ""
@@ -232,8 +253,7 @@ class TransformerConfig:
             raise ConfigError(f"relative_buckets is {self.relative_buckets}", hint="use a multiple of 4")
 
     def _check_choices(self) -> None:
-        own = {family: registry.known(family) for family in registry.BUILT_IN}
-        for name, allowed in {**_CHOICES, **own}.items():
+        for name, allowed in choices().items():
             value = getattr(self, name, None)
             if value is not None:
                 check_known(f"{name} is", value, allowed)
@@ -273,7 +293,7 @@ class TransformerConfig:
 class EncoderConfig(TransformerConfig):
     """An encoder: every token sees every other.
 
-    head       classes: one prediction per sequence; tokens: one per token (as BERT's); none: hidden states only
+    head       classes: one prediction per sequence; tokens: one per token (as BERT's); none: hidden states alone
     classes    how many classes
     pooling    mean: average of the tokens; cls: a learned vector put before them; first: the first token
     segments   kinds of segment embeddings (2 for BERT)
@@ -319,8 +339,8 @@ class DecoderConfig(TransformerConfig):
 class EncoderDecoderConfig(TransformerConfig):
     """An encoder and a decoder that looks at what it read.
 
-    encoder_layers     blocks of the encoder (None: as many as the decoder)
-    source_vocab       token ids of the source (None: as the target)
+    encoder_layers     blocks of the encoder (none: as many as the decoder)
+    source_vocab       token ids of the source (none: as the target)
     shared_embedding   one table for source and target tokens
     """
 
@@ -359,6 +379,11 @@ def config_from_dict(settings: Mapping[str, Any]) -> TransformerConfig:
     architecture = settings.pop("architecture", None)
     check_known("the architecture is", architecture, CONFIGS)
     return CONFIGS[architecture](**settings)
+
+
+def choices() -> dict[str, tuple[str, ...]]:
+    """Return the words that settings take, parts of one's own included."""
+    return {**_CHOICES, **{family: registry.known(family) for family in registry.BUILT_IN if family != "op"}}
 
 
 _TYPES: dict[str, tuple[type, ...]] = {

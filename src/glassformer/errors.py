@@ -20,8 +20,13 @@ from collections.abc import Iterable
 
 __all__ = [
     "ChatError", "CheckpointError", "ClusterError", "ConfigError", "DTypeError", "DataError", "GlassformerError",
-    "LengthError", "ShapeError", "TokenError", "TrainingError", "WeightsError", "did_you_mean", "first_line", "some",
+    "LengthError", "ShapeError", "TokenError", "TrainingError", "WeightsError", "did_you_mean", "first_line", "nearest",
+    "some",
 ]  # fmt: skip
+
+
+FEW = 12
+"""So many names can be read at a glance."""
 
 
 class GlassformerError(Exception):
@@ -80,15 +85,81 @@ class CheckpointError(GlassformerError, OSError):
     """A run folder or checkpoint that is missing, damaged or cannot be written."""
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint that names the closest known words, or all of them when none is close."""
-    import difflib  # only a failure needs it, and importing it takes a while
+def did_you_mean(word: str, known: Iterable[str], *, listed: str | None = None) -> str:
+    """Return a hint that names the few closest known words, or all of them when none is close.
 
+    Of many, those most alike are named, or `listed` says where all of them are.
+    """
     known = sorted(known)
-    close = difflib.get_close_matches(word, known, n=3, cutoff=0.6)
+    close = nearest(word, known)
     if close:
         return "did you mean " + " or ".join(repr(name) for name in close) + "?"
-    return "known: " + ", ".join(known)
+    if len(known) <= FEW:
+        return "known: " + ", ".join(known)
+    if listed is not None:
+        return listed
+    import difflib  # only a failure needs it, and importing it takes a while
+
+    alike = difflib.get_close_matches(word, known, n=FEW, cutoff=0.0)
+    return "known: " + ", ".join(alike) + f" and {len(known) - len(alike):,} more"
+
+
+def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """Return up to `count` of the known words that were probably meant; none rather than one that was not.
+
+    First those that fewest slips of the pen turn into the word, few for its length; else those that begin alike or
+    are made of the same words, as bpe_size is meant by size; else those that have a word in common.
+    """
+    wanted = _plain(word)
+    slips = {name: _slips(wanted, _plain(name)) for name in known}
+    few = 1 if len(wanted) < 6 else 2 if len(wanted) < 9 else 3
+    # Another letter makes another word of a short one: cpu is no slip of gpu.
+    near = {
+        name: number
+        for name, number in slips.items()
+        if number <= few and not (len(wanted) == len(_plain(name)) < 4 and sorted(wanted) != sorted(_plain(name)))
+    }
+    if near:
+        return [name for name in near if near[name] == min(near.values())][:count]
+    alike = [name for name in slips if _begin_alike(wanted, _plain(name)) or _share_words(wanted, _plain(name))]
+    alike = alike or [name for name in slips if _words(wanted) & _words(_plain(name))]
+    return sorted(alike, key=lambda name: (len(_words(wanted) ^ _words(_plain(name))), slips[name], name))[:count]
+
+
+def _plain(word: str) -> str:
+    return word.casefold().replace("-", "_")
+
+
+def _slips(a: str, b: str) -> int:
+    """Return how many letters must be added, left out, replaced or swapped with their neighbor to turn a into b."""
+    before: list[int] = []
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, start=1):
+        last, row = row, [i]
+        for j, y in enumerate(b, start=1):
+            row.append(min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (x != y)))
+            if i > 1 and j > 1 and x == b[j - 2] and y == a[i - 2]:
+                row[j] = min(row[j], before[j - 2] + 1)
+        before = last
+    return row[-1]
+
+
+def _begin_alike(a: str, b: str) -> bool:
+    """Tell whether one word is the beginning of the other, as act of activation, or nearly so, as half of halves."""
+    same = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    shorter, longer = sorted((len(a), len(b)))
+    return same >= 3 and (same == shorter or (4 * same >= 3 * shorter and 2 * same >= longer))
+
+
+def _share_words(a: str, b: str) -> bool:
+    """Tell whether all words of one name are among those of the other."""
+    small, large = sorted(({part for part in name.split("_") if part} for name in (a, b)), key=len)
+    return bool(small) and small <= large and max(map(len, small)) > 1
+
+
+def _words(name: str) -> set[str]:
+    """Return the words of a name that are long enough to mean something by themselves."""
+    return {part.removesuffix("s") for part in name.split("_") if len(part) > 3}
 
 
 def first_line(error: Exception) -> str:

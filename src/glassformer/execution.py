@@ -1,13 +1,5 @@
 """How a model runs, as against what it is: precision, memory, devices. No setting here changes what is computed.
 
-    precision   float32: in the type of the parameters; bfloat16 or float16: activations and products in that type,
-                beside float32 parameters, gradients, sums and optimizer
-    tile        attention in tiles of this size, memory linear in length (None: all weights at once)
-    remat       keep only what each block read, and run it again in the backward pass
-    mesh        devices along data, fsdp and tensor
-    rules       how parameters are split over it, by patterns of their names, where the table of `mesh.rules` is not to
-    scan        all blocks as one loop, which compiles in a time that does not grow with their number
-
 A mesh has three axes:
 
     data      every device sees other sequences and holds the same parameters as its neighbors
@@ -82,7 +74,16 @@ class MeshShape:
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """How a model runs; see above."""
+    """How a model runs.
+
+    precision   float32: in the type of the parameters; bfloat16 or float16: activations and products in that type,
+                beside float32 parameters, gradients, sums and optimizer
+    tile        attention in tiles of this size, memory linear in length (none: all weights at once)
+    remat       keep only what each block read, and run it again in the backward pass
+    mesh        devices along data, fsdp and tensor
+    rules       how parameters are split over it, by patterns of their names, where the table of `mesh.rules` is not to
+    scan        all blocks as one loop, which compiles in a time that does not grow with their number
+    """
 
     precision: str = "float32"
     tile: int | None = None

@@ -1,34 +1,122 @@
-"""Settings by name: the one place that refuses those that do not exist."""
+"""Settings by name: the one place that refuses those that do not exist, and that says what each one means.
 
+What a setting means stands in the docstring of the dataclass or function that takes it, one line for each, or for
+several that mean the same:
+
+    width             features per token
+    heads             attention heads; a longer explanation
+                      goes on below, further to the right
+    train, held_out   how many examples there are
+"""
+
+import inspect
+import re
+import types
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
-from typing import Any, TypeVar
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .errors import ConfigError, did_you_mean
 
 T = TypeVar("T")
 
+_WORDS = {int: "whole number", float: "number", bool: "true, false", str: "text", tuple: "list"}
 
-def check_known(fact: str, word: Any, known: Iterable[str]) -> None:
-    """Refuse a word that is not known; it ends the sentence that `fact` begins, such as "there is no engine"."""
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting, as it is shown.
+
+    name      what it is called
+    default   what it is unless given; dataclasses.MISSING where it must be given
+    takes     its choices, or the type of its values
+    meaning   what it does
+    """
+
+    name: str
+    default: Any
+    takes: str
+    meaning: str
+
+
+def check_known(fact: str, word: Any, known: Iterable[str], *, listed: str | None = None) -> None:
+    """Refuse a word that is not known; it ends the sentence that `fact` begins, such as "there is no engine".
+
+    `listed` says where all of them are, should they be many.
+    """
     words = list(known)
     if word not in words:
-        raise ConfigError(f"{fact} {word!r}", hint=did_you_mean(str(word), words))
+        raise ConfigError(f"{fact} {word!r}", hint=did_you_mean(str(word), words, listed=listed))
 
 
-def check_settings(fact: str, given: Iterable[str], cls: type) -> None:
+def check_settings(fact: str, given: Iterable[str], cls: type, *, listed: str | None = None) -> None:
     """Refuse settings that a dataclass does not have; `fact` begins a sentence, such as "a recipe has no setting"."""
     known = setting_names(cls)
     for name in given:
-        check_known(fact, name, known)
+        check_known(fact, name, known, listed=listed)
 
 
-def from_settings(fact: str, given: Mapping[str, Any], cls: type[T]) -> T:
+def from_settings(fact: str, given: Mapping[str, Any], cls: type[T], *, listed: str | None = None) -> T:
     """Build a dataclass from settings by name; refuse those that it does not have."""
-    check_settings(fact, given, cls)
+    check_settings(fact, given, cls, listed=listed)
     return cls(**given)
 
 
 def setting_names(cls: type) -> list[str]:
     """Return the names of a dataclass's settings."""
     return [field.name for field in fields(cls)]
+
+
+def described(owner: Any, choices: Mapping[str, Iterable[str]] | None = None) -> list[Setting]:
+    """Return the settings of a dataclass, or the keyword arguments of a function, with what they take and mean.
+
+    `choices` are the words that a setting takes, where its type does not say so.
+    """
+    hints = get_type_hints(owner)
+    defaults = _defaults(owner)
+    explained = meanings(owner, defaults)
+    return [
+        Setting(name, default, _takes(hints.get(name, Any), (choices or {}).get(name)), explained.get(name, ""))
+        for name, default in defaults.items()
+    ]
+
+
+def meanings(owner: Any, names: Iterable[str]) -> dict[str, str]:
+    """Return what the docstring of a function, or those of a class and its bases, say about each of the names."""
+    known = set(names)
+    found: dict[str, str] = {}
+    for part in reversed(inspect.getmro(owner)) if inspect.isclass(owner) else (owner,):
+        current: list[str] = []
+        column = 0
+        for line in inspect.cleandoc(part.__doc__ or "").splitlines():
+            indent = len(line) - len(line.lstrip())
+            match = re.match(r"\s*(\w+(?:, \w+)*)\s{2,}(\S.*)", line)
+            if match is not None and known.issuperset(match[1].split(", ")):
+                current, column = match[1].split(", "), indent
+                found |= dict.fromkeys(current, match[2])
+            elif current and line.strip() and indent > column:
+                found |= {name: f"{found[name]} {line.strip()}" for name in current}
+            else:
+                current = []
+    return found
+
+
+def _defaults(owner: Any) -> dict[str, Any]:
+    if is_dataclass(owner):
+        given = {field.name: (field.default, field.default_factory) for field in fields(owner)}
+        return {name: plain if make is MISSING else make() for name, (plain, make) in given.items()}
+    parameters = inspect.signature(owner).parameters.values()
+    return {p.name: MISSING if p.default is p.empty else p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def _takes(hint: Any, choices: Iterable[str] | None) -> str:
+    """Say what values a setting takes: its choices, or the words for its type."""
+    alternatives = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    optional = ["none"] if type(None) in alternatives else []
+    (first, *_) = [one for one in alternatives if one is not type(None)] or [Any]
+    if choices is None and get_origin(first) is Literal:
+        choices = get_args(first)
+    if choices is not None:
+        return ", ".join([*choices, *optional])
+    word = _WORDS.get(get_origin(first) or first, "JSON object" if is_dataclass(first) else "value")
+    return ", ".join([word, *optional]) if first is bool else " or ".join([word, *optional])

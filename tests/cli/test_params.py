@@ -55,6 +55,27 @@ def test_every_preset_can_be_counted():
     assert all(params(name)["parameters"]["total"] > 0 for name in PRESETS)
 
 
+def test_settings_can_be_changed():
+    found = params("gpt2", "--set", "layers=2", "--set", "vocab=100", "--set", "norm=rms")
+    assert found["parameters"]["total"] == count(build(preset("gpt2", layers=2, vocab=100, norm="rms")).init(0))
+    assert found["config"]["layers"] == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("widht=8", "did you mean 'width'"),
+        ("foo=8", "`glassformer settings decoder` lists them all"),
+        ("width=9", "width 9 is not divisible by 12 heads"),
+        ("width", "cannot read the setting 'width'"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(given, message):
+    result = command("params", "gpt2", "--set", given)
+    assert result.code == 2
+    assert message in result.err
+
+
 def test_a_config_file_serves_as_well(tmp_path):
     path = tmp_path / "model.json"
     path.write_text(json.dumps(preset("counting").to_dict()), encoding="utf-8")

@@ -1,9 +1,18 @@
-"""Settings as they are typed."""
+"""Settings as they are typed, and as they are listed."""
+
+import io
+import json
+import re
+from dataclasses import MISSING
 
 import pytest
+from rich.console import Console
 
-from glassformer.cli.settings import parse_settings, parse_value
+from glassformer.cli import settings as listing
+from glassformer.cli.settings import default_text, parse_settings, parse_value
+from glassformer.config import RotaryScaling
 from glassformer.errors import ConfigError
+from runs import command
 
 
 @pytest.mark.parametrize(
@@ -51,3 +60,98 @@ def test_what_is_no_pair_is_refused(text):
 def test_a_setting_given_twice_is_refused():
     with pytest.raises(ConfigError, match="'lr' is given twice"):
         parse_settings(["lr=1", "lr=1"])
+
+
+# --- the list --------------------------------------------------------------------------------------------------------
+
+
+def lines_of(*args):
+    result = command("settings", *args)
+    assert result.code == 0, result.err
+    return [line.split("\t") for line in result.out.splitlines()]
+
+
+def test_a_pipe_gets_one_line_for_each_setting():
+    lines = lines_of("majority")
+    assert all(len(line) == 5 for line in lines)
+    assert ["task majority", "train", "1600", "whole number", "sequences to train on"] in lines
+    assert ["model (encoder)", "width", "32", "whole number", "features per token"] in lines
+    assert [line[2] for line in lines if line[1] == "lr"] == ["0.003"]
+    assert [line[3] for line in lines if line[1] == "schedule"] == ["constant, cosine, linear, inverse_sqrt"]
+
+
+def test_without_a_word_the_groups_are_listed():
+    lines = lines_of()
+    assert ["glassformer settings sampling", "how the next token is chosen when a model writes"] in lines
+    assert "majority" in command("settings").out
+
+
+@pytest.mark.parametrize(
+    ("topic", "line"),
+    [
+        ("recipe", ["recipe", "lr", "0.001", "number", "the peak learning rate"]),
+        ("sampling", ["sampling", "temperature", "0.8", "number"]),
+        ("lora", ["adapters", "lora_rank", "8", "whole number"]),
+        ("gpt2", ["model (gpt2, decoder)", "width", "768", "whole number", "features per token"]),
+        ("model", ["model (all architectures)", "width", "must be given", "whole number", "features per token"]),
+        ("encoder", ["model (encoder)", "pooling", "mean", "mean, cls, first"]),
+        ("decoder", ["model (decoder)", "compute", "float32", "float32, bfloat16, float16"]),
+    ],
+)
+def test_every_group_can_be_asked_for(topic, line):
+    assert line in [found[: len(line)] for found in lines_of(topic)]
+
+
+def test_json_gives_defaults_as_they_are():
+    found = json.loads(command("settings", "gpt2", "--json").out)["model (gpt2, decoder)"]
+    by_name = {one["name"]: one for one in found}
+    assert by_name["width"]["default"] == 768
+    assert by_name["kv_heads"]["default"] is None
+    assert by_name["gated"]["default"] is False
+    assert set(json.loads(command("settings", "--json").out)) == {"tasks", "groups", "presets"}
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("topic", [None, "text", "recipe", "llama-3.1-8b"])
+def test_a_terminal_gets_tables_that_fit(width, topic, monkeypatch):
+    out = io.StringIO()
+    screen = Console(file=out, force_terminal=True, width=width, highlight=False, soft_wrap=True, emoji=False)
+    monkeypatch.setattr(listing, "console", lambda: screen)
+    monkeypatch.setenv("NO_COLOR", "1")
+    listing.settings(topic)
+    drawn = [line for line in out.getvalue().splitlines() if "│" in line]
+    assert drawn
+    for line in drawn:
+        assert len(re.sub(r"\x1b\[[0-9;]*m", "", line)) <= width
+
+
+def test_an_unknown_group_is_misuse():
+    result = command("settings", "recpe")
+    assert result.code == 2
+    assert "did you mean 'recipe'" in result.err
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (MISSING, "must be given"),
+        (None, "none"),
+        (True, "true"),
+        (3e-4, "0.0003"),
+        ("adamw", "adamw"),
+        (("a", "b"), '["a", "b"]'),
+        (tuple("abcdefghijkl"), "12 of them: a, b, c, …"),
+        (RotaryScaling(), '{"factor": 8.0, "low_factor": 1.0, "high_factor": 4.0, "original_context": 8192}'),
+    ],
+)
+def test_defaults_read_as_one_would_type_them(value, text):
+    assert default_text(value) == text
+
+
+@pytest.mark.parametrize("name", ["digits", "foo"])
+def test_a_setting_that_nothing_is_like_is_answered_with_where_to_look(name, tmp_path):
+    result = command("train", "majority", "--set", f"{name}=3", "--out", tmp_path / "run")
+    assert result.code == 2
+    assert "`glassformer settings majority` lists every setting" in result.err
+    assert "floor" not in result.err
+    assert len(result.err) < 250

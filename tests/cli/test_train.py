@@ -112,7 +112,7 @@ def test_a_finished_run_can_be_resumed_and_says_the_same(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "extra", [["majority"], ["--steps", 9], ["--set", "lr=1"], ["--seed", 0], ["--out", "x"], ["--preset", "gpt2"]]
+    "extra", [["majority"], ["--set", "lr=1"], ["--seed", 0], ["--out", "x"], ["--preset", "gpt2"]]
 )
 def test_resuming_takes_no_other_settings(extra, tmp_path):
     command(*small("majority", tmp_path / "run"))

@@ -6,7 +6,7 @@ import pytest
 
 from glassformer.data import TASKS
 from glassformer.errors import ConfigError
-from glassformer.training import SGD, AdamW, Muon
+from glassformer.training import SCHEDULES, SGD, AdamW, Muon
 from glassformer.training.recipe import Recipe, changed_recipe
 
 
@@ -90,3 +90,60 @@ def test_another_optimizer_leaves_behind_what_was_meant_for_the_first():
     assert changed_recipe(own, {"lr": 2e-3}) == {"optimizer": "adamw", "beta2": 0.99, "lr": 2e-3}
     assert changed_recipe(own, {"optimizer": "sgd"}) == {"optimizer": "sgd", "lr": 1e-3}
     assert changed_recipe(own, {"optimizer": "lion", "beta2": 0.95})["beta2"] == 0.95
+
+
+# --- beyond the planned end ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("steps", [60, 200])
+def test_another_number_of_steps_changes_none_that_were_planned(schedule, steps):
+    planned = Recipe(steps=100, warmup=10, schedule=schedule)
+    other = planned.with_steps(steps)
+    assert other.steps == steps
+    before, after = planned.build_schedule(), other.build_schedule()
+    for step in range(min(steps, 100)):
+        assert before(step) == after(step)
+
+
+def test_a_warmup_longer_than_the_plan_stays_as_it_was():
+    planned = Recipe(steps=5, warmup=50)
+    assert planned.with_steps(80).build_schedule().warmup == planned.build_schedule().warmup == 4
+
+
+def test_longer_in_two_goes_is_longer_in_one():
+    planned = Recipe(steps=100)
+    assert planned.with_steps(200).with_steps(300) == planned.with_steps(300)
+    assert planned.with_steps(200).with_steps(100) == planned
+
+
+@pytest.mark.parametrize(
+    ("settings", "rate", "words"),
+    [
+        ({"schedule": "cosine"}, 0.05, "its cosine schedule ends at step 100; from there on the rate is 0.05, a tenth"),
+        ({"schedule": "linear"}, 0.05, "its linear schedule ends at step 100; from there on the rate is 0.05, a tenth"),
+        ({"schedule": "cosine", "floor": 0.02}, 0.01, "the rate is 0.01, its floor, 0.02 of the peak"),
+        ({"schedule": "constant"}, 0.5, "its learning rate is constant and stays at 0.5"),
+        ({"schedule": "inverse_sqrt", "warmup": 24}, 0.5 * (25 / 151) ** 0.5, "goes on falling with 1/√step"),
+    ],
+)
+def test_how_a_schedule_goes_on_is_sensible_and_said(settings, rate, words):
+    recipe = Recipe(steps=100, lr=0.5, **settings).with_steps(200)
+    assert recipe.build_schedule()(150) == pytest.approx(rate)
+    assert words in recipe.continuation()
+
+
+def test_a_plan_that_is_broken_off_or_kept_is_said_too():
+    planned = Recipe(steps=100)
+    assert planned.with_steps(60).continuation() == (
+        "its cosine schedule was to come down at step 100 and is broken off before"
+    )
+    assert planned.with_steps(100).continuation() == "its cosine schedule ends there, as planned"
+
+
+def test_the_end_of_the_decay_can_be_set():
+    schedule = Recipe(steps=100, warmup=0, decay_steps=50, lr=1.0, floor=0.2).build_schedule()
+    assert (schedule(50), schedule(99)) == (0.2, 0.2)
+    assert schedule(49) > 0.2
+    with pytest.raises(ConfigError, match="decay_steps is 0"):
+        Recipe(decay_steps=0)

@@ -48,6 +48,18 @@ def test_every_schedule_gives_the_same_for_arrays_and_under_jit(jax, kind):
     np.testing.assert_allclose([traced(step) for step in STEPS], want, rtol=1e-12)
 
 
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_behind_its_end_a_schedule_that_came_down_stays_where_it_is_told(jax, kind):
+    schedule, plain = make(kind, after=0.25), make(kind)
+    assert [schedule(step) for step in range(100)] == [plain(step) for step in range(100)]
+    comes_down = kind in ("linear", "cosine")
+    assert [schedule(step) for step in (100, 129)] == (
+        [0.25 * 0.3] * 2 if comes_down else [plain(step) for step in (100, 129)]
+    )
+    traced = jax.jit(schedule)
+    np.testing.assert_allclose([traced(step) for step in STEPS], [schedule(step) for step in STEPS], rtol=1e-12)
+
+
 def test_cosine_without_warmup_equals_pytorch(torch):
     schedule = Schedule("cosine", peak=0.5, total=40, floor=0.2)
     assert_equals_scheduler(torch, schedule, lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 40, eta_min=0.1))

@@ -18,6 +18,9 @@ COMMANDS = {
     "train": "Train a model on a task; Ctrl-C saves, and --resume goes on bit for bit.",
     "eval": "Measure a trained model on all of its held-out data.",
     "tasks": "List the tasks one can train on.",
+    "settings": "List every setting of a task, a preset, the recipe or sampling: default, choices, meaning.",
+    "runs": "List the runs in a folder: task, settings that differ, steps, losses, when; the newest first.",
+    "compare": "Compare runs side by side: settings that differ, losses by step and by time, speed, samples, a figure.",
     "tokens": "Encode texts into a file that `train text --data FILE` maps into memory, however large it is.",
     "inspect": "Draw attention, predictions, positions and layers of a model into one page.",
     "check": "Prove every hand-derived gradient against a numeric derivative, here and now.",
@@ -44,14 +47,18 @@ def _read_quickly(parameters: list[Any], function: Any) -> list[Any]:
     """Let parameters take text, defaults and None as they are: to convert anything, typer loads a library (0.1 s)."""
     hints = get_type_hints(function)
     for parameter in parameters:
-        if parameter.nargs == 1 and not parameter.multiple:
+        if parameter.nargs == 1:
             hint = hints.get(parameter.name, bool | None)  # `--help` is not among them
             parameter.process_value = partial(_process_value, parameter, hint)
     return parameters
 
 
 def _process_value(parameter: Any, hint: Any, ctx: Any, value: Any) -> Any:
-    if not isinstance(value, hint):
+    if parameter.multiple:  # several texts, as of `--set`, or none
+        as_it_is = hint == (list[str] | None) and all(isinstance(one, str) for one in value or ())
+    else:
+        as_it_is = isinstance(value, hint)
+    if not as_it_is:
         return type(parameter).process_value(parameter, ctx, value)
     return value if parameter.callback is None else parameter.callback(ctx, parameter, value)
 

@@ -1,14 +1,16 @@
 """Who executes the mathematics, and the options of the engine jax: precision, devices, other processes of a run."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 
-from ..dispatch import engine, set_engine
+from ..dispatch import VARIABLE, engine, set_engine
 from ..errors import ConfigError
 from ..execution import Execution, MeshShape
+from .output import talk
 
 
 def _choose(name: str | None) -> str | None:
@@ -86,6 +88,17 @@ def joined(coordinator: str | None, processes: int | None, process: int | None) 
         yield watch
 
 
+def _go_on_with(began: str | None, asked: str | None) -> None:
+    """Use the engine that a run began with, unless another is asked for; another one's numbers differ a little."""
+    if began is None or began == engine():
+        return
+    if asked is None and not os.environ.get(VARIABLE):
+        with contextlib.suppress(ConfigError):  # it may not be there on this machine
+            set_engine(began)
+            return
+    talk(f"this run was begun by the engine {began} and goes on with {engine()}: last digits will differ")
+
+
 def use_engine_of(run: Any, asked: str | None, mesh: str | None) -> None:
     """Go on with the engine that a run began with."""
     if not run.under_jax:
@@ -93,6 +106,7 @@ def use_engine_of(run: Any, asked: str | None, mesh: str | None) -> None:
             raise ConfigError(
                 f"{run.folder} was not started with the engine jax", hint="go on without --engine, --mesh"
             )
+        _go_on_with(None if run.record is None else run.record.engine, asked)
         return
     if asked not in (None, "jax"):
         raise ConfigError(f"{run.folder} was started with the engine jax", hint="go on without --engine")

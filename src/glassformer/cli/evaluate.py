@@ -21,6 +21,7 @@ def evaluate(
     """Measure a trained model on all of its held-out data."""
     opened = open_run(run)
     task = opened.task()
+    opened.check_data()
     params = opened.load_params(checkpoint)
     result = measure(opened.model, params, task.held_out, metric=task.metric, groups=task.groups)
     if json:

@@ -12,6 +12,7 @@ from ..models import PRESETS, preset
 from ..models.accounting import Costs, costs
 from ..settings import check_known
 from .output import JsonOption, bytes_text, console, count_text, print_json, table
+from .settings import SetOption, parse_settings
 
 _ITEMSIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 _MEMORY = ("weights", "gradients", "optimizer", "activations", "training", "kv_cache")
@@ -27,10 +28,13 @@ def params(
         int | None, typer.Option(min=1, help="Tokens per sequence; the whole context unless given.")
     ] = None,
     dtype: Annotated[str, typer.Option(help="Type of weights and activations: " + ", ".join(_ITEMSIZES))] = "float32",
+    settings: SetOption = None,
     json: JsonOption = False,
 ) -> None:
     """Count parameters, arithmetic and memory of a model; nothing is allocated."""
     config = read_config(model)
+    if settings:
+        config = config.replace(**parse_settings(settings))
     check_known("there is no dtype", dtype, _ITEMSIZES)
     if length is not None and length > config.context:
         raise ConfigError(

@@ -1,9 +1,27 @@
-"""Settings as they are typed: KEY=VALUE."""
+"""Settings: which there are, and how they are typed, KEY=VALUE."""
 
-import json
-from typing import Any
+import json as json_module
+from dataclasses import MISSING, asdict, is_dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
 
 from ..errors import ConfigError
+from .output import JsonOption, console, print_json, table
+
+if TYPE_CHECKING:
+    from ..runs.settings import Group
+    from ..settings import Setting
+
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; `glassformer settings` lists them."),
+]
+COLUMNS = ("name", "default", "takes", "meaning")
+LONGEST_DEFAULT = 40
+WIDE = 110
+"""Columns of a terminal that have room for types beside meanings."""
 
 _WORDS = {"none": None, "true": True, "yes": True, "false": False, "no": False}
 
@@ -26,6 +44,101 @@ def parse_value(text: str) -> Any:
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     try:
-        return json.loads(text)
+        return json_module.loads(text)
     except ValueError:
         return text
+
+
+def settings(
+    topic: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TASK|PRESET|GROUP]", help="Whose settings: a task's, a preset's, recipe, model, lora or sampling."
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """List every setting of a task, a preset, the recipe or sampling: default, choices, meaning."""
+    from ..runs.settings import groups_of
+
+    if topic is None:
+        _overview(json=json)
+        return
+    groups = groups_of(topic)
+    if json:
+        print_json({group.title: [_fields(one) for one in group.settings] for group in groups})
+        return
+    out = console()
+    if not out.is_terminal:
+        for group in groups:
+            for one in group.settings:
+                print("\t".join((group.title, one.name, default_text(one.default), one.takes, one.meaning)))
+        return
+    for group in groups:
+        out.print(_table(group, wide=out.width >= WIDE), soft_wrap=False)
+        out.print(f"given as: {group.how}\n", markup=False)
+
+
+def _overview(*, json: bool) -> None:
+    from ..data import SUMMARIES
+    from ..models import PRESETS
+    from ..runs.settings import TOPICS
+
+    if json:
+        print_json({"tasks": list(SUMMARIES), "groups": TOPICS, "presets": list(PRESETS)})
+        return
+    out = console()
+    rows = [(f"glassformer settings {name}", what) for name, what in TOPICS.items()]
+    rows += [
+        ("glassformer settings TASK", "all of these as a task begins with them, and its own: " + ", ".join(SUMMARIES)),
+        ("glassformer settings PRESET", "a known model's: " + ", ".join(PRESETS)),
+        ("glassformer settings ARCHITECTURE", "encoder, decoder or encoder-decoder"),
+    ]
+    if not out.is_terminal:
+        for row in rows:
+            print("\t".join(row))
+        return
+    shown = table("command", "lists", rows=rows)
+    shown.columns[0].no_wrap = True
+    out.print(shown, soft_wrap=False)
+
+
+def _table(group: "Group", *, wide: bool) -> Any:
+    """Return the settings as a table; where there is little room, choices stand below the meaning, types nowhere."""
+    if wide:
+        rows = [(one.name, default_text(one.default), one.takes, one.meaning) for one in group.settings]
+        shown = table(*COLUMNS, rows=rows, title=group.title)
+    else:
+        below = [f"\n[{one.takes}]" if "," in one.takes else "" for one in group.settings]
+        rest = [one.meaning + more for one, more in zip(group.settings, below, strict=True)]
+        cells = [
+            (one.name, default_text(one.default), Text(words)) for one, words in zip(group.settings, rest, strict=True)
+        ]
+        shown = table("name", "default", "meaning, choices", rows=cells, title=group.title)
+    for column in shown.columns:
+        column.overflow = "fold"
+    shown.columns[0].no_wrap = True
+    return shown
+
+
+def _fields(one: "Setting") -> dict[str, Any]:
+    """Return a setting as JSON shows it; one that must be given has no default."""
+    default = asdict(one.default) if is_dataclass(one.default) and not isinstance(one.default, type) else one.default
+    return {"name": one.name, **({} if default is MISSING else {"default": default}), "takes": one.takes,
+            "meaning": one.meaning}  # fmt: skip
+
+
+def default_text(value: Any) -> str:
+    """Write a default as one would type it, a long list in short."""
+    if value is MISSING:
+        return "must be given"
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    text = value if isinstance(value, str) else json_module.dumps(value, ensure_ascii=False)
+    if len(text) > LONGEST_DEFAULT and isinstance(value, list | tuple) and len(value) > 3:
+        return f"{len(value)} of them: {', '.join(map(str, value[:3]))}, …"
+    return text

@@ -42,7 +42,14 @@ LoraOption = Annotated[
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the model, the recipe or the task."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a setting of the model, the recipe or the task; `glassformer settings TASK` lists them.",
+    ),
+]
+StepsOption = Annotated[
+    int | None, typer.Option(min=1, help="Optimizer steps in all; with --resume, to go on beyond the planned end.")
 ]
 OutOption = Annotated[Path | None, typer.Option(metavar="RUN", help="Folder for the run (default: runs/TASK).")]
 ResumeOption = Annotated[Path | None, typer.Option(metavar="RUN", help="Continue this run.")]
@@ -56,7 +63,7 @@ def train(
     source: FromOption = None,
     lora: LoraOption = False,
     settings: SetOption = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps.")] = None,
+    steps: StepsOption = None,
     seed: Annotated[int | None, typer.Option(min=0, help="The same seed gives the same run (default: 0).")] = None,
     out: OutOption = None,
     resume: ResumeOption = None,
@@ -74,14 +81,14 @@ def train(
 ) -> None:
     """Train a model on a task; Ctrl-C saves, and --resume goes on bit for bit."""
     require_tensorboard(wanted=tensorboard)
-    changes = parse_settings(settings or []) | ({} if steps is None else {"steps": steps})
+    changes = parse_settings(settings or []) | ({} if steps is None or resume is not None else {"steps": steps})
     task = chosen_task(task, own, needed=resume is None)
     if resume is not None:
         _check_resume(task, data, preset, source, seed, out, precision, rules, changes or lora or scan or remat or None)
         devices.use_engine_of(open_run(resume), engine, mesh)
     with devices.joined(coordinator, processes, process) as watch:
         if resume is not None:
-            session = _resumed(resume, mesh, watch)
+            session = _resumed(resume, steps, mesh, watch)
         else:
             how = devices.execution_of(mesh, precision, scan=scan, remat=remat, rules=rules)
             folder = out or chosen_folder(str(task))
@@ -111,14 +118,17 @@ def chosen_task(task: str | None, own: str | None, *, needed: bool) -> str | Non
 def _check_resume(*given: Any) -> None:
     if any(value is not None for value in given):
         raise ConfigError(
-            "--resume continues a run with its own settings", hint="leave out the task and all other settings"
+            "--resume continues a run with its own settings",
+            hint="leave out the task and all other settings; --steps alone may be given, to go on beyond the end",
         )
 
 
-def _resumed(folder: Path, mesh: str | None, watch: Watch | None) -> Session:
-    session = resume_session(folder, mesh=None if mesh is None else MeshShape.parse(mesh), watch=watch)
+def _resumed(folder: Path, steps: int | None, mesh: str | None, watch: Watch | None) -> Session:
+    session = resume_session(folder, steps=steps, mesh=None if mesh is None else MeshShape.parse(mesh), watch=watch)
     for path in session.ignored if rank() == 0 else ():
         talk(f"{path} was never finished and is ignored; going on after step {session.state.step:,}")
+    if steps is not None and rank() == 0:
+        talk(f"going on from step {session.state.step:,} to step {steps:,}; {session.run.recipe.continuation()}")
     return session
 
 

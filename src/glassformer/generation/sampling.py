@@ -24,7 +24,7 @@ class Sampling:
     """How the next token is chosen. The defaults leave the model's own distribution as it is.
 
     temperature          divides the logits: below 1 sharper, above 1 flatter; 0 is greedy, always the likeliest token
-    top_k                only the k likeliest tokens (None: all)
+    top_k                only the k likeliest tokens (none: all)
     top_p                only the fewest tokens that together have probability top_p, in (0, 1]
     min_p                only tokens at least min_p times as likely as the likeliest, in [0, 1]
     repetition_penalty   divides positive and multiplies negative logits of tokens in the prompt or the answer so far

@@ -96,5 +96,5 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 def preset(name: str, **changes: Any) -> TransformerConfig:
     """Return the config of a known model, with some settings changed."""
-    check_known("there is no preset", name, PRESETS)
+    check_known("there is no preset", name, PRESETS, listed="`glassformer models` lists them")
     return config_from_dict({**PRESETS[name], **changes})

@@ -14,7 +14,8 @@ from ..training.recipe import Recipe, changed_recipe
 from .base import Base, BaseModel, stable
 from .new_run import create_run
 from .run import read_base, takes_lexicon
-from .session import Session, session_of, sorted_settings
+from .session import Session, session_of
+from .settings import sorted_settings
 
 RECIPE = {"steps": 200, "batch": 4, "lr": 5e-5, "warmup": 10, "weight_decay": 0.01, "beta2": None, "eval_every": 50}
 """What differs from training anew: a model that knows much already needs few and careful steps."""

@@ -15,6 +15,7 @@ from ..training.recipe import Recipe
 from ..tree import flatten
 from .base import Base
 from .own import own_files
+from .record import Record, read_record
 from .run import CONFIG, Run, explained, open_run, tokenizers_of
 
 
@@ -28,6 +29,7 @@ def create_run(
     base: Base | None = None,
     execution: Execution | None,
     settings: dict[str, Any],
+    preset: str | None = None,
 ) -> Run:
     """Make a new run folder; refuse one that holds a run already. Of several processes, the first one makes it.
 
@@ -37,6 +39,8 @@ def create_run(
     how = (execution or PLAIN).replace(**separated(settings)[1])
     own = own_files(task, config)
     run = Run(folder, task.name, known, config, recipe, *tokenizers_of(task), base, how, execution is not None, own)
+    record = Record.now(run.engine.name, preset=preset, data=read_record(task.name, known.get("data")))
+    run = replace(run, record=record)
     with first_before_others("run folder") as first:
         return _created(run) if first else _followed(run)
 
@@ -65,7 +69,8 @@ def _followed(own: Run) -> Run:
     have, want = (flatten(json.loads(json.dumps(each.to_dict()))) for each in (own, run))
     may_differ = {"recipe.shards", "task.options.data"}  # each machine has its own cores, and its own paths
     for name in [*want, *have]:
-        apart = name.startswith("base.") or (name.startswith("own.") and name.endswith(".path"))
+        apart = name.startswith(("base.", "record.")) and name != "record.data.sha256"
+        apart |= name.startswith("own.") and name.endswith(".path")
         if name not in may_differ and not apart and have.get(name) != want.get(name):
             raise ConfigError(
                 f"this worker was started with {name} = {have.get(name)!r}, worker 0 with {want.get(name)!r}",

@@ -1,6 +1,7 @@
 """A run folder: what was trained, how, what came of it.
 
-config.json          task, model config, recipe and tokenizers; the model it started from, where it is fine-tuned
+config.json          task, model config, recipe and tokenizers; the model it started from, where it is fine-tuned;
+                     when, on what and by whom it was begun, and the hash of its data
 metrics.jsonl        one line per step
 latest.safetensors   everything needed to continue bit for bit
 best.safetensors     the parameters with the lowest validation loss
@@ -26,7 +27,7 @@ from ..cluster.collective import first_before_others
 from ..config import TransformerConfig, config_from_dict
 from ..data import TASKS, Lexicon, OwnFile, Task, build_task
 from ..engines.jax.sharded_checkpoint import gather
-from ..errors import CheckpointError, DataError, GlassformerError, WeightsError
+from ..errors import CheckpointError, DataError, GlassformerError, WeightsError, first_line
 from ..execution import PLAIN, Execution, MeshShape, joined, separated
 from ..files import refusal, write_text
 from ..mesh.rules import check_execution
@@ -42,6 +43,7 @@ from ..tree import check_same, flatten, rebuilt, tree_map, unflatten
 from ..weights.places import is_run, locate, open_published
 from .base import Base, BaseModel, fingerprint
 from .own import check_task, read_own_files
+from .record import Record, read_record
 
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
@@ -65,6 +67,7 @@ class Run:
     execution: Execution = PLAIN  # how its model runs
     under_jax: bool = False  # whether the engine jax computes it, else one of the host
     own: tuple[OwnFile, ...] = ()  # files with its task or parts of its model
+    record: Record | None = None  # where and with what it began; older runs do not say
 
     @property
     def model(self) -> Model:
@@ -84,10 +87,14 @@ class Run:
         """Return the same run on other devices, from now on."""
         run = replace(self, execution=self.execution.replace(mesh=mesh))
         run.check()
-        with first_before_others("mesh") as first:
-            if first:
-                run.write_config()
+        run.keep()
         return run
+
+    def keep(self) -> None:
+        """Write what has changed about a run into its folder; of several processes, the first one does."""
+        with first_before_others("config") as first:
+            if first:
+                self.write_config()
 
     def check(self) -> None:
         """Refuse devices that are not there, or among which the model or its batches cannot be shared out."""
@@ -110,6 +117,7 @@ class Run:
             **({} if self.base is None else {"base": self.base.to_dict()}),
             **({"jax": self.execution.to_dict()} if self.under_jax else {}),
             **({"own": [file.to_dict() for file in self.own]} if self.own else {}),
+            **({} if self.record is None else {"record": self.record.to_dict()}),
         }
 
     def task(self) -> Task:
@@ -130,6 +138,16 @@ class Run:
     def _keep_own(self) -> None:
         for file in self.own:
             file.keep(self.folder)
+
+    def check_data(self) -> None:
+        """Refuse data that is not what the run began with, where the run says what that was."""
+        known = None if self.record is None else self.record.data
+        found = None if known is None else read_record(self.task_name, self.task_options.get("data"))
+        if known is not None and found is not None and found.sha256 != known.sha256:
+            raise DataError(
+                f"the data of {self.folder} has changed: {known.source} is not what it was trained on",
+                hint=f"restore what had SHA-256 {known.sha256[:12]}…, or train anew",
+            )
 
     def parametrization(self) -> Parametrization:
         """Return what is trained; adapters need the model beside which they stand, which is read again."""
@@ -199,7 +217,7 @@ class Run:
     def metrics(self) -> list[dict[str, Any]]:
         """Read the metrics file; a last line cut off by a crash is left out."""
         path = self.folder / METRICS
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
         return [line for line in map(_parsed, lines) if line is not None]
 
     def rewind_metrics(self, step: int) -> None:
@@ -231,9 +249,10 @@ def open_run(folder: str | Path) -> Run:
             execution=_execution(content),
             under_jax="jax" in content,
             own=own,
+            record=Record.from_dict(content["record"]) if "record" in content else None,
         )
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path} is damaged: {error}", hint="restore it from a copy") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
+        raise CheckpointError(f"{path} is damaged: {first_line(error)}", hint="restore it from a copy") from error
 
 
 def _execution(content: dict[str, Any]) -> Execution:
@@ -312,9 +331,10 @@ def _part(arrays: dict[str, Any], part: str) -> dict[str, Any]:
 
 def _parsed(line: str) -> dict[str, Any] | None:
     try:
-        return json.loads(line)
-    except ValueError:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
         return None
+    return found if isinstance(found, dict) and isinstance(found.get("step"), int) else None
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,12 +1,11 @@
 """A training run from its folder: steps, evaluations, checkpoints and metrics, with the state always at hand."""
 
 import contextlib
-import inspect
 import shlex
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,17 @@ import numpy as np
 from ..arrays import Tree
 from ..cluster.collective import agreed, check_shared, meet, process, processes
 from ..cluster.watch import Watch
-from ..config import CONFIGS, TransformerConfig, config_from_dict
-from ..data import TASKS, Task, build_task
+from ..config import TransformerConfig, config_from_dict
+from ..data import Task, build_task
 from ..data.examples import Dataset
 from ..errors import ConfigError, DataError
-from ..execution import AMONG_MODEL_SETTINGS, Execution, MeshShape
+from ..execution import Execution, MeshShape
 from ..models import PRESETS, build
-from ..settings import check_known, setting_names
+from ..settings import check_known
 from ..training.checkpoint import BEST, LATEST, checkpoint_path, load_checkpoint
 from ..training.evaluate import Evaluation
 from ..training.interruption import Stopped, uninterrupted
-from ..training.loop import StepRecord, suitable_threads, training_steps
+from ..training.loop import StepRecord, out_of_patience, suitable_threads, training_steps
 from ..training.parametrization import EVERYTHING, Parametrization
 from ..training.recipe import Recipe, changed_recipe
 from ..training.state import TrainingState, final_params
@@ -34,10 +33,8 @@ from ..tree import tree_map
 from .base import stable
 from .new_run import create_run
 from .run import Run, open_run
+from .settings import OF_THE_DATA, sorted_settings
 from .trained import Trained
-
-_OF_THE_DATA = ("vocab", "context", "head", "classes", "segments", "source_vocab")
-"""Settings of a model that follow from what it reads and answers, whatever the preset."""
 
 
 @dataclass
@@ -207,7 +204,8 @@ def new_session(
     recipe = changed_recipe(task.recipe, {"seed": seed, **of_recipe})
     config = model_config(task, preset, {"dropout": recipe.pop("dropout"), **of_model})
     checked = Recipe.from_dict(recipe)
-    return session_of(create_run(folder, task, options, config, checked, execution=execution, settings=of_model), task)
+    how: dict[str, Any] = {"execution": execution, "settings": of_model, "preset": preset}
+    return session_of(create_run(folder, task, options, config, checked, **how), task)
 
 
 def session_of(
@@ -218,25 +216,44 @@ def session_of(
     return Session(run, task, trainer, trainer.first(params), parametrization)
 
 
-def resume_session(folder: str | Path, *, mesh: MeshShape | None = None, watch: Watch | None = None) -> Session:
+def resume_session(
+    folder: str | Path, *, steps: int | None = None, mesh: MeshShape | None = None, watch: Watch | None = None
+) -> Session:
     """Continue a run from its latest complete checkpoint, from the beginning if there is none yet.
 
-    A run of the engine jax may go on with another mesh, and under the watch of several processes.
+    With `steps`, it goes on to that step, beyond the end that was planned: see `Recipe.continuation`. A run of the
+    engine jax may go on with another mesh, and under the watch of several processes.
     """
     run = open_run(folder)
     if not run.under_jax and (mesh is not None or watch is not None):
         raise ConfigError(f"{folder} was not started with the engine jax", hint="go on without --engine and --mesh")
     asked = None if mesh is None else mesh.to_dict()
-    if agreed(asked) != asked:
-        raise ConfigError("this worker was given another --mesh than worker 0", hint="start all workers alike")
+    if agreed([asked, steps]) != [asked, steps]:
+        raise ConfigError("this worker was given another --mesh or --steps than worker 0", hint="start all alike")
     if mesh is not None:
         run = run.on_mesh(mesh)
+    if steps is not None:
+        run = replace(run, recipe=run.recipe.with_steps(steps))
     task, parametrization = run.task(), run.parametrization()
+    run.check_data()
     trainer = _trainer(run, task, parametrization)
     state, ignored = _latest(run, trainer)
+    if steps is not None:
+        state = _goes_on(run, state)
     if process() == 0:
         run.rewind_metrics(state.step)
     return Session(run, task, trainer, state, parametrization, watch or Watch(), ignored)
+
+
+def _goes_on(run: Run, state: TrainingState) -> TrainingState:
+    """Note that a run takes another number of steps; refuse fewer than it has taken. Its patience begins anew."""
+    if run.recipe.steps <= state.step:
+        raise ConfigError(
+            f"{run.folder} has taken {state.step:,} steps already, and --steps {run.recipe.steps} asks for no more",
+            hint=f"ask for more than {state.step:,} in all, or leave --steps out",
+        )
+    run.keep()
+    return state._replace(stale=0) if out_of_patience(state, run.recipe) else state
 
 
 def _trainer(run: Run, task: Task, parametrization: Parametrization) -> Trainer:
@@ -272,44 +289,11 @@ def _latest(run: Run, trainer: Trainer) -> tuple[TrainingState, list[Path]]:
     return trainer.put(run.load_state()), []
 
 
-def sorted_settings(task_name: str, settings: dict[str, Any]) -> tuple[dict, dict, dict]:
-    """Sort settings by whom they belong to: the task, the model or the recipe."""
-    check_known("there is no task", task_name, TASKS)
-    options = {p.name: p.default for p in inspect.signature(TASKS[task_name]).parameters.values()}
-    of_task = set(options) - {"seed", "data", "lexicon"}
-    of_model = {name for config in CONFIGS.values() for name in setting_names(config)} | set(AMONG_MODEL_SETTINGS)
-    of_recipe = set(setting_names(Recipe)) - {"seed"}
-    groups: tuple[dict, dict, dict] = ({}, {}, {})
-    for name, value in settings.items():
-        for known, group in zip((of_task, of_model, of_recipe), groups, strict=True):
-            if name in known:
-                group[name] = value
-                break
-        else:
-            if name in ("seed", "data"):
-                raise ConfigError(f"there is no setting {name!r}", hint=f"use --{name}")
-            if name.startswith("lora_"):
-                hint = "LoRA needs a model to start from: --from MODEL --lora"
-                raise ConfigError(f"there is no setting {name!r}", hint=hint)
-            check_known("there is no setting", name, of_task | of_model | of_recipe)
-    for name, value in groups[0].items():
-        _check_option(name, value, options[name])
-    return groups
-
-
-def _check_option(name: str, value: Any, default: Any) -> None:
-    """Refuse a value for a task's option that is of another type than its default."""
-    words = {int: "a whole number", str: "text", tuple: 'a list, such as ["de", "en"]'}
-    given = tuple if isinstance(value, list) else type(value)
-    if type(default) in words and given is not type(default):
-        raise ConfigError(f"{name} is {value!r}", hint=f"{name} takes {words[type(default)]}")
-
-
 def model_config(task: Task, preset: str | None, changes: dict[str, Any]) -> TransformerConfig:
     """Return the task's model, or a preset's with the task's vocabulary and lengths."""
     settings = {"architecture": task.architecture, **task.settings}
     if preset is not None:
-        check_known("there is no preset", preset, PRESETS)
+        check_known("there is no preset", preset, PRESETS, listed="`glassformer models` lists them")
         chosen = PRESETS[preset]
         if chosen["architecture"] != task.architecture:
             raise ConfigError(
@@ -317,9 +301,9 @@ def model_config(task: Task, preset: str | None, changes: dict[str, Any]) -> Tra
                 f"but {task.name!r} needs {task.architecture!r}",
                 hint="choose another preset, or none",
             )
-        left_out = {*_OF_THE_DATA, *(("head_bias", "head_scale") if "classes" in task.settings else ())}
+        left_out = {*OF_THE_DATA, *(("head_bias", "head_scale") if "classes" in task.settings else ())}
         kept = {name: value for name, value in chosen.items() if name not in left_out}
-        settings = {**kept, **{name: task.settings[name] for name in _OF_THE_DATA if name in task.settings}}
+        settings = {**kept, **{name: task.settings[name] for name in OF_THE_DATA if name in task.settings}}
     return config_from_dict({**settings, **changes})
 
 

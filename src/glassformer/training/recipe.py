@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
 from ..errors import ConfigError
@@ -16,6 +16,9 @@ from .schedules import Schedule
 _TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (float, int), "str": (str,)}
 _WORDS = {"int": "a whole number", "float": "a number", "str": "a name"}
 
+
+AFTER = 0.1
+"""The share of the peak learning rate at which a run goes on behind the end of a schedule that came down to nothing."""
 
 OF_ONE_OPTIMIZER = ("momentum", "beta1", "beta2")
 """Settings that mean something to some optimizers only."""
@@ -33,17 +36,29 @@ def changed_recipe(given: Mapping[str, Any], changes: Mapping[str, Any]) -> dict
 class Recipe:
     """Settings of a training run, checked once.
 
-    steps, batch, accumulate    optimizer steps; examples per step; in how many microbatches a step is computed
-    optimizer, lr, weight_decay sgd, adam, adamw, lion or muon; its peak learning rate; None: the optimizer's own
-    momentum, beta1, beta2      of the optimizers that have them; None: their own
-    schedule, warmup, floor     cosine, linear, inverse_sqrt or constant; steps to rise; last rate as share of the peak
-    clip                        largest global norm of the gradients (0 or None: never clip)
-    label_smoothing             share of the target that is spread over all tokens
-    eval_every, save_every      steps between evaluations and between checkpoints (None: as eval_every)
-    ema                         decay of a moving average of the parameters, which is then what counts (None: off)
-    patience                    stop after so many evaluations without improvement (None: never)
-    shards                      parts of a batch that are computed at the same time, one per core; a new run settles
-                                on what is fastest on its machine and keeps to it (None: not settled, in one part)
+    steps             optimizer steps
+    batch             examples per step
+    accumulate        microbatches that a step is computed in, one after the other, to save memory
+    optimizer         what turns gradients into steps
+    lr                the peak learning rate
+    weight_decay      shrinks weights a little in each step, never norms and biases (none: the optimizer's own)
+    momentum          of sgd and muon: share of the last step that goes on (none: the optimizer's own)
+    beta1             of adam, adamw, lion and muon: memory for the mean of gradients (none: the optimizer's own)
+    beta2             of adam, adamw, lion and muon: memory for their squares (none: the optimizer's own)
+    schedule          how the learning rate comes down after the warm-up
+    warmup            steps in which the learning rate rises to its peak
+    floor             the last learning rate as a share of the peak
+    decay_steps       the step at which cosine and linear are down at the floor (none: steps); from there on they stay
+                      at the floor, or at a tenth of the peak where that is 0
+    clip              largest global norm of the gradients (0 or none: never clip)
+    label_smoothing   share of the target that is spread over all tokens
+    eval_every        steps between evaluations
+    save_every        steps between checkpoints (none: as eval_every)
+    ema               decay of a moving average of the parameters, which is then what counts (none: off)
+    patience          stop after so many evaluations without improvement (none: never)
+    seed              of the first parameters, the order of examples and dropout
+    shards            parts of a batch that are computed at the same time, one per core; a new run settles on what
+                      is fastest on its machine and keeps to it (none: not settled, in one part)
     """
 
     steps: int = 1000
@@ -58,6 +73,7 @@ class Recipe:
     schedule: str = "cosine"
     warmup: int = 50
     floor: float = 0.0
+    decay_steps: int | None = None
     clip: float | None = 1.0
     label_smoothing: float = 0.0
     eval_every: int = 250
@@ -69,7 +85,8 @@ class Recipe:
 
     def __post_init__(self) -> None:
         self._check_types()
-        for name in ("steps", "batch", "accumulate", "eval_every", "save_every", "patience", "shards"):
+        counts = ("steps", "batch", "accumulate", "decay_steps", "eval_every", "save_every", "patience", "shards")
+        for name in counts:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value!r}", hint=f"use a whole number of at least 1 for {name}")
@@ -99,7 +116,8 @@ class Recipe:
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:
         """Build a recipe; refuse settings it does not know."""
-        return from_settings("a recipe has no setting", settings, cls)
+        listed = "`glassformer settings recipe` lists them all"
+        return from_settings("a recipe has no setting", settings, cls, listed=listed)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all settings, ready for JSON."""
@@ -119,7 +137,39 @@ class Recipe:
             settings[name] = value
         return make_optimizer(self.optimizer, **settings)
 
+    @property
+    def decayed(self) -> int:
+        """The step at which the schedule is down."""
+        return self.steps if self.decay_steps is None else self.decay_steps
+
+    @property
+    def after(self) -> float:
+        """The share of the peak at which cosine and linear go on behind their end.
+
+        It is the floor, or a tenth where the floor is nothing, at which nothing more would be learned.
+        """
+        return self.floor or AFTER
+
     def build_schedule(self) -> Schedule:
         """Return the learning rate of every step."""
-        warmup = min(self.warmup, self.steps - 1)
-        return Schedule(self.schedule, self.lr, warmup, self.steps, self.floor)
+        warmup = min(self.warmup, self.decayed - 1)
+        after = self.after if self.steps > self.decayed else None
+        return Schedule(self.schedule, self.lr, warmup, self.decayed, self.floor, after)
+
+    def with_steps(self, steps: int) -> Self:
+        """Return the recipe of a run that takes another number of steps; no step up to its end so far changes."""
+        return replace(self, steps=steps, decay_steps=None if steps == self.decayed else self.decayed)
+
+    def continuation(self) -> str:
+        """Say what the learning rate does from the step on at which the schedule was planned to end, or without it."""
+        end, rate = self.decayed, f"{self.lr * self.after:.4g}"
+        if self.schedule == "constant":
+            return f"its learning rate is constant and stays at {self.lr:.4g}"
+        if self.schedule == "inverse_sqrt":
+            return "its learning rate has no planned end and goes on falling with 1/√step"
+        if self.steps == end:
+            return f"its {self.schedule} schedule ends there, as planned"
+        if self.steps < end:
+            return f"its {self.schedule} schedule was to come down at step {end:,} and is broken off before"
+        share = f"its floor, {self.floor:g} of the peak" if self.floor else "a tenth of the peak, for its floor is 0"
+        return f"its {self.schedule} schedule ends at step {end:,}; from there on the rate is {rate}, {share}"

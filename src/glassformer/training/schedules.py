@@ -23,7 +23,8 @@ class Schedule:
         cosine         lr = peak · min(rising, floor + (1 − floor) · (1 + cos(π · progress)) / 2)
         inverse_sqrt   lr = peak · min(rising, max(floor, √((warmup + 1) / (step + 1))))
 
-    The first step already moves, `warmup` steps stay below the peak, and `floor` is a fraction of the peak.
+    The first step already moves, `warmup` steps stay below the peak, and `floor` is a fraction of the peak. From step =
+    total on, linear and cosine stay at the floor, or at `after`, a fraction too, where one is given.
     """
 
     kind: str = "cosine"
@@ -31,6 +32,7 @@ class Schedule:
     warmup: int = 0
     total: int | None = None
     floor: float = 0.0
+    after: float | None = None
 
     def __post_init__(self) -> None:
         check_known("there is no schedule", self.kind, SCHEDULES)
@@ -55,7 +57,6 @@ class Schedule:
     def __call__(self, step: Any) -> Any:
         """Return the learning rate of `step`: a float for a number, an array for an array, traced or not."""
         xp = namespace(step) if hasattr(step, "__array_namespace__") else np
-        after = step - self.warmup
         rising = xp.minimum(1.0, (step + 1) / (self.warmup + 1))
         if self.kind == "constant":
             fraction = rising
@@ -64,8 +65,10 @@ class Schedule:
             fraction = xp.minimum(rising, xp.maximum(self.floor, falling))
         else:
             assert self.total is not None
-            progress = xp.clip(after / (self.total - self.warmup), 0.0, 1.0)
+            progress = xp.clip((step - self.warmup) / (self.total - self.warmup), 0.0, 1.0)
             left = 1 - progress if self.kind == "linear" else 0.5 * (1 + xp.cos(np.pi * progress))
             fraction = xp.minimum(rising, self.floor + (1 - self.floor) * left)
+            if self.after is not None:
+                fraction = xp.where(step < self.total, fraction, self.after)
         lr = self.peak * fraction
         return float(lr) if xp is np and np.ndim(lr) == 0 else lr

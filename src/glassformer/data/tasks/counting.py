@@ -9,7 +9,10 @@ VOCAB = 20
 
 
 def counting(*, seed: int = 0, last: int = 6) -> Task:
-    """Build the task: its whole data is one sequence, so what it measures is memory, and nothing is held out."""
+    """Build the task: its whole data is one sequence, so what it measures is memory, and nothing is held out.
+
+    last   the number to count to
+    """
     del seed  # nothing is drawn
     tokenizer = WordTokenizer([str(number) for number in range(max(VOCAB, last + 1))])
     sequence = tokenizer.encode(" ".join(str(number) for number in range(1, last + 1)))

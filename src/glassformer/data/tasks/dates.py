@@ -20,7 +20,9 @@ SPECIALS = ("<pad>", "<bos>", "<eos>")
 def dates(*, seed: int = 0, train: int = 40000, held_out_each: int = 50, locales: tuple[str, ...] = LOCALES) -> Task:
     """Build the task: one day in ten is held out, in every language and format.
 
+    train           dates to train on, in all languages together
     held_out_each   held-out dates for each language
+    locales         the languages, by their codes, such as ["de", "en"]
 
     A text stands for one day and no other, so no held-out text can occur in training: see `date_formats`.
     """

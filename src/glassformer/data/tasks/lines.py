@@ -20,6 +20,8 @@ def lines(
 ) -> Task:
     """Build the task: each line of the file is an example, from <bos> to <eos>; blank lines do not count.
 
+    longest   lines of more characters are left out, and counted in the notes
+
     A line that occurs twice may fall into two parts. It then stays in the training data and leaves the others, so that
     the test loss, over every character and the end of each line, is about lines never seen. A `lexicon` is that of a
     model that exists already; without one, the characters that occur are the vocabulary.

@@ -14,7 +14,11 @@ LENGTH, TOKENS = 8, 3
 
 
 def majority(*, seed: int = 0, train: int = 1600, held_out: int = 400) -> Task:
-    """Build the task from distinct random sequences, so that none of the held-out ones was ever trained on."""
+    """Build the task from distinct random sequences, so that none of the held-out ones was ever trained on.
+
+    train      sequences to train on
+    held_out   sequences to be judged by
+    """
     check_seed(seed)
     every = np.array(list(itertools.product(range(TOKENS), repeat=LENGTH)), dtype=np.int64)
     if train < 1 or held_out < 1 or train + held_out > len(every):

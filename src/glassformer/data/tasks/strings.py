@@ -22,19 +22,27 @@ HELD_OUT_SORTS = 0.25
 
 
 def copy(*, seed: int = 0, train: int = 20000, held_out: int = 1000) -> Task:
-    """Build the task `copy`: abc= is answered with abc."""
+    """Build the task `copy`: abc= is answered with abc.
+
+    train      strings to train on
+    held_out   strings to be judged by
+    """
     return _letters("copy", lambda text: text, seed, train, held_out)
 
 
 def reverse(*, seed: int = 0, train: int = 20000, held_out: int = 1000) -> Task:
-    """Build the task `reverse`: abc= is answered with cba."""
+    """Build the task `reverse`: abc= is answered with cba.
+
+    train      strings to train on
+    held_out   strings to be judged by
+    """
     return _letters("reverse", lambda text: text[::-1], seed, train, held_out)
 
 
 def sort(*, seed: int = 0, held_out: int = 5000) -> Task:
     """Build the task from all 729 inputs: a hash holds out about one in four, the others are trained on.
 
-    The held-out cases are drawn with replacement, because far fewer than 5,000 different ones exist.
+    held_out   cases to be judged by, drawn with replacement, because far fewer than 5,000 different ones exist
     """
     check_seed(seed)
     if held_out < 1:

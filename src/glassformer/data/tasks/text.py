@@ -1,6 +1,7 @@
 """Learn to write like a text: a language model over its characters, bytes or pieces of words."""
 
 import os
+from typing import Literal
 
 import numpy as np
 
@@ -29,7 +30,7 @@ def text(
     *,
     seed: int = 0,
     data: str | os.PathLike[str] | None = None,
-    tokenizer: str = "chars",
+    tokenizer: Literal["chars", "bytes", "bpe"] = "chars",
     bpe_size: int | None = None,
     context: int = 64,
     lexicon: Lexicon | None = None,
@@ -38,8 +39,9 @@ def text(
 
     data        a file, a folder or a token file; "pydoc" (the default) is the prose about Python that `help()` shows,
                 "stdlib" the source of the standard library
-    tokenizer   "chars", "bytes" or "bpe", or one of one's own that has `from_text`; a token file brings its own
-    bpe_size    how many tokens byte-pair encoding has (512 unless given); it learns them from the training part alone
+    tokenizer   what the text is cut into, or a tokenizer of one's own that has `from_text`; a token file brings its own
+    bpe_size    how many tokens byte-pair encoding has (none: 512); it learns them from the training part alone
+    context     tokens that the model reads at a time
     lexicon     of a model that exists already, instead of a tokenizer
     """
     del seed  # nothing is drawn: the split is by position

@@ -1,0 +1,89 @@
+"""`glassformer runs`: what has been trained."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.padding import Padding
+from rich.text import Text
+
+from ..runs.listing import Listed, list_runs
+from .output import JsonOption, console, print_json, talk
+from .settings import default_text
+
+COLUMNS = ("run", "task", "steps", "loss", "validation", "best", "when")
+INDENT = "    "
+
+
+def runs(
+    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where the runs are.")] = Path("runs"),
+    json: JsonOption = False,
+) -> None:
+    """List the runs in a folder: task, settings that differ, steps, losses, when; the newest first."""
+    found = list_runs(folder)
+    if json:
+        print_json({"folder": str(folder), "runs": [one.to_dict() for one in found]})
+        return
+    if not found:
+        talk(f"there are no runs in {folder}; train one with: glassformer train TASK --out {folder / 'NAME'}")
+        return
+    if console().is_terminal:
+        _print(found)
+    else:
+        for one in found:
+            print("\t".join((*_cells(one), one.error or settings_text(one.changed))))
+    if len(found) == 1 and found[0].folder == folder:
+        _print_record(found[0].record)
+
+
+def _print_record(record: dict[str, Any]) -> None:
+    """Say where and with what one run began, line by line."""
+    if not record:
+        talk("it does not say by whom and with what it was begun")
+        return
+    data = record.get("data")
+    lines = {
+        "started": record["started"],
+        "engine": f"{record['engine']}, {record['cores']} cores, {record['platform']}",
+        "versions": ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
+        "data": "drawn from the seed" if data is None else f"{data['source']} ({data['bytes']:,} bytes)",
+        **({} if data is None else {"SHA-256": data["sha256"]}),
+    }
+    for name, text in lines.items():
+        print(f"{name}\t{text}")
+
+
+def _print(found: list[Listed]) -> None:
+    """Print two lines for each run: its figures, and the settings that differ from the defaults, or what is wrong."""
+    out = console()
+    rows = [COLUMNS, *map(_cells, found)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    out.print(lines[0], style="bold", markup=False)
+    for line, one in zip(lines[1:], found, strict=True):
+        out.print(line, style="red" if one.error else None, markup=False)
+        below = one.error or settings_text(one.changed)
+        if below:
+            out.print(Padding(Text(below, style="dim"), (0, 0, 0, len(INDENT))), soft_wrap=False)
+
+
+def _cells(one: Listed) -> tuple[str, ...]:
+    when = one.when.strftime("%Y-%m-%d %H:%M")
+    if one.error is not None:
+        return str(one.folder), "broken", "", "", "", "", when
+    steps = f"{one.step:,}" if one.step == one.steps else f"{one.step:,}/{one.steps:,}"
+    best = "" if one.best_loss is None else f"{one.best_loss:.4f} at {one.best_step:,}"
+    return str(one.folder), one.task, steps, number(one.loss), number(one.val_loss), best, when
+
+
+def settings_text(settings: dict[str, Any]) -> str:
+    """Write settings as one would type them; paths from here, where they are below."""
+    here = os.getcwd() + os.sep
+    texts = {name: default_text(value).removeprefix(here) for name, value in settings.items()}
+    return " ".join(f"{name}={text}" for name, text in texts.items())
+
+
+def number(value: float | None) -> str:
+    """Write a loss; nothing where there is none."""
+    return "" if value is None else f"{value:.4f}"

@@ -1,0 +1,130 @@
+"""What a run folder says about where the run began: engine, versions, cores, platform, and the data with its hash."""
+
+import hashlib
+import importlib.metadata
+import inspect
+import json
+import os
+import platform
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from ..data import TASKS
+from ..data.corpus import TEXT_SUFFIXES, text_files
+from ..data.pair_files import PAIR_SUFFIXES
+from ..data.tasks.text import CARRIED
+from ..data.tokens import is_token_file, sidecar
+
+PACKAGES = ("glassformer", "numpy", "numba", "jax")
+"""Whose versions decide about the numbers; those of an engine that is not used are left out."""
+
+_ONLY_OF = {"numba": "cpu", "jax": "jax"}
+
+
+@dataclass(frozen=True)
+class DataRecord:
+    """What a run read.
+
+    source   a path, or the name of a text that Python carries
+    sha256   of the file, as `sha256sum` prints it; of a folder, of its files' names and hashes; of a carried text, of
+             its UTF-8; of a token file, of its tokens
+    files    how many files there were
+    bytes    how many bytes they have together
+    """
+
+    source: str
+    sha256: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """Where a run began, on what, and with what.
+
+    started    the time, in UTC
+    engine     who computes
+    versions   of Python and the libraries that compute
+    cores      that the process may use
+    platform   system and processor
+    preset     the preset that its model was taken from, if one was
+    data       the data, where it is not drawn from the seed
+    """
+
+    started: str
+    engine: str
+    versions: dict[str, str]
+    cores: int
+    platform: str
+    preset: str | None = None
+    data: DataRecord | None = None
+
+    @classmethod
+    def now(cls, engine: str, *, preset: str | None = None, data: DataRecord | None = None) -> Self:
+        """Describe this moment, process and machine."""
+        return cls(
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            engine=engine,
+            versions=versions(engine),
+            cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+            platform=f"{platform.system()} {platform.machine()}",
+            preset=preset,
+            data=data,
+        )
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Build what `to_dict` described; what a later version noted besides is left out."""
+        known = {field.name: content[field.name] for field in fields(cls) if field.name in content}
+        data = known.get("data")
+        return cls(**{**known, "data": None if data is None else DataRecord(**data)})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything that is known, ready for JSON."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+def versions(engine: str) -> dict[str, str]:
+    """Return the versions of Python and of the libraries that an engine computes with."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        if _ONLY_OF.get(package, engine) == engine:
+            with suppress(importlib.metadata.PackageNotFoundError):
+                found[package] = importlib.metadata.version(package)
+    return found
+
+
+def read_record(task_name: str, data: str | None) -> DataRecord | None:
+    """Return what a task reads, with its hash; None where it draws its data from the seed."""
+    if task_name not in TASKS or "data" not in inspect.signature(TASKS[task_name]).parameters:
+        return None
+    source = "pydoc" if data is None and task_name == "text" else data
+    if source is None:
+        return None
+    path = Path(source)
+    if source in CARRIED:
+        content = CARRIED[source]().encode()
+        return DataRecord(source, hashlib.sha256(content).hexdigest(), 1, len(content))
+    if is_token_file(path):
+        about = json.loads(sidecar(path).read_text(encoding="utf-8"))
+        return DataRecord(source, about["sha256"], 1, path.stat().st_size)
+    files = text_files(path, PAIR_SUFFIXES if task_name == "pairs" else TEXT_SUFFIXES)
+    hashes = {file.relative_to(path).as_posix(): _sha256(file) for file in files}
+    return DataRecord(source, _joined(hashes), len(files), sum(file.stat().st_size for file in files))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _joined(hashes: Mapping[str, str]) -> str:
+    """Return the hash of one file as it is, and of several the hash of the lines that `sha256sum` prints for them."""
+    if list(hashes) == ["."]:
+        return hashes["."]
+    lines = "".join(f"{sha256}  {name}\n" for name, sha256 in hashes.items())
+    return hashlib.sha256(lines.encode()).hexdigest()

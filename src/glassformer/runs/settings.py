@@ -1,0 +1,213 @@
+"""Which settings a run has, whose each of them is, what it is unless given, and what a mistaken one may have meant."""
+
+import contextlib
+import functools
+import inspect
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..config import CONFIGS, choices
+from ..data import TASKS, Task, build_task
+from ..errors import ConfigError, GlassformerError, did_you_mean, nearest
+from ..execution import AMONG_MODEL_SETTINGS, PRECISIONS, Execution
+from ..generation.language_model import TEMPERATURE
+from ..generation.sampling import Sampling
+from ..models import PRESETS
+from ..settings import Setting, check_known, described, setting_names
+from ..training.lora import LoRA
+from ..training.optimizers import OPTIMIZERS
+from ..training.recipe import Recipe
+from ..training.schedules import SCHEDULES
+
+OF_THE_DATA = ("vocab", "context", "head", "classes", "segments", "source_vocab")
+"""Settings of a model that follow from what it reads and answers, whatever the preset."""
+
+NOT_SET = ("seed", "data", "lexicon")
+"""What a task takes that is no setting: an option of its own gives it."""
+
+ALSO_CALLED = {
+    "batch": ("batch_size", "train_batch_size", "micro_batch_size"),
+    "clip": ("grad_clip", "max_grad_norm", "gradient_clip"),
+    "context": ("block_size", "seq_len", "seq_length", "max_length", "max_position_embeddings", "n_ctx", "n_positions"),
+    "decay_steps": ("lr_decay_iters",),
+    "eval_every": ("eval_interval", "eval_steps"),
+    "feed_forward": ("d_ff", "dff", "ffn_dim", "intermediate_size", "n_inner", "dim_feedforward"),
+    "floor": ("min_lr",),
+    "heads": ("n_head", "nhead", "num_attention_heads"),
+    "kv_heads": ("num_key_value_heads", "n_kv_head"),
+    "layers": ("n_layer", "num_hidden_layers", "depth", "num_blocks", "n_blocks"),
+    "lr": ("learning_rate",),
+    "norm_eps": ("layer_norm_epsilon", "layer_norm_eps", "rms_norm_eps"),
+    "accumulate": ("gradient_accumulation_steps", "grad_accum"),
+    "schedule": ("lr_scheduler", "lr_scheduler_type"),
+    "steps": ("max_iters", "max_steps", "iterations", "iters", "epochs", "num_train_epochs", "num_steps"),
+    "tied_head": ("tie_word_embeddings", "tie_embeddings", "weight_tying"),
+    "activation": ("hidden_act", "act", "nonlinearity"),
+    "positions": ("position_embedding", "positional_encoding", "pos_emb"),
+    "vocab": ("vocab_size", "n_vocab"),
+    "warmup": ("warmup_iters", "warmup_steps"),
+    "weight_decay": ("wd", "l2"),
+    "width": ("d_model", "n_embd", "hidden_size", "hidden_dim", "embed_dim", "embedding_dim", "dim"),
+}
+"""What other libraries call a setting."""
+
+
+FEW_EXAMPLES = {"train": 40, "held_out": 40, "held_out_each": 2}
+"""Options that make a task small, where it has them."""
+
+
+class Group(NamedTuple):
+    """Settings that belong together, and how one gives them."""
+
+    title: str
+    how: str
+    settings: list[Setting]
+
+
+# --- whose a setting is ----------------------------------------------------------------------------------------------
+
+
+def sorted_settings(task_name: str, settings: Mapping[str, Any]) -> tuple[dict, dict, dict]:
+    """Sort settings by whom they belong to: the task, the model or the recipe."""
+    check_known("there is no task", task_name, TASKS)
+    options = {p.name: p.default for p in inspect.signature(TASKS[task_name]).parameters.values()}
+    of_model = {name for config in CONFIGS.values() for name in setting_names(config)} | set(AMONG_MODEL_SETTINGS)
+    owners = (set(options) - set(NOT_SET), of_model, set(setting_names(Recipe)) - {"seed"})
+    groups: tuple[dict, dict, dict] = ({}, {}, {})
+    for name, value in settings.items():
+        group = next((group for known, group in zip(owners, groups, strict=True) if name in known), None)
+        if group is None:
+            raise ConfigError(f"there is no setting {name!r}", hint=_meant(name, task_name, set().union(*owners)))
+        group[name] = value
+    for name, value in groups[0].items():
+        _check_option(name, value, options[name])
+    return groups
+
+
+def _meant(name: str, task_name: str, known: set[str]) -> str:
+    """Say what an unknown setting may have meant, or where the known ones are listed."""
+    if name in ("seed", "data"):
+        return f"use --{name}"
+    if name.startswith("lora_"):
+        return "LoRA needs a model to start from: --from MODEL --lora"
+    listed = f"`glassformer settings {task_name}` lists every setting"
+    found = [own for own, others in ALSO_CALLED.items() if name.casefold() in others and own in known]
+    if found:
+        return f"here it is called {found[0]!r}; {listed}"
+    tasks = [other for other in TASKS if name in _options(other)]
+    if tasks:
+        return f"{name} is a setting of {' and '.join(map(repr, tasks))}, not of {task_name!r}; {listed}"
+    if name in setting_names(Sampling):
+        return f"it says how a model writes: glassformer generate --{name.replace('_', '-')}; {listed}"
+    return f"{did_you_mean(name, known)} {listed}" if nearest(name, known) else listed
+
+
+def _options(task_name: str) -> set[str]:
+    return set(inspect.signature(TASKS[task_name]).parameters) - set(NOT_SET)
+
+
+def _check_option(name: str, value: Any, default: Any) -> None:
+    """Refuse a value for a task's option that is of another type than its default."""
+    words = {int: "a whole number", str: "text", tuple: 'a list, such as ["de", "en"]'}
+    given = tuple if isinstance(value, list) else type(value)
+    if type(default) in words and given is not type(default):
+        raise ConfigError(f"{name} is {value!r}", hint=f"{name} takes {words[type(default)]}")
+
+
+# --- what they are unless given --------------------------------------------------------------------------------------
+
+
+@functools.cache
+def default_task(name: str) -> Task:
+    """Build a task as it is unless told otherwise, but from little data: for its settings, not for its examples."""
+    parameters = inspect.signature(TASKS[name]).parameters
+    few = {option: number for option, number in FEW_EXAMPLES.items() if option in parameters}
+    with tempfile.TemporaryDirectory() as folder:
+        sample = Path(folder) / "sample.tsv"
+        sample.write_text("".join(f"line {i}\tLine {i}\n" for i in range(200)), encoding="utf-8")
+        read = {"data": sample} if "data" in parameters else {}
+        for options in ({**few, **read}, read):
+            with contextlib.suppress(GlassformerError):  # so few may be too few, and one's own task read something else
+                return build_task(name, **options)
+    return build_task(name)
+
+
+def task_groups(name: str) -> list[Group]:
+    """Return every setting that training on a task takes, with the values that the task begins with."""
+    task = default_task(name)
+    own = [setting for setting in described(TASKS[name]) if setting.name not in NOT_SET]
+    taken = {setting.name for setting in own}
+    given = {**task.settings, "dropout": task.recipe["dropout"]}
+    given |= {part: OF_DATA for part in OF_THE_DATA if part in task.settings}
+    model = [setting for setting in model_settings(task.architecture, given) if setting.name not in taken]
+    recipe = _with(recipe_settings(), task.recipe)
+    how = "--set NAME=VALUE"
+    return [
+        *([Group(f"task {name}", how, own)] if own else []),
+        Group(f"model ({task.architecture})", how, model),
+        Group("recipe", how + "; steps also as --steps", recipe),
+    ]
+
+
+OF_DATA = "of the data"
+"""Stands for the default of what the data decides."""
+
+
+def model_settings(architecture: str, given: Mapping[str, Any] | None = None) -> list[Setting]:
+    """Return the settings of an architecture's model and of how it runs; `given` are other defaults."""
+    own = described(CONFIGS[architecture], choices())
+    beside = {setting.name: setting for setting in described(Execution, {"precision": PRECISIONS})}
+    own += [replace(beside[name], name=called) for called, name in AMONG_MODEL_SETTINGS.items()]
+    return _with(own, given or {})
+
+
+def recipe_settings() -> list[Setting]:
+    """Return the settings of a recipe; the seed has an option of its own."""
+    known = described(Recipe, {"optimizer": OPTIMIZERS, "schedule": SCHEDULES})
+    return [setting for setting in known if setting.name != "seed"]
+
+
+def _with(settings: list[Setting], defaults: Mapping[str, Any]) -> list[Setting]:
+    return [replace(one, default=defaults[one.name]) if one.name in defaults else one for one in settings]
+
+
+# --- everything by name ----------------------------------------------------------------------------------------------
+
+
+def groups_of(topic: str) -> list[Group]:
+    """Return the settings that a word stands for: a task, a preset, an architecture, or a group of settings."""
+    if topic in TASKS:
+        return task_groups(topic)
+    set_model = "params PRESET --set NAME=VALUE, train TASK --set NAME=VALUE"
+    if topic in PRESETS:
+        given = {name: value for name, value in PRESETS[topic].items() if name != "architecture"}
+        architecture = PRESETS[topic]["architecture"]
+        title = f"model ({topic}, {architecture})"
+        return [Group(title, set_model.replace("PRESET", topic), model_settings(architecture, given))]
+    if topic in CONFIGS:
+        return [Group(f"model ({topic})", set_model, model_settings(topic))]
+    check_known("there is nothing to set called", topic, [*TOPICS, *TASKS, *PRESETS, *CONFIGS], listed=LISTED)
+    if topic == "model":
+        every = {one.name: one for name in CONFIGS for one in model_settings(name)}
+        return [Group("model (all architectures)", set_model, list(every.values()))]
+    if topic == "recipe":
+        return [Group("recipe", "train TASK --set NAME=VALUE; steps also as --steps", recipe_settings())]
+    if topic == "lora":
+        own = [replace(one, name=f"lora_{one.name}") for one in described(LoRA)]
+        return [Group("adapters", "train TASK --from MODEL --lora --set NAME=VALUE", own)]
+    drawn = _with(described(Sampling), {"temperature": TEMPERATURE})
+    return [Group("sampling", "generate MODEL --NAME VALUE, with - in the place of _", drawn)]
+
+
+LISTED = "`glassformer settings` lists tasks, presets and groups"
+
+TOPICS = {
+    "recipe": "how to train: steps, optimizer, learning rate, schedule, evaluation",
+    "model": "what a model is: sizes, norms, positions, attention, head, dropout",
+    "lora": "adapters beside a frozen model",
+    "sampling": "how the next token is chosen when a model writes",
+}
+"""Groups of settings, in one line each."""

@@ -1,0 +1,94 @@
+"""`glassformer compare`: runs side by side."""
+
+import json
+import re
+
+import pytest
+
+from runs import command, tiny_session
+
+
+def finish(session):
+    for _ in session.steps():
+        pass
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two runs of one task, one shorter than the other, one of another task, and one that never took a step."""
+    folder = tmp_path_factory.mktemp("runs")
+    finish(tiny_session("sort", folder / "long", steps=6, eval_every=2))
+    finish(tiny_session("sort", folder / "short", steps=3, eval_every=2, lr=0.5, norm="rms"))
+    finish(tiny_session("majority", folder / "other", steps=2))
+    tiny_session("sort", folder / "idle")
+    return folder
+
+
+def test_everything_is_shown_side_by_side(folder, tmp_path):
+    result = command("compare", folder / "long", folder / "short", "--out", tmp_path)
+    assert result.code == 0, result.err
+    rows = [line.split("\t") for line in result.out.splitlines()]
+    assert ["steps", "6 of 6", "3 of 3"] in rows
+    assert ["norm", "layer", "rms"] in rows
+    assert ["lr", "0.002", "0.5"] in rows
+    assert "# Loss by step (validation)" in result.out
+    assert re.search(r"^2\t\d\.\d{4}\t\d+\.\d{4}$", result.out, re.MULTILINE)
+    assert re.search(r"^6\t\d\.\d{4}\t$", result.out, re.MULTILINE)
+    assert "# Loss by time (validation)" in result.out
+    assert re.search(r"^tokens/s\t[\d,]+\t[\d,]+$", result.out, re.MULTILINE)
+    assert "long answers:" in result.out
+    assert result.out.count(" → ") == 6
+    assert {path.name for path in tmp_path.iterdir()} == {"losses.png", "losses-dark.png"}
+    assert "losses-dark.png" in result.err
+
+
+def test_json_gives_everything(folder, tmp_path):
+    runs = [folder / name for name in ("long", "short", "other")]
+    result = command("compare", *runs, "--out", tmp_path, "--format", "svg", "--json")
+    assert result.code == 0, result.err
+    found = json.loads(result.out)
+    assert [one["task"] for one in found["runs"]] == ["sort", "sort", "majority"]
+    assert [one["step"] for one in found["runs"]] == [6, 3, 2]
+    assert all(one["tokens_per_second"] > 0 and one["record"]["engine"] for one in found["runs"])
+    assert found["settings"]["norm"] == ["layer", "rms", "layer"]
+    assert found["settings"]["classes"] == [None, None, 3]
+    assert found["loss_by_step"][-1]["step"] == 6
+    assert found["loss_by_step"][-1]["losses"][1:] == [None, None]
+    assert found["runs"][0]["samples"][0].keys() == {"prompt", "answer"}
+    assert found["figures"] == [str(tmp_path / "losses.svg"), str(tmp_path / "losses-dark.svg")]
+
+
+def test_a_run_without_steps_is_compared_as_far_as_it_goes(folder, tmp_path):
+    result = command("compare", folder / "long", folder / "idle", "--out", tmp_path)
+    assert result.code == 0, result.err
+    assert "idle: no samples: there is no checkpoint" in result.out
+    result = command("compare", folder / "long", folder / "idle", "--out", tmp_path, "--no-samples")
+    assert "answers" not in result.out
+
+
+def test_the_same_settings_are_said_to_be_the_same(folder, tmp_path):
+    finish(tiny_session("sort", tmp_path / "again", steps=6, eval_every=2))
+    result = command("compare", folder / "long", tmp_path / "again", "--out", tmp_path / "out", "--no-samples")
+    assert "All settings are the same." in result.out
+
+
+def test_runs_of_one_name_are_told_apart_by_their_paths(folder, tmp_path):
+    finish(tiny_session("sort", tmp_path / "long", steps=2))
+    result = command("compare", folder / "long", tmp_path / "long", "--out", tmp_path / "out", "--no-samples")
+    assert f"{folder / 'long'}\t{tmp_path / 'long'}" in result.out
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "message", "code"),
+    [
+        (["long"], [], "there is nothing to compare", 2),
+        (["long", "long"], [], "there is nothing to compare", 2),
+        (["long", "nowhere"], [], "is not a run folder", 1),
+        (["long", "short"], ["--format", "gif"], "there is no format 'gif'", 2),
+    ],
+)
+def test_misuse_is_answered_with_a_remedy(folder, tmp_path, names, options, message, code):
+    result = command("compare", *(folder / name for name in names), *options, "--out", tmp_path / "out")
+    assert result.code == code
+    assert message in result.err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,110 @@
+"""What a run says about where it began."""
+
+import hashlib
+import json
+import platform
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import glassformer
+from glassformer.data import write_tokens
+from glassformer.dispatch import use_engine
+from glassformer.errors import DataError
+from glassformer.runs.record import Record, read_record, versions
+from glassformer.runs.run import open_run
+from glassformer.runs.session import new_session, resume_session
+from runs import command, tiny_session
+
+
+def test_a_run_says_by_whom_and_with_what_it_was_begun(tmp_path):
+    with use_engine("numpy"):
+        run = tiny_session("majority", tmp_path / "run").run
+    record = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))["record"]
+    assert record["engine"] == "numpy"
+    assert record["versions"] == {
+        "python": platform.python_version(),
+        "glassformer": glassformer.__version__,
+        "numpy": np.__version__,
+    }
+    assert record["cores"] >= 1
+    assert record["platform"]
+    assert record["started"].endswith("+00:00")
+    assert "data" not in record  # it is drawn from the seed
+    assert open_run(tmp_path / "run").record == run.record == Record.from_dict(record)
+
+
+def test_versions_are_those_of_the_engine():
+    assert "numba" in versions("cpu")
+    assert "numba" not in versions("numpy")
+    assert "jax" not in versions("cpu")
+
+
+def test_a_file_has_the_hash_that_others_print(tmp_path):
+    run = tiny_session("lines", tmp_path / "run").run
+    path = tmp_path / "data" / "lines.txt"
+    data = run.record.data
+    assert (data.source, data.files, data.bytes) == (str(path.resolve()), 1, path.stat().st_size)
+    assert data.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_folder_has_a_hash_over_its_files(tmp_path):
+    for name in ("a.txt", "b.md"):
+        (tmp_path / name).write_text(f"the text of {name} " * 20)
+    (tmp_path / "picture.png").write_bytes(b"no text")
+    first = read_record("text", str(tmp_path))
+    assert first.files == 2
+    (tmp_path / "picture.png").write_bytes(b"another")
+    assert read_record("text", str(tmp_path)) == first
+    (tmp_path / "b.md").rename(tmp_path / "c.md")
+    assert read_record("text", str(tmp_path)).sha256 != first.sha256
+
+
+def test_carried_texts_and_token_files_have_one_too(tmp_path):
+    assert read_record("text", None).source == "pydoc"
+    assert len(read_record("text", "pydoc").sha256) == 64
+    (tmp_path / "a.txt").write_text("one two three " * 20)
+    write_tokens(tmp_path / "a.txt", tmp_path / "a.bin")
+    found = read_record("text", str(tmp_path / "a.bin"))
+    assert found.sha256 == hashlib.sha256((tmp_path / "a.bin").read_bytes()).hexdigest()
+
+
+def test_a_run_of_an_older_version_still_loads(tmp_path):
+    tiny_session("majority", tmp_path / "run", steps=2)
+    path = tmp_path / "run" / "config.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    del content["record"], content["recipe"]["decay_steps"]
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert open_run(tmp_path / "run").record is None
+    assert len(list(resume_session(tmp_path / "run").steps())) == 2
+
+
+def test_what_a_later_version_noted_besides_is_left_out():
+    record = Record.now("numpy")
+    assert Record.from_dict({**record.to_dict(), "weather": "fine"}) == record
+
+
+def test_changed_data_is_refused_where_a_run_goes_on_or_is_measured(tmp_path):
+    session = tiny_session("text", tmp_path / "run", steps=4, save_every=1)
+    next(session.steps())
+    path = tmp_path / "data" / "text.txt"
+    content = path.read_text()
+    path.write_text(content[10:] + content[:10])  # the same letters, elsewhere
+    with pytest.raises(DataError, match=r"the data of .* has changed: .*text\.txt is not what it was trained on"):
+        resume_session(tmp_path / "run")
+    result = command("eval", tmp_path / "run")
+    assert result.code == 1
+    assert "has changed" in result.err
+    path.write_text(content)
+    assert len(list(resume_session(tmp_path / "run").steps())) == 3
+
+
+def test_the_preset_is_kept(tmp_path):
+    settings = {"width": 8, "heads": 2, "layers": 1, "feed_forward": 8}
+    assert new_session("text", tmp_path / "run", preset="gpt2", settings=settings).run.record.preset == "gpt2"
+
+
+def test_a_record_takes_part_in_equality(tmp_path):
+    run = tiny_session("majority", tmp_path / "run").run
+    assert replace(run, record=None) != run

@@ -1,0 +1,125 @@
+"""Which settings there are: every one is described, and a mistaken one is answered with what was meant."""
+
+import re
+from dataclasses import MISSING
+
+import pytest
+
+from glassformer.config import CONFIGS
+from glassformer.data import TASKS
+from glassformer.errors import ConfigError
+from glassformer.models import PRESETS
+from glassformer.runs.session import new_session
+from glassformer.runs.settings import ALSO_CALLED, OF_DATA, TOPICS, default_task, groups_of, sorted_settings
+
+EVERY = [*TOPICS, *TASKS, *CONFIGS, "gpt2", "llama-3.1-8b", "t5-small"]
+
+
+@pytest.mark.parametrize("topic", EVERY)
+def test_every_setting_says_what_it_means_and_takes(topic):
+    for group in groups_of(topic):
+        assert group.settings
+        assert group.how
+        missing = [one.name for one in group.settings if not one.meaning or one.takes in ("", "value")]
+        assert not missing, f"say in the docstring what these mean and take: {missing}"
+
+
+def test_every_preset_can_be_asked_for():
+    for name in PRESETS:
+        assert groups_of(name)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_settings_of_a_task_are_those_that_can_be_set(task):
+    groups = groups_of(task)
+    names = [one.name for group in groups for one in group.settings]
+    assert len(set(names)) == len(names)
+    sizes = tuple(map(len, sorted_settings(task, {one.name: one.default for g in groups for one in g.settings})))
+    own = len(groups[0].settings) if groups[0].title == f"task {task}" else 0
+    assert sizes == (own, *(len(group.settings) for group in groups[-2:]))
+
+
+def test_defaults_are_those_that_a_run_begins_with(tmp_path):
+    shown = {one.name: one.default for group in groups_of("majority") for one in group.settings}
+    run = new_session("majority", tmp_path / "run").run
+    assert shown["vocab"] == shown["classes"] == OF_DATA
+    for name in ("width", "layers", "dropout", "pooling", "norm_eps"):
+        assert shown[name] == getattr(run.config, name)
+    for name in ("steps", "lr", "warmup", "optimizer", "patience"):
+        assert shown[name] == getattr(run.recipe, name)
+    assert shown["train"] == 1600
+
+
+def test_a_setting_of_the_task_hides_that_of_the_model():
+    task, model, _ = groups_of("text")
+    assert "context" in [one.name for one in task.settings]
+    assert "context" not in [one.name for one in model.settings]
+
+
+def test_presets_show_their_own_values():
+    (group,) = groups_of("gpt2")
+    shown = {one.name: one.default for one in group.settings}
+    assert (shown["width"], shown["activation"], shown["norm"]) == (768, "gelu_tanh", "layer")
+    assert {one.name: one.default for one in groups_of("decoder")[0].settings}["width"] is MISSING
+
+
+def test_tasks_that_need_data_are_built_from_a_sample():
+    assert default_task("lines").architecture == "decoder"
+    assert default_task("pairs").architecture == "encoder-decoder"
+
+
+def test_a_topic_that_does_not_exist_is_answered_with_what_was_meant():
+    with pytest.raises(ConfigError, match="did you mean 'majority'"):
+        groups_of("majorty")
+    with pytest.raises(ConfigError, match="`glassformer settings` lists tasks, presets and groups"):
+        groups_of("xyzzy")
+
+
+# --- mistaken names --------------------------------------------------------------------------------------------------
+
+
+def hint_for(name, task="majority"):
+    with pytest.raises(ConfigError, match=f"there is no setting '{re.escape(name)}'") as caught:
+        sorted_settings(task, {name: 3})
+    return caught.value.hint
+
+
+def test_what_is_like_nothing_is_answered_with_where_to_look():
+    assert hint_for("foo") == "`glassformer settings majority` lists every setting"
+    assert hint_for("xyzzy", "text") == "`glassformer settings text` lists every setting"
+
+
+def test_a_setting_of_another_task_is_named_with_it():
+    hint = hint_for("locales")
+    assert hint.startswith("locales is a setting of 'dates', not of 'majority'; `glassformer settings majority`")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("widht", "did you mean 'width'? "),
+        ("learning_rate", "here it is called 'lr'; "),
+        ("n_layer", "here it is called 'layers'; "),
+        ("batch_size", "here it is called 'batch'; "),
+        ("dropout_rate", "did you mean 'dropout'? "),
+        ("temperature", "glassformer generate --temperature; "),
+        ("top_k", "glassformer generate --top-k; "),
+        ("seed", "use --seed"),
+        ("data", "use --data"),
+        ("lora_rank", "--from MODEL --lora"),
+    ],
+)
+def test_a_mistaken_name_is_answered_with_what_was_meant(name, meant):
+    assert meant in hint_for(name)
+
+
+def test_no_answer_lists_more_than_a_few_names():
+    for name in ("digits", "foo", "bias", "x", "heds", "frobnicate"):
+        assert hint_for(name, "text").count(",") < 4
+
+
+def test_what_others_call_a_setting_is_no_setting_here():
+    every = {one.name for topic in EVERY for group in groups_of(topic) for one in group.settings}
+    for own, others in ALSO_CALLED.items():
+        assert own in every
+        assert not every & set(others)
