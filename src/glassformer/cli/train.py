@@ -16,15 +16,17 @@ from ..execution import MeshShape
 from ..runs.fine_tuning import fine_tuning_session
 from ..runs.run import open_run
 from ..runs.session import Session, Stopwatch, new_session, resume_session
+from ..runs.trained import Trained
 from ..training.interruption import Stopped
 from ..tree import count
 from . import devices
-from .display import display, event_writer, require_tensorboard
+from .chart import short
+from .display import display, event_writer, require_tensorboard, waiting
 from .output import JsonOption, console, print_json, talk
 from .settings import parse_settings
 
 TaskArgument = Annotated[str | None, typer.Argument(metavar="TASK", help="What to learn; see `glassformer tasks`.")]
-DataOption = Annotated[str | None, typer.Option(metavar="PATH", help="A file or folder to learn from.")]
+DataOption = Annotated[str | None, typer.Option(metavar="PATH", help="A file, a folder or a token file to learn from.")]
 PresetOption = Annotated[str | None, typer.Option(help="A model to train instead of the task's own.")]
 FromOption = Annotated[
     str | None,
@@ -73,14 +75,15 @@ def train(
     elif task is None:
         raise ConfigError("there is no task to train", hint="name one (see `glassformer tasks`), or --resume RUN")
     with devices.joined(coordinator, processes, process) as watch:
-        if resume is not None:
-            session = _resumed(resume, mesh, watch)
-        else:
-            how = devices.execution_of(mesh, precision, scan=scan, remat=remat, rules=rules)
-            folder = out or chosen_folder(str(task))
-            given: dict[str, Any] = {"data": data, "settings": changes, "seed": seed or 0, "execution": how}
-            session = open_session(str(task), folder, source, preset, lora=lora, **given)
-            session.watch = watch or session.watch
+        with waiting(f"preparing {task if resume is None else resume}", quiet=json, delay=3.0):
+            if resume is not None:
+                session = _resumed(resume, mesh, watch)
+            else:
+                how = devices.execution_of(mesh, precision, scan=scan, remat=remat, rules=rules)
+                folder = out or chosen_folder(str(task))
+                given: dict[str, Any] = {"data": data, "settings": changes, "seed": seed or 0, "execution": how}
+                session = open_session(str(task), folder, source, preset, lora=lora, **given)
+                session.watch = watch or session.watch
         _train_and_tell(session, tensorboard=tensorboard, json=json)
 
 
@@ -126,11 +129,11 @@ def run_session(session: Session, *, quiet: bool, tensorboard: bool = False) -> 
     clock = Stopwatch(session.run.recipe.steps, session.state.step)
     try:
         events = event_writer(session.run.folder, wanted=tensorboard)
-        with display(session, quiet=quiet) as show, events as write_event:
+        with display(session, clock, quiet=quiet) as show, events as write_event:
             for record in session.steps():
                 clock.add(record)
                 write_event(record)
-                show(record, clock)
+                show(record)
     except KeyboardInterrupt as error:
         if total() > 1 and not isinstance(error, Stopped):
             raise  # the others are not here to save together; the watch tells them
@@ -142,16 +145,18 @@ def run_session(session: Session, *, quiet: bool, tensorboard: bool = False) -> 
     except TrainingError:
         session.save()
         raise
+    seconds = clock.seconds  # of the training: what comes now is measured and drawn for the reader
     if rank() == 0:
         draw_loss(session)
-    return results(session, clock)
+    return results(session, clock, seconds)
 
 
-def results(session: Session, clock: Stopwatch) -> dict[str, Any]:
-    """Return the figures of a finished run."""
+def results(session: Session, clock: Stopwatch, seconds: float) -> dict[str, Any]:
+    """Return the figures of a finished run; those of the model are of its best parameters."""
     params = session.load_params()
     final = session.test(params)
     metrics = session.run.metrics()
+    judged = [row for row in metrics if "val_loss" in row]
     line = {
         "task": session.task.name,
         "steps": session.state.step,
@@ -159,9 +164,12 @@ def results(session: Session, clock: Stopwatch) -> dict[str, Any]:
         "train_loss": metrics[-1]["loss"] if metrics else None,
         "val_loss": final.loss,
         "accuracy": final.accuracy,
-        "seconds": round(clock.seconds, 3),
+        "seconds": round(seconds, 3),
         "tokens_per_second": round(clock.tokens_per_second, 1),
         "run": str(session.run.folder),
+        "compiling_seconds": round(clock.compiling, 3),
+        "best_step": next((row["step"] for row in reversed(judged) if row["best"]), None),
+        "last_val_loss": judged[-1]["val_loss"] if judged else None,
     }
     if session.run.base is not None:
         line |= {"from": session.run.base.source, "trained_parameters": count(session.state.params)}
@@ -180,14 +188,25 @@ def draw_loss(session: Session) -> None:
 def print_summary(session: Session, summary: dict[str, Any]) -> None:
     """Print what a person wants to know at the end."""
     out = console()
-    accuracy = "" if summary["accuracy"] is None else f", {summary['accuracy']:.2%} right"
-    out.print(
-        f"{summary['task']}: {summary['steps']:,} steps in {summary['seconds']:.1f} s, "
-        f"held-out loss {summary['val_loss']:.4f}{accuracy}"
-    )
-    for question, reply in session.trained.samples() if total() == 1 else ():
-        out.print(f"  {question!r} → {reply!r}", markup=False)
+    out.print(summary_line(summary), markup=False)
+    if total() == 1:
+        best = Trained(session.model, session.load_params(), session.task)
+        for question, reply in best.samples():
+            out.print(f"  {question!r} → {reply!r}", markup=False)
     out.print(f"run folder: {summary['run']}", markup=False)
+
+
+def summary_line(summary: dict[str, Any]) -> str:
+    """Say how long it took and what came of it; where the best checkpoint is not the last one, say that too."""
+    compiling = summary["compiling_seconds"]
+    took = f"{summary['seconds']:.1f} s" + (f" ({compiling:.1f} s of it compiling)" if compiling >= 0.1 else "")
+    accuracy = "" if summary["accuracy"] is None else f", {summary['accuracy']:.2%} right"
+    best, last = summary["best_step"], summary["last_val_loss"]
+    why = ""
+    if best is not None and best != summary["steps"] and last is not None:
+        why = f"; this is the best checkpoint, of step {best:,}: the last validation loss is {short(last)}"
+    loss = f"held-out loss {short(summary['val_loss'])}{accuracy}"
+    return f"{summary['task']}: {summary['steps']:,} steps in {took}, {loss}{why}"
 
 
 def chosen_folder(task: str) -> Path:

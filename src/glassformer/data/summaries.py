@@ -8,7 +8,7 @@ SUMMARIES = {
     "sort": "sort 6 digits from {0, 1, 2}",
     "addition": "add two numbers of two digits",
     "dates": "dates written in many languages to ISO dates, such as 3. März 2001 to 2001-03-03",
-    "text": "continue a text: Python's own documentation, or your file or folder",
+    "text": "continue a text: Python's own documentation, or your file, folder or token file",
     "lines": "write lines like those of a file, such as names",
     "pairs": "source to target, from a TSV file or gettext catalogs (.po, .mo)",
 }

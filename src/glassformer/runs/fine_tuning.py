@@ -10,7 +10,7 @@ from ..execution import Execution, separated
 from ..training.lora import Adapted, LoRA
 from ..training.parametrization import EVERYTHING, Parametrization
 from ..training.recipe import Recipe, changed_recipe
-from .base import Base, BaseModel, stable
+from .base import Base, BaseModel, stable_data
 from .new_run import create_run
 from .run import read_base, takes_lexicon
 from .session import Session, session_of, sorted_settings
@@ -54,7 +54,7 @@ def fine_tuning_session(
     config = model.config.replace(**of_config)
     if task_name == "text":  # which is read in pieces that the model can read, unless their length is given
         of_task = {"context": min(CONTEXT, config.context), **of_task}
-    options = {"data": data and stable(data), "seed": seed, **of_task}
+    options = {"data": stable_data(data), "seed": seed, **of_task}
     task = _task(task_name, source, model, options)
     _check_fit(task, source, config)
     own = {**task.recipe, **RECIPE, **({} if lora is None else {"lr": LORA_LR})}

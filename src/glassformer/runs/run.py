@@ -1,6 +1,7 @@
 """A run folder: what was trained, how, what came of it.
 
 config.json          task, model config, recipe and tokenizers; the model it started from, where it is fine-tuned
+tokenizers.json      the tokenizers, where they are large: those of published models take megabytes
 metrics.jsonl        one line per step
 latest.safetensors   everything needed to continue bit for bit
 best.safetensors     the parameters with the lowest validation loss
@@ -44,6 +45,9 @@ from .base import Base, BaseModel, fingerprint
 
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
+TOKENIZERS = "tokenizers.json"
+LARGE = 100_000
+"""Tokenizers that take more characters stand in a file of their own."""
 
 START, END = "<bos>", "<eos>"
 """What our own tokenizers call the tokens before and after a text."""
@@ -92,8 +96,14 @@ class Run:
             check_execution(self.config, self.execution, batch=self.recipe.batch, accumulate=self.recipe.accumulate)
 
     def write_config(self) -> None:
-        """Write config.json."""
-        _write(self.folder / CONFIG, json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n")
+        """Write config.json, and large tokenizers before it: a folder that has one has both."""
+        content = self.to_dict()
+        tokenizers = {name: content[name] for name in ("tokenizer", "target_tokenizer")}
+        text = json.dumps(tokenizers, ensure_ascii=False)
+        if len(text) > LARGE:
+            _write(self.folder / TOKENIZERS, text + "\n")
+            content |= {name: None if stored is None else TOKENIZERS for name, stored in tokenizers.items()}
+        _write(self.folder / CONFIG, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def to_dict(self) -> dict[str, Any]:
         """Return what config.json holds."""
@@ -208,6 +218,10 @@ def open_run(folder: str | Path) -> Run:
         )
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
+        if content["tokenizer"] == TOKENIZERS:
+            path = folder / TOKENIZERS
+            content |= json.loads(path.read_text(encoding="utf-8"))
+            path = folder / CONFIG
         return Run(
             folder=folder,
             task_name=content["task"]["name"],
@@ -220,6 +234,8 @@ def open_run(folder: str | Path) -> Run:
             execution=_execution(content),
             under_jax="jax" in content,
         )
+    except FileNotFoundError:
+        raise CheckpointError(f"there is no file {path}, which {CONFIG} names", hint="restore it from a copy") from None
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} is damaged: {error}", hint="restore it from a copy") from error
 
