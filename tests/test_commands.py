@@ -4,6 +4,7 @@ They run in a folder as a reader's after the first steps: a text `notes.txt`, an
 `runs/text`. What takes minutes, or needs what a machine may not have, runs in a shorter form: `SHORTENED` says why.
 """
 
+import io
 import os
 import re
 import shlex
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from glassformer.cli.app import COMMANDS
+from glassformer.cli.app import COMMANDS, load_command
 from glassformer.cli.examples import EXAMPLES
 from glassformer.data import pydoc_topics
 from glassformer.runs.session import new_session
@@ -33,23 +34,32 @@ SHORTENED = [
     (r"source .*", None, "changes the shell it is typed into"),
     (r"glassformer demo\b.*", "glassformer demo --help", "takes two minutes; tests/cli/test_demo.py has fewer steps"),
     (r"glassformer bench", "glassformer bench train --only tiny --no-peers --seconds 1", "takes minutes"),
-    (r"(glassformer train .*) --mesh \S+(.*)", r"\1 --mesh data=1\2 --steps 2", "needs eight devices"),
+    (r"(glassformer train .*) --from \S+(.*)", r"\1 --from runs/text\2 --steps 2", "a real model takes minutes"),
+    (r"(glassformer train .*) --mesh \S+(.*)", r"\1 --mesh data=1\2 --steps 2 --set layers=1", "needs eight devices"),
+    (r"(glassformer train .*--engine jax.*)", r"\1 --steps 2 --set layers=1", "takes minutes"),
     (r"glassformer train (?!--resume|majority|counting)(.*)", r"glassformer train \1 --steps 2", "takes minutes"),
 ]
 """Patterns of commands, what runs instead (None: nothing), and why."""
 
-PLACES = {"RUN": "runs/majority", "MODEL": "runs/text", "TEXT": "loop", "DIR": "exported", "[INPUT]": "", ",…": ""}
-"""What stands for the words in capitals of a synopsis."""
+DONE: set[str] = set()
+"""What ran already: the same line is printed in several places."""
+SYNOPSIS = re.compile(r"\b[A-Z]{3,}\b|…")
+"""Words in capitals, and what is left out, stand for what a reader has: such a line is not there to be copied."""
 NEEDED = {"verify": "transformers", "--engine jax": "jax"}
 """What some need besides, by what they contain."""
 
 
 def in_readme() -> list[str]:
     """Return the commands in blocks of the README, and those of several words in its sentences."""
-    blocks = re.findall(r"^```(?:sh|bash|console|shell)?\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
-    lines = [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
-    prose = re.sub(r"^```.*?^```", "", README, flags=re.MULTILINE | re.DOTALL)
-    lines += [words for words in re.findall(r"`(glassformer [^`]+)`", prose) if len(words.split()) > 2]
+    parts = re.split(r"^```", README, flags=re.MULTILINE)  # prose and blocks in turns
+    lines = [
+        line.removeprefix("$ ")
+        for language, _, block in (part.partition("\n") for part in parts[1::2])
+        if language in ("", "sh", "bash", "console", "shell")
+        for line in block.splitlines()
+    ]
+    inline = re.findall(r"`(glassformer [^`]+)`", " ".join(parts[::2]))
+    lines += [words for words in inline if len(words.split()) > 2]
     # Behind a command may stand what it does, after several spaces.
     found = [re.split(r"\s{2,}", line)[0] for line in lines if line.split(" ")[0] in PROGRAMS]
     return list(dict.fromkeys(line.split(" #")[0].strip() for line in found))
@@ -98,11 +108,13 @@ def needs(line: str, monkeypatch) -> None:
 
 def run(line: str, desk: Path, monkeypatch) -> None:
     """Run one line of a shell; refuse a failure."""
+    if line in DONE:
+        return
     needs(line, monkeypatch)
     monkeypatch.chdir(ROOT if line.startswith("make ") else desk)
     words = shlex.split(line)
     if words[0] == "glassformer" and not set(words) & {"|", ">", "<", "&&"}:
-        monkeypatch.setattr("sys.stdin", open(os.devnull, encoding="utf-8"))  # noqa: SIM115
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
         result = command(*words[1:])
         code, said = result.code, result.out + result.err
     else:
@@ -113,19 +125,29 @@ def run(line: str, desk: Path, monkeypatch) -> None:
         code, said = done.returncode, done.stdout + done.stderr
     assert code == 0, f"{line}\n{said[-3000:]}"
     assert "Traceback" not in said
+    DONE.add(line)
+
+
+def check_options(line: str) -> None:
+    """Refuse options of a synopsis that its command does not have."""
+    name = line.split()[1]
+    known = {option for parameter in load_command(name).params for option in parameter.opts}
+    assert set(re.findall(r"--[a-z-]+", line)) <= known
 
 
 @pytest.mark.parametrize("line", in_help())
 def test_what_the_help_prints_runs(line, desk, monkeypatch):
     instead = shortened(line)
     assert instead is not None, "what cannot be tried is not an example"
+    assert not SYNOPSIS.search(line)
     run(instead, desk, monkeypatch)
 
 
 @pytest.mark.parametrize("line", in_readme())
 def test_what_the_readme_prints_runs(line, desk, monkeypatch):
-    for word, meant in PLACES.items():
-        line = line.replace(f" {word}", f" {meant}") if word.isalpha() else line.replace(word, meant)
+    if SYNOPSIS.search(line):
+        check_options(line)
+        return
     instead = shortened(line)
     if instead is not None:
         run(instead, desk, monkeypatch)
@@ -139,5 +161,5 @@ def test_examples_belong_to_commands_and_begin_with_them():
 
 
 def test_readme_names_commands_that_there_are():
-    named = set(re.findall(r"\bglassformer ([a-z]+)\b", README))
+    named = set(re.findall(r"(?:^|`|\$ |\| )glassformer ([a-z]+)", README, flags=re.MULTILINE))
     assert named - COMMANDS.keys() == set()

@@ -12,7 +12,7 @@ EXAMPLES = {
     "demo": ["glassformer demo", "glassformer demo --out runs/first"],
     "train": [
         "glassformer train majority",
-        "glassformer train text --data notes.txt --steps 500 --set width=64 --set layers=2",
+        "glassformer train text --data notes.txt --steps 200 --set width=64",
         "glassformer train text --data notes.txt --from smollm2 --lora",
         "glassformer train --resume runs/majority",
     ],
@@ -23,8 +23,8 @@ EXAMPLES = {
         "glassformer tokens notes.txt --out pieces.tokens --tokenizer bpe --bpe-size 400",
     ],
     "inspect": ["glassformer inspect runs/majority 11110222", "glassformer inspect runs/text --out pictures"],
-    "check": ["glassformer check", "glassformer check --engine numpy --json"],
-    "bench": ["glassformer bench", "glassformer bench train --only tiny --no-peers --seconds 2"],
+    "check": ["glassformer check"],
+    "bench": ["glassformer bench", "glassformer bench train --only tiny --no-peers --seconds 1"],
     "params": ["glassformer params gpt2", "glassformer params llama-3.1-8b --length 4096 --dtype bfloat16"],
     "plan": ["glassformer plan gpt3 --set vocab=50304 --mesh data=2,fsdp=64,tensor=8 --device-memory 80GB"],
     "generate": [

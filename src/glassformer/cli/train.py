@@ -40,6 +40,8 @@ SetOption = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the model, the recipe or the task."),
 ]
 OutOption = Annotated[Path | None, typer.Option(metavar="RUN", help="Folder for the run (default: runs/TASK).")]
+SOON = 3.0
+"""Seconds after which one is told that data and models are still being read."""
 ResumeOption = Annotated[Path | None, typer.Option(metavar="RUN", help="Continue this run.")]
 
 
@@ -75,15 +77,14 @@ def train(
     elif task is None:
         raise ConfigError("there is no task to train", hint="name one (see `glassformer tasks`), or --resume RUN")
     with devices.joined(coordinator, processes, process) as watch:
-        with waiting(f"preparing {task if resume is None else resume}", quiet=json, delay=3.0):
-            if resume is not None:
-                session = _resumed(resume, mesh, watch)
-            else:
-                how = devices.execution_of(mesh, precision, scan=scan, remat=remat, rules=rules)
-                folder = out or chosen_folder(str(task))
-                given: dict[str, Any] = {"data": data, "settings": changes, "seed": seed or 0, "execution": how}
-                session = open_session(str(task), folder, source, preset, lora=lora, **given)
-                session.watch = watch or session.watch
+        if resume is not None:
+            session = _resumed(resume, mesh, watch)
+        else:
+            how = devices.execution_of(mesh, precision, scan=scan, remat=remat, rules=rules)
+            folder = out or chosen_folder(str(task))
+            given: dict[str, Any] = {"data": data, "settings": changes, "seed": seed or 0, "execution": how}
+            session = open_session(str(task), folder, source, preset, lora=lora, **given)
+            session.watch = watch or session.watch
         _train_and_tell(session, tensorboard=tensorboard, json=json)
 
 
@@ -95,7 +96,8 @@ def _check_resume(*given: Any) -> None:
 
 
 def _resumed(folder: Path, mesh: str | None, watch: Watch | None) -> Session:
-    session = resume_session(folder, mesh=None if mesh is None else MeshShape.parse(mesh), watch=watch)
+    with waiting(f"preparing {folder}", delay=SOON):
+        session = resume_session(folder, mesh=None if mesh is None else MeshShape.parse(mesh), watch=watch)
     for path in session.ignored if rank() == 0 else ():
         talk(f"{path} was never finished and is ignored; going on after step {session.state.step:,}")
     return session
@@ -118,10 +120,12 @@ def open_session(
     if source is None:
         if lora:
             raise ConfigError("--lora needs a model to start from", hint="name one with --from")
-        return new_session(task, folder, preset=preset, **settings)
+        with waiting(f"preparing {task}", delay=SOON):
+            return new_session(task, folder, preset=preset, **settings)
     if preset is not None:
         raise ConfigError("--preset builds a new model, --from starts from an old one", hint="leave one of them out")
-    return fine_tuning_session(task, folder, source, adapters=lora, **settings)
+    with waiting(f"preparing {task} and {source}", delay=SOON):
+        return fine_tuning_session(task, folder, source, adapters=lora, **settings)
 
 
 def run_session(session: Session, *, quiet: bool, tensorboard: bool = False) -> dict[str, Any]:
