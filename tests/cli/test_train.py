@@ -103,6 +103,18 @@ def test_runs_find_a_free_folder_by_themselves(tmp_path, monkeypatch):
         assert json.loads(result.out)["run"] == expected
 
 
+def test_a_file_called_pydoc_is_read_by_its_path_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pydoc").write_text("ab" * 200)
+    found = {}
+    for given in ([], ["--data", "pydoc"], ["--data", "./pydoc"]):
+        out = tmp_path / f"run{len(found)}"
+        assert command("train", "text", *given, *options("text"), "--steps", 1, "--out", out, "--json").code == 0
+        config = json.loads((out / "config.json").read_text(encoding="utf-8"))
+        found[len(found)] = (config["task"]["options"].get("data"), config["model"]["vocab"] > 50)
+    assert found == {0: (None, True), 1: ("pydoc", True), 2: (str(tmp_path / "pydoc"), False)}
+
+
 def test_early_stopping_is_told(tmp_path):
     result = command(*small("majority", tmp_path / "run", steps=60, patience=1, lr=0.0))
     assert result.code == 0

@@ -27,7 +27,7 @@ from ..cluster.collective import first_before_others
 from ..config import TransformerConfig, config_from_dict
 from ..data import TASKS, Lexicon, Task, build_task
 from ..engines.jax.sharded_checkpoint import gather
-from ..errors import CheckpointError, DataError, GlassformerError, WeightsError
+from ..errors import CheckpointError, DataError, GlassformerError, WeightsError, first_line
 from ..execution import PLAIN, Execution, MeshShape, joined, separated
 from ..files import refusal, write_text
 from ..mesh.rules import check_execution
@@ -219,9 +219,7 @@ def open_run(folder: str | Path) -> Run:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["tokenizer"] == TOKENIZERS:
-            path = folder / TOKENIZERS
-            content |= json.loads(path.read_text(encoding="utf-8"))
-            path = folder / CONFIG
+            content |= _stored_tokenizers(folder / TOKENIZERS)
         return Run(
             folder=folder,
             task_name=content["task"]["name"],
@@ -234,10 +232,16 @@ def open_run(folder: str | Path) -> Run:
             execution=_execution(content),
             under_jax="jax" in content,
         )
-    except FileNotFoundError:
-        raise CheckpointError(f"there is no file {path}, which {CONFIG} names", hint="restore it from a copy") from None
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} is damaged: {error}", hint="restore it from a copy") from error
+
+
+def _stored_tokenizers(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        hint = "restore it from a copy"
+        raise CheckpointError(f"{path}, which {CONFIG} names, cannot be read: {first_line(error)}", hint=hint) from None
 
 
 def _execution(content: dict[str, Any]) -> Execution:
