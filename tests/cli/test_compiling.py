@@ -1,5 +1,7 @@
 """How long compilers took is counted, once, whoever they are."""
 
+import logging
+
 import pytest
 
 from glassformer import dispatch
@@ -49,6 +51,15 @@ def test_kernels_are_counted_as_numba_compiles_them():
     assert not compilation.running
     numba.njit(lambda x: x + 2)(1)
     assert compilation.count == 1, "nobody looks any more"
+
+
+def test_the_engine_need_not_say_what_is_shown(caplog):
+    logger = logging.getLogger("glassformer")
+    with watched(dispatch.room().find("cpu")):
+        logger.warning("compiling kernels for this machine")
+        logger.warning("softmax was edited")
+    logger.warning("compiling kernels again")
+    assert caplog.messages == ["softmax was edited", "compiling kernels again"]
 
 
 def test_jax_compiles_a_step():

@@ -1,6 +1,7 @@
 """How long one waits for compilers: kernels are compiled when they are first needed, and kept for the next start."""
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator
 
@@ -68,5 +69,15 @@ def watched(engine: Engine, begun: Callable[[str], None] | None = None) -> Itera
         def on_end(self, event: object) -> None:
             found.end()
 
-    with event.install_listener("numba:compile", Listener()):
-        yield found
+    logger = logging.getLogger("glassformer")
+    logger.addFilter(_is_news)
+    try:
+        with event.install_listener("numba:compile", Listener()):
+            yield found
+    finally:
+        logger.removeFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Leave out what the engine says to those whom nobody tells."""
+    return not record.getMessage().startswith("compiling kernels")
