@@ -216,7 +216,11 @@ def test_a_terminal_that_knows_ascii_alone_gets_ascii():
 
 def test_a_resumed_run_shows_its_whole_curve():
     clock = StillClock(600, 300)
-    screen = Screen("text", MEANING, clock, StillCompilation(), [(step, 4.0 - step / 100) for step in range(1, 301)])
+    metrics = [{"step": step, "loss": 4.0 - step / 100} for step in range(1, 301)]
+    metrics[99] |= {"loss": None, "refused": True}
+    metrics[149] |= {"val_loss": 2.2}
+    screen = Screen("text", MEANING, clock, StillCompilation(), metrics)
+    assert drawn(screen, 80).count("●") == 2, "a dot, and what it means"
     assert (screen.curve.first, screen.curve.last) == (1, 300)
     assert "step 300/600" in drawn(screen, 80)
     assert "tokens/s" not in drawn(screen, 80), "nothing was measured yet"

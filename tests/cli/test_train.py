@@ -70,8 +70,10 @@ def test_people_get_words_and_samples(tmp_path):
 
 def test_the_last_line_and_the_final_figure_agree_or_it_is_said_why():
     line = {"task": "text", "steps": 600, "seconds": 21.5, "compiling_seconds": 0.0, "accuracy": None}
-    line |= {"val_loss": 1.8702, "last_val_loss": 1.8702, "best_step": 600}
+    line |= {"val_loss": 1.8702, "last_val_loss": 1.8702, "best_step": 600, "steps_now": 600}
     assert summary_line(line) == "text: 600 steps in 21.5 s, held-out loss 1.8702"
+    resumed = "text: 600 steps, the last 200 in 21.5 s, held-out loss 1.8702"
+    assert summary_line({**line, "steps_now": 200}) == resumed
     line |= {"last_val_loss": 1.9011, "best_step": 450, "compiling_seconds": 14.2, "accuracy": 0.5}
     assert summary_line(line) == (
         "text: 600 steps in 21.5 s (14.2 s of it compiling), held-out loss 1.8702, 50.00% right; "

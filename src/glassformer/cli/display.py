@@ -102,8 +102,7 @@ def _lines(session: Session, clock: Stopwatch) -> Iterator[Show]:
 
 @contextlib.contextmanager
 def _live(session: Session, clock: Stopwatch, compilation: Compilation, console: Console) -> Iterator[Show]:
-    before = [(line["step"], line["loss"]) for line in session.run.metrics() if line["loss"] is not None]
-    screen = Screen(session.task.name, _meaning(session), clock, compilation, before)
+    screen = Screen(session.task.name, _meaning(session), clock, compilation, session.run.metrics())
 
     def show(record: StepRecord) -> None:
         if record.evaluation is not None:

@@ -44,7 +44,7 @@ class Recent:
 class Screen:
     """All that is shown of a run, and how: `show` takes in a step, printing it draws what is known by then.
 
-    `losses` are the steps and losses of the run before it was resumed.
+    `metrics` are the lines of the run before it was resumed.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Screen:
         meaning: str,
         clock: Stopwatch,
         compilation: Compilation,
-        losses: Iterable[tuple[int, float]] = (),
+        metrics: Iterable[dict[str, Any]] = (),
     ) -> None:
         self.title, self.meaning, self.clock, self.compilation = title, meaning, clock, compilation
         self.state = "training"
@@ -62,8 +62,12 @@ class Screen:
         self.best: StepRecord | None = None
         self.samples: list[tuple[str, str]] = []
         self.refusals: str | None = None
-        for step, loss in losses:
-            self.curve.add(step, loss)
+        self.before: list[tuple[int, float]] = []
+        for line in metrics:
+            if line["loss"] is not None:
+                self.curve.add(line["step"], line["loss"])
+            if line.get("val_loss") is not None:
+                self.before.append((line["step"], line["val_loss"]))
 
     def show(self, record: StepRecord) -> None:
         """Take in one step."""
@@ -139,12 +143,12 @@ class Screen:
     @property
     def _dots(self) -> list[tuple[int, float]]:
         found = [(record.step, record.evaluation.loss) for record in self.evaluations if record.evaluation is not None]
-        return [(step, loss) for step, loss in found if math.isfinite(loss)]
+        return [(step, loss) for step, loss in self.before + found if math.isfinite(loss)]
 
     def _axis(self, width: int, *, ascii_only: bool) -> Text:
         """Return the line under the chart: its first step, what the marks mean, its last step; meanings give way."""
         bar, dot = ("#", "o") if ascii_only else ("█", "●")
-        marks = [(f"{bar} training", BAR), *([(f"{dot} validation", DOT)] if self.evaluations else [])]
+        marks = [(f"{bar} training", BAR), *([(f"{dot} validation", DOT)] if self._dots else [])]
         if is_logarithmic(self.curve, self._dots, width):
             marks.append(("log scale", ""))
         begin, end = f"{self.curve.first:,}", f"{self.curve.last:,}"

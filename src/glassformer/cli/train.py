@@ -171,6 +171,7 @@ def results(session: Session, clock: Stopwatch, seconds: float) -> dict[str, Any
         "seconds": round(seconds, 3),
         "tokens_per_second": round(clock.tokens_per_second, 1),
         "run": str(session.run.folder),
+        "steps_now": session.state.step - clock.first,
         "compiling_seconds": round(clock.compiling, 3),
         "best_step": next((row["step"] for row in reversed(judged) if row["best"]), None),
         "last_val_loss": judged[-1]["val_loss"] if judged else None,
@@ -210,7 +211,9 @@ def summary_line(summary: dict[str, Any]) -> str:
     if best is not None and best != summary["steps"] and last is not None:
         why = f"; this is the best checkpoint, of step {best:,}: the last validation loss is {short(last)}"
     loss = f"held-out loss {short(summary['val_loss'])}{accuracy}"
-    return f"{summary['task']}: {summary['steps']:,} steps in {took}, {loss}{why}"
+    steps, now = summary["steps"], summary["steps_now"]
+    taken = f"{steps:,} steps in {took}" if now == steps else f"{steps:,} steps, the last {now:,} in {took}"
+    return f"{summary['task']}: {taken}, {loss}{why}"
 
 
 def chosen_folder(task: str) -> Path:
