@@ -33,6 +33,18 @@ def test_a_file_gets_its_name_when_all_of_it_is_written(tmp_path):
     assert os.listdir(tmp_path) == ["notes.txt"]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="the permissions of POSIX")
+def test_who_may_read_a_file_is_what_the_umask_says_whoever_wrote_it(tmp_path):
+    before = os.umask(0o027)
+    try:
+        with replacing(tmp_path / "notes.txt") as partial:
+            partial.unlink()  # as libraries do that write a file of their own and rename it
+            os.close(os.open(partial, os.O_CREAT | os.O_WRONLY, 0o600))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "notes.txt").stat().st_mode & 0o777 == 0o640
+
+
 @pytest.mark.parametrize("failure", [ValueError, OSError, KeyboardInterrupt])
 def test_a_failure_while_writing_leaves_the_previous_file_alone(tmp_path, failure):
     path = tmp_path / "notes.txt"

@@ -14,6 +14,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,11 +29,16 @@ FULL = "the disk is full"
 def replacing(path: Path) -> Iterator[Path]:
     """Give the temporary file to write in place of `path`; when the block ends, it has its name and is on the disk.
 
-    When the block or the system fails, the temporary file is removed and the previous one is as it was.
+    When the block or the system fails, the temporary file is removed and the previous one is as it was. Who may read
+    it is what the umask says, whoever writes it: some libraries would let its owner alone.
     """
     partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PARTIAL}")
     try:
+        partial.touch(exist_ok=False)
+        mode = stat.S_IMODE(partial.stat().st_mode)
         yield partial
+        if stat.S_IMODE(partial.stat().st_mode) != mode:
+            partial.chmod(mode)
         flush(partial)
         os.replace(partial, path)
     except BaseException:

@@ -9,6 +9,7 @@ import pytest
 
 import glassformer
 from glassformer.cli.app import COMMANDS, load_command
+from glassformer.cli.examples import EXAMPLES
 from runs import command, finished, process
 
 OPTIONS = {
@@ -98,7 +99,8 @@ def test_a_number_is_still_checked():
     for wrong in ("0", "many"):
         result = command("params", "gpt2", "--batch", wrong)
         assert result.code == 2
-        assert "Invalid value for '--batch'" in result.err
+        assert result.err.startswith("error: invalid value for '--batch': ")
+        assert "\n\nhint: `glassformer params --help` lists" in result.err
 
 
 def test_no_command_shows_the_help():
@@ -115,7 +117,42 @@ def test_the_version_is_that_of_the_package():
 def test_an_unknown_command_is_misuse():
     result = command("trian")
     assert result.code == 2
-    assert "No such command 'trian'. Did you mean 'train'?" in result.err
+    assert result.err == "error: there is no command 'trian'\n\nhint: did you mean 'train'?\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "fact", "hint"),
+    [
+        (["params", "gpt2", "--lenght", "8"], "there is no option --lenght", "did you mean '--length'?"),
+        (["params", "gpt2", "--zzz"], "there is no option --zzz", "--help` lists what there is"),
+        (["params"], "missing argument 'PRESET|CONFIG|MODEL'", "--help` lists what there is"),
+        (["tasks", "all"], "got unexpected extra argument", "--help` lists what there is"),
+        (["train", "--steps"], "'--steps' requires an argument", "--help` lists what there is"),
+    ],
+)
+def test_all_errors_look_alike(args, fact, hint):
+    result = command(*args)
+    assert (result.code, result.out) == (2, "")
+    said, _, remedy = result.err.partition("\n\n")
+    assert said.startswith("error: ")
+    assert fact in said
+    assert remedy.startswith("hint: ")
+    assert hint in remedy
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("width", [60, 120])
+def test_help_fits_and_cuts_nothing(name, width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    shown, _, examples = command(name, "--help").out.partition("\nExamples\n")
+    usage, *lines = shown.splitlines()
+    assert usage.startswith("Usage: ")
+    assert max(map(len, lines)) <= width
+    assert "<bool>" not in shown
+    words = " ".join(shown.split())
+    for parameter in load_command(name).params:
+        assert all(part in words for part in (parameter.help or "").split() if len(part) < 20)
+    assert [line.strip() for line in examples.splitlines() if line.strip()] == EXAMPLES.get(name, [])
 
 
 def test_the_module_runs_as_the_command():

@@ -3,22 +3,28 @@
 import importlib.util
 import io
 import json
+import re
 
 import pytest
 from rich.console import Console
 
-from glassformer.cli.display import display, duration, smoothed, sparkline
-from glassformer.runs.session import Stopwatch
+from glassformer.cli.display import display, waiting
+from glassformer.runs.session import Stopwatch, resume_session
 from oracles import require
 from runs import command, options, tiny_session
 
 
-def watch(session, console=None):
-    clock = Stopwatch(session.run.recipe.steps)
-    with display(session, console=console) as show:
+def watch(session, console=None, after=lambda record: None):
+    clock = Stopwatch(session.run.recipe.steps, session.state.step)
+    with display(session, clock, console=console) as show:
         for record in session.steps():
             clock.add(record)
-            show(record, clock)
+            show(record)
+            after(record)
+
+
+def terminal(out, **settings):
+    return Console(file=out, force_terminal=True, width=100, _environ={}, **settings)
 
 
 @pytest.fixture
@@ -26,48 +32,141 @@ def session(tmp_path):
     return tiny_session("majority", tmp_path / "run", steps=6, eval_every=3)
 
 
+# --- on a terminal ---------------------------------------------------------------------------------------------------
+
+
 def test_a_terminal_shows_a_live_panel(session):
     out = io.StringIO()
-    watch(session, Console(file=out, force_terminal=True, width=100, color_system="truecolor"))
-    for part in ("majority", "step 6/6", "loss", "validation", "right", "tokens/s", "left", "'00112220' → '"):
+    watch(session, terminal(out, color_system="truecolor"))
+    for part in ("majority", "step 6/6", "training loss", "validation loss", "right", "tokens/s", "'00112220' → '"):
         assert part in out.getvalue()
     assert "\x1b[" in out.getvalue()
 
 
-def test_no_color_is_respected_on_a_terminal(session, monkeypatch):
-    monkeypatch.setenv("NO_COLOR", "1")
+def test_no_color_is_respected_on_a_terminal(session):
     out = io.StringIO()
-    watch(session, Console(file=out, force_terminal=True, width=100))
+    watch(session, Console(file=out, force_terminal=True, width=100, _environ={"NO_COLOR": "1"}))
     assert "step 6/6" in out.getvalue()
     assert "\x1b[3" not in out.getvalue()  # no color; moving the cursor is allowed
     assert "\x1b[38" not in out.getvalue()
 
 
-def test_a_pipe_shows_one_line_per_evaluation(session, capsys):
+@pytest.mark.parametrize(("error", "word"), [(KeyboardInterrupt, "interrupted"), (ArithmeticError, "failed")])
+def test_the_last_panel_says_how_it_ended(error, word, session):
+    def fail(record):
+        raise error
+
+    out = io.StringIO()
+    with pytest.raises(error):
+        watch(session, terminal(out), fail)
+    assert f"majority: {word}" in out.getvalue()
+
+
+def test_a_resumed_run_shows_the_curve_from_its_first_step(session):
+    watch(session, terminal(io.StringIO()))
+    out = io.StringIO()
+    watch(resume_session(session.run.folder), terminal(out))
+    assert "step 6/6" in out.getvalue()
+    assert re.search(r"1 +█ training  ● validation +6", re.sub(r"\x1b\[[\d;]*m", "", out.getvalue()))
+
+
+class Paper:
+    """As much of a terminal as the panel needs: lines that wrap, a cursor that moves up, lines that are erased."""
+
+    def __init__(self, width):
+        self.width, self.lines, self.row, self.column = width, [""], 0, 0
+
+    def write(self, text):
+        for part in re.findall(r"\x1b\[[?\d;]*[a-zA-Z]|.|\n|\r", text):
+            if part == "\r":
+                self.column = 0
+            elif part == "\n":
+                self.row, self.column = self.row + 1, 0
+                self.lines += [""] * (self.row + 1 - len(self.lines))
+            elif part.startswith("\x1b"):
+                if part.endswith("A"):
+                    self.row -= int(part[2:-1] or 1)
+                elif part.endswith("K"):
+                    self.lines[self.row] = ""
+            else:
+                if self.column == self.width:
+                    self.write("\n")
+                line = self.lines[self.row].ljust(self.column)
+                self.lines[self.row] = line[: self.column] + part + line[self.column + 1 :]
+                self.column += 1
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_ctrl_c_leaves_one_panel_with_one_border(width, session):
+    paper, out = Paper(width), io.StringIO()
+    console = Console(file=out, force_terminal=True, width=width, _environ={}, color_system=None)
+
+    def shown():
+        paper.write(out.getvalue())
+        out.seek(0)
+        out.truncate()
+
+    def after(record):
+        console.print(f"note {record.step}")  # draws the panel anew, below
+        shown()
+        if record.step == 4:
+            paper.write("^C")  # as a terminal echoes it, wherever the cursor is
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        watch(session, console, after)
+    shown()
+    paper.write("interrupted after step 4; saved\n")
+    text = "\n".join(paper.lines)
+    assert text.count("╭") == text.count("╰") == 1, text
+    assert text.splitlines()[4].startswith("╭─ majority: interrupted ")
+    assert "^C" not in text
+    assert text.rstrip().endswith("interrupted after step 4; saved")
+
+
+# --- in a pipe -------------------------------------------------------------------------------------------------------
+
+
+def test_a_pipe_is_told_what_comes_and_gets_one_line_per_evaluation(session, capsys):
     watch(session)
     out, err = capsys.readouterr()
     assert out == ""
-    assert [line.split()[1] for line in err.splitlines()] == ["3/6", "6/6"]
+    first, *lines = [line for line in err.splitlines() if not line.startswith("compiling")]
+    assert first.startswith("training majority, 6 steps; training loss: the mean of the last 20 steps")
+    assert [line.split()[1] for line in lines] == ["3/6", "6/6"]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0:00"), (5.4, "0:05"), (59.9, "1:00"), (65, "1:05"), (7200, "2:00:00"), (3661, "1:01:01")],
-)
-def test_durations_read_like_clocks(seconds, text):
-    assert duration(seconds) == text
+def test_a_pipe_gets_a_line_when_it_has_waited_too_long(session, capsys, monkeypatch):
+    monkeypatch.setattr("glassformer.cli.display.PATIENCE", 0.0)
+    watch(session)
+    steps = [line for line in capsys.readouterr().err.splitlines() if line.startswith("step ")]
+    assert [line.split()[1] for line in steps] == [f"{step}/6" for step in range(1, 7)]
+    assert "validation" not in steps[0]
 
 
-def test_sparklines_draw_the_course():
-    assert sparkline([]) == ""
-    assert sparkline([1.0, 1.0]) == "▁▁"
-    assert sparkline([8, 7, 6, 5, 4, 3, 2, 1]) == "█▇▆▅▄▃▂▁"
-    assert len(sparkline(list(range(1000)))) <= 60
+def test_what_one_waits_for_is_said_at_once_or_when_it_takes_long(capsys):
+    with waiting("proving"):
+        assert capsys.readouterr().err == "proving ...\n"
+    with waiting("preparing text", delay=60.0):
+        pass
+    assert capsys.readouterr().err == ""
+    with waiting("preparing text", delay=0.01):
+        said = ""
+        while not said:
+            said = capsys.readouterr().err
+    assert said == "preparing text ...\n"
 
 
-def test_losses_are_smoothed_over_the_last_steps():
-    assert smoothed([9.0] * 5 + [1.0] * 20) == 1.0
-    assert smoothed([]) != smoothed([])  # not a number
+def test_on_a_terminal_what_one_waits_for_moves_and_then_leaves(monkeypatch):
+    out = io.StringIO()
+    monkeypatch.setattr("glassformer.cli.display.Console", lambda **settings: terminal(out))
+    with waiting("preparing text"):
+        pass
+    assert "preparing text 0:00" in out.getvalue()
+    assert out.getvalue().endswith("\x1b[2K"), "erased"
+
+
+# --- event files -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from glassformer.cli.output import bytes_text, count_text, print_json
+from glassformer.cli.output import bytes_text, count_text, flops_text, print_json
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,14 @@ def test_sizes(size, text):
 )
 def test_counts(number, text):
     assert count_text(number) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(12, "12 FLOP"), (1500, "1.5 kFLOP"), (284.8e6, "284.8 MFLOP"), (358.8e9, "358.8 GFLOP"), (2e15, "2.0 PFLOP")],
+)
+def test_arithmetic_is_counted_in_units_of_its_own(number, text):
+    assert flops_text(number) == text
 
 
 def test_json_never_holds_what_is_no_json(capsys):

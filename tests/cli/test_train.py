@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from glassformer.cli.train import summary_line
 from glassformer.training import list_checkpoints, load_checkpoint
 from runs import assert_same_run, command, finished, options, process, write_data
 
@@ -60,10 +61,33 @@ def test_a_run_folder_holds_everything(tmp_path):
 def test_people_get_words_and_samples(tmp_path):
     result = command(*small("majority", tmp_path / "run"))
     assert result.code == 0
-    assert re.search(r"majority: 6 steps in .* s, held-out loss \d\.\d+, .*% right", result.out)
+    assert re.search(r"majority: 6 steps in .* s.*, held-out loss \d\.\d+, .*% right", result.out)
     assert "'00112220' → '" in result.out
     assert f"run folder: {tmp_path / 'run'}" in result.out
-    assert re.search(r"step 3/6  loss .*  val .*  right .*%  .* tokens/s  .* left", result.err)
+    line = r"step 3/6  training loss .*  validation loss .*  .*% right  .* tokens/s  .* left"
+    assert re.search(line, result.err)
+
+
+def test_the_last_line_and_the_final_figure_agree_or_it_is_said_why():
+    line = {"task": "text", "steps": 600, "seconds": 21.5, "compiling_seconds": 0.0, "accuracy": None}
+    line |= {"val_loss": 1.8702, "last_val_loss": 1.8702, "best_step": 600, "steps_now": 600}
+    assert summary_line(line) == "text: 600 steps in 21.5 s, held-out loss 1.8702"
+    resumed = "text: 600 steps, the last 200 in 21.5 s, held-out loss 1.8702"
+    assert summary_line({**line, "steps_now": 200}) == resumed
+    line |= {"last_val_loss": 1.9011, "best_step": 450, "compiling_seconds": 14.2, "accuracy": 0.5}
+    assert summary_line(line) == (
+        "text: 600 steps in 21.5 s (14.2 s of it compiling), held-out loss 1.8702, 50.00% right; "
+        "this is the best checkpoint, of step 450: the last validation loss is 1.9011"
+    )
+
+
+def test_the_best_step_is_among_the_figures(tmp_path):
+    summary = json.loads(command(*small("majority", tmp_path / "run", "--json")).out)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    judged = {line["step"]: line["val_loss"] for line in lines if "val_loss" in line}
+    assert summary["last_val_loss"] == judged[6]
+    assert summary["val_loss"] == judged[summary["best_step"]] == min(judged.values())
+    assert summary["compiling_seconds"] >= 0
 
 
 def test_the_same_seed_trains_the_same_model_and_another_seed_another(tmp_path):
@@ -79,6 +103,18 @@ def test_runs_find_a_free_folder_by_themselves(tmp_path, monkeypatch):
     for expected in ("runs/majority", "runs/majority-2", "runs/majority-3"):
         result = command("train", "majority", *options("majority"), "--steps", 1, "--json")
         assert json.loads(result.out)["run"] == expected
+
+
+def test_a_file_called_pydoc_is_read_by_its_path_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pydoc").write_text("ab" * 200)
+    found = {}
+    for given in ([], ["--data", "pydoc"], ["--data", "./pydoc"]):
+        out = tmp_path / f"run{len(found)}"
+        assert command("train", "text", *given, *options("text"), "--steps", 1, "--out", out, "--json").code == 0
+        config = json.loads((out / "config.json").read_text(encoding="utf-8"))
+        found[len(found)] = (config["task"]["options"].get("data"), config["model"]["vocab"] > 50)
+    assert found == {0: (None, True), 1: ("pydoc", True), 2: (str(tmp_path / "pydoc"), False)}
 
 
 def test_early_stopping_is_told(tmp_path):
@@ -195,4 +231,4 @@ def test_a_task_that_needs_data_says_so(tmp_path):
 def test_a_model_too_short_for_the_data_is_an_error(tmp_path):
     result = command(*small("majority", tmp_path / "run", context=4))
     assert result.code in (1, 2)
-    assert result.err.startswith("error: ")
+    assert "\nerror: " in result.err

@@ -1,6 +1,7 @@
 """Tasks: every one builds, fits its model's config, answers typed input, and holds out what it never trains on."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -224,6 +225,18 @@ def test_text_holds_out_its_last_tenth(tmp_path):
     assert np.array_equal(from_tokens.train.tokens, task.train.tokens)
     assert from_tokens.tokenizer == mapped.tokenizer == task.tokenizer
     assert build_task("text", data=tmp_path / "t.txt", tokenizer="bytes").settings["vocab"] == 256
+
+
+def test_a_file_with_the_name_of_a_carried_text_does_not_replace_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pydoc").write_text("ab" * 100)
+    write_tokens(tmp_path / "pydoc", tmp_path / "stdlib")
+    (tmp_path / "stdlib.json").rename(tmp_path / "pydoc.json")  # as if it were a token file
+    assert build_task("text").settings["vocab"] > 50
+    assert build_task("text", data="pydoc").settings["vocab"] > 50
+    (tmp_path / "pydoc.json").unlink()
+    for path in ("./pydoc", tmp_path / "pydoc", Path("pydoc")):
+        assert build_task("text", data=path).settings["vocab"] == 2
 
 
 def test_text_that_cannot_serve_is_refused(tmp_path):

@@ -7,7 +7,8 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 
 from glassformer.errors import ConfigError
-from glassformer.plots.compare import THEMES, loss_comparison, save_themes
+from glassformer.plots.compare import loss_comparison, save_themes
+from glassformer.plots.theme import THEMES, themed
 from glassformer.runs.comparison import curves_of
 
 
@@ -32,7 +33,8 @@ def test_losses_are_drawn_by_step_and_by_time():
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_both_themes_set_text_apart_from_their_background(theme):
-    figure = loss_comparison([curves("a", 20)], theme=theme)
+    with themed(theme):
+        figure = loss_comparison([curves("a", 20)])
     ground = sum(to_rgb(figure.get_facecolor()))
     ink = sum(to_rgb(figure.axes[0].xaxis.label.get_color()))
     assert (ground > 2.5) == (theme == "light")

@@ -42,12 +42,51 @@ def test_a_folder_says_what_was_trained_and_how(task, tmp_path):
     assert not list((tmp_path / "run").glob("*.partial"))
 
 
+def test_large_tokenizers_stand_beside_the_config_and_old_folders_still_open(tmp_path, monkeypatch):
+    inside = tiny_session("dates", tmp_path / "inside", steps=2).run
+    monkeypatch.setattr("glassformer.runs.run.LARGE", 100)
+    beside = tiny_session("dates", tmp_path / "beside", steps=2)
+    content = json.loads((tmp_path / "beside" / "config.json").read_text(encoding="utf-8"))
+    assert content["tokenizer"] == content["target_tokenizer"] == "tokenizers.json"
+    opened = open_run(tmp_path / "beside")
+    assert opened == beside.run
+    assert (opened.tokenizer, opened.target_tokenizer) == (inside.tokenizer, inside.target_tokenizer)
+    assert open_run(tmp_path / "inside") == inside
+    assert not (tmp_path / "inside" / "tokenizers.json").exists()
+    take(beside, 1)
+    beside.save()
+    assert take(resume_session(tmp_path / "beside"), 1)[0].step == 2
+
+
+@pytest.mark.parametrize("damage", [None, "{", "3"])
+def test_lost_or_damaged_tokenizers_are_named(damage, tmp_path, monkeypatch):
+    monkeypatch.setattr("glassformer.runs.run.LARGE", 100)
+    tiny_session("dates", tmp_path / "run", steps=2)
+    path = tmp_path / "run" / "tokenizers.json"
+    path.unlink() if damage is None else path.write_text(damage)
+    with pytest.raises(CheckpointError, match=r"tokenizers\.json, which config\.json names, cannot be read"):
+        open_run(tmp_path / "run")
+
+
 def test_metrics_hold_one_line_per_step(session):
     records = take(session, 12)
     lines = session.run.metrics()
     assert [line["step"] for line in lines] == list(range(1, 13))
     assert [line["loss"] for line in lines] == [record.loss for record in records]
     assert [line["step"] for line in lines if "val_loss" in line] == [4, 8, 12]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the permissions of POSIX")
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_who_may_read_a_run_is_what_the_umask_says(mask, tmp_path):
+    before = os.umask(mask)
+    try:
+        take(tiny_session("majority", tmp_path / "run", steps=2, eval_every=1), 2)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "run").iterdir()}
+    assert {"config.json", "metrics.jsonl", "latest.safetensors", "best.safetensors"} <= modes.keys()
+    assert set(modes.values()) == {0o666 & ~mask}
 
 
 def test_a_line_cut_off_by_a_crash_is_left_out(session):

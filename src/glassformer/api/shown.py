@@ -37,8 +37,8 @@ def shown(session: Session, clock: Stopwatch, *, wanted: bool) -> Iterator[Tell]
     else:
         from ..cli.display import display
 
-        with display(session) as tell:
-            yield lambda record: tell(record, clock)
+        with display(session, clock) as tell:
+            yield tell
 
 
 def say(text: str, *, wanted: bool) -> None:

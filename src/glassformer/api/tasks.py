@@ -10,10 +10,10 @@ from ..data import TASKS, Task
 from ..data.array_task import array_task
 from ..errors import ConfigError, DataError, did_you_mean
 from ..execution import AMONG_MODEL_SETTINGS
-from ..runs.base import BaseModel, stable
+from ..runs.base import BaseModel, stable_data
 from ..runs.fine_tuning import check_fit, task_for, task_options
 from ..runs.run import takes_lexicon
-from ..runs.session import sorted_settings
+from ..runs.settings import sorted_settings
 from ..settings import check_known, setting_names
 from ..training.recipe import Recipe
 
@@ -34,7 +34,7 @@ def named_data(data: Any) -> tuple[str, str | None] | None:
     if isinstance(data, str) and data in TASKS:
         return data, None
     if Path(data).exists():
-        return "text", stable(os.fspath(data))
+        return "text", stable_data(os.fspath(data))
     raise DataError(f"there is no task and no file {os.fspath(data)!r}", hint=did_you_mean(os.fspath(data), TASKS))
 
 

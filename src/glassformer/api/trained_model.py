@@ -33,7 +33,7 @@ from ..weights.loaded import Loaded, Pooling
 from ..weights.sentence import embed
 from .tasks import evaluation_task
 
-FORMATS = ("hf",)
+FORMATS = ("hf", "gguf")
 """Forms that other programs read."""
 
 
@@ -303,9 +303,10 @@ class TrainedModel:
         ['config.json', 'generation_config.json', 'model.safetensors']
         """
         from ..weights.export import export_folder
+        from ..weights.gguf_export import export_gguf
 
         check_known("there is no format", format, FORMATS)
-        return export_folder(self.loaded, path)
+        return [export_gguf(self.loaded, path)] if format == "gguf" else export_folder(self.loaded, path)
 
     # --- for others --------------------------------------------------------------------------------------------------
 

@@ -1,17 +1,19 @@
-"""The command `glassformer`: which commands there are, and how their failures look."""
+"""The command `glassformer`: which commands there are, how one learns about them, and how their failures look."""
 
 import os
 import sys
 from functools import partial
 from importlib import import_module
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, NoReturn, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 import glassformer
 
-from ..errors import ConfigError, GlassformerError
+from ..errors import ConfigError, GlassformerError, did_you_mean
+from ..settings import check_known
+from .examples import EXAMPLES
 
 COMMANDS = {
     "demo": "Train a classifier, a language model and a date translator, and write a report with pictures.",
@@ -70,6 +72,12 @@ class Command(TyperCommand):
         """Return the parameters."""
         return _read_quickly(super().get_params(ctx), self.callback)
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help."""
+        from .help import print_help
+
+        print_help(self, ctx)
+
 
 class Commands(TyperGroup):
     """Commands that are listed by their lines alone; the one that is called is loaded then."""
@@ -82,8 +90,16 @@ class Commands(TyperGroup):
         """Return the parameters."""
         return _read_quickly(super().get_params(ctx), self.callback)
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help."""
+        from .help import print_help
+
+        print_help(self, ctx)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the name, the loaded command and the rest of the arguments."""
+        if not args[0].startswith("-"):
+            check_known("there is no command", args[0], COMMANDS)
         name, _, rest = super().resolve_command(ctx, args)
         return name, load_command(name) if name else None, rest
 
@@ -92,7 +108,8 @@ def load_command(name: str) -> Any:
     """Import a command and return it as typer's."""
     inside = _NAMES.get(name, name)
     only = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    only.command(name, cls=Command)(getattr(import_module(f".{inside}", __package__), inside))
+    examples = "\n".join(EXAMPLES.get(name, ()))
+    only.command(name, cls=Command, epilog=examples)(getattr(import_module(f".{inside}", __package__), inside))
     return typer.main.get_command(only)
 
 
@@ -100,6 +117,7 @@ app = typer.Typer(
     cls=Commands,
     name="glassformer",
     help="The Transformer in a glass case: every matrix of the forward and the backward pass in plain NumPy.",
+    epilog="\n".join(EXAMPLES["glassformer"]),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -125,14 +143,34 @@ def _root(
 def main() -> None:
     """Run the command; turn expected failures into a message and an exit code."""
     try:
-        app()
+        sys.exit(app(prog_name="glassformer", standalone_mode=False) or 0)
     except GlassformerError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, ConfigError) else 1)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+        _fail(f"error: {error}", 2 if isinstance(error, ConfigError) else 1)
+    except (KeyboardInterrupt, typer.Abort):
+        _fail("interrupted", 130)
     except BrokenPipeError:
         # Whoever read our output has left; Python would complain once more while closing stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # typer's refusals have one, wherever its version defines them
+            raise
+        said = str(misuse(error))
+        _fail(f"error: {said}" if said else "", getattr(error, "exit_code", 2))
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    if message:
+        print(message, file=sys.stderr)
+    sys.exit(code)
+
+
+def misuse(error: Any) -> ConfigError:
+    """Return typer's refusal of the words of a command line in the form of all others; empty where it showed help."""
+    path = error.ctx.command_path if error.ctx is not None else "glassformer"
+    see = f"`{path} --help` lists what there is"
+    if hasattr(error, "option_name") and hasattr(error, "possibilities"):
+        close = f"{did_you_mean(error.option_name, error.possibilities)} " if error.possibilities else ""
+        return ConfigError(f"there is no option {error.option_name}", hint=close + see)
+    said = error.format_message().strip().rstrip(".")
+    return ConfigError(said[:1].lower() + said[1:], hint=see if said else None)

@@ -9,10 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from .. import interpret, plots
+from ..errors import ConfigError
 from ..interpret import Labels, Trace
 from ..proofs import prove_all
 from ..runs.session import Session, new_session
 from ..runs.trained import Trained
+from .display import waiting
 from .inspect import task_labels
 from .output import JsonOption, console, print_json, table, talk
 from .train import free_folder, run_session
@@ -51,20 +53,22 @@ def demo(
     """Train a classifier, a language model and a date translator, and write a report with pictures."""
     began = time.perf_counter()
     folder = free_folder(Path("runs") / "demo") if out is None else out
-    talk("Proving every gradient on this machine ...")
-    proofs = prove_all()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{folder} exists already", hint="choose another --out, or leave it out for a new folder")
+    with waiting("proving every gradient on this machine", quiet=json):
+        proofs = prove_all()
     exact = sum(row.ok for row in proofs)
     talk(f"{exact} of {len(proofs)} gradients are exact.")
     sessions: dict[str, Session] = {}
     results: list[dict[str, Any]] = []
     for name, settings in PARTS.items():
         session = sessions[name] = new_session(name, folder / name, settings=settings)
-        talk(f"Training {name}: {session.task.summary} ...")
+        talk(f"{name}: {session.task.summary}")
         results.append(run_session(session, quiet=json))
     said = sessions["text"].trained.ask(PROMPT, length=300)
     dates = {typed: sessions["dates"].trained.ask(typed) for typed in DATES}
-    talk("Drawing ...")
-    page = write_page(folder, sessions, [_row(line) for line in results], PROMPT + said, dates)
+    with waiting("drawing", quiet=json):
+        page = write_page(folder, sessions, [_row(line) for line in results], PROMPT + said, dates)
     summary = {
         "gradients": {"exact": exact, "of": len(proofs)},
         "runs": results,

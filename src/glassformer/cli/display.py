@@ -1,132 +1,161 @@
-"""What one sees while a model trains: a live panel on a terminal, plain lines in a pipe, nothing for programs.
+"""What one sees while a model trains: a live panel on a terminal, plain lines in a pipe.
 
 Those who look at runs in TensorBoard get event files.
 """
 
 import contextlib
 import importlib.util
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.panel import Panel
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.spinner import Spinner
 from rich.text import Text
 
+from .. import dispatch
 from ..cluster.collective import process, processes
 from ..errors import ConfigError
 from ..runs.session import Session, Stopwatch
 from ..training.loop import StepRecord
+from .chart import short
+from .compiling import Compilation, watched
 from .output import talk
+from .screen import Recent, Screen, duration, meaning_of, refusal
 
-BARS = "▁▂▃▄▅▆▇█"
+PATIENCE = 10.0
+"""Seconds after which a pipe gets a line although no evaluation took place."""
+PER_SECOND = 4
+"""How often the panel is drawn; each time takes the trainer a few milliseconds."""
 
-Show = Callable[[StepRecord, Stopwatch], None]
-"""Shows one step."""
-
-
-def show_line(record: StepRecord, clock: Stopwatch) -> None:
-    """Print one line per evaluation, and one for every refused step, on stderr."""
-    if record.refused:
-        talk(refusal(record))
-    if record.evaluation is None:
-        return
-    line = f"step {record.step:,}/{clock.total:,}  loss {record.loss:.4f}  val {record.evaluation.loss:.4f}"
-    if record.evaluation.accuracy is not None:
-        line += f"  right {record.evaluation.accuracy:.2%}"
-    talk(f"{line}  {clock.tokens_per_second:,.0f} tokens/s  {duration(clock.remaining)} left")
-    if record.stop:
-        talk("stopped early: the validation loss no longer improves")
+Show = Callable[[StepRecord], None]
+"""Shows one step, which the clock has counted already."""
 
 
-class LivePanel:
-    """A panel that is drawn anew several times a second."""
+class Lines:
+    """One line for every evaluation and every refused step, and for those who would wait too long."""
 
-    def __init__(self, session: Session, live: Live) -> None:
-        self.session, self.live = session, live
-        self.losses: list[float] = []
-        self.samples: list[tuple[str, str]] = []
-        self.validation: StepRecord | None = None
-        self.refusals: str | None = None
-        self.drawn = 0.0
+    def __init__(self, clock: Stopwatch) -> None:
+        self.clock, self.recent = clock, Recent()
+        self.said = time.monotonic()
 
-    def show(self, record: StepRecord, clock: Stopwatch) -> None:
-        """Take in one step, and draw anew if it is time."""
+    def show(self, record: StepRecord) -> None:
+        """Take in one step, and say how things stand if it is time."""
+        self.recent.add(record)
         if record.refused:
-            self.refusals = refusal(record)
-        else:
-            self.losses.append(record.loss)
-        if record.evaluation is not None:
-            self.validation = record
-            self.samples = self.session.trained.samples()
-        if time.monotonic() - self.drawn > 0.1 or record.step == clock.total or record.evaluation is not None:
-            self.drawn = time.monotonic()
-            self.live.update(self._panel(record, clock))
+            talk(refusal(record))
+        if record.evaluation is not None or time.monotonic() - self.said > PATIENCE:
+            self.said = time.monotonic()
+            talk(self.line(record))
+        if record.stop:
+            talk("stopped early: the validation loss no longer improves")
 
-    def _panel(self, record: StepRecord, clock: Stopwatch) -> Panel:
-        figures = Table.grid(padding=(0, 3))
-        cells = [f"step {record.step:,}/{clock.total:,}", f"loss {smoothed(self.losses):.4f}"]
-        best = self.validation
-        if best is not None and best.evaluation is not None:
-            cells.append(f"validation {best.evaluation.loss:.4f}")
-            if best.evaluation.accuracy is not None:
-                cells.append(f"right {best.evaluation.accuracy:.2%}")
+    def line(self, record: StepRecord) -> str:
+        """Return how things stand after a step."""
+        clock = self.clock
+        cells = [f"step {record.step:,}/{clock.total:,}", f"training loss {short(self.recent.mean)}"]
+        if record.evaluation is not None:
+            cells.append(f"validation loss {short(record.evaluation.loss)}")
+            if record.evaluation.accuracy is not None:
+                cells.append(f"{record.evaluation.accuracy:.2%} right")
         cells += [f"{clock.tokens_per_second:,.0f} tokens/s", f"{duration(clock.remaining)} left"]
-        figures.add_row(*cells)
-        parts: list[Any] = [figures, ProgressBar(total=clock.total, completed=record.step)]
-        parts.append(Text(sparkline(self.losses), style="cyan"))
-        for question, reply in self.samples:
-            parts.append(Text(f"{question!r} → {reply!r}", style="dim", overflow="ellipsis", no_wrap=True))
-        if self.refusals:
-            parts.append(Text(self.refusals, style="bold red"))
-        return Panel(Group(*parts), title=self.session.task.name, title_align="left")
+        return "  ".join(cells)
 
 
 @contextlib.contextmanager
-def display(session: Session, *, quiet: bool = False, console: Console | None = None) -> Iterator[Show]:
+def display(
+    session: Session, clock: Stopwatch, *, quiet: bool = False, console: Console | None = None
+) -> Iterator[Show]:
     """Yield what shows steps where the output goes: on a terminal, in a pipe, or nowhere."""
     console = console or Console(stderr=True)
     if process():
-        yield lambda record, clock: None  # the first of several processes speaks for all
-    elif console.is_terminal and not quiet and processes() == 1:
-        with Live(console=console, refresh_per_second=8, transient=False) as live:
-            yield LivePanel(session, live).show
-    else:
-        yield show_line
+        yield lambda record: None  # the first of several processes speaks for all
+        return
+    on_terminal = console.is_terminal and not quiet and processes() == 1
+    engine = session.run.engine
+    with watched(engine, None if on_terminal else talk) as compilation:
+        if engine.name == "jax":
+            compilation.begin()
+        shown = _live(session, clock, compilation, console) if on_terminal else _lines(session, clock)
+        with shown as show:
+            yield _timed(show, clock, compilation)
 
 
-def smoothed(losses: list[float], count: int = 20) -> float:
-    """Return the mean of the last losses."""
-    last = losses[-count:]
-    return sum(last) / len(last) if last else float("nan")
+def _timed(show: Show, clock: Stopwatch, compilation: Compilation) -> Show:
+    """Let the clock know how much of its time compilers took, before a step is shown."""
+
+    def timed(record: StepRecord) -> None:
+        compilation.end()  # of a step that was compiled as one; all kernels are done by now
+        clock.compiling = compilation.seconds
+        show(record)
+
+    return timed
 
 
-def sparkline(values: list[float], width: int = 60) -> str:
-    """Draw values as a row of bars, each the mean of a stretch."""
-    if not values:
-        return ""
-    size = max(1, -(-len(values) // width))
-    means = [sum(values[i : i + size]) / len(values[i : i + size]) for i in range(0, len(values), size)]
-    low, high = min(means), max(means)
-    span = (high - low) or 1.0
-    return "".join(BARS[int((value - low) / span * (len(BARS) - 1))] for value in means)
+@contextlib.contextmanager
+def _lines(session: Session, clock: Stopwatch) -> Iterator[Show]:
+    talk(f"training {session.task.name}, {clock.total - clock.done:,} steps; {_meaning(session)}")
+    yield Lines(clock).show
 
 
-def duration(seconds: float) -> str:
-    """Write a time the way people read it: 1:05, 2:00:00."""
-    total = round(seconds)
-    hours, minutes = total // 3600, total // 60 % 60
-    return f"{hours}:{minutes:02}:{total % 60:02}" if hours else f"{minutes}:{total % 60:02}"
+@contextlib.contextmanager
+def _live(session: Session, clock: Stopwatch, compilation: Compilation, console: Console) -> Iterator[Show]:
+    screen = Screen(session.task.name, _meaning(session), clock, compilation, session.run.metrics())
+
+    def show(record: StepRecord) -> None:
+        if record.evaluation is not None:
+            screen.samples = session.trained.samples()
+        screen.show(record)
+
+    # Below the panel stands an empty line: there the terminal writes its ^C, which behind a border would break the line
+    # and leave that border behind.
+    with Live(Group(screen, Text()), console=console, refresh_per_second=PER_SECOND):
+        try:
+            yield show
+        except BaseException as error:
+            screen.state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            raise
 
 
-def refusal(record: StepRecord) -> str:
-    """Say that a step was refused."""
-    figures = f"loss {record.loss}, gradient norm {record.grad_norm}"
-    return f"step {record.step:,} refused: its numbers are not finite ({figures}); the weights are unchanged"
+def _meaning(session: Session) -> str:
+    return meaning_of(session.run.recipe, session.run.config, validates=session.task.validation is not None)
+
+
+class _Waiting:
+    """A line that moves: what is done, how long it has taken, and what is compiled for it."""
+
+    def __init__(self, text: str, compilation: Compilation) -> None:
+        self.text, self.compilation = text, compilation
+        self.began, self.spinner = time.perf_counter(), Spinner("dots")
+
+    def __rich__(self) -> RenderableType:
+        more = f"; {self.compilation}" if self.compilation.running else ""
+        self.spinner.update(text=Text(f"{self.text} {duration(time.perf_counter() - self.began)}{more}"))
+        return self.spinner
+
+
+@contextlib.contextmanager
+def waiting(text: str, *, quiet: bool = False, delay: float = 0.0) -> Iterator[None]:
+    """Say what one waits for: a line that moves on a terminal, one that stays in a pipe, there after a `delay`."""
+    console = Console(stderr=True)
+    if process():
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        if console.is_terminal and not quiet and processes() == 1:
+            line = _Waiting(text, stack.enter_context(watched(dispatch.current())))
+            stack.enter_context(Live(line, console=console, refresh_per_second=PER_SECOND, transient=True))
+        elif delay:
+            timer = threading.Timer(delay, talk, [f"{text} ..."])
+            timer.daemon = True
+            timer.start()
+            stack.callback(timer.cancel)
+        else:
+            talk(f"{text} ...")
+            stack.enter_context(watched(dispatch.current(), talk))
+        yield
 
 
 def require_tensorboard(*, wanted: bool) -> None:

@@ -15,12 +15,15 @@ def models(json: JsonOption = False) -> None:
         print_json({"cache": str(cache_folder()), "models": found, "presets": list(PRESETS)})
         return
     out = console()
-    shown = table("model", "what it is", ">size", "where")
+    shown = table("model", "what it is", ">size", "is here")
     for row in found:
-        where = row["path"] or f"not here yet: glassformer pull {row['name']}"
-        shown.add_row(row["name"], row["title"], bytes_text(row["size"]), where)
+        shown.add_row(row["name"], row["title"], bytes_text(row["size"]), "no" if row["path"] is None else "yes")
     out.print(shown)
-    out.print(f"presets, to build and train: {', '.join(PRESETS)}")
+    # On lines of their own, which no column cuts: one copies them.
+    for row in found:
+        where = f"in {row['path']}" if row["path"] else f"not here yet: glassformer pull {row['name']}"
+        out.print(f"{row['name']}: {where}", markup=False)
+    out.print(f"presets, to build and train: {', '.join(PRESETS)}", soft_wrap=False)
     out.print("what one costs: glassformer params PRESET")
 
 

@@ -62,3 +62,11 @@ def count_text(number: float) -> str:
         if number >= size:
             return f"{number / size:,.1f} {unit}"
     return f"{number:,.0f}"
+
+
+def flops_text(number: float) -> str:
+    """Write an amount of arithmetic the way people read it: 284.8 MFLOP, 349.3 GFLOP."""
+    for unit, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:,.1f} {unit}FLOP"
+    return f"{number:,.0f} FLOP"

@@ -11,7 +11,7 @@ from ..errors import ConfigError, did_you_mean
 from ..models import PRESETS, preset
 from ..models.accounting import Costs, costs
 from ..settings import check_known
-from .output import JsonOption, bytes_text, console, count_text, print_json, table
+from .output import JsonOption, bytes_text, console, count_text, flops_text, print_json, table
 from .settings import SetOption, parse_settings
 
 _ITEMSIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
@@ -98,8 +98,8 @@ def _print(model: str, config: TransformerConfig, result: Costs, dtype: str) -> 
     parts.add_row("12 · L · D² (blocks only)", f"{result.estimate:,}", f"{result.estimate / result.parameters:.1%}")
     out.print(parts)
     work = table("for", ">needs", title=f"batch {result.batch}, {result.length:,} tokens, {dtype}")
-    work.add_row("forward pass, per token", f"{count_text(result.flops_forward)}FLOP")
-    work.add_row("training, per token", f"{count_text(result.flops_training)}FLOP")
+    work.add_row("forward pass, per token", flops_text(result.flops_forward))
+    work.add_row("training, per token", flops_text(result.flops_training))
     work.add_section()
     label = {"optimizer": "optimizer (Adam, float32)", "training": "training in all", "kv_cache": "KV cache"}
     for name in _MEMORY:

@@ -17,10 +17,12 @@ from ..execution import MeshShape
 from ..runs.fine_tuning import fine_tuning_session
 from ..runs.run import open_run
 from ..runs.session import Session, Stopwatch, new_session, resume_session
+from ..runs.trained import Trained
 from ..training.interruption import Stopped
 from ..tree import count
 from . import devices
-from .display import display, event_writer, require_tensorboard
+from .chart import short
+from .display import display, event_writer, require_tensorboard, waiting
 from .output import JsonOption, console, print_json, talk
 from .settings import parse_settings
 
@@ -31,7 +33,7 @@ OwnOption = Annotated[
     str | None,
     typer.Option("--task", metavar="FILE", help="A Python file with a task, or parts of a model, of your own."),
 ]
-DataOption = Annotated[str | None, typer.Option(metavar="PATH", help="A file or folder to learn from.")]
+DataOption = Annotated[str | None, typer.Option(metavar="PATH", help="A file, a folder or a token file to learn from.")]
 PresetOption = Annotated[str | None, typer.Option(help="A model to train instead of the task's own.")]
 FromOption = Annotated[
     str | None,
@@ -52,6 +54,8 @@ StepsOption = Annotated[
     int | None, typer.Option(min=1, help="Optimizer steps in all; with --resume, to go on beyond the planned end.")
 ]
 OutOption = Annotated[Path | None, typer.Option(metavar="RUN", help="Folder for the run (default: runs/TASK).")]
+SOON = 3.0
+"""Seconds after which one is told that data and models are still being read."""
 ResumeOption = Annotated[Path | None, typer.Option(metavar="RUN", help="Continue this run.")]
 
 
@@ -124,7 +128,9 @@ def _check_resume(*given: Any) -> None:
 
 
 def _resumed(folder: Path, steps: int | None, mesh: str | None, watch: Watch | None) -> Session:
-    session = resume_session(folder, steps=steps, mesh=None if mesh is None else MeshShape.parse(mesh), watch=watch)
+    shape = None if mesh is None else MeshShape.parse(mesh)
+    with waiting(f"preparing {folder}", delay=SOON):
+        session = resume_session(folder, steps=steps, mesh=shape, watch=watch)
     for path in session.ignored if rank() == 0 else ():
         talk(f"{path} was never finished and is ignored; going on after step {session.state.step:,}")
     if steps is not None and rank() == 0:
@@ -149,10 +155,12 @@ def open_session(
     if source is None:
         if lora:
             raise ConfigError("--lora needs a model to start from", hint="name one with --from")
-        return new_session(task, folder, preset=preset, **settings)
+        with waiting(f"preparing {task}", delay=SOON):
+            return new_session(task, folder, preset=preset, **settings)
     if preset is not None:
         raise ConfigError("--preset builds a new model, --from starts from an old one", hint="leave one of them out")
-    return fine_tuning_session(task, folder, source, adapters=lora, **settings)
+    with waiting(f"preparing {task} and {source}", delay=SOON):
+        return fine_tuning_session(task, folder, source, adapters=lora, **settings)
 
 
 def run_session(session: Session, *, quiet: bool, tensorboard: bool = False) -> dict[str, Any]:
@@ -160,11 +168,11 @@ def run_session(session: Session, *, quiet: bool, tensorboard: bool = False) -> 
     clock = Stopwatch(session.run.recipe.steps, session.state.step)
     try:
         events = event_writer(session.run.folder, wanted=tensorboard)
-        with display(session, quiet=quiet) as show, events as write_event:
+        with display(session, clock, quiet=quiet) as show, events as write_event:
             for record in session.steps():
                 clock.add(record)
                 write_event(record)
-                show(record, clock)
+                show(record)
     except KeyboardInterrupt as error:
         if total() > 1 and not isinstance(error, Stopped):
             raise  # the others are not here to save together; the watch tells them
@@ -176,16 +184,18 @@ def run_session(session: Session, *, quiet: bool, tensorboard: bool = False) -> 
     except TrainingError:
         session.save()
         raise
+    seconds = clock.seconds  # of the training: what comes now is measured and drawn for the reader
     if rank() == 0:
         draw_loss(session)
-    return results(session, clock)
+    return results(session, clock, seconds)
 
 
-def results(session: Session, clock: Stopwatch) -> dict[str, Any]:
-    """Return the figures of a finished run."""
+def results(session: Session, clock: Stopwatch, seconds: float) -> dict[str, Any]:
+    """Return the figures of a finished run; those of the model are of its best parameters."""
     params = session.load_params()
     final = session.test(params)
     metrics = session.run.metrics()
+    judged = [row for row in metrics if "val_loss" in row]
     line = {
         "task": session.task.name,
         "steps": session.state.step,
@@ -193,9 +203,13 @@ def results(session: Session, clock: Stopwatch) -> dict[str, Any]:
         "train_loss": metrics[-1]["loss"] if metrics else None,
         "val_loss": final.loss,
         "accuracy": final.accuracy,
-        "seconds": round(clock.seconds, 3),
+        "seconds": round(seconds, 3),
         "tokens_per_second": round(clock.tokens_per_second, 1),
         "run": str(session.run.folder),
+        "steps_now": session.state.step - clock.first,
+        "compiling_seconds": round(clock.compiling, 3),
+        "best_step": next((row["step"] for row in reversed(judged) if row["best"]), None),
+        "last_val_loss": judged[-1]["val_loss"] if judged else None,
     }
     if session.run.base is not None:
         line |= {"from": session.run.base.source, "trained_parameters": count(session.state.params)}
@@ -214,14 +228,27 @@ def draw_loss(session: Session) -> None:
 def print_summary(session: Session, summary: dict[str, Any]) -> None:
     """Print what a person wants to know at the end."""
     out = console()
-    accuracy = "" if summary["accuracy"] is None else f", {summary['accuracy']:.2%} right"
-    out.print(
-        f"{summary['task']}: {summary['steps']:,} steps in {summary['seconds']:.1f} s, "
-        f"held-out loss {summary['val_loss']:.4f}{accuracy}"
-    )
-    for question, reply in session.trained.samples() if total() == 1 else ():
-        out.print(f"  {question!r} → {reply!r}", markup=False)
+    out.print(summary_line(summary), markup=False)
+    if total() == 1:
+        best = Trained(session.model, session.load_params(), session.task)
+        for question, reply in best.samples():
+            out.print(f"  {question!r} → {reply!r}", markup=False)
     out.print(f"run folder: {summary['run']}", markup=False)
+
+
+def summary_line(summary: dict[str, Any]) -> str:
+    """Say how long it took and what came of it; where the best checkpoint is not the last one, say that too."""
+    compiling = summary["compiling_seconds"]
+    took = f"{summary['seconds']:.1f} s" + (f" ({compiling:.1f} s of it compiling)" if compiling >= 0.1 else "")
+    accuracy = "" if summary["accuracy"] is None else f", {summary['accuracy']:.2%} right"
+    best, last = summary["best_step"], summary["last_val_loss"]
+    why = ""
+    if best is not None and best != summary["steps"] and last is not None:
+        why = f"; this is the best checkpoint, of step {best:,}: the last validation loss is {short(last)}"
+    loss = f"held-out loss {short(summary['val_loss'])}{accuracy}"
+    steps, now = summary["steps"], summary["steps_now"]
+    taken = f"{steps:,} steps in {took}" if now == steps else f"{steps:,} steps, the last {now:,} in {took}"
+    return f"{summary['task']}: {taken}, {loss}{why}"
 
 
 def chosen_folder(task: str) -> Path:

@@ -59,6 +59,10 @@ def stdlib_source() -> str:
     return "\n".join(texts)
 
 
+CARRIED = {"pydoc": pydoc_topics, "stdlib": stdlib_source}
+"""Texts by their names. A file of such a name is meant by its path: ./pydoc."""
+
+
 def read_text(path: str | os.PathLike[str]) -> str:
     """Return the text of a file, or of all text files of a folder and its subfolders."""
     return "".join(stream_text(path))

@@ -14,7 +14,7 @@ SUMMARIES = {
     "brackets": "tell whether brackets of several kinds match",
     "regression": "find a line from its points, and continue it: in-context learning",
     "dates": "dates written in many languages to ISO dates, such as 3. März 2001 to 2001-03-03",
-    "text": "continue a text: Python's own documentation, or your file or folder",
+    "text": "continue a text: Python's own documentation, or your file, folder or token file",
     "lines": "write lines like those of a file, such as names",
     "pairs": "source to target, from a TSV file or gettext catalogs (.po, .mo)",
 }

@@ -1,80 +1,64 @@
 """The losses of several runs, by step and by time."""
 
-import io
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..files import write_new
 from ..runs.comparison import Curves, Points
 from ..settings import check_known
 from .labels import plain
 from .loss import smooth
-from .style import BLUE, GREEN, ORANGE, PURPLE, QUIET, SKY, VERMILION, new_figure, save, styled, titled
+from .style import FORMATS, new_figure, save, styled, titled
+from .theme import THEMES, colors, themed
 
-FORMATS = ("png", "svg", "pdf")
-COLORS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
+COLORS = ("blue", "vermilion", "green", "purple", "orange", "sky")
 LINES = ("-", "--", ":", "-.")
 MOST_POINTS = 2000
 """More points of a training loss than that are never seen."""
 
-THEMES: dict[str, dict[str, Any]] = {
-    "light": {},
-    "dark": {
-        **dict.fromkeys(("figure.facecolor", "axes.facecolor"), "#12161f"),
-        **dict.fromkeys(
-            ("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor", "ytick.labelcolor"), "#e6e9ef"
-        ),
-        **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), "#8b95a7"),
-        "grid.color": "#2b3240",
-    },
-}
-_ON_DARK = {BLUE: "#4ba3e3", PURPLE: "#e39cc1", GREEN: "#35c79a"}
-
 
 @styled
-def loss_comparison(runs: Sequence[Curves], *, theme: str = "light", title: str = "Losses") -> Figure:
+def loss_comparison(runs: Sequence[Curves], *, title: str = "Losses") -> Figure:
     """Draw the losses of runs, by step on the left and by seconds of training on the right.
 
     Validation is drawn with dots, training smoothed and pale behind it. Runs may differ in length, and what a run has
     not recorded is left out.
     """
-    check_known("there is no theme", theme, THEMES)
-    with mpl.rc_context(THEMES[theme]):
-        figure = new_figure(10.4, 4.2)
-        drawn = [one for one in runs if one.training.values or one.validation.values]
-        if not drawn:
-            figure.text(0.5, 0.5, "no metrics were recorded", ha="center", va="center", color=QUIET)
-            return titled(figure, title, "no metrics were recorded.")
-        left, right = figure.subplots(1, 2, sharey=True)
-        _panel(left, drawn, lambda points: points.steps, theme)
-        _panel(right, drawn, lambda points: points.seconds, theme)
-        left.set(xlabel="step", ylabel="loss" + _scaled(left, right, drawn))
-        right.set_xlabel("seconds of training")
-        both = any(one.training.values and one.validation.values for one in drawn)
-        named = "dots: validation\npale: training, smoothed" if both else None
-        left.legend(loc="upper right", fontsize=8, title=named, title_fontsize=7.5, alignment="left")
-        return titled(figure, title, "; ".join(map(_words, drawn)) + ".")
+    figure = new_figure(10.4, 4.2)
+    drawn = [one for one in runs if one.training.values or one.validation.values]
+    if not drawn:
+        figure.text(0.5, 0.5, "no metrics were recorded", ha="center", va="center", color=colors().quiet)
+        return titled(figure, title, "no metrics were recorded.")
+    left, right = figure.subplots(1, 2, sharey=True)
+    _panel(left, drawn, lambda points: points.steps)
+    _panel(right, drawn, lambda points: points.seconds)
+    left.set(xlabel="step", ylabel="loss" + _scaled(left, right, drawn))
+    right.set_xlabel("seconds of training")
+    both = any(one.training.values and one.validation.values for one in drawn)
+    named = "dots: validation\npale: training, smoothed" if both else None
+    left.legend(loc="upper right", fontsize=8, title=named, title_fontsize=7.5, alignment="left")
+    return titled(figure, title, "; ".join(map(_words, drawn)) + ".")
 
 
 def save_themes(draw: Callable[..., Figure], folder: Path, name: str, *, form: str = "png") -> list[Path]:
-    """Save what `draw(theme=…)` draws, in light and dark, as NAME.png and NAME-dark.png or in another format."""
+    """Save what `draw()` draws, in light and dark, as NAME.png and NAME-dark.png or in another format."""
     check_known("there is no format", form, FORMATS)
-    paths = [folder / f"{name}{'' if theme == 'light' else '-' + theme}.{form}" for theme in THEMES]
-    return [_save(draw(theme=theme), path) for theme, path in zip(THEMES, paths, strict=True)]
+    saved = []
+    for theme in THEMES:
+        with themed(theme):
+            saved.append(save(draw(), folder / f"{name}{'' if theme == 'light' else '-' + theme}.{form}"))
+    return saved
 
 
-def _panel(ax: Axes, runs: Sequence[Curves], axis: Callable[[Points], Sequence[float]], theme: str) -> None:
+def _panel(ax: Axes, runs: Sequence[Curves], axis: Callable[[Points], Sequence[float]]) -> None:
     ax.grid(visible=True)
     for number, run in enumerate(runs):
-        color = COLORS[number % len(COLORS)]
-        color = _ON_DARK.get(color, color) if theme == "dark" else color
+        color = getattr(colors(), COLORS[number % len(COLORS)])
         style: dict[str, Any] = {"color": color, "linestyle": LINES[number // len(COLORS) % len(LINES)]}
         train, judged, name = run.training, run.validation, plain(run.name)
         if train.values:
@@ -104,15 +88,3 @@ def _words(run: Curves) -> str:
         if points.values
     ]
     return f"{run.name}: {' and '.join(parts)}"
-
-
-@styled
-def _save(figure: Figure, path: Path) -> Path:
-    if path.suffix == ".png":
-        return save(figure, path)
-    buffer = io.BytesIO()
-    with mpl.rc_context({"svg.hashsalt": "glassformer", "svg.fonttype": "path"}):
-        words = {"Title": str(figure.get_label()).split(":")[0]}
-        date: dict[str, Any] = {"Date": None} if path.suffix == ".svg" else {"CreationDate": None}
-        figure.savefig(buffer, format=path.suffix[1:], metadata={**words, **date})
-    return write_new(path, buffer.getvalue())

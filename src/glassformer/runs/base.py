@@ -12,6 +12,7 @@ import numpy as np
 from ..arrays import Tree
 from ..config import TransformerConfig
 from ..data import Lexicon
+from ..data.corpus import CARRIED
 from ..text import tokenizer_from_dict
 from ..training.lora import LoRA
 from ..tree import named_leaves
@@ -73,6 +74,11 @@ class Base:
 def stable(source: str) -> str:
     """Return a path in a form that means the same from any folder, so that a run can go on there; names as they are."""
     return str(Path(source).resolve()) if Path(source).exists() else source
+
+
+def stable_data(data: str | None) -> str | None:
+    """Return a path to data so; texts that Python carries go by their names, whatever files there are."""
+    return data if data is None or data in CARRIED else stable(data)
 
 
 def fingerprint(params: Tree) -> str:

@@ -11,7 +11,7 @@ from ..execution import Execution, separated
 from ..training.lora import Adapted, LoRA
 from ..training.parametrization import EVERYTHING, Parametrization
 from ..training.recipe import Recipe, changed_recipe
-from .base import Base, BaseModel, stable
+from .base import Base, BaseModel, stable_data
 from .new_run import create_run
 from .run import read_base, takes_lexicon
 from .session import Session, session_of
@@ -51,7 +51,7 @@ def fine_tuning_session(
     check_settings(source, of_task, of_model)
     model = read_base(source)
     config = tuned_config(model.config, of_model)
-    options = {"data": data and stable(data), "seed": seed, **task_options(task_name, config, of_task)}
+    options = {"data": stable_data(data), "seed": seed, **task_options(task_name, config, of_task)}
     task = task_for(task_name, source, model, options)
     check_fit(task, source, config)
     recipe = tuned_recipe(task, lora, {"seed": seed, **of_recipe})

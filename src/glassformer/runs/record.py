@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..data import TASKS
-from ..data.corpus import TEXT_SUFFIXES, text_files
+from ..data.corpus import CARRIED, TEXT_SUFFIXES, text_files
 from ..data.pair_files import PAIR_SUFFIXES
-from ..data.tasks.text import CARRIED
 from ..data.tokens import is_token_file, sidecar
 
 PACKAGES = ("glassformer", "numpy", "numba", "jax")

@@ -2,6 +2,7 @@
 
 config.json          task, model config, recipe and tokenizers; the model it started from, where it is fine-tuned;
                      when, on what and by whom it was begun, and the hash of its data
+tokenizers.json      the tokenizers, where they are large: those of published models take megabytes
 metrics.jsonl        one line per step
 latest.safetensors   everything needed to continue bit for bit
 best.safetensors     the parameters with the lowest validation loss
@@ -47,6 +48,9 @@ from .record import Record, read_record
 
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
+TOKENIZERS = "tokenizers.json"
+LARGE = 100_000
+"""Tokenizers that take more characters stand in a file of their own."""
 
 START, END = "<bos>", "<eos>"
 """What our own tokenizers call the tokens before and after a text."""
@@ -102,8 +106,14 @@ class Run:
             check_execution(self.config, self.execution, batch=self.recipe.batch, accumulate=self.recipe.accumulate)
 
     def write_config(self) -> None:
-        """Write config.json."""
-        _write(self.folder / CONFIG, json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n")
+        """Write config.json, and large tokenizers before it: a folder that has one has both."""
+        content = self.to_dict()
+        tokenizers = {name: content[name] for name in ("tokenizer", "target_tokenizer")}
+        text = json.dumps(tokenizers, ensure_ascii=False)
+        if len(text) > LARGE:
+            _write(self.folder / TOKENIZERS, text + "\n")
+            content |= {name: None if stored is None else TOKENIZERS for name, stored in tokenizers.items()}
+        _write(self.folder / CONFIG, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def to_dict(self) -> dict[str, Any]:
         """Return what config.json holds."""
@@ -237,6 +247,8 @@ def open_run(folder: str | Path) -> Run:
     own = read_own_files(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
+        if content["tokenizer"] == TOKENIZERS:
+            content |= _stored_tokenizers(folder / TOKENIZERS)
         return Run(
             folder=folder,
             task_name=content["task"]["name"],
@@ -253,6 +265,14 @@ def open_run(folder: str | Path) -> Run:
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise CheckpointError(f"{path} is damaged: {first_line(error)}", hint="restore it from a copy") from error
+
+
+def _stored_tokenizers(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        hint = "restore it from a copy"
+        raise CheckpointError(f"{path}, which {CONFIG} names, cannot be read: {first_line(error)}", hint=hint) from None
 
 
 def _execution(content: dict[str, Any]) -> Execution:

@@ -30,7 +30,7 @@ from ..training.recipe import Recipe, changed_recipe
 from ..training.state import TrainingState, final_params
 from ..training.trainer import Trainer
 from ..tree import tree_map
-from .base import stable
+from .base import stable_data
 from .new_run import create_run
 from .run import Run, open_run
 from .settings import OF_THE_DATA, sorted_settings
@@ -199,7 +199,7 @@ def new_session(
     With an `execution`, it is computed by the engine jax.
     """
     of_task, of_model, of_recipe = sorted_settings(task_name, settings or {})
-    options = {"data": data and stable(data), "seed": seed, **of_task}
+    options = {"data": stable_data(data), "seed": seed, **of_task}
     task = build_task(task_name, **options)
     recipe = changed_recipe(task.recipe, {"seed": seed, **of_recipe})
     config = model_config(task, preset, {"dropout": recipe.pop("dropout"), **of_model})
@@ -308,11 +308,14 @@ def model_config(task: Task, preset: str | None, changes: dict[str, Any]) -> Tra
 
 
 class Stopwatch:
-    """How fast a run goes, and how long it will take."""
+    """How fast a run goes, and how long it will take.
+
+    `compiling` is the part of its time that went into compiling, which comes once: it tells nothing about the pace.
+    """
 
     def __init__(self, total: int, done: int = 0) -> None:
         self.total, self.first, self.done = total, done, done
-        self.began, self.tokens = time.perf_counter(), 0
+        self.began, self.tokens, self.compiling = time.perf_counter(), 0, 0.0
 
     def add(self, record: StepRecord) -> None:
         """Count one step."""
@@ -327,10 +330,10 @@ class Stopwatch:
     @property
     def tokens_per_second(self) -> float:
         """Tokens trained on per second, evaluations included in the time."""
-        return self.tokens / max(self.seconds, 1e-9)
+        return self.tokens / max(self.seconds - self.compiling, 1e-9)
 
     @property
     def remaining(self) -> float:
         """Seconds to go at this pace."""
         taken = self.done - self.first
-        return self.seconds / max(taken, 1) * (self.total - self.done)
+        return (self.seconds - self.compiling) / max(taken, 1) * (self.total - self.done)

@@ -64,7 +64,8 @@ class Interrupted:
     """A session of one of two processes that ends with this error."""
 
     def __init__(self, session, error):
-        self.run, self.state, self.error, self.saved = session.run, session.state, error, 0
+        self.run, self.task, self.state = session.run, session.task, session.state
+        self.error, self.saved = error, 0
 
     def steps(self):
         raise self.error

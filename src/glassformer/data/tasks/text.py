@@ -14,13 +14,12 @@ from ...text.bpe import BPETokenizer
 from ...text.bytes import ByteTokenizer
 from ...text.chars import CharTokenizer
 from ...text.tokenizer import Tokenizer
-from ..corpus import pydoc_topics, read_text, stdlib_source
+from ..corpus import CARRIED, read_text
 from ..examples import Windows
 from ..lexicon import Lexicon
 from ..task import Task, recipe
 from ..tokens import is_token_file, open_tokens
 
-CARRIED = {"pydoc": pydoc_topics, "stdlib": stdlib_source}
 TRAIN_SHARE = 0.9
 FAMILIES = ("chars", "bytes", "bpe")
 BPE_SIZE = 512
@@ -38,7 +37,7 @@ def text(
     """Build the task from a text whose last tenth is held out.
 
     data        a file, a folder or a token file; "pydoc" (the default) is the prose about Python that `help()` shows,
-                "stdlib" the source of the standard library
+                "stdlib" the source of the standard library, whatever files there are: "./pydoc" is one
     tokenizer   what the text is cut into, or a tokenizer of one's own that has `from_text`; a token file brings its own
     bpe_size    how many tokens byte-pair encoding has (none: 512); it learns them from the training part alone
     context     tokens that the model reads at a time
@@ -75,11 +74,12 @@ def _load(
     data: str | os.PathLike[str], family: str, bpe_size: int | None, known: Tokenizer | None
 ) -> tuple[Array, int, Tokenizer]:
     """Return the ids of the text, where its held-out part begins, and the tokenizer: the known one if there is one."""
-    if known is None and bpe_size is not None and (family != "bpe" or is_token_file(data)):
+    encoded = data not in CARRIED and is_token_file(data)
+    if known is None and bpe_size is not None and (family != "bpe" or encoded):
         raise ConfigError(
             "bpe_size is set, but nothing is trained with it", hint='set tokenizer to "bpe", or leave it out'
         )
-    if is_token_file(data):
+    if encoded:
         ids, own = open_tokens(data)
         if known is not None and own.to_dict() != known.to_dict():
             raise DataError(
@@ -110,8 +110,7 @@ def _made(family: str, content: str) -> Tokenizer:
 
 
 def _content(data: str | os.PathLike[str]) -> str:
-    carried = CARRIED.get(str(data)) if not os.path.exists(data) else None
-    return carried() if carried else read_text(data)
+    return CARRIED[data]() if isinstance(data, str) and data in CARRIED else read_text(data)
 
 
 def _with_bpe(content: str, size: int) -> tuple[Array, int, Tokenizer]:

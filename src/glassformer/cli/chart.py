@@ -1,0 +1,122 @@
+"""A curve drawn with characters: bars for what is measured at every step, dots for what is measured now and then."""
+
+import math
+from collections.abc import Sequence
+
+from rich.text import Text
+
+MOST = 512
+"""Stretches of a curve at most: what is kept, and drawn, does not grow with the number of steps."""
+HEIGHT = 6
+LABELS = 7
+"""Columns for the numbers at the left."""
+BAR, DOT = "cyan", "bold magenta"
+LEVELS = (" ▁▂▃▄▅▆▇█", "┤", "●")
+ASCII_LEVELS = (" .:#", "|", "o")
+"""Parts of a row from empty to full, the edge, and a dot; the second where a terminal shows nothing but ASCII."""
+FAR = 10
+"""A curve whose largest value is so many times its smallest is drawn by its logarithm."""
+
+
+class Curve:
+    """The course of a figure over the steps, as means of stretches of equal length."""
+
+    def __init__(self) -> None:
+        self.first, self.last, self.size = 0, 0, 1
+        self._sums: list[float] = []
+        self._counts: list[int] = []
+
+    def add(self, step: int, value: float) -> None:
+        """Take in the value of a step; steps come in order, some may be left out."""
+        if not self._sums:
+            self.first = step
+        self.last = step
+        while (place := (step - self.first) // self.size) >= MOST:
+            self._join()
+        missing = place + 1 - len(self._sums)
+        self._sums += [0.0] * missing
+        self._counts += [0] * missing
+        self._sums[place] += value
+        self._counts[place] += 1
+
+    def _join(self) -> None:
+        """Make stretches twice as long."""
+        self.size *= 2
+        self._sums = [sum(self._sums[i : i + 2]) for i in range(0, len(self._sums), 2)]
+        self._counts = [sum(self._counts[i : i + 2]) for i in range(0, len(self._counts), 2)]
+
+    def columns(self, width: int) -> list[float]:
+        """Return `width` means over equal parts of the course; none where nothing was taken in."""
+        count = len(self._sums)
+        if not count:
+            return []
+        found: list[float] = []
+        for column in range(width):
+            begin = column * count // width
+            end = max(begin + 1, (column + 1) * count // width)
+            many = sum(self._counts[begin:end])
+            # A stretch without a value, whose steps were refused, goes on as the one before.
+            found.append(sum(self._sums[begin:end]) / many if many else found[-1])
+        return found
+
+
+def chart(
+    curve: Curve, dots: Sequence[tuple[int, float]], width: int, *, height: int = HEIGHT, ascii_only: bool = False
+) -> list[Text]:
+    """Draw a curve, and dots at steps of it, in rows of `width` columns; the highest and the lowest value at the left.
+
+    The curve takes all of the width from its first step to its last. Values are finite.
+    """
+    levels, edge, dot = ASCII_LEVELS if ascii_only else LEVELS
+    inside = width - LABELS - 1
+    values = curve.columns(inside)
+    if not values:
+        return []
+    low, high = _limits(values, dots)
+    parts = len(levels) - 1
+    heights = [_height(value, low, high, height * parts) for value in values]
+    places = set()
+    for step, value in dots:
+        column = min((step - curve.first) * (inside - 1) // max(curve.last - curve.first, 1), inside - 1)
+        places.add((column, (_height(value, low, high, height * parts) - 1) // parts))
+    rows = []
+    for row in reversed(range(height)):
+        label = high if row == height - 1 else low if row == 0 else None
+        text = Text(f"{'' if label is None else short(label):>{LABELS}}{edge}", style="dim", no_wrap=True)
+        bars = [levels[min(max(reached - row * parts, 0), parts)] for reached in heights]
+        marked = [column for column in range(inside) if (column, row) in places]
+        for column in marked:
+            bars[column] = dot
+        text.append("".join(bars), style=f"not dim {BAR}")
+        for column in marked:
+            text.stylize(DOT, LABELS + 1 + column, LABELS + 2 + column)
+        rows.append(text)
+    return rows
+
+
+def is_logarithmic(curve: Curve, dots: Sequence[tuple[int, float]], width: int) -> bool:
+    """Tell whether values are drawn by their logarithm."""
+    return _is_far(*_limits(curve.columns(width - LABELS - 1), dots))
+
+
+def _limits(values: Sequence[float], dots: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    seen = [*values, *(value for _, value in dots)]
+    return min(seen), max(seen)
+
+
+def _is_far(low: float, high: float) -> bool:
+    return low > 0 and high > FAR * low
+
+
+def _height(value: float, low: float, high: float, most: int) -> int:
+    """Return how high a value is drawn, from 1 to `most`."""
+    if _is_far(low, high):
+        value, low, high = math.log(value), math.log(low), math.log(high)
+    return 1 if high <= low else 1 + round((value - low) / (high - low) * (most - 1))
+
+
+def short(value: float) -> str:
+    """Write a number in at most seven columns: 1.8702, 0.0002, 12.35, 3.1e-05."""
+    if value and not 1e-4 <= abs(value) < 1e5:
+        return f"{value:.1e}"
+    return f"{value:.{4 if abs(value) < 10 else 2 if abs(value) < 1000 else 0}f}"

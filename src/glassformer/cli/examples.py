@@ -1,0 +1,49 @@
+"""What `--help` shows to copy: commands that run as they are printed, which `tests/test_commands.py` does.
+
+`notes.txt` stands for a text of one's own, `runs/majority` and `runs/text` for what `glassformer train` wrote.
+"""
+
+EXAMPLES = {
+    "glassformer": [
+        "glassformer demo",
+        "glassformer train majority",
+        "glassformer inspect runs/majority 11110222",
+    ],
+    "demo": ["glassformer demo", "glassformer demo --out runs/first"],
+    "train": [
+        "glassformer train majority",
+        "glassformer train text --data notes.txt --steps 200 --set width=64",
+        "glassformer train text --data notes.txt --from smollm2 --lora",
+        "glassformer train --resume runs/majority",
+    ],
+    "eval": ["glassformer eval runs/majority", "glassformer eval runs/text --checkpoint latest --json"],
+    "tasks": ["glassformer tasks"],
+    "tokens": [
+        "glassformer tokens notes.txt --out notes.tokens",
+        "glassformer tokens notes.txt --out pieces.tokens --tokenizer bpe --bpe-size 400",
+    ],
+    "inspect": ["glassformer inspect runs/majority 11110222", "glassformer inspect runs/text --out pictures"],
+    "check": ["glassformer check"],
+    "bench": ["glassformer bench", "glassformer bench train --only tiny --no-peers --seconds 1"],
+    "params": ["glassformer params gpt2", "glassformer params llama-3.1-8b --length 4096 --dtype bfloat16"],
+    "plan": ["glassformer plan gpt3 --set vocab=50304 --mesh data=2,fsdp=64,tensor=8 --device-memory 80GB"],
+    "generate": [
+        'glassformer generate runs/text --prompt "The " --max-new-tokens 40',
+        'echo "What is the capital of France?" | glassformer generate smollm2 --prompt - --temperature 0',
+    ],
+    "chat": [
+        "glassformer chat smollm2",
+        'echo "What is the capital of France?" | glassformer chat smollm2 --temperature 0',
+    ],
+    "tokenize": ['glassformer tokenize runs/text "The loop"', 'glassformer tokenize smollm2 "The loop"'],
+    "embed": ['glassformer embed minilm "a cat" "a kitten" "a car"'],
+    "verify": ["glassformer verify minilm"],
+    "export": ["glassformer export minilm exported", "glassformer export runs/text text.gguf"],
+    "predict": ["glassformer predict runs/majority 11110222", 'glassformer predict runs/text "The "'],
+    "settings": ["glassformer settings", "glassformer settings text"],
+    "runs": ["glassformer runs"],
+    "compare": ["glassformer compare runs/majority runs/text"],
+    "pull": ["glassformer pull smollm2"],
+    "models": ["glassformer models"],
+}
+"""For each command, and for the whole, some lines of a shell."""

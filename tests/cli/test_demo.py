@@ -1,0 +1,40 @@
+"""`glassformer demo`, with few steps: what it says, what it writes, and what it does the second time."""
+
+import json
+
+import pytest
+
+from glassformer.cli import demo
+from glassformer.proofs import prove_ops
+from runs import TINY, command
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Three small models, and some of the proofs."""
+    parts = {name: {**TINY[name], **more} for name, more in (("majority", {}), ("text", {"context": 64}))}
+    parts["dates"] = {**TINY["dates"], "locales": demo.LANGUAGES, "positions": "rotary"}
+    monkeypatch.setattr(demo, "PARTS", {name: {**part, "steps": 2, "eval_every": 1} for name, part in parts.items()})
+    monkeypatch.setattr(demo, "prove_all", lambda: list(prove_ops())[:3])
+
+
+def test_it_proves_trains_and_writes_a_page_and_never_suggests_what_it_does_not_have(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = command("demo", "--json", "--out", "here")
+    assert result.code == 0, result.err
+    assert result.err.startswith("proving every gradient on this machine ...\n")
+    summary = json.loads(result.out)
+    assert summary["gradients"] == {"exact": 3, "of": 3}
+    assert [run["task"] for run in summary["runs"]] == ["majority", "text", "dates"]
+    assert (tmp_path / summary["report"]).is_file()
+    again = command("demo", "--out", "here")
+    assert again.code == 2
+    assert again.err == "error: here exists already\n\nhint: choose another --out, or leave it out for a new folder\n"
+
+
+def test_people_get_tables_and_the_time_of_all(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "demo").mkdir(parents=True)
+    result = command("demo")
+    assert result.code == 0, result.err
+    assert "s in all. Open runs/demo-2/" in result.out

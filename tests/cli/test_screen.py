@@ -1,0 +1,259 @@
+"""The panel at 60, 80 and 120 columns, with and without color, against the kept screens in tests/cli/screens.
+
+After a change that is meant, look at what differs and renew them:
+
+    GLASSFORMER_RENEW_SCREENS=1 make test ARGS=tests/cli/test_screen.py
+"""
+
+import io
+import math
+import os
+import re
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from glassformer.cli.chart import short
+from glassformer.cli.compiling import Compilation
+from glassformer.cli.screen import Recent, Screen, duration, flowed, meaning_of
+from glassformer.config import config_from_dict
+from glassformer.runs.session import Stopwatch
+from glassformer.training.evaluate import Evaluation
+from glassformer.training.loop import StepRecord
+from glassformer.training.recipe import Recipe
+
+KEPT = Path(__file__).with_name("screens")
+WIDTHS = (60, 80, 120)
+SIZES = {"vocab": 65, "context": 16, "width": 32, "heads": 4, "layers": 1}
+CONFIG = config_from_dict({"architecture": "decoder", **SIZES, "dropout": 0.1})
+MEANING = meaning_of(Recipe(), CONFIG, validates=False)
+SAMPLES = [("The loop ", "goes on until the condition is false. [1] See also the statement that breaks it off early")]
+
+
+class StillClock(Stopwatch):
+    """A clock that stands still."""
+
+    def __init__(self, total, done=0, *, seconds=0.0):
+        super().__init__(total, done)
+        self.still = seconds
+
+    @property
+    def seconds(self):
+        return self.still
+
+
+class StillCompilation(Compilation):
+    """Something that was compiled, or still is, for so long."""
+
+    def __init__(self, count=0, seconds=0.0, *, running=False, what="kernels"):
+        super().__init__(what)
+        self.count, self.still, self._depth = count, seconds, int(running)
+
+    @property
+    def seconds(self):
+        return self.still
+
+
+def record(step, *, evaluation=None, best=False, **settings):
+    """What a step of a model that learns to write did: the loss falls from 4.2 and wavers."""
+    loss = 1.6 + 2.6 * math.exp(-step / 60) + 0.15 * math.sin(step * 1.7)
+    loss, accuracy = settings.pop("loss", loss), settings.pop("accuracy", None)
+    judged = None if evaluation is None else Evaluation(evaluation, accuracy=accuracy, examples=100, targets=6400)
+    return StepRecord(step, loss, 1e-3, 0.5, 768, 0.02, evaluation=judged, is_best=best, **settings)
+
+
+def trained(steps, *, total=600, seconds=0.0, compilation=None, evaluations=(), **settings):
+    """A screen that has seen so many steps; `evaluations` are losses by step."""
+    clock = StillClock(total, seconds=seconds)
+    compilation = compilation or StillCompilation()
+    screen = Screen("text", MEANING, clock, compilation)
+    evaluations, lowest = dict(evaluations), math.inf
+    for step in range(1, steps + 1):
+        loss = evaluations.get(step)
+        best = loss is not None and loss < lowest
+        lowest = loss if best else lowest
+        one = record(step, evaluation=loss, best=best, **(settings if loss is not None else {}))
+        clock.add(one)
+        screen.show(one)
+    clock.compiling = compilation.seconds
+    return screen
+
+
+def start():
+    return trained(0)
+
+
+def compiling():
+    return trained(0, seconds=7.4, compilation=StillCompilation(12, 6.1, running=True))
+
+
+def compiling_under_jax():
+    return trained(0, seconds=7.4, compilation=StillCompilation(1, 7.4, running=True, what="the step"))
+
+
+def middle():
+    return trained(240, seconds=21.0, compilation=StillCompilation(23, 14.2))
+
+
+def evaluated():
+    screen = trained(300, seconds=41.0, evaluations={150: 2.1034, 300: 1.8702})
+    screen.samples = SAMPLES
+    return screen
+
+
+def worse_than_before():
+    screen = trained(450, seconds=61.0, evaluations={150: 2.1034, 300: 1.8702, 450: 1.9011}, accuracy=0.425)
+    screen.samples = SAMPLES * 3
+    return screen
+
+
+def refused():
+    screen = trained(200, seconds=30.0, evaluations={150: 2.1034})
+    one = record(201, loss=float("nan"), refused=True)
+    screen.clock.add(one)
+    screen.show(one)
+    return screen
+
+
+def interrupted():
+    screen = trained(317, seconds=44.0, evaluations={150: 2.1034, 300: 1.8702})
+    screen.samples, screen.state = SAMPLES, "interrupted"
+    return screen
+
+
+def large():
+    """Long numbers, and losses that reach far."""
+    screen = trained(0, total=1_200_000, seconds=86_000)
+    screen.title = "addition"
+    for step in range(1000, 1_150_001, 1000):
+        loss = 4.0 * math.exp(-step / 100_000) + 1e-5
+        one = record(step, loss=loss, evaluation=loss / 2 if step % 50_000 == 0 else None, best=True, accuracy=0.99951)
+        screen.clock.add(one)
+        screen.show(one)
+    screen.clock.tokens = 12_345_678_901
+    return screen
+
+
+def end():
+    screen = trained(
+        600, seconds=83.0, compilation=StillCompilation(23, 14.2), evaluations={150: 2.1034, 300: 1.8702, 600: 1.7105}
+    )
+    screen.samples = SAMPLES
+    return screen
+
+
+def stopped_early():
+    screen = trained(399, seconds=51.0, evaluations={100: 2.3, 200: 1.9, 300: 2.0})
+    one = record(400, evaluation=2.1, stop=True)
+    screen.clock.add(one)
+    screen.show(one)
+    return screen
+
+
+STATES = [
+    start, compiling, compiling_under_jax, middle, evaluated, worse_than_before, refused, interrupted, large, end,
+    stopped_early,
+]  # fmt: skip
+
+
+def drawn(screen, width, *, color=None, encoding="utf-8"):
+    """The text of a screen; `color` None has no escape sequences at all."""
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding, errors="backslashreplace", newline="\n")
+    Console(
+        file=file, width=width, color_system=color, force_terminal=color is not None, legacy_windows=False, _environ={}
+    ).print(screen)
+    file.flush()
+    return raw.getvalue().decode(encoding)
+
+
+@pytest.mark.parametrize("color", [None, "256"], ids=["plain", "color"])
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
+def test_screens_look_as_they_were_kept(state, color):
+    have = "\n".join(f"{width} columns\n{drawn(state(), width, color=color)}" for width in WIDTHS)
+    path = KEPT / f"{state.__name__}{'' if color is None else '.color'}.txt"
+    if os.environ.get("GLASSFORMER_RENEW_SCREENS"):
+        path.write_text(have, encoding="utf-8", newline="\n")
+    assert have == path.read_text(encoding="utf-8"), f"{path.name} differs: see the top of this file"
+
+
+def test_no_screen_is_kept_that_is_not_drawn():
+    known = {f"{state.__name__}{ending}.txt" for state in STATES for ending in ("", ".color")}
+    assert {path.name for path in KEPT.iterdir()} == known
+
+
+@pytest.mark.parametrize("width", [40, 47, *WIDTHS])
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
+def test_no_line_is_wider_than_the_terminal_and_no_figure_is_broken(state, width):
+    text = drawn(state(), width)
+    lines = text.splitlines()
+    assert {cell_len(line) for line in lines} == {width}
+    assert sum(line.startswith("╭") for line in lines) == sum(line.startswith("╰") for line in lines) == 1
+    screen = state()
+    assert f"step {screen.clock.done:,}/{screen.clock.total:,} " in text
+    if screen.recent.losses:
+        assert f"training loss {short(screen.recent.mean)}" in text
+        assert re.search(r"[\d,]+ tokens/s", text)
+        assert len(set(re.findall("[▁▂▃▄▅▆▇█]", text))) > 4, "the curve is to be seen"
+
+
+def test_color_is_decoration():
+    for state in STATES:
+        colored = drawn(state(), 80, color="256")
+        assert "\x1b[" in colored
+        plain = re.sub(r"\x1b\[[\d;]*m", "", colored)
+        assert plain.splitlines()[0] == drawn(state(), 80).splitlines()[0]
+
+
+def test_a_terminal_that_knows_ascii_alone_gets_ascii():
+    text = drawn(evaluated(), 80, encoding="ascii")
+    assert text.isascii()
+    assert "\\u" not in text
+    assert "#" in text
+
+
+def test_a_resumed_run_shows_its_whole_curve():
+    clock = StillClock(600, 300)
+    metrics = [{"step": step, "loss": 4.0 - step / 100} for step in range(1, 301)]
+    metrics[99] |= {"loss": None, "refused": True}
+    metrics[149] |= {"val_loss": 2.2}
+    screen = Screen("text", MEANING, clock, StillCompilation(), metrics)
+    assert drawn(screen, 80).count("●") == 2, "a dot, and what it means"
+    assert (screen.curve.first, screen.curve.last) == (1, 300)
+    assert "step 300/600" in drawn(screen, 80)
+    assert "tokens/s" not in drawn(screen, 80), "nothing was measured yet"
+
+
+def test_what_the_losses_mean_is_said():
+    plain = config_from_dict({**CONFIG.to_dict(), "dropout": 0.0})
+    assert meaning_of(Recipe(), plain, validates=True) == (
+        "training loss: the mean of the last 20 steps, each on its own batch; "
+        "validation loss: on all of the validation data"
+    )
+    said = meaning_of(Recipe(label_smoothing=0.1, ema=0.99), CONFIG, validates=False)
+    assert "with dropout and smoothed targets; validation loss: on all of the held-out data" in said
+    assert said.endswith("without dropout or smoothed targets, by averaged weights")
+
+
+def test_losses_are_smoothed_over_the_last_steps_that_counted():
+    recent = Recent()
+    assert math.isnan(recent.mean)
+    for loss in [9.0] * 5 + [1.0] * 20:
+        recent.add(record(1, loss=loss))
+    recent.add(record(2, loss=math.inf, refused=True))
+    assert recent.mean == 1.0
+
+
+def test_cells_flow_without_being_cut():
+    assert [line.plain for line in flowed(["aaaa", "bb", "cccc"], 9)] == ["aaaa   bb", "cccc"]
+    assert [line.plain for line in flowed([], 9)] == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0:00"), (5.4, "0:05"), (59.9, "1:00"), (65, "1:05"), (7200, "2:00:00"), (3661, "1:01:01")],
+)
+def test_durations_read_like_clocks(seconds, text):
+    assert duration(seconds) == text
