@@ -126,7 +126,7 @@ def test_an_unknown_command_is_misuse():
         (["params", "gpt2", "--lenght", "8"], "there is no option --lenght", "did you mean '--length'?"),
         (["params", "gpt2", "--zzz"], "there is no option --zzz", "--help` lists what there is"),
         (["params"], "missing argument 'PRESET|CONFIG|MODEL'", "--help` lists what there is"),
-        (["tasks", "all"], "got unexpected extra argument", "--help` lists what there is"),
+        (["models", "all"], "got unexpected extra argument", "--help` lists what there is"),
         (["train", "--steps"], "'--steps' requires an argument", "--help` lists what there is"),
     ],
 )

@@ -76,8 +76,6 @@ def test_a_picture_holds_its_description(tmp_path):
         assert image.text["Description"].startswith("Losses: a: training loss")
 
 
-def test_unknown_formats_and_themes_are_refused(tmp_path):
+def test_unknown_formats_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="there is no format 'gif'"):
         save_themes(partial(loss_comparison, []), tmp_path, "losses", form="gif")
-    with pytest.raises(ConfigError, match="there is no theme 'sepia'"):
-        loss_comparison([], theme="sepia")

@@ -15,6 +15,7 @@ from ..arrays import Array, Tree, check_ids, check_length
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
 from ..errors import ConfigError, LengthError, ShapeError
 from ..models import Batch, Decoder, EncoderDecoder, Model
+from ..sources import steady
 
 CHUNK = 512
 Rows = list[Array]
@@ -86,7 +87,8 @@ class CachedReader:
         self.lengths, self.logits = self.lengths[rows], self.logits[rows]
 
     def _read(self, tokens: Array, mask: Array | None, positions: Array) -> None:
-        logits = self.model.read(self.params, tokens, self.cache, mask=mask, positions=positions, last=True)
+        with steady():
+            logits = self.model.read(self.params, tokens, self.cache, mask=mask, positions=positions, last=True)
         self.logits = np.asarray(logits)[:, -1]
 
 

@@ -62,8 +62,13 @@ def multiplication(
 ) -> Task:
     """Build the task from ordered pairs, with two digits all 10,000: 12 · 34 = 408 is the string 12348040.
 
-    The settings are those of `addition`. Multiplying is much harder to learn: every digit of a product depends on all
-    digits of both numbers.
+    digits       of both numbers, 1 to 9
+    reverse      let the product begin with its last digit, as when one multiplies by hand
+    train        ordered pairs to train on; None: all that are left, 50,000 at most
+    validation   unordered pairs to choose settings by; 0: the held-out ones serve
+    held_out     unordered pairs: a · b and b · a are held out together, or one would give the other away
+
+    Multiplying is much harder to learn than adding: every digit of a product depends on all digits of both numbers.
     """
     _check(seed, digits, reverse)
     return _arithmetic(
