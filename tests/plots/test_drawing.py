@@ -42,6 +42,7 @@ def test_one_theme_alone_makes_one_file_and_a_page_of_that_theme(tmp_path):
     text = write_report(tmp_path, "Title", drawn, theme="dark").read_text(encoding="utf-8")
     assert "color-scheme: dark;" in text
     assert "prefers-color-scheme" not in text
+    assert "#ffffff" not in text  # no white paper around dark pictures
 
 
 @pytest.mark.parametrize("copies", ["svg", "pdf"])

@@ -135,6 +135,11 @@ def test_a_leap_does_not_flatten_the_curve():
     assert loss_curve(metrics[:30]).axes[0].get_yscale() == "linear"
 
 
+def test_steps_are_whole_numbers():
+    ax = loss_curve([{"step": step, "loss": 3.0 - step} for step in (1, 2, 3)]).axes[0]
+    assert all(step == int(step) for step in ax.get_xticks())
+
+
 @pytest.mark.parametrize("last", [0.02, 0.98])
 def test_the_last_accuracy_is_written_where_the_curve_is_not(last):
     below = loss_curve([{"step": 1, "accuracy": 0.5}, {"step": 2, "accuracy": last}]).axes[1]

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from ..arrays import Array
 from .style import new_figure, styled, titled
@@ -37,6 +38,7 @@ def loss_curve(metrics: Sequence[Mapping[str, Any]], *, title: str = "Loss") -> 
         ax = below = figure.subplots()
     _losses(ax, points["loss"], points["val_loss"])
     below.set_xlabel("step")
+    below.xaxis.set_major_locator(MaxNLocator(integer=True))
     return titled(figure, title, f"{_words(points)}.")
 
 

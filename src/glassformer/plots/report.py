@@ -234,7 +234,9 @@ def _style(theme: str | None) -> str:
     """Return the style of a page in one theme, or in the one that its reader likes."""
     if theme is not None:
         return f":root {{ color-scheme: {theme}; {_LIGHT if theme == 'light' else _DARK} }}{_RULES}"
-    dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} }}"
+    # A picture that was drawn in one theme alone lies on white paper.
+    paper = "figure.paper > a, figure.paper img { background: #ffffff; }"
+    dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} {paper} }}"
     return f":root {{ color-scheme: light dark; {_LIGHT} }}\n{dark}{_RULES}"
 
 
@@ -263,7 +265,6 @@ figure { margin: 1.2rem 0; background: var(--card); border: 1px solid var(--line
   overflow: hidden; }
 figure > a { display: block; overflow-x: auto; }
 figure img { display: block; max-width: max(100%, 40rem); height: auto; margin: 0 auto; }
-figure.paper > a, figure.paper img { background: #ffffff; }
 figcaption { padding: .8rem 1.1rem; border-top: 1px solid var(--line); color: var(--quiet); font-size: .95rem; }
 .scroll { overflow-x: auto; margin: 1.2rem 0; }
 table { border-collapse: collapse; font-size: .93rem; font-variant-numeric: tabular-nums; }
