@@ -143,5 +143,5 @@ def test_a_worker_with_other_data_is_refused(join, monkeypatch):
 
 def test_a_worker_with_another_mesh_is_refused(join, tmp_path, monkeypatch):
     monkeypatch.setattr(session, "agreed", lambda _: json.loads('{"data": 2, "fsdp": 1, "tensor": 1}'))
-    with pytest.raises(ConfigError, match="another --mesh than worker 0"):
+    with pytest.raises(ConfigError, match="another --mesh or --steps than worker 0"):
         resume_session(tmp_path / "run", mesh=MeshShape(fsdp=2))
