@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
+from rich.default_styles import DEFAULT_STYLES
+from rich.style import Style
 
 from glassformer.cli.chart import short
 from glassformer.cli.compiling import Compilation
@@ -160,6 +162,11 @@ STATES = [
 
 def drawn(screen, width, *, color=None, encoding="utf-8"):
     """The text of a screen; `color` None has no escape sequences at all."""
+    # A style keeps the codes of the colors that it was first drawn with, perhaps in another test and with other colors.
+    Style.parse.cache_clear()
+    Style._add.cache_clear()
+    for style in DEFAULT_STYLES.values():
+        style._ansi = None
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding, errors="backslashreplace", newline="\n")
     Console(
