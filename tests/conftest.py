@@ -15,7 +15,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
-from glassformer import dispatch  # noqa: E402
+from glassformer import dispatch, registry  # noqa: E402
 from oracles import QUICK, require  # noqa: E402
 from published_models import data_file  # noqa: E402
 
@@ -73,6 +73,16 @@ def rng():
 def _same_engine(monkeypatch):
     """Leave every test the engine that it would have had alone: setting one holds for the whole process."""
     monkeypatch.setattr(dispatch, "_default", dispatch._default)
+
+
+@pytest.fixture(autouse=True)
+def _same_parts():
+    """Let what a test registers under a name be gone when it ends: the next one may use the name as well."""
+    before = {family: dict(parts) for family, parts in registry._own.items()}
+    yield
+    for family, parts in before.items():
+        registry._own[family].clear()
+        registry._own[family].update(parts)
 
 
 def pytest_collection_modifyitems(config, items):
