@@ -15,7 +15,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
-from glassformer import dispatch, registry  # noqa: E402
+from glassformer import dispatch, ops, registry  # noqa: E402
 from oracles import QUICK, require  # noqa: E402
 from published_models import data_file  # noqa: E402
 
@@ -78,11 +78,13 @@ def _same_engine(monkeypatch):
 @pytest.fixture(autouse=True)
 def _same_parts():
     """Let what a test registers under a name be gone when it ends: the next one may use the name as well."""
-    before = {family: dict(parts) for family, parts in registry._own.items()}
+    tables = [*registry._own.values(), ops.ACTIVATIONS]
+    before = [dict(table) for table in tables]
     yield
-    for family, parts in before.items():
-        registry._own[family].clear()
-        registry._own[family].update(parts)
+    for table, parts in zip(tables, before, strict=True):
+        if table != parts:
+            table.clear()
+            table.update(parts)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -97,7 +97,7 @@ def test_a_model_of_one_file_resolves_to_the_file(cache):
 
 def test_unknown_names_are_refused_with_a_suggestion(cache):
     assert registry.resolve("toi") is None
-    with pytest.raises(ConfigError, match="did you mean 'toy'"):
+    with pytest.raises(ConfigError, match="known: one, toy"):
         registry.pull("toi")
 
 
