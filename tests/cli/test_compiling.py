@@ -6,6 +6,7 @@ import pytest
 
 from glassformer import dispatch
 from glassformer.cli.compiling import Compilation, watched
+from oracles import require
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def test_an_engine_that_compiles_nothing_has_nothing_to_watch():
 
 
 def test_kernels_are_counted_as_numba_compiles_them():
-    numba = pytest.importorskip("numba")
+    numba = require("numba")
     with watched(dispatch.room().find("cpu")) as compilation:
         numba.njit(lambda x: x + 1)(1)
     assert compilation.count == 1
@@ -62,8 +63,7 @@ def test_the_engine_need_not_say_what_is_shown(caplog):
     assert caplog.messages == ["softmax was edited", "compiling kernels again"]
 
 
-def test_jax_compiles_a_step():
-    pytest.importorskip("jax")
+def test_jax_compiles_a_step(jax):
     with watched(dispatch.room().find("jax")) as compilation:
         compilation.begin()
     assert str(compilation) == "compiling the step"
