@@ -243,11 +243,27 @@ def test_inside_a_step_everything_is_looked_at_once(monkeypatch):
     x = np.array([[1.0, 2.0, 4.0]], np.float32)
     ops.softmax(x)
     watch = current().table["softmax"].watch
-    with sources.steady():
-        monkeypatch.setattr(sources.Watch, "is_in_place", lambda self: pytest.fail("looked again"))
-        assert watch.is_current()
-    monkeypatch.undo()
+
+    @sources.steadily
+    def step():
+        with monkeypatch.context() as patch:
+            patch.setattr(sources.Watch, "is_in_place", lambda self: pytest.fail("looked again"))
+            return watch.is_current()
+
+    assert step()
     with monkeypatch.context() as patch:
         patch.setitem(ops.softmax.__wrapped__.__globals__, "_exponentials", lambda x, mask: None)
-        with sources.steady():
-            assert not watch.is_current()
+        assert not sources.steadily(watch.is_current)()
+
+
+@pytest.mark.parametrize("moment", ["_how_many_are_current", "is_current"])
+def test_what_breaks_off_a_step_leaves_nobody_trusting(monkeypatch, moment):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    ops.softmax(np.ones((1, 3), np.float32))
+    watch = current().table["softmax"].watch
+    monkeypatch.setattr(sources.Watch if moment == "is_current" else sources, moment, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sources.steadily(lambda: watch.is_current())()
+    assert sources._looked.get() == 0

@@ -20,11 +20,14 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, wraps
 from operator import itemgetter
 from pathlib import Path
 from types import CodeType, MappingProxyType, ModuleType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 PACKAGE = Path(__file__).parent
 STAMPS = PACKAGE / "engines" / "sources.json"
@@ -36,7 +39,7 @@ Group = tuple[Callable[[Any], Any], Any]
 
 _told: set[str] = set()
 _watches: list[Watch] = []  # those that have begun, in this order
-_looked: ContextVar[int] = ContextVar("looked", default=0)  # so many of them were current when `steady` began
+_looked: ContextVar[int] = ContextVar("looked", default=0)  # so many of them were current when `steadily` began
 
 
 class Watch:
@@ -107,16 +110,22 @@ class Watch:
         self.were = [itemgetter(*own)(own) for _, own in mappings.values()]
 
 
-class steady:  # noqa: N801 - used like a function, and faster than one made of a generator
-    """Look once at all that is watched, and trust it inside a `with` block: for the many calls of one training step."""
+def steadily(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function look once at all that is watched, and trust it in the many calls that it makes: a training step.
 
-    __slots__ = ("_token",)
+    The look is taken inside of `try`: Ctrl-C may come at any moment, and what it breaks off must trust nothing longer.
+    """
 
-    def __enter__(self) -> None:
-        self._token = _looked.set(_how_many_are_current())
+    @wraps(function)
+    def steady(*args: P.args, **kwargs: P.kwargs) -> R:
+        before = _looked.get()
+        try:
+            _looked.set(_how_many_are_current())
+            return function(*args, **kwargs)
+        finally:
+            _looked.set(before)
 
-    def __exit__(self, *_: object) -> None:
-        _looked.reset(self._token)
+    return steady
 
 
 def _how_many_are_current() -> int:

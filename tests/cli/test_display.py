@@ -3,6 +3,7 @@
 import importlib.util
 import io
 import json
+import queue
 import re
 
 import pytest
@@ -144,17 +145,16 @@ def test_a_pipe_gets_a_line_when_it_has_waited_too_long(session, capsys, monkeyp
     assert "validation" not in steps[0]
 
 
-def test_what_one_waits_for_is_said_at_once_or_when_it_takes_long(capsys):
+def test_what_one_waits_for_is_said_at_once_or_when_it_takes_long(capsys, monkeypatch):
     with waiting("proving"):
         assert capsys.readouterr().err == "proving ...\n"
     with waiting("preparing text", delay=60.0):
         pass
     assert capsys.readouterr().err == ""
+    said = queue.Queue()  # what a thread prints while `capsys` is read may be in neither reading
+    monkeypatch.setattr("glassformer.cli.display.talk", said.put)
     with waiting("preparing text", delay=0.01):
-        said = ""
-        while not said:
-            said = capsys.readouterr().err
-    assert said == "preparing text ...\n"
+        assert said.get(timeout=60) == "preparing text ..."
 
 
 def test_on_a_terminal_what_one_waits_for_moves_and_then_leaves(monkeypatch):

@@ -15,7 +15,7 @@ from ..arrays import Array, Tree, check_ids, check_length
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
 from ..errors import ConfigError, LengthError, ShapeError
 from ..models import Batch, Decoder, EncoderDecoder, Model
-from ..sources import steady
+from ..sources import steadily
 
 CHUNK = 512
 Rows = list[Array]
@@ -86,9 +86,9 @@ class CachedReader:
         self.cache.select(rows)
         self.lengths, self.logits = self.lengths[rows], self.logits[rows]
 
+    @steadily
     def _read(self, tokens: Array, mask: Array | None, positions: Array) -> None:
-        with steady():
-            logits = self.model.read(self.params, tokens, self.cache, mask=mask, positions=positions, last=True)
+        logits = self.model.read(self.params, tokens, self.cache, mask=mask, positions=positions, last=True)
         self.logits = np.asarray(logits)[:, -1]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from ...arrays import Array, Tree, cast, widen
 from ...dispatch import current
 from ...models import Batch
-from ...sources import steady
+from ...sources import steadily
 from ...training.interruption import uninterrupted
 from ...training.optimizer import Memory, Optimizer, check_gradients, memories_of
 from ...training.optimizers import Adam, AdamW
@@ -42,10 +42,11 @@ class InPlaceTrainer(ReferenceTrainer):
         """Return the state in memory of its own, which steps may overwrite."""
         return tree_map(lambda x: np.array(x) if isinstance(x, np.ndarray) else x, state)
 
+    @steadily
     def step(self, state: TrainingState, batch: Batch, lr: float, *, keep: Keep | None = None) -> Taken:
         """Return the state after one step, and its figures; see `Trainer.step`."""
         # What overflows here needs no warning of its own: the step is refused.
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"), steady():
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             loss, grads, norm = self.gradients(state, batch)
             finite = math.isfinite(loss) and math.isfinite(norm)
             # What is written cannot be taken back: only steps that are sure to be finite are.
