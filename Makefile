@@ -11,7 +11,8 @@ PYTHON ?= python3
 BIN    := $(VENV)/bin
 EXE    :=
 endif
-# What is never imported need not be compiled: Python compiles the rest when it is first imported.
+# What is never imported need not be compiled: Python compiles the rest when it is first imported, and must keep it.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 
 # A stamp is newer than pyproject.toml as long as what it declares is installed.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from compare import assert_close
-from glassformer import ops
+from glassformer import ops, use_engine
 from glassformer.proofs import op_cases
 
 CASES = op_cases()
@@ -20,8 +20,11 @@ def read_only(x):
 
 def run(case, seed=0):
     y, saved = case.forward()
-    dy = np.asarray(np.random.default_rng(seed).standard_normal(np.shape(y)))
-    return y, saved, case.gradients(read_only(np.where(np.isfinite(y), dy, 0.0)), saved)
+    dy = np.where(np.isfinite(y), np.random.default_rng(seed).standard_normal(np.shape(y)), 0.0)
+    before = dy.copy()
+    grads = case.gradients(dy, saved)
+    assert np.array_equal(dy, before)
+    return y, saved, grads
 
 
 @EACH_CASE
@@ -29,8 +32,10 @@ def test_inputs_are_never_written_to(case):
     class Frozen:
         asarray = staticmethod(read_only)
 
+    with use_engine("numpy"):
+        run(case.within(Frozen))
     before = [None if x is None else x.copy() for x in case.arrays]
-    run(case.within(Frozen))
+    run(case)  # by kernels, which would be compiled anew for arrays that cannot be written to
     for x, copy in zip(case.arrays, before, strict=True):
         assert x is None or np.array_equal(x, copy)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 RIGHT, WRONG, BROKEN, SKIPPED = 0, 10, 11, 12  # 1 is how Python itself ends on an error
-IMPORTED = ["numpy", "numba", "hypothesis.strategies", "jax.numpy", "pytest", "torch._inductor.config"]
+IMPORTED = ["proofs.compiler", "hypothesis.strategies", "jax.numpy", "pytest", "torch._inductor.config"]
 """What hunts start with; PyTorch is deterministic by that part of it. None starts a thread, so that forking is safe."""
 
 
