@@ -1,13 +1,18 @@
 """Where the words of a figure stand, as matplotlib itself measures them."""
 
+from weakref import WeakKeyDictionary
+
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+_renderers = WeakKeyDictionary()
 
 
 def drawn(figure):
-    """Draw a figure and return what measures it."""
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    figure.draw(renderer)
-    return renderer
+    """Draw a figure once, and return what measures it."""
+    if figure not in _renderers:
+        _renderers[figure] = FigureCanvasAgg(figure).get_renderer()
+        figure.draw(_renderers[figure])
+    return _renderers[figure]
 
 
 def overlapping_ticks(figure):
