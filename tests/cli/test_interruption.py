@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from glassformer.runs.run import Run
 from glassformer.training import load_checkpoint
-from runs import assert_same_run, finished, options, process, tiny_session
+from runs import assert_same_run, command, finished, options, process, tiny_session
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and limits in the manner of POSIX")
 
@@ -90,6 +91,31 @@ def test_ctrl_c_saves_says_how_to_go_on_and_loses_nothing(tmp_path, whole):
     assert result.code == 0
     assert json.loads(result.out.splitlines()[-1])["steps"] == 200
     assert_same_run(folder, whole)
+
+
+@pytest.mark.parametrize("engine", ["cpu", "numpy"])
+def test_sigterm_saves_says_how_to_go_on_and_loses_nothing(tmp_path, monkeypatch, engine):
+    plan = options("majority", **{**PLAN, "steps": 12, "save_every": 100})
+    result = command("train", "majority", *plan, "--engine", engine, "--out", tmp_path / "whole", "--json")
+    assert result.code == 0, result.err
+    append, calls = Run.append, []
+
+    def terminated(self, record):
+        append(self, record)
+        calls.append(record)
+        if len(calls) == 7:
+            signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "append", terminated)
+        result = command("train", "majority", *plan, "--engine", engine, "--out", tmp_path / "run")
+    assert result.code == 143
+    assert "ended by SIGTERM after step 7; saved" in result.err
+    assert f"glassformer train --resume {tmp_path / 'run'}" in result.err
+    assert "Traceback" not in result.err
+    assert load_checkpoint(tmp_path / "run").meta["step"] == 7
+    assert command("train", "--resume", tmp_path / "run", "--engine", engine, "--json").code == 0
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
 def test_a_run_in_the_background_where_shells_ignore_ctrl_c_goes_on(tmp_path, whole):

@@ -52,6 +52,14 @@ def _print_record(record: dict[str, Any]) -> None:
     }
     for name, text in lines.items():
         print(f"{name}\t{text}")
+    for change in record.get("changes", ()):
+        print(f"changed\tafter step {change['step']:,}: {changed_text(change)}")
+
+
+def changed_text(change: dict[str, Any]) -> str:
+    """Write what had changed when a run went on anyway."""
+    pairs = {name: pair for name, pair in change.items() if name not in ("step", "when")}
+    return ", ".join(f"{name} {before} → {now}" for name, (before, now) in pairs.items())
 
 
 def _print(found: list[Listed]) -> None:

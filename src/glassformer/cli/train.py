@@ -1,13 +1,13 @@
 """`glassformer train`: learn a task, watch it, stop it, go on."""
 
-import itertools
+import contextlib
 import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ..cluster.collective import agreed
+from ..cluster.collective import any_of
 from ..cluster.collective import process as rank
 from ..cluster.collective import processes as total
 from ..cluster.watch import Watch
@@ -18,7 +18,7 @@ from ..runs.fine_tuning import fine_tuning_session
 from ..runs.run import open_run
 from ..runs.session import Session, Stopwatch, new_session, resume_session
 from ..runs.trained import Trained
-from ..training.interruption import Stopped
+from ..training.interruption import Stopped, Terminated, heeding_termination
 from ..tree import count
 from . import devices
 from .chart import short
@@ -57,6 +57,12 @@ OutOption = Annotated[Path | None, typer.Option(metavar="RUN", help="Folder for 
 SOON = 3.0
 """Seconds after which one is told that data and models are still being read."""
 ResumeOption = Annotated[Path | None, typer.Option(metavar="RUN", help="Continue this run.")]
+AnywayOption = Annotated[
+    bool,
+    typer.Option(
+        "--anyway", help="With --resume: go on although data, engine, versions or recipe have changed, and note it."
+    ),
+]
 
 
 def train(
@@ -71,6 +77,7 @@ def train(
     seed: Annotated[int | None, typer.Option(min=0, help="The same seed gives the same run (default: 0).")] = None,
     out: OutOption = None,
     resume: ResumeOption = None,
+    anyway: AnywayOption = False,
     tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard event files as well.")] = False,
     engine: devices.EngineOption = None,
     mesh: devices.MeshOption = None,
@@ -85,6 +92,8 @@ def train(
 ) -> None:
     """Train a model on a task; Ctrl-C saves, and --resume goes on bit for bit."""
     require_tensorboard(wanted=tensorboard)
+    if anyway and resume is None:
+        raise ConfigError("--anyway is for a run that goes on", hint="name the run: --resume RUN --anyway")
     changes = parse_settings(settings or []) | ({} if steps is None or resume is not None else {"steps": steps})
     task = chosen_task(task, own, needed=resume is None)
     if resume is not None:
@@ -92,12 +101,12 @@ def train(
         devices.use_engine_of(open_run(resume), engine, mesh)
     with devices.joined(coordinator, processes, process) as watch:
         if resume is not None:
-            session = _resumed(resume, steps, mesh, watch)
+            session = _resumed(resume, steps, mesh, watch, anyway=anyway)
         else:
             how = devices.execution_of(mesh, precision, scan=scan, remat=remat, rules=rules)
-            folder = out or chosen_folder(str(task))
             given: dict[str, Any] = {"data": data, "settings": changes, "seed": seed or 0, "execution": how}
-            session = open_session(str(task), folder, source, preset, lora=lora, **given)
+            given["numbered"] = out is None
+            session = open_session(str(task), out or Path("runs") / str(task), source, preset, lora=lora, **given)
             session.watch = watch or session.watch
         _train_and_tell(session, tensorboard=tensorboard, json=json)
 
@@ -127,12 +136,12 @@ def _check_resume(*given: Any) -> None:
         )
 
 
-def _resumed(folder: Path, steps: int | None, mesh: str | None, watch: Watch | None) -> Session:
+def _resumed(folder: Path, steps: int | None, mesh: str | None, watch: Watch | None, *, anyway: bool) -> Session:
     shape = None if mesh is None else MeshShape.parse(mesh)
     with waiting(f"preparing {folder}", delay=SOON):
-        session = resume_session(folder, steps=steps, mesh=shape, watch=watch)
-    for path in session.ignored if rank() == 0 else ():
-        talk(f"{path} was never finished and is ignored; going on after step {session.state.step:,}")
+        session = resume_session(folder, steps=steps, mesh=shape, watch=watch, anyway=anyway)
+    for note in session.notes if rank() == 0 else ():
+        talk(note)
     if steps is not None and rank() == 0:
         talk(f"going on from step {session.state.step:,} to step {steps:,}; {session.run.recipe.continuation()}")
     return session
@@ -164,30 +173,39 @@ def open_session(
 
 
 def run_session(session: Session, *, quiet: bool, tensorboard: bool = False) -> dict[str, Any]:
-    """Train to the end and return the results; an interruption saves first and says how to go on."""
+    """Train to the end and return the results; Ctrl-C and SIGTERM save first and say how to go on."""
     clock = Stopwatch(session.run.recipe.steps, session.state.step)
-    try:
-        events = event_writer(session.run.folder, wanted=tensorboard)
-        with display(session, clock, quiet=quiet) as show, events as write_event:
-            for record in session.steps():
-                clock.add(record)
-                write_event(record)
-                show(record)
-    except KeyboardInterrupt as error:
-        if total() > 1 and not isinstance(error, Stopped):
-            raise  # the others are not here to save together; the watch tells them
-        session.save()
-        if rank() == 0:
-            talk(f"interrupted after step {session.state.step:,}; saved")
-            talk(f"hint: go on with  glassformer train --resume {shlex.quote(str(session.run.folder))}")
-        raise typer.Exit(130) from None
-    except TrainingError:
-        session.save()
-        raise
+    # Of several processes, SIGTERM is JAX's: all stop after the same step.
+    with heeding_termination() if total() == 1 else contextlib.nullcontext():
+        try:
+            events = event_writer(session.run.folder, wanted=tensorboard)
+            with display(session, clock, quiet=quiet) as show, events as write_event:
+                for record in session.steps():
+                    clock.add(record)
+                    write_event(record)
+                    show(record)
+        except KeyboardInterrupt as error:
+            if total() > 1 and not isinstance(error, Stopped):
+                raise  # the others are not here to save together; the watch tells them
+            session.save()
+            raise typer.Exit(_interrupted(session, error)) from None
+        except TrainingError:
+            session.save()
+            raise
     seconds = clock.seconds  # of the training: what comes now is measured and drawn for the reader
     if rank() == 0:
         draw_loss(session)
     return results(session, clock, seconds)
+
+
+def _interrupted(session: Session, error: KeyboardInterrupt) -> int:
+    """Say that a run was interrupted and how it goes on; return the exit code, by which shells know the signal."""
+    terminated = isinstance(error, Terminated) or (isinstance(error, Stopped) and not any_of(session.watch.interrupted))
+    if rank() == 0:
+        how = "ended by SIGTERM" if terminated else "interrupted"
+        talk(f"{how} after step {session.state.step:,}; saved")
+        talk(f"hint: go on with  glassformer train --resume {shlex.quote(str(session.run.folder))}")
+    return 143 if terminated else 130
 
 
 def results(session: Session, clock: Stopwatch, seconds: float) -> dict[str, Any]:
@@ -249,14 +267,3 @@ def summary_line(summary: dict[str, Any]) -> str:
     steps, now = summary["steps"], summary["steps_now"]
     taken = f"{steps:,} steps in {took}" if now == steps else f"{steps:,} steps, the last {now:,} in {took}"
     return f"{summary['task']}: {taken}, {loss}{why}"
-
-
-def chosen_folder(task: str) -> Path:
-    """Return a folder for a new run of a task; of several processes, the first one looks, and chooses."""
-    return Path(agreed(str(free_folder(Path("runs") / task)) if rank() == 0 else None))
-
-
-def free_folder(path: Path) -> Path:
-    """Return the path, or the first of path-2, path-3, … that does not exist."""
-    others = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
-    return next(free for free in itertools.chain([path], others) if not free.exists())
