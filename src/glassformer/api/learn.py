@@ -68,22 +68,27 @@ def train(
         execution=execution,
         **settings,
     )
-    clock = Stopwatch(loop.steps)
     # Of several processes, SIGTERM is JAX's.
     with heeding_termination() if processes() == 1 else contextlib.nullcontext():
-        try:
-            with shown(loop.session, clock, wanted=show) as tell:
-                for record in loop:
-                    clock.add(record)
-                    tell(record)
-        except Terminated:
-            loop.session.save()
-            sys.exit(143)
-        except KeyboardInterrupt:
-            loop.session.save()
-            say(f"interrupted after step {loop.session.state.step:,}: this is the model as it is now", wanted=show)
-            return loop.now
-        except TrainingError:
-            loop.session.save()
-            raise
+        return _trained(loop, show=show)
+
+
+def _trained(loop: Loop, *, show: bool) -> TrainedModel:
+    """Take all steps, and return the best model; what an interruption leaves is saved."""
+    clock = Stopwatch(loop.steps)
+    try:
+        with shown(loop.session, clock, wanted=show) as tell:
+            for record in loop:
+                clock.add(record)
+                tell(record)
+    except Terminated:
+        loop.session.save()
+        sys.exit(143)
+    except KeyboardInterrupt:
+        loop.session.save()
+        say(f"interrupted after step {loop.session.state.step:,}: this is the model as it is now", wanted=show)
+        return loop.now
+    except TrainingError:
+        loop.session.save()
+        raise
     return loop.best

@@ -92,12 +92,11 @@ def train(
 ) -> None:
     """Train a model on a task; Ctrl-C saves, and --resume goes on bit for bit."""
     require_tensorboard(wanted=tensorboard)
-    if anyway and resume is None:
-        raise ConfigError("--anyway is for a run that goes on", hint="name the run: --resume RUN --anyway")
     changes = parse_settings(settings or []) | ({} if steps is None or resume is not None else {"steps": steps})
     task = chosen_task(task, own, needed=resume is None)
+    others = [task, data, preset, source, seed, out, precision, rules, changes or lora or scan or remat or None]
+    _check_resume(resume, others, anyway=anyway)
     if resume is not None:
-        _check_resume(task, data, preset, source, seed, out, precision, rules, changes or lora or scan or remat or None)
         devices.use_engine_of(open_run(resume), engine, mesh)
     with devices.joined(coordinator, processes, process) as watch:
         if resume is not None:
@@ -105,10 +104,8 @@ def train(
         else:
             how = devices.execution_of(mesh, precision, scan=scan, remat=remat, rules=rules)
             given: dict[str, Any] = {"data": data, "settings": changes, "seed": seed or 0, "execution": how}
-            given["numbered"] = out is None
-            session = open_session(str(task), out or Path("runs") / str(task), source, preset, lora=lora, **given)
-            session.watch = watch or session.watch
-        _train_and_tell(session, tensorboard=tensorboard, json=json)
+            session = open_session(str(task), out, source, preset, lora=lora, **given)
+        _train_and_tell(session, watch, tensorboard=tensorboard, json=json)
 
 
 def chosen_task(task: str | None, own: str | None, *, needed: bool) -> str | None:
@@ -128,8 +125,10 @@ def chosen_task(task: str | None, own: str | None, *, needed: bool) -> str | Non
     return tasks[0] if task is None else task
 
 
-def _check_resume(*given: Any) -> None:
-    if any(value is not None for value in given):
+def _check_resume(resume: Path | None, others: list[Any], *, anyway: bool) -> None:
+    if anyway and resume is None:
+        raise ConfigError("--anyway is for a run that goes on", hint="name the run: --resume RUN --anyway")
+    if resume is not None and any(value is not None for value in others):
         raise ConfigError(
             "--resume continues a run with its own settings",
             hint="leave out the task and all other settings; --steps alone may be given, to go on beyond the end",
@@ -147,9 +146,9 @@ def _resumed(folder: Path, steps: int | None, mesh: str | None, watch: Watch | N
     return session
 
 
-def _train_and_tell(session: Session, *, tensorboard: bool, json: bool) -> None:
+def _train_and_tell(session: Session, watch: Watch | None, *, tensorboard: bool, json: bool) -> None:
     """Train to the end and say what came of it; of several processes, the first one speaks."""
-    first = rank() == 0
+    session.watch, first = watch or session.watch, rank() == 0
     summary = run_session(session, quiet=json, tensorboard=tensorboard and first)
     if json and first:
         print_json(summary)
@@ -158,9 +157,10 @@ def _train_and_tell(session: Session, *, tensorboard: bool, json: bool) -> None:
 
 
 def open_session(
-    task: str, folder: Path, source: str | None, preset: str | None, *, lora: bool, **settings: Any
+    task: str, out: Path | None, source: str | None, preset: str | None, *, lora: bool, **settings: Any
 ) -> Session:
-    """Start a run anew, or from a model that exists."""
+    """Start a run anew, or from a model that exists; without a folder of its own, in a new one."""
+    folder, settings["numbered"] = out or Path("runs") / task, out is None
     if source is None:
         if lora:
             raise ConfigError("--lora needs a model to start from", hint="name one with --from")
