@@ -37,6 +37,7 @@ CHANGES = {
     "python was 3.0 and is ": lambda content: content["record"]["versions"].update(python="3.0.1"),
     "engine was cpu and is numpy": lambda content: content["record"].update(engine="cpu"),
     "platform was VAX and is ": lambda content: content["record"].update(platform="VAX"),
+    "processor was 8086 and is ": lambda content: content["record"].update(processor="8086"),
     "lr was 0.00": lambda content: content["recipe"].update(lr=0.5),
     "shards was 1 and is 3": lambda content: content["recipe"].update(shards=3),
 }
@@ -102,8 +103,8 @@ def test_more_steps_are_no_other_recipe(folder):
 
 def test_a_run_of_an_older_version_goes_on(folder):
     def older(content):
-        for name in ("blas", "examples", "first"):
-            del content["record"][name]
+        for name in ("blas", "processor", "examples", "first"):
+            content["record"].pop(name, None)
 
     edit_config(folder, older)
     assert len(list(resume_session(folder).steps())) == 2

@@ -73,6 +73,7 @@ def _differing(before: Record, now: Record) -> dict[str, tuple[Any, Any]]:
         "first batch": (before.first and before.first[:12], now.first and now.first[:12]),
         "engine": (before.engine, now.engine),
         "platform": (before.platform, now.platform),
+        "processor": (before.processor, now.processor),
     }
     for package, version in before.versions.items():
         pairs[package] = _counting(package, version), _counting(package, now.versions.get(package))

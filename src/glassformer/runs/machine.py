@@ -6,7 +6,7 @@ that it began with: where there are fewer cores they take turns, and where there
 
 import contextlib
 from collections.abc import Iterator
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from ..engines.cpu.cores import at_most, cores
 
@@ -24,11 +24,7 @@ class Machine(NamedTuple):
     @classmethod
     def here(cls) -> Self:
         """Return this machine, as far as this process may use it."""
-        from threadpoolctl import threadpool_info
-
-        found = [library for library in threadpool_info() if library["user_api"] == "blas"]
-        of_numpy = [library for library in found if "numpy" in library["filepath"]]
-        return cls(cores(), next((library["num_threads"] for library in of_numpy or found), None))
+        return cls(cores(), _blas().get("num_threads"))
 
     def differs_here(self) -> bool:
         """Tell whether this process would compute otherwise by itself."""
@@ -42,3 +38,21 @@ class Machine(NamedTuple):
 
         with at_most(self.cores), threadpool_limits(self.blas, user_api="blas"):
             yield
+
+
+def processor(engine: str) -> str | None:
+    """Return for which kind of processor an engine computes here, as its libraries call it; None: they do not say."""
+    if engine == "jax":
+        import jax
+
+        return str(jax.devices()[0].device_kind)
+    return _blas().get("architecture")
+
+
+def _blas() -> dict[str, Any]:
+    """Return what is known about NumPy's BLAS."""
+    from threadpoolctl import threadpool_info
+
+    found = [library for library in threadpool_info() if library["user_api"] == "blas"]
+    of_numpy = [library for library in found if "numpy" in library["filepath"]]
+    return next(iter(of_numpy or found), {})

@@ -20,7 +20,7 @@ from ..data.examples import Dataset
 from ..data.pair_files import PAIR_SUFFIXES
 from ..data.tokens import is_token_file, sidecar
 from ..training.recipe import Recipe
-from .machine import Machine
+from .machine import Machine, processor
 
 PACKAGES = ("glassformer", "numpy", "numba", "jax")
 """Whose versions decide about the numbers; those of an engine that is not used are left out."""
@@ -53,7 +53,7 @@ class Record:
     engine     who computes
     versions   of Python and the libraries that compute
     cores      that the process may use, and `blas` the threads of large matrix products
-    platform   system and processor
+    platform   system and family of processors, and `processor` which of them
     preset     the preset that its model was taken from, if one was
     data       the data, where it is not drawn from the seed
     examples   how many there are to train on
@@ -69,6 +69,7 @@ class Record:
     preset: str | None = None
     data: DataRecord | None = None
     blas: int | None = None
+    processor: str | None = None
     examples: int | None = None
     first: str | None = None
     changes: tuple[dict[str, Any], ...] = ()
@@ -86,6 +87,7 @@ class Record:
             preset=preset,
             data=data,
             blas=machine.blas,
+            processor=processor(engine),
         )
 
     def reading(self, train: Dataset, recipe: Recipe) -> Self:
