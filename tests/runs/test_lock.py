@@ -92,6 +92,10 @@ def test_a_second_session_takes_it_from_the_first(tmp_path):
     with pytest.raises(CheckpointError, match="nothing more is written"):
         first.hold()  # in vain: the run went on without it
     second.hold()
+    third = FolderLock(tmp_path)
+    third.take()
+    third.give_back()
+    second.hold()
     FolderLock(tmp_path).take()
     with pytest.raises(CheckpointError, match="nothing more is written"):
         second.hold()

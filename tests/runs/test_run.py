@@ -259,6 +259,11 @@ def test_who_cannot_go_on_lets_the_folder_go(session):
     with pytest.raises(CheckpointError, match="is damaged") as caught:
         resume_session(folder)
     assert caught.value.hint == "restore it from a copy"
+    session.save()  # it has the folder still
+    session.run.lock.let_go()
+    (folder / "latest.safetensors").write_bytes(b"damaged")
+    with pytest.raises(CheckpointError, match="is damaged"):
+        resume_session(folder)
     assert not (folder / "lock").exists()
 
 

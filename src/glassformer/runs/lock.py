@@ -73,6 +73,7 @@ class FolderLock:
         self._descriptor: int | None = None
         self._process = 0  # that took it; a fork of it holds nothing
         self._lost = False
+        self._before: FolderLock | None = None  # of the session that it was taken from
 
     def take(self, *, new: bool = False) -> Owner | None:
         """Take the lock, or refuse; return who held it before and ended without letting it go.
@@ -85,8 +86,9 @@ class FolderLock:
             if before is not None and before is not self:
                 if new and before.is_held():
                     raise _refusal(self.path, Owner.here())
+                self._before = before if before.is_held() else None
                 before.let_go()
-                before._lost = True
+                before._lost, before._before = True, None
             self._descriptor, left = _opened(self.path)
             self._process, self._lost = os.getpid(), False
             self._end = weakref.finalize(self, _close, self._descriptor, self.path, self._process)
@@ -119,6 +121,12 @@ class FolderLock:
         if self._descriptor is not None:
             self._end()
             self._descriptor = None
+
+    def give_back(self) -> None:
+        """Let the folder go, back to the session that it was taken from, if there was one."""
+        self.let_go()
+        if self._before is not None:
+            self._before.take()
 
 
 def _opened(path: Path) -> tuple[int, Owner | None]:

@@ -258,7 +258,7 @@ def resume_session(
         return _continued(run, notes, steps, mesh, watch, anyway=anyway)
     except BaseException:
         if run.lock is not None:
-            run.lock.let_go()
+            run.lock.give_back()
         raise
 
 
