@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +48,15 @@ def tiny_session(task: str, folder: Path, *, seed: int = 0, **settings: Any) -> 
     return new_session(
         task, folder, data=write_data(task, folder.parent / "data"), settings={**TINY[task], **settings}, seed=seed
     )
+
+
+def edit_config(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change config.json of a run, and leave out its checksum, as older versions did."""
+    path = folder / "config.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content.pop("sha256", None)
+    change(content)
+    path.write_text(json.dumps(content), encoding="utf-8")
 
 
 def options(task: str, **settings: Any) -> list[str]:

@@ -1,14 +1,12 @@
 """A trained model comes back from its folder ready to write, or it is said why not."""
 
-import json
-
 import pytest
 
 import glassformer as gf
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.generation import answer as reference
 from glassformer.loading import load
-from runs import tiny_session
+from runs import edit_config, tiny_session
 
 
 def trained(task, folder):
@@ -58,11 +56,11 @@ def test_a_folder_that_is_missing_is_refused(tmp_path):
 def test_a_damaged_folder_is_refused(tmp_path):
     trained("lines", tmp_path / "run")
     config = tmp_path / "run" / "config.json"
-    content = json.loads(config.read_text(encoding="utf-8"))
-    config.write_text(json.dumps({**content, "tokenizer": {"kind": "chars"}}), encoding="utf-8")
+    content = config.read_text(encoding="utf-8")
+    edit_config(tmp_path / "run", lambda content: content.update(tokenizer={"kind": "chars"}))
     with pytest.raises(CheckpointError, match=r"the tokenizer in .* is damaged"):
         gf.load(tmp_path / "run")
-    config.write_text(json.dumps(content), encoding="utf-8")
+    config.write_text(content, encoding="utf-8")
     for name in ("best", "latest"):
         path = tmp_path / "run" / f"{name}.safetensors"
         path.write_bytes(path.read_bytes()[:100])

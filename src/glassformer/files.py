@@ -10,6 +10,7 @@ does the name stand for anything but a complete file.
 """
 
 import errno
+import itertools
 import os
 import re
 import secrets
@@ -46,8 +47,7 @@ def replacing(path: Path) -> Iterator[Path]:
             partial.unlink(missing_ok=True)
         raise
     # Should only this fail, the folder holds either the old or the new file after a power cut, both complete.
-    with suppress(OSError):
-        flush(path.parent)
+    flush_folder(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -77,8 +77,26 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
+def flush_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk, where the system can be asked for that."""
+    with suppress(OSError):
+        flush(folder)
+
+
+def new_folder(path: Path) -> Path:
+    """Make the first of path, path-2, path-3, … that does not exist, and return it: nobody else can get the same."""
+    with explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for number in itertools.count(1):
+            place = path if number == 1 else path.with_name(f"{path.name}-{number}")
+            with suppress(FileExistsError):
+                place.mkdir()
+                return place
+    raise AssertionError
+
+
 def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files that killed processes left in a folder."""
+    """Remove the temporary files that killed processes left in a folder; for the one process that may write there."""
     for path in folder.glob("*" + PARTIAL):
         if re.search(r"\.[0-9a-f]{8}$", path.stem):
             path.unlink(missing_ok=True)

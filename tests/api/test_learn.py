@@ -1,5 +1,7 @@
 """One call from a name to a trained model: with the numbers of the command, and with what was reached at Ctrl-C."""
 
+import signal
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from fine_tuning import published
 from glassformer.errors import ConfigError, DataError, TrainingError
 from glassformer.quantized import Quantized
 from glassformer.runs.session import Session
+from glassformer.training import load_checkpoint
 from runs import TINY, assert_same_bits, assert_same_run, tiny_session, write_data
 
 QUICK = {"steps": 4, "eval_every": 2, "show": False}
@@ -122,6 +125,22 @@ def test_ctrl_c_returns_what_was_reached(monkeypatch, capsys):
     monkeypatch.undo()
     whole = gf.train(None, "counting", steps=50, show=False)
     assert model.history.loss.tolist() == whole.history.loss[:3].tolist()
+
+
+def test_sigterm_saves_and_ends_the_program(monkeypatch, tmp_path):
+    steps = Session.steps
+
+    def terminated(self):
+        for record in steps(self):
+            yield record
+            if record.step == 3:
+                signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Session, "steps", terminated)
+    with pytest.raises(SystemExit) as caught:
+        gf.train(None, "counting", steps=50, out=tmp_path / "run", show=False)
+    assert caught.value.code == 143
+    assert load_checkpoint(tmp_path / "run").meta["step"] == 3
 
 
 def test_arrays_are_data():

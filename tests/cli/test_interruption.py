@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from glassformer.dispatch import use_engine
+from glassformer.runs.run import Run
+from glassformer.runs.session import resume_session
 from glassformer.training import load_checkpoint
-from runs import assert_same_run, finished, options, process, tiny_session
+from runs import assert_same_run, command, finished, options, process, tiny_session
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and limits in the manner of POSIX")
 
@@ -90,6 +93,34 @@ def test_ctrl_c_saves_says_how_to_go_on_and_loses_nothing(tmp_path, whole):
     assert result.code == 0
     assert json.loads(result.out.splitlines()[-1])["steps"] == 200
     assert_same_run(folder, whole)
+
+
+@pytest.mark.parametrize("engine", ["cpu", "numpy"])
+def test_sigterm_saves_says_how_to_go_on_and_loses_nothing(tmp_path, monkeypatch, engine):
+    plan = {**PLAN, "steps": 12, "save_every": 100}
+    append, calls = Run.append, []
+
+    def terminated(self, record):
+        append(self, record)
+        calls.append(record)
+        if len(calls) == 7:
+            signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "append", terminated)
+        place = ["--engine", engine, "--out", tmp_path / "run"]
+        result = command("train", "majority", *options("majority", **plan), *place)
+    assert result.code == 143
+    taken = load_checkpoint(tmp_path / "run").meta["step"]
+    assert taken in (6, 7)  # a step counts once all about it is written
+    assert f"ended by SIGTERM after step {taken}; saved" in result.err
+    assert f"glassformer train --resume {tmp_path / 'run'}" in result.err
+    assert "Traceback" not in result.err
+    with use_engine(engine):
+        for session in (resume_session(tmp_path / "run"), tiny_session("majority", tmp_path / "whole", **plan)):
+            for _ in session.steps():
+                pass
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
 def test_a_run_in_the_background_where_shells_ignore_ctrl_c_goes_on(tmp_path, whole):

@@ -104,14 +104,10 @@ def test_the_command_says_how_the_schedule_goes_on(tmp_path):
 def test_a_run_goes_on_with_the_engine_that_began_it(tmp_path, monkeypatch):
     result = command("train", "counting", "--steps", 2, "--engine", "numpy", "--out", tmp_path / "run", "--json")
     assert result.code == 0, result.err
-    monkeypatch.setenv("GLASSFORMER_ENGINE", "cpu")
     monkeypatch.setattr("glassformer.dispatch._default", None)
+    monkeypatch.delenv("GLASSFORMER_ENGINE", raising=False)
     result = command("train", "--resume", tmp_path / "run", "--json")
-    assert "was begun by the engine numpy and goes on with cpu" in result.err
-    monkeypatch.delenv("GLASSFORMER_ENGINE")
-    monkeypatch.setattr("glassformer.dispatch._default", None)
-    result = command("train", "--resume", tmp_path / "run", "--json")
-    assert "was begun" not in result.err
+    assert result.code == 0
     from glassformer.dispatch import engine
 
     assert engine() == "numpy"

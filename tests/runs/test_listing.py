@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import pytest
 
@@ -10,7 +11,7 @@ from glassformer.runs.fine_tuning import fine_tuning_session
 from glassformer.runs.listing import changed_settings, list_runs, listed
 from glassformer.runs.run import open_run
 from glassformer.runs.session import new_session
-from runs import TINY, tiny_session, write_data
+from runs import TINY, edit_config, tiny_session, write_data
 
 CHANGED = {name: value for name, value in TINY["majority"].items() if name != "layers"}
 """What the small settings change: its model has one layer anyway."""
@@ -29,8 +30,8 @@ def folder(tmp_path_factory):
     finish(tiny_session("majority", folder / "old", steps=6, eval_every=2))
     finish(tiny_session("sort", folder / "deep" / "er" / "new", steps=2, seed=3))
     (folder / "damaged").mkdir()
-    content = (folder / "old" / "config.json").read_text(encoding="utf-8")
-    (folder / "damaged" / "config.json").write_text(content.replace('"cosine"', '"zigzag"'), encoding="utf-8")
+    shutil.copy(folder / "old" / "config.json", folder / "damaged")
+    edit_config(folder / "damaged", lambda content: content["recipe"].update(schedule="zigzag"))
     (folder / "headless").mkdir()
     (folder / "headless" / "metrics.jsonl").write_text('{"step": 1}\n')
     (folder / "published").mkdir()
@@ -118,10 +119,7 @@ def test_a_preset_is_named_instead_of_all_its_settings(tmp_path):
 
 def test_a_run_of_an_older_version_is_described_as_well(tmp_path):
     tiny_session("majority", tmp_path / "run", lr=0.5)
-    path = tmp_path / "run" / "config.json"
-    content = json.loads(path.read_text(encoding="utf-8"))
-    del content["record"]
-    path.write_text(json.dumps(content), encoding="utf-8")
+    edit_config(tmp_path / "run", lambda content: content.pop("record"))
     one = listed(tmp_path / "run")
     assert one.changed == {**CHANGED, "lr": 0.5}
     assert one.record == {}

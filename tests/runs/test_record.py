@@ -15,7 +15,7 @@ from glassformer.errors import DataError
 from glassformer.runs.record import Record, read_record, versions
 from glassformer.runs.run import open_run
 from glassformer.runs.session import new_session, resume_session
-from runs import command, tiny_session
+from runs import command, edit_config, tiny_session
 
 
 def test_a_run_says_by_whom_and_with_what_it_was_begun(tmp_path):
@@ -72,10 +72,11 @@ def test_carried_texts_and_token_files_have_one_too(tmp_path):
 
 def test_a_run_of_an_older_version_still_loads(tmp_path):
     tiny_session("majority", tmp_path / "run", steps=2)
-    path = tmp_path / "run" / "config.json"
-    content = json.loads(path.read_text(encoding="utf-8"))
-    del content["record"], content["recipe"]["decay_steps"]
-    path.write_text(json.dumps(content), encoding="utf-8")
+
+    def older(content):
+        del content["record"], content["recipe"]["decay_steps"]
+
+    edit_config(tmp_path / "run", older)
     assert open_run(tmp_path / "run").record is None
     assert len(list(resume_session(tmp_path / "run").steps())) == 2
 

@@ -4,16 +4,18 @@ import errno
 import itertools
 import json
 import os
+import shutil
 
 import pytest
 
 from glassformer import files
 from glassformer.errors import CheckpointError, ConfigError, DataError, ShapeError
+from glassformer.runs.lock import FolderLock
 from glassformer.runs.run import open_run
-from glassformer.runs.session import resume_session
+from glassformer.runs.session import new_session, resume_session
 from glassformer.training import BEST, LATEST, checkpoint, load_checkpoint
 from glassformer.training.state import final_params
-from runs import are_same, assert_same_bits, tiny_session, untimed
+from runs import are_same, assert_same_bits, edit_config, tiny_session, untimed
 
 
 def take(session, count):
@@ -44,7 +46,7 @@ def test_a_folder_says_what_was_trained_and_how(task, tmp_path):
 
 def test_large_tokenizers_stand_beside_the_config_and_old_folders_still_open(tmp_path, monkeypatch):
     inside = tiny_session("dates", tmp_path / "inside", steps=2).run
-    monkeypatch.setattr("glassformer.runs.run.LARGE", 100)
+    monkeypatch.setattr("glassformer.runs.config_file.LARGE", 100)
     beside = tiny_session("dates", tmp_path / "beside", steps=2)
     content = json.loads((tmp_path / "beside" / "config.json").read_text(encoding="utf-8"))
     assert content["tokenizer"] == content["target_tokenizer"] == "tokenizers.json"
@@ -60,7 +62,7 @@ def test_large_tokenizers_stand_beside_the_config_and_old_folders_still_open(tmp
 
 @pytest.mark.parametrize("damage", [None, "{", "3"])
 def test_lost_or_damaged_tokenizers_are_named(damage, tmp_path, monkeypatch):
-    monkeypatch.setattr("glassformer.runs.run.LARGE", 100)
+    monkeypatch.setattr("glassformer.runs.config_file.LARGE", 100)
     tiny_session("dates", tmp_path / "run", steps=2)
     path = tmp_path / "run" / "tokenizers.json"
     path.unlink() if damage is None else path.write_text(damage)
@@ -89,17 +91,23 @@ def test_who_may_read_a_run_is_what_the_umask_says(mask, tmp_path):
     assert set(modes.values()) == {0o666 & ~mask}
 
 
-def test_a_line_cut_off_by_a_crash_is_left_out(session):
+def test_damaged_metrics_are_cut_back_to_the_checkpoint(session):
     take(session, 5)
-    with (session.run.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
-        file.write('{"step": 6, "lo')
-    assert [line["step"] for line in session.run.metrics()] == [1, 2, 3, 4, 5]
+    path = session.run.folder / "metrics.jsonl"
+    lines = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join([lines[0], lines[1][:-9] + b"\xff", *lines[2:], b'{"step": 6, "lo']))
+    assert [line["step"] for line in session.run.metrics()] == [1, 3, 4, 5]
+    resumed = resume_session(session.run.folder)
+    assert resumed.notes == [f"2 damaged lines of {path} are left out"]
+    assert [line["step"] for line in resumed.run.metrics()] == [1, 3]
+    assert take(resumed, 1)[0].step == 4
 
 
-def test_steps_that_will_be_taken_again_are_forgotten(session):
-    take(session, 5)
-    session.run.rewind_metrics(3)
-    assert [line["step"] for line in session.run.metrics()] == [1, 2, 3]
+def test_the_same_run_writes_the_same_bytes(session, tmp_path):
+    take(session, 4)
+    take(tiny_session("majority", tmp_path / "again", steps=12, eval_every=4, save_every=3), 4)
+    for name in ("latest.safetensors", "best.safetensors"):
+        assert (session.run.folder / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
 
 
 def test_the_best_parameters_are_those_of_the_lowest_loss(tmp_path):
@@ -157,8 +165,24 @@ def test_other_folders_and_files_are_refused_too(tmp_path):
 
 def test_an_empty_folder_and_leftovers_of_a_killed_start_are_welcome(tmp_path):
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.json.partial").write_text('{"for')
+    for name in ("config.json.0badcafe.partial", "lock"):
+        (tmp_path / "run" / name).write_text('{"for')
     take(tiny_session("majority", tmp_path / "run", steps=1), 1)
+
+
+def test_a_folder_that_another_process_was_faster_to_take_is_refused(tmp_path):
+    (tmp_path / "run").mkdir()
+    other = FolderLock(tmp_path / "run")
+    other.take()
+    with pytest.raises(CheckpointError, match=r"run is being trained by process \d+ on "):
+        tiny_session("majority", tmp_path / "run")
+    assert os.listdir(tmp_path / "run") == ["lock"]
+    other.let_go()
+
+
+def test_a_run_whose_name_is_taken_gets_a_number(tmp_path):
+    runs = [new_session("counting", tmp_path / "run", settings={"steps": 1}, numbered=True).run for _ in range(3)]
+    assert [run.folder.name for run in runs] == ["run", "run-2", "run-3"]
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_with_a_remedy(tmp_path):
@@ -180,12 +204,11 @@ def test_a_damaged_config_is_refused(session, content):
         open_run(session.run.folder)
 
 
-def test_a_recipe_changed_behind_the_back_of_a_run_is_noticed(session):
+def test_a_state_of_another_optimizer_is_noticed(session):
     take(session, 3)
-    path = session.run.folder / "config.json"
-    path.write_text(path.read_text().replace('"adamw"', '"lion"'))
+    edit_config(session.run.folder, lambda content: content["recipe"].update(optimizer="lion"))
     with pytest.raises(ShapeError, match=r"unexpected optimizer\.square"):
-        resume_session(session.run.folder)
+        resume_session(session.run.folder, anyway=True)
 
 
 def test_data_with_another_vocabulary_is_refused(tmp_path):
@@ -198,14 +221,72 @@ def test_data_with_another_vocabulary_is_refused(tmp_path):
 
 
 def test_a_run_finds_its_data_from_any_folder(tmp_path, monkeypatch):
-    from glassformer.runs.session import new_session
-
     (tmp_path / "prose.txt").write_text("one two three four five. " * 20)
     monkeypatch.chdir(tmp_path)
     run = new_session("text", tmp_path / "run", data="prose.txt", settings={"context": 8}).run
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert open_run(run.folder).task().held_out.count > 0
+
+
+# --- one session at a time -------------------------------------------------------------------------------------------
+
+
+def test_of_two_sessions_the_one_that_came_last_goes_on(session):
+    take(session, 1)
+    session.save()
+    one, two = (resume_session(session.run.folder) for _ in range(2))
+    assert next(two.steps()).step == 2
+    with pytest.raises(CheckpointError, match="belongs to another session by now"):
+        next(one.steps())
+    with pytest.raises(CheckpointError, match="belongs to another session by now"):
+        one.save()
+    take(two, 12)
+    assert [line["step"] for line in two.run.metrics()] == list(range(1, 13))
+
+
+def test_a_finished_run_is_free_and_can_still_be_saved(session):
+    assert (session.run.folder / "lock").exists()
+    take(session, 13)
+    assert not (session.run.folder / "lock").exists()
+    session.save()
+
+
+def test_who_cannot_go_on_lets_the_folder_go(session):
+    take(session, 3)
+    folder = session.run.folder
+    (folder / "latest.safetensors").write_bytes(b"damaged")
+    with pytest.raises(CheckpointError, match="is damaged") as caught:
+        resume_session(folder)
+    assert caught.value.hint == "restore it from a copy"
+    session.save()  # it has the folder still
+    session.run.lock.let_go()
+    (folder / "latest.safetensors").write_bytes(b"damaged")
+    with pytest.raises(CheckpointError, match="is damaged"):
+        resume_session(folder)
+    assert not (folder / "lock").exists()
+
+
+def test_a_crash_is_told_when_a_run_goes_on(session):
+    take(session, 3)
+    folder = session.run.folder
+    session.run.lock.let_go()
+    (folder / "lock").write_text('{"pid": 77, "host": "deep-thought", "since": "2026"}')
+    (note,) = resume_session(folder).notes
+    assert note.endswith(
+        "was left by process 77 on deep-thought, since 2026, which ended without a word; its lock is taken over"
+    )
+
+
+def test_a_folder_that_vanishes_ends_the_run_with_an_error_and_does_not_come_back(session):
+    steps = session.steps()
+    next(steps)
+    shutil.rmtree(session.run.folder)
+    with pytest.raises(CheckpointError, match="is gone: it was removed or renamed while it was trained"):
+        list(steps)
+    with pytest.raises(CheckpointError, match="is gone"):
+        session.save()
+    assert not session.run.folder.exists()
 
 
 # --- a disk that fills up --------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Checkpoints: nothing changes on the way, nothing is lost in a crash, and damage is noticed."""
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -93,11 +94,20 @@ def test_names_are_kept_apart_and_a_new_checkpoint_replaces_the_old(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["best.safetensors", "latest.safetensors"]
 
 
-def test_leftovers_of_a_killed_process_are_removed(tmp_path):
-    leftover = tmp_path / "best.safetensors.0badcafe.partial"
-    leftover.write_bytes(b"half a checkpoint")
+def test_what_another_writes_at_the_same_time_is_left_alone(tmp_path):
+    other = tmp_path / "best.safetensors.0badcafe.partial"
+    other.write_bytes(b"half a checkpoint")
     save_checkpoint(tmp_path, LATEST, {}, {})
-    assert not leftover.exists()
+    assert other.read_bytes() == b"half a checkpoint"
+
+
+def test_the_same_content_is_the_same_bytes(tmp_path, arrays):
+    path = save_checkpoint(tmp_path, LATEST, arrays, {"b": 1, "a": 2})
+    first = path.read_bytes()
+    assert save_checkpoint(tmp_path, LATEST, arrays, {"a": 2, "b": 1}).read_bytes() == first
+    header = json.loads(first[8 : 8 + int.from_bytes(first[:8], "little")])
+    assert list(header.pop("__metadata__")) == ["format", "version", "meta", "names", "sha256"]
+    assert all(header[name]["data_offsets"][0] % array.itemsize == 0 for name, array in arrays.items())
 
 
 # --- damage ----------------------------------------------------------------------------------------------------------
@@ -131,14 +141,19 @@ def test_arrays_without_a_place_or_places_without_an_array_are_noticed(tmp_path,
             load_checkpoint(tmp_path)
 
 
-def test_damage_names_the_other_checkpoints(tmp_path):
-    save_checkpoint(tmp_path, BEST, {}, {})
-    path = save_checkpoint(tmp_path, LATEST, {"x": np.zeros(4)}, {})
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(CheckpointError, match=r"checksum does not match(.|\n)*hint: try another(.|\n)*best"):
-        load_checkpoint(tmp_path)
+def test_damage_names_what_the_other_checkpoint_is_good_for(tmp_path):
+    remedies = {LATEST: f"best beside it can be used as a model, and trained anew from: --from {tmp_path}"}
+    remedies[BEST] = "or use another one in this folder: latest"
+    for name in (BEST, LATEST):
+        save_checkpoint(tmp_path, name, {"x": np.zeros(4)}, {})
+    for name, remedy in remedies.items():
+        path = checkpoint.checkpoint_path(tmp_path, name)
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1] + b"1")
+        with pytest.raises(CheckpointError, match="checksum does not match") as caught:
+            load_checkpoint(tmp_path, name)
+        assert caught.value.hint.endswith(remedy)
+        path.write_bytes(whole)
 
 
 def test_missing_checkpoints_are_told_apart(tmp_path):
@@ -194,13 +209,23 @@ def test_a_full_disk_leaves_the_previous_checkpoint_and_says_so(tmp_path, monkey
     assert load_checkpoint(tmp_path).meta == {"step": 1}
 
 
-def test_the_error_number_is_found_in_what_safetensors_says(tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise checkpoint.SafetensorError("I/O error: No space left on device (os error 28)")
+def test_a_checkpoint_that_one_may_not_read_is_not_called_damaged(tmp_path, monkeypatch):
+    save_checkpoint(tmp_path, LATEST, {}, {})
 
-    monkeypatch.setattr(checkpoint, "save_file", full)
-    with pytest.raises(CheckpointError, match="the disk is full; there was none before"):
-        save_checkpoint(tmp_path, LATEST, {}, {})
+    def forbidden(*_, **__):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(checkpoint, "safe_open", forbidden)
+    with pytest.raises(CheckpointError, match=r"cannot be read: Permission denied(.|\n)*ask its owner"):
+        load_checkpoint(tmp_path)
+
+
+def test_what_a_checkpoint_says_is_read_without_its_arrays(tmp_path, arrays):
+    assert checkpoint.read_meta(tmp_path) == {}
+    path = save_checkpoint(tmp_path, LATEST, arrays, {"step": 3})
+    assert checkpoint.read_meta(tmp_path) == {"step": 3}
+    path.write_bytes(b"no checkpoint at all")
+    assert checkpoint.read_meta(tmp_path) == {}
 
 
 def test_ctrl_c_while_writing_leaves_nothing_behind(tmp_path, monkeypatch):
@@ -283,8 +308,6 @@ def test_a_process_killed_between_any_two_calls_leaves_a_whole_checkpoint(tmp_pa
     assert loaded.meta["step"] == (1 if place <= 6 else 2)
     assert np.all(loaded.arrays["x"] == loaded.meta["step"])
     assert len(partials(tmp_path)) == (1 if place in (0, 2, 3, 4, 5, 6) else 0)
-    save_checkpoint(tmp_path, LATEST, {}, {})
-    assert partials(tmp_path) == []
 
 
 WRITER = """

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from glassformer.training.interruption import uninterrupted
+from glassformer.training.interruption import Terminated, heeding_termination, uninterrupted
 
 pytestmark = pytest.mark.skipif(
     threading.current_thread() is not threading.main_thread(), reason="signals go elsewhere"
@@ -106,3 +106,50 @@ def test_other_threads_are_never_interrupted_and_change_no_handler():
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+# --- SIGTERM ---------------------------------------------------------------------------------------------------------
+
+
+def test_sigterm_ends_a_block_once_and_is_as_before_afterwards():
+    before, done = signal.getsignal(signal.SIGTERM), []
+    assert before == signal.SIG_DFL
+
+    def work():
+        with heeding_termination():
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            finally:
+                signal.raise_signal(signal.SIGTERM)  # a scheduler that repeats itself
+                done.append("saved")
+
+    with pytest.raises(Terminated):
+        work()
+    assert done == ["saved"]
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_sigterm_waits_for_what_must_not_be_interrupted():
+    done = []
+
+    def work():
+        with heeding_termination():
+            with uninterrupted():
+                signal.raise_signal(signal.SIGTERM)
+                done.append("whole")
+            done.append("afterwards")
+
+    with pytest.raises(Terminated):
+        work()
+    assert done == ["whole"]
+
+
+def test_who_has_a_handler_for_sigterm_keeps_it():
+    calls = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: calls.append(number))
+    try:
+        with heeding_termination():
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert calls == [signal.SIGTERM]

@@ -1,12 +1,16 @@
 """`gf.train`: from a name to a trained model in one call, with something to watch meanwhile."""
 
+import contextlib
+import sys
 from pathlib import Path
 from typing import Any
 
 from ..arrays import Tree
+from ..cluster.collective import processes
 from ..errors import TrainingError
 from ..execution import Execution
 from ..runs.session import Stopwatch
+from ..training.interruption import Terminated, heeding_termination
 from ..training.lora import LoRA
 from .loop import Loop
 from .shown import say, shown
@@ -42,7 +46,8 @@ def train(
     show         a live panel in a terminal, a curve in a notebook, lines in a pipe; False: nothing
     settings     of the recipe (lr, batch, optimizer, …), of the model (width, layers, …) and of the task
 
-    Ctrl-C ends the training, and what was reached so far is returned.
+    Ctrl-C ends the training, and what was reached so far is returned. SIGTERM ends the program; with `out`, what was
+    reached is saved first.
 
     >>> import glassformer as gf
     >>> model = gf.train("tiny-decoder", "counting", steps=60, optimizer="adam", lr=0.01, show=False)
@@ -63,12 +68,22 @@ def train(
         execution=execution,
         **settings,
     )
+    # Of several processes, SIGTERM is JAX's.
+    with heeding_termination() if processes() == 1 else contextlib.nullcontext():
+        return _trained(loop, show=show)
+
+
+def _trained(loop: Loop, *, show: bool) -> TrainedModel:
+    """Take all steps, and return the best model; what an interruption leaves is saved."""
     clock = Stopwatch(loop.steps)
     try:
         with shown(loop.session, clock, wanted=show) as tell:
             for record in loop:
                 clock.add(record)
                 tell(record)
+    except Terminated:
+        loop.session.save()
+        sys.exit(143)
     except KeyboardInterrupt:
         loop.session.save()
         say(f"interrupted after step {loop.session.state.step:,}: this is the model as it is now", wanted=show)

@@ -10,6 +10,7 @@ import typer
 
 from .. import interpret, plots
 from ..errors import ConfigError
+from ..files import new_folder
 from ..interpret import Labels, Trace
 from ..proofs import prove_all
 from ..runs.session import Session, new_session
@@ -17,7 +18,7 @@ from ..runs.trained import Trained
 from .display import waiting
 from .inspect import task_labels
 from .output import JsonOption, console, print_json, table, talk
-from .train import free_folder, run_session
+from .train import run_session
 
 LANGUAGES = ["en", "de", "fr", "es", "it", "nl", "pt", "sv"]
 PARTS: dict[str, dict[str, Any]] = {
@@ -52,13 +53,13 @@ def demo(
 ) -> None:
     """Train a classifier, a language model and a date translator, and write a report with pictures."""
     began = time.perf_counter()
-    folder = free_folder(Path("runs") / "demo") if out is None else out
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{folder} exists already", hint="choose another --out, or leave it out for a new folder")
+    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"{out} exists already", hint="choose another --out, or leave it out for a new folder")
     with waiting("proving every gradient on this machine", quiet=json):
         proofs = prove_all()
     exact = sum(row.ok for row in proofs)
     talk(f"{exact} of {len(proofs)} gradients are exact.")
+    folder = new_folder(Path("runs") / "demo") if out is None else out
     sessions: dict[str, Session] = {}
     results: list[dict[str, Any]] = []
     for name, settings in PARTS.items():

@@ -10,7 +10,6 @@ import typer
 from ..dispatch import VARIABLE, engine, set_engine
 from ..errors import ConfigError
 from ..execution import Execution, MeshShape
-from .output import talk
 
 
 def _choose(name: str | None) -> str | None:
@@ -89,14 +88,10 @@ def joined(coordinator: str | None, processes: int | None, process: int | None) 
 
 
 def _go_on_with(began: str | None, asked: str | None) -> None:
-    """Use the engine that a run began with, unless another is asked for; another one's numbers differ a little."""
-    if began is None or began == engine():
-        return
-    if asked is None and not os.environ.get(VARIABLE):
+    """Use the engine that a run began with, unless another is asked for, which resuming then refuses or notes."""
+    if began is not None and asked is None and not os.environ.get(VARIABLE):
         with contextlib.suppress(ConfigError):  # it may not be there on this machine
             set_engine(began)
-            return
-    talk(f"this run was begun by the engine {began} and goes on with {engine()}: last digits will differ")
 
 
 def use_engine_of(run: Any, asked: str | None, mesh: str | None) -> None:

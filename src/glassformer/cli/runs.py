@@ -45,13 +45,25 @@ def _print_record(record: dict[str, Any]) -> None:
     data = record.get("data")
     lines = {
         "started": record["started"],
-        "engine": f"{record['engine']}, {record['cores']} cores, {record['platform']}",
+        "engine": f"{record['engine']}, {record['cores']} cores, {record['platform']}{_kind(record)}",
         "versions": ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
         "data": "drawn from the seed" if data is None else f"{data['source']} ({data['bytes']:,} bytes)",
         **({} if data is None else {"SHA-256": data["sha256"]}),
     }
     for name, text in lines.items():
         print(f"{name}\t{text}")
+    for change in record.get("changes", ()):
+        print(f"changed\tafter step {change['step']:,}: {changed_text(change)}")
+
+
+def _kind(record: dict[str, Any]) -> str:
+    return f" ({record['processor']})" if "processor" in record else ""
+
+
+def changed_text(change: dict[str, Any]) -> str:
+    """Write what had changed when a run went on anyway."""
+    pairs = {name: pair for name, pair in change.items() if name not in ("step", "when")}
+    return ", ".join(f"{name} {before} → {now}" for name, (before, now) in pairs.items())
 
 
 def _print(found: list[Listed]) -> None:

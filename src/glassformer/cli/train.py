@@ -1,13 +1,13 @@
 """`glassformer train`: learn a task, watch it, stop it, go on."""
 
-import itertools
+import contextlib
 import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ..cluster.collective import agreed
+from ..cluster.collective import any_of
 from ..cluster.collective import process as rank
 from ..cluster.collective import processes as total
 from ..cluster.watch import Watch
@@ -18,7 +18,7 @@ from ..runs.fine_tuning import fine_tuning_session
 from ..runs.run import open_run
 from ..runs.session import Session, Stopwatch, new_session, resume_session
 from ..runs.trained import Trained
-from ..training.interruption import Stopped
+from ..training.interruption import Stopped, Terminated, heeding_termination
 from ..tree import count
 from . import devices
 from .chart import short
@@ -57,6 +57,12 @@ OutOption = Annotated[Path | None, typer.Option(metavar="RUN", help="Folder for 
 SOON = 3.0
 """Seconds after which one is told that data and models are still being read."""
 ResumeOption = Annotated[Path | None, typer.Option(metavar="RUN", help="Continue this run.")]
+AnywayOption = Annotated[
+    bool,
+    typer.Option(
+        "--anyway", help="With --resume: go on although data, engine, versions or recipe have changed, and note it."
+    ),
+]
 
 
 def train(
@@ -71,6 +77,7 @@ def train(
     seed: Annotated[int | None, typer.Option(min=0, help="The same seed gives the same run (default: 0).")] = None,
     out: OutOption = None,
     resume: ResumeOption = None,
+    anyway: AnywayOption = False,
     tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard event files as well.")] = False,
     engine: devices.EngineOption = None,
     mesh: devices.MeshOption = None,
@@ -87,19 +94,18 @@ def train(
     require_tensorboard(wanted=tensorboard)
     changes = parse_settings(settings or []) | ({} if steps is None or resume is not None else {"steps": steps})
     task = chosen_task(task, own, needed=resume is None)
+    others = [task, data, preset, source, seed, out, precision, rules, changes or lora or scan or remat or None]
+    _check_resume(resume, others, anyway=anyway)
     if resume is not None:
-        _check_resume(task, data, preset, source, seed, out, precision, rules, changes or lora or scan or remat or None)
         devices.use_engine_of(open_run(resume), engine, mesh)
     with devices.joined(coordinator, processes, process) as watch:
         if resume is not None:
-            session = _resumed(resume, steps, mesh, watch)
+            session = _resumed(resume, steps, mesh, watch, anyway=anyway)
         else:
             how = devices.execution_of(mesh, precision, scan=scan, remat=remat, rules=rules)
-            folder = out or chosen_folder(str(task))
             given: dict[str, Any] = {"data": data, "settings": changes, "seed": seed or 0, "execution": how}
-            session = open_session(str(task), folder, source, preset, lora=lora, **given)
-            session.watch = watch or session.watch
-        _train_and_tell(session, tensorboard=tensorboard, json=json)
+            session = open_session(str(task), out, source, preset, lora=lora, **given)
+        _train_and_tell(session, watch, tensorboard=tensorboard, json=json)
 
 
 def chosen_task(task: str | None, own: str | None, *, needed: bool) -> str | None:
@@ -119,28 +125,30 @@ def chosen_task(task: str | None, own: str | None, *, needed: bool) -> str | Non
     return tasks[0] if task is None else task
 
 
-def _check_resume(*given: Any) -> None:
-    if any(value is not None for value in given):
+def _check_resume(resume: Path | None, others: list[Any], *, anyway: bool) -> None:
+    if anyway and resume is None:
+        raise ConfigError("--anyway is for a run that goes on", hint="name the run: --resume RUN --anyway")
+    if resume is not None and any(value is not None for value in others):
         raise ConfigError(
             "--resume continues a run with its own settings",
             hint="leave out the task and all other settings; --steps alone may be given, to go on beyond the end",
         )
 
 
-def _resumed(folder: Path, steps: int | None, mesh: str | None, watch: Watch | None) -> Session:
+def _resumed(folder: Path, steps: int | None, mesh: str | None, watch: Watch | None, *, anyway: bool) -> Session:
     shape = None if mesh is None else MeshShape.parse(mesh)
     with waiting(f"preparing {folder}", delay=SOON):
-        session = resume_session(folder, steps=steps, mesh=shape, watch=watch)
-    for path in session.ignored if rank() == 0 else ():
-        talk(f"{path} was never finished and is ignored; going on after step {session.state.step:,}")
+        session = resume_session(folder, steps=steps, mesh=shape, watch=watch, anyway=anyway)
+    for note in session.notes if rank() == 0 else ():
+        talk(note)
     if steps is not None and rank() == 0:
         talk(f"going on from step {session.state.step:,} to step {steps:,}; {session.run.recipe.continuation()}")
     return session
 
 
-def _train_and_tell(session: Session, *, tensorboard: bool, json: bool) -> None:
+def _train_and_tell(session: Session, watch: Watch | None, *, tensorboard: bool, json: bool) -> None:
     """Train to the end and say what came of it; of several processes, the first one speaks."""
-    first = rank() == 0
+    session.watch, first = watch or session.watch, rank() == 0
     summary = run_session(session, quiet=json, tensorboard=tensorboard and first)
     if json and first:
         print_json(summary)
@@ -149,9 +157,10 @@ def _train_and_tell(session: Session, *, tensorboard: bool, json: bool) -> None:
 
 
 def open_session(
-    task: str, folder: Path, source: str | None, preset: str | None, *, lora: bool, **settings: Any
+    task: str, out: Path | None, source: str | None, preset: str | None, *, lora: bool, **settings: Any
 ) -> Session:
-    """Start a run anew, or from a model that exists."""
+    """Start a run anew, or from a model that exists; without a folder of its own, in a new one."""
+    folder, settings["numbered"] = out or Path("runs") / task, out is None
     if source is None:
         if lora:
             raise ConfigError("--lora needs a model to start from", hint="name one with --from")
@@ -164,30 +173,39 @@ def open_session(
 
 
 def run_session(session: Session, *, quiet: bool, tensorboard: bool = False) -> dict[str, Any]:
-    """Train to the end and return the results; an interruption saves first and says how to go on."""
+    """Train to the end and return the results; Ctrl-C and SIGTERM save first and say how to go on."""
     clock = Stopwatch(session.run.recipe.steps, session.state.step)
-    try:
-        events = event_writer(session.run.folder, wanted=tensorboard)
-        with display(session, clock, quiet=quiet) as show, events as write_event:
-            for record in session.steps():
-                clock.add(record)
-                write_event(record)
-                show(record)
-    except KeyboardInterrupt as error:
-        if total() > 1 and not isinstance(error, Stopped):
-            raise  # the others are not here to save together; the watch tells them
-        session.save()
-        if rank() == 0:
-            talk(f"interrupted after step {session.state.step:,}; saved")
-            talk(f"hint: go on with  glassformer train --resume {shlex.quote(str(session.run.folder))}")
-        raise typer.Exit(130) from None
-    except TrainingError:
-        session.save()
-        raise
+    # Of several processes, SIGTERM is JAX's: all stop after the same step.
+    with heeding_termination() if total() == 1 else contextlib.nullcontext():
+        try:
+            events = event_writer(session.run.folder, wanted=tensorboard)
+            with display(session, clock, quiet=quiet) as show, events as write_event:
+                for record in session.steps():
+                    clock.add(record)
+                    write_event(record)
+                    show(record)
+        except KeyboardInterrupt as error:
+            if total() > 1 and not isinstance(error, Stopped):
+                raise  # the others are not here to save together; the watch tells them
+            session.save()
+            raise typer.Exit(_interrupted(session, error)) from None
+        except TrainingError:
+            session.save()
+            raise
     seconds = clock.seconds  # of the training: what comes now is measured and drawn for the reader
     if rank() == 0:
         draw_loss(session)
     return results(session, clock, seconds)
+
+
+def _interrupted(session: Session, error: KeyboardInterrupt) -> int:
+    """Say that a run was interrupted and how it goes on; return the exit code, by which shells know the signal."""
+    terminated = isinstance(error, Terminated) or (isinstance(error, Stopped) and not any_of(session.watch.interrupted))
+    if rank() == 0:
+        how = "ended by SIGTERM" if terminated else "interrupted"
+        talk(f"{how} after step {session.state.step:,}; saved")
+        talk(f"hint: go on with  glassformer train --resume {shlex.quote(str(session.run.folder))}")
+    return 143 if terminated else 130
 
 
 def results(session: Session, clock: Stopwatch, seconds: float) -> dict[str, Any]:
@@ -249,14 +267,3 @@ def summary_line(summary: dict[str, Any]) -> str:
     steps, now = summary["steps"], summary["steps_now"]
     taken = f"{steps:,} steps in {took}" if now == steps else f"{steps:,} steps, the last {now:,} in {took}"
     return f"{summary['task']}: {taken}, {loss}{why}"
-
-
-def chosen_folder(task: str) -> Path:
-    """Return a folder for a new run of a task; of several processes, the first one looks, and chooses."""
-    return Path(agreed(str(free_folder(Path("runs") / task)) if rank() == 0 else None))
-
-
-def free_folder(path: Path) -> Path:
-    """Return the path, or the first of path-2, path-3, … that does not exist."""
-    others = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
-    return next(free for free in itertools.chain([path], others) if not free.exists())

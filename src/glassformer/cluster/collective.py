@@ -57,6 +57,15 @@ def agreed(value: Any) -> Any:
     return json.loads(np.asarray(broadcast_one_to_all(text)).tobytes())
 
 
+def any_of(value: bool) -> bool:
+    """Tell whether something holds in any of the processes."""
+    if processes() == 1:
+        return value
+    from jax.experimental.multihost_utils import process_allgather
+
+    return bool(np.any(process_allgather(np.asarray(value))))
+
+
 @contextlib.contextmanager
 def first_before_others(what: str) -> Iterator[bool]:
     """Let the first process do something alone, such as making a folder; the others follow when it is done.

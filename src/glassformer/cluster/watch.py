@@ -58,6 +58,7 @@ class Watch:
         self.workers = workers or []
         self.limits = limits or Limits()
         self.hint = RESUME
+        self.interrupted = False  # whether Ctrl-C asked this worker to stop
         self._beat = min(BEAT, self.limits.silence / 5)
         self._lines: dict[int, Line] = {}  # worker 0: to all others; any other: to worker 0
         self._step: int | None = None
@@ -111,7 +112,13 @@ class Watch:
             return
         self._interrupt = before
         with contextlib.suppress(ValueError):  # not the main thread: whoever has that one decides
-            signal.signal(signal.SIGINT, _forward_interrupt)
+            signal.signal(signal.SIGINT, self._forward_interrupt)
+
+    def _forward_interrupt(self, *_: Any) -> None:
+        """Turn the first Ctrl-C into SIGTERM, on which JAX lets all processes stop after the same step."""
+        self.interrupted = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def __enter__(self) -> Watch:
         return self
@@ -313,12 +320,6 @@ def _is_understood(error: BaseException | None) -> bool:
     while isinstance(error, GlassformerError | OSError):
         error = error.__cause__
     return error is None
-
-
-def _forward_interrupt(*_: Any) -> None:
-    """Turn the first Ctrl-C into SIGTERM, on which JAX lets all processes stop after the same step."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _first_line(error: BaseException) -> str:

@@ -40,6 +40,7 @@ def fine_tuning_session(
     settings: dict[str, Any] | None = None,
     seed: int = 0,
     execution: Execution | None = None,
+    numbered: bool = False,
 ) -> Session:
     """Start a run from the model at `source`, a path or a name; with `adapters`, its own parameters stay frozen.
 
@@ -59,7 +60,8 @@ def fine_tuning_session(
         lora.check_alike(model.params)
     trained = what_is_trained(model, lora, seed)
     base = Base.of(source, model, lora)
-    run = create_run(folder, task, options, config, recipe, base=base, execution=execution, settings=of_model)
+    how: dict[str, Any] = {"execution": execution, "settings": of_model, "numbered": numbered}
+    run = create_run(folder, task, options, config, recipe, base=base, **how)
     return session_of(run, task, *trained)
 
 

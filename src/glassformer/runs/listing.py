@@ -14,8 +14,10 @@ from ..settings import described
 from ..training.checkpoint import BEST, LATEST, checkpoint_path
 from ..training.recipe import Recipe, changed_recipe
 from ..weights.places import is_run
+from .config_file import CONFIG
 from .fine_tuning import LORA_LR, RECIPE
-from .run import CONFIG, METRICS, Run, open_run
+from .metrics import METRICS
+from .run import Run, open_run
 from .session import model_config
 from .settings import OF_THE_DATA, default_task
 

@@ -5,18 +5,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..cluster.collective import check_shared, first_before_others
+from ..cluster.collective import agreed, check_shared, first_before_others
 from ..config import TransformerConfig
 from ..data import Task
 from ..errors import ConfigError
 from ..execution import PLAIN, Execution, separated
-from ..files import PARTIAL
+from ..files import PARTIAL, flush_folder, new_folder
 from ..training.recipe import Recipe
 from ..tree import flatten
 from .base import Base
+from .config_file import CONFIG, explained
+from .lock import LOCK, FolderLock
 from .own import own_files
 from .record import Record, read_record
-from .run import CONFIG, Run, explained, open_run, tokenizers_of
+from .run import Run, open_run, tokenizers_of
 
 
 def create_run(
@@ -30,36 +32,62 @@ def create_run(
     execution: Execution | None,
     settings: dict[str, Any],
     preset: str | None = None,
+    numbered: bool = False,
 ) -> Run:
     """Make a new run folder; refuse one that holds a run already. Of several processes, the first one makes it.
 
-    An `execution` is one of the engine jax; the `settings` of the model may say more about how it runs.
+    An `execution` is one of the engine jax; the `settings` of the model may say more about how it runs. `numbered`
+    takes the first of folder, folder-2, folder-3, … that nobody has.
     """
     known = {name: value for name, value in options.items() if value is not None}
     how = (execution or PLAIN).replace(**separated(settings)[1])
     own = own_files(task, config)
     run = Run(folder, task.name, known, config, recipe, *tokenizers_of(task), base, how, execution is not None, own)
     record = Record.now(run.engine.name, preset=preset, data=read_record(task.name, known.get("data")))
-    run = replace(run, record=record)
+    run = replace(run, record=record.reading(task.train, recipe))
     with first_before_others("run folder") as first:
-        return _created(run) if first else _followed(run)
+        if first:
+            run = _created(run, numbered=numbered)
+    made = Path(agreed(str(run.folder)))
+    return run if first else _followed(replace(run, folder=made))
 
 
-def _created(run: Run) -> Run:
-    folder, recipe = run.folder, run.recipe
-    if _is_taken(folder):
-        resume = f"continue it with --resume {folder}, or " if (folder / CONFIG).is_file() else ""
-        raise ConfigError(f"{folder} exists already", hint=f"{resume}choose another --out")
+def _created(run: Run, *, numbered: bool) -> Run:
+    recipe = run.recipe
+    if not numbered:
+        _check_free(run.folder)
     run.check()
     if recipe.shards is None:
         shards = run.engine.shards(run.config, recipe.batch // recipe.accumulate)
         run = replace(run, recipe=replace(recipe, shards=shards))
-    with explained(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    lock = _taken(new_folder(run.folder) if numbered else run.folder)
+    run = replace(run, folder=lock.folder, lock=lock)
+    with explained(run.folder):
         for file in run.own:
-            file.copy_into(folder)
+            file.copy_into(run.folder)
     run.write_config()
     return run
+
+
+def _taken(folder: Path) -> FolderLock:
+    """Make a folder one's own; refuse one that something else is in, or that another process was faster to take."""
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    lock = FolderLock(folder)
+    lock.take(new=True)
+    try:
+        _check_free(folder)
+    except ConfigError:
+        lock.let_go()
+        raise
+    flush_folder(folder.parent)
+    return lock
+
+
+def _check_free(folder: Path) -> None:
+    if _is_taken(folder):
+        resume = f"continue it with --resume {folder}, or " if (folder / CONFIG).is_file() else ""
+        raise ConfigError(f"{folder} exists already", hint=f"{resume}choose another --out")
 
 
 def _followed(own: Run) -> Run:
@@ -83,4 +111,4 @@ def _is_taken(folder: Path) -> bool:
     """Tell whether something stands in the way of a new run; leftovers of a killed process do not."""
     if not folder.is_dir():
         return folder.exists()
-    return any(path.suffix != PARTIAL for path in folder.iterdir())
+    return any(path.suffix != PARTIAL and path.name != LOCK for path in folder.iterdir())

@@ -24,7 +24,7 @@ def read_own_files(config: Path) -> tuple[OwnFile, ...]:
     try:
         content: Any = json.loads(config.read_text(encoding="utf-8"))
         files = tuple(OwnFile.from_dict(each) for each in content.get("own", ()))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return ()
     for file in files:
         file.read_again(config.parent)

@@ -4,19 +4,23 @@ import hashlib
 import importlib.metadata
 import inspect
 import json
-import os
 import platform
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from ..data import TASKS
 from ..data.corpus import CARRIED, TEXT_SUFFIXES, text_files
+from ..data.examples import Dataset
 from ..data.pair_files import PAIR_SUFFIXES
 from ..data.tokens import is_token_file, sidecar
+from ..training.recipe import Recipe
+from .machine import Machine, processor
 
 PACKAGES = ("glassformer", "numpy", "numba", "jax")
 """Whose versions decide about the numbers; those of an engine that is not used are left out."""
@@ -48,10 +52,13 @@ class Record:
     started    the time, in UTC
     engine     who computes
     versions   of Python and the libraries that compute
-    cores      that the process may use
-    platform   system and processor
+    cores      that the process may use, and `blas` the threads of large matrix products
+    platform   system and family of processors, and `processor` which of them
     preset     the preset that its model was taken from, if one was
     data       the data, where it is not drawn from the seed
+    examples   how many there are to train on
+    first      SHA-256 of the first batch
+    changes    each time that it went on although something had changed: after which step, when, and what was what
     """
 
     started: str
@@ -61,30 +68,54 @@ class Record:
     platform: str
     preset: str | None = None
     data: DataRecord | None = None
+    blas: int | None = None
+    processor: str | None = None
+    examples: int | None = None
+    first: str | None = None
+    changes: tuple[dict[str, Any], ...] = ()
 
     @classmethod
     def now(cls, engine: str, *, preset: str | None = None, data: DataRecord | None = None) -> Self:
         """Describe this moment, process and machine."""
+        machine = Machine.here()
         return cls(
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             engine=engine,
             versions=versions(engine),
-            cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+            cores=machine.cores,
             platform=f"{platform.system()} {platform.machine()}",
             preset=preset,
             data=data,
+            blas=machine.blas,
+            processor=processor(engine),
         )
+
+    def reading(self, train: Dataset, recipe: Recipe) -> Self:
+        """Return the same with what training reads, whether from a file or drawn from the seed."""
+        batch = train.batch(0, recipe.batch, recipe.seed)
+        digest = hashlib.sha256()
+        for array in batch:
+            if array is not None:
+                digest.update(np.ascontiguousarray(array).tobytes())
+        return replace(self, examples=len(train), first=digest.hexdigest())
+
+    @property
+    def machine(self) -> Machine:
+        """The cores it computes with."""
+        return Machine(self.cores, self.blas)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """Build what `to_dict` described; what a later version noted besides is left out."""
         known = {field.name: content[field.name] for field in fields(cls) if field.name in content}
         data = known.get("data")
-        return cls(**{**known, "data": None if data is None else DataRecord(**data)})
+        changes = tuple(known.get("changes", ()))
+        return cls(**{**known, "data": None if data is None else DataRecord(**data), "changes": changes})
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything that is known, ready for JSON."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        known = {**asdict(self), "changes": list(self.changes) or None}
+        return {name: value for name, value in known.items() if value is not None}
 
 
 def versions(engine: str) -> dict[str, str]:

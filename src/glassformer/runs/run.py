@@ -1,22 +1,21 @@
 """A run folder: what was trained, how, what came of it.
 
 config.json          task, model config, recipe and tokenizers; the model it started from, where it is fine-tuned;
-                     when, on what and by whom it was begun, and the hash of its data
+                     when, on what and by whom it was begun, and the hash of its data; its own checksum
 tokenizers.json      the tokenizers, where they are large: those of published models take megabytes
 metrics.jsonl        one line per step
 latest.safetensors   everything needed to continue bit for bit
 best.safetensors     the parameters with the lowest validation loss
+lock                 who trains it just now
 
 Where only adapters are trained, beside the frozen parameters of another model, the checkpoints hold the adapters alone.
 """
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from ..data import TASKS, Lexicon, OwnFile, Task, build_task
 from ..engines.jax.sharded_checkpoint import gather
 from ..errors import CheckpointError, DataError, GlassformerError, WeightsError, first_line
 from ..execution import PLAIN, Execution, MeshShape, joined, separated
-from ..files import refusal, write_text
 from ..mesh.rules import check_execution
 from ..models import Model, build
 from ..text import Tokenizer, tokenizer_from_dict
@@ -43,14 +41,12 @@ from ..training.state import COUNTERS, TrainingState, final_params, start
 from ..tree import check_same, flatten, rebuilt, tree_map, unflatten
 from ..weights.places import is_run, locate, open_published
 from .base import Base, BaseModel, fingerprint
+from .config_file import CONFIG, explained, read_config, write_config
+from .lock import FolderLock
+from .metrics import METRICS, read_metrics, write_metrics
 from .own import check_task, read_own_files
 from .record import Record, read_record
-
-CONFIG = "config.json"
-METRICS = "metrics.jsonl"
-TOKENIZERS = "tokenizers.json"
-LARGE = 100_000
-"""Tokenizers that take more characters stand in a file of their own."""
+from .settings import check_options
 
 START, END = "<bos>", "<eos>"
 """What our own tokenizers call the tokens before and after a text."""
@@ -72,6 +68,7 @@ class Run:
     under_jax: bool = False  # whether the engine jax computes it, else one of the host
     own: tuple[OwnFile, ...] = ()  # files with its task or parts of its model
     record: Record | None = None  # where and with what it began; older runs do not say
+    lock: FolderLock | None = field(default=None, compare=False, repr=False)  # whoever trains it has one
 
     @property
     def model(self) -> Model:
@@ -106,14 +103,14 @@ class Run:
             check_execution(self.config, self.execution, batch=self.recipe.batch, accumulate=self.recipe.accumulate)
 
     def write_config(self) -> None:
-        """Write config.json, and large tokenizers before it: a folder that has one has both."""
-        content = self.to_dict()
-        tokenizers = {name: content[name] for name in ("tokenizer", "target_tokenizer")}
-        text = json.dumps(tokenizers, ensure_ascii=False)
-        if len(text) > LARGE:
-            _write(self.folder / TOKENIZERS, text + "\n")
-            content |= {name: None if stored is None else TOKENIZERS for name, stored in tokenizers.items()}
-        _write(self.folder / CONFIG, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        """Write config.json."""
+        self._hold()
+        write_config(self.folder, self.to_dict())
+
+    def _hold(self) -> None:
+        """Refuse to write into a folder that is gone, or belongs to another session by now."""
+        if self.lock is not None:
+            self.lock.hold()
 
     def to_dict(self) -> dict[str, Any]:
         """Return what config.json holds."""
@@ -135,6 +132,7 @@ class Run:
         self._keep_own()
         check_task(self.task_name, self.folder)
         options = dict(self.task_options)
+        check_options(self.task_name, options)
         if self.base is not None and takes_lexicon(self.task_name):
             options["lexicon"] = self.base.lexicon(self.tokenizer, self.target_tokenizer)
         task = build_task(self.task_name, **options)
@@ -205,12 +203,14 @@ class Run:
         return TrainingState(**rebuilt(trees, arrays), scaling=scaling, **{name: meta[name] for name in COUNTERS})
 
     def save(self, state: TrainingState) -> None:
-        """Write the latest state."""
+        """Write the latest state, and by which recipe it came about."""
+        self._hold()
         trees = {"params": state.params, "optimizer": state.optimizer, "ema": state.ema, "scaling": state.scaling}
-        save_checkpoint(self.folder, LATEST, flatten(trees), _meta(state))
+        save_checkpoint(self.folder, LATEST, flatten(trees), {**_meta(state), "recipe": self.recipe.to_dict()})
 
     def save_best(self, state: TrainingState) -> None:
         """Write the parameters that count as the best so far."""
+        self._hold()
         save_checkpoint(self.folder, BEST, flatten({"params": final_params(state, self.recipe)}), _meta(state))
 
     def trained_specs(self) -> Tree:
@@ -220,20 +220,22 @@ class Run:
 
     def append(self, record: StepRecord) -> None:
         """Add one line to the metrics file."""
+        self._hold()
         path = self.folder / METRICS
         with explained(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record.to_dict()) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
         """Read the metrics file; a last line cut off by a crash is left out."""
-        path = self.folder / METRICS
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
-        return [line for line in map(_parsed, lines) if line is not None]
+        return read_metrics(self.folder / METRICS)[0]
 
-    def rewind_metrics(self, step: int) -> None:
-        """Forget the lines of steps that will be taken again."""
-        kept = [line for line in self.metrics() if line["step"] <= step]
-        _write(self.folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept))
+    def rewind_metrics(self, step: int) -> int:
+        """Forget the lines of steps that will be taken again, and damaged ones; return how many lines were damaged."""
+        self._hold()
+        lines, damaged = read_metrics(self.folder / METRICS)
+        kept = [line for line in lines if line["step"] <= step]
+        write_metrics(self.folder / METRICS, kept)
+        return damaged
 
 
 def open_run(folder: str | Path) -> Run:
@@ -246,9 +248,7 @@ def open_run(folder: str | Path) -> Run:
         )
     own = read_own_files(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content["tokenizer"] == TOKENIZERS:
-            content |= _stored_tokenizers(folder / TOKENIZERS)
+        content = read_config(path)
         return Run(
             folder=folder,
             task_name=content["task"]["name"],
@@ -263,16 +263,10 @@ def open_run(folder: str | Path) -> Run:
             own=own,
             record=Record.from_dict(content["record"]) if "record" in content else None,
         )
+    except CheckpointError:
+        raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise CheckpointError(f"{path} is damaged: {first_line(error)}", hint="restore it from a copy") from error
-
-
-def _stored_tokenizers(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        hint = "restore it from a copy"
-        raise CheckpointError(f"{path}, which {CONFIG} names, cannot be read: {first_line(error)}", hint=hint) from None
 
 
 def _execution(content: dict[str, Any]) -> Execution:
@@ -324,7 +318,7 @@ def _tokenizer(run: Run, stored: Any) -> Tokenizer:
         return tokenizer_from_dict(stored)
     except GlassformerError as error:
         raise CheckpointError(
-            f"the tokenizer in {run.folder / 'config.json'} is damaged: {error.fact}", hint="restore it from a copy"
+            f"the tokenizer in {run.folder / CONFIG} is damaged: {error.fact}", hint="restore it from a copy"
         ) from error
 
 
@@ -347,28 +341,3 @@ def _meta(state: TrainingState) -> dict[str, Any]:
 def _part(arrays: dict[str, Any], part: str) -> dict[str, Any]:
     """Return the arrays whose names begin with that of a part, without it."""
     return {name.removeprefix(part + "."): x for name, x in arrays.items() if name.startswith(part + ".")}
-
-
-def _parsed(line: str) -> dict[str, Any] | None:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) and isinstance(found.get("step"), int) else None
-
-
-def _write(path: Path, text: str) -> None:
-    with explained(path):
-        write_text(path, text)
-
-
-@contextlib.contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Turn the system's refusal to write into an error that says what is left."""
-    try:
-        yield
-    except OSError as error:
-        raise CheckpointError(
-            f"could not write {path}: {refusal(error)}; the checkpoints are unchanged",
-            hint="check the path and the disk",
-        ) from error

@@ -4,7 +4,7 @@ import contextlib
 import shlex
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,9 @@ from ..training.state import TrainingState, final_params
 from ..training.trainer import Trainer
 from ..tree import tree_map
 from .base import stable_data
+from .continuation import compared
+from .lock import FolderLock
+from .metrics import METRICS
 from .new_run import create_run
 from .run import Run, open_run
 from .settings import OF_THE_DATA, sorted_settings
@@ -51,7 +54,7 @@ class Session:
     state: TrainingState
     parametrization: Parametrization = EVERYTHING
     watch: Watch = field(default_factory=Watch)  # over the other processes of a run, where there are any
-    ignored: list[Path] = field(default_factory=list)  # checkpoints that a lost run did not finish
+    notes: list[str] = field(default_factory=list)  # what one should know about how it goes on
 
     def __post_init__(self) -> None:
         self.model = self.run.model
@@ -60,23 +63,32 @@ class Session:
     # --- steps -------------------------------------------------------------------------------------------------------
 
     def steps(self) -> Iterator[StepRecord]:
-        """Train to the end, writing metrics and checkpoints on the way."""
-        recipe = self.run.recipe
-        with suitable_threads(self.run.config, recipe.batch // recipe.accumulate):
-            self._begin_watch()
-            self._write_record()
-            ahead = training_steps(self.trainer, self.task.train, self.state, evaluate=self.evaluate, keep=self._keep)
-            held: Any = contextlib.nullcontext()  # the first step may compile, which takes long
-            while (record := self._next(ahead, held)) is not None:
-                # Where a step uses up the memory of the state before, Ctrl-C waits for the next state from here on.
-                held = uninterrupted() if self.trainer.uses_up and processes() == 1 else contextlib.nullcontext()
-                self._save_if_due(record)
-                if self.watch.asked_to_stop(record.step):
-                    raise Stopped
-                self.watch.progress(self.state.step)
-                yield record
-            if self._is_spread:
-                self._save_file()  # which all other commands can read
+        """Train to the end, writing metrics and checkpoints on the way.
+
+        Between steps, BLAS and the cores are as they were before.
+        """
+        computing = self._machine()
+        self._begin_watch()
+        self._write_record()
+        ahead = training_steps(self.trainer, self.task.train, self.state, evaluate=self.evaluate, keep=self._keep)
+        held: Any = contextlib.nullcontext()  # the first step may compile, which takes long
+        while (record := self._next(ahead, computing, held)) is not None:
+            # Where a step uses up the memory of the state before, Ctrl-C waits for the next state from here on.
+            held = uninterrupted() if self.trainer.uses_up and processes() == 1 else contextlib.nullcontext()
+            self._save_if_due(record)
+            if self.watch.asked_to_stop(record.step):
+                raise Stopped
+            self.watch.progress(self.state.step)
+            yield record
+        if self._is_spread:
+            self._save_file()  # which all other commands can read
+        if self.run.lock is not None:
+            self.run.lock.let_go()
+
+    def _machine(self) -> Callable[[], Any]:
+        """Return what makes the cores compute as they did when the run began, if there are others here."""
+        begun = None if self.run.record is None or self.run.under_jax else self.run.record.machine
+        return contextlib.nullcontext if begun is None or not begun.differs_here() else begun.imitated
 
     def _begin_watch(self) -> None:
         resume = f"glassformer train --resume {shlex.quote(str(self.run.folder))}"
@@ -84,9 +96,12 @@ class Session:
         self.watch.progress(self.state.step)
         self.watch.heed_interrupts()
 
-    def _next(self, ahead: Iterator[tuple[TrainingState, StepRecord]], held: Any) -> StepRecord | None:
+    def _next(
+        self, ahead: Iterator[tuple[TrainingState, StepRecord]], computing: Callable[[], Any], held: Any
+    ) -> StepRecord | None:
         """Take one step and note it; None when there are no more."""
-        with held:
+        recipe = self.run.recipe
+        with held, computing(), suitable_threads(self.run.config, recipe.batch // recipe.accumulate):
             for state, record in ahead:
                 if state is self.state:
                     self._write_record()
@@ -193,10 +208,12 @@ def new_session(
     settings: dict[str, Any] | None = None,
     seed: int = 0,
     execution: Execution | None = None,
+    numbered: bool = False,
 ) -> Session:
     """Start a run: the task's own model and recipe, changed by a preset and by settings of either.
 
-    With an `execution`, it is computed by the engine jax.
+    With an `execution`, it is computed by the engine jax. `numbered` puts it into the first of folder, folder-2, … that
+    nobody has.
     """
     of_task, of_model, of_recipe = sorted_settings(task_name, settings or {})
     options = {"data": stable_data(data), "seed": seed, **of_task}
@@ -204,7 +221,7 @@ def new_session(
     recipe = changed_recipe(task.recipe, {"seed": seed, **of_recipe})
     config = model_config(task, preset, {"dropout": recipe.pop("dropout"), **of_model})
     checked = Recipe.from_dict(recipe)
-    how: dict[str, Any] = {"execution": execution, "settings": of_model, "preset": preset}
+    how: dict[str, Any] = {"execution": execution, "settings": of_model, "preset": preset, "numbered": numbered}
     return session_of(create_run(folder, task, options, config, checked, **how), task)
 
 
@@ -217,12 +234,18 @@ def session_of(
 
 
 def resume_session(
-    folder: str | Path, *, steps: int | None = None, mesh: MeshShape | None = None, watch: Watch | None = None
+    folder: str | Path,
+    *,
+    steps: int | None = None,
+    mesh: MeshShape | None = None,
+    watch: Watch | None = None,
+    anyway: bool = False,
 ) -> Session:
     """Continue a run from its latest complete checkpoint, from the beginning if there is none yet.
 
     With `steps`, it goes on to that step, beyond the end that was planned: see `Recipe.continuation`. A run of the
-    engine jax may go on with another mesh, and under the watch of several processes.
+    engine jax may go on with another mesh, and under the watch of several processes. `anyway` goes on although data,
+    engine, versions or recipe are others than those that it began with: see `continuation`.
     """
     run = open_run(folder)
     if not run.under_jax and (mesh is not None or watch is not None):
@@ -230,19 +253,52 @@ def resume_session(
     asked = None if mesh is None else mesh.to_dict()
     if agreed([asked, steps]) != [asked, steps]:
         raise ConfigError("this worker was given another --mesh or --steps than worker 0", hint="start all alike")
+    run, notes = _locked(run)
+    try:
+        return _continued(run, notes, steps, mesh, watch, anyway=anyway)
+    except BaseException:
+        if run.lock is not None:
+            run.lock.give_back()
+        raise
+
+
+def _locked(run: Run) -> tuple[Run, list[str]]:
+    """Make a run folder one's own; of several processes, the first one does."""
+    if process() != 0:
+        return run, []
+    lock = FolderLock(run.folder)
+    left = lock.take()
+    said = f"{run.folder} was left by {left}, which ended without a word; its lock is taken over"
+    return replace(run, lock=lock), [] if left is None else [said]
+
+
+def _continued(
+    run: Run, notes: list[str], steps: int | None, mesh: MeshShape | None, watch: Watch | None, *, anyway: bool
+) -> Session:
+    """Begin a session of a run where the last one ended."""
+    task = run.task()
+    comparison = compared(run, task, anyway=anyway)
     if mesh is not None:
         run = run.on_mesh(mesh)
     if steps is not None:
         run = replace(run, recipe=run.recipe.with_steps(steps))
-    task, parametrization = run.task(), run.parametrization()
-    run.check_data()
+    parametrization = run.parametrization()
     trainer = _trainer(run, task, parametrization)
     state, ignored = _latest(run, trainer)
+    notes += [f"{path} was never finished and is ignored; going on after step {state.step:,}" for path in ignored]
+    run = comparison.noted(run, state.step)
     if steps is not None:
         state = _goes_on(run, state)
     if process() == 0:
-        run.rewind_metrics(state.step)
-    return Session(run, task, trainer, state, parametrization, watch or Watch(), ignored)
+        if comparison.found:
+            run.write_config()
+        notes += [*comparison.notes, *_rewound(run, state.step)]
+    return Session(run, task, trainer, state, parametrization, watch or Watch(), notes)
+
+
+def _rewound(run: Run, step: int) -> list[str]:
+    damaged = run.rewind_metrics(step)
+    return [f"{damaged:,} damaged lines of {run.folder / METRICS} are left out"] if damaged else []
 
 
 def _goes_on(run: Run, state: TrainingState) -> TrainingState:

@@ -82,9 +82,16 @@ def sorted_settings(task_name: str, settings: Mapping[str, Any]) -> tuple[dict, 
         if group is None:
             raise ConfigError(f"there is no setting {name!r}", hint=_meant(name, task_name, set().union(*owners)))
         group[name] = value
-    for name, value in groups[0].items():
-        _check_option(name, value, options[name])
+    check_options(task_name, groups[0])
     return groups
+
+
+def check_options(task_name: str, options: Mapping[str, Any]) -> None:
+    """Refuse values for a task's options that are of other types than their defaults."""
+    known = inspect.signature(TASKS[task_name]).parameters
+    for name, value in options.items():
+        if name in known:
+            _check_option(name, value, known[name].default)
 
 
 def _meant(name: str, task_name: str, known: set[str]) -> str:

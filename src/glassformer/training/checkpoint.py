@@ -2,9 +2,9 @@
 
 A checkpoint is a safetensors file. Everything that is not an array (step, settings, the state of random generators)
 is JSON in the header of the same file, so there are no two files that could disagree. It replaces the previous one in
-a single step (see `files.replacing`); temporary files left by a killed process are removed by the next save. A SHA-256
-over all names, types, shapes, bytes and the JSON is kept in the header and checked when loading, so damage that comes
-later, on the disk or in a copy, is noticed too.
+a single step (see `files.replacing`). A SHA-256 over all names, types, shapes, bytes and the JSON is kept in the header
+and checked when loading, so damage that comes later, on the disk or in a copy, is noticed too. The same state is
+always the same bytes: whether two runs came to the same end, a hash of their files tells.
 """
 
 import hashlib
@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from ..arrays import Array
 from ..errors import CheckpointError, ConfigError, DTypeError
-from ..files import disk_hint, refusal, remove_leftovers, replacing
+from ..files import disk_hint, refusal, replacing
 
 FORMAT = "glassformer-checkpoint"
 VERSION = "1"
@@ -28,10 +27,13 @@ LATEST = "latest"
 BEST = "best"
 
 _ENDING = ".safetensors"
+_FLOATS = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "complex64": "C64"}
 _TYPES = {
-    *("float64", "float32", "float16", "bfloat16", "complex64", "bool"),
-    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    **_FLOATS,
+    "bool": "BOOL",
+    **{f"{sign}int{bits}": f"{sign.upper() or 'I'}{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
+"""What safetensors calls the types of arrays."""
 
 
 class Checkpoint(NamedTuple):
@@ -59,16 +61,36 @@ def save_checkpoint(folder: str | Path, name: str, arrays: Mapping[str, Array], 
     path = checkpoint_path(folder, name)
     plain = {key: _plain(key, array) for key, array in arrays.items()}
     text = _as_json(meta)
-    names = json.dumps(list(plain))  # safetensors sorts them
+    names = json.dumps(list(plain))  # the largest types go first in the file
     header = {"format": FORMAT, "version": VERSION, "meta": text, "names": names, "sha256": _digest(plain, text)}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(path.parent)
         with replacing(path) as partial:
             save_file(plain, partial, metadata=header)
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
         raise _not_written(path, error, sum(array.nbytes for array in plain.values())) from error
     return path
+
+
+def save_file(arrays: Mapping[str, np.ndarray], path: Path, metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file, array by array, its bytes a function of what it holds.
+
+    The library's own writer copies all arrays first, and puts the metadata into another order in each process.
+    """
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    # In the library's order, in which every array begins where its type may.
+    ordered = dict(sorted(arrays.items(), key=lambda item: (-item[1].itemsize, item[0])))
+    end = 0
+    for name, array in ordered.items():
+        start, end = end, end + array.nbytes
+        code = _TYPES[array.dtype.name]
+        header[name] = {"dtype": code, "shape": array.shape, "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for array in ordered.values():
+            file.write(array.reshape(-1).view(np.uint8).data)
 
 
 def load_checkpoint(folder: str | Path, name: str = LATEST) -> Checkpoint:
@@ -81,14 +103,26 @@ def load_checkpoint(folder: str | Path, name: str = LATEST) -> Checkpoint:
             header = file.metadata() or {}
             _check_header(path, header)
             arrays = file.get_tensors()
-    except (SafetensorError, OSError, UnicodeDecodeError) as error:
+    except (CheckpointError, PermissionError) as error:
         if isinstance(error, CheckpointError):
             raise
+        hint = "ask its owner for the right to read it"
+        raise CheckpointError(f"the checkpoint {path} cannot be read: {refusal(error)}", hint=hint) from error
+    except (SafetensorError, OSError, UnicodeDecodeError) as error:
         raise _damaged(path, f"it cannot be read ({error})") from error
     arrays = _ordered(arrays, header["names"])
     if _digest(arrays, header["meta"]) != header["sha256"]:
         raise _damaged(path, "its checksum does not match its content")
     return Checkpoint(arrays, json.loads(header["meta"]))
+
+
+def read_meta(folder: str | Path, name: str = LATEST) -> dict[str, Any]:
+    """Return what a checkpoint says beside its arrays, without a look at these; nothing where it cannot be read."""
+    try:
+        with safe_open(checkpoint_path(folder, name), framework="np") as file:
+            return dict(json.loads((file.metadata() or {})["meta"]))
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def _plain(name: str, array: Array) -> np.ndarray:
@@ -157,7 +191,11 @@ def _missing(path: Path) -> CheckpointError:
 
 def _damaged(path: Path, reason: str) -> CheckpointError:
     others = [name for name in list_checkpoints(path.parent) if name + _ENDING != path.name]
-    remedy = f"try another one in this folder: {', '.join(others)}" if others else "restore it from a copy"
+    remedy = "restore it from a copy"
+    if others == [BEST]:  # which has no state of the optimizer
+        remedy += f"; {BEST} beside it can be used as a model, and trained anew from: --from {path.parent}"
+    elif others:
+        remedy += f", or use another one in this folder: {', '.join(others)}"
     return CheckpointError(f"the checkpoint {path} is damaged: {reason}", hint=remedy)
 
 

@@ -15,12 +15,13 @@ from glassformer.errors import ConfigError
 from glassformer.models import Batch, build
 from glassformer.ops import IGNORE
 from glassformer.proofs import model_cases
-from glassformer.runs.run import CONFIG, open_run
+from glassformer.runs.config_file import CONFIG
+from glassformer.runs.run import open_run
 from glassformer.runs.session import resume_session
 from glassformer.training.recipe import Recipe
 from glassformer.training.trainer import ReferenceTrainer
 from glassformer.tree import flatten, tree_map
-from runs import assert_same_bits, assert_same_run, tiny_session
+from runs import assert_same_bits, assert_same_run, edit_config, tiny_session
 
 SIZES = {"vocab": 11, "width": 8, "heads": 2, "layers": 2, "context": 8}
 CONFIGS = {
@@ -225,10 +226,7 @@ def test_shards_change_a_run_by_rounding_alone(tmp_path):
 
 def test_a_run_from_before_there_were_shards_goes_on_in_one_part(tmp_path):
     session = tiny_session("majority", tmp_path / "run")
-    path = session.run.folder / CONFIG
-    content = json.loads(path.read_text(encoding="utf-8"))
-    del content["recipe"]["shards"]
-    path.write_text(json.dumps(content), encoding="utf-8")
+    edit_config(session.run.folder, lambda content: content["recipe"].pop("shards"))
     assert open_run(session.run.folder).recipe.shards is None
     next(resume_session(session.run.folder).steps())
 

@@ -64,7 +64,7 @@ class Interrupted:
     """A session of one of two processes that ends with this error."""
 
     def __init__(self, session, error):
-        self.run, self.task, self.state = session.run, session.task, session.state
+        self.run, self.task, self.state, self.watch = session.run, session.task, session.state, session.watch
         self.error, self.saved = error, 0
 
     def steps(self):
@@ -75,14 +75,17 @@ class Interrupted:
         self.saved += 1
 
 
-@pytest.mark.parametrize(("error", "saved"), [(KeyboardInterrupt, 0), (Stopped, 1)])
-def test_processes_save_together_or_not_at_all(tmp_path, monkeypatch, error, saved):
+@pytest.mark.parametrize(
+    ("error", "by_ctrl_c", "code"), [(KeyboardInterrupt, True, None), (Stopped, True, 130), (Stopped, False, 143)]
+)
+def test_processes_save_together_or_not_at_all(tmp_path, monkeypatch, error, by_ctrl_c, code):
     monkeypatch.setattr(command_line, "total", lambda: 2)
     session = Interrupted(tiny_session("lines", tmp_path / "run"), error)
+    session.watch.interrupted = by_ctrl_c
     with pytest.raises((KeyboardInterrupt, command_line.typer.Exit)) as caught:
         command_line.run_session(session, quiet=True)
-    assert session.saved == saved
-    assert isinstance(caught.value, KeyboardInterrupt) is not bool(saved)
+    assert session.saved == (code is not None)
+    assert getattr(caught.value, "exit_code", None) == code
 
 
 # --- what all workers must agree on ----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from glassformer.mesh.rules import check_execution
 from glassformer.runs.run import open_run
 from glassformer.runs.session import new_session, resume_session
 from glassformer.training import load_checkpoint
-from runs import TINY, assert_same_run, command, options, tiny_session, untimed
+from runs import TINY, assert_same_run, command, edit_config, options, tiny_session, untimed
 
 PLAN = {"steps": 10, "eval_every": 4, "save_every": 3, "warmup": 2}
 
@@ -193,15 +193,16 @@ def test_settings_reach_the_model(whole, tmp_path):
 
 def test_a_run_from_when_execution_was_a_part_of_the_model_is_understood(whole, tmp_path):
     shutil.copytree(whole.run.folder, tmp_path / "old")
-    path = tmp_path / "old" / "config.json"
-    content = json.loads(path.read_text())
-    content["model"] |= {"attention_tile": 4, "compute": "bfloat16", "remat": True}
-    content["jax"] |= {"precision": "float32", "remat": False}
-    path.write_text(json.dumps(content))
+
+    def older(content):
+        content["model"] |= {"attention_tile": 4, "compute": "bfloat16", "remat": True}
+        content["jax"] |= {"precision": "float32", "remat": False}
+
+    edit_config(tmp_path / "old", older)
     execution = open_run(tmp_path / "old").execution
     assert (execution.tile, execution.precision, execution.remat, execution.scan) == (4, "bfloat16", True, True)
-    content["jax"]["precision"] = "float16"  # the engine's own setting counts
-    path.write_text(json.dumps(content))
+    # The engine's own setting counts.
+    edit_config(tmp_path / "old", lambda content: content["jax"].update(precision="float16"))
     assert open_run(tmp_path / "old").execution.precision == "float16"
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from ...arrays import Tree
 from ...cluster.collective import agreed, check_shared, meet, process, processes
 from ...errors import CheckpointError, ConfigError, first_line
-from ...files import write_text
+from ...files import flush, write_text
 from ...mesh.stacking import stack_blocks, unstack_blocks
 from ...training.checkpoint import LATEST, checkpoint_path, load_checkpoint, save_checkpoint
 from ...training.state import COUNTERS, TrainingState
@@ -56,6 +56,8 @@ def save_sharded(folder: str | Path, state: Tree, meta: Mapping[str, Any]) -> Pa
         _write_arrays(path, arrays)
         check_shared(path)
         own = _share(files.files_of(path))
+        for name in own:
+            flush(path / name)  # Orbax leaves that to the system
         write_text(path / f"files.{process()}", json.dumps({name: files.checksum(path / name) for name in own}))
         meet(f"checkpoint: written {path.name}")
         if process() == 0:
@@ -94,6 +96,7 @@ def _commit(path: Path, content: dict[str, Any]) -> None:
         part.unlink()
     # Shared storage may have shown the others not all of the files.
     known |= {name: files.checksum(path / name) for name in files.files_of(path) if name not in known}
+    files.flush_folders(path)
     files.write_manifest(path, {**content, "files": known})
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import CheckpointError, ConfigError
-from ...files import disk_hint, refusal, write_text
+from ...files import disk_hint, flush_folder, refusal, write_text
 
 SHARDED = "sharded"
 MANIFEST = "whole.json"
@@ -77,6 +77,12 @@ def write_manifest(path: Path, content: dict[str, Any]) -> None:
     """Say what a checkpoint holds, and that it is complete."""
     manifest = {"format": FORMAT, "version": VERSION, **content}
     write_text(path / MANIFEST, json.dumps({**manifest, "checksum": _json_checksum(manifest)}))
+
+
+def flush_folders(path: Path) -> None:
+    """Wait until the names of all files of a checkpoint are on the disk, and its own: before it counts."""
+    for folder in [*(inside for inside in path.rglob("*") if inside.is_dir()), path, path.parent]:
+        flush_folder(folder)
 
 
 def _json_checksum(manifest: dict[str, Any]) -> int:
