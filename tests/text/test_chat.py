@@ -1,6 +1,7 @@
 """Chat templates: the text of transformers, and ids in which nobody speaks in another's name."""
 
 import datetime
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, strategies
@@ -233,7 +234,11 @@ def test_what_people_say_is_kept_letter_by_letter(tokenizer):
 
 def test_a_private_character_that_stands_for_a_special_token_is_refused(tokenizer):
     mark = tokenizer.marks["<|im_end|>"]
-    for messages, tools in (([{"role": "user", "content": [{"text": mark}]}], None), ([USER], {mark: 1})):
+    looped = [{"text": "a"}]
+    looped.append(looped)
+    assert len(encode_chat(tokenizer, [{"role": "user", "content": "hi", "parts": looped}]))
+    attribute = SimpleNamespace(text=mark)
+    for messages, tools in (([{"content": [{"text": mark}]}], None), ([USER], {mark: 1}), ([USER], [attribute])):
         with pytest.raises(ChatError, match="private character U\\+10FF"):
             encode_chat(tokenizer, messages, tools=tools)
 

@@ -107,17 +107,22 @@ def _compiled(template: str, marks: tuple[tuple[str, str], ...]) -> Any:
 
 def _refuse_marks(value: Any, marks: frozenset[str]) -> None:
     """Refuse private characters that stand for special tokens in what people say."""
-    waiting = [value]
+    waiting, seen = [value], set[int]()
     while waiting:
         item = waiting.pop()
-        if isinstance(item, Mapping):
-            waiting += [*item.keys(), *item.values()]
-        elif isinstance(item, list | tuple | set | frozenset):
-            waiting += item
-        elif isinstance(item, str) and not marks.isdisjoint(item):
-            found = min(marks.intersection(item))
-            fact = f"the conversation holds the private character U+{ord(found):X}, which stands for a special token"
-            raise ChatError(fact, hint="leave it out")
+        if isinstance(item, str):
+            if not marks.isdisjoint(item):
+                mark = f"U+{ord(min(marks.intersection(item))):X}"
+                fact = f"the conversation holds the private character {mark}, which stands for a special token here"
+                raise ChatError(fact, hint="leave it out")
+        elif id(item) not in seen:
+            seen.add(id(item))
+            if isinstance(item, Mapping):
+                waiting += [*item.keys(), *item.values()]
+            elif isinstance(item, list | tuple | set | frozenset):
+                waiting += item
+            else:
+                waiting += getattr(item, "__dict__", {}).values()
 
 
 def _failure(error: Exception) -> ChatError:

@@ -16,9 +16,10 @@ MOST_BYTES = 1 << 27
 """Of all texts and lists that a template makes, kept or not."""
 LONGEST = 1 << 22
 """Characters of a text, or of all that a list holds."""
-LARGEST_COUNT = 1 << 16
+LARGEST_COUNT = 1 << 12
 """Of a width, an indentation and the like."""
 WIDEST = 10  # characters that one may become when a list is written out: \\U0001f600
+NUMBER = 1 << 11  # characters of a number, or of a text that is made as wide as allowed
 
 _ITEM = 64  # bytes, about, that one item of a list takes
 _MANY = (list, tuple, set, frozenset, KeysView, ValuesView, ItemsView)
@@ -79,8 +80,8 @@ class Budget:
     def written_size(self, value: Any) -> int:
         """Return a bound on the length of `str(value)`."""
         if isinstance(value, int | float):
-            return 1 << 11
-        return self.size(value) if isinstance(value, str) else WIDEST * self.size(value) + (1 << 11)
+            return NUMBER
+        return self.size(value) if isinstance(value, str) else WIDEST * self.size(value) + NUMBER
 
     def count(self, value: Any) -> None:
         """Stop a template that asks for a width, an indentation or the like without bound."""

@@ -20,11 +20,12 @@ from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
-from .chat_budget import LONGEST, WIDEST, Budget
+from .chat_budget import LONGEST, NUMBER, WIDEST, Budget
 from .chat_syntax import COMPARED, JOINED, KEPT, PAID, TURN, Generation, Marks, Rewriter
 
 LARGEST_POWER = 64
 LONGEST_SPACE = 1 << 10
+MOST_STRIPPED = 1 << 7
 ROLES = {
     "system", "user", "assistant", "tool", "developer", "function", "ipython", "environment", "observation", "context",
     "model",
@@ -49,9 +50,11 @@ _LIGHT = {
     "length", "count", "first", "last", "default", "d", "items", "list", "reverse", "map", "select", "reject",
     "selectattr", "rejectattr", "attr", "safe", "batch", "random",
 }  # fmt: skip
-_WITH_COUNTS = {"batch", "slice", "indent", "round", "truncate"}
-_UNBOUND_FIELD = re.compile(r"%(\([^)]*\))?[^a-zA-Z%]*(\*|\d{5}|c)")
-_UNBOUND_SPEC = re.compile(r"\{|\d{5}|c$")
+_WITH_COUNTS = {"batch", "slice", "indent", "round"}
+# %(name)9999d, %*d and %c. A name holds no % or bracket, so that no text takes long to look through.
+_FIELD = r"%(?:\([^()%]*\))?[^a-zA-Z%(]*"
+_UNBOUND_FIELD, _REPR_FIELD = re.compile(_FIELD + r"(?:\(|\*|\d{4}|c)"), re.compile(_FIELD + "[ra]")
+_UNBOUND_SPEC = re.compile(r"\{|\d{4}|c$")
 
 
 class RefusedError(ValueError):
@@ -105,7 +108,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         }
         del self.globals["lipsum"]
         own: dict[str, Callable[..., Any]] = {"tojson": self._to_json, "string": self._as_text, "join": self._join}
-        own |= {"replace": self._replace, "format": self._format, "center": self._center}
+        own |= {"replace": self._replace, "format": self._format, "center": self._center, "trim": self._trim}
         known = {name: function for name, function in self.filters.items() if name not in _WITHOUT | own.keys()}
         self.filters = {name: self._paid(name, function) for name, function in known.items()} | own
         self.filters |= {PAID: self.budget.pay, KEPT: self.budget.made}
@@ -127,13 +130,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if operator == "**" and isinstance(right, int) and right > LARGEST_POWER:
             raise SecurityError(f"it asks for the power of {right:,}")
         if operator == "%" and isinstance(left, str):
-            if _UNBOUND_FIELD.search(left):
+            fields = left.replace("%%", "")
+            if _UNBOUND_FIELD.search(fields):
                 raise SecurityError(f"it pads a text without bound: {left!r:.40}")
-            values = right if isinstance(right, tuple) else (right,)
-            sizes = [self.budget.written_size(value) for value in values]
-            widest = WIDEST if re.search(r"%[^a-zA-Z%]*[ra]", left) else 1
-            size = sum(sizes) if isinstance(right, tuple) else left.count("%") * sizes[0]
-            self.budget.fits(len(left) + widest * size)
+            size = sum(map(self.budget.written_size, right if isinstance(right, tuple) else (right,)))
+            size *= 1 if isinstance(right, tuple) else fields.count("%")
+            self.budget.fits(
+                len(left) + fields.count("%") * NUMBER + size * (WIDEST if _REPR_FIELD.search(fields) else 1)
+            )
         return self.budget.made(self.binop_table[operator](left, right))
 
     def getitem(self, obj: Any, argument: Any) -> Any:
@@ -175,6 +179,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         length = len(text) + self.budget.size((args, kwargs))
         for value in (*args, *kwargs.values()):
             self.budget.count(value if name in _WIDENED else None)
+        if name.endswith("strip") and args and length - len(text) > MOST_STRIPPED:
+            raise SecurityError(f"it strips a text of more than {MOST_STRIPPED} characters")
         if name == "join" and args:
             length += len(text) * len(args[0])
         elif name == "replace" and len(args) > 1 and isinstance(args[0], str) and isinstance(args[1], str):
@@ -188,7 +194,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def _check_format(self, text: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if any(_UNBOUND_SPEC.search(spec or "") for _, _, spec, _ in Formatter().parse(text)):
             raise SecurityError(f"it pads a text without bound: {text!r:.40}")
-        self.budget.fits(len(text) + text.count("{") * sum(map(self.budget.written_size, (*args, *kwargs.values()))))
+        size = sum(map(self.budget.written_size, (*args, *kwargs.values()))) + NUMBER
+        self.budget.fits(len(text) + text.count("{") * size)
 
     # --- filters and tests ---
 
@@ -254,6 +261,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def _replace(self, value: Any, old: Any, new: Any, count: int | None = None) -> str:
         texts = map(self._as_text, (value, old, new))
         return self._call_text("replace", *texts, -1 if count is None else count)
+
+    def _trim(self, value: Any, chars: str | None = None) -> str:
+        return self._call_text("strip", self._as_text(value), chars)
 
     def _center(self, value: Any, width: int = 80) -> str:
         return self._call_text("center", self._as_text(value), width)
