@@ -142,6 +142,8 @@ def test_settings_that_contradict_each_other_are_refused(settings, fact, hint):
         ({"classes": 2, "head": "tokens"}, "classes is set, but head is 'tokens'", 'head="classes"'),
         ({"head": "none", "pooling": "cls"}, "pooling is \"cls\", but head is 'none'", 'head="classes"'),
         ({"classes": 2, "segments": -1}, "segments is -1", "use 0 for none"),
+        ({"classes": 2, "padding_id": 99999}, "padding_id is 99999", "name one of the tokens"),
+        ({"classes": 2, "padding_id": 0, "positions": "rotary"}, "with rotary positions", "leave it out"),
         ({"classes": 2, "pooling": "max"}, "pooling is 'max'", "known: cls, first, mean"),
         ({"head": "token"}, "head is 'token'", "did you mean 'tokens'"),
     ],

@@ -293,10 +293,11 @@ class TransformerConfig:
 class EncoderConfig(TransformerConfig):
     """An encoder: every token sees every other.
 
-    head       classes: one prediction per sequence; tokens: one per token (as BERT's); none: hidden states alone
-    classes    how many classes
-    pooling    mean: average of the tokens; cls: a learned vector put before them; first: the first token
-    segments   kinds of segment embeddings (2 for BERT)
+    head         classes: one prediction per sequence; tokens: one per token (as BERT's); none: hidden states alone
+    classes      how many classes
+    pooling      mean: average of the tokens; cls: a learned vector put before them; first: the first token
+    segments     kinds of segment embeddings (2 for BERT)
+    padding_id   learned positions count the tokens that are not this one, as RoBERTa's do (none: all)
     """
 
     architecture: ClassVar[str] = "encoder"
@@ -305,6 +306,7 @@ class EncoderConfig(TransformerConfig):
     classes: int | None = None
     pooling: str = "mean"
     segments: int = 0
+    padding_id: int | None = None
 
     def _check_combinations(self) -> None:
         super()._check_combinations()
@@ -324,6 +326,9 @@ class EncoderConfig(TransformerConfig):
             )
         if self.segments < 0:
             raise ConfigError(f"segments is {self.segments}", hint="use 0 for none")
+        if self.padding_id is not None and (self.positions != "learned" or not 0 <= self.padding_id < self.vocab):
+            fact = f"padding_id is {self.padding_id}, with {self.positions} positions and {self.vocab:,} tokens"
+            raise ConfigError(fact, hint="name one of the tokens, with learned positions, or leave it out")
 
 
 @_refuse_unknown

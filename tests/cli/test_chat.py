@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from glassformer.cli.chat import Conversation
 from glassformer.data.tokens import write_tokens
 from glassformer.dispatch import engine
 from glassformer.errors import ConfigError, LengthError
+from glassformer.generation.conversation import Conversation
 from glassformer.generation.sampling import Sampling
 from glassformer.generation.writer import generate_steps
 from glassformer.loading import load

@@ -1,5 +1,7 @@
 """Pairs of texts: TSV files and gettext catalogs, what is left out is counted, what is malformed is refused."""
 
+import struct
+
 import pytest
 
 from glassformer.data import build_task
@@ -152,6 +154,7 @@ HEADER = b'msgid ""\nmsgstr "Content-Type: text/plain; charset=utf-8\\n"\n\n'
         ("a.mo", b"\xde\x12\x04\x95\x00", "no compiled message catalog"),
         ("a.mo", b"", "no compiled message catalog"),
         ("a.mo", b"\xde\x12\x04\x95" + bytes(4) + b"\xff\x00\x00\x00" * 3, "points outside itself"),
+        ("a.mo", b"\xde\x12\x04\x95" + struct.pack("<4I", 0, 2, 20, 20) + struct.pack("<2I", 36, 0) * 2, "overlap"),
         ("a.tsv", b"one\teins\xff\n", "not UTF-8"),
         ("a.tsv", b"", "holds no text"),
     ],

@@ -139,3 +139,11 @@ def test_settings_without_meaning_are_refused(settings):
     model, params = model_of()
     with pytest.raises(ConfigError, match="beams is"):
         beam_search(model, params, [1], **{"beams": 2, "max_new_tokens": 3, **settings})
+
+
+@pytest.mark.parametrize("penalty", [1e308, -3000.0])
+def test_a_penalty_beyond_all_numbers_is_refused(penalty):
+    model, params = model_of()
+    with pytest.raises(ConfigError, match=r"length_penalty is .*, too much for answers of up to 3 tokens"):
+        beam_search(model, params, [1], beams=2, max_new_tokens=3, length_penalty=penalty)
+    assert beam_search(model, params, [1], beams=2, max_new_tokens=3, length_penalty=-200.0)[0].score < 0

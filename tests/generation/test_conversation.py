@@ -3,9 +3,9 @@
 import pytest
 
 import glassformer as gf
-from glassformer.cli.chat import Conversation
 from glassformer.data.tokens import write_tokens
 from glassformer.errors import ChatError, LengthError
+from glassformer.generation.conversation import Conversation
 from glassformer.text import PublishedTokenizer
 from runs import TINY_MODEL
 from tokenizer_files import TEXT, chat_bpe

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models
 
 from glassformer.errors import ConfigError, LengthError, TokenError
 from glassformer.generation import Generation, LanguageModel
 from glassformer.models import build
-from glassformer.text import ByteTokenizer, CharTokenizer, WordTokenizer
+from glassformer.text import ByteTokenizer, CharTokenizer, PublishedTokenizer, WordTokenizer
 from sequences import model_of
 
 LETTERS = "abcdefghijklmno"  # with <bos> and <eos> 17 tokens
@@ -150,6 +151,22 @@ def test_words_continue_the_prompt_with_a_space():
     model, params = model_of()
     found = LanguageModel(model, params, words).generate("w1 w2", max_new_tokens=3)
     assert found.text == " " + words.decode(found.ids)
+
+
+@pytest.mark.parametrize("stop", [" a", " b", "a", " ab", "b a"])
+def test_beams_find_a_stop_string_where_one_token_after_the_other_does(stop):
+    vocabulary = {piece: i for i, piece in enumerate(["<unk>", "<s>", "</s>", "▁", "a", "b", "▁a", "▁b", "ab", "é"])}
+    inner = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>"))
+    inner.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    inner.add_special_tokens(["<unk>", "<s>", "</s>"])
+    for seed in range(8):
+        model, params = model_of(vocab=10, seed=seed)
+        writer = LanguageModel(model, params, PublishedTokenizer(inner.to_str()), end_ids=(2,), start_id=1)
+        settings = {"stop": stop, "max_new_tokens": 8}
+        greedy, found = writer.generate("ab", temperature=0, **settings), writer.generate("ab", beams=1, **settings)
+        assert (found.text, found.ids, found.finish) == (greedy.text, greedy.ids, greedy.finish)
+        for one in writer.generate("ab", beams=3, n=3, **settings):
+            assert stop not in one.text
 
 
 # --- settings --------------------------------------------------------------------------------------------------------

@@ -189,6 +189,9 @@ def test_the_chat_template_is_found(template, want, folders, tmp_path):
         ("tokenizer.json", b'{"version": "9.0"}', "cannot be read"),
         ("tokenizer_config.json", b"{", "is no JSON"),
         ("tokenizer_config.json", b"[]", "holds no JSON object"),
+        ("tokenizer_config.json", b'{"a":' + b"[" * 100_000, "is no JSON"),
+        ("special_tokens_map.json", b"{", "is no JSON"),
+        ("tokenizer.json", b'{"model": {"type": "BPE", "vocab": {}, "merges": []}}', "an empty vocabulary"),
     ],
 )
 def test_damaged_files_are_named(name, content, message, folders, tmp_path):

@@ -83,6 +83,32 @@ def test_padding_is_hidden_as_the_reference_hides_it(name, tmp_path):
     assert np.abs(found - expected)[mask].max() <= 1e-5 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize("name", ["roberta, tokens", "roberta"])
+@pytest.mark.parametrize("hidden", [True, False])
+def test_positions_of_roberta_count_tokens_wherever_padding_stands(name, hidden, tmp_path):
+    torch = require("torch")
+    model = model_of(name)
+    with torch.no_grad():  # a trained model has learned nothing for padding, but a file may hold anything
+        model.base_model.embeddings.position_embeddings.weight[1] = 0.3
+    loaded = open_folder(saved(name, tmp_path, model=model), np.float64)
+    ids = np.random.default_rng(3).integers(2, VOCAB, (4, 12))
+    mask = np.stack([np.arange(12) >= 5, np.arange(12) < 7, np.arange(12) % 3 > 0, np.ones(12, dtype=bool)])
+    padded = np.where(mask, ids, 1)
+    seen = torch.tensor(mask).long() if hidden else None
+    theirs = exact_copy(model)
+    parameters = list(theirs.base_model.embeddings.parameters())
+    expected = theirs(input_ids=torch.tensor(padded), attention_mask=seen)[0]
+    counts = torch.tensor(mask if hidden else np.ones_like(mask))[..., None]
+    gradients = torch.autograd.grad(((expected.real * counts) ** 2).sum(), parameters)
+    found, saved_ = loaded.model.forward(loaded.params, padded, mask=mask if hidden else None)
+    difference = np.abs(found - expected.detach().numpy())[counts.numpy()[..., 0]]
+    assert difference.max() <= 1e-12 * np.abs(found).max()
+    grads = loaded.model.backward(loaded.params, saved_, 2 * found * counts.numpy())
+    by_name = dict(zip([n for n, _ in theirs.base_model.embeddings.named_parameters()], gradients, strict=True))
+    table = grads["embedding"]["positions"]["table"]
+    np.testing.assert_allclose(table[1:], by_name["position_embeddings.weight"][2:], rtol=1e-9, atol=1e-9)
+
+
 def test_segments_are_those_of_bert(tmp_path):
     torch = require("torch")
     model = model_of("bert")

@@ -142,6 +142,25 @@ def test_tensors_that_do_not_fit_are_named(change, message, copy_of):
         open_folder(folder)
 
 
+def test_a_model_without_a_head_says_so(copy_of):
+    folder = copy_of(LLAMA)
+    change_config(folder, architectures=["LlamaModel"])
+    change_tensors(folder, lambda t: {k.removeprefix("model."): v for k, v in t.items() if k != "lm_head.weight"})
+    with pytest.raises(WeightsError, match=r"hold no lm_head\.weight.*a model without a head") as caught:
+        open_folder(folder)
+    assert "LlamaForCausalLM" in caught.value.hint
+    change_config(folder, tie_word_embeddings=True)
+    assert open_folder(folder).config.tied_head
+
+
+def test_a_family_that_is_not_supported_is_not_taken_for_another(copy_of):
+    folder = copy_of(GPT2)
+    change_config(folder, model_type="bart")
+    with pytest.raises(WeightsError, match="'bart', which is not supported") as caught:
+        open_folder(folder)
+    assert caught.value.hint.startswith("use a model of these families: gpt2, ")
+
+
 # --- config --------------------------------------------------------------------------------------------------------
 
 
@@ -161,6 +180,10 @@ def test_the_config_alone_says_what_the_weights_are(name, tmp_path):
         (GPT2, {"add_cross_attention": True}, "add_cross_attention"),
         (GPT2, {"activation_function": "quick_gelu"}, "activation_function = 'quick_gelu'"),
         (GPT2, {"model_type": "gpt3"}, "'gpt3', which is not supported"),
+        (GPT2, {"architectures": [[]]}, r"a \[\], which is not supported"),
+        (GPT2, {"architectures": {"a": []}}, "which is not supported"),
+        (GPT2, {"model_type": None, "architectures": [{}]}, "of the kind '{}', which is not supported"),
+        (GPT2, {"layer_norm_epsilon": 10**400}, "layer_norm_epsilon = 1000.*: a number is needed"),
         (
             GPT2,
             {"architectures": ["GPT2ForSequenceClassification"]},
@@ -276,6 +299,21 @@ def test_the_tokens_that_begin_and_end_answers_are_found(copy_of):
     assert loaded.chat_template == "{{ messages }}"
     (folder / "chat_template.jinja").write_text("{{ 1 }}")
     assert open_folder(folder).chat_template == "{{ 1 }}"
+
+
+@pytest.mark.parametrize("kind", ["nothing", "special_tokens_map.json", "another role"])
+def test_the_start_token_is_that_which_the_tokenizer_puts_first(kind, copy_of):
+    folder = copy_of(LLAMA)
+    PUBLISHED["sentencepiece BPE"][0]().save(str(folder / "tokenizer.json"))
+    if kind == "special_tokens_map.json":
+        (folder / kind).write_text('{"bos_token": {"content": "<s>"}, "eos_token": "</s>"}')
+    if kind == "another role":
+        (folder / "tokenizer_config.json").write_text('{"bos_token": "</s>", "cls_token": "<s>"}')
+    loaded = open_folder(folder)
+    assert loaded.start_id == 1
+    assert ("eos" in loaded.tokenizer.roles) == (kind == "special_tokens_map.json")
+    PUBLISHED["Unigram"][0]().save(str(folder / "tokenizer.json"))
+    assert open_folder(folder).start_id is None, "a token that ends a text does not begin it"
 
 
 def test_t5_starts_answers_with_padding(folders):

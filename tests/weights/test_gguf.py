@@ -197,6 +197,10 @@ def assert_same_logits(loaded, theirs):
         ({"llama.attention.layer_norm_rms_epsilon": None}, "epsilon is missing"),
         ({"llama.vocab_size": 99}, "llama.vocab_size is 99"),
         ({"split.count": 3}, "one part of a split model"),
+        ({"split.count": [1, 2]}, "one part of a split model"),
+        ({"llama.vocab_size": [1, 2]}, "llama.vocab_size differs from layer to layer"),
+        ({"llama.rope.dimension_count": ["a", "b"]}, "rope.dimension_count is .*expected a positive integer"),
+        ({"llama.attention.value_length": 0.5}, "value_length is 0.5, expected a positive integer"),
     ],
 )
 def test_settings_that_are_not_supported_are_named(tmp_path, rng, settings, message):

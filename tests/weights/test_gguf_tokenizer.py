@@ -176,6 +176,8 @@ def test_a_sentencepiece_model_starts_with_its_start_token():
     ("settings", "message"),
     [
         (files.byte_tokenizer(model="bert"), "model is 'bert', which is not supported"),
+        (files.byte_tokenizer(model=[1, 2]), "model is .*, which is not supported"),
+        (files.byte_tokenizer(add_bos_token=[1, 2]), "add_bos_token is .*, expected true or false"),
         (files.byte_tokenizer(pre="smolm"), "pre is 'smolm'"),
         (files.byte_tokenizer(tokens=[]), "no tokenizer.ggml.tokens"),
         (files.byte_tokenizer(tokens=["a", "b", "a"], token_type=[1, 1, 1]), "the token 'a' is there twice"),
@@ -184,6 +186,8 @@ def test_a_sentencepiece_model_starts_with_its_start_token():
         (files.byte_tokenizer(merges=["a 語"]), "the merge 'a 語' joins"),
         (files.byte_tokenizer(eos_token_id=5000), "eos_token_id is 5000"),
         (sentencepiece(scores=[1.0]), "scores does not hold one number"),
+        (sentencepiece(scores=[True] * len(SENTENCEPIECE["tokenizer.ggml.tokens"])), "scores does not hold one number"),
+        (sentencepiece(add_space_prefix=3), "add_space_prefix is 3, expected true or false"),
         (sentencepiece(scores=[float("nan")] * len(SENTENCEPIECE["tokenizer.ggml.tokens"])), "scores does not hold"),
     ],
 )

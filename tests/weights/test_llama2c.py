@@ -13,6 +13,7 @@ from glassformer.generation import LanguageModel
 from glassformer.text import Llama2cTokenizer, StreamDecoder
 from glassformer.tree import check_same, flatten
 from glassformer.weights.llama2c import open_llama2c
+from glassformer.weights.places import open_published
 from published_models import data_file
 
 STEPS = 200
@@ -233,9 +234,20 @@ def test_a_file_with_more_than_the_model_is_refused(tmp_path):
         open_llama2c(tmp_path / "missing.bin")
 
 
-def vocabulary_file(tmp_path, *pieces, cut=0):
-    usual = ["<unk>", "\n<s>\n", "\n</s>\n", *(f"<0x{byte:02X}>" for byte in range(256)), " "]
-    entries = [struct.pack("<fi", -i, len(p.encode())) + p.encode() for i, p in enumerate([*usual, *pieces])]
+def test_numbers_are_of_the_type_asked_for(tmp_path):
+    path = model_file(tmp_path)
+    twice = open_published(path, np.float64)
+    assert {array.dtype for array in flatten(twice.params).values()} == {np.dtype(np.float64)}
+    np.testing.assert_array_equal(twice.params["head"]["w"], open_published(path).params["head"]["w"])
+
+
+LATER = [f"<0x{byte:02X}>".encode() for byte in range(256)]
+
+
+def vocabulary_file(tmp_path, *pieces, cut=0, spelled=LATER):
+    usual = [b"<unk>", b"\n<s>\n", b"\n</s>\n", *spelled, b" "]
+    every = [*usual, *(piece.encode() for piece in pieces)]
+    entries = [struct.pack("<fi", -i, len(piece)) + piece for i, piece in enumerate(every)]
     path = tmp_path / "t.bin"
     content = struct.pack("<i", 9) + b"".join(entries)
     path.write_bytes(content[: len(content) - cut])
@@ -247,6 +259,16 @@ def test_special_tokens_have_names_and_are_never_typed(tmp_path):
     assert tokenizer.specials == {"<unk>": 0, "<s>": 1, "</s>": 2}
     assert 1 not in tokenizer.encode("\n<s>\n")
     assert tokenizer.decode([1, 2]) == "<s></s>"
+
+
+@pytest.mark.parametrize("older", [lambda byte: bytes([byte]), lambda byte: chr(byte).encode()])
+def test_older_files_that_hold_the_bytes_themselves_are_the_same_tokenizer(tmp_path, older):
+    later = Llama2cTokenizer.load(vocabulary_file(tmp_path, "A", "é", "Aé"))
+    found = Llama2cTokenizer.load(vocabulary_file(tmp_path, "A", "é", "Aé", spelled=[older(b) for b in range(256)]))
+    assert found == later
+    assert found.encode("Aé日").tolist() == later.encode("Aé日").tolist()
+    with pytest.raises(WeightsError, match=r"no tokenizer.bin of llama2.c"):
+        Llama2cTokenizer.load(vocabulary_file(tmp_path, spelled=[older(b ^ 1) for b in range(256)]))
 
 
 def test_the_leftmost_of_equal_scores_is_joined_first():

@@ -2,101 +2,21 @@
 
 import contextlib
 import sys
-from collections.abc import Generator, Iterator
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated
 
 import typer
 
-from ..config import DecoderConfig
-from ..errors import ConfigError, GlassformerError, LengthError, did_you_mean
-from ..generation.language_model import CONTEXT_OF_TEXT, MAX_NEW_TOKENS, TEMPERATURE, LanguageModel
-from ..generation.sampling import Sampling
-from ..generation.writer import LENGTH, generate_steps
+from ..errors import ConfigError, GlassformerError, did_you_mean
+from ..generation.conversation import Conversation
+from ..generation.language_model import MAX_NEW_TOKENS
 from ..loading import load
-from ..text import PublishedTokenizer, StreamDecoder, printable
-from ..text.chat import Message, encode_chat
+from ..text import printable
 from .devices import EngineOption
 from .generate import MODEL_HELP, TemperatureOption, TopKOption, TopPOption, WeightsOption, not_utf8
 from .output import talk
 
 COMMANDS = {"/reset": "forget the conversation", "/help": "show the commands", "/exit": "leave, as Ctrl-D does"}
-
-
-class Conversation:
-    """What was said so far, and how the model answers.
-
-    The model reads the whole conversation at every turn. A turn that fails leaves no trace in it.
-    """
-
-    def __init__(self, loaded: LanguageModel, *, system: str | None, max_new_tokens: int, seed: int, **sampling: Any):
-        tokenizer = loaded.tokenizer
-        template = loaded.chat_template or getattr(tokenizer, "chat_template", None)
-        if template is None or not isinstance(tokenizer, PublishedTokenizer):
-            raise ConfigError(
-                "this model has no chat template: it was not made for conversations",
-                hint="let it continue a text with `glassformer generate MODEL --prompt TEXT`",
-            )
-        if not isinstance(loaded.model.config, DecoderConfig):
-            raise ConfigError(
-                "only decoders chat", hint="ask one question with `glassformer generate MODEL --prompt TEXT`"
-            )
-        self.loaded, self.tokenizer, self.template = loaded, tokenizer, template
-        self.max_new_tokens, self.seed = max_new_tokens, seed
-        self.sampling = Sampling.of({"temperature": TEMPERATURE, **sampling})
-        end = tokenizer.role_id("eos")
-        self.end_ids = {*loaded.end_ids, *(() if end is None else (end,))}
-        self.start: list[Message] = [] if system is None else [{"role": "system", "content": system}]
-        self.messages = list(self.start)
-        self.turns = 0
-        self.cut_short = False  # whether the last answer ended because there was no more room for it
-
-    def reset(self) -> None:
-        """Forget what was said; a system message stays."""
-        self.messages = list(self.start)
-
-    def reply(self, text: str) -> Generator[str, None, None]:
-        """Yield the answer as it comes; the turn is remembered, an answer that is stopped half way included."""
-        messages = [*self.messages, {"role": "user", "content": text}]
-        ids = encode_chat(self.tokenizer, messages, template=self.template)
-        context = self.loaded.model.config.context
-        if len(ids) > context:
-            raise LengthError(
-                f"the conversation has {len(ids):,} tokens, but this model reads at most {context:,}",
-                hint="start anew with /reset, or say it in fewer words",
-            )
-        pieces: list[str] = []
-        try:
-            for piece in self._pieces(ids):
-                pieces.append(piece)
-                yield piece
-        except (KeyboardInterrupt, GeneratorExit):
-            self._remember(messages, pieces)
-            raise
-        self._remember(messages, pieces)
-
-    def _remember(self, messages: list[Message], pieces: list[str]) -> None:
-        self.turns += 1
-        self.messages = [*messages, {"role": "assistant", "content": "".join(pieces).strip()}]
-
-    def _pieces(self, ids: Any) -> Iterator[str]:
-        decoder = StreamDecoder(self.tokenizer, after=ids[-CONTEXT_OF_TEXT:])
-        steps = generate_steps(
-            self.loaded.model,
-            self.loaded.params,
-            [ids],
-            max_new_tokens=self.max_new_tokens,
-            sampling=self.sampling,
-            seed=self.seed + self.turns,
-            stop_ids=tuple(self.end_ids),
-            known=self.tokenizer.size,
-            burst=1,
-        )
-        for step in steps:
-            self.cut_short = step.finish[0] == LENGTH
-            token = int(step.ids[0])
-            if token not in self.end_ids:
-                yield decoder.push(token)
-        yield decoder.finish()
 
 
 def chat(

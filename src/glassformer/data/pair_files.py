@@ -98,9 +98,12 @@ def read_mo(path: Path) -> list[Message]:
         raise DataError(f"{path} is no compiled message catalog", hint="compile one with: msgfmt")
     count, sources_at, targets_at = struct.unpack(f"{order}3I", data[8:20])
     try:
-        pairs = [
-            (_string(data, sources_at + 8 * i, order), _string(data, targets_at + 8 * i, order)) for i in range(count)
-        ]
+        pairs, size = [], 0
+        for i in range(count):
+            pairs.append((_string(data, sources_at + 8 * i, order), _string(data, targets_at + 8 * i, order)))
+            size += len(pairs[-1][0]) + len(pairs[-1][1])
+            if size > len(data):
+                raise DataError(f"{path} is damaged: its texts overlap", hint="compile it again with: msgfmt")
     except (struct.error, IndexError):
         raise DataError(f"{path} is damaged: it points outside itself", hint="compile it again with: msgfmt") from None
     charset = next((_charset(target) for source, target in pairs if not source), "utf-8")

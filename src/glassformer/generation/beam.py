@@ -14,6 +14,7 @@ from .sampling import likeliest, log_softmax, only_known
 from .sliding import reading
 from .writer import LENGTH, STOP, Ids
 
+LARGEST_EXPONENT = 300.0
 Ends = Callable[[tuple[int, ...]], bool]
 
 
@@ -68,14 +69,11 @@ def beam_search(
     known            None: any id may be written; else those below this: see `only_known`
     slide            a decoder goes on past the context: see `sliding`
     """
-    if beams < 1 or not math.isfinite(length_penalty):
-        raise ConfigError(
-            f"beams is {beams} and length_penalty {length_penalty}", hint="use at least 1 beam and a finite penalty"
-        )
     prompts, sources = checked(model, [prompt], None if source is None else [source])
     start, [limit] = reading(
         model, params, prompts, sources, max_new_tokens=max_new_tokens, cache=cache, chunk=chunk, slide=slide
     )
+    _check(beams, length_penalty, limit)
     reader = start()
     live, complete = [_Beam()], list[Hypothesis]()
     for length in range(1, limit + 1):
@@ -93,6 +91,19 @@ def beam_search(
         reader.select(np.array([beam.parent for beam in live]))
         reader.read(np.array([beam.ids[-1] for beam in live]))
     return complete
+
+
+def _check(beams: int, length_penalty: float, limit: int) -> None:
+    """Refuse a search without beams, and a penalty with which length ** length_penalty would be infinite or zero."""
+    if beams < 1 or not math.isfinite(length_penalty):
+        raise ConfigError(
+            f"beams is {beams} and length_penalty {length_penalty}", hint="use at least 1 beam and a finite penalty"
+        )
+    if abs(length_penalty) * math.log(max(limit, 1)) > LARGEST_EXPONENT:
+        raise ConfigError(
+            f"length_penalty is {length_penalty:g}, too much for answers of up to {limit:,} tokens",
+            hint="use a number of about 1; 0 is none, those below favor short answers",
+        )
 
 
 def _candidates(

@@ -1,6 +1,6 @@
-"""One turn of a conversation: a list of messages in, the answer out."""
+"""Conversations with a model that was made for them: one turn, or one turn after the other."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from ..arrays import Array
@@ -11,7 +11,7 @@ from ..text.chat import Message, encode_chat
 from ..text.stream import StreamDecoder
 from .language_model import CONTEXT_OF_TEXT, MAX_NEW_TOKENS, TEMPERATURE, Generation, LanguageModel
 from .sampling import Sampling
-from .writer import generate_steps
+from .writer import LENGTH, Step, generate_steps
 
 
 def reply(
@@ -26,49 +26,101 @@ def reply(
 
     sampling   the settings of `Sampling`: temperature (0.8 unless given; 0 is greedy), top_k, top_p, …
     """
-    tokenizer, ids = _prompt(writer, messages)
-    end = tokenizer.role_id("eos")
-    end_ids = {*writer.end_ids, *(() if end is None else (end,))}
-    steps = generate_steps(
-        writer.model,
-        writer.params,
-        [ids],
-        max_new_tokens=max_new_tokens,
-        sampling=Sampling.of({"temperature": TEMPERATURE, **sampling}),
-        seed=seed,
-        stop_ids=tuple(end_ids),
-        known=tokenizer.size,
-    )
-    decoder = StreamDecoder(tokenizer, after=ids[-CONTEXT_OF_TEXT:])
-    pieces, written, finish = [], [], "length"
-    for step in steps:
-        token = int(step.ids[0])
-        written.append(token)
-        finish = step.finish[0] or finish
-        if token not in end_ids:
-            pieces.append(decoder.push(token))
-    return Generation("".join([*pieces, decoder.finish()]).strip(), tuple(written), finish)
-
-
-def _prompt(writer: LanguageModel, messages: str | Sequence[Message]) -> tuple[PublishedTokenizer, Array]:
-    """Return the tokenizer of a model that chats, and the ids of a conversation."""
-    tokenizer = writer.tokenizer
-    template = writer.chat_template or getattr(tokenizer, "chat_template", None)
-    if template is None or not isinstance(tokenizer, PublishedTokenizer):
-        raise ConfigError(
-            "this model has no chat template: it was not made for conversations",
-            hint="let it continue a text with model.generate(text)",
-        )
-    if not isinstance(writer.model.config, DecoderConfig):
-        raise ConfigError("only decoders chat", hint="ask one question with model.generate(text)")
     turns: list[Message] = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
-    if not turns:
-        raise ChatError("the conversation is empty", hint='begin it: [{"role": "user", "content": "…"}]')
-    ids = encode_chat(tokenizer, turns, template=template)
-    context = writer.model.config.context
-    if len(ids) > context:
-        raise LengthError(
-            f"the conversation has {len(ids):,} tokens, but this model reads at most {context:,}",
-            hint="leave out its oldest turns",
+    conversation = Conversation(writer, max_new_tokens=max_new_tokens, seed=seed, **sampling)
+    steps: list[Step] = []
+    text = "".join(conversation.answer(turns, steps)).strip()
+    finish = steps[-1].finish[0] if steps else None
+    return Generation(text, tuple(int(step.ids[0]) for step in steps), finish or LENGTH)
+
+
+class Conversation:
+    """What was said so far, and how the model answers.
+
+    The model reads the whole conversation at every turn. A turn that fails leaves no trace in it.
+    """
+
+    def __init__(
+        self,
+        writer: LanguageModel,
+        *,
+        system: str | None = None,
+        max_new_tokens: int = MAX_NEW_TOKENS,
+        seed: int = 0,
+        **sampling: Any,
+    ) -> None:
+        tokenizer = writer.tokenizer
+        template = writer.chat_template or getattr(tokenizer, "chat_template", None)
+        instead = "with model.generate(text), or `glassformer generate MODEL --prompt TEXT`"
+        if template is None or not isinstance(tokenizer, PublishedTokenizer):
+            raise ConfigError(
+                "this model has no chat template: it was not made for conversations",
+                hint=f"let it continue a text {instead}",
+            )
+        if not isinstance(writer.model.config, DecoderConfig):
+            raise ConfigError("only decoders chat", hint=f"ask one question {instead}")
+        self.writer, self.tokenizer, self.template = writer, tokenizer, template
+        self.max_new_tokens, self.seed = max_new_tokens, seed
+        self.sampling = Sampling.of({"temperature": TEMPERATURE, **sampling})
+        end = tokenizer.role_id("eos")
+        self.end_ids = {*writer.end_ids, *(() if end is None else (end,))}
+        self.start: list[Message] = [] if system is None else [{"role": "system", "content": system}]
+        self.messages = list(self.start)
+        self.turns = 0
+        self.cut_short = False  # whether the last answer ended because there was no more room for it
+
+    def reset(self) -> None:
+        """Forget what was said; a system message stays."""
+        self.messages = list(self.start)
+
+    def reply(self, text: str) -> Generator[str, None, None]:
+        """Yield the answer as it comes; the turn is remembered, an answer that is stopped half way included."""
+        messages = [*self.messages, {"role": "user", "content": text}]
+        pieces: list[str] = []
+        steps: list[Step] = []
+        try:
+            for piece in self.answer(messages, steps, burst=1):
+                self.cut_short = steps[-1].finish[0] == LENGTH
+                pieces.append(piece)
+                yield piece
+        except (KeyboardInterrupt, GeneratorExit):
+            self._remember(messages, pieces)
+            raise
+        self._remember(messages, pieces)
+
+    def answer(self, messages: list[Message], steps: list[Step], *, burst: int | None = None) -> Iterator[str]:
+        """Yield the answer to the last of some messages, and add what the model does to `steps`."""
+        ids = self._encoded(messages)
+        decoder = StreamDecoder(self.tokenizer, after=ids[-CONTEXT_OF_TEXT:])
+        written = generate_steps(
+            self.writer.model,
+            self.writer.params,
+            [ids],
+            max_new_tokens=self.max_new_tokens,
+            sampling=self.sampling,
+            seed=self.seed + self.turns,
+            stop_ids=tuple(self.end_ids),
+            known=self.tokenizer.size,
+            burst=burst,
         )
-    return tokenizer, ids
+        for step in written:
+            steps.append(step)
+            token = int(step.ids[0])
+            yield "" if token in self.end_ids else decoder.push(token)
+        yield decoder.finish()
+
+    def _encoded(self, messages: list[Message]) -> Array:
+        if not messages:
+            raise ChatError("the conversation is empty", hint='begin it: [{"role": "user", "content": "…"}]')
+        ids = encode_chat(self.tokenizer, messages, template=self.template)
+        context = self.writer.model.config.context
+        if len(ids) > context:
+            raise LengthError(
+                f"the conversation has {len(ids):,} tokens, but this model reads at most {context:,}",
+                hint="leave out its oldest turns (/reset in `glassformer chat`), or say it in fewer words",
+            )
+        return ids
+
+    def _remember(self, messages: list[Message], pieces: list[str]) -> None:
+        self.turns += 1
+        self.messages = [*messages, {"role": "assistant", "content": "".join(pieces).strip()}]

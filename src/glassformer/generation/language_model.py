@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -259,7 +260,7 @@ class LanguageModel:
         log_probabilities: int | None,
         settings: dict[str, Any],
     ) -> list[Generation]:
-        StopStrings(stops)  # refuses empty ones
+        endings = _Endings(self._text(read, stops))
         found = beam_search(
             self.model,
             self.params,
@@ -267,7 +268,7 @@ class LanguageModel:
             source=source,
             stop_ids=self.end_ids,
             known=self.answer_tokenizer.size,
-            ends=lambda ids: any(stop in self.answer_tokenizer.decode(ids) for stop in stops),
+            ends=endings if stops else None,
             **settings,
         )
         answers = []
@@ -296,6 +297,10 @@ class _Text:
         self.pieces.append(self.stops.push(self.decoder.push(token)))
         return self.stops.stopped
 
+    def copy(self) -> _Text:
+        """Return a second text that goes on from here."""
+        return _Text(self.decoder.copy(), copy.copy(self.stops))
+
     def take(self) -> str:
         """Return what came since this was last asked."""
         text, self.pieces = "".join(self.pieces), []
@@ -305,6 +310,21 @@ class _Text:
         """Return all that is left: no more tokens come."""
         self.pieces += [self.stops.push(self.decoder.finish()), self.stops.finish()]
         return self.take()
+
+
+class _Endings:
+    """Tells which beams have come to a stop string: each goes on with the text of the one it continues."""
+
+    def __init__(self, text: _Text) -> None:
+        self.before: dict[tuple[int, ...], _Text] = {}
+        self.now: dict[tuple[int, ...], _Text] = {(): text}
+        self.length = 0
+
+    def __call__(self, ids: tuple[int, ...]) -> bool:
+        if len(ids) > self.length:
+            self.before, self.now, self.length = self.now, {}, len(ids)
+        text = self.now[ids] = self.before[ids[:-1]].copy()
+        return text.push(ids[-1])
 
 
 def _is_past(read: int, written: int, context: int) -> bool:

@@ -41,7 +41,8 @@ def position_table(model: Model, params: Tree, *, stack: str | None = None) -> A
     if stack not in (None, "encoder", "decoder"):
         raise ConfigError(f"there is no stack {stack!r}", hint='use "encoder" or "decoder"')
     of_source = isinstance(model, EncoderDecoder) and stack == "encoder"
-    return np.asarray(widen(params["source_embedding" if of_source else "embedding"]["positions"]["table"]))
+    table = np.asarray(widen(params["source_embedding" if of_source else "embedding"]["positions"]["table"]))
+    return table if len(table) == config.context else table[1:]  # the first row is that of padding
 
 
 def similarity_matrix(table: Array) -> Array:

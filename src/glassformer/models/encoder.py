@@ -9,8 +9,10 @@ before the tokens, which says nothing itself and gathers from all the others.
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from .. import ops
-from ..arrays import Array, Tree, cast, check_mask, namespace, narrow, widen
+from ..arrays import Array, Tree, cast, check_length, check_mask, namespace, narrow, widen
 from ..config import EncoderConfig
 from ..errors import ConfigError
 from ..execution import PLAIN, Execution
@@ -118,13 +120,23 @@ class Encoder(Model):
     ) -> tuple[Array, Array | None, Tree]:
         """Return the vectors after the last block, the mask that goes with them, and the record."""
         embedding_key, stack_key = (None, None) if key is None else (ops.fold_key(key, 0), ops.fold_key(key, 1))
-        x, embedded = self.embedding.forward(params["embedding"], tokens, segments=segments, key=embedding_key)
+        settings = {"segments": segments, "positions": self._positions(tokens), "key": embedding_key}
+        x, embedded = self.embedding.forward(params["embedding"], tokens, **settings)
         if mask is not None:
             check_mask(mask, tuple(tokens.shape), what="the padding mask")
         if self.config.pooling == "cls":
             x, mask = _prepend(params["cls"], x, mask)
         x, saved = self.stack.forward(params, x, mask=key_mask(mask), key=stack_key)
         return x, mask, {"embedding": embedded, **saved}
+
+    def _positions(self, tokens: Array) -> Array | None:
+        """Return where tokens (..., T) stand, None for 0, 1, …: padding at 0, the others at 1, 2, … wherever it is."""
+        xp = namespace(tokens)
+        if self.config.padding_id is None or tokens.ndim < 1:
+            return None
+        check_length(tokens.shape[-1], self.config.context)
+        real = xp.asarray(tokens != self.config.padding_id, dtype=np.int32)
+        return xp.cumsum(real, axis=-1, dtype=np.int32) * real
 
     def _unpool(self, saved: Tree, dpooled: Array) -> Array:
         """Give the gradient of the pooled vector (..., D) back to the positions it came from, (..., T, D).

@@ -120,6 +120,7 @@ def build_embedding(
     config: TransformerConfig, execution: Execution = PLAIN, *, vocab: int | None = None
 ) -> InputEmbedding:
     """Return the layer that turns token ids into vectors."""
+    counted = isinstance(config, EncoderConfig) and config.padding_id is not None
     return InputEmbedding(
         tokens=Embedding(
             vocab=config.vocab if vocab is None else vocab,
@@ -127,7 +128,7 @@ def build_embedding(
             scale=math.sqrt(config.width) if config.embedding_scale else 1.0,
             std=config.init_std,
         ),
-        context=config.context,
+        context=config.context + counted,  # the first position is that of padding
         positions=config.positions,
         segments=config.segments if isinstance(config, EncoderConfig) else 0,
         norm=build_norm(config) if config.embedding_norm else None,

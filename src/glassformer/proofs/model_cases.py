@@ -148,6 +148,7 @@ def encoder_cases() -> Iterator[Recipe]:
     yield _filler("encoder (tokens), one token", _first_token() | {"segments": SEGMENTS[:, :1]}, segments=2)
     pair, bert = {"segments": SEGMENTS}, FAMILIES["BERT"]
     yield _filler("encoder (BERT)", pair, **bert)
+    yield _filler("encoder (RoBERTa)", pair, **bert, padding_id=1)
     yield _filler("encoder (BERT), dropout", pair, {"key": ops.new_key(3)}, **bert, dropout=0.2)
     for what, settings in POSITIONS.items():
         yield _encoder(f"encoder (positions), {what}", **settings)

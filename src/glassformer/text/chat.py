@@ -1,19 +1,14 @@
 """Conversations as text: chat templates, written in Jinja, that say how a model wants to be talked to.
 
 A template is a program that came with somebody's weights, so it runs in a sandbox: no files, no attributes that lead
-out of it, nothing it can change, and a bound on how often it may loop and how much it may write.
+out of it, nothing it can change, and bounds on how long it may run and how much it may write.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from ..arrays import Array
 from ..errors import ChatError
@@ -26,8 +21,7 @@ Message = Mapping[str, Any]
 """One turn: {"role": "user", "content": "…"}; roles are system, user, assistant, and what else a template knows."""
 
 MOST_CHARACTERS = 1 << 24
-# Code points that are no characters, put around what must be read as plain text.
-_OPEN, _CLOSE = "\ufdd0", "\ufdd1"
+LONGEST_TEMPLATE = 1 << 17
 
 
 def render_chat(
@@ -44,27 +38,8 @@ def render_chat(
     specials                 names by role, such as {"bos": "<s>"}: the template sees bos_token; `tokenizer.roles`
     variables                what else the template may ask for, such as tools or enable_thinking
     """
-    from jinja2 import TemplateError
-
-    from .chat_sandbox import ROUNDS
-
     names = {f"{role}_token": name for role, name in (specials or {}).items()}
-    settings = {"tools": None, "documents": None, **names, **variables, "add_generation_prompt": add_generation_prompt}
-    settings[ROUNDS] = [0]
-    written, pieces = 0, []
-    try:
-        # The conversation is copied: what the template does to it stays its own.
-        chat = [dict(message) for message in messages]
-        for piece in _compiled(template).generate({**settings, "messages": chat}):
-            written += len(piece)
-            if written > MOST_CHARACTERS:
-                raise OverflowError(f"it writes more than {MOST_CHARACTERS:,} characters")
-            pieces.append(piece)
-    except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise _failure(error) from error
-    except (RecursionError, MemoryError) as error:
-        raise ChatError("the chat template does not come to an end", hint="use another template") from error
-    return "".join(pieces)
+    return _rendered(template, messages, {**names, **variables, "add_generation_prompt": add_generation_prompt}, {})
 
 
 def encode_chat(
@@ -77,38 +52,89 @@ def encode_chat(
 ) -> Array:
     """Return the ids of a conversation: int64 (T,).
 
-    Special tokens that the template writes are read as such; their names within what people say stay plain text, so
-    that nobody can end their own turn and speak as someone else. What the assistant said is taken as it is.
+    Special tokens are those that the template writes itself. Whatever messages and variables hold, in any field, stays
+    plain text, what the assistant said included: nobody can end their own turn and speak as someone else, nor have the
+    model do it for them.
     """
     template = tokenizer.chat_template if template is None else template
     if template is None:
         raise ChatError("this tokenizer has no chat template", hint="pass one, or continue plain text instead")
-    names = "|".join(map(re.escape, sorted(tokenizer.specials, key=len, reverse=True))) or "(?!)"
-    marked = [_marked(message, re.compile(names)) for message in messages]
-    settings = {"add_generation_prompt": add_generation_prompt, "specials": tokenizer.roles, **variables}
-    text = render_chat(template, marked, **settings)
-    # Odd parts are the marked names; a mark that the template has torn from its partner only separates.
-    parts = re.split(f"{_OPEN}({names}){_CLOSE}|[{_OPEN}{_CLOSE}]", text)
-    encoded = [tokenizer.encode(part, parse_special=i % 2 == 0) for i, part in enumerate(parts) if part]
-    return np.concatenate(encoded) if encoded else np.zeros(0, dtype=np.int64)
+    marks = tokenizer.marks
+    _refuse_marks((messages, variables), frozenset(marks.values()))
+    names = {f"{role}_token": marks.get(name, name) for role, name in tokenizer.roles.items()}
+    settings = {**names, **variables, "add_generation_prompt": add_generation_prompt}
+    return tokenizer.encode_marked(_rendered(template, messages, settings, marks))
 
 
-def _marked(message: Message, names: re.Pattern[str]) -> Message:
-    content = message.get("content")
-    if not isinstance(content, str):
-        return message
-    content = content.replace(_OPEN, "").replace(_CLOSE, "")
-    if message.get("role") != "assistant":
-        content = names.sub(rf"{_OPEN}\g<0>{_CLOSE}", content)
-    return {**message, "content": content}
+def _rendered(template: str, messages: Sequence[Message], settings: Mapping[str, Any], marks: Mapping[str, str]) -> str:
+    """Return what a template writes; special tokens that have a mark are written as that."""
+    if len(template) > LONGEST_TEMPLATE:
+        fact = f"the chat template has {len(template):,} characters, at most {LONGEST_TEMPLATE:,} are allowed"
+        raise ChatError(fact, hint="use another template")
+    written, pieces = 0, []
+    try:
+        program = _opened(template, marks)
+        # The conversation is copied: what the template does to it stays its own.
+        chat = [dict(message) for message in messages]
+        for piece in program.generate({"tools": None, "documents": None, **settings, "messages": chat}):
+            written += len(piece)
+            if written > MOST_CHARACTERS:
+                raise OverflowError(f"it writes more than {MOST_CHARACTERS:,} characters")
+            pieces.append(piece)
+    except (RecursionError, MemoryError) as error:
+        raise ChatError("the chat template does not come to an end", hint="use another template") from error
+    except Exception as error:  # a template is a program, which fails as it likes
+        raise _failure(error) from error
+    return "".join(pieces)
+
+
+def _opened(template: str, marks: Mapping[str, str]) -> Template:
+    """Return a template ready to run once, in the sandbox that Hugging Face describes for chat templates."""
+    from jinja2 import Template
+
+    from .chat_sandbox import Sandbox
+
+    sandbox = Sandbox(marks)
+    return Template.from_code(sandbox, _compiled(template, tuple(marks.items())), sandbox.make_globals(None))
+
+
+@lru_cache(maxsize=16)
+def _compiled(template: str, marks: tuple[tuple[str, str], ...]) -> Any:
+    from .chat_sandbox import Sandbox
+
+    return Sandbox(dict(marks)).compile(template)
+
+
+def _refuse_marks(value: Any, marks: frozenset[str]) -> None:
+    """Refuse private characters that stand for special tokens in what people say."""
+    waiting, seen = [value], set[int]()
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            if not marks.isdisjoint(item):
+                mark = f"U+{ord(min(marks.intersection(item))):X}"
+                fact = f"the conversation holds the private character {mark}, which stands for a special token here"
+                raise ChatError(fact, hint="leave it out")
+        elif id(item) not in seen:
+            seen.add(id(item))
+            if isinstance(item, Mapping):
+                waiting += [*item.keys(), *item.values()]
+            elif isinstance(item, list | tuple | set | frozenset):
+                waiting += item
+            else:
+                waiting += getattr(item, "__dict__", {}).values()
 
 
 def _failure(error: Exception) -> ChatError:
     from jinja2 import TemplateSyntaxError
     from jinja2.exceptions import SecurityError
 
+    from .chat_sandbox import RefusedError
+
     if isinstance(error, TemplateSyntaxError):
         return ChatError(f"line {error.lineno} of the chat template: {error.message}", hint="correct the template")
+    if isinstance(error, SyntaxError):  # of the program that Jinja makes of it
+        return ChatError(f"the chat template is no program: {error.msg}", hint="correct the template")
     if isinstance(error, SecurityError | OverflowError):
         return ChatError(f"the chat template was stopped: {error}", hint="do not use a template you do not trust")
     if isinstance(error, RefusedError):
@@ -116,34 +142,3 @@ def _failure(error: Exception) -> ChatError:
         return ChatError(f"the chat template refuses this conversation: {error}", hint=hint)
     hint = 'give every message a "role" and a "content"; else correct the template'
     return ChatError(f"the chat template failed: {error}", hint=hint)
-
-
-class RefusedError(ValueError):
-    """What a template says with `raise_exception`."""
-
-
-@lru_cache(maxsize=16)
-def _compiled(template: str) -> Template:
-    """Return a template ready to run in the sandbox that Hugging Face describes for chat templates."""
-    from .chat_sandbox import Sandbox
-
-    sandbox = Sandbox()
-    sandbox.filters["tojson"] = _to_json
-    sandbox.globals["raise_exception"] = _refuse
-    sandbox.globals["strftime_now"] = lambda pattern: datetime.now().strftime(pattern)
-    return sandbox.from_string(template)
-
-
-def _refuse(message: str) -> None:
-    raise RefusedError(message)
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    # Jinja's own filter escapes <, > and & for web pages.
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

@@ -1,38 +1,64 @@
-"""The sandbox in which chat templates run: Jinja's own, with bounds on loops and on what grows by itself.
+"""The sandbox in which chat templates run: Jinja's own, in which everything that is done is paid for.
 
-The bounds stop a template that loops without end or doubles a text over and over. A hostile one may still find ways to
-spend memory, through padding for instance; nothing it does reaches files, modules or the objects of the program.
+A template reaches no files, no modules and no objects of the program, and changes nothing. Time and memory are bounded
+by a `Budget`: each loop and macro pays for its body, each operation for the texts it reads and makes.
 """
 
+import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from functools import wraps
+from string import Formatter
 from typing import Any
 
 from jinja2 import nodes, pass_context
 from jinja2.exceptions import SecurityError
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.runtime import Context
+from jinja2.ext import loopcontrols
+from jinja2.filters import make_attrgetter
+from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.utils import Namespace, missing
+from jinja2.utils import Namespace
 
-MOST_ROUNDS = 1_000_000
-LONGEST = 1 << 24
+from .chat_budget import LONGEST, NUMBER, WIDEST, Budget
+from .chat_syntax import COMPARED, JOINED, KEPT, PAID, TURN, Generation, Marks, Rewriter
+
 LARGEST_POWER = 64
-ROUNDS = "rounds so far"
-"""Where a rendering counts its loops. No template can name it, because it is not one word."""
+LONGEST_SPACE = 1 << 10
+MOST_STRIPPED = 1 << 7
+ROLES = {
+    "system", "user", "assistant", "tool", "developer", "function", "ipython", "environment", "observation", "context",
+    "model",
+}  # fmt: skip
+"""Words that may be part of a special token's name, as in '<|' + message.role + '|>'."""
+
+# Methods of a text that look for their arguments in it, those whose result is as long as they are told, and others.
+_SEARCHES = {
+    "split", "rsplit", "startswith", "endswith", "find", "rfind", "index", "rindex", "count", "partition", "rpartition",
+    "strip", "lstrip", "rstrip", "removeprefix", "removesuffix", "replace",
+}  # fmt: skip
+_WIDENED = {"ljust", "rjust", "center", "zfill"}
+_METHODS = _SEARCHES | _WIDENED | {
+    "join", "format", "splitlines", "upper", "lower", "title", "capitalize", "swapcase", "casefold", "isalnum",
+    "isalpha", "isascii", "isdecimal", "isdigit", "isidentifier", "islower", "isnumeric", "isprintable", "isspace",
+    "istitle", "isupper",
+}  # fmt: skip
+# Filters without a place in a conversation, and without a bound; the last one turns &#65; into A.
+_WITHOUT = {"urlize", "xmlattr", "wordwrap", "pprint", "striptags"}
+# They look at no more than the first or last of a list, or at one after the other when asked for them.
+_LIGHT = {
+    "length", "count", "first", "last", "default", "d", "items", "list", "reverse", "map", "select", "reject",
+    "selectattr", "rejectattr", "attr", "safe", "batch", "random",
+}  # fmt: skip
+_WITH_COUNTS = {"batch", "slice", "indent", "round"}
+# %(name)9999d, %*d and %c. A name holds no % or bracket, so that no text takes long to look through.
+_FIELD = r"%(?:\([^()%]*\))?[^a-zA-Z%(]*"
+_UNBOUND_FIELD, _REPR_FIELD = re.compile(_FIELD + r"(?:\(|\*|\d{4}|c)"), re.compile(_FIELD + "[ra]")
+_UNBOUND_SPEC = re.compile(r"\{|\d{4}|c$")
 
 
-class Generation(Extension):
-    """The block {% generation %}: it marks what the assistant said, for training; here it is only what stands in it."""
-
-    tags = {"generation"}  # noqa: RUF012
-
-    def parse(self, parser: Parser) -> nodes.Node:
-        """Return the content of the block in a scope of its own."""
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.Scope(body).set_lineno(line)
+class RefusedError(ValueError):
+    """What a template says with `raise_exception`."""
 
 
 class PlainNamespace(Namespace):
@@ -49,67 +75,244 @@ class PlainNamespace(Namespace):
         _check_name(name)
         Namespace.__setitem__(self, name, value)
 
+    def __repr__(self) -> str:
+        return "<Namespace>"  # what it holds may hold it in turn
+
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """White space and extras as Hugging Face sets them for chat templates; loops are counted, growth is bounded."""
+    """White space and extras as Hugging Face sets them for chat templates.
+
+    controls    a private character for each special token, by its name, which the template then writes in its place
+
+    A sandbox serves one rendering: what it spends is counted here.
+    """
 
     intercepted_binops = frozenset({"*", "**", "%", "+"})
 
-    def __init__(self) -> None:
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
-        self.filters["counted"] = _counted
-        self.filters["measured"] = _measured
-        self.globals["dict"] = _new_dict
-        self.globals["namespace"] = PlainNamespace
+    def __init__(self, controls: Mapping[str, str] | None = None) -> None:
+        # Nothing is computed while a template is compiled: what is written must be paid for each time.
+        super().__init__(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=[Generation, loopcontrols],
+            optimized=False,
+            finalize=self._finalized,
+        )
+        self.budget = Budget()
+        self.marks = Marks(controls or {})
+        self.globals |= {
+            "dict": _new_dict,
+            "namespace": PlainNamespace,
+            "raise_exception": self._refuse,
+            "strftime_now": _now,
+        }
+        del self.globals["lipsum"]
+        own: dict[str, Callable[..., Any]] = {"tojson": self._to_json, "string": self._as_text, "join": self._join}
+        own |= {"replace": self._replace, "format": self._format, "center": self._center, "trim": self._trim}
+        known = {name: function for name, function in self.filters.items() if name not in _WITHOUT | own.keys()}
+        self.filters = {name: self._paid(name, function) for name, function in known.items()} | own
+        self.filters |= {PAID: self.budget.pay, KEPT: self.budget.made}
+        self.filters |= {JOINED: self._joined, COMPARED: self._compared, TURN: self._turn}
+        tests: dict[str, Any] = dict(self.tests)
+        self.tests = {name: test if name == "sameas" else self._test(test) for name, test in tests.items()}
 
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        return Rewriter(self.marks).visit(super()._parse(source, name, filename))
+
+    # --- operators, attributes and calls ---
+
+    def call_binop(self, context: Context | None, operator: str, left: Any, right: Any) -> Any:
         """Compute left ∘ right, unless the result would be too large to be meant."""
         if operator == "*":
             for part, times in ((left, right), (right, left)):
-                if isinstance(part, str | list | tuple) and isinstance(times, int) and len(part) * times > LONGEST:
-                    raise SecurityError(f"it repeats {len(part):,} characters or items {times:,} times")
+                if isinstance(part, str | list | tuple) and isinstance(times, int):
+                    self.budget.fits(len(part) * times)
         if operator == "**" and isinstance(right, int) and right > LARGEST_POWER:
             raise SecurityError(f"it asks for the power of {right:,}")
-        if operator == "%" and isinstance(left, str) and re.search(r"%[^a-zA-Z%]*(\*|\d{5})", left):
-            raise SecurityError(f"it pads a text without bound: {left!r:.40}")
-        return _measured(super().call_binop(context, operator, left, right))
+        if operator == "%" and isinstance(left, str):
+            fields = left.replace("%%", "")
+            if _UNBOUND_FIELD.search(fields):
+                raise SecurityError(f"it pads a text without bound: {left!r:.40}")
+            size = sum(map(self.budget.written_size, right if isinstance(right, tuple) else (right,)))
+            size *= 1 if isinstance(right, tuple) else fields.count("%")
+            self.budget.fits(
+                len(left) + fields.count("%") * NUMBER + size * (WIDEST if _REPR_FIELD.search(fields) else 1)
+            )
+        return self.budget.made(self.binop_table[operator](left, right))
 
-    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        template = super()._parse(source, name, filename)
-        for loop in template.find_all(nodes.For):
-            loop.iter = _filtered(loop.iter, "counted")
-        for joined in list(template.find_all(nodes.Concat)):
-            joined.nodes = [_filtered(nodes.Concat(joined.nodes, lineno=joined.lineno), "measured")]
-        return template
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        """Return one item of a list or an object; a key may be large."""
+        if not isinstance(argument, str | int):
+            self.budget.size(argument)
+        return super().getitem(obj, argument)
 
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Tell whether a template may see an attribute; of texts, the methods that are bounded; of numbers, none."""
+        allowed = attr in _METHODS if isinstance(obj, str) else not isinstance(obj, int | float | complex | bytes)
+        return allowed and super().is_safe_attribute(obj, attr, value)
 
-def _filtered(node: nodes.Node, name: str) -> nodes.Filter:
-    return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
+    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Call a macro, a method or a function."""
+        self.budget.pay(8 + len(args) + len(kwargs))
+        method = getattr(obj, "__wrapped__", obj)
+        owner = getattr(method, "__self__", None)
+        if isinstance(owner, str):
+            given = {name: value for name, value in kwargs.items() if name not in ("_loop_vars", "_block_vars")}
+            if method.__name__ == "format":
+                self._check_format(owner, args, given)
+                return self.budget.made(super().call(context, obj, *args, **kwargs))
+            return self._call_text(method.__name__, owner, *args, **given)
+        if not isinstance(obj, Macro):
+            self.budget.size((owner if isinstance(owner, list) else None, args, kwargs))
+        return self.budget.made(super().call(context, obj, *args, **kwargs))
 
+    def _call_text(self, name: str, text: str, /, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of a text, unless the result would be too long."""
+        if name not in _METHODS:
+            raise SecurityError(f"it asks a text for {name!r}")
+        if name in _SEARCHES and self.marks.found(text) is None:
+            # What people say holds no marks: the names of special tokens are found in it as they are spelled.
+            spelled = args[:1] if name == "replace" else args
+            args = (*self.marks.spelled(spelled), *args[len(spelled) :])
+        if name == "join" and args:
+            args = (list(args[0]), *args[1:])
+        length = len(text) + self.budget.size((args, kwargs))
+        for value in (*args, *kwargs.values()):
+            self.budget.count(value if name in _WIDENED else None)
+        if name.endswith("strip") and args and length - len(text) > MOST_STRIPPED:
+            raise SecurityError(f"it strips a text of more than {MOST_STRIPPED} characters")
+        if name == "join" and args:
+            length += len(text) * len(args[0])
+        elif name == "replace" and len(args) > 1 and isinstance(args[0], str) and isinstance(args[1], str):
+            length += text.count(args[0]) * len(args[1])
+        self.budget.fits(length)
+        result = getattr(text, name)(*args, **kwargs)
+        for part in result if isinstance(result, list | tuple) else ():
+            self.budget.made(part)
+        return self.budget.made(result)
 
-@pass_context
-def _counted(context: Context, values: Iterable[Any]) -> Iterator[Any]:
-    """Yield the values of a loop; stop a template whose loops together go round too often."""
-    spent = context.resolve_or_missing(ROUNDS)
-    for value in values:
-        if spent is not missing:
-            spent[0] += 1
-            if spent[0] > MOST_ROUNDS:
-                raise SecurityError(f"its loops go round more than {MOST_ROUNDS:,} times")
-        yield value
+    def _check_format(self, text: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if any(_UNBOUND_SPEC.search(spec or "") for _, _, spec, _ in Formatter().parse(text)):
+            raise SecurityError(f"it pads a text without bound: {text!r:.40}")
+        size = sum(map(self.budget.written_size, (*args, *kwargs.values()))) + NUMBER
+        self.budget.fits(len(text) + text.count("{") * size)
 
+    # --- filters and tests ---
 
-def _measured(value: Any) -> Any:
-    """Return a value that is not too large."""
-    too_long = isinstance(value, str | list | tuple) and len(value) > LONGEST
-    if too_long or (isinstance(value, int) and value.bit_length() > 1 << 12):
-        raise SecurityError("a text or a number in it grows without bound")
-    return value
+    def _paid(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a filter of Jinja's that pays for what it looks at, and for what it makes."""
+
+        @wraps(function)
+        def paid(*args: Any, **kwargs: Any) -> Any:
+            self.budget.pay(8)
+            if name not in _LIGHT:
+                self.budget.size((args, kwargs))
+            for value in (*args[1:], *kwargs.values()) if name in _WITH_COUNTS else ():
+                self.budget.count(value)
+            if name == "indent":
+                self._check_indent(*args, **kwargs)
+            if name == "sum" and not isinstance(args[3] if len(args) > 3 else kwargs.get("start", 0), int | float):
+                raise SecurityError("it adds up something other than numbers")
+            result = function(*args, **kwargs)
+            return self._counted(result) if isinstance(result, Iterator) else self.budget.made(result)
+
+        return paid
+
+    def _test(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def test(*args: Any, **kwargs: Any) -> Any:
+            return function(*map(self._compared, args), **kwargs)
+
+        return test
+
+    def _counted(self, values: Iterable[Any]) -> Iterator[Any]:
+        """Yield values that are made one after the other, each for a few steps."""
+        for value in values:
+            self.budget.pay(8)
+            yield self.budget.made(value) if isinstance(value, list | tuple) else value
+
+    def _compared(self, value: Any) -> Any:
+        """Return one side of a comparison; what it is compared with holds the names of special tokens as plain text."""
+        self.budget.size(value)
+        return self.marks.spelled(value)
+
+    def _as_text(self, value: Any) -> str:
+        """Return `str(value)`; only texts themselves keep their marks."""
+        if isinstance(value, str):
+            return str(value)
+        self.budget.fits(self.budget.written_size(value))
+        return self.budget.made(self.marks.spelled(str(self.marks.spelled(value))))
+
+    @pass_context
+    def _finalized(self, context: Context, value: Any) -> str:
+        return self.budget.made(self._as_text(value))
+
+    def _joined(self, parts: Iterable[Any]) -> str:
+        texts = [self._as_text(part) for part in parts]
+        self.budget.fits(sum(map(len, texts)))
+        return self.budget.made("".join(texts))
+
+    def _turn(self, role: Any, left: str, right: str) -> Any:
+        """Return left + role + right, where all three together may be the name of a special token."""
+        if isinstance(role, str) and role in ROLES:
+            return self.marks.put(left + role + right)
+        return self.marks.put(left) + role + self.marks.put(right)
+
+    def _replace(self, value: Any, old: Any, new: Any, count: int | None = None) -> str:
+        texts = map(self._as_text, (value, old, new))
+        return self._call_text("replace", *texts, -1 if count is None else count)
+
+    def _trim(self, value: Any, chars: str | None = None) -> str:
+        return self._call_text("strip", self._as_text(value), chars)
+
+    def _center(self, value: Any, width: int = 80) -> str:
+        return self._call_text("center", self._as_text(value), width)
+
+    def _format(self, value: Any, *args: Any, **kwargs: Any) -> str:
+        return self.call_binop(None, "%", self._as_text(value), kwargs or args)
+
+    def _join(self, value: Iterable[Any], between: Any = "", attribute: str | int | None = None) -> str:
+        found = value if attribute is None else map(make_attrgetter(self, attribute), value)
+        return self._call_text("join", self._as_text(between), [self._as_text(part) for part in self._counted(found)])
+
+    def _check_indent(self, text: Any, width: Any = 4, *args: Any, **kwargs: Any) -> None:
+        space = len(width) if isinstance(width, str) else width
+        if isinstance(text, str) and isinstance(space, int):
+            self.budget.fits(len(text) + (len(text.splitlines()) + 1) * space)
+
+    def _to_json(
+        self,
+        value: Any,
+        ensure_ascii: bool = False,
+        indent: int | str | None = None,
+        separators: tuple[str, str] | None = None,
+        sort_keys: bool = False,
+    ) -> str:
+        # Jinja's own filter escapes <, > and & for web pages.
+        self.budget.size((value, separators))
+        for space in (indent, *(separators if isinstance(separators, list | tuple) else ())):
+            if (len(space) if isinstance(space, str) else space or 0) > LONGEST_SPACE:
+                raise SecurityError("it spreads JSON without bound")
+        encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+        length, parts = 0, []
+        for part in encoder.iterencode(self.marks.spelled(value)):
+            length += len(part)
+            if length > LONGEST:
+                self.budget.fits(length)
+            parts.append(part)
+        return self.budget.made("".join(parts))
+
+    def _refuse(self, message: Any) -> None:
+        raise RefusedError(self._as_text(self.marks.spelled(message)))
 
 
 def _new_dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
     # A function, because the class would lead to the attributes of classes.
     return dict(*args, **kwargs)
+
+
+def _now(pattern: str) -> str:
+    return datetime.now().strftime(pattern)
 
 
 def _check_name(name: Any) -> None:

@@ -1,6 +1,7 @@
 """The tokenizer of llama2.c: characters, joined into the pieces of the highest score first (SentencePiece's BPE).
 
-`tokenizer.bin` holds the longest length of a piece, then for every piece its score, its length and its bytes.
+`tokenizer.bin` holds the longest length of a piece, then for every piece its score, its length and its bytes. Older
+files hold the 256 bytes as they are, where later ones spell them <0x00> to <0xFF>.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class Llama2cTokenizer(Comparable):
         with explained(Path(path), WeightsError, "check the path", "read"):
             content = Path(path).read_bytes()
         try:
-            return cls(*_parse(content))
+            pieces, scores = _parse(content)
+            return cls(_spelled(pieces), scores)
         except (struct.error, UnicodeDecodeError, ConfigError) as error:
             reason = error.fact if isinstance(error, ConfigError) else str(error)
             raise WeightsError(f"{path} is no tokenizer.bin of llama2.c: {reason}", hint="check the file") from None
@@ -143,8 +145,16 @@ def _check(pieces: tuple[str, ...], scores: tuple[float, ...]) -> None:
         raise ConfigError(f"the special tokens {pieces[:FIRST_BYTE]} are not three names", hint="check the tokenizer")
 
 
-def _parse(content: bytes) -> tuple[list[str], list[float]]:
-    pieces: list[str] = []
+def _spelled(pieces: list[bytes]) -> list[str]:
+    """Return the pieces as text, with the bytes in the later spelling."""
+    first, last = FIRST_BYTE, FIRST_BYTE + 256
+    older = ([bytes([byte]) for byte in range(256)], [chr(byte).encode() for byte in range(256)])
+    middle = _BYTES if pieces[first:last] in older else [piece.decode() for piece in pieces[first:last]]
+    return [*(piece.decode() for piece in pieces[:first]), *middle, *(piece.decode() for piece in pieces[last:])]
+
+
+def _parse(content: bytes) -> tuple[list[bytes], list[float]]:
+    pieces: list[bytes] = []
     scores: list[float] = []
     place = 4
     while place < len(content):
@@ -152,6 +162,6 @@ def _parse(content: bytes) -> tuple[list[str], list[float]]:
         place += 8 + length
         if length < 0 or place > len(content) or len(pieces) >= _HIGHEST_SIZE:
             raise struct.error(f"piece {len(pieces)} has a length of {length:,} bytes")
-        pieces.append(content[place - length : place].decode())
+        pieces.append(content[place - length : place])
         scores.append(score)
     return pieces, scores

@@ -2,6 +2,7 @@
 
 tokenizer.json           the vocabulary and every step from text to ids and back
 tokenizer_config.json    beside it: which special token begins, ends or pads a text, and the chat template
+special_tokens_map.json  beside it: the same about special tokens, where the other says nothing
 chat_template.jinja      beside it: the chat template where it has a file of its own
 """
 
@@ -23,9 +24,12 @@ from .vocabulary import Comparable, check_decodable, field
 
 TOKENIZER = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
+SPECIALS = "special_tokens_map.json"
 TEMPLATE = "chat_template.jinja"
 ROLES = ("bos", "eos", "pad", "unk", "cls", "sep", "mask")
 """What a special token can be for."""
+
+_LAST_PRIVATE = 0x10FFFD
 
 # What a byte is called in the vocabulary of a byte-level BPE: itself where it prints, else the next free letter.
 _PRINTING = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -58,6 +62,8 @@ class PublishedTokenizer(Comparable):
         self.specials: dict[str, int] = {token.content: i for i, token in sorted(added.items()) if token.special}
         self.roles = {role: name for role, name in (roles or {}).items() if self._inner.token_to_id(name) is not None}
         self.chat_template = chat_template
+        if not self._inner.get_vocab():
+            raise ConfigError("the tokenizer has an empty vocabulary", hint="restore the file")
         self.size = max(self._inner.get_vocab().values()) + 1
         self._holds_all = rewrites_earlier_text(self._steps)
         self._holds_bytes = any(step["type"] == "ByteFallback" for step in self._steps)
@@ -92,16 +98,27 @@ class PublishedTokenizer(Comparable):
         check_characters(text)
         if self._drops_unknown and not parse_special:
             self._refuse_unknown(text)
-        try:
-            reader = self._parsing if parse_special else self._inner
-            [encoding] = reader.encode_batch_fast([text], add_special_tokens=specials)
-        except Exception as error:  # the library has no class of its own
-            fact = f"the tokenizer cannot encode {text[:40]!r}: {error}"
-            raise TokenError(fact, hint="leave out what it does not know") from error
-        ids = np.array(encoding.ids, dtype=np.int64)
-        if not parse_special and self._lookalikes:
-            ids = self._spelled_out(ids, np.array(encoding.special_tokens_mask, dtype=bool))
-        return ids
+        return self._encoded(self._parsing if parse_special else self._inner, text, specials=specials)
+
+    def encode_marked(self, text: str) -> Array:
+        """Return the ids of `text`, in which each character of `marks` stands for its special token: int64 (T,).
+
+        All else is plain text, whatever it says and whatever a normalizer makes of it.
+        """
+        check_characters(text)
+        if self._drops_unknown:
+            self._refuse_unknown(text.translate({ord(mark): None for mark in self.marks.values()}))
+        reader, specials = self._marked
+        ids = self._encoded(reader, text, specials=False)
+        return np.array([specials.get(i, i) for i in ids.tolist()], dtype=np.int64)
+
+    @cached_property
+    def marks(self) -> dict[str, str]:
+        """One private character for each special token, by its name."""
+        if len(self.specials) > 1 << 15:
+            fact = f"the tokenizer has {len(self.specials):,} special tokens"
+            raise ConfigError(fact, hint=f"use one with at most {1 << 15:,}")
+        return {name: chr(_LAST_PRIVATE - i) for i, name in enumerate(self.specials)}
 
     def decode(self, ids: Sequence[int] | Array, *, skip_specials: bool = False) -> str:
         """Return the text of `ids`; special tokens appear by name unless they are skipped."""
@@ -151,6 +168,36 @@ class PublishedTokenizer(Comparable):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._model['type']}, {self.size:,} ids, specials={list(self.specials)})"
+
+    def _encoded(self, reader: Any, text: str, *, specials: bool) -> Array:
+        """Return the ids that one of the library's tokenizers gives."""
+        try:
+            [encoding] = reader.encode_batch_fast([text], add_special_tokens=specials)
+        except Exception as error:  # the library has no class of its own
+            fact = f"the tokenizer cannot encode {text[:40]!r}: {error}"
+            raise TokenError(fact, hint="leave out what it does not know") from error
+        ids = np.array(encoding.ids, dtype=np.int64)
+        if reader.encode_special_tokens and self._lookalikes:
+            ids = self._spelled_out(ids, np.array(encoding.special_tokens_mask, dtype=bool))
+        return ids
+
+    @cached_property
+    def _marked(self) -> tuple[Any, dict[int, int]]:
+        """The library's tokenizer that knows the characters of `marks` as words, and the special token of each word.
+
+        One reading of the whole text, so that spaces around special tokens are treated as they always are.
+        """
+        from tokenizers import AddedToken
+
+        reader = _open(self._content, ())
+        stored = self._inner.get_added_tokens_decoder()
+        for name, mark in self.marks.items():
+            like = stored[self.specials[name]]
+            normalizer = self._inner.normalizer
+            # A normalizer that changes the mark must not see it.
+            normalized = like.normalized and (normalizer is None or normalizer.normalize_str(mark) == mark)
+            reader.add_tokens([AddedToken(mark, lstrip=like.lstrip, rstrip=like.rstrip, normalized=normalized)])
+        return reader, {reader.token_to_id(mark): self.specials[name] for name, mark in self.marks.items()}
 
     @cached_property
     def _parsing(self) -> Any:
@@ -209,20 +256,10 @@ def _read_files(path: Path) -> tuple[str, dict[str, str], str | None]:
     file = path / TOKENIZER if path.is_dir() else path
     if not file.is_file():
         raise CheckpointError(f"there is no {file}", hint=f"pass a {TOKENIZER}, or a folder that holds one")
-    content = _read(file)
-    config: Any = {}
-    beside = file.with_name(CONFIG)
-    if beside.is_file():
-        try:
-            config = json.loads(_read(beside))
-        except ValueError as error:
-            raise CheckpointError(f"{beside} is no JSON: {error}", hint="restore it from a copy") from None
-    if not isinstance(config, dict):
-        raise CheckpointError(f"{beside} holds no JSON object", hint="restore it from a copy")
-    template = file.with_name(TEMPLATE)
-    if template.is_file():
-        return content, _roles(config), _read(template)
-    return content, _roles(config), _template(config.get("chat_template"))
+    config = _read_object(file.with_name(CONFIG))
+    roles = {**_roles(_read_object(file.with_name(SPECIALS))), **_roles(config)}
+    own = file.with_name(TEMPLATE)
+    return _read(file), roles, _read(own) if own.is_file() else _template(config.get("chat_template"))
 
 
 def _write_files(folder: Path, content: str, roles: Mapping[str, str], template: str | None) -> None:
@@ -245,6 +282,17 @@ def _read(file: Path) -> str:
         raise CheckpointError(f"{file} cannot be read: {error}", hint="restore it from a copy") from None
 
 
+def _read_object(file: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; an empty one where there is no file."""
+    try:
+        value = json.loads(_read(file)) if file.is_file() else {}
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{file} is no JSON: {error}", hint="restore it from a copy") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{file} holds no JSON object", hint="restore it from a copy")
+    return value
+
+
 def _roles(config: dict[str, Any]) -> dict[str, str]:
     """Return the special tokens by role; each is given by name, or as an object that holds the name."""
     found = {role: config.get(f"{role}_token") for role in ROLES}
@@ -255,8 +303,8 @@ def _roles(config: dict[str, Any]) -> dict[str, str]:
 def _template(value: Any) -> str | None:
     """Return the chat template; of several with names, the one called default."""
     if isinstance(value, list):
-        named = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}
-        value = named.get("default")
+        named = [entry for entry in value if isinstance(entry, dict) and entry.get("name") == "default"]
+        value = named[-1].get("template") if named else None
     return value if isinstance(value, str) else None
 
 

@@ -5,7 +5,9 @@ token of a text may be written differently from the others. Decoding each id on 
 strings may span tokens too, and nothing that could still become one is let out.
 """
 
+import copy
 from collections.abc import Sequence
+from typing import Self
 
 from ..arrays import Array
 from ..errors import ConfigError
@@ -45,6 +47,12 @@ class StreamDecoder:
         if len(self._window) >= LONGEST:
             self._forget(len(text) - self._written)
         return piece
+
+    def copy(self) -> Self:
+        """Return a second decoder that has read the same ids."""
+        twin = copy.copy(self)
+        twin._window = list(self._window)
+        return twin
 
     def finish(self) -> str:
         """Return what is left, such as the bytes of a character that never was completed; then start anew."""

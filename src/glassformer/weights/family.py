@@ -145,11 +145,12 @@ class Family:
             heads = {theirs for ours, theirs in self.table.items() if ours.startswith("head.transform")}
             found = {self.bare(name).rpartition(".")[0] for name in names or ()}
             return "tokens" if not heads or heads & found else "none"
-        if not isinstance(classes, list) or classes[0] not in self.classes:
-            word = str(classes[0] if isinstance(classes, list) else classes)[:80]
+        first = classes[0] if isinstance(classes, list) else classes
+        if not isinstance(classes, list) or not isinstance(first, str) or first not in self.classes:
+            word = str(first)[:80]
             fact = f"{values.source} is about a {word}, which is not supported"
             raise WeightsError(fact, hint=did_you_mean(word, self.classes))
-        return self.classes[classes[0]]
+        return self.classes[first]
 
     def class_of(self, config: TransformerConfig) -> str:
         """Return the published class for a config of ours."""
@@ -266,6 +267,13 @@ def _check_names(family: Family, names: dict[str, Tensor], places: dict[str, str
     used = {*places.values(), *(found.get(family.bare(t.twin), "") for t in names.values() if t.twin)}
     ignored = re.compile("|".join(f"(?:{pattern})" for pattern in family.ignored) or "(?!)")
     unexpected = sorted(name for bare, name in found.items() if name not in used and not ignored.fullmatch(bare))
+    if not unexpected and HEAD in names and missing == [names[HEAD].name]:
+        raise WeightsError(
+            f"the files hold no {missing[0]}, and config.json does not tie it to the token table: "
+            "this is a model without a head, which gives no logits",
+            hint=f"get the files of {next(iter(family.classes))}; or, if the head is the table, "
+            "set tie_word_embeddings to true in config.json",
+        )
     if missing or unexpected:
         raise WeightsError(
             f"the tensors do not fit a {family.name} model of this config: missing {some(missing)}, "

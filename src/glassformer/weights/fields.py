@@ -4,7 +4,7 @@ Each field that is wrong is named.
 """
 
 import json
-import math
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -106,7 +106,7 @@ class Fields:
     def number(self, name: str, default: Any = _NEEDED) -> float:
         """Return a finite number."""
         value = self.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
             self.refuse(name, "a number is needed")
         return value
 

@@ -8,6 +8,7 @@ generation_config.json          which tokens end an answer
 modules.json, 1_Pooling/        how a sentence encoder makes one vector of a text
 """
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from ..arrays import Array
 from ..config import DecoderConfig, EncoderDecoderConfig, TransformerConfig
-from ..errors import WeightsError, did_you_mean
+from ..errors import TokenError, WeightsError
 from ..text import PublishedTokenizer
 from ..text.published import TOKENIZER
 from .families import FAMILIES
@@ -84,11 +85,11 @@ def _described(folder: Path) -> tuple[Fields, Family]:
     model_type = fields.values.get("model_type")
     if model_type is None:  # the oldest files have the class alone
         classes = fields.values.get("architectures") or [""]
-        first = classes[0] if isinstance(classes, list) else ""
-        model_type = next((name for name, family in FAMILIES.items() if first in family.classes), str(first))
+        first = str(classes[0] if isinstance(classes, list) else classes)
+        model_type = next((name for name, family in FAMILIES.items() if first in family.classes), first)
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         fact = f"{fields.source} describes a model of the kind {str(model_type)[:80]!r}, which is not supported"
-        raise WeightsError(fact, hint=did_you_mean(str(model_type), FAMILIES))
+        raise WeightsError(fact, hint=f"use a model of these families: {', '.join(FAMILIES)}")
     return fields, FAMILIES[model_type]
 
 
@@ -113,9 +114,12 @@ def _start_and_ends(
 
 def first_special(tokenizer: PublishedTokenizer) -> int | None:
     """Return the token that a tokenizer puts before every text; None if it puts none."""
-    ids = tokenizer.encode("", specials=True)
-    begin = tokenizer.role_id("bos")
-    return begin if begin is not None and len(ids) and int(ids[0]) == begin else None
+    # Around some text, because a token around none may stand before or after it.
+    for text in ("a", "0", " ", ""):
+        with suppress(TokenError):
+            ids, plain = tokenizer.encode(text, specials=True).tolist(), tokenizer.encode(text).tolist()
+            return ids[0] if ids[:1] != plain[:1] and ids[0] in tokenizer.specials.values() else None
+    return None
 
 
 def _extras(family: Family, config: TransformerConfig, tensors: Tensors, dtype: Any) -> dict[str, Array]:

@@ -58,10 +58,11 @@ _OLD = "the file is damaged, or too old: convert the model again"
 def read_config(header: Header) -> tuple[str, DecoderConfig]:
     """Return the family of a model and its config; refuse an architecture or a setting that is not supported."""
     architecture = header.settings.get("general.architecture")
-    if architecture not in FAMILIES or not isinstance(architecture, str):
+    if not isinstance(architecture, str) or architecture not in FAMILIES:
         fact = f"the architecture {architecture!r:.80} is not supported"
         raise WeightsError(fact, hint=f"known: {', '.join(FAMILIES)}")
-    if header.settings.get("split.count", 0) not in (0, 1):
+    parts = header.settings.get("split.count", 0)
+    if type(parts) is not int or parts not in (0, 1):
         hint = "join the parts with llama-gguf-split --merge"
         raise WeightsError("this file is one part of a split model", hint=hint)
     prefix = architecture + "."
@@ -159,7 +160,7 @@ def _check_consistent(config: DecoderConfig, own: dict[str, Any], prefix: str) -
     if config.positions == "rotary":
         wanted["rope.dimension_count"] = config.channels
     for key, expected in wanted.items():
-        if key in own and own[key] != expected:
+        if key in own and _count(prefix + key, own[key]) != expected:
             raise _unsupported(f"{prefix}{key} is {own[key]!r:.40}, but only {expected} would fit the rest")
 
 

@@ -58,7 +58,7 @@ def read_tokenizer(header: Header, *, vocab: int) -> tuple[PublishedTokenizer, i
     types = _numbers(settings, "token_type", tokens).tolist() if "token_type" in settings else [NORMAL] * len(tokens)
     ids = {role: _id(settings, key, tokens) for role, key in _ROLES.items() if key in settings}
     rule = _rule(settings)
-    starts = bool(settings.get("add_bos_token", rule in (None, "llama-bpe"))) and "bos" in ids
+    starts = _flag(settings, "add_bos_token", rule in (None, "llama-bpe")) and "bos" in ids
     described = _word_pieces(settings, tokens, types) if rule is None else _byte_pieces(settings, tokens, rule)
     described["added_tokens"] = [
         {**_EXACTLY, "id": i, "content": token, "special": type_ == CONTROL}
@@ -94,10 +94,18 @@ def _tokens(settings: dict[str, Any], vocab: int) -> list[str]:
 
 def _numbers(settings: dict[str, Any], key: str, tokens: list[str]) -> Any:
     """Return a setting that must hold one number for each token."""
-    numbers = settings.get(key)
-    if not isinstance(numbers, np.ndarray) or numbers.shape != (len(tokens),) or not np.isfinite(numbers).all():
+    numbers: Any = settings.get(key)
+    fits = isinstance(numbers, np.ndarray) and numbers.dtype.kind in "iuf" and numbers.shape == (len(tokens),)
+    if not fits or not np.isfinite(numbers).all():
         raise WeightsError(f"{KEY}{key} does not hold one number for each token", hint="the file is damaged")
     return numbers
+
+
+def _flag(settings: dict[str, Any], key: str, default: bool) -> bool:
+    value = settings.get(key, default)
+    if not isinstance(value, bool):
+        raise WeightsError(f"{KEY}{key} is {value!r:.40}, expected true or false", hint="the file is damaged")
+    return value
 
 
 def _id(settings: dict[str, Any], key: str, tokens: list[str]) -> int:
@@ -111,6 +119,7 @@ def _id(settings: dict[str, Any], key: str, tokens: list[str]) -> int:
 def _rule(settings: dict[str, Any]) -> str | None:
     """Return the name of the rule that cuts text into words; None for a tokenizer that does not."""
     model = settings.get("model")
+    model = model if isinstance(model, str) else str(model)
     if model == "llama":
         return None
     if model != "gpt2":
@@ -146,7 +155,7 @@ def _byte_pieces(settings: dict[str, Any], tokens: list[str], rule: str) -> dict
 def _word_pieces(settings: dict[str, Any], tokens: list[str], types: list[int]) -> dict[str, Any]:
     """Describe a tokenizer of SentencePiece: characters, joined into the pieces of the highest score first."""
     scores = _numbers(settings, "scores", tokens)
-    prefix = settings.get("add_space_prefix", True) is not False
+    prefix = _flag(settings, "add_space_prefix", True)
     bytes_ = all(f"<0x{byte:02X}>" in set(tokens) for byte in range(256))
     unknown = next((token for token, type_ in zip(tokens, types, strict=True) if type_ == UNKNOWN), None)
     spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}

@@ -18,7 +18,7 @@ from ..errors import ConfigError, WeightsError
 from ..models import build
 from ..text import Llama2cTokenizer
 from ..text.llama2c import START
-from ..tree import flatten, map_named
+from ..tree import flatten, map_named, tree_map
 from .gguf_config import FAMILIES
 from .loaded import Loaded
 
@@ -33,8 +33,8 @@ _BLOCK = (
 """The parameters of the blocks, in the order of the file: each stands there for all layers."""
 
 
-def open_llama2c(path: str | Path, tokenizer: str | Path | None = None) -> Loaded:
-    """Read a model of llama2.c, mapped into memory.
+def open_llama2c(path: str | Path, tokenizer: str | Path | None = None, *, dtype: Any = np.float32) -> Loaded:
+    """Read a model of llama2.c; as float32 it is mapped into memory.
 
     tokenizer    its tokenizer.bin; unless given, one that lies beside the model and fits: tok512.bin for a
                  vocabulary of 512, or tokenizer.bin
@@ -43,9 +43,10 @@ def open_llama2c(path: str | Path, tokenizer: str | Path | None = None) -> Loade
     """
     path = Path(path)
     config = _config(path, _read_sizes(path))
+    params = _params(config, _cut(path, _shapes(config)))
     return Loaded(
         config=config,
-        params=_params(config, _cut(path, _shapes(config))),
+        params=tree_map(lambda array: array.astype(dtype, copy=False), params),
         family="llama",
         tokenizer=_tokenizer(path, tokenizer, config.vocab),
         start_id=START,

@@ -25,7 +25,7 @@ class Pooling:
 class Loaded:
     """A model of a known family: its settings, its weights, and what it needs to read and write text.
 
-    params            nested dicts of arrays; they may be mapped from a file, and are then read-only
+    params            nested dicts of arrays; they may be mapped from a file, and are then read-only; see `tensors`
     family            whose names the file used: gpt2, bert, distilbert, roberta, t5, llama, mistral or qwen2
     tokenizer         of what it reads and writes; None where the files hold none
     target_tokenizer  of what it writes, where that differs

@@ -23,7 +23,7 @@ def locate(path: str | Path) -> Path:
     if str(path).startswith(HUB):
         return hub_folder(str(path))
     place = Path(path)
-    if place.exists():
+    if exists(place):
         return place.parent if place.suffix == ".safetensors" else place
     if str(path) not in REGISTRY:
         raise CheckpointError(
@@ -35,6 +35,14 @@ def locate(path: str | Path) -> Path:
     if found is None:
         raise WeightsError(f"{path} has not been fetched yet", hint=f"fetch it with `glassformer pull {path}`")
     return found
+
+
+def exists(place: Path) -> bool:
+    """Tell whether there is something; a name that no system takes stands for nothing."""
+    try:
+        return place.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def hub_folder(name: str) -> Path:
@@ -82,7 +90,7 @@ def open_published(place: Path, dtype: Any = np.float32, *, kept: Collection[str
     _refuse_other_files(place)
     from .llama2c import open_llama2c
 
-    return open_llama2c(place)
+    return open_llama2c(place, dtype=dtype)
 
 
 def _refuse_other_files(place: Path) -> None:

@@ -3,7 +3,8 @@
     8 bytes: the length of the header · the header, JSON: name → type, shape, where the bytes lie · the bytes
 
 A float32 model is used where it lies: the system loads the pages that are touched, and nothing is copied. Other types
-are converted when an array is asked for. Nothing in a file is believed before it is checked.
+are converted when an array is asked for. Nothing in a file is believed before it is checked. While it is in use it must
+not be shortened or written to in place, which ends the process; replacing it by another file harms nobody.
 """
 
 import math

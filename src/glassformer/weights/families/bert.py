@@ -1,6 +1,7 @@
 """BERT and its descendants: post-norm, learned positions and segments, a norm on the embeddings.
 
-DistilBERT has no segments, and other names. RoBERTa's positions count from 2: the rows before belong to padding.
+DistilBERT has no segments, and other names. RoBERTa's positions count the tokens that are not padding, from 2 on; row 1
+belongs to padding, and row 0 to nobody.
 """
 
 from dataclasses import replace
@@ -11,7 +12,7 @@ from ..family import Family, Tensor
 from ..fields import Fields
 
 PADDING = 1
-SKIPPED = PADDING + 1
+SKIPPED = 1
 
 
 def pooler(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
@@ -22,13 +23,13 @@ def pooler(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
 
 
 def read_roberta(fields: Fields, settings: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the positions of padding."""
-    if settings["context"] <= SKIPPED:
-        fields.refuse("max_position_embeddings", f"the first {SKIPPED} are not used")
+    """Leave out the position of nobody and that of padding."""
+    if settings["context"] <= SKIPPED + 1:
+        fields.refuse("max_position_embeddings", f"the first {SKIPPED + 1} are no positions of tokens")
     if settings["activation"] != "gelu":
         # Its head uses this one whatever the blocks use, and ours uses the same for both.
         fields.only("hidden_act", "gelu")
-    return {**settings, "context": settings["context"] - SKIPPED}
+    return {**settings, "context": settings["context"] - SKIPPED - 1, "padding_id": PADDING}
 
 
 BERT = Family(
@@ -136,6 +137,6 @@ ROBERTA = replace(
     only=(*BERT.only, ("pad_token_id", PADDING)),
     written={"pad_token_id": PADDING},
     read=read_roberta,
-    write=lambda config, fields: {**fields, "max_position_embeddings": config.context + SKIPPED},
+    write=lambda config, fields: {**fields, "max_position_embeddings": config.context + SKIPPED + 1},
     ignored=(*BERT.ignored[:2], r"lm_head\.decoder\.weight"),
 )

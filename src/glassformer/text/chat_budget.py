@@ -1,0 +1,94 @@
+"""What a chat template may spend: steps, bytes, and the length of any text it makes.
+
+A template is a program that came with somebody's weights. Every loop, call and operation of it pays for what it does
+before it does it, so that none can run for long or fill the memory, whatever it was written for.
+"""
+
+import sys
+from collections.abc import ItemsView, KeysView, ValuesView
+from typing import Any
+
+from jinja2.exceptions import SecurityError
+
+MOST_STEPS = 1 << 23
+"""One step is a value that is looked at, a few parts of the template that are run, or 16 characters."""
+MOST_BYTES = 1 << 27
+"""Of all texts and lists that a template makes, kept or not."""
+LONGEST = 1 << 22
+"""Characters of a text, or of all that a list holds."""
+LARGEST_COUNT = 1 << 12
+"""Of a width, an indentation and the like."""
+WIDEST = 10  # characters that one may become when a list is written out: \\U0001f600
+NUMBER = 1 << 11  # characters of a number, or of a text that is made as wide as allowed
+
+_ITEM = 64  # bytes, about, that one item of a list takes
+_MANY = (list, tuple, set, frozenset, KeysView, ValuesView, ItemsView)
+
+
+class Budget:
+    """What one rendering has spent."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.bytes = 0
+
+    def pay(self, steps: int) -> None:
+        """Take so many steps; stop a template that takes too many."""
+        self.steps += max(int(steps), 0)
+        if self.steps > MOST_STEPS:
+            raise SecurityError(f"it takes more than {MOST_STEPS:,} steps")
+
+    def made(self, value: Any) -> Any:
+        """Return a value that the template made; stop one that is too large, or one too many."""
+        if isinstance(value, str):
+            self.fits(len(value))
+            self._store(sys.getsizeof(value))
+        elif isinstance(value, list | tuple | dict | set | frozenset):
+            self._store(_ITEM * len(value))
+            self.size(value)
+        elif isinstance(value, int) and value.bit_length() > 1 << 12:
+            raise SecurityError("a number in it grows without bound")
+        return value
+
+    def fits(self, length: int) -> None:
+        """Stop a template that makes a text of so many characters, if these are too many."""
+        if length > LONGEST:
+            raise SecurityError(f"it makes a text or a list of more than {LONGEST:,} characters")
+        self.pay(8 + (length >> 4))
+
+    def size(self, value: Any) -> int:
+        """Return how many characters a value holds, with all that is in it; looking takes a step for each part."""
+        if isinstance(value, str):
+            self.pay(1 + (len(value) >> 4))
+            return len(value)
+        total, seen, waiting = 0, 0, [value]
+        while waiting:
+            item = waiting.pop()
+            seen += 1
+            if isinstance(item, str):
+                total += len(item)
+            elif isinstance(item, dict):
+                waiting += [*item.keys(), *item.values()]
+            elif isinstance(item, _MANY):
+                waiting += item
+            if total + seen > LONGEST or self.steps + seen > MOST_STEPS:
+                self.pay(seen)
+                self.fits(total + seen)
+        self.pay(seen + (total >> 4))
+        return total + seen
+
+    def written_size(self, value: Any) -> int:
+        """Return a bound on the length of `str(value)`."""
+        if isinstance(value, int | float):
+            return NUMBER
+        return self.size(value) if isinstance(value, str) else WIDEST * self.size(value) + NUMBER
+
+    def count(self, value: Any) -> None:
+        """Stop a template that asks for a width, an indentation or the like without bound."""
+        if isinstance(value, int) and abs(value) > LARGEST_COUNT:
+            raise SecurityError(f"it asks for a width or count of {value:,}")
+
+    def _store(self, size: int) -> None:
+        self.bytes += size
+        if self.bytes > MOST_BYTES:
+            raise SecurityError(f"its texts and lists take more than {MOST_BYTES:,} bytes")
