@@ -53,7 +53,8 @@ def run(trial: Trial, folder: Path, arguments: argparse.Namespace) -> Tally:
 
     tally = Crew(trial, folder, arguments.processes, told).run(iter(seeds), until=until)
     lost = f"{len(tally.losses)} lost" if tally.losses else "none lost"
-    print(f"\r{trial.name}: {tally.total:,} tried, {lost}, {duration(tally.seconds)}", file=sys.stderr)
+    took = f"{duration(tally.seconds)}, of one core {duration(tally.processor)}"
+    print(f"\r{trial.name}: {tally.total:,} tried, {lost}, {took}", file=sys.stderr)
     return tally
 
 
@@ -101,6 +102,7 @@ def as_json(tallies: list[Tally]) -> str:
             "lost": [loss._asdict() for loss in tally.losses],
             "kinds": tally.tried,
             "seconds": round(tally.seconds, 1),
+            "core_seconds": round(tally.processor, 1),
         }
         for tally in tallies
     }

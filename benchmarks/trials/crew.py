@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import resource
 import selectors
 import subprocess
 import sys
@@ -74,7 +75,7 @@ class Crew:
 
     def run(self, seeds: Iterator[int], *, until: float | None = None) -> Tally:
         """Try all seeds, or as many as fit into the time until then."""
-        began = time.monotonic()
+        began, used = time.monotonic(), _processor_time()
         try:
             while True:
                 for member in [member for member in self.members if member.ready and member.seed is None]:
@@ -90,7 +91,7 @@ class Crew:
         finally:
             for member in self.members:
                 member.end()
-        self.tally.seconds = time.monotonic() - began
+        self.tally.seconds, self.tally.processor = time.monotonic() - began, _processor_time() - used
         return self.tally
 
     def _hire(self) -> None:
@@ -139,3 +140,9 @@ class Crew:
     def _count(self, seed: int, reason: str | None) -> None:
         self.tally.add(seed, reason)
         self.told(self.tally)
+
+
+def _processor_time() -> float:
+    """Return the seconds of one core that all processes so far have taken."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

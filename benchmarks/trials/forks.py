@@ -22,7 +22,7 @@ from .trial import LostError, demand
 sys.path.insert(0, str(ROOT / "tests"))
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
-PATIENCE = 120.0
+PATIENCE = 200.0
 """Seconds until a command that does not end is lost."""
 
 

@@ -59,6 +59,16 @@ def prepare(shared: Path, kinds: set[str]) -> None:
         )
         forks.succeed(whole)
         demand(forks.steps_in(shared / kind) == STEPS, f"the run {kind} did not take its steps")
+    if "sharded" in kinds:
+        forks.check(lambda: _gather(shared), shared / "gathered.txt")
+
+
+def _gather(shared: Path) -> None:
+    """Turn the checkpoints of many devices into one file, as those that are compared with it."""
+    from glassformer.engines.jax.sharded_checkpoint import gather
+
+    os.environ.update(environment("sharded", shared))
+    gather(shared / "sharded")
 
 
 def load_libraries(kinds: set[str]) -> None:
@@ -74,7 +84,7 @@ def load_libraries(kinds: set[str]) -> None:
 
 
 def warm_up(engine: str, folder: Path) -> None:
-    """Train a few steps in this process: libraries, fonts and the kernels of the engine are then ready in every fork."""
+    """Train a few steps in this process: libraries, fonts and the engine's kernels are then ready in every fork."""
     from runs import command
 
     settings = options("majority", dropout=0.1, **{**PLAN, "steps": 2})
@@ -96,8 +106,7 @@ def check_whole(kind: str, shared: Path, run: Path, own: Path) -> None:
             from glassformer.engines.jax.sharded_checkpoint import gather
 
             os.environ.update(environment(kind, shared))
-            for folder in (run, shared / kind):
-                gather(folder)
+            gather(run)
         assert_same_run(run, shared / kind)
         left = [path.name for path in run.rglob("*.partial*")]
         assert not left, f"{left} was left behind"

@@ -78,6 +78,7 @@ class Tally:
     tried: dict[str, int] = field(default_factory=dict)  # by kind
     losses: list[Loss] = field(default_factory=list)
     seconds: float = 0.0
+    processor: float = 0.0  # seconds of one core
 
     def add(self, seed: int, reason: str | None) -> None:
         """Count one case; `reason` says why it was lost."""
