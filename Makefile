@@ -19,14 +19,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-com
 BASE := $(VENV)/.installed-base
 DEV  := $(VENV)/.installed-dev
 
-BENCHMARKS := $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py))
+BENCHMARKS := $(filter-out benchmarks/_% benchmarks/campaign.py,$(wildcard benchmarks/*.py))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test fuzz check stamps bench clean
+.PHONY: help demo test fuzz check campaign stamps bench clean
 
 help: ## List these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(BASE) ## Train a small Transformer here and look inside it
 	@$(BIN)/glassformer demo
@@ -42,6 +42,9 @@ check: $(DEV) ## Lint, check the format, the types and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_structure.py
+
+campaign: $(DEV) ## Kill, damage, starve and confuse it for an hour (ARGS=--quick: two minutes), and count what is lost
+	$(BIN)/python benchmarks/campaign.py $(ARGS)
 
 stamps: $(BASE) ## Mark ops and layers as those that all stand-ins have been compared with
 	$(BIN)/python -m glassformer.sources

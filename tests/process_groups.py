@@ -1,6 +1,7 @@
 """Several processes that belong together: started, waited for, signaled, and never left behind."""
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -26,7 +27,8 @@ class Group:
     def __init__(self, folder: Path, arguments: Callable[[int], list[str]], count: int, **settings: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.files = [folder / f"{number}.txt" for number in range(count)]
-        env = {**os.environ, **{name: str(value) for name, value in settings.items()}}
+        given = {"GLASSFORMER_SECRET": secrets.token_hex(), **settings}
+        env = {**os.environ, **{name: str(value) for name, value in given.items()}}
         self.processes = []
         for number, path in enumerate(self.files):
             with path.open("w") as file:

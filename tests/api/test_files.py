@@ -95,6 +95,7 @@ def test_damaged_folders_are_refused(tmp_path):
     folder = gf.save(gf.train(None, "counting", **QUICK), tmp_path / "model")
     description = folder / "glassformer.json"
     content = json.loads(description.read_text(encoding="utf-8"))
+    del content["sha256"]  # as if it had been edited on purpose
 
     def refused(words, **changes):
         left = {name: value for name, value in {**content, **changes}.items() if value != "gone"}
@@ -110,6 +111,21 @@ def test_damaged_folders_are_refused(tmp_path):
     description.write_text("{", encoding="utf-8")
     with pytest.raises(WeightsError, match="is damaged"):
         load_weights(folder)
+
+
+@pytest.mark.parametrize("name", ["glassformer.json", "model.safetensors", "metrics.jsonl"])
+def test_one_changed_digit_of_a_saved_model_is_noticed(name, tmp_path):
+    folder = gf.save(gf.train(None, "counting", **QUICK), tmp_path / "model")
+    content = (folder / name).read_bytes()
+    place = next(i for i in reversed(range(len(content))) if content[i : i + 1].isdigit())
+    (folder / name).write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+    with pytest.raises(WeightsError, match=f"{name} is damaged.*checksum") as caught:
+        gf.load(folder)
+    assert "to use an edited one, remove its line" in caught.value.hint
+    (folder / name).write_bytes(content)
+    (folder / "metrics.jsonl").unlink()
+    with pytest.raises(WeightsError, match=r"metrics\.jsonl cannot be read"):
+        gf.load(folder)
 
 
 def test_weights_of_encoders_are_kept_as_they_are(tmp_path):

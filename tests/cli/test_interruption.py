@@ -1,13 +1,12 @@
-"""Interruptions of the real command: signals, a limit on files, and what comes out after resuming."""
+"""Interruptions of the real command: signals, a limit on files, and what comes out after resuming.
+
+`benchmarks/trials/` has kills, signals and limits at random moments.
+"""
 
 import json
 import os
-import random
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -38,42 +37,6 @@ def wait_for(folder, steps):
     while not metrics.is_file() or metrics.read_bytes().count(b"\n") < steps:
         assert time.monotonic() < end, "the run does not get on"
         time.sleep(0.005)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_fifty_kills_at_random_moments_change_nothing(tmp_path, whole):
-    script = Path(__file__).with_name("forks.py")
-    result = subprocess.run(
-        [sys.executable, str(script), str(tmp_path), "50", "200", "0", *options("majority", **PLAN)],
-        capture_output=True,
-        text=True,
-        timeout=800,
-    )
-    assert result.returncode == 0, result.stderr
-    report = json.loads(result.stdout)
-    assert report["kills"] == 50
-    assert len(set(report["reached"])) > 10, "the kills should come at different moments"
-    for run in report["runs"]:
-        assert_same_run(Path(run), whole)
-        assert not list(Path(run).glob("*.partial"))
-
-
-@pytest.mark.slow
-def test_killed_processes_are_resumed_by_new_ones(tmp_path, whole):
-    folder, rng = tmp_path / "run", random.Random(1)
-    args = ["train", "majority", *options("majority", **PLAN), "--out", folder]
-    reached = 0
-    for _ in range(3):
-        running = process(*args)
-        reached = min(reached + rng.randrange(10, 50), 190)
-        wait_for(folder, reached)
-        running.kill()
-        assert finished(running).code == -signal.SIGKILL
-        load_checkpoint(folder)
-        args = ["train", "--resume", folder]
-    assert finished(process(*args)).code == 0
-    assert_same_run(folder, whole)
 
 
 def test_ctrl_c_saves_says_how_to_go_on_and_loses_nothing(tmp_path, whole):

@@ -1,16 +1,17 @@
-"""`glassformer train` on two processes: the losses of one, and a run that was lost goes on as if it never had been."""
+"""`glassformer train` on two processes: the losses of one.
+
+`benchmarks/trials/workers.py` kills and stops workers of such runs, and resumes them.
+"""
 
 import json
-import signal
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from glassformer.engines.jax.sharded_files import list_sharded
-from process_groups import LIMIT, Group, free_port
-from runs import assert_same_run, options, untimed, write_data
+from process_groups import Group, free_port
+from runs import options, untimed, write_data
 
 pytestmark = [pytest.mark.usefixtures("jax"), pytest.mark.timeout(900)]  # a loaded machine may take long to compile
 
@@ -70,21 +71,3 @@ def test_two_processes_have_the_losses_of_one(base, whole):
         commands.succeed()
     assert len(losses(whole)) == STEPS
     np.testing.assert_allclose(losses(whole), losses(base / "alone" / "run"), rtol=1e-4)
-
-
-def test_a_run_that_lost_a_worker_goes_on_as_if_it_had_not(base, whole):
-    run = base / "lost" / "run"
-    with started(base / "lost", 2) as commands:
-        deadline = time.monotonic() + LIMIT
-        while not list_sharded(run):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        commands.signal(1, signal.SIGKILL)
-        assert commands.codes()[0] == 1
-        assert "error: worker 1 of 2" in commands.said(0)
-        assert "hint: " in commands.said(0)
-        assert "--resume" in commands.said(0)
-    assert list_sharded(run)[-1] < STEPS
-    with Commands(base / "lost", 2, "--resume", str(run)) as commands:
-        commands.succeed()
-    assert_same_run(run, whole)

@@ -1,5 +1,6 @@
 """Finding out which process of how many this is, and meeting the others."""
 
+import contextlib
 import errno
 import socket
 import sys
@@ -12,6 +13,7 @@ from glassformer.cluster import roll_call
 from glassformer.cluster.launch import Cluster, find_cluster, start
 from glassformer.cluster.lines import Line, listen
 from glassformer.cluster.roll_call import bind_address, meet
+from glassformer.cluster.secret import LEADER, WORKER, is_proved, proved
 from glassformer.cluster.workers import Limits
 from glassformer.errors import ClusterError, ConfigError
 from process_groups import free_port
@@ -214,18 +216,27 @@ def test_without_a_cluster_the_watch_does_nothing():
 # --- the roll call ---------------------------------------------------------------------------------------------------
 
 VERSIONS = {"glassformer": "1"}
+SECRET = b"known to all workers"
 
 
 def call(
-    *workers: tuple[int, int], seconds: float = 60.0, versions: dict | None = None, port: int | None = None
+    *workers: tuple[int, int],
+    seconds: float = 60.0,
+    versions: dict | None = None,
+    port: int | None = None,
+    secrets: dict | None = None,
 ) -> dict:
     """Let workers (number, total) meet, each in a thread; return the result or the error of each."""
     port, results = port or free_port(), {}
 
     def worker(place: int, number: int, total: int) -> None:
-        mine = (versions or {}).get(number, VERSIONS)
+        given = {
+            "limits": Limits(start=seconds),
+            "versions": (versions or {}).get(number, VERSIONS),
+            "secret": (secrets or {}).get(number, SECRET),
+        }
         try:
-            results[place] = meet(number, total, "127.0.0.1", port, limits=Limits(start=seconds), versions=mine)
+            results[place] = meet(number, total, "127.0.0.1", port, **given)
         except Exception as error:
             results[place] = error
 
@@ -291,9 +302,19 @@ NOISES = (
     b"\xff\xfe\n",
     b"",
     b"[" * 50_000 + b"\n",  # deeper than Python goes
-    b'{"hello": 7, "total": 2, "versions": {"glassformer": "1"}, "self": ["here", 1, null]}\n',
-    b'{"hello": true, "total": 2, "versions": {"glassformer": "1"}, "self": ["here", 1, null]}\n',
-    b'{"hello": 1, "total": 2, "versions": {"glassformer": "1"}, "self": ["here", 1, ["x"]]}\n',
+    *(
+        b'{"hello": %b, "total": %b, "versions": %b, "self": ["here", 1, %b], "challenge": "ab"%b}\n' % parts
+        for parts in (
+            (b"7", b"2", b"{}", b"null", b""),
+            (b"true", b"2", b"{}", b"null", b""),
+            (b"1", b"2", b"{}", b'["x"]', b""),
+            # Well said, by who does not know the secret: of another run, of the same number, of another version.
+            (b"1", b"2", b'{"glassformer": "1"}', b"null", b""),
+            (b"1", b"3", b'{"glassformer": "1"}', b"null", b', "proof": "%b"' % (b"0" * 64)),
+            (b"0", b"2", b'{"glassformer": "9"}', b"null", b', "proof": "\xc3\xa9"'),
+            (b"1", b"2", b'{"a": %b}' % (b"[" * 900 + b"]" * 900), b"null", b', "proof": "%b"' % (b"0" * 64)),
+        )
+    ),
 )
 
 
@@ -308,6 +329,7 @@ def test_strangers_at_the_port_do_no_harm():
                 try:
                     with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
                         connection.sendall(noise)
+                        connection.shutdown(socket.SHUT_WR)
                 except OSError:
                     time.sleep(0.05)
 
@@ -320,21 +342,62 @@ def test_strangers_at_the_port_do_no_harm():
     assert all(isinstance(result, tuple) for result in results.values()), results
 
 
+def test_a_worker_with_another_secret_is_told_and_worker_0_names_where_it_came_from():
+    first, second = call((0, 2), (1, 2), seconds=1.5, secrets={1: b"known to this one only"}).values()
+    if "worker 0 at" in str(first):
+        first, second = second, first
+    assert "worker 1 of 2 did not start within 2 s; one from 127.0.0.1 did not know this run's secret" in str(first)
+    assert "does not know this worker's secret" in str(second)
+    assert all("give all workers the same GLASSFORMER_SECRET" in error.hint for error in (first, second))
+
+
+def test_a_worker_believes_nobody_who_cannot_prove_to_be_worker_0():
+    hello = {"hello": 1, "total": 2, "versions": VERSIONS, "self": ["here", 1, None]}
+    lies = (
+        {"start": 1, "workers": [["here", 1, None]] * 2},
+        {"refused": "go away", "proof": "0" * 64},
+        {"challenge": "again"},
+    )
+    for lie in lies:
+        a, b = socket.socketpair()
+        with a, b:
+            theirs = Line(b)
+            theirs.send({"challenge": "x"})
+            threading.Timer(0.3, theirs.send, [lie]).start()
+            assert roll_call._answer(Line(a), hello, SECRET, time.monotonic() + 60) == {}
+            (sent,) = theirs.receive()
+            assert sent["proof"]
+            assert SECRET.decode() not in str(sent)
+
+
+def test_a_proof_answers_one_question_of_one_side_about_one_message():
+    asked = ("a", "b")
+    said = proved({"hello": 1, "self": ["here", 1, None]}, SECRET, WORKER, asked)
+    assert is_proved(said, SECRET, WORKER, asked)
+    assert not is_proved(said, b"another secret of a run", WORKER, asked)
+    assert not is_proved(said, SECRET, LEADER, asked)
+    assert not is_proved(said, SECRET, WORKER, ("a", "c"))
+    assert not is_proved({**said, "hello": 2}, SECRET, WORKER, asked)
+    assert not is_proved({"hello": 1}, SECRET, WORKER, asked)
+
+
 def test_who_connects_and_says_nothing_or_too_much_is_sent_away(monkeypatch):
     monkeypatch.setattr(roll_call, "INTRODUCTION", (1 << 16, 0.3))
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         clients = [socket.create_connection(server.getsockname()) for _ in range(2)]
         clients[1].sendall(b" " * 100_000)
-        began, dealt = time.monotonic(), set()
-        lines = roll_call._accepted(server)
-        while len(dealt) < len(lines) and time.monotonic() < began + 60:
-            dealt |= {line for line in lines if roll_call._introduced(line, began, {}, {}, {})}
+        door, began = roll_call.Door({"total": 2}, SECRET), time.monotonic()
+        door.look(server)
+        while door.strangers and time.monotonic() < began + 60:
+            door.look(server)
             time.sleep(0.02)
-        assert dealt == set(lines)
-        assert all(line.closed for line in lines)
+        assert list(door.workers) == [0]
         for client in clients:
-            client.close()
+            client.settimeout(60)
+            with client, contextlib.suppress(ConnectionError):
+                while client.recv(100):  # the question, and then the end
+                    pass
 
 
 def test_too_many_open_files_are_no_end():
@@ -354,14 +417,14 @@ def test_a_worker_0_that_is_interrupted_tells_those_who_wait(monkeypatch):
     def first() -> None:
         monkeypatch.setattr(roll_call, "_free_port", interrupted)
         try:
-            meet(0, 2, "127.0.0.1", port, limits=Limits(start=60), versions=VERSIONS)
+            meet(0, 2, "127.0.0.1", port, limits=Limits(start=60), versions=VERSIONS, secret=SECRET)
         except KeyboardInterrupt as error:
             errors.append(error)
 
     thread = threading.Thread(target=first)
     thread.start()
     with pytest.raises(ClusterError, match="worker 0 ended: KeyboardInterrupt"):
-        meet(1, 2, "127.0.0.1", port, limits=Limits(start=60), versions=VERSIONS)
+        meet(1, 2, "127.0.0.1", port, limits=Limits(start=60), versions=VERSIONS, secret=SECRET)
     thread.join(60)
     assert len(errors) == 1
 

@@ -12,6 +12,7 @@ import threading
 import time
 
 from glassformer.cluster.roll_call import meet
+from glassformer.cluster.secret import find_secret
 from glassformer.cluster.watch import Watch
 from glassformer.cluster.workers import Limits
 from glassformer.errors import CheckpointError
@@ -77,7 +78,7 @@ def trouble(kind: str, number: int, watch: Watch, port: int) -> None:
             time.sleep(0.001)
         raise CheckpointError("could not write") from ValueError("connection closed by peer")
     if kind == "fail everywhere":  # at the same time, however long each took to come here
-        meet(number, len(watch.workers), "127.0.0.1", port, limits=watch.limits, versions={})
+        meet(number, len(watch.workers), "127.0.0.1", port, limits=watch.limits, versions={}, secret=find_secret())
         raise CheckpointError(f"worker {number} says it itself")
     if number != 1 and kind == "break":  # what a collective does when a worker is gone
         while is_alive(watch.workers[1].pid):
@@ -115,7 +116,7 @@ def count_steps(kind: str, number: int, watch: Watch, port: int) -> None:
 def main() -> None:
     number, total, port, kind = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     limits = Limits.from_environ(os.environ)
-    workers, lines, _ = meet(number, total, "127.0.0.1", port, limits=limits, versions={})
+    workers, lines, _ = meet(number, total, "127.0.0.1", port, limits=limits, versions={}, secret=find_secret())
     watch = Watch(number, workers, limits=limits)
     watch.hint = "go on with --resume RUN"
     watch.begin(lines)

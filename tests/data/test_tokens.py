@@ -96,6 +96,7 @@ def _flip(path):
 
 def _describe(path, **changes):
     about = json.loads(sidecar(path).read_text())
+    del about["checksum"]  # as older files
     sidecar(path).write_text(json.dumps({**about, **changes}))
 
 
@@ -109,6 +110,8 @@ def _describe(path, **changes):
         (lambda path: sidecar(path).write_text("{"), "cannot be read"),
         (lambda path: sidecar(path).write_bytes(b"\xff"), "cannot be read"),
         (lambda path: sidecar(path).write_text("[]"), "not the description"),
+        (lambda path: sidecar(path).write_text(sidecar(path).read_text().replace("16", "32")), "its own checksum"),
+        (lambda path: sidecar(path).write_text("[" * 100_000), "cannot be read"),
         (lambda path: _describe(path, format="other"), "not the description"),
         (lambda path: _describe(path, dtype="float64"), "not the description"),
         (lambda path: _describe(path, count="5000"), "not the description"),

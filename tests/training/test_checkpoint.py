@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -308,27 +307,3 @@ def test_a_process_killed_between_any_two_calls_leaves_a_whole_checkpoint(tmp_pa
     assert loaded.meta["step"] == (1 if place <= 6 else 2)
     assert np.all(loaded.arrays["x"] == loaded.meta["step"])
     assert len(partials(tmp_path)) == (1 if place in (0, 2, 3, 4, 5, 6) else 0)
-
-
-WRITER = """
-import itertools, sys, numpy as np
-from glassformer.training import save_checkpoint
-for step in itertools.count(int(sys.argv[2])):
-    save_checkpoint(sys.argv[1], "latest", {"x": np.full(200_000, step)}, {"step": step})
-    print(step, flush=True)
-"""
-
-
-@needs_posix
-def test_a_writer_killed_at_random_moments_leaves_a_checkpoint_no_older_than_it_promised(tmp_path, rng):
-    step = 0
-    for delay in rng.uniform(0, 0.05, size=6):
-        with subprocess.Popen([sys.executable, "-c", WRITER, tmp_path, str(step)], stdout=subprocess.PIPE) as writer:
-            promised = int(writer.stdout.readline())
-            time.sleep(delay)
-            writer.kill()
-            promised = max([promised, *map(int, writer.stdout.read().splitlines(keepends=False))])
-        loaded = load_checkpoint(tmp_path)
-        assert loaded.meta["step"] in (promised, promised + 1)
-        assert np.all(loaded.arrays["x"] == loaded.meta["step"])
-        step = promised + 1

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from glassformer.errors import TrainingError
+from glassformer.errors import CheckpointError, TrainingError
 from glassformer.runs.session import resume_session
-from glassformer.training import LATEST, all_finite, load_checkpoint
+from glassformer.training import LATEST, all_finite, load_checkpoint, save_checkpoint
 from glassformer.training.loop import REFUSALS, training_steps
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import start
 from glassformer.training.trainer import ReferenceTrainer
-from glassformer.tree import tree_map
+from glassformer.tree import flatten, tree_map
 from runs import assert_same_bits, command, options, tiny_session
 
 
@@ -95,6 +95,30 @@ def test_the_latest_checkpoint_stays_finite_and_loads(session):
     record = next(resumed.steps())  # the cause has gone: it goes on
     assert not record.refused
     assert record.step == 17
+
+
+def test_a_weight_that_went_bad_in_memory_is_never_saved(session):
+    steps = session.steps()
+    for _ in range(3):
+        next(steps)
+    flatten(session.state.params)["embedding.tokens.table"][0, 0] = np.nan
+    with pytest.raises(TrainingError, match=r"params\.embedding\.tokens\.table is not finite after step 4") as caught:
+        list(steps)
+    assert "it was not saved" in caught.value.fact
+    arrays, meta = load_checkpoint(session.run.folder, LATEST)
+    assert meta["step"] == 3
+    assert all_finite(arrays)
+
+
+def test_a_checkpoint_that_is_not_finite_is_not_gone_on_from(session):
+    next(session.steps())
+    arrays, meta = load_checkpoint(session.run.folder, LATEST)
+    flat = {name: np.array(array) for name, array in arrays.items()}
+    name = next(name for name in flat if name.startswith("optimizer.") and flat[name].ndim == 2)
+    flat[name][0, 0] = np.inf
+    save_checkpoint(session.run.folder, LATEST, flat, meta)
+    with pytest.raises(CheckpointError, match=f"{name} is not finite after step 1"):
+        resume_session(session.run.folder)
 
 
 def test_the_command_says_what_was_refused_and_goes_on(tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """The header of GGUF files: nothing a file says is believed, and whatever is wrong with it is refused at once."""
 
-import resource
 import struct
 
 import gguf
@@ -8,12 +7,10 @@ import numpy as np
 import pytest
 
 import gguf_files as files
-from glassformer.errors import GlassformerError, WeightsError
+from glassformer.errors import WeightsError
 from glassformer.weights import gguf_header
 from glassformer.weights.gguf import open_gguf
 from glassformer.weights.gguf_header import parse_header, read_header
-
-FUZZED = 4_000
 
 
 def string(text):
@@ -91,7 +88,6 @@ def test_another_alignment_is_followed():
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 HUGE = (1 << 64) - 1
-EXTREME = (0, 1, 1 << 20, (1 << 31) - 1, 1 << 32, 1 << 62, (1 << 63) - 1, HUGE)
 DAMAGED = {
     "another magic": (content(magic=b"GGML"), "no GGUF file"),
     "nothing": (b"", "ends too soon"),
@@ -160,67 +156,3 @@ def test_a_missing_file_is_named(tmp_path):
         open_gguf(tmp_path / "there.gguf")
     with pytest.raises(WeightsError, match="cannot be read"):
         open_gguf(tmp_path)
-
-
-def test_thousands_of_damaged_files_raise_nothing_but_our_errors(tmp_path):
-    rng = np.random.default_rng(5)
-    originals = [smallest(tmp_path, rng, model) for model in ("gpt2", "llama")]
-    for original in originals:
-        open_gguf(write(tmp_path, original))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    refused = 0
-    for number in range(FUZZED):
-        path = write(tmp_path, mutated(originals[number % 2], rng))
-        try:
-            open_gguf(path)
-        except GlassformerError:
-            refused += 1
-    assert refused > FUZZED // 2
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 100_000  # KiB
-
-
-def smallest(tmp_path, rng, model):
-    """A whole model in a few kilobytes, with a tokenizer of either kind."""
-    tokens = ["<unk>", "<s>", "▁", "a", "b", "ab", "▁a", "c"] if model == "llama" else ["<s>", "a", "b", "ab", "<e>"]
-    kinds = [2, 3, *[1] * 6] if model == "llama" else [3, 1, 1, 1, 4]
-    tokenizer = {"model": model, "tokens": tokens, "token_type": kinds, "bos_token_id": 1, "eos_token_id": 0}
-    if model == "llama":
-        tokenizer["scores"] = [-float(i) for i in range(len(tokens))]
-    else:
-        tokenizer |= {"pre": "smollm", "merges": ["a b"]}
-    settings = files.llama_settings(block_count=1) | {
-        f"tokenizer.ggml.{key}": value for key, value in tokenizer.items()
-    }
-    tensors = files.llama_tensors(rng, layers=1, vocab=8)
-    return files.write(tmp_path / "whole.gguf", "llama", settings, tensors).read_bytes()
-
-
-def write(tmp_path, data):
-    path = tmp_path / "mutated.gguf"
-    path.unlink(missing_ok=True)
-    path.write_bytes(data)
-    return path
-
-
-def mutated(original, rng):
-    """Change some of the header: bits, numbers, lengths, pieces left out or doubled, or the end cut off."""
-    data = bytearray(original)
-    for _ in range(rng.integers(1, 4)):
-        if len(data) < 6:
-            break
-        # The header ends at about 1,900.
-        place, length = int(rng.integers(4, min(1900, len(data)))), int(rng.integers(1, 40))
-        match rng.integers(0, 6):
-            case 0:
-                data[place] ^= 1 << int(rng.integers(0, 8))
-            case 1:
-                data[place] = int(rng.integers(0, 256))
-            case 2:
-                data[place : place + 8] = EXTREME[rng.integers(0, len(EXTREME))].to_bytes(8, "little")
-            case 3:
-                del data[place : place + length]
-            case 4:
-                data[place:place] = data[place : place + length]
-            case 5 if rng.random() < 0.2:
-                del data[place + 1 :]
-    return bytes(data)

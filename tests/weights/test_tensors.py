@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from glassformer.errors import GlassformerError, WeightsError
+from glassformer.errors import WeightsError
 from glassformer.weights.tensors import INDEX, SINGLE, open_tensors, read_header
-
-MUTATIONS = 10_000
 
 
 def file_of(path, header, data=b"", *, length=None):
@@ -215,71 +213,3 @@ def test_pickles_are_refused_with_the_reason_and_the_remedy(name, tmp_path):
 def test_a_folder_without_weights_says_so(tmp_path):
     with pytest.raises(WeightsError, match=r"there is no model\.safetensors"):
         open_tensors(tmp_path)
-
-
-def mutated(content, rng):
-    """A header with some bytes changed, or with a field of its JSON replaced."""
-    if rng.random() < 0.5:
-        changed = bytearray(content)
-        for _ in range(int(rng.integers(1, 5))):
-            place = int(rng.integers(len(changed)))
-            choice = rng.random()
-            if choice < 0.6:
-                changed[place] = int(rng.integers(256))
-            elif choice < 0.8:
-                del changed[place]
-            else:
-                changed.insert(place, int(rng.choice(list(b'{}[]",:0123456789eE-.\\u'))))
-        return bytes(changed)
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    name = str(rng.choice(list(header)))
-    odd = [
-        None,
-        -1,
-        0,
-        2**63,
-        2**70,
-        1e300,
-        True,
-        "F32",
-        "F8_E4M3",
-        "",
-        [],
-        {},
-        [0],
-        [0, 4],
-        [2**62, 4],
-        [[1]],
-        [1, -1],
-    ]
-    value = odd[int(rng.integers(len(odd)))]
-    if rng.random() < 0.2 or not isinstance(header[name], dict):
-        header[name] = value
-    else:
-        header[name][str(rng.choice(["dtype", "shape", "data_offsets", "more"]))] = value
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + content[-40:]
-
-
-def test_no_mutated_header_causes_any_other_exception(tmp_path):
-    path = tmp_path / SINGLE
-    save_file(
-        {"a": np.zeros((2, 3), np.float32), "b": np.zeros(4, np.float16), "c": np.zeros(1, np.int64)},
-        path, metadata={"format": "pt"},
-    )  # fmt: skip
-    content, rng = path.read_bytes(), np.random.default_rng(0)
-    refused = 0
-    with path.open("r+b", buffering=0) as file:  # far quicker than to open it for every writing
-        for _ in range(MUTATIONS):
-            changed = mutated(content, rng)
-            file.seek(0)
-            file.write(changed)
-            file.truncate(len(changed))
-            try:
-                tensors = open_tensors(tmp_path)
-                for name, stored in tensors.stored.items():
-                    if stored.dtype != "I64":
-                        tensors.read(name)
-            except GlassformerError:
-                refused += 1
-    assert MUTATIONS / 2 < refused < MUTATIONS

@@ -25,6 +25,7 @@ from typing import Any
 from ..errors import ConfigError
 from ..mesh.shape import require_jax
 from .roll_call import bind_address, meet
+from .secret import find_secret
 from .watch import Watch
 from .workers import Limits
 
@@ -111,10 +112,10 @@ def start(cluster: Cluster | None) -> Watch:
     require_jax()
     limits = Limits.from_environ(os.environ)
     versions = {name: metadata.version(name) for name in ("glassformer", "jax", "jaxlib")}
+    secret = find_secret()
     _keep_stdout()
-    workers, lines, port = meet(
-        cluster.process, cluster.processes, cluster.host, cluster.port, limits=limits, versions=versions
-    )
+    place = cluster.process, cluster.processes, cluster.host, cluster.port
+    workers, lines, port = meet(*place, limits=limits, versions=versions, secret=secret)
     watch = Watch(cluster.process, workers, limits=limits)
     watch.begin(lines)
     with watch.failing():

@@ -27,6 +27,13 @@ class Line:
         self._received = b""
         self._unsent = b""
 
+    @property
+    def peer(self) -> str:
+        """The address at the other end."""
+        with contextlib.suppress(OSError):
+            return str(self.connection.getpeername()[0])
+        return "an address that is gone"
+
     def send(self, message: dict[str, Any]) -> None:
         """Hand over a message; what cannot go out now goes out with a later one."""
         if len(self._unsent) < MOST:

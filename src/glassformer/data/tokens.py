@@ -1,13 +1,14 @@
 """Token files: a corpus encoded once, stored as plain integers, and mapped into memory piece by piece.
 
 corpus.bin         the ids, little-endian uint16 or uint32, nothing else
-corpus.bin.json    the tokenizer, the type, the number of ids and their SHA-256
+corpus.bin.json    the tokenizer, the type, the number of ids and their SHA-256, and a checksum of all this
 """
 
 import hashlib
 import json
 import os
 import re
+import zlib
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -63,8 +64,9 @@ def write_tokens(
             # The description goes first out and last in: a file without one is not taken for a token file.
             flush(partial)
             sidecar(path).unlink(missing_ok=True)
-        about = {"format": FORMAT, "dtype": dtype, "count": count, "sha256": sha.hexdigest()}
-        write_text(sidecar(path), json.dumps({**about, "tokenizer": tokenizer.to_dict()}, indent=1) + "\n")
+        about: dict[str, Any] = {"format": FORMAT, "dtype": dtype, "count": count, "sha256": sha.hexdigest()}
+        about["tokenizer"] = tokenizer.to_dict()
+        write_text(sidecar(path), json.dumps({**about, "checksum": _checksum(about)}, indent=1) + "\n")
     return open_tokens(path, check=False)
 
 
@@ -121,9 +123,12 @@ def _read_sidecar(path: Path) -> dict[str, Any]:
         about = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(f"{path} has no description {file.name} beside it", hint="write the token file again") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{file} cannot be read: {error}", hint="write the token file again") from None
-    known = isinstance(about, dict) and about.get("format") == FORMAT and about.get("dtype") in _DTYPES
+    known = isinstance(about, dict) and about.get("format") == FORMAT and about.get("dtype") in list(_DTYPES)
+    stated = about.pop("checksum", None) if known else None  # older files have none
+    if stated not in (None, _checksum(about)):
+        raise DataError(f"{file} does not match its own checksum", hint="write the token file again")
     if not known or not isinstance(about.get("count"), int) or about["count"] < 1:
         raise DataError(f"{file} is not the description of a token file", hint="write the token file again")
     try:
@@ -135,6 +140,11 @@ def _read_sidecar(path: Path) -> dict[str, Any]:
             f"{file}: {about['tokenizer'].size:,} ids do not fit {about['dtype']}", hint="write the token file again"
         )
     return about
+
+
+def _checksum(about: dict[str, Any]) -> int:
+    """Return the CRC-32 of a description, as it reads once it was written."""
+    return zlib.crc32(json.dumps(json.loads(json.dumps(about)), sort_keys=True).encode())
 
 
 def _sha256(path: Path) -> str:

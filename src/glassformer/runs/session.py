@@ -17,7 +17,7 @@ from ..cluster.watch import Watch
 from ..config import TransformerConfig, config_from_dict
 from ..data import Task, build_task
 from ..data.examples import Dataset
-from ..errors import ConfigError, DataError
+from ..errors import CheckpointError, ConfigError, DataError, TrainingError
 from ..execution import Execution, MeshShape
 from ..models import PRESETS, build
 from ..settings import check_known
@@ -27,7 +27,7 @@ from ..training.interruption import Stopped, uninterrupted
 from ..training.loop import StepRecord, out_of_patience, suitable_threads, training_steps
 from ..training.parametrization import EVERYTHING, Parametrization
 from ..training.recipe import Recipe, changed_recipe
-from ..training.state import TrainingState, final_params
+from ..training.state import TrainingState, final_params, not_finite
 from ..training.trainer import Trainer
 from ..tree import tree_map
 from .base import stable_data
@@ -159,6 +159,7 @@ class Session:
         with self.watch.busy("saving"):
             state = self.trainer.take(self.state, wanted=process() == 0)
             if process() == 0:
+                _check_finite(state)
                 self.run.save(state)
             meet("saved")  # the others may read it next
 
@@ -166,6 +167,7 @@ class Session:
         with self.watch.busy("saving"):
             best = self.trainer.take(self._counting(state), wanted=process() == 0)
             if process() == 0:
+                _check_finite(best)
                 self.run.save_best(best)
 
     def _counting(self, state: TrainingState) -> TrainingState:
@@ -342,7 +344,22 @@ def _latest(run: Run, trainer: Trainer) -> tuple[TrainingState, list[Path]]:
     if in_file < 0:
         return trainer.first(run.first_params()), []
     check_shared(file)
-    return trainer.put(run.load_state()), []
+    state = run.load_state()
+    wrong = not_finite(state)
+    if wrong is not None:
+        fact = f"{file} cannot be gone on from: {wrong} is not finite after step {state.step:,}"
+        raise CheckpointError(fact, hint="restore it from a copy, or train anew")
+    return trainer.put(state), []
+
+
+def _check_finite(state: TrainingState) -> None:
+    """Refuse to save what no step can have made: those that are not finite move nothing."""
+    wrong = not_finite(state)
+    if wrong is not None:
+        raise TrainingError(
+            f"{wrong} is not finite after step {state.step:,}, and no step made it so; it was not saved",
+            hint="the memory of this machine may be at fault; go on from the checkpoint before with --resume",
+        )
 
 
 def model_config(task: Task, preset: str | None, changes: dict[str, Any]) -> TransformerConfig:

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from ..arrays import Tree
 from ..models import Model
+from ..tree import flatten
 from .ema import EMA
+from .gradients import all_finite
 from .recipe import Recipe
 
 
@@ -42,3 +44,9 @@ def start(model: Model, recipe: Recipe, params: Tree | None = None) -> TrainingS
 def final_params(state: TrainingState, recipe: Recipe) -> Tree:
     """Return what counts of what was trained: the moving average where there is one."""
     return state.params if state.ema is None else EMA(recipe.ema or 0.0).read(state.ema, state.params)
+
+
+def not_finite(state: TrainingState) -> str | None:
+    """Return the name of an array that holds an infinity, or what is no number; None where all of a state is finite."""
+    trees = {name: getattr(state, name) for name in TREES}
+    return next((name for name, array in flatten(trees).items() if not all_finite({name: array})), None)

@@ -4,8 +4,11 @@ glassformer.json     the settings of the model, how it reads and writes text, wh
 model.safetensors    its parameters, under our own dotted names
 tokenizer.json       its tokenizer, where it is a published one; those of our own stand in glassformer.json
 metrics.jsonl        one line for every step of its training, where that is known
+
+glassformer.json holds the SHA-256 of every file and of itself, so that damage is noticed; older ones hold none.
 """
 
+import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +24,7 @@ from ..files import explained, replacing, write_text
 from ..models import build
 from ..quantized import Quantized
 from ..text import PublishedTokenizer, tokenizer_from_dict
+from ..text.published import CONFIG, TOKENIZER
 from ..tree import check_same, flatten, rebuilt
 from .fields import read_json
 from .loaded import Loaded, Pooling
@@ -43,17 +47,20 @@ def save_folder(loaded: Loaded, path: str | Path) -> Path:
     folder = Path(path)
     if folder.exists() and not (folder.is_dir() and (is_saved(folder) or not any(folder.iterdir()))):
         raise ConfigError(f"{folder} exists already and holds no saved model", hint="choose a new folder")
-    arrays = _arrays(loaded)
-    text = json.dumps(_description(loaded), indent=2, ensure_ascii=False) + "\n"
+    arrays, about = _arrays(loaded), _description(loaded)
     with explained(folder, WeightsError):
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / SINGLE) as partial:
             save_file(arrays, partial, metadata={"format": "np"})
         lines = loaded.notes.get("metrics", [])
         write_text(folder / METRICS, "".join(json.dumps(line) + "\n" for line in lines))
+        names = [SINGLE, METRICS]
         if isinstance(loaded.tokenizer, PublishedTokenizer):
             loaded.tokenizer.save(folder)
-        write_text(folder / DESCRIPTION, text)
+            names += [TOKENIZER, CONFIG]
+        about["files"] = {name: _sha256(folder / name) for name in names}
+        text = json.dumps({**about, "sha256": _checksum(about)}, indent=2, ensure_ascii=False)
+        write_text(folder / DESCRIPTION, text + "\n")
         (folder / SINGLE).chmod((folder / DESCRIPTION).stat().st_mode)  # else only its owner could read it
     return folder
 
@@ -61,6 +68,7 @@ def save_folder(loaded: Loaded, path: str | Path) -> Path:
 def open_saved(folder: Path, dtype: Any = np.float32) -> Loaded:
     """Read a model that `save_folder` wrote; its weights stay in their file, mapped into memory."""
     content = _content(folder)
+    _check_files(folder, content.get("files", {}))
     tensors = open_tensors(folder)
     config = read_saved_config(folder)
     specs = build(config).specs()
@@ -99,7 +107,34 @@ def _content(folder: Path) -> dict[str, Any]:
             f"{folder / DESCRIPTION} has the format {content.get('format')!r}, and this version reads {FORMAT}",
             hint="use the version of Glassformer that wrote it, or a later one",
         )
+    stated = content.pop("sha256", None)
+    if stated not in (None, _checksum(content)):
+        raise WeightsError(
+            f"{folder / DESCRIPTION} is damaged, or was edited: its checksum does not match its content",
+            hint="restore it from a copy; to use an edited one, remove its line sha256",
+        )
     return content
+
+
+def _check_files(folder: Path, hashes: Any) -> None:
+    """Refuse files that are not those which the description speaks of."""
+    for name, sha256 in hashes.items() if isinstance(hashes, dict) else ():
+        path = folder / Path(str(name)).name
+        if _sha256(path) != sha256:
+            raise WeightsError(
+                f"{path} is damaged: its checksum is not the one in {DESCRIPTION}",
+                hint=f"restore it from a copy; to use an edited one, remove its line in {DESCRIPTION}, and sha256",
+            )
+
+
+def _sha256(path: Path) -> str:
+    with explained(path, WeightsError, "restore it from a copy", "read"), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    """Return the SHA-256 of what a description says, as it reads once it was written."""
+    return hashlib.sha256(json.dumps(json.loads(json.dumps(content)), sort_keys=True).encode()).hexdigest()
 
 
 def _description(loaded: Loaded) -> dict[str, Any]:

@@ -1,0 +1,19 @@
+"""The trials of the campaign, one file for each row of its table."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .trial import Trial
+
+NAMES = ("kills", "flips", "mutations", "hardships", "poison", "workers", "soak")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load(name: str) -> Trial:
+    """Return the trial of a row."""
+    return import_module(f".{name}", __package__).TRIAL

@@ -1,0 +1,148 @@
+"""Processes that try the cases of one trial side by side; one that dies or hangs loses its case and is replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import resource
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from . import ROOT
+from .trial import Tally, Trial
+
+GRACE = 10.0
+"""Seconds beyond the limit of a case after which its process is ended from outside."""
+START = 600.0
+"""Seconds in which a trial must be prepared; the kernels of the engine cpu may have to be compiled first."""
+COMMAND = [sys.executable, str(ROOT / "benchmarks" / "campaign.py"), "--work"]
+"""Starts a process that tries cases, given the name of the trial and its folder."""
+
+
+class Member:
+    """One process, and the case that it tries at the moment."""
+
+    def __init__(self, trial: Trial, folder: Path, number: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [*COMMAND, trial.name, str(folder)]
+        self.trial = trial
+        self.log = folder / f"worker-{number}.txt"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, bufsize=1
+            )
+        self.seed: int | None = None
+        self.ready = False
+        self.deadline = time.monotonic() + START
+
+    def give(self, seed: int) -> None:
+        """Let it try a case."""
+        self.seed, self.deadline = seed, time.monotonic() + self.trial.limit + GRACE
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has died, and is found so
+            self.process.stdin.write(f"{seed}\n")
+
+    def end(self) -> None:
+        """End it, whatever it does."""
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            with contextlib.suppress(OSError):
+                stream.close()
+
+    def last_words(self) -> str:
+        """Return the end of what it wrote to stderr."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        return lines[-1][:200] if lines else "it said nothing"
+
+
+class Crew:
+    """All processes of a trial."""
+
+    def __init__(self, trial: Trial, folder: Path, size: int, told: Callable[[Tally], None]) -> None:
+        self.trial, self.folder, self.told = trial, folder, told
+        self.tally = Tally(trial)
+        self.numbers = itertools.count()
+        self.selector = selectors.DefaultSelector()
+        self.members: list[Member] = []
+        self.missing = 0 if trial.alone else size - 1
+        self._hire()  # it prepares the trial for those who come later
+
+    def run(self, seeds: Iterator[int], *, until: float | None = None) -> Tally:
+        """Try all seeds, or as many as fit into the time until then."""
+        began, used = time.monotonic(), _processor_time()
+        try:
+            while True:
+                for member in [member for member in self.members if member.ready and member.seed is None]:
+                    seed = None if until is not None and time.monotonic() > until else next(seeds, None)
+                    if seed is None:
+                        self._dismiss(member)
+                    else:
+                        member.give(seed)
+                if not self.members:
+                    break
+                self._listen()
+                self._end_late()
+        finally:
+            for member in self.members:
+                member.end()
+        self.tally.seconds, self.tally.processor = time.monotonic() - began, _processor_time() - used
+        return self.tally
+
+    def _hire(self) -> None:
+        member = Member(self.trial, self.folder, next(self.numbers))
+        self.members.append(member)
+        self.selector.register(member.process.stdout, selectors.EVENT_READ, member)
+
+    def _complete(self) -> None:
+        """Hire the others, once."""
+        for _ in range(self.missing):
+            self._hire()
+        self.missing = 0
+
+    def _dismiss(self, member: Member) -> None:
+        self.selector.unregister(member.process.stdout)
+        self.members.remove(member)
+        member.end()
+
+    def _listen(self) -> None:
+        for key, _ in self.selector.select(timeout=1.0):
+            member = key.data
+            line = member.process.stdout.readline()
+            if not line:
+                self._replace(member, f"its process ended with {member.process.wait()}: {member.last_words()}")
+            elif not member.ready:
+                member.ready = True
+                self._complete()
+            else:
+                answer = json.loads(line)
+                self._count(answer["seed"], answer["lost"])
+                member.seed = None
+
+    def _end_late(self) -> None:
+        for member in [member for member in self.members if time.monotonic() > member.deadline]:
+            if not member.ready or member.seed is not None:
+                self._replace(member, f"it hung for more than {self.trial.limit + GRACE:.0f} s")
+
+    def _replace(self, member: Member, reason: str) -> None:
+        if not member.ready:
+            raise SystemExit(f"error: {self.trial.name} could not be prepared: {reason}")
+        self._dismiss(member)
+        if member.seed is not None:
+            self._count(member.seed, reason)
+        self._hire()
+
+    def _count(self, seed: int, reason: str | None) -> None:
+        self.tally.add(seed, reason)
+        self.told(self.tally)
+
+
+def _processor_time() -> float:
+    """Return the seconds of one core that all processes so far have taken."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

@@ -1,0 +1,134 @@
+"""Small runs of every kind, as commands: what the trials interrupt, starve and compare."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+from . import ROOT, forks
+from .trial import demand
+
+# The tests have small settings for every task, and compare runs bit for bit.
+from runs import assert_same_run, options, write_data  # isort: skip
+
+STEPS = 40
+PLAN = {"steps": STEPS, "save_every": 5, "eval_every": 10, "ema": 0.9}
+SHARDED = {
+    "XLA_FLAGS": "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+}
+
+ENGINES = {"cpu": "cpu", "numpy": "numpy", "lora": "numpy", "tokens": "numpy", "sharded": "jax"}
+"""The kinds of runs, and who computes each."""
+
+
+def environment(kind: str, shared: Path) -> dict[str, str]:
+    """Return what the command of a kind finds in its environment."""
+    return {**SHARDED, "JAX_COMPILATION_CACHE_DIR": str(shared / "compiled")} if kind == "sharded" else {}
+
+
+def arguments(kind: str, shared: Path, run: Path) -> list[Any]:
+    """Return the command that trains a small run of a kind."""
+    how = ["--engine", ENGINES[kind], "--out", run]
+    lines = ["lines", "--data", shared / "lines.txt"]
+    if kind == "lora":
+        tuned = [f"--set={name}={value}" for name, value in {**PLAN, "batch": 4}.items()]
+        return ["train", *lines, *tuned, "--from", shared / "base", "--lora", *how]
+    if kind == "tokens":
+        return ["train", "text", "--data", shared / "corpus.bin", *options("text", **PLAN), *how]
+    if kind == "sharded":
+        return ["train", *lines, *options("lines", **PLAN), "--mesh", "data=2,fsdp=4", *how]
+    return ["train", "majority", *options("majority", dropout=0.1, **PLAN), *how]
+
+
+def prepare(shared: Path, kinds: set[str]) -> None:
+    """Write what runs of these kinds need, and one of each that nothing happens to."""
+    write_data("lines", shared)
+    if "lora" in kinds:
+        settings = options("lines", steps=5, eval_every=5)
+        base = ["train", "lines", "--data", shared / "lines.txt", *settings, "--engine", "numpy"]
+        forks.succeed(forks.command(shared / "base.txt", *base, "--out", shared / "base"))
+    if "tokens" in kinds:
+        corpus = write_data("text", shared)
+        forks.succeed(forks.command(shared / "tokens.txt", "tokens", corpus, "--out", shared / "corpus.bin"))
+    for kind in sorted(kinds):
+        whole = forks.command(
+            shared / f"{kind}.txt", *arguments(kind, shared, shared / kind), **environment(kind, shared)
+        )
+        forks.succeed(whole)
+        demand(forks.steps_in(shared / kind) == STEPS, f"the run {kind} did not take its steps")
+    if "sharded" in kinds:
+        forks.check(lambda: _gather(shared), shared / "gathered.txt")
+
+
+def _gather(shared: Path) -> None:
+    """Turn the checkpoints of many devices into one file, as those that are compared with it."""
+    from glassformer.engines.jax.sharded_checkpoint import gather
+
+    os.environ.update(environment("sharded", shared))
+    gather(shared / "sharded")
+
+
+def load_libraries(kinds: set[str]) -> None:
+    """Load in this process what forks need; JAX is only imported: once it has devices, it cannot be forked."""
+    import glassformer.cli.train
+    import glassformer.plots
+    import glassformer.runs.session  # noqa: F401
+
+    if "sharded" in kinds:
+        os.environ.update(SHARDED)
+        import jax  # noqa: F401
+        import orbax.checkpoint  # noqa: F401
+
+
+def warm_up(engine: str, folder: Path) -> None:
+    """Train a few steps in this process: libraries, fonts and the engine's kernels are then ready in every fork."""
+    from runs import command
+
+    settings = options("majority", dropout=0.1, **{**PLAN, "steps": 2})
+    result = command("train", "majority", *settings, "--engine", engine, "--out", folder / f"warm-{os.getpid()}")
+    demand(result.code == 0, result.err)
+
+
+def go_on(kind: str, shared: Path, run: Path, log: Path, **settings: Any) -> forks.Child:
+    """Resume a run, or begin it where it was lost before it had begun."""
+    again = ["train", "--resume", run] if (run / "config.json").is_file() else arguments(kind, shared, run)
+    return forks.command(log, *again, **environment(kind, shared), **settings)
+
+
+def check_whole(kind: str, shared: Path, run: Path, own: Path) -> None:
+    """Lose the case unless a run is, bit for bit, the one that nothing happened to, and nothing else lies around."""
+
+    def compare() -> None:
+        if kind == "sharded":
+            from glassformer.engines.jax.sharded_checkpoint import gather
+
+            os.environ.update(environment(kind, shared))
+            gather(run)
+        assert_same_run(run, shared / kind)
+        left = [path.name for path in run.rglob("*.partial*")]
+        assert not left, f"{left} was left behind"
+
+    forks.check(compare, own / "compared.txt")
+
+
+def check_checkpoints(run: Path, own: Path) -> None:
+    """Lose the case if any checkpoint of a run is damaged."""
+
+    def load_all() -> None:
+        from glassformer.training import all_finite, list_checkpoints, load_checkpoint
+
+        for name in list_checkpoints(run):
+            assert all_finite(load_checkpoint(run, name).arrays)
+
+    forks.check(load_all, own / "checked.txt")
+
+
+def random_step(rng: random.Random) -> int:
+    """Return a step to interrupt a run after; often the first ones, where folders and files are made."""
+    return rng.choice([0, 0, 1, rng.randrange(STEPS), rng.randrange(STEPS), rng.randrange(STEPS)])
+
+
+__all__ = ["ROOT", "arguments", "check_checkpoints", "check_whole", "environment", "go_on", "prepare", "random_step"]

@@ -1,0 +1,111 @@
+"""The campaign counts right: what survives, what is lost, what hangs and what dies."""
+
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+if not sys.platform.startswith("linux"):
+    pytest.skip("the campaign needs Linux", allow_module_level=True)
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import campaign  # noqa: E402
+import trials  # noqa: E402
+from trials import crew, mutate  # noqa: E402
+from trials.trial import LostError, Tally, Trial, demand  # noqa: E402
+from trials.worker import prepared, tried  # noqa: E402
+
+
+def case(shared, own, seed):
+    """Survive, but for some seeds."""
+    assert own.is_dir()
+    if seed == 2:
+        demand(False, "a bit was flipped")
+    if seed == 3:
+        raise ValueError("nobody foresaw this\nat all")
+    if seed == 4:
+        while True:
+            time.sleep(0.01)
+    if seed == 5:
+        bytearray(80 << 20)
+    if seed == 6:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+SMALL = {"title": "", "kinds": ("a", "b"), "full": 8, "quick": 2, "attempt": case, "limit": 0.3}
+SMALL["prepare"] = lambda shared: None
+
+
+def test_a_case_survives_or_is_lost_for_a_reason(tmp_path):
+    trial = Trial("small", **SMALL, memory=40)
+    prepared(trial, tmp_path)
+    assert tried(trial, tmp_path, 1) is None
+    assert tried(trial, tmp_path, 2) == "a bit was flipped"
+    assert tried(trial, tmp_path, 3).startswith("unhandled ValueError: nobody foresaw this (test_campaign.py:")
+    assert tried(trial, tmp_path, 4) == "it took more than 0 s"
+    assert "MB of memory" in tried(trial, tmp_path, 5)
+    assert not list(tmp_path.glob("case-*"))
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+sys.path[:0] = [{benchmarks!r}, {tests!r}]
+import trials.worker
+from test_campaign import SMALL, Trial
+trials.worker.load = lambda name: Trial(name, **SMALL)
+trials.worker.work(sys.argv[1], Path(sys.argv[2]))
+"""
+
+
+def test_a_process_that_dies_loses_its_case_and_is_replaced(tmp_path, monkeypatch):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(benchmarks=str(ROOT / "benchmarks"), tests=str(ROOT / "tests")))
+    monkeypatch.setattr(crew, "COMMAND", [sys.executable, str(script)])
+    seen = []
+    tally = crew.Crew(Trial("small", **SMALL), tmp_path / "small", 1, lambda tally: seen.append(tally.total)).run(
+        iter([1, 6, 2, 8])
+    )
+    assert (tally.total, tally.survived, seen) == (4, 2, [1, 2, 3, 4])
+    assert [(loss.seed, loss.kind) for loss in tally.losses] == [(6, "a"), (2, "a")]
+    assert tally.losses[0].reason.startswith("its process ended with -9")
+
+
+def test_the_table_counts_and_names_the_line_that_repeats_a_case():
+    tally = Tally(Trial("small", **{**SMALL, "title": "what it does"}), seconds=125.0)
+    tally.add(1, None)
+    tally.add(2, "a bit was flipped")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in campaign.table([tally]).splitlines()]
+    assert rows[0] == ["trial", "what", "tried", "survived", "lost", "time"]
+    assert rows[2] == ["small", "what it does", "2", "1", "1", "2 min"]
+    assert "lost: small:2 (a): a bit was flipped" in campaign.lost_cases([tally])
+    assert "--repeat small:2" in campaign.lost_cases([tally])
+
+
+def test_the_whole_campaign_tries_as_much_as_it_says():
+    found = {name: trials.load(name) for name in trials.NAMES}
+    assert {name: trial.full for name, trial in found.items() if trial.seconds is None} == {
+        "kills": 200, "flips": 11_000, "mutations": 100_000, "hardships": 640, "poison": 2_000, "workers": 100,
+    }  # fmt: skip
+    assert all(trial.name == name and trial.quick <= trial.full for name, trial in found.items())
+
+
+@pytest.mark.parametrize(
+    "spoil", [mutate.spoiled_bytes, lambda content, rng: mutate.spoiled_json([content.hex()], rng)]
+)
+def test_the_same_seed_spoils_alike(spoil):
+    content = bytes(range(200))
+    spoiled = [spoil(content, random.Random(seed)) for seed in (*range(50), *range(50))]
+    assert spoiled[:50] == spoiled[50:]
+    assert len(set(spoiled[:50])) > 40
+
+
+def test_a_case_is_lost_by_a_sentence():
+    with pytest.raises(LostError, match="because"):
+        demand(False, "because")
