@@ -62,21 +62,22 @@ class Session:
     def steps(self) -> Iterator[StepRecord]:
         """Train to the end, writing metrics and checkpoints on the way."""
         recipe = self.run.recipe
-        with suitable_threads(self.run.config, recipe.batch // recipe.accumulate):
-            self._begin_watch()
-            self._write_record()
-            ahead = training_steps(self.trainer, self.task.train, self.state, evaluate=self.evaluate, keep=self._keep)
-            held: Any = contextlib.nullcontext()  # the first step may compile, which takes long
-            while (record := self._next(ahead, held)) is not None:
-                # Where a step uses up the memory of the state before, Ctrl-C waits for the next state from here on.
-                held = uninterrupted() if self.trainer.uses_up and processes() == 1 else contextlib.nullcontext()
-                self._save_if_due(record)
-                if self.watch.asked_to_stop(record.step):
-                    raise Stopped
-                self.watch.progress(self.state.step)
-                yield record
-            if self._is_spread:
-                self._save_file()  # which all other commands can read
+        self._begin_watch()
+        self._write_record()
+        ahead = training_steps(self.trainer, self.task.train, self.state, evaluate=self.evaluate, keep=self._keep)
+        # While a step is taken only: whoever asked for one may do something else before the next, or never go on.
+        threads = suitable_threads(self.run.config, recipe.batch // recipe.accumulate)
+        held: Any = contextlib.nullcontext()  # the first step may compile, which takes long
+        while (record := self._next(ahead, held, threads)) is not None:
+            # Where a step uses up the memory of the state before, Ctrl-C waits for the next state from here on.
+            held = uninterrupted() if self.trainer.uses_up and processes() == 1 else contextlib.nullcontext()
+            self._save_if_due(record)
+            if self.watch.asked_to_stop(record.step):
+                raise Stopped
+            self.watch.progress(self.state.step)
+            yield record
+        if self._is_spread:
+            self._save_file()  # which all other commands can read
 
     def _begin_watch(self) -> None:
         resume = f"glassformer train --resume {shlex.quote(str(self.run.folder))}"
@@ -84,9 +85,9 @@ class Session:
         self.watch.progress(self.state.step)
         self.watch.heed_interrupts()
 
-    def _next(self, ahead: Iterator[tuple[TrainingState, StepRecord]], held: Any) -> StepRecord | None:
+    def _next(self, ahead: Iterator[tuple[TrainingState, StepRecord]], held: Any, threads: Any) -> StepRecord | None:
         """Take one step and note it; None when there are no more."""
-        with held:
+        with held, threads:
             for state, record in ahead:
                 if state is self.state:
                     self._write_record()
