@@ -64,7 +64,10 @@ if hasattr(os, "register_at_fork"):
 
 @cache
 def _libraries() -> list[tuple[Callable[[], int], Callable[[int], Any]]]:
-    """Return how to ask each BLAS of this process for its number of threads, and how to tell it one."""
+    """Return how to ask each BLAS for its number of threads, and how to tell it one: NumPy's, and others there are.
+
+    A library that brings one along later is not asked: its products are not ours.
+    """
     from threadpoolctl import ThreadpoolController
 
     found = [library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"]

@@ -17,6 +17,7 @@ from glassformer.weights.registry import CACHE
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """A place beside a source, and a user's folder for caches, of one's own; what was said is forgotten."""
+    mark()  # of the sources that there are
     monkeypatch.setattr(kept, "HERE", tmp_path / "source")
     monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
     (tmp_path / "source").mkdir()
@@ -62,9 +63,6 @@ def test_code_is_that_of_all_sources_of_the_compiler_and_of_the_processor(home, 
     other = started(home)
     other(2)
     assert misses(other) == 1
-    monkeypatch.undo()
-    monkeypatch.setattr(kept, "HERE", home / "source")
-    monkeypatch.setenv(CACHE, str(home / "cache"))
     key = Kept._key(started(home)._cache, (), type("Codegen", (), {"magic_tuple": lambda self: ("x86", "old")})())
     for name in ("x86", "old", "double", "()"):
         assert name in key.decode()

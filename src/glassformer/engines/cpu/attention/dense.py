@@ -66,6 +66,8 @@ def attention_backward(
         return NotImplemented
     if keep is not None and not is_array(keep, _BOOL, weights.shape):
         return NotImplemented
+    if bias is not None and (type(bias) is not np.ndarray or bias.dtype not in REAL):
+        return NotImplemented
     scale = default_scale(q) if scale is None else float(scale)
     dq, dk, dv = (_heads(x.shape, x.dtype) for x in (q, k, v))
     if bias is None and keep is None and _goes_by_heads(pattern, dy, q, k, v) and weights.flags.c_contiguous:
