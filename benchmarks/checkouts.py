@@ -1,10 +1,11 @@
 """Compare the speed of two checkouts of Glassformer, in turns within one run.
 
     git worktree add ../before REVISION
-    python benchmarks/checkouts.py ../before [ROW …] [--rounds N]
+    python benchmarks/checkouts.py ../before [ROW …] [--rounds N] [--busy N]
 
 Every row is done by two processes, one with each checkout's source, which take turns; the figure is the median of the
-ratios of neighboring turns, with their quartiles. Above 1 this checkout is faster.
+ratios of neighboring turns, with their quartiles. Above 1 this checkout is faster. With --busy, so many other processes
+keep a core busy each.
 """
 
 from __future__ import annotations
@@ -118,9 +119,20 @@ def main() -> None:
     parser.add_argument("before", type=Path, help="the checkout to compare with")
     parser.add_argument("rows", nargs="*", default=list(TURNS), help=f"of {', '.join(TURNS)}")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--busy", type=int, default=0, help="processes that compute something else meanwhile")
     given = parser.parse_args()
     if not (given.before / "src" / "glassformer").is_dir() or set(given.rows) - TURNS.keys():
         parser.error(f"there is no checkout {given.before}, or no row of these: {given.rows}")
+    beside = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(given.busy)]
+    try:
+        compare(given)
+    finally:
+        for process in beside:
+            process.kill()
+
+
+def compare(given: argparse.Namespace) -> None:
+    """Let both checkouts take turns in each row."""
     for row in given.rows:
         old, new = Contender(given.before.resolve(), row), Contender(HERE, row)
         pairs = [(old.turn(), new.turn()) for _ in range(given.rounds)]

@@ -7,7 +7,7 @@ from functools import partial
 
 # Read when NumPy, PyTorch and JAX are first imported, so they come before every other import.
 # pytest-xdist runs one process per core; more threads per process would only get in each other's way. Kernels still cut
-# their work into a part for each core, and `test_stack` runs them on two threads.
+# their work into parts, and `engines/cpu/test_team.py` lets several threads do them.
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")

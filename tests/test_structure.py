@@ -24,7 +24,7 @@ PACKAGE = ROOT / "src" / "glassformer"
 # Low to high. A unit imports itself and units on lower levels; units that share a level do not know each other.
 LEVELS = [
     {"errors"},
-    {"arrays", "settings", "files", "registry"},
+    {"arrays", "settings", "files", "registry", "threads"},
     {"tree", "quantized", "execution", "precision", "sources"},
     {"dispatch", "config", "text"},
     {"ops"},

@@ -19,6 +19,7 @@ Such weights are for generation. They have no gradient, and nothing turns them i
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
@@ -52,6 +53,7 @@ FORMS = MappingProxyType(
 )
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Quantized:
     """A matrix in blocks: a leaf among parameters that stands for float32 numbers.
 
@@ -67,9 +69,19 @@ class Quantized:
     dtype = np.dtype(np.float32)
     ndim = 2
 
-    def __init__(self, form: str, blocks: Array, rows: int, columns: int, *, turned: bool = False) -> None:
-        self.form, self.blocks, self.rows, self.columns, self.turned = form, blocks, rows, columns, turned
-        self.address: int = blocks.__array_interface__["data"][0]
+    form: str
+    blocks: Array
+    rows: int
+    columns: int
+    turned: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        _check_blocks(self.form, self.blocks, self.rows, self.columns)
+
+    @property
+    def address(self) -> int:
+        """Where the blocks are."""
+        return self.blocks.__array_interface__["data"][0]
 
     @classmethod
     def of_rows(cls, form: str, stored: Array, columns: int) -> Quantized:
@@ -131,6 +143,21 @@ class Quantized:
 
     def __repr__(self) -> str:
         return f"Quantized({self.form}, {self.shape[0]} × {self.shape[1]})"
+
+
+def _check_blocks(form: str, blocks: Array, rows: int, columns: int) -> None:
+    """Refuse blocks that do not hold a matrix of this size: who multiplies reads them by their address."""
+    size = row_size(form, columns)
+    if form == "F16":
+        wanted: tuple[int, ...] = (rows, size)
+    else:
+        wanted = (-(-rows // GROUP), size // FORMS[form].size, GROUP * FORMS[form].size)
+    fits = type(blocks) is np.ndarray and blocks.dtype == np.uint8 and blocks.flags.c_contiguous
+    if not fits or blocks.shape != wanted or min(rows, columns) < 0:
+        raise ShapeError(
+            f"these blocks cannot hold {rows} rows of {columns} numbers",
+            hint=f"as {form} they are uint8 in C order, {wanted}",
+        )
 
 
 def no_array(w: Quantized) -> DTypeError:

@@ -1,9 +1,10 @@
 """A loop of one's own around the steps: it can be left, goes on where it was, and gives the threads back."""
 
 import numpy as np
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import glassformer as gf
+from glassformer import threads
 from runs import TINY, assert_same_bits
 
 SMALL = {**TINY["majority"], "steps": 6, "eval_every": 2}
@@ -50,11 +51,19 @@ def test_before_any_evaluation_the_best_is_what_there_is():
     assert_same_bits(loop.best.params, loop.now.params)
 
 
-def test_threads_of_products_are_few_inside_and_as_before_outside():
-    np.ones((64, 64)) @ np.ones((64, 64))
-    before = blas_threads()
-    loop = gf.Loop(None, "majority", **SMALL)
-    for _ in loop:
-        assert set(blas_threads()) <= {1}
-        break
-    assert blas_threads() == before
+def test_threads_of_products_are_few_while_a_step_is_taken_and_as_before_in_between(monkeypatch):
+    loop, seen = gf.Loop(None, "majority", **SMALL), []
+    trainer = loop.session.trainer
+    step = trainer.step
+
+    def noted(*arguments, **settings):
+        seen.append(set(blas_threads()))
+        return step(*arguments, **settings)
+
+    monkeypatch.setattr(trainer, "step", noted)
+    threads._libraries.cache_clear()  # another test may have loaded one since they were counted
+    with threadpool_limits(2, user_api="blas"):
+        left = iter(loop)
+        next(left)  # never taken up again
+        assert set(blas_threads()) == {2}
+    assert seen == [{1}]

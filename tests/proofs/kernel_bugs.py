@@ -161,7 +161,7 @@ KERNEL_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
             "np.float32(0)",
         ),
     ),
-    "engines/cpu/matvec.py": (
+    "engines/cpu/parts.py": (
         (
             "kernel of float16: half of the factor of its bits",
             "tests/engines/cpu/test_quantized.py::test_the_kernel_quantized_product_equals_its_op[F16]",
@@ -193,12 +193,12 @@ KERNEL_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
             "(np.sqrt(s + real(eps)) / real(root))",
         ),
     ),
-    "engines/cpu/cores.py": (
+    "threads.py": (
         (
-            "cores: BLAS left with one thread",
-            "tests/engines/cpu/test_cores.py::test_blas_has_one_thread_inside_and_as_many_as_before_afterwards",
-            "            library.set_num_threads(number)",
-            "            library.set_num_threads(1)",
+            "threads: BLAS left with one thread",
+            "tests/test_threads.py::test_blas_has_one_thread_inside_and_as_many_as_before_afterwards",
+            "        use(number)",
+            "        use(1)",
         ),
     ),
     "engines/cpu/shards.py": (

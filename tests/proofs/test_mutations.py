@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import glassformer
-from glassformer.engines.cpu.compile import mark
+from glassformer.engines.cpu.kept import mark
 from oracles import refuse
 from proofs.hunt import BROKEN, RIGHT, SKIPPED, WRONG, hunt
 from proofs.mutations import MUTANTS
@@ -66,7 +66,7 @@ def rewrite(path, text):
 
 def keep_kernels(package, changed):
     """Let what is compiled already serve again, except for the changed file and those that call it."""
-    kept = package / "engines" / "cpu" / "compile.py"
+    kept = package / "engines" / "cpu" / "kept.py"
     rewrite(kept, f'{kept.read_text(encoding="utf-8")}\n\ndef mark() -> str:\n    return "{mark()}"\n')
     stale = callers(changed)
     for path in package.rglob(f"kernels-{mark()}/*"):

@@ -38,7 +38,7 @@ class Loop:
         loop.now                  the model as it is now
         loop.best                 the model with the lowest validation loss so far
 
-    BLAS has as many threads inside of the loop as suit the model, and as many as before outside of it.
+    BLAS has as many threads as suit the model while a step is taken, and as many as before in between.
 
     >>> import glassformer as gf
     >>> loop = gf.Loop(None, "majority", steps=200, lr=3e-3)

@@ -83,6 +83,7 @@ class KeyValues:
 
         Whoever puts it there counts it as `seen`.
         """
+        self._check_fit(shape)
         place = self.seen if self.window is None else self.seen % self.window
         if self.k is None or place >= self.k.shape[-2]:
             self._grow(place + 1, shape, dtype)
@@ -96,6 +97,7 @@ class KeyValues:
         """
         xp = namespace(k)
         assert self.window is not None
+        self._check_fit(k.shape)
         if self.k is not None and self.seen:
             order = np.arange(self.seen - self.stored, self.seen) % self.window
             k = xp.concatenate((self.k[..., order, :], k), axis=-2)
@@ -110,15 +112,22 @@ class KeyValues:
     def write(self, start: int, k: Array, v: Array) -> None:
         """Put new keys and values at `start`, in a larger buffer if need be."""
         stop = start + k.shape[-2]
+        self._check_fit(k.shape)
         if self.k is None or stop > self.k.shape[-2]:
             self._grow(stop, k.shape, k.dtype)
-        if self.k.shape[:-2] != k.shape[:-2]:
-            raise ShapeError(
-                f"the cache holds {tuple(self.k.shape[:-2])} sequences and heads, the new tokens have {k.shape[:-2]}",
-                hint="start a new cache for another batch",
-            )
         self.k[..., start:stop, :] = k
         self.v[..., start:stop, :] = v
+
+    def _check_fit(self, shape: tuple[int, ...]) -> None:
+        """Refuse keys (..., K, T, C) of other sequences than those that are remembered."""
+        if self.k is None:
+            return
+        held, new = ((*size[:-2], size[-1]) for size in (self.k.shape, shape))
+        if held != new:
+            raise ShapeError(
+                f"the cache holds {held} sequences, heads and channels, the new tokens have {new}",
+                hint="start a new cache for another batch",
+            )
 
     def _grow(self, needed: int, shape: tuple[int, ...], dtype: Any) -> None:
         """Move to buffers with room for `needed` tokens, or for twice as many as before; a ring stops at its window."""

@@ -17,6 +17,8 @@ from ..arrays import Array, namespace
 from ..dispatch import dispatched
 from ..errors import ConfigError
 
+MOST = 1 - 2**-33
+"""From this rate on nothing would be kept: it is compared with 32 bits."""
 _GOLDEN = 0x9E3779B9  # 2³² divided by the golden ratio: consecutive multiples spread evenly
 
 
@@ -86,9 +88,9 @@ def dropped(x: Array, keep: Array, *, rate: float) -> Array:
 
 
 def check_rate(rate: float) -> None:
-    """Refuse a rate outside [0, 1)."""
-    if not 0 <= rate < 1:
-        raise ConfigError(f"the dropout rate is {rate}", hint="use a rate of at least 0 and below 1")
+    """Refuse a rate outside [0, 1), or so near to 1 that nothing would be kept."""
+    if not 0 <= rate < MOST:
+        raise ConfigError(f"the dropout rate is {rate}", hint="use a rate of at least 0 and below 1 − 2⁻³³")
 
 
 def _word(xp: Any, value: int) -> Array:

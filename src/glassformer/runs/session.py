@@ -65,14 +65,17 @@ class Session:
     def steps(self) -> Iterator[StepRecord]:
         """Train to the end, writing metrics and checkpoints on the way.
 
-        Between steps, BLAS and the cores are as they were before.
+        Between steps, BLAS and the cores are as they were before: whoever asked for one may do something else before
+        the next, or never go on.
         """
+        recipe = self.run.recipe
+        threads = suitable_threads(self.run.config, recipe.batch // recipe.accumulate)
         computing = self._machine()
         self._begin_watch()
         self._write_record()
         ahead = training_steps(self.trainer, self.task.train, self.state, evaluate=self.evaluate, keep=self._keep)
         held: Any = contextlib.nullcontext()  # the first step may compile, which takes long
-        while (record := self._next(ahead, computing, held)) is not None:
+        while (record := self._next(ahead, held, computing, threads)) is not None:
             # Where a step uses up the memory of the state before, Ctrl-C waits for the next state from here on.
             held = uninterrupted() if self.trainer.uses_up and processes() == 1 else contextlib.nullcontext()
             self._save_if_due(record)
@@ -97,11 +100,10 @@ class Session:
         self.watch.heed_interrupts()
 
     def _next(
-        self, ahead: Iterator[tuple[TrainingState, StepRecord]], computing: Callable[[], Any], held: Any
+        self, ahead: Iterator[tuple[TrainingState, StepRecord]], held: Any, computing: Callable[[], Any], threads: Any
     ) -> StepRecord | None:
         """Take one step and note it; None when there are no more."""
-        recipe = self.run.recipe
-        with held, computing(), suitable_threads(self.run.config, recipe.batch // recipe.accumulate):
+        with held, computing(), threads:
             for state, record in ahead:
                 if state is self.state:
                     self._write_record()

@@ -17,6 +17,7 @@ from ..config import TransformerConfig
 from ..data.examples import Dataset
 from ..errors import TrainingError
 from ..models import Batch
+from ..threads import one_blas_thread
 from .evaluate import Evaluation
 from .recipe import Recipe
 from .state import TrainingState, final_params
@@ -88,17 +89,13 @@ def training_steps(
         yield state, record
 
 
-@contextlib.contextmanager
-def suitable_threads(config: TransformerConfig, batch: int) -> Iterator[None]:
-    """Let one thread do the matrix products of small models, as many as the library likes those of larger ones."""
-    largest = 2 * batch * config.context * config.width * max(config.hidden, config.vocab)  # product in a step
-    if largest >= WORTHWHILE:
-        yield
-        return
-    from threadpoolctl import threadpool_limits
+def suitable_threads(config: TransformerConfig, batch: int) -> contextlib.AbstractContextManager[None]:
+    """Let one thread do the matrix products of small models, as many as the library likes those of larger ones.
 
-    with threadpool_limits(limits=1, user_api="blas"):
-        yield
+    What is returned may be used for one `with` block after the other.
+    """
+    largest = 2 * batch * config.context * config.width * max(config.hidden, config.vocab)  # product in a step
+    return contextlib.nullcontext() if largest >= WORTHWHILE else one_blas_thread()
 
 
 def is_due(step: int, recipe: Recipe) -> bool:

@@ -12,8 +12,9 @@ from glassformer import ops
 from glassformer.dispatch import use_engine
 from glassformer.engines.cpu import cores
 from glassformer.engines.cpu.lanes import _has_dot_products
-from glassformer.engines.cpu.matvec import MOST_ROWS, described, multiply, multiply_few, on_all_cores, workspace
+from glassformer.engines.cpu.matvec import MOST_ROWS, described, multiply, multiply_few, workspace
 from glassformer.engines.cpu.quantized_rows import CODES, unpack
+from glassformer.engines.cpu.team import WORTHWHILE, on_all_cores
 from glassformer.quantized import BLOCK, FORMS, quantize
 
 LIMIT = 1e-5
@@ -180,7 +181,7 @@ def test_several_matrices_are_multiplied_at_once_on_any_number_of_cores(rng, num
     tables = np.array([described(w) for w in matrices])
     y = np.empty(2 * int(tables[:, 3].sum()), np.float32)
     with cores.at_most(number):
-        on_all_cores(multiply, x, tables, y, workspace(2, 96), number)
+        on_all_cores(multiply, x, tables, y, workspace(2, 96), size=WORTHWHILE)
     start = 0
     for w, room in zip(matrices, tables[:, 3], strict=True):
         expected = x @ w

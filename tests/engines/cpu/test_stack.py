@@ -1,9 +1,6 @@
 """One token through all blocks in one call: what the blocks give one after the other."""
 
 import gc
-import os
-import subprocess
-import sys
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -334,30 +331,3 @@ def test_padding_is_read_by_the_layers(rng):
         one = slice(place, place + 1)
         logits = model.read(params, padded[:, one], cache, mask=real[:, one], positions=places[:, one])
     assert error(logits[0, 0], model.forward(params, tokens)[0][0, -1]) <= LIMIT
-
-
-THREADS = """
-import sys
-import numba, numpy as np
-from glassformer.engines.cpu.cores import at_most
-from glassformer.generation.storage import stored
-from glassformer.models import build
-model = build("tiny-decoder", width=96, layers=2, feed_forward=192)
-with at_most(2):
-    for weights in ("float32", "int8"):
-        params, cache = stored(model.init(0), weights), model.new_cache()
-        for token in (3, 1, 4, 1, 5, 2):
-            sys.stdout.write(model.read(params, np.array([[token]]), cache).tobytes().hex())
-sys.stderr.write(f"on {numba.get_num_threads()}")
-"""
-
-
-def test_two_threads_write_what_one_does():
-    said = []
-    for threads in ("1", "2"):
-        environment = {**os.environ, "NUMBA_NUM_THREADS": threads, "GLASSFORMER_ENGINE": "cpu"}
-        done = subprocess.run([sys.executable, "-c", THREADS], env=environment, capture_output=True, check=True)
-        assert done.stderr.decode().endswith(f"on {threads}")
-        said.append(done.stdout)
-    assert said[0] == said[1]
-    assert said[0]

@@ -5,18 +5,19 @@ attention/                        ops and layer; which file serves which case
 block stack                       fused layers: a block, and one token through all blocks (decoding)
 all_arrays                        all arrays of a model in one call: updates, sums
 cores shards trainer              several cores at once, a batch shared out to them, and steps in place
-compile lanes blas layout         what loops are made of
-matvec quantized_rows fused       products at the speed of memory, and what fused layers share
+compile kept lanes blas layout    what loops are made of
+matvec quantized_rows             products at the speed of memory
+parts team fused                  work that any core may take; what fused layers share
 """
 
 import ctypes
 import logging
+import os
 import sys
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from inspect import isfunction
-from pathlib import Path
 from typing import Any
 
 from ..reference import Reference
@@ -29,6 +30,7 @@ HOMES = (
 
 # The names and numbers of glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_VARIABLES = ("MALLOC_ARENA_", "MALLOC_MMAP_", "MALLOC_TRIM_", "MALLOC_TOP_", "GLIBC_TUNABLES")
 _LARGEST = 1 << 25  # bytes; the most that glibc lets stay: larger blocks come from the system each time
 
 
@@ -68,9 +70,10 @@ def keep_freed_memory() -> bool:
     """Let malloc keep what is freed, in one pool for all threads; tell whether this C library can be told so.
 
     By default the C library gives large freed blocks back to the system, which clears their pages again, one by one,
-    when the next step touches them. Training asks for the same sizes at every step.
+    when the next step touches them. Training asks for the same sizes at every step. It holds for the whole process, so
+    whoever has set one of the C library's own variables for it is left alone.
     """
-    if not sys.platform.startswith("linux"):
+    if not sys.platform.startswith("linux") or any(name.startswith(_VARIABLES) for name in os.environ):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
@@ -84,7 +87,7 @@ def _announce() -> None:
     """Say that stand-ins are still to be compiled, where none has been."""
     from .softmax import soften
 
-    if not any(Path(soften._cache.cache_path).glob("*.nbi")):
+    if not soften._cache.is_known():
         logging.getLogger("glassformer").warning(
             "compiling kernels for this machine: each takes about a second when first used, once"
         )

@@ -17,12 +17,13 @@ from ...dispatch import stands_for
 from .compile import compiled
 from .cores import cores, each
 from .lanes import floats_pointer
-from .layout import is_plain
+from .layout import are_arrays, is_plain
 from .update import adam, add_weighted_numbers, square_sum
 
 MANY = 200_000
 """Fewer numbers than these are updated by one core."""
 
+_FLOAT = np.dtype(np.float32)
 _SETTINGS, _DECAY = ("rate", "root", "beta1", "beta2", "eps"), ("penalty", "shrink")
 
 
@@ -31,17 +32,18 @@ def adam_on_all(
 ) -> Callable[..., bool] | None:
     """Return a function that takes a step of Adam on all arrays in place, given their gradients; None if it cannot.
 
-    It answers False, having done nothing, if the gradients are of other types than the arrays. `penalty` and `shrink`
+    It answers False, having done nothing, if the gradients do not fit the arrays. `penalty` and `shrink`
     apply to the arrays that `decays` marks.
     """
-    if not are_plain([*ps, *means, *squares]) or not all(x.flags.writeable for x in (*ps, *means, *squares)):
+    shapes = [p.shape for p in ps]
+    if not all(is_like(arrays, shapes) and all(x.flags.writeable for x in arrays) for arrays in (ps, means, squares)):
         return None
     sizes = np.array([p.size for p in ps])
     tables = [*(addresses(arrays) for arrays in (ps, means, squares)), sizes, np.array(decays)]
     shares = [(part, [table[part] for table in tables]) for part in shared(sizes)]
 
     def step(gs: list[Array], **decay: float) -> bool:
-        if not are_plain(gs):
+        if not is_like(gs, shapes):
             return False
         found, given = addresses(gs), {**settings, **decay}
         numbers = [tuple(float(given[name]) for name in names) for names in (_DECAY, _SETTINGS)]
@@ -57,7 +59,8 @@ def adam_on_all(
 
 def add_to_all(totals: list[Array], others: list[Array], keep: float, share: float) -> bool:
     """Turn every total into keep · total + share · other, in place; False, having done nothing, if it cannot."""
-    if not are_plain([*totals, *others]) or not all(x.flags.writeable for x in totals):
+    shapes = [x.shape for x in totals]
+    if not is_like(totals, shapes) or not is_like(others, shapes) or not all(x.flags.writeable for x in totals):
         return False
     sizes, left, right = np.array([x.size for x in totals]), addresses(totals), addresses(others)
     each([partial(_add_to_all, left[s], right[s], sizes[s], keep, share) for s in shared(sizes)])
@@ -77,6 +80,11 @@ def sum_of_squares(*arrays: Array) -> Any:
 def are_plain(arrays: Sequence[Array]) -> bool:
     """Tell whether all are NumPy's own arrays of float32 in C order."""
     return bool(arrays) and is_plain(*arrays) and arrays[0].dtype == np.float32
+
+
+def is_like(arrays: Sequence[Array], shapes: list[tuple[int, ...]]) -> bool:
+    """Tell whether all are NumPy's own arrays of float32 in C order, each of its shape, as many as there are shapes."""
+    return 0 < len(arrays) == len(shapes) and are_arrays(arrays, _FLOAT, shapes)
 
 
 def addresses(arrays: Sequence[Array]) -> Array:

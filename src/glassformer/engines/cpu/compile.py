@@ -1,82 +1,34 @@
-"""How kernels are compiled, where they are kept, and the scalar functions that they share.
+"""How kernels are compiled, and the scalar functions that they share.
 
-Every kernel releases the GIL, so that several cores can run Python's threads, and is cached on disk. Sums may be
+Every kernel releases the GIL, so that several cores can run Python's threads, and is kept on disk (`kept`). Sums may be
 reordered, which lets them use vector registers; infinities and NaN keep their meaning, because masks are −inf and a run
 that diverges must be seen.
-
-Compiled code is kept beside its source, in a folder named by all sources that it may have been compiled from. Numba
-looks at the file that a function stands in. A kernel calls functions of other files, and would be taken from disk as it
-was when these were others. A change of any file of this engine leads to another folder, and so to new code.
 """
 
-import hashlib
 import math
-import os
 from collections.abc import Callable
-from functools import cache, wraps
-from pathlib import Path
-from typing import Any, Self
+from functools import wraps
+from typing import Any
 
 import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core.caching import CacheImpl, _CacheLocator
 from numba.extending import intrinsic, overload, register_jitable
 
-HERE = Path(__file__).parent
+from .kept import Kept
+
 REORDER = frozenset({"reassoc", "contract", "arcp", "nsz"})
-_SETTINGS: dict[str, Any] = {"cache": True, "nogil": True, "fastmath": set(REORDER), "error_model": "numpy"}
+_SETTINGS: dict[str, Any] = {"nogil": True, "fastmath": set(REORDER), "error_model": "numpy"}
 
 
-@cache
-def mark() -> str:
-    """Return a mark of all sources of this engine, and of the compiler."""
-    digest = hashlib.sha256(numba.__version__.encode())
-    for path in sorted(HERE.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+def compiled(function: Callable[..., Any]) -> Any:
+    """Compile a function for the types of its arguments, when it is first called with them."""
+    kernel = numba.njit(**_SETTINGS)(function)
+    kernel._cache = Kept(function)
+    return kernel
 
 
-class BesideSource(_CacheLocator):
-    """A folder of compiled code for the functions of one file."""
-
-    def __init__(self, function: Any, file: str) -> None:
-        self._folder = os.path.join(os.path.dirname(file), "__pycache__", f"kernels-{mark()}")
-        self._line = function.__code__.co_firstlineno
-
-    def get_cache_path(self) -> str:
-        return self._folder
-
-    def get_source_stamp(self) -> str:
-        return mark()
-
-    def get_disambiguator(self) -> str:
-        """Return what tells functions of the same name apart."""
-        return str(self._line)
-
-    @classmethod
-    def from_function(cls, py_func: Any, py_file: str) -> Self | None:
-        """Return the place for a function of this engine, None for others and where nothing can be written."""
-        if HERE not in Path(py_file).parents:
-            return None
-        found = cls(py_func, py_file)
-        try:
-            found.ensure_cache_path()
-        except OSError:
-            return None
-        return found
-
-
-def keep_beside_sources() -> None:
-    """Let Numba keep this engine's code so; everybody else's stays where it was."""
-    if BesideSource not in CacheImpl._locator_classes:
-        CacheImpl._locator_classes.insert(0, BesideSource)
-
-
-keep_beside_sources()
-compiled = numba.njit(**_SETTINGS)
-compiled_parallel = numba.njit(parallel=True, **_SETTINGS)
 inlined = register_jitable(inline="always", fastmath=set(REORDER))
 
 

@@ -5,37 +5,37 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from functools import cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from threadpoolctl import ThreadpoolController
+from ...threads import one_blas_thread
 
 Result = TypeVar("Result")
 
 _here = threading.local()
-_limit: int | None = None
+_limit: ContextVar[int | None] = ContextVar("limit", default=None)
 
 
 def cores() -> int:
     """Return how many cores may be used here: one inside a task, else all this process may run on, or as set."""
     if getattr(_here, "busy", False):
         return 1
-    if _limit is not None:
-        return _limit
+    limit = _limit.get()
+    if limit is not None:
+        return limit
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 @contextmanager
 def at_most(number: int) -> Iterator[None]:
-    """Use so many cores inside a `with` block, in the whole process."""
-    global _limit
-    before, _limit = _limit, number
+    """Use so many cores inside a `with` block, in this thread or task alone."""
+    token = _limit.set(number)
     try:
         yield
     finally:
-        _limit = before
+        _limit.reset(token)
 
 
 def each(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
@@ -56,20 +56,6 @@ def each(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
         return [first, *(future.result() for future in rest)]
 
 
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Let every matrix product run on the thread that asks for it, in the whole process."""
-    libraries = _blas()
-    before = [library.get_num_threads() for library in libraries]
-    for library in libraries:
-        library.set_num_threads(1)
-    try:
-        yield
-    finally:
-        for library, number in zip(libraries, before, strict=True):
-            library.set_num_threads(number)
-
-
 def _alone(task: Callable[[], Result]) -> Result:
     before = getattr(_here, "busy", False)
     _here.busy = True
@@ -86,8 +72,3 @@ def _pool(workers: int) -> ThreadPoolExecutor:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)  # threads stay behind in the parent
-
-
-@cache
-def _blas() -> list[Any]:
-    return [library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"]

@@ -7,14 +7,15 @@ say; see `stack` for what stands in the tables.
 from typing import NamedTuple
 
 import numpy as np
-from numba import carray, prange
+from numba import carray
 
 from ...arrays import Array
 from .activation import _gelu, _gelu_tanh, _relu, _silu
-from .compile import compiled, compiled_parallel, exp
-from .cores import cores
-from .lanes import floats_at, floats_pointer, no_floats, plus_product, spread, store
-from .matvec import ROOM, dot_floats, multiply, on_all_cores, workspace
+from .compile import compiled
+from .lanes import bits_of_float, floats_pointer
+from .matvec import multiply, workspace
+from .parts import MIX, ROOM, SIZE
+from .team import JOB, KIND, on_all_cores, place, share_out
 
 PAIRINGS = ("halves", "interleaved")
 
@@ -63,19 +64,20 @@ class Tables(NamedTuple):
 
 
 def read_token(
-    x: Array, tables: Tables, sizes: Sizes, rotation: tuple[Array, Array], *, eps: float, scale: float
+    x: Array, tables: Tables, sizes: Sizes, rotation: tuple[Array, Array], *, eps: float, scale: float, size: int
 ) -> None:
     """Turn the vector x (1, D) of a token into what the last block makes of it, in place; remember its keys.
 
     rotation    cosines and sines (C/2,) by which heads are turned, or empty
     eps         of all norms
     scale       factor on the scores
+    size        bytes of all matrices
     """
-    on_all_cores(_read_token, x, tables, sizes, rotation, eps, scale, cores())
+    on_all_cores(_read_token, x, tables, sizes, rotation, eps, scale, size=size)
 
 
 @compiled
-def _read_token(x, tables, sizes, rotation, eps, scale, chunks):
+def _read_token(x, tables, sizes, rotation, eps, scale, board):
     h, inner = np.empty((1, sizes.width), np.float32), np.empty((1, sizes.hidden), np.float32)
     mixed = np.empty((1, sizes.heads * sizes.channels), np.float32)
     # One for each width that is multiplied. They are made here once, and stay until the last block is done.
@@ -83,11 +85,11 @@ def _read_token(x, tables, sizes, rotation, eps, scale, chunks):
     for layer in range(len(tables.norms)):
         norms, biases = tables.norms[layer], tables.biases[layer]
         _normalize(x, norms[0], norms[1], eps, sizes.rms, h)
-        _attend_to_all(h, tables, layer, sizes, rotation, scale, mixed, work[0], chunks)
-        _add_product(mixed, tables.output[layer], biases[3], x, work[1], chunks)
+        _attend_to_all(h, tables, layer, sizes, rotation, scale, mixed, work[0], board)
+        _add_product(mixed, tables.output[layer], biases[3], x, work[1], board)
         _normalize(x, norms[2], norms[3], eps, sizes.rms, h)
-        _widen(h, tables.widening[layer], biases[4], biases[5], sizes, inner, work[0], chunks)
-        _add_product(inner, tables.narrowing[layer], biases[6], x, work[2], chunks)
+        _widen(h, tables.widening[layer], biases[4], biases[5], sizes, inner, work[0], board)
+        _add_product(inner, tables.narrowing[layer], biases[6], x, work[2], board)
 
 
 @compiled
@@ -118,20 +120,20 @@ def _add_vector(address, y):
 
 
 @compiled
-def _add_product(h, matrix, bias, x, work, chunks):
+def _add_product(h, matrix, bias, x, work, board):
     """Add h w + b to x."""
     y = np.empty(matrix[0, ROOM], np.float32)
-    multiply(h, matrix, y, work, chunks)
+    multiply(h, matrix, y, work, board)
     for i in range(x.shape[1]):
         x[0, i] += y[i]
     _add_vector(bias, x[0])
 
 
 @compiled
-def _widen(h, matrices, up_bias, gate_bias, sizes, inner, work, chunks):
+def _widen(h, matrices, up_bias, gate_bias, sizes, inner, work, board):
     """Write act(h up), or act(h gate) · h up where there is a gate."""
     y = np.empty(matrices[:, ROOM].sum(), np.float32)
-    multiply(h, matrices, y, work, chunks)
+    multiply(h, matrices, y, work, board)
     start = matrices[0, ROOM] if len(matrices) == 2 else 0
     up, gate = y[: sizes.hidden], y[start : start + sizes.hidden]
     _add_vector(up_bias, up)
@@ -160,13 +162,13 @@ def _activate_in_place(x, activation):
 
 
 @compiled
-def _attend_to_all(h, tables, layer, sizes, rotation, scale, mixed, work, chunks):
+def _attend_to_all(h, tables, layer, sizes, rotation, scale, mixed, work, board):
     """Write what the heads gather for the token h, side by side, into mixed; its key and value join the others."""
     H, K, C = sizes.heads, sizes.key_heads, sizes.channels
     matrices, biases = tables.inward[layer], tables.biases[layer]
     first, second = matrices[0, ROOM], matrices[0, ROOM] + matrices[1, ROOM]
     y = np.empty(second + matrices[2, ROOM], np.float32)
-    multiply(h, matrices, y, work, chunks)
+    multiply(h, matrices, y, work, board)
     q, k, v = y[: H * C], y[first : first + K * C], y[second : second + K * C]
     _add_vector(biases[0], q)
     _add_vector(biases[1], k)
@@ -180,7 +182,7 @@ def _attend_to_all(h, tables, layer, sizes, rotation, scale, mixed, work, chunks
         for c in range(C):
             keys[n, sizes.slot, c] = k[n * C + c]
             values[n, sizes.slot, c] = v[n * C + c]
-    _mix_heads(q, tables.keys[layer], sizes, np.float32(scale), mixed, chunks)
+    _mix_heads(q, tables.keys[layer], sizes, np.float32(scale), mixed, board)
 
 
 @compiled
@@ -196,53 +198,14 @@ def _turn(x, cos, sin, pairing):
             x[at + apart] = b * cos[i] + a * sin[i]
 
 
-@compiled_parallel
-def _mix_heads(queries, keys, sizes, scale, mixed, chunks):
+@compiled
+def _mix_heads(queries, keys, sizes, scale, mixed, board):
     """Let all heads gather values, y = softmax(q kᵀ · scale) v, from the keys (K, capacity, C)."""
     H, C, count = sizes.heads, sizes.channels, sizes.looked_at
-    query, result = np.intp(queries.ctypes.data), np.intp(mixed.ctypes.data)
-    first_key, first_value, size = keys[0], keys[1], sizes.capacity * C * 4
-    share = H // sizes.key_heads
-    for chunk in prange(chunks):
-        weights = np.empty(count, np.float32)
-        for head in range(chunk * H // chunks, (chunk + 1) * H // chunks):
-            shared, own = head // share * size, 4 * head * C
-            _weigh(query + own, first_key + shared, C, scale, weights)
-            _mix(weights, first_value + shared, C, result + own)
-
-
-@compiled
-def _weigh(q, k, C, scale, weights):
-    """Write softmax(q kᵀ · scale) for one query."""
-    largest = np.float32(-np.inf)
-    for s in range(weights.size):
-        weights[s] = dot_floats(k + 4 * s * C, q, C) * scale
-        largest = max(largest, weights[s])
-    total = np.float32(0)
-    for s in range(weights.size):
-        weights[s] = exp(weights[s] - largest)
-        total += weights[s]
-    for s in range(weights.size):
-        weights[s] /= total
-
-
-@compiled
-def _mix(weights, v, C, y):
-    """Write Σ weights v, 16 channels at a time."""
-    for first in range(0, 4 * (C - C % 16), 64):
-        a, b, c, d = no_floats(), no_floats(), no_floats(), no_floats()
-        for s in range(weights.size):
-            at, weight = v + 4 * s * C + first, spread(weights[s])
-            a = plus_product(a, floats_at(at), weight)
-            b = plus_product(b, floats_at(at + 16), weight)
-            c = plus_product(c, floats_at(at + 32), weight)
-            d = plus_product(d, floats_at(at + 48), weight)
-        store(y + first, a)
-        store(y + first + 16, b)
-        store(y + first + 32, c)
-        store(y + first + 48, d)
-    values, sums = carray(floats_pointer(v), (weights.size, C)), carray(floats_pointer(y), (C,))
-    for channel in range(C - C % 16, C):
-        sums[channel] = 0
-        for s in range(weights.size):
-            sums[channel] += weights[s] * values[s, channel]
+    parts = max(1, min(H, 8 * H * C * count // SIZE))
+    job = board[JOB:]
+    job[0], job[1], job[2], job[3] = place(queries), place(mixed), keys[0], keys[1]
+    job[4], job[5], job[6], job[7] = sizes.capacity * C * 4, H // sizes.key_heads, H, C
+    job[8], job[9], job[10] = count, bits_of_float(scale), parts
+    board[KIND] = MIX
+    share_out(board, parts)

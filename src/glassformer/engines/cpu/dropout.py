@@ -7,6 +7,7 @@ import numpy as np
 from ... import ops
 from ...arrays import Array
 from ...dispatch import stands_for
+from ...ops.dropout import MOST
 from .compile import compiled, inlined
 from .layout import is_array, is_plain, rows
 
@@ -17,16 +18,17 @@ _BOOL = np.dtype(np.bool_)
 
 @stands_for(ops.dropout)
 def dropout(x: Array, key: Array, *, rate: float) -> Any:
-    if not is_plain(x) or x.ndim < 1 or not is_key(key) or not 0 <= rate < 1:
+    if not is_plain(x) or x.ndim < 1 or not is_key(key) or not 0 <= rate < MOST:
         return NotImplemented
     y, keep = np.empty_like(x), np.empty(x.shape, np.bool_)
-    _dropout(rows(x), key, np.uint32(round(rate * 2**32)), 1 / (1 - rate), rows(y), rows(keep))
+    if x.size:  # there may be very many rows of nothing
+        _dropout(rows(x), key, np.uint32(round(rate * 2**32)), 1 / (1 - rate), rows(y), rows(keep))
     return y, keep
 
 
 @stands_for(ops.dropout_backward)
 def dropout_backward(dy: Array, keep: Array, *, rate: float) -> Any:
-    if not is_plain(dy) or not is_array(keep, _BOOL, dy.shape):
+    if not is_plain(dy) or not is_array(keep, _BOOL, dy.shape) or not 0 <= rate < MOST:
         return NotImplemented
     dx = np.empty_like(dy)
     _drop(dy.reshape(-1), keep.reshape(-1), 1 / (1 - rate), dx.reshape(-1))

@@ -24,7 +24,9 @@ def embedding(table: Array, ids: Array, *, scale: float = 1.0) -> Any:
 @stands_for(ops.embedding_backward)
 def embedding_backward(dy: Array, saved: EmbeddingSaved, *, scale: float = 1.0) -> Any:
     table, ids = saved
-    if not is_plain(dy, table) or type(ids) is not np.ndarray or dy.shape != (*ids.shape, table.shape[1]):
+    if not is_plain(dy, table) or table.ndim != 2 or type(ids) is not np.ndarray or ids.dtype.kind not in "iu":
+        return NotImplemented
+    if dy.shape != (*ids.shape, table.shape[1]):
         return NotImplemented
     dtable = np.zeros(table.shape, table.dtype)
     flat = np.ascontiguousarray(ids, np.int64).reshape(-1)

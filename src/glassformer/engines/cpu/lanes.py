@@ -107,6 +107,18 @@ def shorts_pointer(builder, address):
     return builder.inttoptr(address, ir.IntType(16).as_pointer())
 
 
+@instruction(types.CPointer(types.int64), types.intp)
+def integers_pointer(builder, address):
+    """Turn an address into a pointer to 64-bit integers."""
+    return builder.inttoptr(address, ir.IntType(64).as_pointer())
+
+
+@instruction(types.int32, types.float32)
+def bits_of_float(builder, x):
+    """Return the 32 bits of a float32 as an integer."""
+    return builder.bitcast(x, _INT)
+
+
 @instruction(INTEGERS)
 def no_integers(builder):
     """Return four zeros."""

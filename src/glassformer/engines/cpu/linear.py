@@ -31,7 +31,7 @@ def linear(x: Array, w: Array, b: Array | None = None) -> Any:
 @stands_for(ops.linear_backward)
 def linear_backward(dy: Array, saved: LinearSaved) -> Any:
     x, w, b = saved
-    if not _fits(x, w, b) or not _fits(dy, w, b) or dy.shape != (*x.shape[:-1], w.shape[1]):
+    if not _fits(x, w, b) or not _fits(dy, w, b) or (*x.shape, dy.shape[-1]) != (*dy.shape[:-1], *w.shape):
         return NotImplemented
     dx, dw = np.empty(x.shape, x.dtype), np.empty(w.shape, x.dtype)
     dout = rows(dy)

@@ -34,7 +34,7 @@ def cross_entropy_backward(dy: Array, saved: CrossEntropySaved, *, ignore: int =
     if not isinstance(saved, CrossEntropySaved):
         return NotImplemented
     log_p, targets = saved.log_p, saved.targets
-    if saved.class_weights is not None or not _fits(log_p, targets):
+    if saved.class_weights is not None or not _fits(log_p, targets) or np.ndim(saved.total):
         return NotImplemented
     if type(dy) is not float and (np.ndim(dy) > 0 or np.iscomplexobj(dy)):
         return NotImplemented

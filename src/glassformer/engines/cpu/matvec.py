@@ -1,34 +1,32 @@
 """A few rows times matrices that are read but once: at the speed at which memory brings them.
 
 Matrices lie as (outputs, inputs), so that each output is a run of memory. Several that read the same x are multiplied
-in one go: starting all cores takes longer than some of these products.
+in one go: sharing a product out takes longer than some of them.
 """
 
-import threading
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
-from numba import carray, prange
 
 from ...arrays import Array
 from ...quantized import BLOCK, GROUP, Quantized
-from .compile import compiled, compiled_parallel, inlined
-from .cores import cores
-from .lanes import floats_at, floats_pointer, half_bits, no_floats, plus_product, prefetch, shorts_pointer, store, total
-from .quantized_rows import CODES, F16, F32, PLANES, Q4_0, Q8_0, four_4bit, four_4bit_shifted, four_8bit, size_of, split
+from .compile import compiled, inlined
+from .parts import ADD_ROWS, CODE, MULTIPLY, ROOM, ROWS, SIZE, bytes_of_four
+from .quantized_rows import CODES, F16, F32, Q8_0, split
+from .team import JOB, KIND, on_all_cores, place, share_out
 
 MOST_ROWS = 64
 """Above so many rows of x, turning blocks into floats and a matrix product are faster ..."""
 MOST_ROWS_OF = {F32: 3, F16: 16}
 """... or above so many, for matrices stored so."""
-
-CODE, ADDRESS, ROWS, ROOM = range(4)
-"""What `described` says of a matrix: how its numbers are stored, where it lies, its outputs, and those written."""
+MOST_SUMS = 16
+"""Into so many parts the rows of a matrix are cut at most, each with sums of its own ..."""
+SUMMED = 1 << 18
+"""... and so many bytes at least make one: the number of cores has no say in how numbers are added up."""
 
 
 def described(w: Any) -> tuple[int, int, int, int] | None:
-    """Describe a weight (inputs, outputs) to `multiply`: see CODE and its neighbors.
+    """Describe a weight (inputs, outputs) to `multiply`: see CODE and its neighbors in `parts`.
 
     None for what `multiply` cannot read.
     """
@@ -53,27 +51,14 @@ def multiply_few(x: Array, w: Any) -> Any:
     if found is not None and len(x) <= MOST_ROWS_OF.get(found[CODE], MOST_ROWS):
         y = np.empty((len(x), found[ROOM]), np.float32)
         x = np.ascontiguousarray(x)
-        on_all_cores(multiply, x, np.array([found]), y.reshape(-1), workspace(*x.shape), cores())
+        size = len(x) * w.nbytes
+        on_all_cores(multiply, x, np.array([found]), y.reshape(-1), workspace(*x.shape), size=size)
         return y[:, : found[ROWS]]
     if len(x) > 1 or type(w) is not np.ndarray or w.dtype != np.float32 or not w.flags.c_contiguous:
         return NotImplemented
-    sums = np.empty((cores(), w.shape[1]), np.float32)
-    on_all_cores(add_rows, np.ascontiguousarray(x[0]), w, sums)
+    sums = np.empty((max(1, min(MOST_SUMS, w.nbytes // SUMMED)), w.shape[1]), np.float32)
+    on_all_cores(add_rows, np.ascontiguousarray(x[0]), w, sums, size=w.nbytes)
     return sums.sum(axis=0, keepdims=True)
-
-
-def on_all_cores(kernel: Any, *arguments: Any) -> None:
-    """Run a parallel kernel on as many cores as may be used here."""
-    number = cores()
-    if getattr(_here, "cores", None) != number:
-        numba.set_num_threads(min(number, numba.config.NUMBA_NUM_THREADS))
-        _here.cores = number
-    with _turn:
-        kernel(*arguments)
-
-
-_here = threading.local()  # Numba keeps the number of its threads for each thread of ours
-_turn = threading.Lock()  # the simplest of Numba's thread pools ends the process when two threads use it at once
 
 
 class Workspace(NamedTuple):
@@ -93,13 +78,15 @@ def workspace(N, I):
     return Workspace(planes, np.empty((N, count), floats), np.empty((N, count), floats), np.empty((N, I), floats))
 
 
-@compiled_parallel
-def multiply(x, matrices, y, work, chunks):
+@compiled
+def multiply(x, matrices, y, work, board):
     """Write x w, for a few rows x (N, I) and each of several matrices, one result behind the other into y."""
     N, I = x.shape
-    groups, in_blocks, in_halves = 0, False, False
+    groups, size, in_blocks, in_halves = 0, 0, False, False
     for m in range(len(matrices)):
-        groups += (matrices[m, ROWS] + 3) // 4
+        own = (matrices[m, ROWS] + 3) // 4
+        groups += own
+        size += own * bytes_of_four(matrices[m, CODE], I)
         in_blocks |= matrices[m, CODE] >= Q8_0
         in_halves |= matrices[m, CODE] == F16
     for n in range(N):
@@ -108,103 +95,21 @@ def multiply(x, matrices, y, work, chunks):
         if in_halves:
             for i in range(I):
                 work.enlarged[n, i] = x[n, i] * np.float32(2.0**84)
-    # Numba counts who uses an array, and cores that count the same one wait for each other; addresses are not counted.
-    # They are of arguments only: what is made here would be released after its last mention by name.
-    planes, scales, sums = _place(work.planes), _place(work.scales), _place(work.sums)
-    at = (_place(x), _place(work.enlarged), planes, scales, sums, _place(y))
-    for c in prange(chunks):
-        for g in range(c * groups // chunks, (c + 1) * groups // chunks):
-            m, group, start = 0, g, 0
-            while group >= (matrices[m, ROWS] + 3) // 4:
-                group -= (matrices[m, ROWS] + 3) // 4
-                start += N * matrices[m, ROOM]
-                m += 1
-            _four_outputs(at, N, I, matrices[m, CODE], matrices[m, ADDRESS], matrices[m, ROOM], group, start)
-
-
-@inlined
-def _place(array):
-    """Return the address of an array, as a signed number: with an unsigned one, sums would become floating-point."""
-    return np.intp(array.ctypes.data)
+    parts = max(1, min(groups, N * size // SIZE))
+    job = board[JOB:]
+    # Addresses of arguments only: what is made here would be released after its last mention by name.
+    job[0], job[1], job[2] = place(x), place(work.enlarged), place(work.planes)
+    job[3], job[4], job[5] = place(work.scales), place(work.sums), place(y)
+    job[6], job[7], job[8], job[9], job[10], job[11] = N, I, place(matrices), len(matrices), groups, parts
+    board[KIND] = MULTIPLY
+    share_out(board, parts)
 
 
 @compiled
-def _four_outputs(at, N, I, code, w, rows, group, start):
-    """Compute four outputs of a matrix, fewer at its end, for all rows of x."""
-    row = 4 * group
-    some = min(4, rows - row)
-    if code == F32:
-        _float_rows(w + 4 * row * I, at, N, I, some, start + row, rows)
-    elif code == F16:
-        _half_rows(carray(shorts_pointer(w + 2 * row * I), (some, I)), at, N, I, start + row, rows)
-    else:
-        _block_rows(at, N, (I + BLOCK - 1) // BLOCK, code, w, group, start + row, rows)
-
-
-@inlined
-def _float_rows(w, at, N, I, some, place, rows):
-    y = carray(floats_pointer(at[5] + 4 * place), (N * rows,))
-    for n in range(N):
-        for r in range(some):
-            y[n * rows + r] = dot_floats(w + 4 * r * I, at[0] + 4 * n * I, I)
-
-
-@inlined
-def dot_floats(w, x, count):
-    """Return Σ w x of two runs of memory, asking for what comes next in the first."""
-    a, b, c, d = no_floats(), no_floats(), no_floats(), no_floats()
-    for _ in range(count // 16):
-        prefetch(w + 1024)
-        a = plus_product(a, floats_at(w), floats_at(x))
-        b = plus_product(b, floats_at(w + 16), floats_at(x + 16))
-        c = plus_product(c, floats_at(w + 32), floats_at(x + 32))
-        d = plus_product(d, floats_at(w + 48), floats_at(x + 48))
-        w += 64
-        x += 64
-    rest = count % 16
-    last, factors = carray(floats_pointer(w), (rest,)), carray(floats_pointer(x), (rest,))
-    y = total(a, b, c, d)
-    for i in range(rest):
-        y += last[i] * factors[i]
-    return y
-
-
-@inlined
-def _half_rows(w, at, N, I, place, rows):
-    # The factor 2⁻¹¹² of the bits is made up for in two steps, so that no product leaves the range of float32.
-    x, y = carray(floats_pointer(at[1]), (N, I)), carray(floats_pointer(at[5] + 4 * place), (N * rows,))
-    for n in range(N):
-        for r in range(len(w)):
-            sums = np.float32(0)
-            for i in range(I):
-                sums += half_bits(w[r, i]) * x[n, i]
-            y[n * rows + r] = sums * np.float32(2.0**28)
-
-
-@inlined
-def _block_rows(at, N, count, code, w, group, place, rows):
-    w += group * count * size_of(code)
-    for n in range(N):
-        x = at[2] + n * count * PLANES
-        scales = carray(floats_pointer(at[3] + 4 * n * count), (count,))
-        if code == Q8_0:
-            four = four_8bit(w, x, scales, count)
-        elif code == Q4_0:
-            four = four_4bit(w, x, scales, count)
-        else:
-            four = four_4bit_shifted(w, x, scales, carray(floats_pointer(at[4] + 4 * n * count), (count,)), count)
-        store(at[5] + 4 * (place + n * rows), four)
-
-
-@compiled_parallel
-def add_rows(x, w, sums):
-    """Write x w for one row x (I,) and a matrix as (inputs, outputs) into sums (cores, O), to be added up."""
-    I = x.size
-    chunks = len(sums)
-    for c in prange(chunks):
-        y = sums[c]
-        y[:] = 0
-        for i in range(c * I // chunks, (c + 1) * I // chunks):
-            row, factor = w[i], x[i]
-            for o in range(y.size):
-                y[o] += factor * row[o]
+def add_rows(x, w, sums, board):
+    """Write x w for one row x (I,) and a matrix as (inputs, outputs) into sums (parts, O), to be added up."""
+    job = board[JOB:]
+    job[0], job[1], job[2] = place(x), place(w), place(sums)
+    job[3], job[4], job[5] = w.shape[0], w.shape[1], len(sums)
+    board[KIND] = ADD_ROWS
+    share_out(board, len(sums))

@@ -31,7 +31,7 @@ def layer_norm_backward(dy: Array, saved: LayerNormSaved) -> Any:
     x, mean, rstd, gamma, beta = saved
     if not is_plain(dy, x, mean, rstd, gamma) or dy.shape != x.shape or gamma.shape != x.shape[-1:]:
         return NotImplemented
-    if not mean.size == rstd.size == len(rows(x)):
+    if not mean.shape == rstd.shape == (*x.shape[:-1], 1):
         return NotImplemented
     dx, dgamma, dbeta = np.empty_like(x), np.zeros(gamma.shape, gamma.dtype), np.zeros(gamma.shape, gamma.dtype)
     normalize_backward(rows(dy), rows(x), mean.reshape(-1), rstd.reshape(-1), gamma, rows(dx), dgamma, dbeta)
@@ -52,7 +52,7 @@ def rms_norm_backward(dy: Array, saved: RMSNormSaved) -> Any:
     x, rrms, gamma = saved
     if not is_plain(dy, x, rrms, gamma) or dy.shape != x.shape or gamma.shape != x.shape[-1:]:
         return NotImplemented
-    if rrms.size != len(rows(x)):
+    if rrms.shape != (*x.shape[:-1], 1):
         return NotImplemented
     dx, dgamma = np.empty_like(x), np.zeros(gamma.shape, gamma.dtype)
     _normalize_rms_backward(rows(dy), rows(x), rrms.reshape(-1), gamma, rows(dx), dgamma)

@@ -15,7 +15,7 @@ from .layout import REAL, is_array
 @stands_for(ops.rotary)
 def rotary(x: Array, cos: Array, sin: Array, *, pairing: str = "halves") -> Any:
     """Stand for `ops.rotary`, for angles (T, C/2) that all sequences share."""
-    if type(x) is not np.ndarray or x.dtype not in REAL or 2 * cos.shape[-1] != x.shape[-1]:
+    if not type(x) is type(cos) is type(sin) is np.ndarray or x.dtype not in REAL or not cos.ndim == sin.ndim == 2:
         return NotImplemented
     cos, sin = (np.ascontiguousarray(table, x.dtype) for table in (cos, sin))
     y = _turned(x, cos, sin, 1.0, pairing)
@@ -31,7 +31,7 @@ def _turned(x: Array, cos: Array, sin: Array, direction: float, pairing: str) ->
     if type(x) is not np.ndarray or x.ndim < 2 or x.dtype not in REAL or pairing not in _PAIRINGS:
         return NotImplemented
     shape = x.shape[-2], x.shape[-1] // 2
-    if not is_array(cos, x.dtype, shape) or not is_array(sin, x.dtype, shape):
+    if x.shape[-1] % 2 or not is_array(cos, x.dtype, shape) or not is_array(sin, x.dtype, shape):
         return NotImplemented
     from_rows = x.ndim == 4 and x.swapaxes(1, 2).flags.c_contiguous  # heads cut out of rows
     if not from_rows and not x.flags.c_contiguous:

@@ -20,7 +20,9 @@ PART = 256
 
 @stands_for(ops.quantized_product)
 def quantized_product(x: Array, w: Quantized) -> Any:
-    if not is_plain(x) or x.dtype != np.float32 or x.ndim < 1 or x.shape[-1] != w.shape[0] or not w.turned:
+    if type(w) is not Quantized or not w.turned or not is_plain(x) or x.dtype != np.float32:
+        return NotImplemented
+    if x.ndim < 1 or x.shape[-1] != w.shape[0]:
         return NotImplemented
     flat = rows(x)
     y = multiply_few(flat, w)

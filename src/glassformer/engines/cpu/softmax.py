@@ -16,7 +16,8 @@ def softmax(x: Array, *, mask: Array | None = None) -> Any:
     if mask is not None or not is_plain(x) or x.ndim < 1:
         return NotImplemented
     y = x.copy()
-    soften(rows(y)[None], *_all_columns(x), 1.0)
+    if y.size:  # there may be very many rows of nothing
+        soften(rows(y)[None], *_all_columns(x), 1.0)
     return y, y
 
 
@@ -25,7 +26,8 @@ def softmax_backward(dy: Array, y: Array) -> Any:
     if not is_plain(dy, y) or dy.shape != y.shape or y.ndim < 1:
         return NotImplemented
     dx = dy.copy()
-    soften_backward(rows(dx)[None], rows(y)[None], *_all_columns(y), 1.0)
+    if dx.size:
+        soften_backward(rows(dx)[None], rows(y)[None], *_all_columns(y), 1.0)
     return dx
 
 

@@ -8,6 +8,7 @@ the blocks as written.
 from collections.abc import Iterator
 from itertools import chain
 from operator import is_
+from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from ...arrays import Array, Tree
 from ...dispatch import stands_for
+from ...errors import ConfigError, ShapeError
 from ...layers import (
     Attention,
     Block,
@@ -57,9 +59,15 @@ def read_blocks(self: Stack, params: Tree, x: Array, cache: Cache, rotation: tup
     cos, sin = (_NOTHING, _NOTHING) if rotation is None else (np.ascontiguousarray(y, _FLOAT) for y in rotation)
     y = x.reshape(1, -1).copy()
     turn = cos.reshape(-1), sin.reshape(-1)
-    read_token(y, *plan.reserve(cache, x.shape[:-2]), turn, eps=self.block.norm.eps, scale=plan.scale)
-    for kept in cache.blocks:
-        kept.attention.seen += 1
+    if not plan.turn.acquire(blocking=False):
+        raise ConfigError("this cache is being read in another thread", hint="give every thread a cache of its own")
+    try:
+        tables, sizes = plan.reserve(cache, x.shape[:-2])
+        read_token(y, tables, sizes, turn, eps=self.block.norm.eps, scale=plan.scale, size=plan.size)
+        for kept in cache.blocks:
+            kept.attention.seen += 1
+    finally:
+        plan.turn.release()
     return y.reshape(x.shape)
 
 
@@ -111,6 +119,8 @@ class Plan:
         wanted = _shapes(block.specs())
         known = len(blocks) == stack.layers and all(_shapes(params) == wanted for params in blocks)
         self.tables: Any = _tables(blocks, feed_forward) if known else None
+        self.size = sum(leaf.nbytes for params in blocks for leaf in flatten(params).values()) if known else 0
+        self.turn = Lock()  # what is noted here holds for one token at a time
         self.buffers: list[Array] = []  # keys and values of all blocks, when their places were last looked up
 
     def listed(self) -> Iterator[Any]:
@@ -137,7 +147,8 @@ class Plan:
         if first.k is None:
             return all(x is None for x in buffers)
         shape = *heads, first.k.shape[-2], self.sizes.channels
-        return all(type(x) is np.ndarray and x.dtype == _FLOAT and x.shape == shape for x in buffers)
+        fitting = (type(x) is np.ndarray and x.dtype == _FLOAT and x.shape == shape for x in buffers)
+        return all(fitting) and all(x.flags.writeable for x in buffers)
 
     def reserve(self, cache: Cache, lead: tuple[int, ...]) -> tuple[Any, Any]:
         """Make room for one more token in all blocks; return the tables and the sizes."""
@@ -153,7 +164,13 @@ class Plan:
                 row[:] = _address(kept.k), _address(kept.v)
                 self.buffers += kept.k, kept.v
         looked_at = first.seen + 1 if first.window is None else min(first.seen + 1, first.window)
-        return self.tables, self.sizes._replace(capacity=first.k.shape[-2], slot=slot, looked_at=looked_at)
+        capacity = first.k.shape[-2]
+        if not 0 <= slot < looked_at <= capacity:
+            raise ShapeError(
+                f"the cache has room for {capacity} keys and is said to hold {first.seen}, window {first.window}",
+                hint="leave `seen` and `window` to the cache, or start a new one",
+            )
+        return self.tables, self.sizes._replace(capacity=capacity, slot=slot, looked_at=looked_at)
 
 
 _plans: WeakKeyDictionary[Cache, Plan] = WeakKeyDictionary()

@@ -35,7 +35,7 @@ def lion_update(p: Array, g: Array, mean: Array, *, lr: Any, beta1: float, beta2
 
 def add_weighted(total: Array, x: Array, keep: float, share: float) -> None:
     """Turn total into keep · total + share · x, in place."""
-    if is_plain(total, x):
+    if is_plain(total, x) and total.shape == x.shape:
         add_weighted_numbers(total.reshape(-1), x.reshape(-1), keep, share)
     else:
         total *= total.dtype.type(keep)

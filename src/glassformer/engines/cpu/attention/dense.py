@@ -15,13 +15,15 @@ from .... import ops
 from ....arrays import Array, cast, unbroadcast
 from ....dispatch import stands_for
 from ....ops.attention import AttentionSaved, default_scale, grouped
-from ....ops.dropout import dropped
+from ....ops.dropout import MOST, dropped
 from ....ops.mask import FULL, Pattern
 from ..cores import each
 from ..dropout import dropout, is_key
-from ..layout import REAL
+from ..layout import REAL, is_array
 from ..softmax import soften, soften_backward, soften_biased
 from .ways import BACKWARD, FORWARD, PRODUCTS, How, has_products, how_to_attend, shares, spans, way_of
+
+_BOOL = np.dtype(np.bool_)
 
 
 @stands_for(ops.attention)
@@ -29,7 +31,7 @@ def attention(
     q: Array, k: Array, v: Array, bias: Array | None = None, *, mask: Array | None = None, pattern: Pattern = FULL,
     key: Array | None = None, rate: float = 0.0, scale: float | None = None,
 ) -> Any:  # fmt: skip
-    if not _fits(q, k, v) or (q.shape[-2] > k.shape[-2] and not pattern.is_full) or not 0 <= rate < 1:
+    if not _fits(q, k, v) or (q.shape[-2] > k.shape[-2] and not pattern.is_full) or not 0 <= rate < MOST:
         return NotImplemented
     weights = np.empty((*q.shape[:-1], k.shape[-2]), q.dtype)
     scale = default_scale(q) if scale is None else float(scale)
@@ -58,9 +60,13 @@ def attention_backward(
     q, k, v, bias, weights, keep = saved
     if type(dy) is not np.ndarray or not _fits(q, k, v) or dy.shape != q.shape or dy.dtype != q.dtype:
         return NotImplemented
-    if q.shape[-3] != k.shape[-3] or not (keep is None or type(keep) is np.ndarray):
+    if q.shape[-3] != k.shape[-3]:
         return NotImplemented
     if type(weights) is not np.ndarray or weights.shape != (*q.shape[:-1], k.shape[-2]) or weights.dtype != q.dtype:
+        return NotImplemented
+    if keep is not None and not is_array(keep, _BOOL, weights.shape):
+        return NotImplemented
+    if bias is not None and (type(bias) is not np.ndarray or bias.dtype not in REAL):
         return NotImplemented
     scale = default_scale(q) if scale is None else float(scale)
     dq, dk, dv = (_heads(x.shape, x.dtype) for x in (q, k, v))

@@ -118,7 +118,7 @@ def plan_of(fused: FusedAttention, x: Array, rotation: Rotation) -> tuple[Any, .
         return *planned, TURNS[None], _no_rotation(dtype)
     cos, sin = rotation
     angles = T, C // 2
-    if not is_array(cos, dtype, angles) or not is_array(sin, dtype, angles):
+    if C % 2 or not is_array(cos, dtype, angles) or not is_array(sin, dtype, angles):
         return None
     return *planned, TURNS[layer.pairing], (cos, sin)
 

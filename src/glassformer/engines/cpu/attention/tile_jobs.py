@@ -15,6 +15,7 @@ from ....ops.attention_strided import beyond, can_split, neighborhood
 from ....ops.attention_tiled import TiledSaved
 from ....ops.mask import Pattern
 from ..cores import cores
+from .ways import checked_spans
 
 WORTHWHILE = 1 << 17  # pairs of a query and a key; fewer are not worth a second core
 
@@ -71,7 +72,7 @@ def stages(saved: TiledSaved, pattern: Pattern) -> list[Stage]:
 
 def _stage(pattern: Pattern, parts: int, step: int, queries: int, keys: int) -> Stage:
     longest = len(range(0, keys, step))
-    first, last = pattern.spans(range(longest - len(range(0, queries, step)), longest), longest)
+    first, last = checked_spans(pattern, range(longest - len(range(0, queries, step)), longest), longest)
     return Stage(pattern, parts, step, queries, keys, first, last)
 
 

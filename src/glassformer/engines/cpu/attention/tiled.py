@@ -57,10 +57,12 @@ def attention_tiled_backward(
     pattern: Pattern = FULL, rate: float = 0.0, scale: float | None = None, tile: int = 128,
 ) -> Any:  # fmt: skip
     q, k, v, bias = saved[:4]
-    if type(dy) is not np.ndarray or dy.shape != saved.y.shape or dy.dtype != q.dtype:
-        return NotImplemented
     if not _covers(*saved[:6], pattern, rate):
         return NotImplemented
+    wanted, levels = (*q.shape[:-1], v.shape[-1]), (*q.shape[:-1], 1)
+    for x, shape in ((dy, wanted), (saved.y, wanted), (saved.log_sum, levels)):
+        if type(x) is not np.ndarray or x.shape != shape or x.dtype != q.dtype:
+            return NotImplemented
     dq, dk, dv = (_zeros(x.shape, q.dtype) for x in (q, k, v))
     dbias = np.zeros((1,) * 4 if bias is None else (*(1,) * (4 - bias.ndim), *bias.shape), q.dtype)
     along = _levels(np.vecdot(dy, saved.y)[..., None])

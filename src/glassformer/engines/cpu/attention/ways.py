@@ -13,6 +13,7 @@ import numpy as np
 from numba.extending import overload
 
 from ....arrays import Array
+from ....errors import ShapeError
 from ....ops.mask import Pattern
 from ..blas import gemm_address
 from ..compile import choice, chosen
@@ -51,8 +52,22 @@ def how_to_attend(pattern: Pattern, T: int, S: int, dtype: np.dtype, scale: floa
 @lru_cache(maxsize=256)
 def spans(pattern: Pattern, T: int, S: int) -> tuple[Array, Array]:
     """Return the first key that each of T queries may see, and the one after the last."""
-    first, last = pattern.spans(range(S - T, S) if T <= S else range(T), S)
-    return np.ascontiguousarray(first, np.int64), np.ascontiguousarray(last, np.int64)
+    return checked_spans(pattern, range(S - T, S) if T <= S else range(T), S)
+
+
+def checked_spans(pattern: Pattern, queries: range, S: int) -> tuple[Array, Array]:
+    """Return the spans of a pattern, which may be one's own, as loops may trust them: in range, never moving back."""
+    first, last = (np.ascontiguousarray(ends, np.int64) for ends in pattern.spans(queries, S))
+    fits = first.shape == last.shape == (len(queries),)
+    if fits and len(first):
+        fits = first[0] >= 0 and last[-1] <= S and bool((first <= last).all())
+        fits = fits and bool((np.diff(first) >= 0).all() and (np.diff(last) >= 0).all())
+    if not fits:
+        raise ShapeError(
+            f"the spans of {pattern} for {len(queries)} queries and {S} keys leave the keys, or move back",
+            hint="return 0 <= first <= last <= keys for every query, neither of them falling",
+        )
+    return first, last
 
 
 def way_of(dtype: np.dtype, keys: int, channels: int) -> int:

@@ -1,0 +1,170 @@
+"""Compiled code on disk: never stale, never damaged, and no need."""
+
+import ast
+import logging
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from glassformer.engines.cpu import kept
+from glassformer.engines.cpu.compile import compiled
+from glassformer.engines.cpu.kept import ELSEWHERE, ENDING, HERE, Kept, mark
+from glassformer.weights.registry import CACHE
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A place beside a source, and a user's folder for caches, of one's own; what was said is forgotten."""
+    mark()  # of the sources that there are
+    monkeypatch.setattr(kept, "HERE", tmp_path / "source")
+    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
+    (tmp_path / "source").mkdir()
+    kept._say.cache_clear()
+    return tmp_path
+
+
+def double(x):
+    return x + x
+
+
+def started(home):
+    """A kernel as a process has it that has just started."""
+    kernel = compiled(double)
+    kernel._cache = Kept(double)
+    kernel._cache._folder = home / "source"
+    return kernel
+
+
+def misses(kernel):
+    return sum(kernel.stats.cache_misses.values())
+
+
+def files(home):
+    return sorted(path for path in home.rglob("*") if path.is_file())
+
+
+def test_what_was_compiled_once_is_there_at_the_next_start(home):
+    first = started(home)
+    assert not first._cache.is_known()
+    assert (first(2), first(1.5), misses(first)) == (4, 3.0, 2)
+    again = started(home)
+    assert again._cache.is_known()
+    assert (again(2), again(1.5), misses(again)) == (4, 3.0, 0)
+    assert [path.suffix for path in files(home)] == [ENDING] * 2
+    assert again(np.float32(2)) == 4  # of a type that is new
+    assert misses(again) == 1
+
+
+def test_code_is_that_of_all_sources_of_the_compiler_and_of_the_processor(home, monkeypatch):
+    started(home)(2)
+    monkeypatch.setattr(kept, "mark", lambda: "another")
+    other = started(home)
+    other(2)
+    assert misses(other) == 1
+    key = Kept._key(started(home)._cache, (), type("Codegen", (), {"magic_tuple": lambda self: ("x86", "old")})())
+    for name in ("x86", "old", "double", "()"):
+        assert name in key.decode()
+
+
+def test_the_mark_is_of_all_files_whose_lines_or_constants_stand_in_kernels(tmp_path, monkeypatch):
+    for path in (*HERE.rglob("*.py"), *ELSEWHERE):
+        target = tmp_path / path.relative_to(HERE.parents[1])
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    monkeypatch.setattr(kept, "HERE", tmp_path / "engines" / "cpu")
+    monkeypatch.setattr(kept, "ELSEWHERE", (tmp_path / "quantized.py",))
+    assert mark.__wrapped__() == mark()
+    for changed in (tmp_path / "engines" / "cpu" / "attention" / "tiles.py", tmp_path / "quantized.py"):
+        text = changed.read_text(encoding="utf-8")
+        changed.write_text(f"{text}# another\n", encoding="utf-8")
+        assert mark.__wrapped__() != mark()
+        changed.write_text(text, encoding="utf-8")
+    monkeypatch.setattr(kept.numba, "__version__", "0.0")
+    assert mark.__wrapped__() != mark()
+
+
+MADE = {"compiled", "inlined", "overload", "intrinsic", "instruction"}
+
+
+def names_in_kernels(tree):
+    """The names that stand in functions which are compiled."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            marks = {part.id for mark in node.decorator_list for part in ast.walk(mark) if isinstance(part, ast.Name)}
+            if marks & MADE:
+                yield from (part.id for body in node.body for part in ast.walk(body) if isinstance(part, ast.Name))
+
+
+def test_kernels_take_nothing_from_files_that_the_mark_does_not_know():
+    for path in HERE.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        used, depth = set(names_in_kernels(tree)), len(path.relative_to(HERE).parts)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.level > depth:
+                source = path.parents[node.level - 1].joinpath(*(node.module or "").split(".")).with_suffix(".py")
+                taken = used & {alias.asname or alias.name for alias in node.names}
+                assert not taken or source in ELSEWHERE, f"{path.name} compiles {taken} of {source}"
+
+
+DAMAGE = {
+    "empty": lambda content: b"",
+    "cut off": lambda content: content[: len(content) // 2],
+    "one bit": lambda content: content[:-500] + bytes([content[-500] ^ 1]) + content[-499:],
+    "another": lambda content: content[::-1],
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_damaged_code_is_compiled_again_and_said_once(home, caplog, what):
+    started(home)(2)
+    (path,) = files(home)
+    right = path.read_bytes()
+    path.write_bytes(DAMAGE[what](right))
+    with caplog.at_level(logging.WARNING, "glassformer"):
+        again = started(home)
+        assert (again(2), misses(again)) == (4, 1)
+    assert caplog.messages == ["some compiled kernels were damaged: they are compiled again"]
+    assert path.read_bytes()[:32] == right[:32] or len(path.read_bytes()) > 32
+    assert misses(started(home)) == 0
+
+
+def test_code_under_the_name_of_another_is_not_taken(home):
+    kernel = started(home)
+    kernel(2)
+    kernel(1.5)
+    one, other = files(home)
+    one.write_bytes(other.read_bytes())
+    again = started(home)
+    assert (again(2), again(1.5), misses(again)) == (4, 3.0, 1)
+
+
+def test_where_nothing_can_be_written_beside_the_source_the_user_has_a_folder(home):
+    (home / "source" / "__pycache__").write_text("in the way")
+    started(home)(2)
+    assert (home / "cache" / f"kernels-{mark()}") in files(home)[0].parents
+    again = started(home)
+    assert (again(2), misses(again)) == (4, 0)
+
+
+def test_where_nothing_can_be_written_at_all_it_is_said_once(home, caplog):
+    (home / "source" / "__pycache__").write_text("in the way")
+    (home / "cache").write_text("in the way")
+    with caplog.at_level(logging.WARNING, "glassformer"):
+        kernel = started(home)
+        assert (kernel(2), kernel(1.5)) == (4, 3.0)
+    assert len(caplog.messages) == 1
+    assert "cannot be kept in" in caplog.text
+    assert "every start compiles them again" in caplog.text
+
+
+def test_a_full_disk_costs_time_only(home, caplog, monkeypatch):
+    def full(self, content):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with caplog.at_level(logging.WARNING, "glassformer"):
+        assert started(home)(2) == 4
+    assert "No space left on device" in caplog.text
+    assert not files(home)

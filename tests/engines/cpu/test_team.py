@@ -1,0 +1,185 @@
+"""Helpers: they change how long a kernel takes, and nothing else; also in threads, after forks, and in pools."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from glassformer.engines.cpu import team
+from glassformer.engines.cpu.matvec import add_rows, described, multiply, workspace
+from glassformer.engines.cpu.team import DONE, HELPERS, TICKET, WORTHWHILE, Team, new_board, on_all_cores
+
+
+def product(w):
+    """The arguments of a product with a matrix, and where its result will be."""
+    x = np.random.default_rng(1).standard_normal((1, w.shape[0])).astype(np.float32)
+    y = np.empty(w.shape[1], np.float32)
+    return (x, np.array([described(w)]), y, workspace(*x.shape)), y
+
+
+@pytest.fixture(scope="module")
+def matrix():
+    return np.asfortranarray(np.random.default_rng(0).standard_normal((256, 1024)).astype(np.float32))
+
+
+@pytest.mark.parametrize("helpers", [1, 3])
+def test_all_parts_are_done_when_a_kernel_ends(matrix, helpers):
+    arguments, alone = product(matrix)
+    multiply(*arguments, new_board())
+    np.testing.assert_allclose(alone, (arguments[0] @ matrix)[0], rtol=0, atol=1e-4)
+    own = Team()
+    for _ in range(30):
+        arguments, y = product(matrix)
+        y[:] = np.nan
+        own.run(multiply, arguments, helpers)
+        np.testing.assert_array_equal(y, alone)
+    assert own.board[DONE] == own.board[TICKET] >> 32 > 1
+    own.pool.shutdown()
+
+
+def test_sums_are_the_same_however_many_help(matrix):
+    x, w = np.ones(1024, np.float32), np.ascontiguousarray(matrix.T)
+    alone, helped = np.empty((4, 256), np.float32), np.empty((4, 256), np.float32)
+    add_rows(x, w, alone, new_board())
+    own = Team()
+    own.run(add_rows, (x, w, helped), 2)
+    np.testing.assert_array_equal(helped, alone)
+    own.pool.shutdown()
+
+
+def test_helpers_leave_when_there_is_nothing_to_do(matrix):
+    own = Team()
+    own.run(multiply, product(matrix)[0], 1)
+    for helper in own.helpers:
+        helper.result(timeout=30)  # they come back by themselves
+    own.pool.shutdown()
+
+
+def test_where_helpers_are_waited_for_in_vain_kernels_run_alone_for_a_while():
+    own = Team()
+    own.patience = 1000
+    own.board[team.WAITED] = 10_000  # ten times as long as a helper lingers
+    lengths = []
+    for _ in range(8):
+        own._learn(seconds=0.001)
+        lengths.append(own.alone)
+    assert lengths == [8, 16, 32, 64, 128, 256, 512, 512]
+    own.board[team.WAITED] = 0
+    own._learn(seconds=0.001)
+    assert own.longest == 511  # slowly forgotten
+
+
+def test_small_kernels_those_of_a_second_thread_and_those_of_busy_cores_are_not_helped(matrix, monkeypatch):
+    own, seen = Team(), []
+    monkeypatch.setattr(team, "_team", own)
+    monkeypatch.setattr(team.numba.config, "NUMBA_NUM_THREADS", 2)
+    monkeypatch.setattr(team, "cores", lambda: 2)
+    monkeypatch.setattr(Team, "run", lambda self, kernel, arguments, helpers: seen.append(helpers))
+
+    def kernel(board):
+        seen.append(int(board[HELPERS]))
+
+    on_all_cores(kernel, size=WORTHWHILE - 1)
+    on_all_cores(kernel, size=WORTHWHILE)
+    with own.turn:
+        on_all_cores(kernel, size=WORTHWHILE)
+    own.alone = 1
+    on_all_cores(kernel, size=WORTHWHILE)
+    on_all_cores(kernel, size=WORTHWHILE)
+    assert seen == [0, 1, 0, 0, 1]
+    own.pool.shutdown()
+
+
+def test_an_error_gives_the_turn_back(monkeypatch):
+    own = Team()
+    monkeypatch.setattr(team, "_team", own)
+    monkeypatch.setattr(team.numba.config, "NUMBA_NUM_THREADS", 2)
+    monkeypatch.setattr(team, "cores", lambda: 2)
+    with pytest.raises(ZeroDivisionError):
+        on_all_cores(lambda board: 1 // 0, size=WORTHWHILE)
+    assert own.turn.acquire(blocking=False)
+    own.pool.shutdown()
+
+
+PROCESSES = """
+import multiprocessing, os, sys, threading
+import numpy as np
+from glassformer.engines.cpu import team
+from glassformer.engines.cpu.cores import at_most, each
+from glassformer.generation.storage import stored
+from glassformer.models import build
+
+team.WORTHWHILE = 1  # everything is helped with
+model = build("tiny-decoder", width=96, layers=2, feed_forward=192)
+params = {kind: stored(model.init(0), kind) for kind in ("float32", "int8")}
+
+def written(kind):
+    cache = model.new_cache()
+    return b"".join(model.read(params[kind], np.array([[token]]), cache).tobytes() for token in (3, 1, 4, 1, 5, 2))
+
+def both(_=None):
+    with at_most(2):
+        return [written(kind) for kind in params]
+
+with at_most(1):
+    alone = [written(kind) for kind in params]
+assert not team._team.helpers
+assert both() == alone
+assert team._team.helpers, "nobody helped"
+
+found = []
+threads = [threading.Thread(target=lambda: found.append(both())) for _ in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+assert found == [alone] * 4, "in threads"
+with at_most(2):
+    assert each([both, both]) == [alone] * 2, "in tasks"
+
+if hasattr(os, "fork"):
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if both() == alone else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "after a fork"
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map_async(both, range(4)).get(60) == [alone] * 4, "in a pool"
+assert both() == alone
+"""
+
+
+def test_threads_tasks_forks_and_pools_write_what_one_does():
+    environment = {**os.environ, "NUMBA_NUM_THREADS": "2", "GLASSFORMER_ENGINE": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROCESSES], env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_one_cache_is_not_read_by_two_threads_at_once(monkeypatch):
+    from glassformer.engines.cpu import stack
+    from glassformer.errors import ConfigError
+    from glassformer.generation.storage import stored
+    from glassformer.models import build
+
+    model = build("tiny-decoder", width=48, layers=1)
+    params, cache, token = stored(model.init(0), "float32"), model.new_cache(), np.array([[3]])
+    model.read(params, token, cache)
+    inside, go_on = threading.Event(), threading.Event()
+    read = stack.read_token
+
+    def slowly(*arguments, **settings):
+        inside.set()
+        assert go_on.wait(30)
+        return read(*arguments, **settings)
+
+    monkeypatch.setattr(stack, "read_token", slowly)
+    other = threading.Thread(target=model.read, args=(params, token, cache))
+    other.start()
+    assert inside.wait(30)
+    with pytest.raises(ConfigError, match="another thread"):
+        model.read(params, token, cache)
+    go_on.set()
+    other.join()
+    assert cache.length == 2

@@ -1,0 +1,86 @@
+"""One thread of BLAS: as long as somebody wants it, and no longer."""
+
+import os
+import threading
+
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from glassformer import threads
+from glassformer.threads import one_blas_thread
+
+
+def blas_threads():
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
+@pytest.fixture(autouse=True)
+def two_threads():
+    """A BLAS with two threads."""
+    threads._libraries.cache_clear()  # another test may have loaded one since they were counted
+    with threadpool_limits(2, user_api="blas"):
+        assert set(blas_threads()) == {2}
+        yield
+
+
+def test_blas_has_one_thread_inside_and_as_many_as_before_afterwards():
+    with one_blas_thread():
+        assert set(blas_threads()) == {1}
+        with one_blas_thread():
+            assert set(blas_threads()) == {1}
+        assert set(blas_threads()) == {1}
+    assert set(blas_threads()) == {2}
+    with pytest.raises(ZeroDivisionError), one_blas_thread():
+        1 / 0  # noqa: B018
+    assert set(blas_threads()) == {2}
+
+
+def test_blocks_of_two_threads_that_overlap_leave_it_as_it_was():
+    first, second, left = threading.Event(), threading.Event(), threading.Event()
+    seen = []
+
+    def early():
+        with one_blas_thread():
+            first.set()
+            assert second.wait(30)
+        left.set()
+
+    def late():
+        assert first.wait(30)
+        with one_blas_thread():
+            second.set()
+            assert left.wait(30)
+            seen.append(blas_threads())  # who came first has gone, and this block is still open
+
+    both = [threading.Thread(target=part) for part in (early, late)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    assert set(seen[0]) == {1}
+    assert set(blas_threads()) == {2}
+
+
+def test_an_open_block_that_is_let_go_of_closes():
+    def steps():
+        with one_blas_thread():
+            yield
+
+    left = steps()
+    next(left)
+    assert set(blas_threads()) == {1}
+    del left
+    assert set(blas_threads()) == {2}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+def test_a_child_does_not_wait_for_blocks_of_threads_that_stayed_behind():
+    with one_blas_thread():
+        child = os.fork()
+        if child == 0:
+            right = set(blas_threads()) == {2} and threads._inside == 0
+            with one_blas_thread():
+                right = right and set(blas_threads()) == {1}
+            os._exit(0 if right else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert set(blas_threads()) == {1}
