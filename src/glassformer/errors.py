@@ -16,12 +16,13 @@
 Each message states the fact with its values; `hint` says what to do about it.
 """
 
+import os
 from collections.abc import Iterable
 
 __all__ = [
     "ChatError", "CheckpointError", "ClusterError", "ConfigError", "DTypeError", "DataError", "GlassformerError",
     "LengthError", "ShapeError", "TokenError", "TrainingError", "WeightsError", "did_you_mean", "first_line", "nearest",
-    "some",
+    "some", "typed",
 ]  # fmt: skip
 
 
@@ -165,6 +166,17 @@ def _words(name: str) -> set[str]:
 def first_line(error: Exception) -> str:
     """Return what an error says, in short."""
     return (str(error).splitlines() or [type(error).__name__])[0][:300]
+
+
+def typed(word: object) -> str:
+    """Return a word of a command as one types it: in the quotes of this system's shell, where it needs any."""
+    if os.name == "nt":
+        import subprocess  # only a hint needs it
+
+        return subprocess.list2cmdline([str(word)])
+    import shlex
+
+    return shlex.quote(str(word))
 
 
 def some(names: list[str]) -> str:

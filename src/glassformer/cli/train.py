@@ -1,7 +1,6 @@
 """`glassformer train`: learn a task, watch it, stop it, go on."""
 
 import itertools
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ from ..cluster.collective import process as rank
 from ..cluster.collective import processes as total
 from ..cluster.watch import Watch
 from ..data import import_file
-from ..errors import ConfigError, TrainingError
+from ..errors import ConfigError, TrainingError, typed
 from ..execution import MeshShape
 from ..runs.fine_tuning import fine_tuning_session
 from ..runs.run import open_run
@@ -85,7 +84,7 @@ def train(
 ) -> None:
     """Train a model on a task; Ctrl-C saves, and --resume goes on bit for bit."""
     require_tensorboard(wanted=tensorboard)
-    changes = parse_settings(settings or []) | ({} if steps is None or resume is not None else {"steps": steps})
+    changes = _changes(settings or [], None if resume is not None else steps)
     task = chosen_task(task, own, needed=resume is None)
     if resume is not None:
         _check_resume(task, data, preset, source, seed, out, precision, rules, changes or lora or scan or remat or None)
@@ -100,6 +99,16 @@ def train(
             session = open_session(str(task), folder, source, preset, lora=lora, **given)
             session.watch = watch or session.watch
         _train_and_tell(session, tensorboard=tensorboard, json=json)
+
+
+def _changes(settings: list[str], steps: int | None) -> dict[str, Any]:
+    """Return the settings that were typed, those of --steps among them."""
+    changes = parse_settings(settings)
+    if steps is None:
+        return changes
+    if "steps" in changes:
+        raise ConfigError("steps are given twice, by --steps and by --set", hint="give them once")
+    return {**changes, "steps": steps}
 
 
 def chosen_task(task: str | None, own: str | None, *, needed: bool) -> str | None:
@@ -179,7 +188,7 @@ def run_session(session: Session, *, quiet: bool, tensorboard: bool = False) -> 
         session.save()
         if rank() == 0:
             talk(f"interrupted after step {session.state.step:,}; saved")
-            talk(f"hint: go on with  glassformer train --resume {shlex.quote(str(session.run.folder))}")
+            talk(f"hint: go on with  glassformer train --resume {typed(session.run.folder)}")
         raise typer.Exit(130) from None
     except TrainingError:
         session.save()

@@ -1,6 +1,5 @@
 """Beam search: keep the best few beginnings at every step, and return the best complete sequences with their scores."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -13,6 +12,9 @@ from .reader import CHUNK, checked
 from .sampling import likeliest, log_softmax, only_known
 from .sliding import reading
 from .writer import LENGTH, STOP, Ids
+
+MOST_PENALTY = 50
+"""With a larger one, powers of lengths would leave the range of floating-point numbers."""
 
 Ends = Callable[[tuple[int, ...]], bool]
 
@@ -68,10 +70,9 @@ def beam_search(
     known            None: any id may be written; else those below this: see `only_known`
     slide            a decoder goes on past the context: see `sliding`
     """
-    if beams < 1 or not math.isfinite(length_penalty):
-        raise ConfigError(
-            f"beams is {beams} and length_penalty {length_penalty}", hint="use at least 1 beam and a finite penalty"
-        )
+    if beams < 1 or not abs(length_penalty) <= MOST_PENALTY:
+        hint = f"use at least 1 beam and a penalty from -{MOST_PENALTY} to {MOST_PENALTY}"
+        raise ConfigError(f"beams is {beams} and length_penalty {length_penalty}", hint=hint)
     prompts, sources = checked(model, [prompt], None if source is None else [source])
     start, [limit] = reading(
         model, params, prompts, sources, max_new_tokens=max_new_tokens, cache=cache, chunk=chunk, slide=slide
