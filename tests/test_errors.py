@@ -105,6 +105,12 @@ def test_many_names_are_never_listed_in_full():
     assert did_you_mean("a1xyzz", many, listed="`list` names them") == "did you mean 'a1xyz'?"
 
 
+def test_a_word_longer_than_any_is_not_compared_with_all():
+    known = [f"name{i}" for i in range(50)]
+    assert nearest("n" * 1_000_000, known) == []
+    assert did_you_mean("n" * 1_000_000, known).startswith("known: name")
+
+
 def test_long_lists_of_names_are_cut():
     assert some([]) == "nothing"
     assert some(["a", "b"]) == "a, b"

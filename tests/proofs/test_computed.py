@@ -7,18 +7,15 @@ from glassformer.dispatch import use_engine
 from glassformer.proofs import (
     layer_cases,
     lora_cases,
-    model_cases,
     op_cases,
     prove_layer_case,
     prove_lora_case,
-    prove_model_case,
     prove_op_case,
 )
 
 PROOFS = {
     "op": (op_cases, prove_op_case, "rms_norm"),
     "layer": (layer_cases, prove_layer_case, "Linear, rows"),
-    "model": (model_cases, prove_model_case, "decoder (norms), rms"),
     "adapters": (lora_cases, prove_lora_case, "LoRA, decoder"),
 }
 

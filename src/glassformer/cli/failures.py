@@ -1,6 +1,7 @@
 """How failures look that nobody foresaw where they happened: one sentence, and what to do about it."""
 
 import os
+import re
 import sys
 import traceback
 from contextlib import suppress
@@ -17,7 +18,7 @@ def fail(message: str, code: int, error: BaseException | None = None) -> NoRetur
     if error is not None and os.environ.get(DEBUG, "0") not in ("", "0"):
         traceback.print_exception(error)
     if message:
-        print(message, file=sys.stderr)
+        print(re.sub(r"(\S{300})\S{100,}", r"\1…", message), file=sys.stderr)
     leave_stdout()
     sys.exit(code)
 

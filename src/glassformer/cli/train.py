@@ -21,7 +21,7 @@ from ..training.interruption import Stopped
 from ..tree import count
 from . import devices
 from .chart import short
-from .display import display, event_writer, require_tensorboard, waiting
+from .display import SOON, display, event_writer, require_tensorboard, waiting
 from .output import JsonOption, console, print_json, talk
 from .settings import parse_settings
 
@@ -53,8 +53,6 @@ StepsOption = Annotated[
     int | None, typer.Option(min=1, help="Optimizer steps in all; with --resume, to go on beyond the planned end.")
 ]
 OutOption = Annotated[Path | None, typer.Option(metavar="RUN", help="Folder for the run (default: runs/TASK).")]
-SOON = 3.0
-"""Seconds after which one is told that data and models are still being read."""
 ResumeOption = Annotated[Path | None, typer.Option(metavar="RUN", help="Continue this run.")]
 
 
