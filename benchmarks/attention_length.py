@@ -1,4 +1,4 @@
-"""Attention against the length of a sequence, forward and backward: dense, tiled, windowed, strided, and PyTorch's.
+"""Attention against the length of a sequence, forward and backward: dense, tiled, windowed, strided, and its peers'.
 
     python benchmarks/attention_length.py                a table; about two minutes on two cores
     python benchmarks/attention_length.py --json         one JSON object
@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from glassformer.bench.attention import NAMES, grown_bytes, growth
-from glassformer.bench.machine import is_here, machine
+from glassformer.bench.machine import machine
 from glassformer.plots import LengthCurve, length_curves, save
 
 LENGTHS = {
     "dense": (1024, 2048, 4096),
     "tiled": (1024, 2048, 4096, 8192),
     "torch": (1024, 2048, 4096, 8192),
+    "jax": (1024, 2048, 4096),
     "window": (2048, 4096, 8192, 16384),
     "strided": (2048, 4096, 8192, 16384),
 }
@@ -83,9 +84,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="write a picture")
     parser.add_argument("--seconds", type=float, default=30.0, help="about how long to measure times (default 30)")
-    parser.add_argument("--no-peers", action="store_true", help="leave PyTorch out")
+    parser.add_argument("--no-peers", action="store_true", help="leave PyTorch and JAX out")
     given = parser.parse_args()
-    found = measure(seconds=given.seconds, peers=not given.no_peers and is_here("torch"))
+    found = measure(seconds=given.seconds, peers=not given.no_peers)
     if given.json:
         print(json.dumps(found))
     else:

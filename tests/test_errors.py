@@ -1,11 +1,12 @@
 """How an error reads, and what it may be caught as."""
 
 import inspect
+from types import SimpleNamespace
 
 import pytest
 
 from glassformer import errors
-from glassformer.errors import ConfigError, GlassformerError, did_you_mean, first_line, nearest, some
+from glassformer.errors import ConfigError, GlassformerError, did_you_mean, first_line, nearest, some, typed
 
 
 def test_an_error_gives_the_fact_and_then_the_remedy():
@@ -104,11 +105,31 @@ def test_many_names_are_never_listed_in_full():
     assert did_you_mean("a1xyzz", many, listed="`list` names them") == "did you mean 'a1xyz'?"
 
 
+def test_a_word_longer_than_any_is_not_compared_with_all():
+    known = [f"name{i}" for i in range(50)]
+    assert nearest("n" * 1_000_000, known) == []
+    assert did_you_mean("n" * 1_000_000, known).startswith("known: name")
+
+
 def test_long_lists_of_names_are_cut():
     assert some([]) == "nothing"
     assert some(["a", "b"]) == "a, b"
     assert some([*"abcde", "f" * 100]) == "a, b, c, d and 2 more"
     assert some(["f" * 100]) == "f" * 80
+
+
+@pytest.mark.parametrize(
+    ("system", "word", "quoted"),
+    [
+        ("posix", "runs/text", "runs/text"),
+        ("posix", "my runs/$x", "'my runs/$x'"),
+        ("nt", "runs\\text", "runs\\text"),
+        ("nt", "C:\\my runs\\text", '"C:\\my runs\\text"'),
+    ],
+)
+def test_words_are_quoted_as_the_shell_of_the_system_wants_them(system, word, quoted, monkeypatch):
+    monkeypatch.setattr(errors, "os", SimpleNamespace(name=system))
+    assert typed(word) == quoted
 
 
 def test_the_first_line_of_an_error_is_what_it_says_or_what_it_is():

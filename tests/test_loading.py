@@ -1,11 +1,13 @@
 """A trained model comes back from its folder ready to write, or it is said why not."""
 
+from pathlib import PurePosixPath, PureWindowsPath
+
 import pytest
 
 import glassformer as gf
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.generation import answer as reference
-from glassformer.loading import load
+from glassformer.loading import load, locate
 from runs import edit_config, tiny_session
 
 
@@ -51,6 +53,19 @@ def test_an_encoder_does_not_write(tmp_path):
 def test_a_folder_that_is_missing_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match="is not a run folder"):
         gf.load(tmp_path / "nowhere")
+
+
+def test_a_name_that_no_system_takes_is_refused_like_others():
+    with pytest.raises(CheckpointError, match="there is no mmm"):
+        load("m" * 300)
+    with pytest.raises(CheckpointError, match="there is no a"):
+        load("a\0b")
+
+
+def test_a_name_of_the_hub_is_one_as_a_path_of_windows_too(monkeypatch):
+    monkeypatch.setattr("glassformer.weights.places.hub_folder", lambda name: name)
+    for name in ("hf:org/name", PureWindowsPath("hf:org/name"), PurePosixPath("hf:org/name")):
+        assert locate(name) == "hf:org/name"
 
 
 def test_a_damaged_folder_is_refused(tmp_path):

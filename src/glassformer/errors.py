@@ -16,15 +16,18 @@
 Each message states the fact with its values; `hint` says what to do about it.
 """
 
+import os
 from collections.abc import Iterable
 
 __all__ = [
     "ChatError", "CheckpointError", "ClusterError", "ConfigError", "DTypeError", "DataError", "GlassformerError",
     "LengthError", "ShapeError", "TokenError", "TrainingError", "WeightsError", "did_you_mean", "first_line", "nearest",
-    "some",
+    "some", "typed",
 ]  # fmt: skip
 
 
+LONGEST = 100
+"""No known word has more letters."""
 FEW = 12
 """So many names can be read at a glance."""
 
@@ -100,7 +103,7 @@ def did_you_mean(word: str, known: Iterable[str], *, listed: str | None = None) 
         return listed
     import difflib  # only a failure needs it, and importing it takes a while
 
-    alike = difflib.get_close_matches(word, known, n=FEW, cutoff=0.0)
+    alike = difflib.get_close_matches(word[:LONGEST], known, n=FEW, cutoff=0.0)
     return "known: " + ", ".join(alike) + f" and {len(known) - len(alike):,} more"
 
 
@@ -110,6 +113,8 @@ def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:
     First those that fewest slips of the pen turn into the word, few for its length; else those that begin alike or
     are made of the same words, as bpe_size is meant by size; else those that have a word in common.
     """
+    if len(word) > LONGEST:
+        return []  # to count its slips would take long
     wanted = _plain(word)
     slips = {name: _slips(wanted, _plain(name)) for name in known}
     few = 1 if len(wanted) < 6 else 2 if len(wanted) < 9 else 3
@@ -165,6 +170,17 @@ def _words(name: str) -> set[str]:
 def first_line(error: Exception) -> str:
     """Return what an error says, in short."""
     return (str(error).splitlines() or [type(error).__name__])[0][:300]
+
+
+def typed(word: object) -> str:
+    """Return a word of a command as one types it: in the quotes of this system's shell, where it needs any."""
+    if os.name == "nt":
+        import subprocess  # only a hint needs it
+
+        return subprocess.list2cmdline([str(word)])
+    import shlex
+
+    return shlex.quote(str(word))
 
 
 def some(names: list[str]) -> str:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from glassformer.bench import attention, machine
-from glassformer.bench.attention import CHANNELS, HEADS, NAMES, TORCH, Cost, cost, exponent, visible
-from glassformer.bench.attention_steps import Ours, Torch, grown, pattern_of
+from glassformer.bench.attention import CHANNELS, HEADS, JAX, NAMES, PEERS, TORCH, Cost, cost, exponent, visible
+from glassformer.bench.attention_steps import Jax, Ours, Torch, grown, pattern_of
 from glassformer.bench.report import BYTES, SECONDS
 from glassformer.bench.timing import Race
 
@@ -28,8 +28,12 @@ def test_every_way_attends_at_every_length_and_tells_the_time_of_each_pass(way, 
         assert [(length, len(seconds)) for length, seconds in facts[part]] == [(9, 2), (16, 2)]
 
 
-def test_pytorch_and_all_causal_ways_compute_the_same(torch):
-    contenders = [Torch(**SIZES), *(Ours(way=way, engine="cpu", **SIZES) for way in ("tiled", "dense", "whole"))]
+def test_all_peers_and_all_causal_ways_compute_the_same(torch, jax):
+    contenders = [
+        Torch(**SIZES),
+        Jax(**SIZES),
+        *(Ours(way=way, engine="cpu", **SIZES) for way in ("tiled", "dense", "whole")),
+    ]
     for contender in contenders:
         contender.step()
     check = attention.same_results({str(i): contender.facts() for i, contender in enumerate(contenders)})
@@ -56,17 +60,17 @@ def test_the_exponent_is_the_slope_on_logarithmic_scales():
     assert exponent(lengths, [3e-9 * length**1.5 for length in lengths]) == pytest.approx(1.5)
 
 
-def made_up(monkeypatch, *, grows):
+def made_up(monkeypatch, *, grows, slower=None):
     """Replace the measurement by seconds of 1e-6 · T to some power, the backward pass twice as long as the forward."""
 
     def run(ways, *, peers, seconds, talk, what):
-        shown = {way: lengths for way, lengths in ways.items() if peers or way != "torch"}
+        shown = {way: lengths for way, lengths in ways.items() if peers or way not in PEERS}
         facts, rounds = {}, {}
         for way, lengths in shown.items():
             forward = [(length, [9.0, 1e-6 * length**grows]) for length in lengths]  # the first was warming up
             backward = [(length, [2 * x for x in seconds]) for length, seconds in forward]
             facts[NAMES[way]] = {"forward": forward, "backward": backward, "sample": [[1.0, 2.0]] * 4}
-            rounds[NAMES[way]] = [[sum(3e-6 * length**grows for length in lengths)]]
+            rounds[NAMES[way]] = [[sum(3e-6 * length**grows for length in lengths) * (1 + (NAMES[way] == slower))]]
         return Race(rounds), facts, []
 
     monkeypatch.setattr(attention, "run", run)
@@ -84,7 +88,9 @@ def test_the_report_of_the_growth_holds_powers_against_their_bars(monkeypatch):
     assert row["flops_per_second"] == pytest.approx(flops / row["seconds"]["median"])
 
 
-def test_the_report_of_one_length_compares_with_pytorch_if_it_is_there(monkeypatch):
+def test_the_report_of_one_length_compares_with_the_best_peer_if_there_is_one(monkeypatch):
+    made_up(monkeypatch, grows=1.0, slower=TORCH)
+    assert attention.speed(peers=True, seconds=1.0, talk=quiet).ratio == f"× as fast as {JAX}"
     made_up(monkeypatch, grows=1.0)
     report = attention.speed(peers=True, seconds=1.0, talk=quiet)
     assert report.ratio == f"× as fast as {TORCH}"
@@ -96,9 +102,9 @@ def test_the_report_of_one_length_compares_with_pytorch_if_it_is_there(monkeypat
 
 
 def test_the_report_of_memory_holds_tiles_against_dense(monkeypatch):
-    sizes = {"tiled": 10, "dense": 200, "whole": 250, "torch": 20}
+    sizes = {"tiled": 10, "dense": 200, "whole": 250}
     monkeypatch.setattr(attention, "grown_bytes", lambda way, length: sizes[way])
-    monkeypatch.setattr(machine, "is_here", lambda module: module != "torch")
+    monkeypatch.setattr(machine, "is_here", lambda module: module not in PEERS)
     report = attention.memory(peers=True, talk=quiet)
     assert report.unit == BYTES
     assert [figure.value.median for figure in report.figures] == [10, 200, 250]

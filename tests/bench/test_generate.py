@@ -3,7 +3,7 @@
 import pytest
 
 from glassformer.bench import generate, machine
-from glassformer.bench.generate import FLOAT32, HUGGING_FACE, LIMIT, NUMPY
+from glassformer.bench.generate import COMPILED, FLOAT32, HUGGING_FACE, INT8, LIMIT, NUMPY
 from glassformer.bench.process import Process
 from glassformer.bench.timing import Race
 from glassformer.bench.writers import read_per_token
@@ -40,12 +40,24 @@ def test_our_engines_write_the_same_tokens(small):
 def test_hugging_face_writes_the_same_tokens(small, torch, monkeypatch):
     require("transformers")
     monkeypatch.setattr(machine, "is_here", lambda module: module in ("torch", "transformers"))
+    contenders = generate.gpt2_contenders
+    some = lambda job, **asked: [p for p in contenders(job, **asked) if p.name != COMPILED or p.close()]  # noqa: E731
+    monkeypatch.setattr(generate, "gpt2_contenders", some)  # to compile takes long
     report = measured(peers=True)
     assert report.ok, report.checks
     assert report.facts[HUGGING_FACE]["tokens"] == report.facts[NUMPY]["tokens"]
     assert len(set(report.facts[NUMPY]["tokens"])) > 1
     assert report.ratio == f"× as fast as {HUGGING_FACE}"
     assert report.notes == ["Numba is not installed, so the engine cpu was not measured: pip install numba"]
+
+
+def test_rates_are_held_against_the_best_peer():
+    seconds = {NUMPY: 9.0, FLOAT32: 2.0, INT8: 1.0, HUGGING_FACE: 6.0, COMPILED: 4.0}
+    result = Race({name: [[value]] for name, value in seconds.items()})
+    ready = {name: contender(name, [1] * 9, first=[0.5]) for name in seconds}
+    bars = generate.gpt2_bars(result, ready, COMPILED, generate.Spread.of([8.0]))
+    assert [(bar.what.split(":")[0], bar.value) for bar in bars[:2]] == [(FLOAT32, 2.0), (INT8, 4.0)]
+    assert all("compiled" in bar.what for bar in bars[:2])
 
 
 def contender(name, tokens, first=()):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from glassformer.bench import memory
+from glassformer.bench import attention, memory, train
 from glassformer.bench.process import call
 
 
@@ -31,3 +31,12 @@ def test_a_fresh_process_knows_nothing_of_what_its_parent_held():
 def test_where_the_system_does_not_tell_the_peak_is_asked_of_the_resource_module(monkeypatch, tmp_path):
     monkeypatch.setattr(memory, "_STATUS", tmp_path / "nowhere")
     assert memory.resident() == memory.peak() > 1 << 20
+
+
+def test_a_system_that_tells_nothing_is_no_failure(monkeypatch, tmp_path):
+    assert memory.is_told()
+    monkeypatch.setattr(memory, "_STATUS", tmp_path / "nowhere")
+    monkeypatch.setattr(memory, "find_spec", lambda name: None)
+    step = train.step_memory("tiny", train.SETTINGS["tiny"], peers=True, talk=print)
+    reports = [step, attention.memory(peers=True, talk=print)]
+    assert [(report.figures, report.notes) for report in reports] == [([], [memory.UNKNOWN])] * 2

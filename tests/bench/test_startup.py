@@ -6,7 +6,7 @@ from glassformer.bench import machine, startup
 from glassformer.bench.first_step import import_one
 from glassformer.bench.first_step import torch as torch_step
 from glassformer.bench.process import ContenderError
-from glassformer.bench.startup import COMMANDS, FIRST, IMPORT, LATER, NUMPY, TORCH, TORCH_IMPORT
+from glassformer.bench.startup import COMMANDS, FIRST, IMPORT, JAX, LATER, NUMPY, TORCH, TORCH_IMPORT
 from glassformer.bench.timing import Race
 from glassformer.bench.train import Setting
 
@@ -22,6 +22,13 @@ def test_a_start_is_measured_here(monkeypatch):
     assert [bar.at_most for bar in report.bars] == [True, True]
     assert [figure.name for figure in commands.figures] == [NUMPY, *COMMANDS]
     assert all(figure.value.low > 0 for figure in commands.figures)
+
+
+def test_a_start_is_compared_with_the_fastest_of_all_peers():
+    seconds = {FIRST: 9.0, IMPORT: 0.1, LATER: 1.0, TORCH: 3.0, JAX: 2.0}
+    report = startup.report(Race({name: [[value]] for name, value in seconds.items()}), [], "small")
+    assert report.ratio == f"× as fast as {JAX}"
+    assert [figure.ratio and figure.ratio.median for figure in report.figures] == [None, None, 2.0, 2 / 3, 1.0]
 
 
 def test_a_start_is_compared_with_that_of_pytorch():

@@ -1,6 +1,7 @@
 """A training step as it is measured: the same work for everyone, the bars, and what is missing."""
 
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from glassformer.bench import machine, train
 from glassformer.bench.steps import Floor, Ours, Prepared, Problem
 from glassformer.bench.timing import Race
-from glassformer.bench.train import COMPILED, EAGER, NUMPY, OURS, SETTINGS, SHARDED, THREADED, Setting
+from glassformer.bench.train import COMPILED, EAGER, JAX, NUMPY, OURS, SETTINGS, SHARDED, THREADED, Setting
 from glassformer.tree import count
 
 MINUTE = Setting(layers=2, width=8, heads=2, length=4, batch=3, vocab=5)
@@ -105,6 +106,32 @@ def test_bars_compare_with_the_better_pytorch_and_the_products():
     assert (speed.value, speed.bar, speed.ok) == (1.5, 1.15, True)
     assert (floor.value, floor.bar, floor.ok) == (2.0, 1.3, False)
     assert [bar.bar for bar in train.bars("small", result, COMPILED, SHARDED)] == [1.3]
+
+
+def test_the_best_peer_is_the_best_of_all(monkeypatch):
+    seconds = {OURS: 1.0, NUMPY: 2.0, EAGER: 1.6, COMPILED: 1.5, JAX: 1.25, THREADED: 0.5}
+    facts = {"losses": [1.0], "parameters": 1}
+    ready = {name: SimpleNamespace(name=name, facts=facts) for name in seconds}
+    race = Race({name: [[value]] for name, value in seconds.items()})
+    monkeypatch.setattr(train, "contenders", lambda *_, **__: [])
+    monkeypatch.setattr(train, "compete", lambda *_, **__: (race, ready))
+    monkeypatch.setattr(train, "same_gradients", lambda setting: [])
+    report = train.step_time("small", MINUTE, peers=True, seconds=1.0, talk=print)
+    assert report.ratio == f"× as fast as {JAX}"
+    assert report.facts["baseline"] == JAX
+    assert report.bars[0].value == 1.25
+
+
+def test_memory_is_compared_with_the_least_of_all_peers(monkeypatch):
+    grown = {"Ours": 30, "Torch": 40, "Jax": 20}
+    monkeypatch.setattr(
+        train, "call", lambda what, asked: {"growth": grown[asked["build"].split(":")[1]], "peak": 0, "imports": 0}
+    )
+    monkeypatch.setattr(machine, "is_here", lambda module: True)
+    report = train.step_memory("small", MINUTE, peers=True, talk=print)
+    assert report.ratio == f"of what {JAX} takes"
+    assert [figure.ratio.median for figure in report.figures] == [1.5, 2.0, 1.0]
+    assert report.bars[0].value == 1.5
 
 
 def test_without_peers_or_kernels_there_is_less_to_compare():

@@ -7,6 +7,7 @@ import pytest
 
 from glassformer.dispatch import engine
 from glassformer.proofs import op_cases, prove_ops
+from oracles import require
 from runs import command
 
 
@@ -72,8 +73,10 @@ def test_people_see_that_all_are_exact(few):
     assert "WRONG" not in result.out
 
 
-@pytest.mark.parametrize("name", ["cpu", "numpy"])
+@pytest.mark.parametrize("name", ["cpu", "numpy", "jax"])
 def test_the_engine_whose_gradients_are_proved_can_be_chosen(monkeypatch, name):
+    if name == "jax":
+        require("jax")
     seen = []
     monkeypatch.setattr("glassformer.cli.check.prove_all", lambda: seen.append(engine()) or [])
     assert command("check", "--engine", name, "--json").code == 0

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from runs import command, options
+from glassformer.dispatch import use_engine
+from oracles import require
+from runs import command, options, tiny_session
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +44,22 @@ def test_the_latest_parameters_can_be_asked_for(run):
     result = command("eval", run[0], "--checkpoint", "lastest")
     assert result.code == 1
     assert "this folder has: best, latest" in result.err
+
+
+def test_the_engine_jax_measures_on_its_devices(tmp_path, monkeypatch):
+    require("jax")
+    from glassformer.engines.jax import trainer
+
+    measured = []
+    real = trainer.JaxTrainer.evaluate
+    monkeypatch.setattr(trainer.JaxTrainer, "evaluate", lambda *a, **s: measured.append(1) or real(*a, **s))
+    with use_engine("numpy"):
+        list(tiny_session("majority", tmp_path / "run", steps=1, accumulate=3).steps())  # which JAX could not train
+        [host] = [json.loads(command("eval", tmp_path / "run", "--json").out)]
+    assert not measured
+    found = json.loads(command("eval", tmp_path / "run", "--engine", "jax", "--json").out)
+    assert measured == [1]
+    assert found == {**host, "val_loss": pytest.approx(host["val_loss"], rel=1e-5)}
 
 
 def test_what_is_no_run_cannot_be_measured(tmp_path):

@@ -175,6 +175,10 @@ def test_a_token_without_probability_is_never_drawn(u, token):
         ({"min_p": -0.1}, "min_p is -0.1"),
         ({"min_p": 1.1}, "min_p is 1.1"),
         ({"repetition_penalty": 0}, "repetition_penalty is 0"),
+        ({"repetition_penalty": 1e-308}, "repetition_penalty is 1e-308"),
+        ({"repetition_penalty": 1e308}, "repetition_penalty is 1e[+]308"),
+        ({"frequency_penalty": -1e308}, "frequency_penalty is -1e[+]308"),
+        ({"presence_penalty": 1e7}, "presence_penalty is 10000000.0"),
         ({"presence_penalty": np.inf}, "presence_penalty is inf"),
     ],
 )

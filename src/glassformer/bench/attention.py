@@ -1,4 +1,4 @@
-"""`glassformer bench attention`: attention against its length; dense, tiled, windowed and strided, beside PyTorch's."""
+"""`glassformer bench attention`: attention against its length; dense, tiled, windowed and strided, and its peers."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -9,11 +9,14 @@ import numpy as np
 from ..ops.attention_strided import beyond, neighborhood
 from .attention_steps import WINDOW, pattern_of
 from .machine import best_engine, takes_part
+from .memory import UNKNOWN, is_told
 from .process import Process, Talk, call, compete
 from .report import BYTES, SECONDS, Bar, Check, Figure, Report, compared
 from .timing import Race, Spread
 
-TORCH = "PyTorch"
+TORCH, JAX = "PyTorch", "JAX jit"
+PEERS = {"torch": "Torch", "jax": "Jax"}
+"""Other libraries' attention: what each needs, and the contender that it makes."""
 NAMES = {
     "tiled": "glassformer tiled",
     "dense": "glassformer dense",
@@ -21,6 +24,7 @@ NAMES = {
     "window": f"glassformer window {WINDOW}",
     "strided": "glassformer strided √T",
     "torch": TORCH,
+    "jax": JAX,
 }
 HEADS, CHANNELS = 4, 64
 LENGTH = 4096
@@ -29,7 +33,7 @@ LENGTHS = {
     "tiled": (1024, 2048, 4096),
     "window": (2048, 4096, 8192, 16384),
     "strided": (2048, 4096, 8192, 16384),
-    "torch": (1024, 2048, 4096),
+    **dict.fromkeys(PEERS, (1024, 2048, 4096)),
 }
 SPEED_BAR, DENSE_BAR, MEMORY_BAR = 0.9, 1.0, 0.1
 EXPONENT_BARS = {"window": 1.15, "strided": 1.65}
@@ -93,15 +97,16 @@ def bench_attention(*, peers: bool, seconds: float, talk: Talk = lambda text: No
 
 
 def speed(*, peers: bool, seconds: float, talk: Talk, length: int = LENGTH) -> Report:
-    """Let tiled and dense attention and PyTorch's attend at one length, in turns."""
-    ways = dict.fromkeys(("tiled", "dense", "whole", "torch"), (length,))
+    """Let tiled and dense attention and those of all peers attend at one length, in turns."""
+    ways = dict.fromkeys(("tiled", "dense", "whole", *PEERS), (length,))
     result, facts, notes = run(ways, peers=peers, seconds=seconds, talk=talk, what=f"attention/{length}")
     tiled, dense = NAMES["tiled"], result.fastest([NAMES["dense"], NAMES["whole"]])
     assert dense is not None
-    baseline = TORCH if TORCH in result.rounds else dense
+    best = result.fastest([TORCH, JAX])
+    baseline = dense if best is None else best
     bars = [Bar(f"{tiled}: steps while {dense} takes one", result.times_faster(tiled, dense).median, DENSE_BAR)]
-    if TORCH in result.rounds:
-        bars.append(Bar(f"{tiled}: steps while {TORCH} takes one", result.times_faster(tiled, TORCH).median, SPEED_BAR))
+    if best is not None:
+        bars.append(Bar(f"{tiled}: steps while {best} takes one", result.times_faster(tiled, best).median, SPEED_BAR))
     return Report(
         name=f"attention/{length}",
         title=f"causal attention, forward and backward: {words(length)}",
@@ -117,21 +122,24 @@ def speed(*, peers: bool, seconds: float, talk: Talk, length: int = LENGTH) -> R
 
 def memory(*, peers: bool, talk: Talk, length: int = LENGTH, runs: int = 3) -> Report:
     """Measure by how much a fresh process grows in one step."""
+    title = f"memory of causal attention, forward and backward: {words(length)}"
+    if not is_told():
+        return Report("attention/memory", title, BYTES, "", [], notes=[UNKNOWN])
     notes: list[str] = []
     talk("measuring: attention/memory")
-    ways = present(("tiled", "dense", "whole", "torch"), peers=peers, notes=notes)
+    ways = present(("tiled", "dense", "whole", *PEERS), peers=peers, notes=notes)
     found = {NAMES[way]: Spread.of([grown_bytes(way, length) for _ in range(runs)]) for way in ways}
     dense = found[NAMES["dense"]]
     share = found[NAMES["tiled"]].median / dense.median
     return Report(
         name="attention/memory",
-        title=f"memory of causal attention, forward and backward: {words(length)}",
+        title=title,
         unit=BYTES,
         ratio=f"of what {NAMES['dense']} takes",
         figures=[Figure(name, grew, Spread.of([grew.median / dense.median])) for name, grew in found.items()],
         bars=[Bar(f"{NAMES['tiled']}: share of the memory of {NAMES['dense']}", share, MEMORY_BAR, at_most=True)],
         notes=notes,
-        facts={"counted_bytes": {NAMES[way]: cost(way, length).bytes for way in ways if way != "torch"}},
+        facts={"counted_bytes": {NAMES[way]: cost(way, length).bytes for way in ways if way not in PEERS}},
     )
 
 
@@ -179,14 +187,14 @@ def run(
 
 def present(ways: Iterable[str], *, peers: bool, notes: list[str]) -> list[str]:
     """Return those ways that can run here; say in `notes` which cannot."""
-    return [way for way in ways if way != "torch" or takes_part("torch", peers=peers, notes=notes)]
+    return [way for way in ways if way not in PEERS or takes_part(way, peers=peers, notes=notes)]
 
 
 def contender(way: str) -> tuple[str, dict[str, Any]]:
     """Return what makes a contender, and its settings but for the lengths."""
     place, sizes = f"{__package__}.attention_steps", {"heads": HEADS, "channels": CHANNELS}
-    if way == "torch":
-        return f"{place}:Torch", sizes
+    if way in PEERS:
+        return f"{place}:{PEERS[way]}", sizes
     return f"{place}:Ours", {**sizes, "way": way, "engine": best_engine()}
 
 
@@ -216,7 +224,7 @@ def rows(ways: Mapping[str, Sequence[int]], result: Race, facts: dict[str, Any])
             timed = {part: passes[part][length][-count:] for part in passes}
             timed["seconds"] = [sum(pair) for pair in zip(timed["forward"], timed["backward"], strict=True)]
             spreads = {part: asdict(Spread.of(seconds)) for part, seconds in timed.items()}
-            costs = cost("tiled" if way == "torch" else way, length)
+            costs = cost("tiled" if way in PEERS else way, length)
             rate = (costs.flops_forward + costs.flops_backward) / spreads["seconds"]["median"]
             row = {"way": way, "name": NAMES[way], "length": length, **asdict(costs), **spreads}
             table.append({**row, "flops_per_second": rate})

@@ -1,4 +1,4 @@
-"""Attention forward and backward, as contenders do it: ours in every way, and PyTorch's."""
+"""Attention forward and backward, as contenders do it: ours in every way, PyTorch's and JAX's."""
 
 import gc
 import math
@@ -112,6 +112,26 @@ class Torch(Attention):
             return grads
 
         return y.detach(), backward
+
+
+class Jax(Attention):
+    """JAX's dot_product_attention, compiled, and its gradient by jax.vjp."""
+
+    def prepared(self, inputs: list[Array]) -> Any:
+        import jax
+
+        def attended(*inputs: Array) -> Array:
+            q, k, v = (x.swapaxes(1, 2) for x in inputs)
+            return jax.nn.dot_product_attention(q, k, v, is_causal=True).swapaxes(1, 2)
+
+        self.attended = jax.jit(attended)
+        return [jax.numpy.asarray(np.ascontiguousarray(x)) for x in inputs]
+
+    def attend(self, length: int, inputs: Any) -> tuple[Array, Pass]:
+        import jax
+
+        y, backward = jax.vjp(self.attended, *inputs[:3])
+        return jax.block_until_ready(y), lambda dy: jax.block_until_ready(backward(dy))
 
 
 def draw(length: int, heads: int, channels: int) -> list[Array]:

@@ -18,6 +18,13 @@ def ours(**settings: Any) -> float:
     return Ours(**settings).advance()
 
 
+def jax(**settings: Any) -> float:
+    """Take one training step of the same sizes with JAX, compiled first; return its loss."""
+    from .steps import Jax
+
+    return Jax(**settings).advance()
+
+
 def torch(*, layers: int, width: int, heads: int, length: int, batch: int, vocab: int) -> float:
     """Take one training step of the same sizes with PyTorch, from weights of its own; return its loss."""
     import torch

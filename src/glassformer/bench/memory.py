@@ -3,12 +3,19 @@
 import gc
 import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from .worker import find
 
 _STATUS = Path("/proc/self/status")
+UNKNOWN = "this system does not tell how much memory a process takes, so it was not measured"
+
+
+def is_told() -> bool:
+    """Tell whether this system says how much memory a process takes."""
+    return _STATUS.exists() or find_spec("resource") is not None
 
 
 def growth(*, imports: list[str], build: str, settings: dict[str, Any], steps: int) -> dict[str, int]:

@@ -17,6 +17,7 @@ from .train import SETTINGS
 
 IMPORT, FIRST, LATER = "import glassformer", "first start", "later start"
 TORCH_IMPORT, TORCH = "import torch", "PyTorch eager"
+JAX_IMPORT, JAX = "import jax", "JAX jit"
 COMPILE_BAR, LATER_BAR = 20.0, 1.5
 SETTING = "small"
 NUMPY = 'python -c "import numpy"'
@@ -43,6 +44,9 @@ def first_steps(*, peers: bool, seconds: float, talk: Talk) -> Report:
         if takes_part("torch", peers=peers, notes=notes):
             wanted.append(Start(TORCH_IMPORT, "import_one", {"name": "torch"}))
             wanted.append(Start(TORCH, "torch", asdict(setting)))
+        if takes_part("jax", peers=peers, notes=notes):
+            wanted.append(Start(JAX_IMPORT, "import_one", {"name": "jax"}))
+            wanted.append(Start(JAX, "jax", asdict(setting)))
         first = wanted[1].run(1)  # with an empty cache, which it fills
         talk("measuring: startup")
         result = race(wanted, seconds=seconds, round_seconds=0.0, talk=talk)
@@ -55,8 +59,8 @@ def report(result: Race, notes: list[str], words: str) -> Report:
         Bar(f"{FIRST}, seconds", result.median(FIRST), COMPILE_BAR, at_most=True),
         Bar(f"{LATER}, seconds", result.median(LATER), LATER_BAR, at_most=True),
     ]
-    baseline = TORCH if TORCH in result.rounds else LATER
-    steps = [name for name in (LATER, TORCH) if name in result.rounds]
+    baseline = result.fastest([TORCH, JAX]) or LATER
+    steps = [name for name in (LATER, TORCH, JAX) if name in result.rounds]
     ratios = {name: result.times_faster(name, baseline) for name in steps}
     return Report(
         name="startup",

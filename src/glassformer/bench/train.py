@@ -6,12 +6,14 @@ from typing import Any
 
 from ..engines import cpu
 from .machine import best_engine, core_count, takes_part
+from .memory import UNKNOWN, is_told
 from .process import Process, Talk, call, compete
 from .report import BYTES, SECONDS, Bar, Check, Figure, Report, compared
 from .timing import Race, Spread
 
 OURS, NUMPY = "glassformer cpu", "glassformer numpy"
 EAGER, COMPILED, JAX = "PyTorch eager", "PyTorch compiled", "JAX jit"
+PEERS = (EAGER, COMPILED, JAX)
 THREADED, SHARDED = "matrix products", "matrix products, shards"
 FLOOR_BAR, MEMORY_BAR = 1.3, 1.2
 LOSS_LIMIT, GRADIENT_LIMIT = 1e-4, 1e-3
@@ -65,7 +67,7 @@ def step_time(name: str, setting: Setting, *, peers: bool, seconds: float, talk:
         checks += same_gradients(setting)
     floor = result.fastest([THREADED, SHARDED])
     assert floor is not None
-    baseline = result.fastest([EAGER, COMPILED]) or NUMPY
+    baseline = result.fastest(PEERS) or NUMPY
     return Report(
         name=f"train/{name}",
         title=f"one training step: {setting.words}",
@@ -106,7 +108,7 @@ def contenders(setting: Setting, *, peers: bool, notes: list[str]) -> list[Proce
 
 
 def bars(name: str, result: Race, baseline: str, floor: str) -> list[Bar]:
-    """Hold our step against its bars: the better PyTorch, and the matrix products alone."""
+    """Hold our step against its bars: the best of all peers, and the matrix products alone."""
     if OURS not in result.rounds:
         return []
     found = []
@@ -138,6 +140,9 @@ def same_gradients(setting: Setting) -> list[Check]:
 
 def step_memory(name: str, setting: Setting, *, peers: bool, talk: Talk) -> Report:
     """Measure by how much fresh processes grow when they train for a few steps."""
+    title = f"memory of a training step: {setting.words}"
+    if not is_told():
+        return Report(f"train/{name}/memory", title, BYTES, "", [], notes=[UNKNOWN])
     talk(f"measuring: train/{name}/memory")
     sizes, place = asdict(setting), f"{__package__}.steps"
     engine = best_engine()
@@ -147,21 +152,23 @@ def step_memory(name: str, setting: Setting, *, peers: bool, talk: Talk) -> Repo
     notes: list[str] = []
     if takes_part("torch", peers=peers, notes=notes):
         wanted[EAGER] = (f"{place}:Torch", {**sizes, "compiled": False}, [f"{__package__}.steps", "torch"])
+    if takes_part("jax", peers=peers, notes=notes):
+        wanted[JAX] = (f"{place}:Jax", sizes, [f"{__package__}.steps", "jax"])
     found: dict[str, list[dict[str, int]]] = {contender: [] for contender in wanted}
     for _ in range(MEMORY_RUNS):
         for contender, (build, settings, imports) in wanted.items():
             asked = {"imports": imports, "build": build, "settings": settings, "steps": MEMORY_STEPS}
             found[contender].append(call(f"{__package__}.memory:growth", asked))
     grown = {contender: Spread.of([row["growth"] for row in rows]) for contender, rows in found.items()}
-    is_compared = EAGER in grown
-    theirs = grown[EAGER if is_compared else ours].median
+    least = min((peer for peer in PEERS if peer in grown), key=lambda peer: grown[peer].median, default=ours)
+    is_compared, theirs = least != ours, grown[least].median
     ratios = {contender: Spread.of([spread.median / theirs]) for contender, spread in grown.items() if is_compared}
-    share = Bar(f"memory by that of {EAGER}", grown[ours].median / theirs, MEMORY_BAR, at_most=True)
+    share = Bar(f"memory by that of {least}", grown[ours].median / theirs, MEMORY_BAR, at_most=True)
     return Report(
         name=f"train/{name}/memory",
-        title=f"memory of a training step: {setting.words}",
+        title=title,
         unit=BYTES,
-        ratio=f"of what {EAGER} takes" if is_compared else "",
+        ratio=f"of what {least} takes" if is_compared else "",
         figures=[Figure(contender, spread, ratios.get(contender)) for contender, spread in grown.items()],
         bars=[share] if is_compared else [],
         notes=notes,

@@ -75,9 +75,9 @@ class Ours(Writer):
 
 
 class HuggingFace(Writer):
-    """`generate` of transformers on PyTorch, float32, greedy, with its cache."""
+    """`generate` of transformers on PyTorch, float32, greedy, with its cache; with `compiled`, by torch.compile."""
 
-    def __init__(self, *, path: str, **job: Any) -> None:
+    def __init__(self, *, path: str, compiled: bool, **job: Any) -> None:
         super().__init__(**job)
         import torch
         from transformers import AutoModelForCausalLM
@@ -85,13 +85,16 @@ class HuggingFace(Writer):
         self.torch = torch
         self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
         self.ids = torch.tensor([self.prompt])
+        self.limits = {"max_new_tokens": self.new, "min_new_tokens": self.new, "do_sample": False, "pad_token_id": 0}
+        if compiled:
+            self.model.forward = torch.compile(self.model.forward)
+            self.limits["cache_implementation"] = "static"  # one shape for all tokens, or each would be compiled anew
 
     def step(self) -> float:
         clock = FirstToken()
-        limits = {"max_new_tokens": self.new, "min_new_tokens": self.new, "do_sample": False, "pad_token_id": 0}
         with self.torch.inference_mode():
             mask = self.torch.ones_like(self.ids)
-            answer = self.model.generate(self.ids, attention_mask=mask, streamer=clock, **limits)
+            answer = self.model.generate(self.ids, attention_mask=mask, streamer=clock, **self.limits)
         self.tokens = answer[0, len(self.prompt) :].tolist()
         return clock.seconds
 

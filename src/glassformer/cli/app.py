@@ -1,6 +1,5 @@
 """The command `glassformer`: which commands there are, how one learns about them, and how their failures look."""
 
-import os
 import sys
 from functools import partial
 from importlib import import_module
@@ -142,27 +141,39 @@ def _root(
 
 def main() -> None:
     """Run the command; turn expected failures into a message and an exit code."""
+    _write_what_cannot_be_shown()
     try:
-        sys.exit(app(prog_name="glassformer", standalone_mode=False) or 0)
+        code = app(prog_name="glassformer", standalone_mode=False) or 0
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where a full disk is still an error like others
+        sys.exit(code)
     except GlassformerError as error:
-        _fail(f"error: {error}", 2 if isinstance(error, ConfigError) else 1)
-    except (KeyboardInterrupt, typer.Abort):
-        _fail("interrupted", 130)
-    except BrokenPipeError:
-        # Whoever read our output has left; Python would complain once more while closing stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        _fail(f"error: {error}", 2 if isinstance(error, ConfigError) else 1, error)
+    except (KeyboardInterrupt, typer.Abort) as error:
+        _fail("interrupted", 130, error)
+    except BrokenPipeError as error:
+        _fail("", 1, error)  # whoever read our output has left
+    except (OSError, MemoryError, RecursionError, UnicodeError) as error:
+        from .failures import explained
+
+        _fail(f"error: {explained(error)}", 1, error)
     except Exception as error:
         if not hasattr(error, "format_message"):  # typer's refusals have one, wherever its version defines them
             raise
         said = str(misuse(error))
-        _fail(f"error: {said}" if said else "", getattr(error, "exit_code", 2))
+        _fail(f"error: {said}" if said else "", getattr(error, "exit_code", 2), error)
 
 
-def _fail(message: str, code: int) -> NoReturn:
-    if message:
-        print(message, file=sys.stderr)
-    sys.exit(code)
+def _write_what_cannot_be_shown() -> None:
+    """Let characters that stdout's encoding lacks be written as escapes, as Python does on stderr."""
+    if getattr(sys.stdout, "errors", None) == "strict" and hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _fail(message: str, code: int, error: BaseException) -> NoReturn:
+    from .failures import fail
+
+    fail(message, code, error)
 
 
 def misuse(error: Any) -> ConfigError:

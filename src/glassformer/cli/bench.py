@@ -45,6 +45,8 @@ def bench(
     chosen = _chosen(what or [], only or [])
     if not seconds > 0:
         raise ConfigError(f"--seconds is {seconds:g}", hint="use a positive number")
+    if model is not None and not ("generate" in chosen and "smollm2" in (chosen["generate"] or MODELS)):
+        raise ConfigError("--model is SmolLM2's file, which is not measured now", hint="add generate, or leave it out")
     if model is not None and not model.is_file():
         raise ConfigError(f"there is no file {model}", hint="fetch it with `glassformer pull smollm2`")
     facts, out = machine(), console()

@@ -13,7 +13,7 @@ from ..generation.language_model import MAX_NEW_TOKENS
 from ..loading import load
 from ..text import printable
 from .devices import EngineOption
-from .generate import MODEL_HELP, TemperatureOption, TopKOption, TopPOption, WeightsOption, not_utf8
+from .generate import MODEL_HELP, TemperatureOption, TopKOption, TopPOption, WeightsOption, no_stdin, not_utf8
 from .output import talk
 
 COMMANDS = {"/reset": "forget the conversation", "/help": "show the commands", "/exit": "leave, as Ctrl-D does"}
@@ -26,7 +26,7 @@ def chat(
     temperature: TemperatureOption = None,
     top_k: TopKOption = None,
     top_p: TopPOption = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same answers.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same answers.")] = 0,
     weights: WeightsOption = None,
     engine: EngineOption = None,
 ) -> None:
@@ -35,6 +35,8 @@ def chat(
     sampling = {name: value for name, value in given.items() if value is not None}
     loaded = load(model, weights=weights)
     conversation = Conversation(loaded, system=system, max_new_tokens=max_new_tokens, seed=seed, **sampling)
+    if sys.stdin is None:
+        raise no_stdin()
     interactive = sys.stdin.isatty()
     if interactive:
         talk(", ".join(f"{name}: {what}" for name, what in COMMANDS.items()) + "; Ctrl-C stops an answer")
@@ -84,6 +86,8 @@ def lines(interactive: bool) -> Iterator[str]:
     if interactive:
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401  (arrow keys and a history; not on every system)
+    elif hasattr(sys.stdin, "reconfigure"):
+        sys.stdin.reconfigure(encoding="utf-8", errors="strict")  # whatever the system's encoding is, as `generate`
     while True:
         try:
             line = input("> ") if interactive else sys.stdin.readline()

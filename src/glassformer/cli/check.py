@@ -2,14 +2,18 @@
 
 import typer
 
+from .. import dispatch
 from ..proofs import prove_all
 from .devices import EngineOption
+from .display import SOON, waiting
 from .output import JsonOption, console, print_json, table
 
 
 def check(engine: EngineOption = None, json: JsonOption = False) -> None:
     """Prove every hand-derived gradient against a numeric derivative, here and now."""
-    checks = prove_all()
+    more = "; JAX compiles each, which takes minutes" if dispatch.engine() == "jax" else ""
+    with waiting(f"proving every gradient on this machine{more}", quiet=json, delay=SOON):
+        checks = prove_all()
     ok = all(row.ok for row in checks)
     if json:
         print_json({"ok": ok, "checks": [row.as_dict() for row in checks]})

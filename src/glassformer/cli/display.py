@@ -27,6 +27,8 @@ from .screen import Recent, Screen, duration, meaning_of, refusal
 
 PATIENCE = 10.0
 """Seconds after which a pipe gets a line although no evaluation took place."""
+SOON = 3.0
+"""Seconds after which one is told that something is still being read or computed."""
 PER_SECOND = 4
 """How often the panel is drawn; each time takes the trainer a few milliseconds."""
 

@@ -80,7 +80,7 @@ def generate(
     beams: BeamsOption = None,
     length_penalty: LengthPenaltyOption = None,
     n: Annotated[int, typer.Option("--n", help="How many answers.")] = 1,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same answer.")] = 0,
+    seed: Annotated[int | None, typer.Option(min=0, help="The same seed gives the same answer (default: 0).")] = None,
     stop: StopOption = None,
     slide: SlideOption = True,
     truncate: TruncateOption = False,
@@ -95,7 +95,9 @@ def generate(
     sampling |= {"repetition_penalty": repetition_penalty, "frequency_penalty": frequency_penalty}
     sampling["presence_penalty"] = presence_penalty
     settings: dict[str, Any] = {name: value for name, value in sampling.items() if value is not None}
-    settings |= {"max_new_tokens": max_new_tokens, "seed": seed, "stop": stop or []}
+    if seed is not None and beams is not None:
+        raise ConfigError("beam search draws nothing, so --seed has no meaning", hint="leave out --seed or --beams")
+    settings |= {"max_new_tokens": max_new_tokens, "seed": seed or 0, "stop": stop or []}
     settings |= {"slide": slide, "truncate": truncate}
     text = read_stdin() if prompt == "-" else prompt
     if not (json or logprobs or beams is not None or length_penalty is not None or n != 1):
@@ -162,11 +164,18 @@ def show(answers: list[Generation], tokenizer: Tokenizer) -> None:
 
 def read_stdin() -> str:
     """Return what stdin holds, without the last line end, which `echo` adds."""
+    if sys.stdin is None:
+        raise no_stdin()
     try:
         text = sys.stdin.buffer.read().decode("utf-8")
     except UnicodeDecodeError as error:
         raise not_utf8(error) from None
     return text.removesuffix("\r\n") if text.endswith("\r\n") else text.removesuffix("\n")
+
+
+def no_stdin() -> DataError:
+    """Return the error about a stdin that is closed."""
+    return DataError("stdin is closed", hint="pass the text as an argument, or through a pipe")
 
 
 def not_utf8(error: UnicodeDecodeError) -> DataError:

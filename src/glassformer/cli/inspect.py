@@ -24,6 +24,7 @@ from ..plots import FORMATS, THEMES, Section, Table, inspect_model
 from ..runs.run import Run, open_run
 from ..runs.trained import Trained
 from ..text import PublishedTokenizer
+from ..training.checkpoint import BEST
 from ..weights.loaded import Loaded
 from .generate import ModelArgument
 from .output import JsonOption, console, print_json, talk
@@ -38,6 +39,11 @@ SAMPLE = 400
 """Tokens that a language model writes for the page."""
 
 
+CheckpointOption = Annotated[
+    str | None, typer.Option(help="Which parameters of a run: best or latest (default: best).")
+]
+
+
 def inspect(
     model: ModelArgument,
     text: Annotated[
@@ -49,7 +55,7 @@ def inspect(
             metavar="DIR", help="Folder for the page (default: pictures in the run folder, or pictures/MODEL)."
         ),
     ] = None,
-    checkpoint: Annotated[str, typer.Option(help="Which parameters: best or latest.")] = "best",
+    checkpoint: CheckpointOption = None,
     theme: Annotated[
         str, typer.Option(metavar="THEME", help="Colors: light, dark, or auto for both, as the reader likes pages.")
     ] = "auto",
@@ -67,9 +73,11 @@ def inspect(
     with progress(quiet=json) as show:
         if is_run(place):
             run = open_run(place)
-            trained = Trained(run.model, run.load_params(checkpoint), run.task())
+            trained = Trained(run.model, run.load_params(checkpoint or BEST), run.task())
             paths = draw(run, trained, place / "pictures" if out is None else out, text, progress=show, **how)
         else:
+            if checkpoint is not None:
+                raise ConfigError(f"{model} is no run, so it has no checkpoints", hint="leave out --checkpoint")
             folder = Path("pictures") / folder_name(model) if out is None else out
             paths = draw_published(place, model, folder, text, progress=show, **how)
     if json:

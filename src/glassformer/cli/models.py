@@ -3,9 +3,8 @@
 from typing import Any
 
 from ..models import PRESETS
-from ..weights.registry import REGISTRY, Entry, cache_folder, resolve
+from ..weights.registry import REGISTRY, Entry, cache_folder, resolve, size_of
 from .output import JsonOption, bytes_text, console, print_json, table
-from .pull import size_of
 
 
 def models(json: JsonOption = False) -> None:

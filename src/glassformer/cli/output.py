@@ -24,8 +24,13 @@ def talk(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON object."""
-    print(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False))
+    """Print one JSON object; what stdout's encoding has no letters for, such as stray bytes, as JSON's own escapes."""
+    text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(_plain(value), allow_nan=False)
+    print(text)
 
 
 def _plain(value: Any) -> Any:

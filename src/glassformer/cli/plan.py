@@ -30,6 +30,9 @@ LimitOption = Annotated[str | None, typer.Option(metavar="SIZE", help="Memory of
 BatchOption = Annotated[
     int | None, typer.Option(min=1, help="Sequences per step; one per device and microbatch unless given.")
 ]
+PrecisionOption = Annotated[
+    str | None, typer.Option(help=f"Type of activations: {', '.join(PRECISIONS)} (default: bfloat16).")
+]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the model.")
 ]
@@ -42,7 +45,7 @@ def plan(
     batch: BatchOption = None,
     length: Annotated[int | None, typer.Option(min=1, help="Tokens per sequence; the context unless given.")] = None,
     accumulate: Annotated[int, typer.Option(min=1, help="Microbatches per step.")] = 1,
-    precision: Annotated[str, typer.Option(help="Type of activations: " + ", ".join(PRECISIONS))] = "bfloat16",
+    precision: PrecisionOption = None,
     optimizer: Annotated[str, typer.Option(help="Who moves the parameters: " + ", ".join(SLOTS))] = "adamw",
     remat: Annotated[bool, typer.Option("--remat", help="Keep what blocks read, and run them again.")] = False,
     ema: Annotated[bool, typer.Option("--ema", help="Keep a moving average of the parameters.")] = False,
@@ -56,12 +59,13 @@ def plan(
     """
     shape = MeshShape.parse(mesh)
     changes, how = separated(parse_settings(settings or []))
+    _check_once(how, precision=precision, remat=remat or None)
     found = make_plan(
         read_config(model).replace(**changes),
         shape,
         batch=shape.replicas * accumulate if batch is None else batch,
         length=length,
-        precision=how.get("precision", precision),
+        precision=how.get("precision", precision or "bfloat16"),
         optimizer=optimizer,
         remat=remat or how.get("remat", False),
         tile=how.get("tile"),
@@ -77,6 +81,13 @@ def plan(
         _print(model, found, other)
     if found.fits is False:
         raise typer.Exit(1)
+
+
+def _check_once(how: dict[str, Any], **given: Any) -> None:
+    """Refuse what an option and --set both say."""
+    for name, value in given.items():
+        if value is not None and name in how:
+            raise ConfigError(f"--{name} is also given by --set", hint="give it once")
 
 
 def parse_bytes(text: str) -> int:

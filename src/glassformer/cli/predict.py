@@ -48,7 +48,9 @@ InputsArgument = Annotated[
 def predict(
     model: ModelArgument,
     inputs: InputsArgument = None,
-    top: Annotated[int, typer.Option(help="How many possibilities are shown of each.")] = TOP,
+    top: Annotated[
+        int | None, typer.Option(min=1, help="How many possibilities are shown of each (default: 5).")
+    ] = None,
     truncate: TruncateOption = False,
     engine: EngineOption = None,
     json: JsonOption = False,
@@ -58,8 +60,6 @@ def predict(
     A classifier names the class, a model that learned questions or translations writes its answer, a language model
     names the likeliest next tokens, and an encoder such as BERT fills in what is masked.
     """
-    if top < 1:
-        raise ConfigError(f"top is {top}", hint="ask for at least 1 possibility")
     if inputs is None:
         inputs = [line for line in read_stdin().splitlines() if line.strip()]
     if not inputs:
@@ -73,7 +73,7 @@ def predict(
     console().print(table("input", answers[0][1].kind, ">p", "others", rows=rows))
 
 
-def predictor(name: str, *, top: int, truncate: bool) -> Predictor:
+def predictor(name: str, *, top: int | None, truncate: bool) -> Predictor:
     """Return what answers inputs with the model of that name, in the way that suits it."""
     place = locate(name)
     if is_run(place):
@@ -81,26 +81,31 @@ def predictor(name: str, *, top: int, truncate: bool) -> Predictor:
         if run.task_name not in WITHOUT_QUESTIONS:
             return _of_task(run, top=top, truncate=truncate)
     elif isinstance(load_config(place), EncoderConfig):
-        return _of_encoder(load_weights(place), name, top)
+        _refuse_truncation(truncate)
+        return _of_encoder(load_weights(place), name, top or TOP)
     return _of_writer(load(place), top=top, truncate=truncate)
 
 
-def _of_writer(loaded: LanguageModel, *, top: int, truncate: bool) -> Predictor:
+def _of_writer(loaded: LanguageModel, *, top: int | None, truncate: bool) -> Predictor:
     if isinstance(loaded.model.config, DecoderConfig):
-        return partial(predict_next, loaded, top=top, truncate=truncate)
+        return partial(predict_next, loaded, top=top or TOP, truncate=truncate)
+    _refuse_top(top)
     return partial(predict_text, loaded, truncate=truncate)
 
 
-def _of_task(run: Run, *, top: int, truncate: bool) -> Predictor:
+def _of_task(run: Run, *, top: int | None, truncate: bool) -> Predictor:
     """Answer as the task of a run asks: it reads what is typed, and says what an answer means."""
     task = run.task()
     if isinstance(run.config, EncoderConfig):
         _refuse_devices()
-        settings: dict[str, Any] = {"label": lambda number: task.decode_answer([number]), "top": top}
+        _refuse_truncation(truncate)
+        settings: dict[str, Any] = {"label": lambda number: task.decode_answer([number]), "top": top or TOP}
         params = run.load_params()
         return lambda text: predict_class(run.model, params, _checked(task.encode_input(text), run.config), **settings)
     if task.metric == "none":
         return _of_writer(load(run.folder), top=top, truncate=truncate)
+    _refuse_top(top)
+    _refuse_truncation(truncate)
     trained = model_of_run(run)
 
     def ask(text: str) -> Prediction:
@@ -152,6 +157,17 @@ def _checked(batch: Batch, config: TransformerConfig) -> Batch:
 def _refuse_devices() -> None:
     if engine_in_use() == "jax":
         raise ConfigError("encoders answer on the engines of the host only", hint="use --engine cpu or numpy")
+
+
+def _refuse_truncation(truncate: bool) -> None:
+    if truncate:
+        hint = "leave out --truncate, and shorten what is too long"
+        raise ConfigError("this model answers an input as a whole: its beginning cannot be left out", hint=hint)
+
+
+def _refuse_top(top: int | None) -> None:
+    if top is not None:
+        raise ConfigError("this model writes its answer, token by token: there is one of each", hint="leave out --top")
 
 
 def _row(text: str, found: Prediction) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..weights.registry import REGISTRY, resolve
+from ..weights.registry import REGISTRY, resolve, size_of
 from ..weights.registry import pull as fetch
 from .output import JsonOption, print_json, talk
 
@@ -26,12 +26,6 @@ def pull(
         print_json({"name": name, "path": str(path), "size": size_of(path), "already_there": there})
     else:
         print(path)
-
-
-def size_of(path: Path) -> int:
-    """Return the bytes of a file, or of all files in a folder."""
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-    return sum(file.stat().st_size for file in files)
 
 
 def _stderr() -> Any:

@@ -47,13 +47,18 @@ def parse_value(text: str) -> Any:
         return json_module.loads(text)
     except ValueError:
         return text
+    except RecursionError:
+        raise ConfigError(
+            f"the value {text[:20]}… is nested too deeply", hint="no setting takes such a value"
+        ) from None
 
 
 def settings(
     topic: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TASK|PRESET|GROUP]", help="Whose settings: a task's, a preset's, recipe, model, lora or sampling."
+            metavar="[TASK|PRESET|GROUP|FILE]",
+            help="Whose settings: a task's, a preset's, recipe, model, lora or sampling; or a Python file's tasks.",
         ),
     ] = None,
     json: JsonOption = False,
@@ -64,7 +69,7 @@ def settings(
     if topic is None:
         _overview(json=json)
         return
-    groups = groups_of(topic)
+    groups = _of_file(topic) if topic.endswith(".py") else groups_of(topic)
     if json:
         print_json({group.title: [_fields(one) for one in group.settings] for group in groups})
         return
@@ -79,6 +84,19 @@ def settings(
         out.print(f"given as: {group.how}\n", markup=False)
 
 
+def _of_file(file: str) -> "list[Group]":
+    """Return the settings of the tasks in a file; of several, each under the task's name."""
+    from ..data import import_file
+    from ..runs.settings import groups_of
+
+    tasks = import_file(file).tasks
+    if not tasks:
+        raise ConfigError(f"{file} holds no task", hint="mark a function with @gf.task")
+    if len(tasks) == 1:
+        return groups_of(tasks[0])
+    return [group._replace(title=f"{task}: {group.title}") for task in tasks for group in groups_of(task)]
+
+
 def _overview(*, json: bool) -> None:
     from ..data import SUMMARIES
     from ..models import PRESETS
@@ -91,6 +109,7 @@ def _overview(*, json: bool) -> None:
     rows = [(f"glassformer settings {name}", what) for name, what in TOPICS.items()]
     rows += [
         ("glassformer settings TASK", "all of these as a task begins with them, and its own: " + ", ".join(SUMMARIES)),
+        ("glassformer settings FILE.py", "those of the tasks in a file of your own"),
         ("glassformer settings PRESET", "a known model's: " + ", ".join(PRESETS)),
         ("glassformer settings ARCHITECTURE", "encoder, decoder or encoder-decoder"),
     ]

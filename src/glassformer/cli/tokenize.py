@@ -1,6 +1,5 @@
 """`glassformer tokenize`: what a text looks like to a model."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +13,7 @@ from .output import JsonOption, console, print_json, table
 
 SPACE = "␣"
 
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A model of any kind, or a tokenizer.json.")]
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A model of any kind, or a tokenizer.json.")]
 TextArgument = Annotated[
     str, typer.Argument(metavar="TEXT", help="What to encode; - reads stdin, without its last line end.")
 ]

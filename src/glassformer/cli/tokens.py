@@ -13,20 +13,25 @@ from ..text import ByteTokenizer, Tokenizer
 from .output import JsonOption, console, print_json
 
 FAMILIES = ("chars", "bytes", "bpe")
+BPE_SIZE = 512
 
 
 def tokens(
     data: Annotated[Path, typer.Argument(metavar="PATH", help="A text file, or a folder of them.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write the ids.")],
     tokenizer: Annotated[str, typer.Option(help="chars, bytes or bpe.")] = "chars",
-    bpe_size: Annotated[int, typer.Option(min=257, help="Tokens of a byte-level BPE trained on the text.")] = 512,
+    bpe_size: Annotated[
+        int | None, typer.Option(min=257, help="Tokens of a byte-level BPE trained on the text (default: 512).")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Encode texts into a file that `train text --data FILE` maps into memory, however large it is."""
     check_known("there is no tokenizer", tokenizer, FAMILIES)
+    if bpe_size is not None and tokenizer != "bpe":
+        raise ConfigError(f"--bpe-size has no meaning for {tokenizer}", hint="add --tokenizer bpe, or leave it out")
     if out.exists() or is_token_file(out):
         raise ConfigError(f"{out} exists already", hint="choose another --out, or remove it")
-    written = write_tokens(data, out, _tokenizer(tokenizer, data, bpe_size))
+    written = write_tokens(data, out, _tokenizer(tokenizer, data, bpe_size or BPE_SIZE))
     if json:
         print_json({"file": str(out), "tokens": len(written.ids), "vocab": written.tokenizer.size})
     else:

@@ -1,7 +1,6 @@
 """`glassformer train`: learn a task, watch it, stop it, go on."""
 
 import contextlib
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ from ..cluster.collective import process as rank
 from ..cluster.collective import processes as total
 from ..cluster.watch import Watch
 from ..data import import_file
-from ..errors import ConfigError, TrainingError
+from ..errors import ConfigError, TrainingError, typed
 from ..execution import MeshShape
 from ..runs.fine_tuning import fine_tuning_session
 from ..runs.run import open_run
@@ -22,7 +21,7 @@ from ..training.interruption import Stopped, Terminated, heeding_termination
 from ..tree import count
 from . import devices
 from .chart import short
-from .display import display, event_writer, require_tensorboard, waiting
+from .display import SOON, display, event_writer, require_tensorboard, waiting
 from .output import JsonOption, console, print_json, talk
 from .settings import parse_settings
 
@@ -54,8 +53,6 @@ StepsOption = Annotated[
     int | None, typer.Option(min=1, help="Optimizer steps in all; with --resume, to go on beyond the planned end.")
 ]
 OutOption = Annotated[Path | None, typer.Option(metavar="RUN", help="Folder for the run (default: runs/TASK).")]
-SOON = 3.0
-"""Seconds after which one is told that data and models are still being read."""
 ResumeOption = Annotated[Path | None, typer.Option(metavar="RUN", help="Continue this run.")]
 AnywayOption = Annotated[
     bool,
@@ -92,7 +89,7 @@ def train(
 ) -> None:
     """Train a model on a task; Ctrl-C saves, and --resume goes on bit for bit."""
     require_tensorboard(wanted=tensorboard)
-    changes = parse_settings(settings or []) | ({} if steps is None or resume is not None else {"steps": steps})
+    changes = _changes(settings or [], None if resume is not None else steps)
     task = chosen_task(task, own, needed=resume is None)
     others = [task, data, preset, source, seed, out, precision, rules, changes or lora or scan or remat or None]
     _check_resume(resume, others, anyway=anyway)
@@ -106,6 +103,16 @@ def train(
             given: dict[str, Any] = {"data": data, "settings": changes, "seed": seed or 0, "execution": how}
             session = open_session(str(task), out, source, preset, lora=lora, **given)
         _train_and_tell(session, watch, tensorboard=tensorboard, json=json)
+
+
+def _changes(settings: list[str], steps: int | None) -> dict[str, Any]:
+    """Return the settings that were typed, those of --steps among them."""
+    changes = parse_settings(settings)
+    if steps is None:
+        return changes
+    if "steps" in changes:
+        raise ConfigError("steps are given twice, by --steps and by --set", hint="give them once")
+    return {**changes, "steps": steps}
 
 
 def chosen_task(task: str | None, own: str | None, *, needed: bool) -> str | None:
@@ -204,7 +211,7 @@ def _interrupted(session: Session, error: KeyboardInterrupt) -> int:
     if rank() == 0:
         how = "ended by SIGTERM" if terminated else "interrupted"
         talk(f"{how} after step {session.state.step:,}; saved")
-        talk(f"hint: go on with  glassformer train --resume {shlex.quote(str(session.run.folder))}")
+        talk(f"hint: go on with  glassformer train --resume {typed(session.run.folder)}")
     return 143 if terminated else 130
 
 

@@ -18,6 +18,9 @@ from ..arrays import Array, namespace
 from ..errors import ConfigError, GlassformerError
 from ..settings import from_settings
 
+MOST = 1_000_000
+"""The largest penalty: any more would leave the range of numbers after a few tokens."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
@@ -58,8 +61,14 @@ class Sampling:
             ),
             "top_p": (0 < self.top_p <= 1, "use a probability above 0 and up to 1 (1: all tokens)"),
             "min_p": (0 <= self.min_p <= 1, "use a share from 0 to 1 (0: all tokens)"),
-            "repetition_penalty": (self.repetition_penalty > 0, "use a positive factor (1: no penalty)"),
+            "repetition_penalty": (
+                1 / MOST <= self.repetition_penalty <= MOST,
+                f"use a positive factor up to {MOST:,} (1: no penalty)",
+            ),
         }
+        for name in ("frequency_penalty", "presence_penalty"):
+            hint = f"use a number from -{MOST:,} to {MOST:,} (0: no penalty)"
+            limits[name] = (abs(getattr(self, name)) <= MOST, hint)
         for name, (fits, hint) in limits.items():
             if not fits:
                 raise ConfigError(f"{name} is {getattr(self, name)}", hint=hint)

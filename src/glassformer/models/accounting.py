@@ -79,16 +79,20 @@ def parameters_by_part(config: TransformerConfig) -> dict[str, int]:
 def flops_per_token(config: TransformerConfig, length: int) -> int:
     """Count the FLOPs of the forward pass per token of a sequence of `length`.
 
-    2 per weight of every matrix, and 4 · length · H · C per attention: scores, then the mixture of values
+    2 per weight of every matrix, and 4 · keys · H · C per attention: scores, then the mixture of values. The keys are
+    as many as a token sees at most: all of the length, though causal tokens see half of it on average, or those that a
+    window or a stride lets it see.
     """
     specs = named_leaves(build(config).specs())
     products = sum(2 * math.prod(spec.shape) for name, spec in specs if _is_matrix(name, spec))
-    attentions = _depth(config)
     if config.tied_head and not (isinstance(config, EncoderConfig) and config.head != "tokens"):
         products += 2 * config.vocab * config.width
+    causal = not isinstance(config, EncoderConfig)
+    keys = config.layers * _keys_seen(config, length, causal=causal)
     if isinstance(config, EncoderDecoderConfig):
-        attentions += config.layers  # the decoder attends twice
-    return products + 4 * attentions * length * config.heads * config.channels
+        keys += config.encoder_depth * _keys_seen(config, length, causal=False)
+        keys += config.layers * length  # all of the source, by every block of the decoder
+    return products + 4 * keys * config.heads * config.channels
 
 
 def kv_cache_bytes(config: TransformerConfig, batch: int, length: int, itemsize: int = 4) -> int:
@@ -110,6 +114,15 @@ def _part(name: str) -> str:
     steps = [step for step in name.split(".") if not step.isdigit()]
     outside = 2 if steps[0] in ("embedding", "source_embedding") else 1
     return ".".join(steps[: steps.index("blocks") + 2 if "blocks" in steps else outside])
+
+
+def _keys_seen(config: TransformerConfig, length: int, *, causal: bool) -> int:
+    """Return how many keys a token sees at most, itself included: on one side of it, or on both."""
+    both = (lambda size: size) if causal else (lambda size: 2 * size - 1)
+    within = length if config.window is None else min(length, both(config.window))
+    if config.stride is None:
+        return within
+    return min(within, both(config.stride) + (within - 1) // config.stride)  # its neighbors, and every so many beyond
 
 
 def _depth(config: TransformerConfig) -> int:

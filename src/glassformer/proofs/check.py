@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from .case import Check, OpCase
+from .computed import computed
 from .gradient import complex_step, errors_along, errors_by_name, relative_error, worst
 from .layer_cases import LayerCase, layer_cases
 from .model_cases import LoRACase, ModelCase, lora_cases, model_cases
@@ -40,7 +41,8 @@ def prove_layers(cases: Iterable[LayerCase] | None = None) -> list[Check]:
 
 def prove_layer_case(case: LayerCase) -> Check:
     """Compare the gradient of every parameter and input of a layer with the slope along a random direction."""
-    errors = errors_by_name(case.function, case.point, case.gradients(), np.random.default_rng(1))
+    found = computed(case, LayerCase.gradients, case.point)
+    errors = errors_by_name(case.function, case.point, found, np.random.default_rng(1))
     return Check.of(case.name, "layer", worst(list(errors.values())), ALONG)
 
 
@@ -51,7 +53,8 @@ def prove_models(cases: Iterable[ModelCase] | None = None) -> list[Check]:
 
 def prove_model_case(case: ModelCase) -> Check:
     """Compare the gradient of all parameters of a model with slopes along random directions."""
-    errors = errors_along(case.function, case.point, case.gradients(), np.random.default_rng(1))
+    found = computed(case, ModelCase.gradients, case.point)
+    errors = errors_along(case.function, case.point, found, np.random.default_rng(1))
     return Check.of(case.name, "model", worst(errors), ALONG)
 
 
@@ -62,17 +65,18 @@ def prove_lora(cases: Iterable[LoRACase] | None = None) -> list[Check]:
 
 def prove_lora_case(case: LoRACase) -> Check:
     """Compare the gradient of every adapter, through the whole model, with the slope along a random direction."""
-    errors = errors_by_name(case.function, case.point, case.gradients(), np.random.default_rng(1))
+    found = computed(case, LoRACase.gradients, case.point)
+    errors = errors_by_name(case.function, case.point, found, np.random.default_rng(1))
     return Check.of(case.name, "model", worst(list(errors.values())), ALONG)
 
 
 def op_error(case: OpCase) -> float:
     """Return the worst relative error over the arguments, of  Σ dy · op(…)  for a random dy."""
-    y, saved = case.forward()
+    y, _ = case.forward()
     dy = np.random.default_rng(0).standard_normal(np.shape(y))
     # An entry that is −inf, such as the logarithm of a masked probability, has no slope.
     dy = np.where(np.isfinite(y), dy, 0.0)
-    grads = case.gradients(dy, saved)
+    grads = computed(case, _gradients, case.arrays, dy)
     if len(grads) != len(case.arrays):
         return float("inf")
     counted = dy != 0
@@ -88,6 +92,10 @@ def op_error(case: OpCase) -> float:
         else:
             errors.append(relative_error(grad, complex_step(weighted_sum, case.arrays, index)))
     return worst(errors)
+
+
+def _gradients(case: OpCase, arrays: tuple[Any, ...], dy: Any) -> tuple[Any, ...]:
+    return case.gradients(dy, case.forward(*arrays)[1])
 
 
 def one_per_name(checks: Iterable[Check]) -> list[Check]:

@@ -4,9 +4,9 @@ Sequences repeat tokens, targets are partly ignored, masks hide padding, and par
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -263,7 +263,7 @@ def _no_example(**parts: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class LoRACase:
+class LoRACase(Case):
     """A model whose own parameters are frozen, and adapters far from their first values."""
 
     name: str
@@ -276,10 +276,15 @@ class LoRACase:
         """Return the loss."""
         return self.model.function(self.lora.merge(self.model.params, point))
 
-    def gradients(self) -> Tree:
+    def gradients(self, point: Tree | None = None) -> Tree:
         """Return the hand-derived gradient of `function`."""
-        grads = self.model.gradients(self.lora.merge(self.model.params, self.point))
-        return self.lora.backward(self.point, grads)
+        point = self.point if point is None else point
+        grads = self.model.gradients(self.lora.merge(self.model.params, point))
+        return self.lora.backward(point, grads)
+
+    def within(self, xp: Any) -> Self:
+        """Return the same case with every array in the library `xp`, those of the model too."""
+        return replace(super().within(xp), model=self.model.within(xp))
 
 
 def lora_cases() -> list[LoRACase]:

@@ -1,7 +1,6 @@
 """A training run from its folder: steps, evaluations, checkpoints and metrics, with the state always at hand."""
 
 import contextlib
-import shlex
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from ..cluster.watch import Watch
 from ..config import TransformerConfig, config_from_dict
 from ..data import Task, build_task
 from ..data.examples import Dataset
-from ..errors import CheckpointError, ConfigError, DataError, TrainingError
+from ..errors import CheckpointError, ConfigError, DataError, TrainingError, typed
 from ..execution import Execution, MeshShape
 from ..models import PRESETS, build
 from ..settings import check_known
@@ -94,7 +93,7 @@ class Session:
         return contextlib.nullcontext if begun is None or not begun.differs_here() else begun.imitated
 
     def _begin_watch(self) -> None:
-        resume = f"glassformer train --resume {shlex.quote(str(self.run.folder))}"
+        resume = f"glassformer train --resume {typed(self.run.folder)}"
         self.watch.hint = f"start all workers again; `{resume}` goes on from the last checkpoint"
         self.watch.progress(self.state.step)
         self.watch.heed_interrupts()

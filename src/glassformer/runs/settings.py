@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .. import registry
 from ..config import CONFIGS, choices
 from ..data import TASKS, Task, build_task
 from ..errors import ConfigError, GlassformerError, did_you_mean, nearest
@@ -100,7 +101,7 @@ def _meant(name: str, task_name: str, known: set[str]) -> str:
         return f"use --{name}"
     if name.startswith("lora_"):
         return "LoRA needs a model to start from: --from MODEL --lora"
-    listed = f"`glassformer settings {task_name}` lists every setting"
+    listed = f"`glassformer settings {registry.origin('task', task_name) or task_name}` lists every setting"
     found = [own for own, others in ALSO_CALLED.items() if name.casefold() in others and own in known]
     if found:
         return f"here it is called {found[0]!r}; {listed}"
@@ -127,10 +128,15 @@ def _check_option(name: str, value: Any, default: Any) -> None:
 # --- what they are unless given --------------------------------------------------------------------------------------
 
 
-@functools.cache
 def default_task(name: str) -> Task:
     """Build a task as it is unless told otherwise, but from little data: for its settings, not for its examples."""
-    parameters = inspect.signature(TASKS[name]).parameters
+    return _small_task(name, TASKS[name])
+
+
+@functools.cache
+def _small_task(name: str, make: Any) -> Task:
+    """Build it once for each function of that name: one's own may have changed."""
+    parameters = inspect.signature(make).parameters
     few = {option: number for option, number in FEW_EXAMPLES.items() if option in parameters}
     with tempfile.TemporaryDirectory() as folder:
         sample = Path(folder) / "sample.tsv"

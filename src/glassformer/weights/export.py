@@ -1,21 +1,20 @@
 """Models written as Hugging Face publishes them, so that `transformers` and others read them."""
 
 import json
-import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
 
 from ..arrays import Array, Tree
 from ..config import EncoderDecoderConfig, TransformerConfig
 from ..errors import ConfigError, WeightsError
-from ..files import PARTIAL, explained
+from ..files import PARTIAL, explained, flush
 from ..models import build
 from ..text import ByteTokenizer, CharTokenizer, PublishedTokenizer
 from ..text.published import BYTE_LETTERS, ROLES, TOKENIZER
@@ -25,7 +24,7 @@ from .family import Family, Tensor, differences
 from .folder import CONFIG, GENERATION
 from .loaded import Loaded, Pooling
 from .sentence import MODULES
-from .tensors import SINGLE
+from .tensors import SINGLE, write_tensors
 
 KEEP = "keep the run folder itself: `glassformer predict`, `inspect` and, if it writes, `generate` read it"
 
@@ -34,27 +33,34 @@ def export_folder(loaded: Loaded, path: str | Path) -> list[Path]:
     """Write a model into a new folder and return its files.
 
     Reading them again gives the same bits; biases that the family has and the model has not are zeros. A tokenizer
-    that has no published form is left out: then there is no tokenizer.json among the files.
+    that has no published form is left out: then there is no tokenizer.json among the files. The folder is there with
+    all of them, or not at all.
     """
-    folder = Path(path)
+    folder = Path(path).absolute()
     loaded = with_biases(with_halves(loaded))
     family = family_for(loaded.config, loaded.family)
     arrays = published_arrays(family, loaded)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{folder} exists already", hint="choose a new folder")
+        raise ConfigError(f"{path} exists already", hint="choose a new folder")
     partial = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{PARTIAL}")
     try:
-        with explained(folder, WeightsError):
+        with explained(Path(path), WeightsError):
             partial.mkdir(parents=True)
             _write_model(partial, family, loaded, arrays)
-            os.replace(partial, folder)  # a folder that is there is empty
+            for written in (*partial.rglob("*"), partial):
+                flush(written)  # on the disk before the folder gets its name
+            with suppress(FileNotFoundError):
+                folder.rmdir()  # an empty one, which not every system replaces
+            partial.rename(folder)
+            with suppress(OSError):
+                flush(folder.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return sorted(file for file in folder.rglob("*") if file.is_file())
+    return sorted(file for file in Path(path).rglob("*") if file.is_file())
 
 
 def _write_model(folder: Path, family: Family, loaded: Loaded, arrays: dict[str, Array]) -> None:
-    save_file(arrays, folder / SINGLE, metadata={"format": "pt"})
+    write_tensors(folder / SINGLE, arrays, {"format": "pt"})
     _write(folder / CONFIG, _config(family, loaded, arrays))
     (folder / SINGLE).chmod((folder / CONFIG).stat().st_mode)  # else only its owner could read it
     if loaded.config.architecture != "encoder":

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,10 @@ def locate(path: str | Path) -> Path:
     """Return the file or folder that a path, the name of a pulled model or hf:org/name stands for."""
     from .registry import REGISTRY, resolve
 
-    if str(path).startswith(HUB):
-        return hub_folder(str(path))
+    # A path of Windows would have turned the slash of a name around.
+    name = path.as_posix() if isinstance(path, PurePath) else path
+    if name.startswith(HUB):
+        return hub_folder(name)
     place = Path(path)
     if exists(place):
         return place.parent if place.suffix == ".safetensors" else place

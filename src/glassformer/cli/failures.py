@@ -1,0 +1,56 @@
+"""How failures look that nobody foresaw where they happened: one sentence, and what to do about it."""
+
+import os
+import re
+import sys
+import traceback
+from contextlib import suppress
+from typing import NoReturn
+
+from ..errors import CheckpointError, DataError, GlassformerError, first_line
+
+DEBUG = "GLASSFORMER_DEBUG"
+_SHOWN = f"{DEBUG}=1 shows where it happened"
+
+
+def fail(message: str, code: int, error: BaseException | None = None) -> NoReturn:
+    """Say what went wrong, with the trace of the error where that is wanted, and leave."""
+    if error is not None and os.environ.get(DEBUG, "0") not in ("", "0"):
+        traceback.print_exception(error)
+    if message:
+        print(re.sub(r"(\S{300})\S{100,}", r"\1…", message), file=sys.stderr)
+    leave_stdout()
+    sys.exit(code)
+
+
+def leave_stdout() -> None:
+    """Write what is left for stdout; where that cannot be done, let Python not complain once more when it ends."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):  # nothing that has a number, or closed already
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def explained(error: BaseException) -> GlassformerError:
+    """Return one of the unforeseen as an error with a remedy."""
+    if isinstance(error, MemoryError):
+        more = f": {first_line(error)}" if str(error) else ""
+        hint = f"use a smaller batch, context or model; `glassformer params` counts what one takes; {_SHOWN}"
+        return GlassformerError(f"there is not enough memory{more}", hint=hint)
+    if isinstance(error, RecursionError):
+        return GlassformerError("what was given is nested too deeply to be read", hint=f"make it flatter; {_SHOWN}")
+    if isinstance(error, UnicodeDecodeError):
+        where = f"byte {error.start:,} is 0x{error.object[error.start]:02x}"
+        hint = f"convert it first, for example with iconv -t UTF-8; {_SHOWN}"
+        return DataError(f"what was read is not {error.encoding} text: {where}", hint=hint)
+    if isinstance(error, UnicodeEncodeError):
+        what = ascii(error.object[error.start : error.end][:20])
+        fact = f"{what} cannot be written as {error.encoding}: {error.reason}"
+        return DataError(fact, hint=f"leave it out, or set PYTHONUTF8=1; {_SHOWN}")
+    assert isinstance(error, OSError | UnicodeError)
+    why = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
+    name = getattr(error, "filename", None)
+    fact = f"the system refuses: {why}" if name is None else f"{os.fsdecode(name)!r:.200} cannot be used: {why}"
+    return CheckpointError(fact, hint=f"check the path, its permissions and its disk; {_SHOWN}")

