@@ -21,6 +21,7 @@ from glassformer.plots import (
     save,
     similarity_curve,
 )
+from glassformer.plots.heads import are_named
 from glassformer.plots.loss import smooth
 
 
@@ -83,7 +84,7 @@ def test_the_colors_of_a_table_reach_to_its_likeliest_token():
     probabilities[1, 3] = 0.28
     figure = prediction_table(probabilities, list("ab"))
     assert figure.axes[0].images[0].norm.vmax == 0.28
-    assert figure.axes[0].get_xlabel() == "after reading up to · colors from 0 to 28.0 %"
+    assert figure.axes[0].get_xlabel() == "the last token that was read · colors: 0 to 28.0 %"
 
 
 # --- positions -------------------------------------------------------------------------------------------------------
@@ -92,7 +93,15 @@ def test_the_colors_of_a_table_reach_to_its_likeliest_token():
 def test_the_curve_marks_the_distances_it_names():
     figure = similarity_curve(similarity_by_distance(sinusoidal(np.arange(40), 16)))
     (listed,) = texts(figure.axes[0])
-    assert [line.split(":")[0] for line in listed.splitlines()] == ["k = 1", "k = 5", "k = 10", "k = 25"]
+    assert [line.split(":")[0].replace("\u2007", " ") for line in listed.splitlines()] == [
+        *("k =  1", "k =  5", "k = 10", "k = 25")
+    ]
+
+
+def test_cosines_stand_below_each_other_and_nothing_is_negative_nothing():
+    similarity = similarity_by_distance(np.array([[1.0, 0], [-0.004, 1], [-1, 0], [0, -1], [1, 0], [0, 1]]))
+    (listed,) = texts(similarity_curve(similarity, marked=(1, 2)).axes[0])
+    assert listed.splitlines() == ["k = \u20071: \u20070.00", "k = \u20072: −1.00"]
 
 
 def test_the_table_of_positions_is_drawn_on_a_scale_around_zero(tmp_path):
@@ -116,7 +125,7 @@ def test_outliers_of_a_table_are_cut_and_counted():
 
 
 def test_the_loss_curve_has_all_series():
-    metrics = [{"step": i, "loss": 3 / (i + 1)} for i in range(40)]
+    metrics = [{"step": i, "loss": 3 / (i + 1)} for i in range(80)]
     metrics[19] |= {"val_loss": 0.5, "accuracy": 0.7}
     metrics[39] |= {"val_loss": 0.2, "accuracy": 1.0}
     figure = loss_curve(metrics)
@@ -133,6 +142,18 @@ def test_a_leap_does_not_flatten_the_curve():
     assert loss_curve(metrics).axes[0].get_yscale() == "log"
     assert loss_curve(metrics).axes[0].get_ylabel() == "loss (log scale)"
     assert loss_curve(metrics[:30]).axes[0].get_yscale() == "linear"
+
+
+@pytest.mark.parametrize(("steps", "names"), [(19, 1), (79, 1), (80, 2)])
+def test_a_curve_is_smoothed_where_there_is_something_to_average(steps, names):
+    ax = loss_curve([{"step": i, "loss": 2.0 + i % 2} for i in range(steps)]).axes[0]
+    assert len(ax.get_legend().get_texts()) == len(ax.lines) == names
+
+
+def test_an_accuracy_of_nothing_or_everything_is_drawn_whole():
+    below = loss_curve([{"step": 1, "accuracy": 0.0}, {"step": 2, "accuracy": 1.0}]).axes[1]
+    low, high = below.get_ylim()
+    assert low < 0 < 1 < high
 
 
 def test_steps_are_whole_numbers():
@@ -220,7 +241,20 @@ def test_a_head_that_rests_on_one_token_does_not_flatten_the_others(rng):
     weights[0, 0, :, 0] = 0.981
     figure = head_positions(attention_statistics([(weights, np.ones((20, 20), dtype=bool))]))
     assert {ax.get_yscale() for ax in figure.axes} == {"log"}
-    assert figure.get_supylabel() == "share of attention (log scale)"
+    assert figure.get_supylabel() == "times even attention (log scale)"
+    # Twenty positions: nearly everything is nearly twenty times an even share.
+    first = figure.axes[0].patches[0]
+    assert first.get_y() == 1
+    assert first.get_y() + first.get_height() == pytest.approx(0.981 * 20)
+
+
+def test_heads_that_follow_the_mask_are_level_however_long_it_is(rng):
+    weights = np.stack([np.tri(80) / np.arange(1, 81)[:, None], np.eye(80)[[0] * 80]])
+    figure = head_positions(attention_statistics([(weights[None], np.tri(80, dtype=bool))]))
+    heights = [bar.get_height() for bar in figure.axes[0].patches if hasattr(bar, "get_height")]
+    np.testing.assert_allclose(heights, 0, atol=1e-12)
+    low, high = figure.axes[0].get_ylim()
+    assert low < 0.5 < 2 < high
 
 
 def test_positions_that_few_queries_can_see_are_no_outliers(rng):
@@ -235,6 +269,13 @@ def test_every_head_shows_its_score_and_its_name(rng):
     shown = texts(figure.axes[0])
     assert len(shown) == 6
     assert shown[0] == f"{found.score[0, 0]:.2f}\n{found.kinds[0][0]}"
+
+
+@pytest.mark.parametrize(("shape", "named"), [((2, 8), True), ((8, 2), True), ((9, 2), False), ((2, 9), False)])
+def test_heads_are_named_where_there_is_room(shape, named, rng):
+    found = statistics(rng, *shape, T=3)
+    assert are_named(found) == named
+    assert all(("\n" in text) == named for text in texts(head_specialization(found).axes[0]))
 
 
 def test_every_head_gets_bars_of_the_positions_it_looks_at(rng):

@@ -85,6 +85,11 @@ CURVES = (
     "Sizes that explode or vanish from layer to layer are a warning."
 )
 
+COLUMNS = (
+    "Over all tokens and features. zeros: the share that is exactly 0; length: of the vector of a token, on average; "
+    "change: how far the block moved that vector, as a share of its length."
+)
+
 TRAINING = "How the model came to be."
 
 LOSS = (

@@ -1,6 +1,5 @@
 """The losses of several runs, by step and by time."""
 
-import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,13 +7,15 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from ..runs.comparison import Curves, Points
 from ..settings import check_known
 from .labels import plain
-from .loss import smooth
+from .loss import SPAN, smooth
 from .style import FORMATS, new_figure, save, styled, titled
 from .theme import THEMES, colors, themed
+from .ticks import are_far_apart, log_scale
 
 COLORS = ("blue", "vermilion", "green", "purple", "orange", "sky")
 LINES = ("-", "--", ":", "-.")
@@ -38,6 +39,7 @@ def loss_comparison(runs: Sequence[Curves], *, title: str = "Losses") -> Figure:
     _panel(left, drawn, lambda points: points.steps)
     _panel(right, drawn, lambda points: points.seconds)
     left.set(xlabel="step", ylabel="loss" + _scaled(left, right, drawn))
+    left.xaxis.set_major_locator(MaxNLocator(integer=True))
     right.set_xlabel("seconds of training")
     both = any(one.training.values and one.validation.values for one in drawn)
     named = "dots: validation\npale: training, smoothed" if both else None
@@ -64,19 +66,19 @@ def _panel(ax: Axes, runs: Sequence[Curves], axis: Callable[[Points], Sequence[f
         if train.values:
             every = slice(None, None, max(1, len(train.values) // MOST_POINTS))
             pale = {"alpha": 0.4, "linewidth": 1.0} if judged.values else {"label": name}
-            averaged = smooth(np.array(train.values), len(train.values) / 40)
+            averaged = smooth(np.array(train.values), len(train.values) / SPAN)
             ax.plot(axis(train)[every], averaged[every], **style, **pale)
         if judged.values:
             ax.plot(axis(judged), judged.values, marker="o", markersize=3.5, label=name, **style)
 
 
 def _scaled(left: Axes, right: Axes, runs: Sequence[Curves]) -> str:
-    """Use a logarithmic scale where losses fall by more than a factor of 30; say so."""
-    every = list(itertools.chain.from_iterable((*run.training.values, *run.validation.values) for run in runs))
-    if min(every) <= 0 or max(every) <= 30 * min(every):
+    """Use a logarithmic scale where some losses would flatten the others; say so."""
+    every = np.concatenate([[*run.training.values, *run.validation.values] for run in runs])
+    if not are_far_apart(every):
         return ""
     for ax in (left, right):
-        ax.set_yscale("log")
+        log_scale(ax, every)
     return " (log scale)"
 
 

@@ -26,7 +26,7 @@ from ..models import Batch, Model
 from . import captions
 from .attention import MOST_HEADS, attention_grid, attention_heads, full_against_causal
 from .drawing import Progress, draw_sections, files_of
-from .heads import NAMED_UP_TO, head_positions, head_specialization
+from .heads import are_named, head_positions, head_specialization
 from .labels import plain, visible, visible_all
 from .layers import layer_curves
 from .loss import loss_curve
@@ -38,6 +38,8 @@ OPEN_LAYERS = 3
 """The layers of models with at most so many are unfolded from the start."""
 OPEN_ROWS = 16
 """So are tables with at most so many rows."""
+TITLE = 28
+"""Characters of the input in a title at most."""
 
 
 def inspect_model(
@@ -127,12 +129,14 @@ def _predictions(seen: Trace, labels: Labels) -> Section | None:
     last = len(inputs) - 1
     if targets is not None and np.any(np.asarray(targets) >= 0):
         last = int(np.flatnonzero(np.asarray(targets) >= 0)[-1])
-    after = visible(inputs[last])
     is_encoder = seen.architecture == "encoder"
-    title = f"Which token stands at {after}?" if is_encoder else f"What comes after {after}?"
+    title = (
+        f"Which token stands at {visible(inputs[last])}?" if is_encoder else f"What comes after {_end(inputs, last)}?"
+    )
     answer = _target(seen, last)
     bars = partial(prediction_bars, probabilities[last], labels.tokens, answer=answer, title=title)
-    table = partial(prediction_table, probabilities, inputs, labels.tokens, targets=targets)
+    place = {"place": "the token that was read there"} if is_encoder else {}
+    table = partial(prediction_table, probabilities, inputs, labels.tokens, targets=targets, **place)
     pictures = [
         Sketch("prediction", bars, captions.TOKEN_BARS),
         Sketch("predictions", table, captions.TOKEN_TABLE),
@@ -145,8 +149,8 @@ def _heads(seen: Trace, statistics: Mapping[str, HeadStatistics], examples: int)
     for attention, found in statistics.items():
         name = captions.HEADINGS[attention]
         score = partial(head_specialization, found, title=f"{name}: do the heads specialize?")
-        named = captions.NAMED if min(found.score.shape) and found.score.shape[1] <= NAMED_UP_TO else ""
-        pictures.append(Sketch(f"{attention}-heads", score, captions.SCORE + named))
+        said = captions.SCORE + (captions.NAMED if are_named(found) else "")
+        pictures.append(Sketch(f"{attention}-heads", score, said))
         # The tokens of one example name the positions only where they are all there is.
         names = seen.key_labels(attention) if examples == 1 else None
         where = partial(head_positions, found, names, title=f"{name}: where each head looks")
@@ -168,7 +172,7 @@ def _layers(traces: Sequence[Trace]) -> Section:
         curves = partial(layer_curves, statistics, title=f"What leaves each layer of the {stack}")
         pictures.append(Sketch(f"{stack}-layers", curves, captions.CURVES))
         columns = ("layer", "mean", "std", "rms", "minimum", "maximum", "zeros", "length", "change")
-        table = Table(columns, [tuple(row) for row in statistics])
+        table = Table(columns, [tuple(row) for row in statistics], captions.COLUMNS)
         folds.append(Fold(f"The {stack} in numbers", tables=[table], is_open=len(statistics) <= OPEN_ROWS))
     return Section("Layer by layer", captions.LAYERS, pictures, folds=folds)
 
@@ -247,6 +251,17 @@ def _training(metrics: Sequence[Mapping[str, Any]]) -> Section | None:
         return None
     curve = Sketch("loss", partial(loss_curve, metrics, title="Training"), captions.LOSS)
     return Section("Training", captions.TRAINING, [curve])
+
+
+def _end(inputs: Sequence[str], last: int) -> str:
+    """Return the tokens up to the `last`, as many of them as a title has room for."""
+    end = visible(inputs[last])
+    for number in range(last - 1, -1, -1):
+        longer = f"{visible(inputs[number])} {end}"
+        if len(longer) > TITLE:
+            return f"… {end}"
+        end = longer
+    return end
 
 
 def _target(seen: Trace, at: Any) -> int | None:

@@ -13,6 +13,11 @@ from .style import new_figure, styled, titled
 from .theme import colors
 from .ticks import are_far_apart, log_scale
 
+FEW = 20
+"""So few losses are drawn as dots."""
+SPAN = 40
+"""A smoothed curve averages over this part of it; where that is not even two losses, there is nothing to smooth."""
+
 
 @styled
 def loss_curve(metrics: Sequence[Mapping[str, Any]], *, title: str = "Loss") -> Figure:
@@ -55,14 +60,14 @@ def smooth(y: Array, span: float) -> Array:
 
 def _losses(ax: Axes, train: tuple[Array, Array], validation: tuple[Array, Array]) -> None:
     ax.grid(visible=True)
-    few = len(train[0]) < 20
-    if len(train[0]):
-        dots = {"color": colors().blue, "marker": "o", "markersize": 3}
-        thread = {"color": colors().sky, "linewidth": 0.8, "alpha": 0.6}
-        raw: dict[str, Any] = dots if few else thread
-        ax.plot(*train, label="training", **raw)
-        if not few:
-            ax.plot(train[0], smooth(train[1], len(train[0]) / 40), color=colors().blue, label="training, smoothed")
+    count = len(train[0])
+    smoothed = count >= 2 * SPAN
+    if count:
+        line: dict[str, Any] = {"color": colors().blue, **({"marker": "o", "markersize": 3} if count < FEW else {})}
+        thread: dict[str, Any] = {"color": colors().sky, "linewidth": 0.8, "alpha": 0.6}
+        ax.plot(*train, label="training", **(thread if smoothed else line))
+        if smoothed:
+            ax.plot(train[0], smooth(train[1], count / SPAN), color=colors().blue, label="training, smoothed")
     if len(validation[0]):
         name = f"validation, last {validation[1][-1]:.3g}"
         ax.plot(
@@ -81,7 +86,8 @@ def _losses(ax: Axes, train: tuple[Array, Array], validation: tuple[Array, Array
 def _accuracy(ax: Axes, steps: Array, values: Array) -> None:
     ax.grid(visible=True)
     ax.plot(steps, values, color=colors().green, marker="o", markersize=4, markeredgecolor=colors().page)
-    ax.set_ylim(0, 1.08)
+    # A little more than from nothing to everything, so that dots at the ends are whole.
+    ax.set_ylim(-0.08, 1.08)
     ax.set_yticks([0, 0.5, 1], ["0", "50 %", "100 %"])
     ax.set_ylabel("accuracy")
     last = f"last: {100 * values[-1]:.2f} %"
