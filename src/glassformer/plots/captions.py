@@ -3,7 +3,7 @@
 READ = (
     "What the model read, token by token. Signs stand for what cannot be seen: ␣ for a space, ↵ for the end of a line."
 )
-OVER = "What the heads do is averaged over {count} examples; everything else shows the first of them."
+OVER = "What the heads and layers do is averaged over {count} examples; everything else shows the first of them."
 
 HEADINGS = {"encoder": "Encoder self-attention", "decoder": "Decoder self-attention", "cross": "Cross-attention"}
 
@@ -56,10 +56,8 @@ HEADS = (
 SCORE = "Heads in strong colors are specialists."
 NAMED = " The name says where most of their attention goes."
 
-RECEIVED = (
-    "A bar above the line gets more attention than chance would give it. Under a causal mask chance favors early "
-    "tokens, because more queries can see them."
-)
+RECEIVED = "A bar above the line gets more attention than chance would give it."
+EARLY = " Under a causal mask chance favors early tokens, because more queries can see them."
 
 POSITIONS = "Attention alone cannot tell the order of tokens. These vectors, added to the tokens, tell it."
 

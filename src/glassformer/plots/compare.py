@@ -7,18 +7,20 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from ..runs.comparison import Curves, Points
 from ..settings import check_known
-from .labels import plain
+from .labels import plain, text_width
 from .loss import SPAN, smooth
 from .style import FORMATS, new_figure, save, styled, titled
 from .theme import THEMES, colors, themed
-from .ticks import are_far_apart, log_scale
+from .ticks import are_far_apart, log_scale, round_numbers
 
 COLORS = ("blue", "vermilion", "green", "purple", "orange", "sky")
 LINES = ("-", "--", ":", "-.")
+WIDTH = 10.4
+LEGEND = 8.5
+"""The size of letters in the legend."""
 MOST_POINTS = 2000
 """More points of a training loss than that are never seen."""
 
@@ -30,8 +32,10 @@ def loss_comparison(runs: Sequence[Curves], *, title: str = "Losses") -> Figure:
     Validation is drawn with dots, training smoothed and pale behind it. Runs may differ in length, and what a run has
     not recorded is left out.
     """
-    figure = new_figure(10.4, 4.2)
     drawn = [one for one in runs if one.training.values or one.validation.values]
+    longest = max((text_width(plain(one.name), LEGEND) for one in drawn), default=0.0)
+    columns = int(np.clip(72 * WIDTH / (longest + 50), 1, 4))
+    figure = new_figure(WIDTH, 4.4 + 0.2 * ((len(drawn) - 1) // columns))
     if not drawn:
         figure.text(0.5, 0.5, "no metrics were recorded", ha="center", va="center", color=colors().quiet)
         return titled(figure, title, "no metrics were recorded.")
@@ -39,11 +43,14 @@ def loss_comparison(runs: Sequence[Curves], *, title: str = "Losses") -> Figure:
     _panel(left, drawn, lambda points: points.steps)
     _panel(right, drawn, lambda points: points.seconds)
     left.set(xlabel="step", ylabel="loss" + _scaled(left, right, drawn))
-    left.xaxis.set_major_locator(MaxNLocator(integer=True))
+    left.xaxis.set_major_locator(round_numbers(integer=True))
     right.set_xlabel("seconds of training")
     both = any(one.training.values and one.validation.values for one in drawn)
-    named = "dots: validation\npale: training, smoothed" if both else None
-    left.legend(loc="upper right", fontsize=8, title=named, title_fontsize=7.5, alignment="left")
+    named = "dots: validation · pale: training, smoothed" if both else None
+    # Below the curves, since they may be anywhere.
+    handles = left.get_legend_handles_labels()
+    look: dict[str, Any] = {"ncols": columns, "fontsize": LEGEND, "title": named, "title_fontsize": 8}
+    figure.legend(*handles, loc="outside lower center", **look)
     return titled(figure, title, "; ".join(map(_words, drawn)) + ".")
 
 

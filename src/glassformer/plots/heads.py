@@ -86,7 +86,7 @@ def head_positions(
     """
     chosen = _most_specialized(statistics)
     S = statistics.received.shape[-1]
-    columns = min(len(chosen), 4 if len(chosen) > 9 or S <= 12 else 3)
+    columns = _columns(len(chosen), statistics.score.shape[1])
     width = float(np.clip(0.2 * S + 0.5, 2.0, 10.4 / max(columns, 2)))
     rows = math.ceil(len(chosen) / columns)
     figure = new_figure(max(columns * width + 0.6, 5.4), rows * 1.45 + 1.2)
@@ -102,12 +102,18 @@ def head_positions(
     _write_titles(axes, [_title(statistics, at) for at in chosen], width)
     what = "times even attention (log scale)" if relative else "share of attention"
     figure.supylabel(what, fontsize=9, color=colors().quiet)
-    figure.supxlabel("key position · line: a head without preference", fontsize=9, color=colors().quiet)
+    where = "key position" if labels is None else "key"
+    figure.supxlabel(f"{where} · line: a head without preference", fontsize=9, color=colors().quiet)
     every = statistics.score.size
     few = "" if len(chosen) == every else f" (of {every}, the most specialized of each kind)"
     most = "; ".join(f"layer {at[0] + 1} head {at[1] + 1} most at {_best(statistics, at, names)}" for at in chosen)
     words = f"bars of the share of attention each position gets from {len(chosen)} heads{few}: {most}."
     return titled(figure, title + few, words)
+
+
+def _columns(count: int, H: int) -> int:
+    """Return how many panels stand side by side: where it can be, a layer begins a row."""
+    return min(count, next((columns for columns in (4, 3, 2) if H % columns == 0), 4))
 
 
 def _title(statistics: HeadStatistics, at: tuple[int, int]) -> str:

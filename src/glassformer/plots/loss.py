@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from ..arrays import Array
 from .style import new_figure, styled, titled
 from .theme import colors
-from .ticks import are_far_apart, log_scale
+from .ticks import are_far_apart, log_scale, round_numbers
 
 FEW = 20
 """So few losses are drawn as dots."""
@@ -43,7 +42,7 @@ def loss_curve(metrics: Sequence[Mapping[str, Any]], *, title: str = "Loss") -> 
         ax = below = figure.subplots()
     _losses(ax, points["loss"], points["val_loss"])
     below.set_xlabel("step")
-    below.xaxis.set_major_locator(MaxNLocator(integer=True))
+    below.xaxis.set_major_locator(round_numbers(integer=True))
     return titled(figure, title, f"{_words(points)}.")
 
 
@@ -80,7 +79,8 @@ def _losses(ax: Axes, train: tuple[Array, Array], validation: tuple[Array, Array
         scale = " (log scale)"
     ax.set_ylabel(f"loss{scale}")
     if len(every):
-        ax.legend(loc="upper right")
+        # Above the curves, since they may be anywhere: a loss can rise as well.
+        ax.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, borderaxespad=0.1)
 
 
 def _accuracy(ax: Axes, steps: Array, values: Array) -> None:
@@ -92,7 +92,7 @@ def _accuracy(ax: Axes, steps: Array, values: Array) -> None:
     ax.set_ylabel("accuracy")
     last = f"last: {100 * values[-1]:.2f} %"
     # In the half of the panel where the curve does not end.
-    height = 0.08 if values[-1] > 0.5 else 0.8
+    height = 0.2 if values[-1] > 0.5 else 0.8
     ax.text(0.995, height, last, transform=ax.transAxes, ha="right", fontsize=8.5, color=colors().quiet)
 
 

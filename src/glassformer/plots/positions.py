@@ -32,7 +32,7 @@ def position_heat_map(table: Array, *, title: str = "Positional encoding") -> Fi
     ax.set_ylabel("position")
     ax.locator_params(integer=True)
     cut = float(np.mean(np.abs(table) > limit))
-    words = f"value: −{limit:.2g} to {limit:.2g}" + (f" ({100 * cut:.1f} % beyond)" if cut else "")
+    words = f"value: ±{limit:.2g}" + (f" ({100 * cut:.1f} % beyond)" if cut else "")
     color_bar(figure, ax, image, words, extend="both" if cut else "neither")
     sizes = f"{len(table)} positions by {table.shape[1]} features"
     return titled(figure, title, f"heat map of {sizes}, colors from −{limit:.2g} to {limit:.2g}.")

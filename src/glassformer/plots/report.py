@@ -21,6 +21,8 @@ from ..text import printable
 from .style import DPI, save
 
 INDEX = "index.html"
+LONG = 24
+"""Characters of a cell that stay on one line."""
 DECIMALS = 5
 """Numbers of a table have so many decimals at most."""
 
@@ -182,10 +184,16 @@ def _table(table: Table) -> str:
         for name, column in zip(table.columns, columns, strict=True)
     ]
 
-    def cells(tag: str, values: Sequence[Any]) -> str:
-        return "".join(f"<{tag}{m}>{_text(v)}</{tag.split()[0]}>" for m, v in zip(marks, values, strict=True))
+    def cell(tag: str, mark: str, value: Any) -> str:
+        text = _text(value)
+        # What is long is broken, so that it can be read on a narrow screen.
+        mark = ' class="long"' if not mark and len(text) > LONG else mark
+        return f"<{tag}{mark}>{text}</{tag.split()[0]}>"
 
-    caption = f"<caption>{_text(table.caption)}</caption>" if table.caption else ""
+    def cells(tag: str, values: Sequence[Any]) -> str:
+        return "".join(cell(tag, mark, value) for mark, value in zip(marks, values, strict=True))
+
+    caption = f"<caption><span>{_text(table.caption)}</span></caption>" if table.caption else ""
     written = zip(*map(_written, columns), strict=True)
     rows = "".join(f"<tr>{cells('td', row)}</tr>" for row in written)
     names = cells('th scope="col"', [name.removeprefix(">") for name in table.columns])
@@ -201,7 +209,7 @@ def _are_numbers(column: Sequence[Any]) -> bool:
 def _written(column: Sequence[Any]) -> Sequence[Any]:
     """Give the numbers of a column as many decimals as the smallest of them needs, so that they stand below each other.
 
-    That is four digits of the largest, and two of the smallest that is not negligible beside it.
+    That is three digits of the largest, and two of the smallest that is not negligible beside it.
     """
     sizes = [abs(value) for value in column if isinstance(value, float) and math.isfinite(value) and value]
     if not _are_numbers(column) or not sizes:
@@ -210,7 +218,7 @@ def _written(column: Sequence[Any]) -> Sequence[Any]:
     first, last = (math.floor(math.log10(size)) for size in (max(sizes), smallest))
     if first < -3 or first > 6:
         return column
-    places = min(max(3 - first, 1 - last, 0), DECIMALS)
+    places = min(max(2 - first, 1 - last, 0), DECIMALS)
     # + 0.0: nothing is negative nothing.
     return [f"{round(value, places) + 0.0:,.{places}f}".replace("-", "−") for value in column]
 
@@ -295,10 +303,12 @@ figcaption { padding: .8rem 1.1rem; border-top: 1px solid var(--line); color: va
 .scroll { overflow-x: auto; margin: 1.2rem 0; }
 table { border-collapse: collapse; font-size: .93rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; color: var(--quiet); padding-bottom: .4rem; }
+caption span { display: inline-block; position: sticky; left: 0; max-width: min(44rem, calc(100vw - 2.5rem)); }
 th, td { padding: .32rem .9rem .32rem 0; border-bottom: 1px solid var(--line); text-align: left; white-space: pre;
   vertical-align: top; }
 th { color: var(--quiet); font-weight: 600; }
 .number { text-align: right; }
+.long { white-space: pre-wrap; overflow-wrap: anywhere; min-width: 12rem; }
 details { border-bottom: 1px solid var(--line); }
 details > summary { cursor: pointer; color: var(--accent); padding: .45rem 0; overflow-wrap: anywhere; }
 figcaption a { color: var(--accent); margin-right: .6rem; }

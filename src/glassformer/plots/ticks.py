@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ..arrays import Array
 from .labels import text_width
@@ -17,6 +17,11 @@ FAR = 30.0
 """Values whose sizes differ by more than this factor are drawn on a logarithmic scale."""
 LEAP = 10.0
 """So are values of which one is larger than the median by this factor."""
+
+
+def round_numbers(most: int = 9, *, integer: bool = False) -> MaxNLocator:
+    """Return what places at most so many marks at 1, 2, 5, 10, … or their like, such as 0.2, 0.4, 0.6."""
+    return MaxNLocator(most, integer=integer, steps=[1, 2, 5, 10])
 
 
 def token_ticks(axis: Any, labels: Sequence[str], *, room: float) -> None:
