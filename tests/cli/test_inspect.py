@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from glassformer.cli.inspect import described, folder_name
+from glassformer.cli.inspect import answers, described, folder_name
 from glassformer.data import build_task
+from glassformer.plots import write_report
 from glassformer.runs.base import Base
 from pages import read_page
 from runs import command, tiny_session
@@ -38,11 +39,8 @@ def test_every_task_has_a_page_in_both_themes(task, tmp_path):
 
 
 def test_a_page_names_the_data_of_the_reader(tmp_path):
-    run = trained("text", tmp_path / "mine")
-    inspect(run, "--theme", "light")
-    words = read_page(run / "pictures" / "index.html").words
-    assert f"Learned from {tmp_path / 'data' / 'text.txt'}." in words
-    assert not any("Python's own documentation" in word for word in words)
+    run = tiny_session("text", tmp_path / "mine").run
+    assert described(run, run.task()) == f"Learned from {tmp_path / 'data' / 'text.txt'}."
 
 
 def test_a_page_names_the_options_of_the_reader(tmp_path):
@@ -58,11 +56,15 @@ def test_a_page_names_the_options_of_the_reader(tmp_path):
 
 
 def test_what_a_language_model_writes_keeps_its_lines(tmp_path):
-    run = trained("lines", tmp_path / "mine")
-    inspect(run, "--theme", "light")
-    text = (run / "pictures" / "index.html").read_text(encoding="utf-8")
-    assert "What it writes" in text
-    assert '<pre class="sample">' in text
+    session = tiny_session("lines", tmp_path / "mine", steps=1)
+    for _ in session.steps():
+        pass
+    (section,) = answers(session.trained)
+    assert section.text == "Drawn at random, with seeds 0 to 9."
+    (sample,) = section.samples
+    assert sample.count("\n") >= 9
+    path = write_report(tmp_path, "Title", [section])
+    assert sample in read_page(path).words
 
 
 def test_one_theme_and_figures_for_slides(tmp_path):

@@ -41,6 +41,8 @@ OF_THE_DATA = frozenset(
 """Options of tasks that leave what is learned as the line of the task says it."""
 SAMPLE = 400
 """Tokens that a language model writes for the page."""
+LINES = 10
+"""What a model of lines writes for the page."""
 
 
 def inspect(
@@ -119,6 +121,10 @@ def described(run: Run, task: Task) -> str:
 
 def answers(trained: Trained) -> list[Section]:
     """Return what the model says when it is asked the prompts of its task, as a section of the page."""
+    if trained.task.prompts == ("",):
+        # It needs no beginning, and ends by itself.
+        lines = [trained.ask("", length=SAMPLE, seed=seed) for seed in range(LINES)]
+        return [Section("What it writes", f"Drawn at random, with seeds 0 to {LINES - 1}.", samples=["\n".join(lines)])]
     said = trained.samples(length=SAMPLE)
     if not said:
         return []

@@ -18,6 +18,9 @@ from .ticks import LEAP, log_scale, number_ticks, token_ticks
 MOST_HEADS = 16
 MOST_BARS = 100
 TITLE_SIZE = 8.0
+STEEP = 6.0
+"""Where even attention gives some position more than the median by this factor, as under a causal mask of about 32
+positions, shares are drawn relative to it."""
 NAMED_UP_TO = 8
 """What a head does is written into its cell where at most so many stand side by side."""
 
@@ -93,7 +96,7 @@ def head_positions(
     names = [str(s) for s in range(S)] if labels is None else visible_all(labels, 8)
     axes = panels(figure, len(chosen), columns)
     shares = np.stack([statistics.received[at] for at in chosen])
-    relative = _differ_by_far(shares)
+    relative = _differ_by_far(shares, statistics.expected)
     _draw_shares(axes, shares, statistics.expected, relative=relative)
     for number, ax in enumerate(axes):
         (token_ticks if labels is not None else number_ticks)(ax.xaxis, names, room=0.9 * (width - 0.35))
@@ -141,11 +144,11 @@ def _draw_shares(axes: Sequence[Axes], shares: Array, expected: Array, *, relati
             ax.set_ylim(0, min(1.0, 1.25 * float(values.max())))
 
 
-def _differ_by_far(shares: Array) -> bool:
-    """Tell whether some shares would flatten the others."""
+def _differ_by_far(shares: Array, expected: Array) -> bool:
+    """Tell whether some shares would flatten the others, those of one head or those of a head without preference."""
     visible = np.maximum(shares, float(shares.max()) / 1000)
     # Not by the smallest: under a causal mask, the last positions get little attention from any head.
-    return bool(visible.max() > LEAP * np.median(visible))
+    return bool(visible.max() > LEAP * np.median(visible) or expected.max() > STEEP * np.median(expected))
 
 
 def _relative(shares: Array, expected: Array) -> Array:

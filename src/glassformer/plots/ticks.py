@@ -33,7 +33,7 @@ def token_ticks(axis: Any, labels: Sequence[str], *, room: float) -> None:
     place = room * 72 / max(len(labels), 1)
     size = float(np.clip(0.72 * place, 5.5, 8.5))
     widths = [text_width(label, size) for label in labels]
-    crowded = axis.axis_name == "x" and any(1.1 * width > place for width in widths)
+    crowded = axis.axis_name == "x" and any(GAP * width > place for width in widths)
     upright = [crowded and len(label) > 1 for label in labels]
     lying = [width for width, turn in zip(widths, upright, strict=True) if not turn]
     extent = size if axis.axis_name == "y" or any(upright) else 0.0
