@@ -22,7 +22,7 @@ from glassformer.plots import (
     similarity_curve,
 )
 from glassformer.plots.heads import are_named
-from glassformer.plots.loss import smooth
+from glassformer.plots.loss import smooth, smooth_losses
 
 
 def texts(ax):
@@ -182,9 +182,17 @@ def test_short_and_broken_trainings_are_drawn_too(metrics, tmp_path):
     assert save(loss_curve(metrics), tmp_path / "loss.png").stat().st_size > 1000
 
 
-def test_smoothing_starts_at_the_first_value_and_keeps_constants():
+def test_smoothing_keeps_constants_and_does_not_stay_behind():
     np.testing.assert_allclose(smooth(np.full(5, 2.0), 3), 2)
-    assert smooth(np.array([4.0, 0.0]), 2).tolist() == pytest.approx([4, 4 / 3])
+    line = np.arange(9.0)
+    assert smooth(line, 4).tolist() == pytest.approx([1, 1.5, *line[2:-2], 6.5, 7])
+    assert smooth(line, 1).tolist() == pytest.approx(line.tolist())
+
+
+def test_on_a_log_scale_the_smoothed_curve_is_straight_where_losses_fall_by_a_factor():
+    losses = 0.9 ** np.arange(100)
+    np.testing.assert_allclose(smooth_losses(losses, logarithmic=True)[1:-1], losses[1:-1])
+    assert (smooth_losses(losses, logarithmic=False)[1:-1] > losses[1:-1]).all()
 
 
 # --- layers and heads ------------------------------------------------------------------------------------------------

@@ -1,8 +1,7 @@
 """The words of an inspection: what each picture shows and what to look for."""
 
-READ = (
-    "What the model read, token by token. Signs stand for what cannot be seen: ␣ for a space, ↵ for the end of a line."
-)
+READ = "What the model read, token by token."
+SIGNS = " Signs stand for what cannot be seen: ␣ for a space, ↵ for the end of a line."
 OVER = "What the heads and layers do is averaged over {count} examples; everything else shows the first of them."
 
 HEADINGS = {"encoder": "Encoder self-attention", "decoder": "Decoder self-attention", "cross": "Cross-attention"}

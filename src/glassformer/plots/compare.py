@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from ..runs.comparison import Curves, Points
 from ..settings import check_known
 from .labels import plain, text_width
-from .loss import SPAN, smooth
+from .loss import smooth_losses
 from .style import FORMATS, new_figure, save, styled, titled
 from .theme import THEMES, colors, themed
 from .ticks import are_far_apart, log_scale, round_numbers
@@ -40,9 +40,13 @@ def loss_comparison(runs: Sequence[Curves], *, title: str = "Losses") -> Figure:
         figure.text(0.5, 0.5, "no metrics were recorded", ha="center", va="center", color=colors().quiet)
         return titled(figure, title, "no metrics were recorded.")
     left, right = figure.subplots(1, 2, sharey=True)
-    _panel(left, drawn, lambda points: points.steps)
-    _panel(right, drawn, lambda points: points.seconds)
-    left.set(xlabel="step", ylabel="loss" + _scaled(left, right, drawn))
+    every = np.concatenate([[*run.training.values, *run.validation.values] for run in drawn])
+    logarithmic = are_far_apart(every)
+    _panel(left, drawn, lambda points: points.steps, logarithmic=logarithmic)
+    _panel(right, drawn, lambda points: points.seconds, logarithmic=logarithmic)
+    for ax in (left, right) if logarithmic else ():
+        log_scale(ax, every)
+    left.set(xlabel="step", ylabel="loss (log scale)" if logarithmic else "loss")
     left.xaxis.set_major_locator(round_numbers(integer=True))
     right.set_xlabel("seconds of training")
     both = any(one.training.values and one.validation.values for one in drawn)
@@ -64,7 +68,7 @@ def save_themes(draw: Callable[..., Figure], folder: Path, name: str, *, form: s
     return saved
 
 
-def _panel(ax: Axes, runs: Sequence[Curves], axis: Callable[[Points], Sequence[float]]) -> None:
+def _panel(ax: Axes, runs: Sequence[Curves], axis: Callable[[Points], Sequence[float]], *, logarithmic: bool) -> None:
     ax.grid(visible=True)
     for number, run in enumerate(runs):
         color = getattr(colors(), COLORS[number % len(COLORS)])
@@ -73,20 +77,10 @@ def _panel(ax: Axes, runs: Sequence[Curves], axis: Callable[[Points], Sequence[f
         if train.values:
             every = slice(None, None, max(1, len(train.values) // MOST_POINTS))
             pale = {"alpha": 0.4, "linewidth": 1.0} if judged.values else {"label": name}
-            averaged = smooth(np.array(train.values), len(train.values) / SPAN)
+            averaged = smooth_losses(np.array(train.values), logarithmic=logarithmic)
             ax.plot(axis(train)[every], averaged[every], **style, **pale)
         if judged.values:
             ax.plot(axis(judged), judged.values, marker="o", markersize=3.5, label=name, **style)
-
-
-def _scaled(left: Axes, right: Axes, runs: Sequence[Curves]) -> str:
-    """Use a logarithmic scale where some losses would flatten the others; say so."""
-    every = np.concatenate([[*run.training.values, *run.validation.values] for run in runs])
-    if not are_far_apart(every):
-        return ""
-    for ax in (left, right):
-        log_scale(ax, every)
-    return " (log scale)"
 
 
 def _words(run: Curves) -> str:

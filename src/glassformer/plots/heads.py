@@ -138,8 +138,8 @@ def _draw_shares(axes: Sequence[Axes], shares: Array, expected: Array, *, relati
     for ax, row in zip(axes, values, strict=True):
         _bars(ax, row, even, ground=1.0 if relative else 0.0)
         if relative:
-            # What is near to even attention must not look like a preference; below a hundredth, bars leave the axis.
-            log_scale(ax, np.array([np.clip(values.min(), 0.01, 0.5), max(2.0, float(values.max()))]))
+            # What is near to even attention must not look like a preference; a few bars may leave the axis below.
+            log_scale(ax, np.array([np.clip(np.quantile(values, 0.02), 0.05, 0.5), max(2.0, float(values.max()))]))
         else:
             ax.set_ylim(0, min(1.0, 1.25 * float(values.max())))
 

@@ -112,7 +112,8 @@ def _input(seen: Trace, examples: int) -> Section:
     if len(rows) > 1:
         rows = [f"the {stack} reads\n{row}" for stack, row in zip(seen.labels, rows, strict=True)]
     over = captions.OVER.format(count=examples) if examples > 1 else ""
-    return Section("Input", f"{captions.READ}\n\n{over}", samples=rows)
+    signs = captions.SIGNS if any(sign in row for row in rows for sign in "␣↵") else ""
+    return Section("Input", f"{captions.READ}{signs}\n\n{over}", samples=rows)
 
 
 def _predictions(seen: Trace, labels: Labels) -> Section | None:
@@ -135,7 +136,7 @@ def _predictions(seen: Trace, labels: Labels) -> Section | None:
     title = f"Which token stands at “{at}”?" if is_encoder else f"What comes after “{end}”?"
     answer = _target(seen, last)
     bars = partial(prediction_bars, probabilities[last], labels.tokens, answer=answer, title=title)
-    place = {"place": "the token that was read there"} if is_encoder else {}
+    place: dict[str, Any] = {"place": "the token that was read there"} if is_encoder else {}
     table = partial(prediction_table, probabilities, inputs, labels.tokens, targets=targets, **place)
     pictures = [
         Sketch("prediction", bars, captions.TOKEN_BARS),
@@ -146,7 +147,8 @@ def _predictions(seen: Trace, labels: Labels) -> Section | None:
 
 def _heads(seen: Trace, statistics: Mapping[str, HeadStatistics], examples: int) -> Section:
     """Sketch what the heads of each kind of attention do; what holds for all pictures is said under the first."""
-    pictures, rows = [], []
+    pictures: list[Sketch] = []
+    rows: list[tuple[Any, ...]] = []
     for attention, found in statistics.items():
         name = captions.HEADINGS[attention]
         score = partial(head_specialization, found, title=f"{name}: do the heads specialize?")
@@ -168,7 +170,8 @@ def _heads(seen: Trace, statistics: Mapping[str, HeadStatistics], examples: int)
 
 
 def _layers(traces: Sequence[Trace]) -> Section:
-    pictures, folds = [], []
+    pictures: list[Sketch] = []
+    folds = []
     for stack in traces[0].residual:
         statistics = layer_statistics(traces, stack)
         curves = partial(layer_curves, statistics, title=f"What leaves each layer of the {stack}")

@@ -47,37 +47,44 @@ def loss_curve(metrics: Sequence[Mapping[str, Any]], *, title: str = "Loss") -> 
 
 
 def smooth(y: Array, span: float) -> Array:
-    """Return the exponential moving average over about `span` values, without the pull of a made-up start."""
-    keep = 1 - 1 / max(span, 1.0)
-    total = weight = 0.0
-    averages = np.empty(len(y))
-    for i, value in enumerate(y):
-        total, weight = keep * total + value, keep * weight + 1
-        averages[i] = total / weight
-    return averages
+    """Return the mean of about `span` values around each, near the ends of as many as there are.
+
+    An average of those before alone would stay behind a curve that falls.
+    """
+    half = int(max(span, 1.0) / 2)
+    sums = np.concatenate(([0.0], np.cumsum(y)))
+    places = np.arange(len(y))
+    first, end = np.maximum(places - half, 0), np.minimum(places + half + 1, len(y))
+    return (sums[end] - sums[first]) / (end - first)
+
+
+def smooth_losses(losses: Array, *, logarithmic: bool) -> Array:
+    """Return losses smoothed as the scale shows them, so that the curve runs through the middle of them."""
+    span = len(losses) / SPAN
+    return np.exp(smooth(np.log(losses), span)) if logarithmic else smooth(losses, span)
 
 
 def _losses(ax: Axes, train: tuple[Array, Array], validation: tuple[Array, Array]) -> None:
     ax.grid(visible=True)
     count = len(train[0])
     smoothed = count >= 2 * SPAN
+    every = np.concatenate((train[1], validation[1]))
+    logarithmic = are_far_apart(every)
     if count:
         line: dict[str, Any] = {"color": colors().blue, **({"marker": "o", "markersize": 3} if count < FEW else {})}
         thread: dict[str, Any] = {"color": colors().sky, "linewidth": 0.8, "alpha": 0.6}
         ax.plot(*train, label="training", **(thread if smoothed else line))
         if smoothed:
-            ax.plot(train[0], smooth(train[1], count / SPAN), color=colors().blue, label="training, smoothed")
+            curve = smooth_losses(train[1], logarithmic=logarithmic)
+            ax.plot(train[0], curve, color=colors().blue, label="training, smoothed")
     if len(validation[0]):
         name = f"validation, last {validation[1][-1]:.3g}"
         ax.plot(
             *validation, color=colors().vermilion, marker="o", markersize=4, markeredgecolor=colors().page, label=name
         )
-    every = np.concatenate((train[1], validation[1]))
-    scale = ""
-    if are_far_apart(every):
+    if logarithmic:
         log_scale(ax, every)
-        scale = " (log scale)"
-    ax.set_ylabel(f"loss{scale}")
+    ax.set_ylabel("loss (log scale)" if logarithmic else "loss")
     if len(every):
         # Above the curves, since they may be anywhere: a loss can rise as well.
         ax.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, borderaxespad=0.1)
