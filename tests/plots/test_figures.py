@@ -306,7 +306,7 @@ def test_large_models_show_their_most_specialized_heads_and_say_so(rng):
     assert len(texts(head_specialization(found).axes[0])) == 72
 
 
-@pytest.mark.parametrize(("shape", "columns"), [((3, 3), 3), ((2, 4), 4), ((2, 8), 4), ((1, 2), 2), ((5, 1), 4)])
+@pytest.mark.parametrize(("shape", "columns"), [((3, 3), 3), ((2, 8), 4), ((1, 2), 2), ((5, 1), 4), ((6, 9), 4)])
 def test_layers_begin_rows_of_panels(shape, columns, rng):
     axes = head_positions(statistics(rng, *shape, T=3)).axes
     assert len({round(ax.get_position().x0, 6) for ax in axes}) == columns

@@ -89,7 +89,7 @@ def head_positions(
     """
     chosen = _most_specialized(statistics)
     S = statistics.received.shape[-1]
-    columns = _columns(len(chosen), statistics.score.shape[1])
+    columns = _columns(len(chosen), *statistics.score.shape)
     width = float(np.clip(0.2 * S + 0.5, 2.0, 10.4 / max(columns, 2)))
     rows = math.ceil(len(chosen) / columns)
     figure = new_figure(max(columns * width + 0.6, 5.4), rows * 1.45 + 1.2)
@@ -114,9 +114,10 @@ def head_positions(
     return titled(figure, title + few, words)
 
 
-def _columns(count: int, H: int) -> int:
-    """Return how many panels stand side by side: where it can be, a layer begins a row."""
-    return min(count, next((columns for columns in (4, 3, 2) if H % columns == 0), 4))
+def _columns(count: int, L: int, H: int) -> int:
+    """Return how many panels stand side by side: where all heads are shown, a layer begins a row if it can."""
+    fitting = [columns for columns in (4, 3, 2) if H % columns == 0 and count == L * H]
+    return min(count, *fitting[:1] or (4,))
 
 
 def _title(statistics: HeadStatistics, at: tuple[int, int]) -> str:
