@@ -291,10 +291,10 @@ nav a { padding: .25rem .7rem; border-radius: 1rem; color: var(--quiet); text-de
   font-size: .92rem; }
 nav a:hover, nav a:focus-visible { background: var(--card); color: var(--accent); }
 section { margin: 0 0 3.2rem; scroll-margin-top: 4rem; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); gap: .7rem; margin: 1.4rem 0; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(10.5rem, 1fr)); gap: .7rem; margin: 1.4rem 0; }
 .tiles div { background: var(--card); border: 1px solid var(--line); border-radius: .7rem; padding: .6rem .9rem; }
 .tiles dt { color: var(--quiet); font-size: .8rem; }
-.tiles dd { margin: 0; font-size: 1.1rem; font-weight: 600; overflow-wrap: anywhere; }
+.tiles dd { margin: 0; font-size: 1.1rem; font-weight: 600; overflow-wrap: break-word; }
 figure { margin: 1.2rem 0; background: var(--card); border: 1px solid var(--line); border-radius: .8rem;
   overflow: hidden; }
 figure > a { display: block; overflow-x: auto; }
