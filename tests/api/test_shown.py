@@ -1,5 +1,6 @@
 """What a notebook shows: one picture, drawn anew in its place."""
 
+import re
 import sys
 import types
 
@@ -73,6 +74,17 @@ def test_losses_that_are_no_numbers_are_left_out():
     assert "nan" not in curve.picture()
     assert "inf" not in curve.picture()
     assert curve.picture().count(",") <= shown.POINTS + 1
+    assert 'role="img" aria-label="Losses from step ' in curve.picture()
+
+
+def test_losses_that_fall_far_are_drawn_on_a_log_scale():
+    curve = shown.Curve("a task", Stopwatch(3))
+    curve._draw = lambda: None
+    for step, loss in enumerate((100.0, 10.0, 1.0), start=1):
+        curve.show(StepRecord(step, loss, 0.1, 1.0, 8, 0.1))
+    heights = [float(point.split(",")[1]) for point in re.search(r'points="([^"]*)"', curve.picture())[1].split()]
+    assert heights[1] == pytest.approx((heights[0] + heights[2]) / 2)
+    assert "losses on a log scale" in curve.picture()
 
 
 def test_notebooks_show_figures_without_pyplot():

@@ -1,10 +1,14 @@
 """`glassformer inspect`: a page for every task, named after the model, in the theme and the formats one asks for."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from glassformer.cli.inspect import folder_name
+from glassformer.cli.inspect import answers, described, folder_name
+from glassformer.data import build_task
+from glassformer.plots import write_report
+from glassformer.runs.base import Base
 from pages import read_page
 from runs import command, tiny_session
 
@@ -35,19 +39,32 @@ def test_every_task_has_a_page_in_both_themes(task, tmp_path):
 
 
 def test_a_page_names_the_data_of_the_reader(tmp_path):
-    run = trained("text", tmp_path / "mine")
-    inspect(run, "--theme", "light")
-    words = read_page(run / "pictures" / "index.html").words
-    assert f"Learned from {tmp_path / 'data' / 'text.txt'}." in words
-    assert not any("Python's own documentation" in word for word in words)
+    run = tiny_session("text", tmp_path / "mine").run
+    assert described(run, run.task()) == f"Learned from {tmp_path / 'data' / 'text.txt'}."
+
+
+def test_a_page_names_the_options_of_the_reader(tmp_path):
+    run = tiny_session("sort", tmp_path / "mine").run
+    task = run.task()
+    assert described(run, task) == "Learned: sort 6 digits from {0, 1, 2}."
+    modular = replace(run, task_name="modular", task_options={"modulus": 5, "operation": "+"})
+    assert described(modular, build_task("modular", modulus=5)) == "Learned: the task modular, with modulus 5."
+    text = replace(run, task_name="text", task_options={"seed": 0})
+    assert described(text, build_task("text")) == "Learned: continue a text: Python's own documentation."
+    tuned = replace(text, base=Base("smollm2", ""), task_options={"data": "notes.txt"})
+    assert described(tuned, task) == "Began as smollm2, learned from notes.txt."
 
 
 def test_what_a_language_model_writes_keeps_its_lines(tmp_path):
-    run = trained("lines", tmp_path / "mine")
-    inspect(run, "--theme", "light")
-    text = (run / "pictures" / "index.html").read_text(encoding="utf-8")
-    assert "What it writes" in text
-    assert '<pre class="sample">' in text
+    session = tiny_session("lines", tmp_path / "mine", steps=1)
+    for _ in session.steps():
+        pass
+    (section,) = answers(session.trained)
+    assert section.text == "Drawn at random, with seeds 0 to 9."
+    (sample,) = section.samples
+    assert sample.count("\n") >= 9
+    path = write_report(tmp_path, "Title", [section])
+    assert sample in read_page(path).words
 
 
 def test_one_theme_and_figures_for_slides(tmp_path):

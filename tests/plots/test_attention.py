@@ -186,3 +186,9 @@ def test_full_and_causal_stand_side_by_side(rng):
 def test_weights_that_do_not_fit_their_labels_are_refused(rng):
     with pytest.raises(ShapeError, match=r"shape \(2, 3, 3\) do not fit 4 query labels"):
         attention_heads(weights(rng, 2, 3, 3), list("abcd"))
+
+
+@pytest.mark.parametrize(("shape", "how"), [((30, 9, 5, 5), "nearest"), ((24, 8, 64, 64), "auto")])
+def test_small_maps_are_sharp_where_every_dot_is_seen(shape, how):
+    figure = attention_grid(np.full(shape, 1 / shape[-1], dtype=np.float32))
+    assert figure.axes[0].images[0].get_interpolation() == how

@@ -25,7 +25,7 @@ def test_losses_are_drawn_by_step_and_by_time():
     figure = loss_comparison([curves("a", 40), curves("b", 25, seconds=0.3)])
     left, right = figure.axes
     assert (left.get_xlabel(), right.get_xlabel()) == ("step", "seconds of training")
-    assert [text.get_text() for text in left.get_legend().get_texts()] == ["a", "b"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b"]
     assert left.lines[1].get_xdata().tolist() == [10, 20, 30, 40]
     assert right.lines[3].get_xdata().tolist() == pytest.approx([3.0, 6.0])
     assert "a: training loss from 4 to 1.07 at step 40" in figure.get_label()
@@ -43,7 +43,7 @@ def test_both_themes_set_text_apart_from_their_background(theme):
 
 def test_runs_without_evaluations_or_without_metrics_are_drawn_as_far_as_they_go():
     figure = loss_comparison([curves("a", 20, evaluated=False), curves("b", 0), curves("c", 15)])
-    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["a", "c"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "c"]
     empty = loss_comparison([curves("a", 0), curves("b", 0)])
     assert "no metrics were recorded" in empty.get_label()
 

@@ -21,7 +21,8 @@ from glassformer.plots import (
     save,
     similarity_curve,
 )
-from glassformer.plots.loss import smooth
+from glassformer.plots.heads import are_named
+from glassformer.plots.loss import smooth, smooth_losses
 
 
 def texts(ax):
@@ -83,7 +84,7 @@ def test_the_colors_of_a_table_reach_to_its_likeliest_token():
     probabilities[1, 3] = 0.28
     figure = prediction_table(probabilities, list("ab"))
     assert figure.axes[0].images[0].norm.vmax == 0.28
-    assert figure.axes[0].get_xlabel() == "after reading up to · colors from 0 to 28.0 %"
+    assert figure.axes[0].get_xlabel() == "the last token that was read · colors: 0 to 28.0 %"
 
 
 # --- positions -------------------------------------------------------------------------------------------------------
@@ -92,7 +93,15 @@ def test_the_colors_of_a_table_reach_to_its_likeliest_token():
 def test_the_curve_marks_the_distances_it_names():
     figure = similarity_curve(similarity_by_distance(sinusoidal(np.arange(40), 16)))
     (listed,) = texts(figure.axes[0])
-    assert [line.split(":")[0] for line in listed.splitlines()] == ["k = 1", "k = 5", "k = 10", "k = 25"]
+    assert [line.split(":")[0].replace("\u2007", " ") for line in listed.splitlines()] == [
+        *("k =  1", "k =  5", "k = 10", "k = 25")
+    ]
+
+
+def test_cosines_stand_below_each_other_and_nothing_is_negative_nothing():
+    similarity = similarity_by_distance(np.array([[1.0, 0], [-0.004, 1], [-1, 0], [0, -1], [1, 0], [0, 1]]))
+    (listed,) = texts(similarity_curve(similarity, marked=(1, 2)).axes[0])
+    assert listed.splitlines() == ["k = \u20071: \u20070.00", "k = \u20072: −1.00"]
 
 
 def test_the_table_of_positions_is_drawn_on_a_scale_around_zero(tmp_path):
@@ -109,14 +118,14 @@ def test_outliers_of_a_table_are_cut_and_counted():
     table[0, 0] = 500
     figure = position_heat_map(table)
     assert figure.axes[0].images[0].norm.vmax == 1
-    assert figure.axes[1].get_ylabel() == "value: −1 to 1 (0.1 % beyond)"
+    assert figure.axes[1].get_ylabel() == "value: ±1 (0.1 % beyond)"
 
 
 # --- training --------------------------------------------------------------------------------------------------------
 
 
 def test_the_loss_curve_has_all_series():
-    metrics = [{"step": i, "loss": 3 / (i + 1)} for i in range(40)]
+    metrics = [{"step": i, "loss": 3 / (i + 1)} for i in range(80)]
     metrics[19] |= {"val_loss": 0.5, "accuracy": 0.7}
     metrics[39] |= {"val_loss": 0.2, "accuracy": 1.0}
     figure = loss_curve(metrics)
@@ -133,6 +142,18 @@ def test_a_leap_does_not_flatten_the_curve():
     assert loss_curve(metrics).axes[0].get_yscale() == "log"
     assert loss_curve(metrics).axes[0].get_ylabel() == "loss (log scale)"
     assert loss_curve(metrics[:30]).axes[0].get_yscale() == "linear"
+
+
+@pytest.mark.parametrize(("steps", "names"), [(19, 1), (79, 1), (80, 2)])
+def test_a_curve_is_smoothed_where_there_is_something_to_average(steps, names):
+    ax = loss_curve([{"step": i, "loss": 2.0 + i % 2} for i in range(steps)]).axes[0]
+    assert len(ax.get_legend().get_texts()) == len(ax.lines) == names
+
+
+def test_an_accuracy_of_nothing_or_everything_is_drawn_whole():
+    below = loss_curve([{"step": 1, "accuracy": 0.0}, {"step": 2, "accuracy": 1.0}]).axes[1]
+    low, high = below.get_ylim()
+    assert low < 0 < 1 < high
 
 
 def test_steps_are_whole_numbers():
@@ -161,9 +182,17 @@ def test_short_and_broken_trainings_are_drawn_too(metrics, tmp_path):
     assert save(loss_curve(metrics), tmp_path / "loss.png").stat().st_size > 1000
 
 
-def test_smoothing_starts_at_the_first_value_and_keeps_constants():
+def test_smoothing_keeps_constants_and_does_not_stay_behind():
     np.testing.assert_allclose(smooth(np.full(5, 2.0), 3), 2)
-    assert smooth(np.array([4.0, 0.0]), 2).tolist() == pytest.approx([4, 4 / 3])
+    line = np.arange(9.0)
+    assert smooth(line, 4).tolist() == pytest.approx([1, 1.5, *line[2:-2], 6.5, 7])
+    assert smooth(line, 1).tolist() == pytest.approx(line.tolist())
+
+
+def test_on_a_log_scale_the_smoothed_curve_is_straight_where_losses_fall_by_a_factor():
+    losses = 0.9 ** np.arange(100)
+    np.testing.assert_allclose(smooth_losses(losses, logarithmic=True)[1:-1], losses[1:-1])
+    assert (smooth_losses(losses, logarithmic=False)[1:-1] > losses[1:-1]).all()
 
 
 # --- layers and heads ------------------------------------------------------------------------------------------------
@@ -220,7 +249,20 @@ def test_a_head_that_rests_on_one_token_does_not_flatten_the_others(rng):
     weights[0, 0, :, 0] = 0.981
     figure = head_positions(attention_statistics([(weights, np.ones((20, 20), dtype=bool))]))
     assert {ax.get_yscale() for ax in figure.axes} == {"log"}
-    assert figure.get_supylabel() == "share of attention (log scale)"
+    assert figure.get_supylabel() == "times even attention (log scale)"
+    # Twenty positions: nearly everything is nearly twenty times an even share.
+    first = figure.axes[0].patches[0]
+    assert first.get_y() == 1
+    assert first.get_y() + first.get_height() == pytest.approx(0.981 * 20)
+
+
+def test_heads_that_follow_the_mask_are_level_however_long_it_is(rng):
+    even = np.broadcast_to(np.tri(80) / np.arange(1, 81)[:, None], (1, 2, 80, 80))
+    figure = head_positions(attention_statistics([(even, np.tri(80, dtype=bool))]))
+    heights = [bar.get_height() for bar in figure.axes[0].patches if hasattr(bar, "get_height")]
+    np.testing.assert_allclose(heights, 0, atol=1e-12)
+    low, high = figure.axes[0].get_ylim()
+    assert low < 0.5 < 2 < high
 
 
 def test_positions_that_few_queries_can_see_are_no_outliers(rng):
@@ -237,6 +279,13 @@ def test_every_head_shows_its_score_and_its_name(rng):
     assert shown[0] == f"{found.score[0, 0]:.2f}\n{found.kinds[0][0]}"
 
 
+@pytest.mark.parametrize(("shape", "named"), [((2, 8), True), ((8, 2), True), ((9, 2), False), ((2, 9), False)])
+def test_heads_are_named_where_there_is_room(shape, named, rng):
+    found = statistics(rng, *shape, T=3)
+    assert are_named(found) == named
+    assert all(("\n" in text) == named for text in texts(head_specialization(found).axes[0]))
+
+
 def test_every_head_gets_bars_of_the_positions_it_looks_at(rng):
     found = statistics(rng)
     figure = head_positions(found, list("vwxyz"))
@@ -244,7 +293,8 @@ def test_every_head_gets_bars_of_the_positions_it_looks_at(rng):
     for number, ax in enumerate(figure.axes):
         heights = [patch.get_height() for patch in ax.patches if hasattr(patch, "get_height")]
         np.testing.assert_allclose(heights, found.received[divmod(number, 2)])
-        assert [label.get_text() for label in ax.get_xticklabels()] == list("vwxyz")
+        # All panels have the same positions, so the lowest ones name them.
+        assert [label.get_text() for label in ax.get_xticklabels()] == (list("vwxyz") if number >= 2 else [])
 
 
 def test_large_models_show_their_most_specialized_heads_and_say_so(rng):
@@ -254,6 +304,12 @@ def test_large_models_show_their_most_specialized_heads_and_say_so(rng):
     assert figure.get_suptitle() == "Where each head looks (of 72, the most specialized of each kind)"
     assert figure.get_size_inches()[1] < 7.6
     assert len(texts(head_specialization(found).axes[0])) == 72
+
+
+@pytest.mark.parametrize(("shape", "columns"), [((3, 3), 3), ((2, 8), 4), ((1, 2), 2), ((5, 1), 4), ((6, 9), 4)])
+def test_layers_begin_rows_of_panels(shape, columns, rng):
+    axes = head_positions(statistics(rng, *shape, T=3)).axes
+    assert len({round(ax.get_position().x0, 6) for ax in axes}) == columns
 
 
 def test_of_many_heads_every_kind_is_shown(rng):

@@ -3,8 +3,9 @@
 import numpy as np
 
 from glassformer import Batch, Decoder, DecoderConfig, Encoder
-from glassformer.interpret import Labels
+from glassformer.interpret import Labels, trace
 from glassformer.plots import inspect_model
+from glassformer.plots.inspection import _predictions
 from pages import read_page as read
 
 METRICS = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0, "val_loss": 1.5, "accuracy": 0.5}]
@@ -44,7 +45,15 @@ def test_a_decoder_shows_the_next_token_and_the_mask(decoder, tmp_path):
     assert {"prediction", "predictions", "full-against-causal", "decoder-layer-1"} <= names(files)
     assert "loss" not in names(files)
     (last,) = [image["alt"] for image in page.images if image["src"] == "prediction.png"]
-    assert last.startswith(f"What comes after <{decoder[2].tokens[0, -1]}>?")
+    read = " ".join(f"<{token}>" for token in decoder[2].tokens[0])
+    assert last.startswith(f"What comes after “{read}”?")
+
+
+def test_of_a_long_input_the_end_stands_in_the_title(tmp_path):
+    model = Decoder(DecoderConfig(vocab=7, width=8, heads=2, layers=1, context=40))
+    seen = trace(model, model.init(0), Batch(np.arange(40)[None] % 7), labels=Labels(lambda i: f"<{i}>"))
+    picture = _predictions(seen, Labels(lambda i: f"<{i}>")).pictures[0]
+    assert picture.draw().get_suptitle() == "What comes after “… <5> <6> <0> <1> <2> <3> <4>”?"
 
 
 def test_an_encoder_decoder_shows_what_the_target_looks_at_in_the_source(encoder_decoder, tmp_path):
@@ -52,6 +61,10 @@ def test_an_encoder_decoder_shows_what_the_target_looks_at_in_the_source(encoder
     assert {"cross-layer-1", "cross-heads", "encoder-layer-1", "decoder-layer-1"} <= names(files)
     assert {"encoder-position-table", "decoder-position-table"} <= names(files)
     page = check(files)
+    assert {"layers: encoder, decoder", "1, 1", "vocabulary: source, target", "9, 7"} <= set(page.words)
+    # What holds for all three kinds of attention is said once.
+    assert sum("more attention than chance" in word for word in page.words) == 1
+    assert sum("Under a causal mask" in word for word in page.words) == 1
     (cross,) = [image["alt"] for image in page.images if image["src"] == "cross-layer-1.png"]
     assert "4 queries in rows, 6 keys in columns" in cross
 

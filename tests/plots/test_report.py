@@ -57,7 +57,39 @@ def test_pictures_can_travel_inside_the_page(tmp_path, picture):
 def test_numbers_are_written_for_people(tmp_path):
     table = Table(("name", "count", "share"), [("a", 12345, 0.123456), ("b", 1, 1.0)])
     page = read(write_report(tmp_path, "Title", [Section("One", tables=[table])], summary=[("steps", 2000)]))
-    assert {"12,345", "0.1235", "2,000"} <= set(page.words)
+    assert {"12,345", "0.12", "1.00", "2,000"} <= set(page.words)
+
+
+def test_the_numbers_of_a_column_have_the_same_decimals(tmp_path):
+    rows = [(1, 216.31, 0.5, -0.00001), (2, 0.1043, 0.25, 0.5), (12345, 3.0, 1.0, float("nan"))]
+    table = Table(("layer", "size", "share", "mean"), rows)
+    words = read(write_report(tmp_path, "Title", [Section("One", tables=[table])])).words
+    assert words[words.index("mean") + 1 :][:12] == [
+        *("1", "216.31", "0.50", "0.000"),
+        *("2", "0.10", "0.25", "0.500"),
+        *("12,345", "3.00", "1.00", "nan"),
+    ]
+
+
+def test_columns_of_written_numbers_are_flush_right_where_asked(tmp_path):
+    table = Table(("task", ">right"), [("a", "99.1 %"), ("b", "")])
+    text = write_report(tmp_path, "Title", [Section("One", tables=[table])]).read_text(encoding="utf-8")
+    assert '<th scope="col" class="number">right</th>' in text
+    assert '<td class="number">99.1 %</td>' in text
+    assert '<th scope="col">task</th>' in text
+
+
+def test_cells_keep_their_line_breaks(tmp_path):
+    path = write_report(tmp_path, "Title", [Section("One", tables=[Table(["said"], [["a\n  b"]])])])
+    assert "a\n  b" in read(path).words
+    assert "white-space: pre;" in path.read_text(encoding="utf-8")
+
+
+def test_long_cells_are_broken_and_short_ones_are_not(tmp_path):
+    path = write_report(tmp_path, "Title", [Section("One", tables=[Table(["said"], [["a" * 25], ["a" * 24]])])])
+    text = path.read_text(encoding="utf-8")
+    assert f'<td class="long">{"a" * 25}</td>' in text
+    assert f"<td>{'a' * 24}</td>" in text
 
 
 def test_parts_are_folded_away_behind_a_line(tmp_path, picture):

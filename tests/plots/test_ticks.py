@@ -53,6 +53,10 @@ def test_maps_between_two_sequences(rng, queries, keys):
     check(attention_heads(weights(rng, 4, queries, keys), ["2001"] * queries, ["3."] * keys))
 
 
+def test_a_low_grid_has_room_for_the_words_beside_its_colors(rng):
+    check(attention_grid(weights(rng, 2, 4, 11, 23)))
+
+
 @pytest.mark.parametrize("shape", [(1, 1), (2, 4), (6, 12), (30, 9), (48, 40)])
 def test_grids_and_scores_of_shallow_and_deep_models(rng, shape):
     check(attention_grid(weights(rng, *shape, 5, 5)))

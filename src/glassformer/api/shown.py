@@ -19,6 +19,8 @@ Tell = Callable[[StepRecord], None]
 WIDTH, HEIGHT, MARGIN = 560, 180, 34
 POINTS = 280
 """So many points of a curve are drawn; each stands for the mean of a stretch of steps."""
+FAR = 30.0
+"""Losses that differ by more than this factor are drawn on a logarithmic scale."""
 SECONDS = 0.25
 """Between two drawings, at least."""
 
@@ -108,10 +110,13 @@ class Curve:
             return ""
         low, high = every[1].min(), every[1].max()
         first, last = every[0].min(), every[0].max()
+        # On an even scale, losses that fall by a large factor would all lie on the ground.
+        steep = low > 0 and high > FAR * low
+        scale = np.log if steep else np.positive
 
         def placed(curve: Array) -> str:
             x = MARGIN + (WIDTH - MARGIN - 8) * (curve[0] - first) / max(last - first, 1)
-            y = 8 + (HEIGHT - 24) * (high - curve[1]) / max(high - low, 1e-12)
+            y = 8 + (HEIGHT - 24) * (scale(high) - scale(curve[1])) / max(scale(high) - scale(low), 1e-12)
             return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
 
         lines = [
@@ -120,12 +125,15 @@ class Curve:
             if curve.size
         ]
         style = 'fill="currentColor" font-size="10" font-family="sans-serif"'
+        how = " · losses on a log scale" if steep else ""
         words = [
             f'<text x="0" y="14" {style}>{high:.3g}</text><text x="0" y="{HEIGHT - 14}" {style}>{low:.3g}</text>',
-            f'<text x="{MARGIN}" y="{HEIGHT - 2}" {style}>step {first:.0f}</text>',
+            f'<text x="{MARGIN}" y="{HEIGHT - 2}" {style}>step {first:.0f}{how}</text>',
             f'<text x="{WIDTH - 8}" y="{HEIGHT - 2}" {style} text-anchor="end">{last:.0f}</text>',
         ]
-        return f'<svg width="{WIDTH}" height="{HEIGHT}" role="img">{"".join([*lines, *words])}</svg>'
+        said = f"Losses from step {first:.0f} to {last:.0f}: between {low:.3g} and {high:.3g}"
+        shape = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" style="max-width: 100%; height: auto"'
+        return f'<svg {shape} role="img" aria-label="{said}">{"".join([*lines, *words])}</svg>'
 
 
 def figures(record: StepRecord, clock: Stopwatch, evaluation: Evaluation | None) -> str:

@@ -34,11 +34,11 @@ PARTS: dict[str, dict[str, Any]] = {
 DATES = ("3. März 2001", "14 juillet 1989", "December 25, 2024", "2 de mayo de 1999")
 PROMPT = "The "
 
-COLUMNS = ("task", "parameters", "steps", "held-out loss", "right", "seconds")
+COLUMNS = ("task", ">parameters", ">steps", ">held-out loss", ">right", ">seconds")
 INTRO = (
     "Three Transformers, one of each architecture, trained from scratch on this machine a moment ago with gradients "
-    "derived by hand. Every picture shows arrays that the backward pass used. `glassformer inspect` draws all there is "
-    "to see of any run."
+    "derived by hand. Every picture shows arrays that the backward pass used. The command glassformer inspect RUN "
+    "draws all there is to see of any run."
 )
 EXAMPLES = {
     "majority": "Which of 8 tokens is most frequent? Here it reads 1 1 1 1 0 2 2 2.",
@@ -94,9 +94,8 @@ def _row(line: dict[str, Any]) -> tuple[str, ...]:
 
 def _print(summary: dict[str, Any]) -> None:
     out = console()
-    task, *figures = COLUMNS
     rows = [_row(line) for line in summary["runs"]]
-    out.print(table(task, *(f">{name}" for name in figures), rows=rows, title="Trained from scratch, here"))
+    out.print(table(*COLUMNS, rows=rows, title="Trained from scratch, here"))
     out.print(f"The language model continues {PROMPT!r}:", markup=False)
     out.print(summary["text"], markup=False)
     out.print(table("typed", "read as", rows=summary["dates"].items()))

@@ -21,6 +21,7 @@ from ..interpret import Labels, token_labels
 from ..loading import is_run, load_weights, locate
 from ..models import Batch
 from ..plots import FORMATS, THEMES, Section, Table, inspect_model
+from ..runs.listing import changed_options
 from ..runs.run import Run, open_run
 from ..runs.trained import Trained
 from ..text import PublishedTokenizer
@@ -28,15 +29,21 @@ from ..training.checkpoint import BEST
 from ..weights.loaded import Loaded
 from .generate import ModelArgument
 from .output import JsonOption, console, print_json, talk
+from .settings import default_text
 
 ANSWER = 32
 """Tokens of an encoder-decoder's answer that are shown at most."""
 EXAMPLES = 32
 """What the heads do is averaged over so many held-out examples when no input is given."""
 
-
+OF_THE_DATA = frozenset(
+    ("data", "train", "validation", "held_out", "held_out_each", "longest", "context", "tokenizer", "bpe_size")
+)
+"""Options of tasks that leave what is learned as the line of the task says it."""
 SAMPLE = 400
 """Tokens that a language model writes for the page."""
+LINES = 10
+"""What a model of lines writes for the page."""
 
 
 CheckpointOption = Annotated[
@@ -107,16 +114,25 @@ def draw(run: Run, trained: Trained, folder: Path, text: str | None = None, **ho
 
 
 def described(run: Run, task: Task) -> str:
-    """Say what a model learned, by the reader's own file where there is one."""
+    """Say what a model learned: by the reader's own file and options where there are some, else as the task does."""
     data = run.task_options.get("data")
+    learned = "Learned" if run.base is None else f"Began as {run.base.source}, learned"
+    options = {name: value for name, value in changed_options(run).items() if name not in OF_THE_DATA}
+    named = ", ".join(f"{name} {default_text(value)}" for name, value in options.items())
+    chosen = f", with {named}" if named else ""
     if data is not None:
-        return f"Learned from {data}."
-    # What a task says of itself also names what else it could have read.
-    return f"Learned: {task.summary.removesuffix(', or your file or folder')}."
+        return f"{learned} from {data}{chosen}."
+    # The line of a task tells of its defaults, and of what it could have been instead.
+    summary = re.sub(r", or (your|of more)\b.*", "", task.summary)
+    return f"{learned}: {summary if summary and not options else f'the task {task.name}'}{chosen}."
 
 
 def answers(trained: Trained) -> list[Section]:
     """Return what the model says when it is asked the prompts of its task, as a section of the page."""
+    if trained.task.prompts == ("",):
+        # It needs no beginning, and ends by itself.
+        lines = [trained.ask("", length=SAMPLE, seed=seed) for seed in range(LINES)]
+        return [Section("What it writes", f"Drawn at random, with seeds 0 to {LINES - 1}.", samples=["\n".join(lines)])]
     said = trained.samples(length=SAMPLE)
     if not said:
         return []

@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 from ..arrays import Array
 from ..errors import ShapeError
 from .labels import visible_all, weight_text
-from .style import color_bar, new_figure, panels, styled, titled, write_cell
+from .style import DPI, color_bar, new_figure, panels, styled, titled, write_cell
 from .theme import colors, weight_colors
 from .ticks import number_ticks, token_ticks
 
@@ -84,7 +84,10 @@ def attention_grid(weights: Array, *, allowed: Array | None = None, title: str =
     scale = _scale(weights, allowed)
     # All maps as one image, which takes a moment also for thousands of heads.
     dots, inner = _mosaic(weights, allowed, scale, is_deep=is_deep)
-    ax.imshow(dots, extent=(-0.5, columns - 0.5, rows - 0.5, -0.5), aspect="auto")
+    # Cells with sharp edges, which also take less room in a file; where there are more dots than can be seen, a blend.
+    sharp = dots.shape[0] <= DPI * rows * side * _flatness(T, S) and dots.shape[1] <= DPI * columns * side
+    how = "nearest" if sharp else "auto"
+    ax.imshow(dots, extent=(-0.5, columns - 0.5, rows - 0.5, -0.5), aspect="auto", interpolation=how)
     corners = ((column - inner[0] / 2, row - inner[1] / 2) for row, column in np.ndindex(rows, columns))
     frames = [Rectangle(corner, *inner) for corner in corners]
     ax.add_collection(PatchCollection(frames, facecolor="none", edgecolor=colors().never, linewidth=0.8))

@@ -1,9 +1,8 @@
 """The words of an inspection: what each picture shows and what to look for."""
 
-READ = (
-    "What the model read, token by token. Signs stand for what cannot be seen: ␣ for a space, ↵ for the end of a line."
-)
-OVER = "What the heads do is averaged over {count} examples; everything else shows the first of them."
+READ = "What the model read, token by token."
+SIGNS = " Signs stand for what cannot be seen: ␣ for a space, ↵ for the end of a line."
+OVER = "What the heads and layers do is averaged over {count} examples; everything else shows the first of them."
 
 HEADINGS = {"encoder": "Encoder self-attention", "decoder": "Decoder self-attention", "cross": "Cross-attention"}
 
@@ -56,10 +55,8 @@ HEADS = (
 SCORE = "Heads in strong colors are specialists."
 NAMED = " The name says where most of their attention goes."
 
-RECEIVED = (
-    "A bar above the line gets more attention than chance would give it. Under a causal mask chance favors early "
-    "tokens, because more queries can see them."
-)
+RECEIVED = "A bar above the line gets more attention than chance would give it."
+EARLY = " Under a causal mask chance favors early tokens, because more queries can see them."
 
 POSITIONS = "Attention alone cannot tell the order of tokens. These vectors, added to the tokens, tell it."
 
@@ -83,6 +80,11 @@ LAYERS = (
 CURVES = (
     "Left: the values that leave each layer. Middle: their size. Right: how far each block moved its input. "
     "Sizes that explode or vanish from layer to layer are a warning."
+)
+
+COLUMNS = (
+    "Over all tokens and features. zeros: the share that is exactly 0; length: of the vector of a token, on average; "
+    "change: how far the block moved that vector, as a share of its length."
 )
 
 TRAINING = "How the model came to be."

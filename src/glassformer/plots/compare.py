@@ -1,6 +1,5 @@
 """The losses of several runs, by step and by time."""
 
-import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,17 @@ from matplotlib.figure import Figure
 
 from ..runs.comparison import Curves, Points
 from ..settings import check_known
-from .labels import plain
-from .loss import smooth
+from .labels import plain, text_width
+from .loss import smooth_losses
 from .style import FORMATS, new_figure, save, styled, titled
 from .theme import THEMES, colors, themed
+from .ticks import are_far_apart, log_scale, round_numbers
 
 COLORS = ("blue", "vermilion", "green", "purple", "orange", "sky")
 LINES = ("-", "--", ":", "-.")
+WIDTH = 10.4
+LEGEND = 8.5
+"""The size of letters in the legend."""
 MOST_POINTS = 2000
 """More points of a training loss than that are never seen."""
 
@@ -29,19 +32,29 @@ def loss_comparison(runs: Sequence[Curves], *, title: str = "Losses") -> Figure:
     Validation is drawn with dots, training smoothed and pale behind it. Runs may differ in length, and what a run has
     not recorded is left out.
     """
-    figure = new_figure(10.4, 4.2)
     drawn = [one for one in runs if one.training.values or one.validation.values]
+    longest = max((text_width(plain(one.name), LEGEND) for one in drawn), default=0.0)
+    columns = int(np.clip(72 * WIDTH / (longest + 50), 1, 4))
+    figure = new_figure(WIDTH, 4.4 + 0.2 * ((len(drawn) - 1) // columns))
     if not drawn:
         figure.text(0.5, 0.5, "no metrics were recorded", ha="center", va="center", color=colors().quiet)
         return titled(figure, title, "no metrics were recorded.")
     left, right = figure.subplots(1, 2, sharey=True)
-    _panel(left, drawn, lambda points: points.steps)
-    _panel(right, drawn, lambda points: points.seconds)
-    left.set(xlabel="step", ylabel="loss" + _scaled(left, right, drawn))
+    every = np.concatenate([[*run.training.values, *run.validation.values] for run in drawn])
+    logarithmic = are_far_apart(every)
+    _panel(left, drawn, lambda points: points.steps, logarithmic=logarithmic)
+    _panel(right, drawn, lambda points: points.seconds, logarithmic=logarithmic)
+    for ax in (left, right) if logarithmic else ():
+        log_scale(ax, every)
+    left.set(xlabel="step", ylabel="loss (log scale)" if logarithmic else "loss")
+    left.xaxis.set_major_locator(round_numbers(integer=True))
     right.set_xlabel("seconds of training")
     both = any(one.training.values and one.validation.values for one in drawn)
-    named = "dots: validation\npale: training, smoothed" if both else None
-    left.legend(loc="upper right", fontsize=8, title=named, title_fontsize=7.5, alignment="left")
+    named = "dots: validation · pale: training, smoothed" if both else None
+    # Below the curves, since they may be anywhere.
+    handles = left.get_legend_handles_labels()
+    look: dict[str, Any] = {"ncols": columns, "fontsize": LEGEND, "title": named, "title_fontsize": 8}
+    figure.legend(*handles, loc="outside lower center", **look)
     return titled(figure, title, "; ".join(map(_words, drawn)) + ".")
 
 
@@ -55,7 +68,7 @@ def save_themes(draw: Callable[..., Figure], folder: Path, name: str, *, form: s
     return saved
 
 
-def _panel(ax: Axes, runs: Sequence[Curves], axis: Callable[[Points], Sequence[float]]) -> None:
+def _panel(ax: Axes, runs: Sequence[Curves], axis: Callable[[Points], Sequence[float]], *, logarithmic: bool) -> None:
     ax.grid(visible=True)
     for number, run in enumerate(runs):
         color = getattr(colors(), COLORS[number % len(COLORS)])
@@ -64,20 +77,10 @@ def _panel(ax: Axes, runs: Sequence[Curves], axis: Callable[[Points], Sequence[f
         if train.values:
             every = slice(None, None, max(1, len(train.values) // MOST_POINTS))
             pale = {"alpha": 0.4, "linewidth": 1.0} if judged.values else {"label": name}
-            averaged = smooth(np.array(train.values), len(train.values) / 40)
+            averaged = smooth_losses(np.array(train.values), logarithmic=logarithmic)
             ax.plot(axis(train)[every], averaged[every], **style, **pale)
         if judged.values:
             ax.plot(axis(judged), judged.values, marker="o", markersize=3.5, label=name, **style)
-
-
-def _scaled(left: Axes, right: Axes, runs: Sequence[Curves]) -> str:
-    """Use a logarithmic scale where losses fall by more than a factor of 30; say so."""
-    every = list(itertools.chain.from_iterable((*run.training.values, *run.validation.values) for run in runs))
-    if min(every) <= 0 or max(every) <= 30 * min(every):
-        return ""
-    for ax in (left, right):
-        ax.set_yscale("log")
-    return " (log scale)"
 
 
 def _words(run: Curves) -> str:

@@ -2,8 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,15 +10,24 @@ from matplotlib.figure import Figure
 
 from ..arrays import Array
 from ..interpret import HeadStatistics
-from .labels import visible_all, weight_text
+from .labels import text_width, visible_all, weight_text
 from .style import color_bar, new_figure, panels, styled, titled, write_cell
 from .theme import colors, weight_colors
 from .ticks import LEAP, log_scale, number_ticks, token_ticks
 
 MOST_HEADS = 16
 MOST_BARS = 100
+TITLE_SIZE = 8.0
+STEEP = 6.0
+"""Where even attention gives some position more than the median by this factor, as under a causal mask of about 32
+positions, shares are drawn relative to it."""
 NAMED_UP_TO = 8
 """What a head does is written into its cell where at most so many stand side by side."""
+
+
+def are_named(statistics: HeadStatistics) -> bool:
+    """Tell whether `head_specialization` has room to write what each head does."""
+    return statistics.score.shape[1] <= NAMED_UP_TO and not _is_deep(*statistics.score.shape)
 
 
 @styled
@@ -29,10 +37,10 @@ def head_specialization(statistics: HeadStatistics, *, title: str = "Do the head
     In models with more layers than heads, it is a column for each layer, so that the figure is wider than high.
     """
     L, H = statistics.score.shape
-    is_deep = max(H, NAMED_UP_TO) < L
+    is_deep = _is_deep(L, H)
     score = statistics.score.T if is_deep else statistics.score
     rows, columns = score.shape
-    named = columns <= NAMED_UP_TO
+    named = are_named(statistics)
     width = 1.25 if named else float(np.clip(10 / columns, 0.3, 0.5))
     figure = new_figure(max(width * columns + 1.9, 4.6), max((0.72 if named else 0.36) * rows + 1.5, 2.3))
     ax = figure.subplots()
@@ -55,6 +63,10 @@ def head_specialization(statistics: HeadStatistics, *, title: str = "Do the head
     return titled(figure, title, f"heat map of the specialization score of {L} by {H} heads. {listed}{more}.")
 
 
+def _is_deep(L: int, H: int) -> bool:
+    return max(H, NAMED_UP_TO) < L
+
+
 def _score_labels(ax: Axes, names: tuple[str, str], columns: int, rows: int, width: float) -> None:
     room = 0.92 * columns * width
     number_ticks(ax.xaxis, [str(number + 1) for number in range(columns)], room=room)
@@ -71,63 +83,93 @@ def head_positions(
 ) -> Figure:
     """Draw the share of its attention that each head gives to each key position.
 
-    The line shows a head without preference. Of more than 16 heads, the most specialized of each kind are shown.
-    `labels` name the positions of one example; None numbers them. Shares that differ by far are drawn on a logarithmic
-    scale.
+    The line shows a head without preference. Where shares differ by far, as under a long causal mask, what is drawn is
+    how many times that head's share they are, on a logarithmic scale. Of more than 16 heads, the most specialized of
+    each kind are shown. `labels` name the positions of one example; None numbers them.
     """
     chosen = _most_specialized(statistics)
     S = statistics.received.shape[-1]
-    columns = min(len(chosen), 4 if len(chosen) > 9 or S <= 12 else 3)
+    columns = _columns(len(chosen), *statistics.score.shape)
     width = float(np.clip(0.2 * S + 0.5, 2.0, 10.4 / max(columns, 2)))
     rows = math.ceil(len(chosen) / columns)
     figure = new_figure(max(columns * width + 0.6, 5.4), rows * 1.45 + 1.2)
     names = [str(s) for s in range(S)] if labels is None else visible_all(labels, 8)
     axes = panels(figure, len(chosen), columns)
     shares = np.stack([statistics.received[at] for at in chosen])
-    scale = _share_scale(shares)
-    for number, (ax, at) in enumerate(zip(axes, chosen, strict=True)):
-        _bars(ax, statistics.received[at], statistics.expected)
+    relative = _differ_by_far(shares, statistics.expected)
+    _draw_shares(axes, shares, statistics.expected, relative=relative)
+    for number, ax in enumerate(axes):
         (token_ticks if labels is not None else number_ticks)(ax.xaxis, names, room=0.9 * (width - 0.35))
-        scale(ax)
         ax.tick_params(axis="y", labelsize=7.5, labelleft=number % columns == 0)
         ax.tick_params(axis="x", labelbottom=number + columns >= len(chosen))
-        ax.set_title(f"layer {at[0] + 1}, head {at[1] + 1}: {statistics.kinds[at[0]][at[1]]}", fontsize=8, pad=3)
-    how = " (log scale)" if axes[0].get_yscale() == "log" else ""
-    figure.supylabel(f"share of attention{how}", fontsize=9, color=colors().quiet)
-    figure.supxlabel("key position · line: a head without preference", fontsize=9, color=colors().quiet)
-    most = "; ".join(
-        f"layer {layer + 1} head {h + 1} most at {_best(statistics, (layer, h), names)}" for layer, h in chosen
-    )
-    few = (
-        ""
-        if len(chosen) == statistics.score.size
-        else f" (of {statistics.score.size}, the most specialized of each kind)"
-    )
+    _write_titles(axes, [_title(statistics, at) for at in chosen], width)
+    what = "times even attention (log scale)" if relative else "share of attention"
+    figure.supylabel(what, fontsize=9, color=colors().quiet)
+    where = "key position" if labels is None else "key"
+    figure.supxlabel(f"{where} · line: a head without preference", fontsize=9, color=colors().quiet)
+    every = statistics.score.size
+    few = "" if len(chosen) == every else f" (of {every}, the most specialized of each kind)"
+    most = "; ".join(f"layer {at[0] + 1} head {at[1] + 1} most at {_best(statistics, at, names)}" for at in chosen)
     words = f"bars of the share of attention each position gets from {len(chosen)} heads{few}: {most}."
     return titled(figure, title + few, words)
 
 
-def _share_scale(shares: Array) -> Callable[[Axes], Any]:
-    """Return what gives axes the scale of all shares: even, or logarithmic where some would flatten the others."""
+def _columns(count: int, L: int, H: int) -> int:
+    """Return how many panels stand side by side: where all heads are shown, a layer begins a row if it can."""
+    fitting = [columns for columns in (4, 3, 2) if H % columns == 0 and count == L * H]
+    return min(count, *fitting[:1] or (4,))
+
+
+def _title(statistics: HeadStatistics, at: tuple[int, int]) -> str:
+    return f"layer {at[0] + 1}, head {at[1] + 1}: {statistics.kinds[at[0]][at[1]]}"
+
+
+def _write_titles(axes: Sequence[Axes], titles: Sequence[str], width: float) -> None:
+    """Write the titles of panels of some inches, small enough that the longest does not touch its neighbor."""
+    longest = max(text_width(title, TITLE_SIZE) for title in titles)
+    size = TITLE_SIZE * min(1.0, 72 * (width - 0.15) / longest)
+    for ax, title in zip(axes, titles, strict=True):
+        ax.set_title(title, fontsize=size, pad=3)
+
+
+def _draw_shares(axes: Sequence[Axes], shares: Array, expected: Array, *, relative: bool) -> None:
+    """Draw the shares of some heads on the same scale, as they are or relative to the expected ones."""
+    values = _relative(shares, expected) if relative else shares
+    even = np.ones_like(expected) if relative else expected
+    for ax, row in zip(axes, values, strict=True):
+        _bars(ax, row, even, ground=1.0 if relative else 0.0)
+        if relative:
+            # What is near to even attention must not look like a preference; a few bars may leave the axis below.
+            log_scale(ax, np.array([np.clip(np.quantile(values, 0.02), 0.05, 0.5), max(2.0, float(values.max()))]))
+        else:
+            ax.set_ylim(0, min(1.0, 1.25 * float(values.max())))
+
+
+def _differ_by_far(shares: Array, expected: Array) -> bool:
+    """Tell whether some shares would flatten the others, those of one head or those of a head without preference."""
     visible = np.maximum(shares, float(shares.max()) / 1000)
     # Not by the smallest: under a causal mask, the last positions get little attention from any head.
-    if visible.max() > LEAP * np.median(visible):
-        return lambda ax: log_scale(ax, visible)
-    top = min(1.0, 1.25 * float(shares.max()))
-    return lambda ax: ax.set_ylim(0, top)
+    return bool(visible.max() > LEAP * np.median(visible) or expected.max() > STEEP * np.median(expected))
 
 
-def _bars(ax: Axes, received: Array, expected: Array) -> None:
-    places = np.arange(len(received))
-    edges = np.arange(len(received) + 1) - 0.5
-    if len(received) <= MOST_BARS:
-        best = int(np.argmax(received))
-        ax.bar(places, received, color=[colors().blue if s == best else colors().sky for s in places], width=0.75)
+def _relative(shares: Array, expected: Array) -> Array:
+    """Return shares as multiples of what even attention gives, positive for a logarithmic scale."""
+    even = np.broadcast_to(expected, shares.shape)
+    return np.maximum(np.divide(shares, even, out=np.ones_like(shares), where=even > 0), 1e-9)
+
+
+def _bars(ax: Axes, values: Array, expected: Array, *, ground: float) -> None:
+    """Draw bars that begin at the `ground`."""
+    places = np.arange(len(values))
+    edges = np.arange(len(values) + 1) - 0.5
+    if len(values) <= MOST_BARS:
+        best = int(np.argmax(values))
+        fills = [colors().blue if s == best else colors().sky for s in places]
+        ax.bar(places, values - ground, bottom=ground, color=fills, width=0.75)
     else:
-        # From nothing upward, also where the axis is logarithmic and has no zero.
-        ax.stairs(received, edges, fill=True, color=colors().blue)
+        ax.stairs(values, edges, fill=True, baseline=ground, color=colors().blue)
     ax.stairs(expected, edges, color=colors().ink, linewidth=1, baseline=None)
-    ax.set_xlim(-0.7, max(len(received) - 0.3, 1.7))
+    ax.set_xlim(-0.7, max(len(values) - 0.3, 1.7))
 
 
 def _most_specialized(statistics: HeadStatistics) -> list[tuple[int, int]]:

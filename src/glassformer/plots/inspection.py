@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import tree
 from ..arrays import Array, Tree
+from ..config import EncoderDecoderConfig
 from ..interpret import (
     NUMBERS,
     HeadStatistics,
@@ -26,7 +27,7 @@ from ..models import Batch, Model
 from . import captions
 from .attention import MOST_HEADS, attention_grid, attention_heads, full_against_causal
 from .drawing import Progress, draw_sections, files_of
-from .heads import NAMED_UP_TO, head_positions, head_specialization
+from .heads import are_named, head_positions, head_specialization
 from .labels import plain, visible, visible_all
 from .layers import layer_curves
 from .loss import loss_curve
@@ -38,6 +39,8 @@ OPEN_LAYERS = 3
 """The layers of models with at most so many are unfolded from the start."""
 OPEN_ROWS = 16
 """So are tables with at most so many rows."""
+TITLE = 28
+"""Characters of the input in a title at most."""
 
 
 def inspect_model(
@@ -60,7 +63,7 @@ def inspect_model(
 ) -> list[Path]:
     """Draw everything there is to see of one example into `folder`, and return the files, `index.html` first.
 
-    example    which one of the batch is shown; what the heads do is averaged over all of them
+    example    which one of the batch is shown; what the heads and layers do is averaged over all of them
     labels     how ids are called
     metrics    records of the training, for the loss curve
     intro      a paragraph under the title
@@ -109,7 +112,8 @@ def _input(seen: Trace, examples: int) -> Section:
     if len(rows) > 1:
         rows = [f"the {stack} reads\n{row}" for stack, row in zip(seen.labels, rows, strict=True)]
     over = captions.OVER.format(count=examples) if examples > 1 else ""
-    return Section("Input", f"{captions.READ}\n\n{over}", samples=rows)
+    signs = captions.SIGNS if any(sign in row for row in rows for sign in "␣↵") else ""
+    return Section("Input", f"{captions.READ}{signs}\n\n{over}", samples=rows)
 
 
 def _predictions(seen: Trace, labels: Labels) -> Section | None:
@@ -127,12 +131,13 @@ def _predictions(seen: Trace, labels: Labels) -> Section | None:
     last = len(inputs) - 1
     if targets is not None and np.any(np.asarray(targets) >= 0):
         last = int(np.flatnonzero(np.asarray(targets) >= 0)[-1])
-    after = visible(inputs[last])
     is_encoder = seen.architecture == "encoder"
-    title = f"Which token stands at {after}?" if is_encoder else f"What comes after {after}?"
+    at, end = visible(inputs[last]), _end(inputs, last)
+    title = f"Which token stands at “{at}”?" if is_encoder else f"What comes after “{end}”?"
     answer = _target(seen, last)
     bars = partial(prediction_bars, probabilities[last], labels.tokens, answer=answer, title=title)
-    table = partial(prediction_table, probabilities, inputs, labels.tokens, targets=targets)
+    place: dict[str, Any] = {"place": "the token that was read there"} if is_encoder else {}
+    table = partial(prediction_table, probabilities, inputs, labels.tokens, targets=targets, **place)
     pictures = [
         Sketch("prediction", bars, captions.TOKEN_BARS),
         Sketch("predictions", table, captions.TOKEN_TABLE),
@@ -141,16 +146,19 @@ def _predictions(seen: Trace, labels: Labels) -> Section | None:
 
 
 def _heads(seen: Trace, statistics: Mapping[str, HeadStatistics], examples: int) -> Section:
-    pictures, rows = [], []
+    """Sketch what the heads of each kind of attention do; what holds for all pictures is said under the first."""
+    pictures: list[Sketch] = []
+    rows: list[tuple[Any, ...]] = []
     for attention, found in statistics.items():
         name = captions.HEADINGS[attention]
         score = partial(head_specialization, found, title=f"{name}: do the heads specialize?")
-        named = captions.NAMED if min(found.score.shape) and found.score.shape[1] <= NAMED_UP_TO else ""
-        pictures.append(Sketch(f"{attention}-heads", score, captions.SCORE + named))
+        said = captions.SCORE + (captions.NAMED if are_named(found) else "")
+        pictures.append(Sketch(f"{attention}-heads", score, "" if rows else said))
         # The tokens of one example name the positions only where they are all there is.
         names = seen.key_labels(attention) if examples == 1 else None
         where = partial(head_positions, found, names, title=f"{name}: where each head looks")
-        pictures.append(Sketch(f"{attention}-positions", where, captions.RECEIVED))
+        said = ("" if rows else captions.RECEIVED) + (captions.EARLY if attention == "decoder" else "")
+        pictures.append(Sketch(f"{attention}-positions", where, said.strip()))
         every = (row.values() for row in found.rows())
         rows += [(attention, *figures, ", ".join(map(str, most))) for *figures, most in every]
     over = "this example" if examples == 1 else f"{examples} examples"
@@ -162,13 +170,14 @@ def _heads(seen: Trace, statistics: Mapping[str, HeadStatistics], examples: int)
 
 
 def _layers(traces: Sequence[Trace]) -> Section:
-    pictures, folds = [], []
+    pictures: list[Sketch] = []
+    folds = []
     for stack in traces[0].residual:
         statistics = layer_statistics(traces, stack)
         curves = partial(layer_curves, statistics, title=f"What leaves each layer of the {stack}")
-        pictures.append(Sketch(f"{stack}-layers", curves, captions.CURVES))
+        pictures.append(Sketch(f"{stack}-layers", curves, "" if pictures else captions.CURVES))
         columns = ("layer", "mean", "std", "rms", "minimum", "maximum", "zeros", "length", "change")
-        table = Table(columns, [tuple(row) for row in statistics])
+        table = Table(columns, [tuple(row) for row in statistics], captions.COLUMNS)
         folds.append(Fold(f"The {stack} in numbers", tables=[table], is_open=len(statistics) <= OPEN_ROWS))
     return Section("Layer by layer", captions.LAYERS, pictures, folds=folds)
 
@@ -229,16 +238,16 @@ def _positions(model: Model, params: Tree, seen: Trace) -> Section | None:
     learned = positions == "learned"
     stacks = list(seen.residual) if learned else [list(seen.residual)[-1]]
     pictures = []
-    for stack in stacks:
+    for number, stack in enumerate(stacks):
         table = position_table(model, params, stack=stack)
         if table is None:
             return None
         where = f" of the {stack}" if len(stacks) > 1 else ""
         origin = "Learned" if learned else "Sinusoidal"
         colored = partial(position_heat_map, table, title=f"{origin} positions{where}")
-        pictures.append(Sketch(f"{stack}-position-table", colored, captions.TABLE[positions]))
+        pictures.append(Sketch(f"{stack}-position-table", colored, "" if number else captions.TABLE[positions]))
         curve = partial(similarity_curve, similarity_by_distance(table), title=f"Similarity by distance{where}")
-        pictures.append(Sketch(f"{stack}-position-similarity", curve, captions.SIMILARITY))
+        pictures.append(Sketch(f"{stack}-position-similarity", curve, "" if number else captions.SIMILARITY))
     return Section("Positions", captions.POSITIONS, pictures)
 
 
@@ -247,6 +256,17 @@ def _training(metrics: Sequence[Mapping[str, Any]]) -> Section | None:
         return None
     curve = Sketch("loss", partial(loss_curve, metrics, title="Training"), captions.LOSS)
     return Section("Training", captions.TRAINING, [curve])
+
+
+def _end(inputs: Sequence[str], last: int) -> str:
+    """Return the tokens up to the `last`, as many of them as a title has room for."""
+    end = visible(inputs[last])
+    for number in range(last - 1, -1, -1):
+        longer = f"{visible(inputs[number])} {end}"
+        if len(longer) > TITLE:
+            return f"… {end}"
+        end = longer
+    return end
 
 
 def _target(seen: Trace, at: Any) -> int | None:
@@ -261,4 +281,7 @@ def _summary(model: Model, params: Tree) -> list[tuple[str, Any]]:
     config = model.config
     sizes = [(name, getattr(config, name)) for name in ("layers", "heads", "width")]
     reach = [("vocabulary", config.vocab), ("positions", config.positions), ("context", config.context)]
+    if isinstance(config, EncoderDecoderConfig):
+        sizes[0] = ("layers: encoder, decoder", f"{config.encoder_depth}, {config.layers}")
+        reach[0] = ("vocabulary: source, target", f"{config.source_size:,}, {config.vocab:,}")
     return [("architecture", config.architecture), ("parameters", tree.count(params)), *sizes, *reach]

@@ -48,7 +48,8 @@ def _spread(ax: Axes, statistics: Sequence[LayerStatistics]) -> None:
     mean, std, low, high = (np.array([getattr(row, name) for row in statistics]) for name in names)
     ax.grid(visible=True, axis="y")
     ax.vlines(x, low, high, color=colors().sky, linewidth=1.5, label="minimum to maximum")
-    ax.vlines(x, mean - std, mean + std, color=colors().blue, linewidth=5, alpha=0.75, label="mean ± std")
+    broad = float(np.clip(100 / len(x), 2.5, 5))  # narrower than the gaps between many layers
+    ax.vlines(x, mean - std, mean + std, color=colors().blue, linewidth=broad, alpha=0.75, label="mean ± std")
     ax.plot(x, mean, "o", color=colors().page, markersize=3.5, markeredgecolor=colors().blue)
     ax.margins(y=0.1)
     ax.set_title("values")

@@ -6,12 +6,16 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from ..arrays import Array
 from .style import new_figure, styled, titled
 from .theme import colors
-from .ticks import are_far_apart, log_scale
+from .ticks import are_far_apart, log_scale, round_numbers
+
+FEW = 20
+"""So few losses are drawn as dots."""
+SPAN = 40
+"""A smoothed curve averages over this part of it; where that is not even two losses, there is nothing to smooth."""
 
 
 @styled
@@ -38,55 +42,64 @@ def loss_curve(metrics: Sequence[Mapping[str, Any]], *, title: str = "Loss") -> 
         ax = below = figure.subplots()
     _losses(ax, points["loss"], points["val_loss"])
     below.set_xlabel("step")
-    below.xaxis.set_major_locator(MaxNLocator(integer=True))
+    below.xaxis.set_major_locator(round_numbers(integer=True))
     return titled(figure, title, f"{_words(points)}.")
 
 
 def smooth(y: Array, span: float) -> Array:
-    """Return the exponential moving average over about `span` values, without the pull of a made-up start."""
-    keep = 1 - 1 / max(span, 1.0)
-    total = weight = 0.0
-    averages = np.empty(len(y))
-    for i, value in enumerate(y):
-        total, weight = keep * total + value, keep * weight + 1
-        averages[i] = total / weight
-    return averages
+    """Return the mean of about `span` values around each, near the ends of as many as there are.
+
+    An average of those before alone would stay behind a curve that falls.
+    """
+    half = int(max(span, 1.0) / 2)
+    sums = np.concatenate(([0.0], np.cumsum(y)))
+    places = np.arange(len(y))
+    first, end = np.maximum(places - half, 0), np.minimum(places + half + 1, len(y))
+    return (sums[end] - sums[first]) / (end - first)
+
+
+def smooth_losses(losses: Array, *, logarithmic: bool) -> Array:
+    """Return losses smoothed as the scale shows them, so that the curve runs through the middle of them."""
+    span = len(losses) / SPAN
+    return np.exp(smooth(np.log(losses), span)) if logarithmic else smooth(losses, span)
 
 
 def _losses(ax: Axes, train: tuple[Array, Array], validation: tuple[Array, Array]) -> None:
     ax.grid(visible=True)
-    few = len(train[0]) < 20
-    if len(train[0]):
-        dots = {"color": colors().blue, "marker": "o", "markersize": 3}
-        thread = {"color": colors().sky, "linewidth": 0.8, "alpha": 0.6}
-        raw: dict[str, Any] = dots if few else thread
-        ax.plot(*train, label="training", **raw)
-        if not few:
-            ax.plot(train[0], smooth(train[1], len(train[0]) / 40), color=colors().blue, label="training, smoothed")
+    count = len(train[0])
+    smoothed = count >= 2 * SPAN
+    every = np.concatenate((train[1], validation[1]))
+    logarithmic = are_far_apart(every)
+    if count:
+        line: dict[str, Any] = {"color": colors().blue, **({"marker": "o", "markersize": 3} if count < FEW else {})}
+        thread: dict[str, Any] = {"color": colors().sky, "linewidth": 0.8, "alpha": 0.6}
+        ax.plot(*train, label="training", **(thread if smoothed else line))
+        if smoothed:
+            curve = smooth_losses(train[1], logarithmic=logarithmic)
+            ax.plot(train[0], curve, color=colors().blue, label="training, smoothed")
     if len(validation[0]):
         name = f"validation, last {validation[1][-1]:.3g}"
         ax.plot(
             *validation, color=colors().vermilion, marker="o", markersize=4, markeredgecolor=colors().page, label=name
         )
-    every = np.concatenate((train[1], validation[1]))
-    scale = ""
-    if are_far_apart(every):
+    if logarithmic:
         log_scale(ax, every)
-        scale = " (log scale)"
-    ax.set_ylabel(f"loss{scale}")
+    ax.set_ylabel("loss (log scale)" if logarithmic else "loss")
     if len(every):
-        ax.legend(loc="upper right")
+        # Above the curves, since they may be anywhere: a loss can rise as well.
+        ax.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, borderaxespad=0.1)
 
 
 def _accuracy(ax: Axes, steps: Array, values: Array) -> None:
     ax.grid(visible=True)
     ax.plot(steps, values, color=colors().green, marker="o", markersize=4, markeredgecolor=colors().page)
-    ax.set_ylim(0, 1.08)
+    # A little more than from nothing to everything, so that dots at the ends are whole.
+    ax.set_ylim(-0.08, 1.08)
     ax.set_yticks([0, 0.5, 1], ["0", "50 %", "100 %"])
     ax.set_ylabel("accuracy")
     last = f"last: {100 * values[-1]:.2f} %"
     # In the half of the panel where the curve does not end.
-    height = 0.08 if values[-1] > 0.5 else 0.8
+    height = 0.2 if values[-1] > 0.5 else 0.8
     ax.text(0.995, height, last, transform=ax.transAxes, ha="right", fontsize=8.5, color=colors().quiet)
 
 

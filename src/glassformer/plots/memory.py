@@ -41,10 +41,11 @@ def memory_bars(plans: Sequence[Plan], *, title: str = "Memory of each device") 
     ax.set_yticks(range(len(plans)), [_label(plan) for plan in plans])
     ax.set_ylim(len(plans) - 0.45, -0.75)
     ax.set_xlim(0, end)
-    ax.xaxis.set_major_formatter(lambda size, _: _bytes(size))
+    ax.xaxis.set_major_formatter(lambda size, _: _bytes(size) if size else "0")
     ax.tick_params(axis="y", length=0)
     ax.grid(visible=True, axis="x")
     if limit is not None:
+        ax.axvline(limit, color=colors().page, linewidth=4)  # a seam, so that the line stands out from every bar
         ax.axvline(limit, color=colors().vermilion, linewidth=1.6)
         ax.text(limit, -0.5, f" {_bytes(limit)}, one device", color=colors().vermilion, va="center", fontsize=9)
     handles, labels = ax.get_legend_handles_labels()

@@ -11,6 +11,9 @@ from ..interpret import MARKED_DISTANCES, Similarity
 from .style import color_bar, new_figure, styled, titled
 from .theme import colors, signed_colors
 
+FIGURE_SPACE = "\N{FIGURE SPACE}"
+"""As wide as a digit."""
+
 
 @styled
 def position_heat_map(table: Array, *, title: str = "Positional encoding") -> Figure:
@@ -29,7 +32,7 @@ def position_heat_map(table: Array, *, title: str = "Positional encoding") -> Fi
     ax.set_ylabel("position")
     ax.locator_params(integer=True)
     cut = float(np.mean(np.abs(table) > limit))
-    words = f"value: −{limit:.2g} to {limit:.2g}" + (f" ({100 * cut:.1f} % beyond)" if cut else "")
+    words = f"value: ±{limit:.2g}" + (f" ({100 * cut:.1f} % beyond)" if cut else "")
     color_bar(figure, ax, image, words, extend="both" if cut else "neither")
     sizes = f"{len(table)} positions by {table.shape[1]} features"
     return titled(figure, title, f"heat map of {sizes}, colors from −{limit:.2g} to {limit:.2g}.")
@@ -57,7 +60,7 @@ def similarity_curve(
         zorder=3,
     )
     # Beside the curve, because dots at 1 and 5 stand too close together for words between them.
-    listed = [f"k = {k}:  {value:.2f}".replace("-", "−") for k, value in values.items()]
+    listed = [f"k = {k:{FIGURE_SPACE}>2}: {_cosine(value)}" for k, value in values.items()]
     ax.text(1.02, 1, "\n".join(listed), transform=ax.transAxes, va="top", color=colors().vermilion, linespacing=1.7)
     ax.set_xlabel("distance k between two positions")
     ax.set_ylabel("cosine similarity")
@@ -67,3 +70,9 @@ def similarity_curve(
     ax.locator_params("x", integer=True)
     words = ", ".join(f"{value:.3f} at distance {k}" for k, value in values.items())
     return titled(figure, title, f"the mean cosine similarity of positional encodings is {words or '1 at distance 0'}.")
+
+
+def _cosine(value: float) -> str:
+    """Write a cosine so that several stand below each other: two decimals, and room for a minus."""
+    text = f"{round(value, 2) + 0.0:.2f}"  # + 0.0: nothing is negative nothing
+    return text.replace("-", "−") if text.startswith("-") else f"{FIGURE_SPACE}{text}"

@@ -71,11 +71,12 @@ def prediction_table(
     *,
     top: int = 5,
     targets: Array | None = None,
+    place: str = "the last token that was read",
     title: str = "Predictions at every position",
 ) -> Figure:
     """Write the likeliest next tokens below every input token, for probabilities (T, V); right ones get a green frame.
 
-    Only the last 24 positions are shown.
+    Only the last 24 positions are shown. `place` says what the input tokens below the table are.
     """
     probabilities = np.asarray(probabilities, dtype=np.float64)
     if probabilities.ndim != 2 or len(probabilities) != len(inputs) or probabilities.size == 0:
@@ -98,7 +99,7 @@ def prediction_table(
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     some = f" (the last {T} of {len(inputs)} tokens)" if first else ""
-    ax.set_xlabel(f"after reading up to{some} · colors from 0 to {_percent(most)}", color=colors().quiet)
+    ax.set_xlabel(f"{place}{some} · colors: 0 to {_percent(most)}", color=colors().quiet)
     best = ", ".join(visible(label(int(i))) for i in order[:, 0])
     words = f"the {ranks} likeliest tokens at each of {T} positions, in a stronger color if likelier. In order: {best}."
     return titled(figure, title, words)

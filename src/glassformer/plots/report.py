@@ -4,6 +4,7 @@ It is light or dark as its reader likes pages to be; pictures that were drawn in
 """
 
 import base64
+import math
 import re
 import struct
 from collections.abc import Callable, Sequence
@@ -20,10 +21,14 @@ from ..text import printable
 from .style import DPI, save
 
 INDEX = "index.html"
+LONG = 24
+"""Characters of a cell that stay on one line."""
+DECIMALS = 5
+"""Numbers of a table have so many decimals at most."""
 
 
 class Table(NamedTuple):
-    """Rows under headings; numbers are set flush right."""
+    """Rows under headings; columns of numbers are set flush right, and so are those whose heading starts with ">"."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
@@ -173,20 +178,49 @@ def _size(path: Path) -> tuple[int, int]:
 
 
 def _table(table: Table) -> str:
-    numeric = [
-        bool(table.rows) and all(isinstance(row[i], int | float) for row in table.rows)
-        for i in range(len(table.columns))
+    columns = [[row[i] for row in table.rows] for i in range(len(table.columns))]
+    marks = [
+        ' class="number"' if name.startswith(">") or _are_numbers(column) else ""
+        for name, column in zip(table.columns, columns, strict=True)
     ]
 
-    def cells(tag: str, values: Sequence[Any]) -> str:
-        marks = [' class="number"' if is_number else "" for is_number in numeric]
-        scope = ' scope="col"' if tag == "th" else ""
-        return "".join(f"<{tag}{scope}{m}>{_text(v)}</{tag}>" for m, v in zip(marks, values, strict=True))
+    def cell(tag: str, mark: str, value: Any) -> str:
+        text = _text(value)
+        # What is long is broken, so that it can be read on a narrow screen.
+        mark = ' class="long"' if not mark and len(text) > LONG else mark
+        return f"<{tag}{mark}>{text}</{tag.split()[0]}>"
 
-    caption = f"<caption>{_text(table.caption)}</caption>" if table.caption else ""
-    rows = "".join(f"<tr>{cells('td', row)}</tr>" for row in table.rows)
-    head = f"<thead><tr>{cells('th', table.columns)}</tr></thead>"
-    return f'<div class="scroll"><table>{caption}{head}<tbody>{rows}</tbody></table></div>'
+    def cells(tag: str, values: Sequence[Any]) -> str:
+        return "".join(cell(tag, mark, value) for mark, value in zip(marks, values, strict=True))
+
+    caption = f"<caption><span>{_text(table.caption)}</span></caption>" if table.caption else ""
+    written = zip(*map(_written, columns), strict=True)
+    rows = "".join(f"<tr>{cells('td', row)}</tr>" for row in written)
+    names = cells('th scope="col"', [name.removeprefix(">") for name in table.columns])
+    head = f"<thead><tr>{names}</tr></thead>"
+    # What scrolls must be reached by the keyboard too.
+    return f'<div class="scroll" tabindex="0"><table>{caption}{head}<tbody>{rows}</tbody></table></div>'
+
+
+def _are_numbers(column: Sequence[Any]) -> bool:
+    return bool(column) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in column)
+
+
+def _written(column: Sequence[Any]) -> Sequence[Any]:
+    """Give the numbers of a column as many decimals as the smallest of them needs, so that they stand below each other.
+
+    That is three digits of the largest, and two of the smallest that is not negligible beside it.
+    """
+    sizes = [abs(value) for value in column if isinstance(value, float) and math.isfinite(value) and value]
+    if not _are_numbers(column) or not sizes:
+        return column
+    smallest = min(size for size in sizes if size > max(sizes) / 1e4)
+    first, last = (math.floor(math.log10(size)) for size in (max(sizes), smallest))
+    if first < -3 or first > 6:
+        return column
+    places = min(max(2 - first, 1 - last, 0), DECIMALS)
+    # + 0.0: nothing is negative nothing.
+    return [f"{round(value, places) + 0.0:,.{places}f}".replace("-", "−") for value in column]
 
 
 def _tiles(summary: Sequence[tuple[str, Any]]) -> str:
@@ -257,21 +291,24 @@ nav a { padding: .25rem .7rem; border-radius: 1rem; color: var(--quiet); text-de
   font-size: .92rem; }
 nav a:hover, nav a:focus-visible { background: var(--card); color: var(--accent); }
 section { margin: 0 0 3.2rem; scroll-margin-top: 4rem; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); gap: .7rem; margin: 1.4rem 0; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(10.5rem, 1fr)); gap: .7rem; margin: 1.4rem 0; }
 .tiles div { background: var(--card); border: 1px solid var(--line); border-radius: .7rem; padding: .6rem .9rem; }
 .tiles dt { color: var(--quiet); font-size: .8rem; }
-.tiles dd { margin: 0; font-size: 1.1rem; font-weight: 600; overflow-wrap: anywhere; }
+.tiles dd { margin: 0; font-size: 1.1rem; font-weight: 600; overflow-wrap: break-word; }
 figure { margin: 1.2rem 0; background: var(--card); border: 1px solid var(--line); border-radius: .8rem;
   overflow: hidden; }
 figure > a { display: block; overflow-x: auto; }
-figure img { display: block; max-width: max(100%, 40rem); height: auto; margin: 0 auto; }
+figure img { display: block; max-width: max(100%, 50rem); height: auto; margin: 0 auto; }
 figcaption { padding: .8rem 1.1rem; border-top: 1px solid var(--line); color: var(--quiet); font-size: .95rem; }
 .scroll { overflow-x: auto; margin: 1.2rem 0; }
 table { border-collapse: collapse; font-size: .93rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; color: var(--quiet); padding-bottom: .4rem; }
-th, td { padding: .32rem .9rem .32rem 0; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
+caption span { display: inline-block; position: sticky; left: 0; max-width: min(44rem, calc(100vw - 2.5rem)); }
+th, td { padding: .32rem .9rem .32rem 0; border-bottom: 1px solid var(--line); text-align: left; white-space: pre;
+  vertical-align: top; }
 th { color: var(--quiet); font-weight: 600; }
 .number { text-align: right; }
+.long { white-space: pre-wrap; overflow-wrap: anywhere; min-width: 12rem; }
 details { border-bottom: 1px solid var(--line); }
 details > summary { cursor: pointer; color: var(--accent); padding: .45rem 0; overflow-wrap: anywhere; }
 figcaption a { color: var(--accent); margin-right: .6rem; }
@@ -301,7 +338,7 @@ _PAGE = """<!DOCTYPE html>
 <main>
 {body}
 </main>
-<footer>Written by Glassformer. Every picture shows numbers of the forward pass itself.</footer>
+<footer>Written by Glassformer.</footer>
 </body>
 </html>
 """

@@ -12,12 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import MaxNLocator
 
 from ..errors import ConfigError
 from ..files import write_new
-from .labels import font_families, plain
+from .labels import font_families, plain, text_width
 from .theme import Theme, colors, ink_on
+from .ticks import round_numbers
 
 DPI = 160
 
@@ -120,15 +120,18 @@ def color_bar(figure: Figure, axes: Any, image: Any, label: str = "", **settings
     # A bar is as long as its share of the axes beside it, which are about an inch lower than the figure.
     shrink = min(1.0, length / max(figure.get_figheight() - 1.0, 0.5))
     shape: dict[str, Any] = {"shrink": shrink, "aspect": length / BAR_WIDTH, "pad": 0.02}
-    bar = figure.colorbar(image, ax=axes, ticks=MaxNLocator(5), **shape, **settings)
+    bar = figure.colorbar(image, ax=axes, ticks=round_numbers(5), **shape, **settings)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelsize=8)
+    if text_width(label, 8.5) > 72 * (figure.get_figheight() - 0.3):
+        label = label.replace(", ", ",\n").replace(" (", "\n(")
     bar.set_label(label, fontsize=8.5, color=colors().quiet)
 
 
 def write_cell(axes: Axes, place: tuple[int, int], text: str, *, size: float, background: Sequence[float]) -> None:
     """Write into the middle of a cell (column, row), in the ink that reads best on its color."""
-    axes.text(*place, text, ha="center", va="center", fontsize=size, color=ink_on(background))
+    # It never leaves its cell, so the layout need not measure it, which takes longer than to draw it.
+    axes.text(*place, text, ha="center", va="center", fontsize=size, color=ink_on(background), in_layout=False)
 
 
 @styled

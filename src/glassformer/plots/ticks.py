@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ..arrays import Array
 from .labels import text_width
@@ -19,6 +19,11 @@ LEAP = 10.0
 """So are values of which one is larger than the median by this factor."""
 
 
+def round_numbers(most: int = 9, *, integer: bool = False) -> MaxNLocator:
+    """Return what places at most so many marks at 1, 2, 5, 10, … or their like, such as 0.2, 0.4, 0.6."""
+    return MaxNLocator(most, integer=integer, steps=[1, 2, 5, 10])
+
+
 def token_ticks(axis: Any, labels: Sequence[str], *, room: float) -> None:
     """Write labels at 0, 1, … along an axis of `room` inches.
 
@@ -28,7 +33,7 @@ def token_ticks(axis: Any, labels: Sequence[str], *, room: float) -> None:
     place = room * 72 / max(len(labels), 1)
     size = float(np.clip(0.72 * place, 5.5, 8.5))
     widths = [text_width(label, size) for label in labels]
-    crowded = axis.axis_name == "x" and any(1.1 * width > place for width in widths)
+    crowded = axis.axis_name == "x" and any(GAP * width > place for width in widths)
     upright = [crowded and len(label) > 1 for label in labels]
     lying = [width for width, turn in zip(widths, upright, strict=True) if not turn]
     extent = size if axis.axis_name == "y" or any(upright) else 0.0

@@ -132,16 +132,17 @@ def changed_settings(run: Run) -> dict[str, Any]:
         changed["engine"] = "jax"
     changed |= {"precision": run.execution.precision} if run.execution.precision != PLAIN.precision else {}
     changed |= {} if run.under_jax else joined(run.execution)
+    changed |= changed_options(run)
     if run.task_name in TASKS:
-        changed |= _changed_options(run)
         with suppress(GlassformerError):  # a task of one's own that cannot be built here
             changed |= _changed_model(run, preset) | _changed_recipe(run)
-    else:
-        changed |= {name: value for name, value in run.task_options.items() if name != "seed"}
     return {**changed, **({"seed": run.recipe.seed} if run.recipe.seed else {})}
 
 
-def _changed_options(run: Run) -> dict[str, Any]:
+def changed_options(run: Run) -> dict[str, Any]:
+    """Return the options of its task that differ from the defaults; those of a task that is gone are not known."""
+    if run.task_name not in TASKS:
+        return {name: value for name, value in run.task_options.items() if name != "seed"}
     own = {setting.name: setting.default for setting in described(TASKS[run.task_name])}
     return _changed(run.task_options, own, leave={"seed", "lexicon"})
 

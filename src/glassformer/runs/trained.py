@@ -22,9 +22,9 @@ class Trained:
     params: Tree
     task: Task
 
-    def ask(self, text: str, *, length: int = 80) -> str:
-        """Answer one typed input; a language model continues it by `length` tokens, drawn at random with seed 0."""
-        return self.task.decode_answer(self._answer(self.task.encode_input(text), length))
+    def ask(self, text: str, *, length: int = 80, seed: int = 0) -> str:
+        """Answer one typed input; a language model continues it by `length` tokens, drawn at random with a seed."""
+        return self.task.decode_answer(self._answer(self.task.encode_input(text), length, seed))
 
     def samples(self, count: int = 3, length: int = 80) -> list[tuple[str, str]]:
         """Return some of the task's prompts, each with the answer to it."""
@@ -41,9 +41,9 @@ class Trained:
             ids = ids[: int(np.flatnonzero(ids == end)[0])]
         return batch._replace(tokens=np.concatenate([batch.tokens, ids[None]], axis=-1)[:, : self.model.config.context])
 
-    def _answer(self, batch: Batch, length: int) -> Array:
+    def _answer(self, batch: Batch, length: int, seed: int = 0) -> Array:
         known = None if self.task.architecture == "encoder" else self.task.answer_tokenizer.size
         if self.task.metric == "none":
-            drawn: dict[str, Any] = {"count": length, "rng": np.random.default_rng(0), "temperature": TEMPERATURE}
+            drawn: dict[str, Any] = {"count": length, "rng": np.random.default_rng(seed), "temperature": TEMPERATURE}
             return answer(self.model, self.params, batch, known=known, **drawn)
         return answer(self.model, self.params, batch, known=known, count=answer_length(self.model, batch))
