@@ -6,7 +6,8 @@ import re
 import pytest
 
 from glassformer.errors import ConfigError, DataError
-from glassformer.runs.session import Stopwatch, new_session, resume_session
+from glassformer.runs.session import new_session, resume_session
+from glassformer.runs.stopwatch import Stopwatch
 from glassformer.training.state import final_params
 from runs import TINY_MODEL, assert_same_bits, assert_same_run, tiny_session
 
