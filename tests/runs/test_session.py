@@ -7,7 +7,6 @@ import pytest
 
 from glassformer.errors import ConfigError, DataError
 from glassformer.runs.session import new_session, resume_session
-from glassformer.runs.stopwatch import Stopwatch
 from glassformer.training.state import final_params
 from runs import TINY_MODEL, assert_same_bits, assert_same_run, tiny_session
 
@@ -181,20 +180,3 @@ def test_a_preset_of_another_architecture_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="there is no preset 'gpt-2'") as caught:
         new_session("text", tmp_path / "run", preset="gpt-2")
     assert "did you mean 'gpt2" in str(caught.value)
-
-
-# --- the stopwatch ---------------------------------------------------------------------------------------------------
-
-
-def test_the_stopwatch_knows_how_long_it_will_take(tmp_path, monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr("glassformer.runs.session.time.perf_counter", lambda: now[0])
-    clock = Stopwatch(total=20, done=10)
-    assert clock.remaining == 0.0
-    record = next(tiny_session("majority", tmp_path / "run").steps())
-    object.__setattr__(record, "step", 12)
-    clock.add(record)
-    now[0] = 104.0
-    assert clock.seconds == 4.0
-    assert clock.remaining == 4.0 / 2 * 8
-    assert clock.tokens_per_second == record.tokens / 4.0

@@ -90,6 +90,7 @@ class Loop:
     def history(self) -> History:
         """What all steps so far did."""
         run = self.session.run
+        self.session.write_records()
         return History(run.records) if isinstance(run, MemoryRun) else History.from_metrics(run.metrics())
 
     @property

@@ -30,9 +30,9 @@ class MemoryRun(Run):
     records: list[StepRecord] = field(default_factory=list)
     kept: dict[str, Tree] = field(default_factory=dict)
 
-    def append(self, record: StepRecord) -> None:
-        """Remember one step."""
-        self.records.append(record)
+    def append(self, records: list[StepRecord]) -> None:
+        """Remember steps."""
+        self.records.extend(records)
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return one dict for each step."""

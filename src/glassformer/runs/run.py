@@ -218,12 +218,12 @@ class Run:
         specs = self.model.specs()
         return specs if self.base is None or self.base.lora is None else self.base.lora.specs(specs)
 
-    def append(self, record: StepRecord) -> None:
-        """Add one line to the metrics file."""
+    def append(self, records: list[StepRecord]) -> None:
+        """Add lines to the metrics file."""
         self._hold()
         path = self.folder / METRICS
         with explained(path), path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record.to_dict()) + "\n")
+            file.writelines(json.dumps(record.to_dict()) + "\n" for record in records)
 
     def metrics(self) -> list[dict[str, Any]]:
         """Read the metrics file; a last line cut off by a crash is left out."""

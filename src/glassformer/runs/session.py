@@ -1,6 +1,8 @@
 """A training run from its folder: steps, evaluations, checkpoints and metrics, with the state always at hand."""
 
 import contextlib
+import math
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -37,6 +39,9 @@ from .run import Run, open_run
 from .settings import OF_THE_DATA, sorted_settings
 from .trained import Trained
 
+SOON = 0.1
+"""Seconds that metrics may wait to be written: to open a file takes a tenth of the smallest steps."""
+
 
 @dataclass
 class Session:
@@ -56,7 +61,8 @@ class Session:
 
     def __post_init__(self) -> None:
         self.model = self.run.model
-        self._unwritten: StepRecord | None = None
+        self._unwritten: list[StepRecord] = []
+        self._written = -math.inf  # when
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
@@ -70,17 +76,19 @@ class Session:
         threads = suitable_threads(self.run.config, recipe.batch // recipe.accumulate)
         computing = self._machine()
         self._begin_watch()
-        self._write_record()
         ahead = training_steps(self.trainer, self.task.train, self.state, evaluate=self.evaluate, keep=self._keep)
         held: Any = contextlib.nullcontext()  # the first step may compile, which takes long
-        while (record := self._next(ahead, held, computing, threads)) is not None:
-            # Where a step uses up the memory of the state before, Ctrl-C waits for the next state from here on.
-            held = uninterrupted() if self.trainer.uses_up and processes() == 1 else contextlib.nullcontext()
-            self._save_if_due(record)
-            if self.watch.asked_to_stop(record.step):
-                raise Stopped
-            self.watch.progress(self.state.step)
-            yield record
+        try:
+            while (record := self._next(ahead, held, computing, threads)) is not None:
+                # Where a step uses up the memory of the state before, Ctrl-C waits for the next state from here on.
+                held = uninterrupted() if self.trainer.uses_up and processes() == 1 else contextlib.nullcontext()
+                self._save_if_due(record)
+                if self.watch.asked_to_stop(record.step):
+                    raise Stopped
+                self.watch.progress(self.state.step)
+                yield record
+        finally:
+            self.write_records()
         if self._is_spread:
             self._save_file()  # which all other commands can read
         if self.run.lock is not None:
@@ -103,32 +111,31 @@ class Session:
         """Take one step and note it; None when there are no more."""
         with held, computing(), threads:
             for state, record in ahead:
-                if state is self.state:
-                    self._write_record()
-                else:
-                    self._append(record)
+                if state is not self.state:
+                    self._unwritten.append(record)
                     if record.is_best:
                         self._save_best(state)
                     # Only now: a state saved after an interruption must not be ahead of metrics and best parameters.
                     self.state = state
+                if record.evaluation is not None or time.monotonic() > self._written + SOON:
+                    self.write_records()
                 return record
         return None
 
     def _keep(self, state: TrainingState, record: StepRecord | None) -> None:
         """Take over a state in the place of the one before; its record is still to be written."""
-        self.state, self._unwritten = state, record
+        self.state = state
+        if record is not None:
+            self._unwritten.append(record)
 
     # --- files -------------------------------------------------------------------------------------------------------
 
-    def _write_record(self) -> None:
+    def write_records(self) -> None:
+        """Write the metrics of all steps so far."""
         with uninterrupted():  # not once too often either
-            if self._unwritten is not None:
-                self._append(self._unwritten)
-                self._unwritten = None
-
-    def _append(self, record: StepRecord) -> None:
-        if process() == 0:
-            self.run.append(record)
+            if self._unwritten and process() == 0:
+                self.run.append(self._unwritten)
+            self._unwritten, self._written = [], time.monotonic()
 
     def _save_if_due(self, record: StepRecord) -> None:
         recipe, step = self.run.recipe, self.state.step
@@ -141,7 +148,7 @@ class Session:
         One whose memory a step has used up is in the folder already: only the first step, which starts from there, can
         be broken off.
         """
-        self._write_record()
+        self.write_records()
         if self.trainer.is_used_up(self.state):
             return
         if not self._is_spread:
