@@ -16,6 +16,7 @@ from glassformer.proofs import (
 PROOFS = {
     "op": (op_cases, prove_op_case, "rms_norm"),
     "layer": (layer_cases, prove_layer_case, "Linear, rows"),
+    "positions": (layer_cases, prove_layer_case, "RelativePositions, past"),
     "adapters": (lora_cases, prove_lora_case, "LoRA, decoder"),
 }
 

@@ -85,8 +85,12 @@ class HuggingFace(Writer):
         self.torch = torch
         self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
         self.ids = torch.tensor([self.prompt])
-        self.limits: dict[str, Any] = {"max_new_tokens": self.new, "min_new_tokens": self.new}
-        self.limits |= {"do_sample": False, "pad_token_id": 0}
+        self.limits: dict[str, Any] = {
+            "max_new_tokens": self.new,
+            "min_new_tokens": self.new,
+            "do_sample": False,
+            "pad_token_id": 0,
+        }
         if compiled:
             self.model.forward = torch.compile(self.model.forward)
             self.limits["cache_implementation"] = "static"  # one shape for all tokens, or each would be compiled anew

@@ -1,6 +1,7 @@
 """Who computes the gradients that are proved: the engine in use. What they are compared with is always NumPy's."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,9 @@ from .. import dispatch
 from ..arrays import Tree
 from ..tree import tree_map
 from .case import Case
+
+POSITIONS = ("rows", "columns", "positions")
+"""Settings that are NumPy arrays under JAX too, as a model makes them: they are known when a program is traced."""
 
 
 def computed(case: Case, gradients: Callable[..., Tree], *point: Any) -> Tree:
@@ -22,5 +26,9 @@ def computed(case: Case, gradients: Callable[..., Tree], *point: Any) -> Tree:
 
     with jax.enable_x64(True):
         moved = case.within(jax.numpy)
+        settings = getattr(case, "settings", {})
+        if settings:
+            known = {name: value for name, value in settings.items() if name in POSITIONS}
+            moved = replace(moved, settings={**moved.settings, **known})
         found = jax.jit(lambda given: gradients(moved, *given))(tree_map(jax.numpy.asarray, point))
         return jax.tree.map(np.asarray, found)
