@@ -7,7 +7,7 @@ import pytest
 
 import glassformer as gf
 from glassformer.api import shown
-from glassformer.runs.session import Stopwatch
+from glassformer.runs.stopwatch import Stopwatch
 from glassformer.training import Evaluation, StepRecord
 
 

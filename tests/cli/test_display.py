@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from glassformer.cli.display import display, waiting
-from glassformer.runs.session import Stopwatch, resume_session
+from glassformer.runs.session import resume_session
+from glassformer.runs.stopwatch import Stopwatch
 from oracles import require
 from runs import command, options, tiny_session
 

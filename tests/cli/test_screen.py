@@ -21,7 +21,7 @@ from glassformer.cli.chart import short
 from glassformer.cli.compiling import Compilation
 from glassformer.cli.screen import Recent, Screen, duration, flowed, meaning_of
 from glassformer.config import config_from_dict
-from glassformer.runs.session import Stopwatch
+from glassformer.runs.stopwatch import Stopwatch
 from glassformer.training.evaluate import Evaluation
 from glassformer.training.loop import StepRecord
 from glassformer.training.recipe import Recipe

@@ -6,7 +6,8 @@ import re
 import pytest
 
 from glassformer.errors import ConfigError, DataError
-from glassformer.runs.session import Stopwatch, new_session, resume_session
+from glassformer.runs.session import new_session, resume_session
+from glassformer.runs.stopwatch import Stopwatch
 from glassformer.training.state import final_params
 from runs import TINY_MODEL, assert_same_bits, assert_same_run, tiny_session
 
@@ -187,7 +188,7 @@ def test_a_preset_of_another_architecture_is_refused(tmp_path):
 
 def test_the_stopwatch_knows_how_long_it_will_take(tmp_path, monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("glassformer.runs.session.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("glassformer.runs.stopwatch.time.perf_counter", lambda: now[0])
     clock = Stopwatch(total=20, done=10)
     assert clock.remaining == 0.0
     record = next(tiny_session("majority", tmp_path / "run").steps())

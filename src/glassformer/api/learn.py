@@ -9,7 +9,7 @@ from ..arrays import Tree
 from ..cluster.collective import processes
 from ..errors import TrainingError
 from ..execution import Execution
-from ..runs.session import Stopwatch
+from ..runs.stopwatch import Stopwatch
 from ..training.interruption import Terminated, heeding_termination
 from ..training.lora import LoRA
 from .loop import Loop

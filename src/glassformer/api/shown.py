@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array
-from ..runs.session import Session, Stopwatch
+from ..runs.session import Session
+from ..runs.stopwatch import Stopwatch
 from ..training import Evaluation, StepRecord
 
 Tell = Callable[[StepRecord], None]

@@ -18,7 +18,8 @@ from rich.text import Text
 from .. import dispatch
 from ..cluster.collective import process, processes
 from ..errors import ConfigError
-from ..runs.session import Session, Stopwatch
+from ..runs.session import Session
+from ..runs.stopwatch import Stopwatch
 from ..training.loop import StepRecord
 from .chart import short
 from .compiling import Compilation, watched

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..config import TransformerConfig
-from ..runs.session import Stopwatch
+from ..runs.stopwatch import Stopwatch
 from ..training.loop import StepRecord
 from ..training.recipe import Recipe
 from .chart import BAR, DOT, LABELS, Curve, chart, is_logarithmic, short

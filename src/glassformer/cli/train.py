@@ -16,7 +16,8 @@ from ..errors import ConfigError, TrainingError
 from ..execution import MeshShape
 from ..runs.fine_tuning import fine_tuning_session
 from ..runs.run import open_run
-from ..runs.session import Session, Stopwatch, new_session, resume_session
+from ..runs.session import Session, new_session, resume_session
+from ..runs.stopwatch import Stopwatch
 from ..runs.trained import Trained
 from ..training.interruption import Stopped, Terminated, heeding_termination
 from ..tree import count

@@ -2,7 +2,6 @@
 
 import contextlib
 import shlex
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -297,8 +296,11 @@ def _continued(
 
 
 def _rewound(run: Run, step: int) -> list[str]:
+    """Cut the metrics back to a step; say what is lost."""
+    taken = max((line["step"] for line in run.metrics()), default=0)
     damaged = run.rewind_metrics(step)
-    return [f"{damaged:,} damaged lines of {run.folder / METRICS} are left out"] if damaged else []
+    said = [f"{damaged:,} damaged lines of {run.folder / METRICS} are left out"] if damaged else []
+    return said if step or not taken else [*said, f"there is no checkpoint: {taken:,} steps are taken again"]
 
 
 def _goes_on(run: Run, state: TrainingState) -> TrainingState:
@@ -361,35 +363,3 @@ def model_config(task: Task, preset: str | None, changes: dict[str, Any]) -> Tra
         kept = {name: value for name, value in chosen.items() if name not in left_out}
         settings = {**kept, **{name: task.settings[name] for name in OF_THE_DATA if name in task.settings}}
     return config_from_dict({**settings, **changes})
-
-
-class Stopwatch:
-    """How fast a run goes, and how long it will take.
-
-    `compiling` is the part of its time that went into compiling, which comes once: it tells nothing about the pace.
-    """
-
-    def __init__(self, total: int, done: int = 0) -> None:
-        self.total, self.first, self.done = total, done, done
-        self.began, self.tokens, self.compiling = time.perf_counter(), 0, 0.0
-
-    def add(self, record: StepRecord) -> None:
-        """Count one step."""
-        self.tokens += record.tokens
-        self.done = record.step
-
-    @property
-    def seconds(self) -> float:
-        """Time since the start."""
-        return time.perf_counter() - self.began
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Tokens trained on per second, evaluations included in the time."""
-        return self.tokens / max(self.seconds - self.compiling, 1e-9)
-
-    @property
-    def remaining(self) -> float:
-        """Seconds to go at this pace."""
-        taken = self.done - self.first
-        return (self.seconds - self.compiling) / max(taken, 1) * (self.total - self.done)
