@@ -267,6 +267,12 @@ def test_who_cannot_go_on_lets_the_folder_go(session):
     assert not (folder / "lock").exists()
 
 
+def test_a_run_without_a_checkpoint_begins_anew_and_says_so(session):
+    take(session, 2)
+    assert resume_session(session.run.folder).notes == ["there is no checkpoint: 2 steps are taken again"]
+    assert session.run.metrics() == []
+
+
 def test_a_crash_is_told_when_a_run_goes_on(session):
     take(session, 3)
     folder = session.run.folder

@@ -306,8 +306,11 @@ def _continued(
 
 
 def _rewound(run: Run, step: int) -> list[str]:
+    """Cut the metrics back to a step; say what is lost."""
+    taken = max((line["step"] for line in run.metrics()), default=0)
     damaged = run.rewind_metrics(step)
-    return [f"{damaged:,} damaged lines of {run.folder / METRICS} are left out"] if damaged else []
+    said = [f"{damaged:,} damaged lines of {run.folder / METRICS} are left out"] if damaged else []
+    return said if step or not taken else [*said, f"there is no checkpoint: {taken:,} steps are taken again"]
 
 
 def _goes_on(run: Run, state: TrainingState) -> TrainingState:

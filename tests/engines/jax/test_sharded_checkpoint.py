@@ -59,24 +59,6 @@ def folder(written, tmp_path):
     return Path(shutil.copytree(written, tmp_path / "run"))
 
 
-# --- on the disk -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="asks the system which file is open")
-def test_all_of_a_checkpoint_is_on_the_disk_before_it_counts(tmp_path, monkeypatch, jax):
-    flushed, fsync = [], os.fsync
-
-    def noted(descriptor):
-        flushed.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", noted)
-    path = save_sharded(tmp_path, tree_map(jax.numpy.asarray, state(1)), meta(1))
-    commit = next(place for place, found in enumerate(flushed) if found.name.startswith("whole.json"))
-    folders = [found for found in path.rglob("*") if found.is_dir()]
-    assert {*folders, path, path.parent, *(path / name for name in files_of(path))} <= set(flushed[:commit])
-
-
 # --- there and back --------------------------------------------------------------------------------------------------
 
 
