@@ -265,7 +265,7 @@ def test_a_tokenizer_without_a_template_says_so():
         ("{% break %}", "is no program: 'break' outside loop"),
         ("{% for i in [1] %}" * 30 + "{% endfor %}" * 30, "is no program: too many statically nested blocks"),
         ("{{ 'x' | striptags }}", "line 1 of the chat template: No filter named 'striptags'"),
-        ("x" * 200_000, "has 200,000 characters, at most 131,072 are allowed"),
+        ("x" * 200_000, "has 200,000 characters, at most 65,536 are allowed"),
     ],
 )
 def test_a_template_that_fails_says_why(template, message):

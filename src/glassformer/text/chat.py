@@ -21,7 +21,7 @@ Message = Mapping[str, Any]
 """One turn: {"role": "user", "content": "…"}; roles are system, user, assistant, and what else a template knows."""
 
 MOST_CHARACTERS = 1 << 24
-LONGEST_TEMPLATE = 1 << 17
+LONGEST_TEMPLATE = 1 << 16
 
 
 def render_chat(

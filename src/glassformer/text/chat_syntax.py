@@ -102,11 +102,7 @@ class Rewriter(NodeTransformer):
         return self.generic_visit(node)
 
     def _total(self, node: nodes.Add) -> nodes.Node:
-        terms = _terms(node)
-        joined = _with_turns(terms, lambda role: role)
-        if len(joined) == len(terms):
-            return self.generic_visit(node)
-        first, *rest = (self.visit(term) for term in joined)
+        first, *rest = (self.visit(term) for term in _with_turns(_terms(node), lambda role: role))
         for term in rest:
             first = nodes.Add(first, term, lineno=node.lineno)
         return first
