@@ -32,7 +32,7 @@ LINES = (
 )  # fmt: skip
 WORDS = (
     "", "-", "--", "-h", "--json", "0", "-1", "1", "3", "0.5", "-0.5", "nan", "inf", "-inf", "1e308", "-3000",
-    "1e-320", "2147483648", "9223372036854775808", "1" * 400, "x", "é", "🦊", "\x00", "\udc80", "a" * 300, "/dev/null",
+    "1e-320", "2147483648", "9223372036854775808", "1" * 400, "x", "é", "🦊", "\udc80", "a" * 300, "/dev/null",
     "/nonexistent/x", "..", ".", "RUN", "TEXT", "CORPUS", "NEW", "[]", "{}", "null", "[" * 5000, '{"a": 1}', "=", "a=",
     "=1", "width=0", "heads=3", "width=1e3", "layers=-1", "batch=100000000000", "width=100000000000",
     "vocab=2147483648", "lr=nan", "lr=-1", "context=0", "positions=x", "norm=none", "dropout=1", "seed=-1",
@@ -79,6 +79,8 @@ def _bounded(words: list[str]) -> list[str]:
     for before, word in itertools.pairwise(words):
         much = before in LONG and word.lstrip("-").isdigit() and int(word[:6].lstrip("-") or 0) > 9
         kept.append("9" if much else word)
+    # No shell can pass a zero byte on.
+    kept = [word.replace("\0", "") for word in kept]
     return [word for word in kept if word not in ("demo", "bench", "check", "pull", "verify", "inspect")]
 
 

@@ -31,9 +31,9 @@ TERMINATED = 128 + signal.SIGTERM
 
 
 def prepare(shared: Path) -> None:
-    """Train the run once, to the end."""
+    """Train the run once, to the end; see whether disks can be mounted."""
     plans.load_libraries({RUN})
-    plans.prepare(shared, {RUN})
+    plans.whole(RUN, shared)
     if Child(lambda: 0 if disks.isolate() else 1, shared / "isolated.txt").wait() != 0:
         sys.stderr.write("no disks can be mounted here: files that grow too large stand in for full disks\n")
         (shared / "no-disks").touch()
@@ -222,7 +222,7 @@ TRIAL = Trial(
     title="full, read-only and lost disks, SIGTERM, SIGSTOP, Ctrl-C, clock jumps, low limits",
     kinds=("full disk", "read-only disk", *HARDSHIPS),
     full=640,
-    quick=40,
+    quick=20,
     prepare=prepare,
     attempt=attempt,
     limit=300.0,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import random
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from . import ROOT, forks
+from . import forks
 from .trial import demand
 
 # The tests have small settings for every task, and compare runs bit for bit.
@@ -43,24 +47,39 @@ def arguments(kind: str, shared: Path, run: Path) -> list[Any]:
     return ["train", "majority", *options("majority", dropout=0.1, **PLAN), *how]
 
 
-def prepare(shared: Path, kinds: set[str]) -> None:
-    """Write what runs of these kinds need, and one of each that nothing happens to."""
+def prepare(shared: Path) -> None:
+    """Write what runs read."""
     write_data("lines", shared)
-    if "lora" in kinds:
-        settings = options("lines", steps=5, eval_every=5)
-        base = ["train", "lines", "--data", shared / "lines.txt", *settings, "--engine", "numpy"]
-        forks.succeed(forks.command(shared / "base.txt", *base, "--out", shared / "base"))
-    if "tokens" in kinds:
-        corpus = write_data("text", shared)
-        forks.succeed(forks.command(shared / "tokens.txt", "tokens", corpus, "--out", shared / "corpus.bin"))
-    for kind in sorted(kinds):
-        whole = forks.command(
-            shared / f"{kind}.txt", *arguments(kind, shared, shared / kind), **environment(kind, shared)
-        )
-        forks.succeed(whole)
-        demand(forks.steps_in(shared / kind) == STEPS, f"the run {kind} did not take its steps")
-    if "sharded" in kinds:
-        forks.check(lambda: _gather(shared), shared / "gathered.txt")
+    corpus = write_data("text", shared)
+    forks.succeed(forks.command(shared / "tokens.txt", "tokens", corpus, "--out", shared / "corpus.bin"))
+    settings = options("lines", steps=5, eval_every=5)
+    base = ["train", "lines", "--data", shared / "lines.txt", *settings, "--engine", "numpy"]
+    forks.succeed(forks.command(shared / "base.txt", *base, "--out", shared / "base"))
+
+
+def whole(kind: str, shared: Path) -> Path:
+    """Return the run of a kind that nothing happens to; whoever asks for it first trains it."""
+    run = shared / kind
+    with made_once(run) as missing:
+        if missing:
+            log = shared / f"{kind}.txt"
+            forks.succeed(forks.command(log, *arguments(kind, shared, run), **environment(kind, shared)))
+            demand(forks.steps_in(run) == STEPS, f"the run {kind} did not take its steps")
+            if kind == "sharded":
+                forks.check(lambda: _gather(shared), shared / "gathered.txt")
+    return run
+
+
+@contextlib.contextmanager
+def made_once(folder: Path) -> Iterator[bool]:
+    """Let one process make a folder while the others wait; gives whether it has to be made here."""
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = folder.with_name(f"{folder.name}.done")
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+        yield not done.exists()
+        done.touch()
 
 
 def _gather(shared: Path) -> None:
@@ -100,6 +119,7 @@ def go_on(kind: str, shared: Path, run: Path, log: Path, **settings: Any) -> for
 
 def check_whole(kind: str, shared: Path, run: Path, own: Path) -> None:
     """Lose the case unless a run is, bit for bit, the one that nothing happened to, and nothing else lies around."""
+    expected = whole(kind, shared)
 
     def compare() -> None:
         if kind == "sharded":
@@ -107,7 +127,7 @@ def check_whole(kind: str, shared: Path, run: Path, own: Path) -> None:
 
             os.environ.update(environment(kind, shared))
             gather(run)
-        assert_same_run(run, shared / kind)
+        assert_same_run(run, expected)
         left = [path.name for path in run.rglob("*.partial*")]
         assert not left, f"{left} was left behind"
 
@@ -129,6 +149,3 @@ def check_checkpoints(run: Path, own: Path) -> None:
 def random_step(rng: random.Random) -> int:
     """Return a step to interrupt a run after; often the first ones, where folders and files are made."""
     return rng.choice([0, 0, 1, rng.randrange(STEPS), rng.randrange(STEPS), rng.randrange(STEPS)])
-
-
-__all__ = ["ROOT", "arguments", "check_checkpoints", "check_whole", "environment", "go_on", "prepare", "random_step"]

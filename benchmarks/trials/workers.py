@@ -5,7 +5,6 @@ No process is left behind, and the run that is resumed ends with the same bits a
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import os
 import random
@@ -74,15 +73,12 @@ def prepare(shared: Path) -> None:
 
 
 def _whole(shared: Path, count: int) -> Path:
-    """Return the run of so many processes that nothing happened to; the first that asks for it trains it."""
+    """Return the run of so many processes that nothing happens to; whoever asks for it first trains it."""
     folder = shared / str(count)
-    with (shared / f"lock-{count}").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "done").exists():
-            shutil.rmtree(folder, ignore_errors=True)
+    with plans.made_once(folder) as missing:
+        if missing:
             folder.mkdir()
             _succeed(_new(shared, folder, count))
-            (folder / "done").touch()
     return folder / "run"
 
 
