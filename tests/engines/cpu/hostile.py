@@ -104,12 +104,26 @@ def replaced(tree, at, new):
     return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
 
 
-def wrong_calls(call, arguments):
+SOME = {
+    "too narrow",
+    "too wide",
+    "much too long",
+    "with an axis more",
+    "without rows",
+    "in float64",
+    "nothing",
+    *HARMLESS,
+}
+"""What is wrong with the many parameters and records of a layer: the rest is tried with ops."""
+
+
+def wrong_calls(call, arguments, *, kinds=None):
     """A call with every array of its arguments replaced by every wrong one, and with all of them in the same memory."""
     for at, x in places(arguments):
         for what, wrong in wrong_arrays(x):
-            yield f"{'.'.join(map(str, at))} {what}", partial(call, *replaced(arguments, at, wrong))
-    for at, x in places(arguments):
+            if kinds is None or what in kinds:
+                yield f"{'.'.join(map(str, at))} {what}", partial(call, *replaced(arguments, at, wrong))
+    for at, x in places(arguments) if kinds is None else ():
         same = arguments
         for other, y in places(arguments):
             if y.shape == x.shape and y.dtype == x.dtype:
@@ -172,10 +186,10 @@ def layer_calls():
     for layer in (attention, block):
         params, name = layer.init(1), type(layer).__name__
         run = partial(lambda layer, params, x, rotation: layer.forward(params, x, rotation=rotation), layer)
-        yield from named(f"{name}.forward", wrong_calls(run, (params, x, rotation)))
+        yield from named(f"{name}.forward", wrong_calls(run, (params, x, rotation), kinds=SOME))
         with use_engine("numpy"):
             y, saved = run(params, x, rotation)
-        yield from named(f"{name}.backward", wrong_calls(layer.backward, (params, saved, np.ones_like(y))))
+        yield from named(f"{name}.backward", wrong_calls(layer.backward, (params, saved, np.ones_like(y)), kinds=SOME))
 
 
 def reading_calls():
@@ -183,18 +197,18 @@ def reading_calls():
     model = build("tiny-decoder", vocab=19, width=16, heads=2, layers=2, context=64, positions="rotary")
     params = stored(model.init(0), "float32")
     stack, own = model.writing(params)
+    right = own["blocks"][1]
     x = np.ones((1, 1, 16), np.float32)
 
-    def read(blocks, x, change=None):
-        cache = stack.new_cache()
-        for _ in range(3):
-            stack.read({**own, "blocks": blocks}, np.ones((1, 1, 16), np.float32), cache)
-        if change is not None:
-            change(cache.blocks[0].attention)
-            change(cache.blocks[1].attention)
-        return stack.read({**own, "blocks": blocks}, x, cache)
+    def read(last, x, change=None):
+        cache, own["blocks"][1] = stack.new_cache(), last
+        for _ in range(2):
+            stack.read(own, np.ones((1, 1, 16), np.float32), cache)
+        for block in cache.blocks if change is not None else ():
+            change(block.attention)
+        return stack.read(own, x, cache)
 
-    yield from named("Stack.read_blocks", wrong_calls(read, (own["blocks"], x)))
+    yield from named("Stack.read_blocks", wrong_calls(read, (right, x), kinds=SOME))
     for what, change in {
         "seen before the first": {"seen": -3},
         "seen too many": {"seen": 100},
@@ -208,7 +222,7 @@ def reading_calls():
         "keys that stay": {"k": frozen(np.zeros((1, 2, 64, 8), np.float32))},
         "keys in another order of bytes": {"k": np.zeros((1, 2, 64, 8), ">f4"), "v": np.zeros((1, 2, 64, 8), ">f4")},
     }.items():
-        yield f"Stack.read_blocks: {what}", partial(read, own["blocks"], x, partial(put, change))
+        yield f"Stack.read_blocks: {what}", partial(read, right, x, partial(put, change))
 
 
 def frozen(x):

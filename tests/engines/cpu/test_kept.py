@@ -2,6 +2,7 @@
 
 import ast
 import logging
+import os
 import shutil
 from pathlib import Path
 
@@ -55,6 +56,21 @@ def test_what_was_compiled_once_is_there_at_the_next_start(home):
     assert [path.suffix for path in files(home)] == [ENDING] * 2
     assert again(np.float32(2)) == 4  # of a type that is new
     assert misses(again) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+def test_five_first_starts_at_once_leave_code_that_all_can_use(home):
+    children = []
+    for _ in range(5):
+        child = os.fork()
+        if child == 0:
+            kernel = started(home)
+            os._exit(0 if (kernel(2), kernel(1.5)) == (4, 3.0) else 1)
+        children.append(child)
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 5
+    assert [path.suffix for path in files(home)] == [ENDING] * 2
+    after = started(home)
+    assert (after(2), after(1.5), misses(after)) == (4, 3.0, 0)
 
 
 def test_code_is_that_of_all_sources_of_the_compiler_and_of_the_processor(home, monkeypatch):
@@ -146,6 +162,12 @@ def test_where_nothing_can_be_written_beside_the_source_the_user_has_a_folder(ho
     assert (home / "cache" / f"kernels-{mark()}") in files(home)[0].parents
     again = started(home)
     assert (again(2), misses(again)) == (4, 0)
+
+
+def test_a_folder_that_is_asked_for_is_the_only_one(home, monkeypatch):
+    monkeypatch.setattr(kept.numba.config, "CACHE_DIR", str(home / "asked"))
+    started(home)(2)
+    assert [path.relative_to(home).parts[0] for path in files(home)] == ["asked"]
 
 
 def test_where_nothing_can_be_written_at_all_it_is_said_once(home, caplog):

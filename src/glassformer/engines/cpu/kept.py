@@ -1,8 +1,9 @@
 """Compiled code on disk: where it is kept, and when it is taken from there.
 
-Code is kept beside its source, or in the user's folder for caches where nothing can be written there, in a folder named
-by all that it was compiled from: every source of this engine, what these take from elsewhere, Numba and its compiler. A
-kernel calls functions of other files, so a change of any of them leads to another folder, and so to new code.
+Code is kept beside its source, or in the user's folder for caches where nothing can be written there, or wherever
+NUMBA_CACHE_DIR says, in a folder named by all that it was compiled from: every source of this engine, what these take
+from elsewhere, Numba and its compiler. A kernel calls functions of other files, so a change of any of them leads to
+another folder, and so to new code.
 
 There is one file for each function, processor and combination of types. It is complete or not there, whoever else
 writes it at the same time, and begins with a checksum of all the rest: half a file, a damaged one, or one of another
@@ -55,6 +56,9 @@ class Kept(_Cache):
     def folders(self) -> Iterator[Path]:
         """Go through the folders where the code may be, the best one first."""
         name = f"kernels-{mark()}"
+        if numba.config.CACHE_DIR:  # NUMBA_CACHE_DIR
+            yield Path(numba.config.CACHE_DIR) / name / self._folder.relative_to(HERE)
+            return
         yield self._folder / "__pycache__" / name
         from ...weights.registry import cache_folder  # not needed at most starts
 
