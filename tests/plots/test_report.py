@@ -77,6 +77,8 @@ def test_columns_of_written_numbers_are_flush_right_where_asked(tmp_path):
     assert '<th scope="col" class="number">right</th>' in text
     assert '<td class="number">99.1 %</td>' in text
     assert '<th scope="col">task</th>' in text
+    # It may scroll, so it can be reached by the keyboard, and has a name.
+    assert '<div class="scroll" role="region" aria-label="Table: task, right" tabindex="0">' in text
 
 
 def test_cells_keep_their_line_breaks(tmp_path):

@@ -17,7 +17,7 @@ from ..training import Evaluation, StepRecord
 Tell = Callable[[StepRecord], None]
 """Shows one step, which the clock has counted already."""
 
-WIDTH, HEIGHT, MARGIN = 560, 180, 34
+WIDTH, HEIGHT, MARGIN = 560, 180, 44
 POINTS = 280
 """So many points of a curve are drawn; each stands for the mean of a stretch of steps."""
 FAR = 30.0
@@ -126,13 +126,15 @@ class Curve:
             if curve.size
         ]
         style = 'fill="currentColor" font-size="10" font-family="sans-serif"'
+        # A point may stand for several steps; the words name the first and the last of all.
+        begin, end = (choose([*self.steps, *(step for step, _ in self.validation)]) for choose in (min, max))
         how = " · losses on a log scale" if steep else ""
         words = [
             f'<text x="0" y="14" {style}>{high:.3g}</text><text x="0" y="{HEIGHT - 14}" {style}>{low:.3g}</text>',
-            f'<text x="{MARGIN}" y="{HEIGHT - 2}" {style}>step {first:.0f}{how}</text>',
-            f'<text x="{WIDTH - 8}" y="{HEIGHT - 2}" {style} text-anchor="end">{last:.0f}</text>',
+            f'<text x="{MARGIN}" y="{HEIGHT - 2}" {style}>step {begin:,}{how}</text>',
+            f'<text x="{WIDTH - 8}" y="{HEIGHT - 2}" {style} text-anchor="end">{end:,}</text>',
         ]
-        said = f"Losses from step {first:.0f} to {last:.0f}: between {low:.3g} and {high:.3g}"
+        said = f"Losses from step {begin} to {end}: between {low:.3g} and {high:.3g}"
         shape = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" style="max-width: 100%; height: auto"'
         return f'<svg {shape} role="img" aria-label="{said}">{"".join([*lines, *words])}</svg>'
 

@@ -196,10 +196,12 @@ def _table(table: Table) -> str:
     caption = f"<caption><span>{_text(table.caption)}</span></caption>" if table.caption else ""
     written = zip(*map(_written, columns), strict=True)
     rows = "".join(f"<tr>{cells('td', row)}</tr>" for row in written)
-    names = cells('th scope="col"', [name.removeprefix(">") for name in table.columns])
-    head = f"<thead><tr>{names}</tr></thead>"
-    # What scrolls must be reached by the keyboard too.
-    return f'<div class="scroll" tabindex="0"><table>{caption}{head}<tbody>{rows}</tbody></table></div>'
+    names = [name.removeprefix(">") for name in table.columns]
+    head = cells('th scope="col"', names)
+    # What scrolls must be reached by the keyboard too, and have a name there.
+    name = escape(_clean(table.caption or f"Table: {', '.join(names)}"), quote=True)
+    inner = f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return f'<div class="scroll" role="region" aria-label="{name}" tabindex="0">{inner}</div>'
 
 
 def _are_numbers(column: Sequence[Any]) -> bool:
