@@ -1,5 +1,6 @@
 """A worker that is lost is named by all others, and nobody is left behind."""
 
+import os
 import re
 import signal
 import socket
@@ -169,8 +170,9 @@ def test_only_the_very_process_is_killed():
         child.kill()
 
 
-def test_ctrl_c_asks_all_workers_to_stop_until_the_end():
-    before = signal.getsignal(signal.SIGINT)
+def test_ctrl_c_asks_all_workers_to_stop_until_the_end(monkeypatch):
+    sent, before = [], signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
     Watch().heed_interrupts()  # alone, there is no one to ask
     assert signal.getsignal(signal.SIGINT) is before
     watch = Watch()
@@ -178,7 +180,10 @@ def test_ctrl_c_asks_all_workers_to_stop_until_the_end():
     watch._finished.set()
     with watch:
         watch.heed_interrupts()
-        assert signal.getsignal(signal.SIGINT) is not before
+        assert not watch.interrupted
+        signal.raise_signal(signal.SIGINT)
+        assert watch.interrupted  # and not by SIGTERM, which ends with another code
+    assert sent == [(os.getpid(), signal.SIGTERM)]
     assert signal.getsignal(signal.SIGINT) is before
 
 

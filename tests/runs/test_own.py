@@ -98,6 +98,13 @@ def test_a_file_that_is_gone_is_named_with_the_copy_to_put_back(run, path):
     assert open_run(run).task().name == "letters"
 
 
+def test_a_file_that_was_moved_can_be_named_anew(run, path, tmp_path):
+    config = run / "config.json"
+    path.rename(tmp_path / "moved.py")
+    config.write_text(config.read_text().replace(str(path), str(tmp_path / "moved.py")))
+    assert open_run(run).task().name == "letters"
+
+
 def test_a_running_session_does_not_mind_that_its_file_changes(path, tmp_path):
     (name,) = import_file(path).tasks
     session = new_session(name, tmp_path / "run", settings=SETTINGS)
