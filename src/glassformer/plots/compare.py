@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..runs.comparison import Curves, Points
-from ..settings import check_known
 from .labels import plain
 from .loss import smooth
-from .style import FORMATS, new_figure, save, styled, titled
-from .theme import THEMES, colors, themed
+from .style import new_figure, styled, titled
+from .theme import colors
 
 COLORS = ("blue", "vermilion", "green", "purple", "orange", "sky")
 LINES = ("-", "--", ":", "-.")
@@ -43,16 +41,6 @@ def loss_comparison(runs: Sequence[Curves], *, title: str = "Losses") -> Figure:
     named = "dots: validation\npale: training, smoothed" if both else None
     left.legend(loc="upper right", fontsize=8, title=named, title_fontsize=7.5, alignment="left")
     return titled(figure, title, "; ".join(map(_words, drawn)) + ".")
-
-
-def save_themes(draw: Callable[..., Figure], folder: Path, name: str, *, form: str = "png") -> list[Path]:
-    """Save what `draw()` draws, in light and dark, as NAME.png and NAME-dark.png or in another format."""
-    check_known("there is no format", form, FORMATS)
-    saved = []
-    for theme in THEMES:
-        with themed(theme):
-            saved.append(save(draw(), folder / f"{name}{'' if theme == 'light' else '-' + theme}.{form}"))
-    return saved
 
 
 def _panel(ax: Axes, runs: Sequence[Curves], axis: Callable[[Points], Sequence[float]]) -> None:
