@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from ..arrays import Array, Tree
 from ..config import EncoderConfig, TransformerConfig
 from ..data import Lexicon, Task
 from ..data.examples import stack
-from ..errors import ConfigError, LengthError
+from ..errors import ConfigError, DataError, LengthError
 from ..execution import PLAIN, Execution
 from ..generation import LanguageModel
 from ..generation.conversation import reply
@@ -132,7 +132,7 @@ class TrainedModel:
         >>> model.generate("1", temperature=0, max_new_tokens=5).text
         ' 2 3 4 5 6'
         """
-        return self.writer.generate(prompt, **settings)
+        return self.writer.generate(prompt if isinstance(prompt, str) else _texts(prompt), **settings)
 
     def stream(self, prompt: str, **settings: Any) -> Iterator[str]:
         """Return an iterator over the pieces of one answer as they come: together, the text of `generate`.
@@ -189,7 +189,7 @@ class TrainedModel:
         >>> model.embed(["0012", "2100"]).shape, model.embed("0012").shape
         ((2, 32), (32,))
         """
-        many = [texts] if isinstance(texts, str) else list(texts)
+        many = [texts] if isinstance(texts, str) else _texts(texts)
         if not all(many):
             raise LengthError("a text is empty", hint="leave it out")
         vectors = embed(self.loaded, many)
@@ -213,7 +213,7 @@ class TrainedModel:
                 f"this is {what}, so it tells no classes apart",
                 hint="use an encoder that was trained on classes, such as gf.train(None, 'majority')",
             )
-        if not isinstance(inputs, str) and len(inputs) == 0:
+        if not isinstance(inputs, str) and (not hasattr(inputs, "__len__") or len(inputs) == 0):
             raise LengthError("there is nothing to classify", hint="pass a text, token ids, or a list of either")
         single = isinstance(inputs, str) or (np.ndim(inputs[0]) == 0 and not isinstance(inputs[0], str))
         rows = [self._read(one) for one in ([inputs] if single else inputs)]
@@ -256,7 +256,8 @@ class TrainedModel:
             raise ConfigError(
                 "this model has no task that says how to ask it", hint="use generate, classify or embed instead"
             )
-        return Trained(self.model, self.params, self.task).ask(text, length=length)
+        [typed] = _texts([text])
+        return Trained(self.model, self.params, self.task).ask(typed, length=length)
 
     def evaluate(self, data: Any = None, **options: Any) -> Evaluation:
         """Measure the model: its loss, and its accuracy where there is one right answer.
@@ -291,10 +292,11 @@ class TrainedModel:
             raise ConfigError("nothing is known about the training of this model", hint="train it with gf.train")
         return loss_curve(self.history.metrics)
 
-    def export(self, path: str | Path, *, format: str = "hf") -> list[Path]:  # noqa: A002
-        """Write the model into a new folder in a form that other programs read, and return its files.
+    def export(self, path: str | Path, *, format: str | None = None, weights: str | None = None) -> list[Path]:  # noqa: A002
+        """Write the model in a form that other programs read, and return its files.
 
-        format   hf: a folder as Hugging Face publishes them
+        format    hf: a new folder as Hugging Face publishes them; gguf: a new file for llama.cpp. None: by the path
+        weights   of a gguf file: f32 (unless given), f16 or q8_0
 
         >>> import tempfile, glassformer as gf
         >>> model = gf.train("gpt2", "counting", steps=1, width=16, heads=2, layers=1, feed_forward=32, show=False)
@@ -303,10 +305,15 @@ class TrainedModel:
         ['config.json', 'generation_config.json', 'model.safetensors']
         """
         from ..weights.export import export_folder
-        from ..weights.gguf_export import export_gguf
+        from ..weights.gguf_export import SUFFIX, export_gguf
 
-        check_known("there is no format", format, FORMATS)
-        return [export_gguf(self.loaded, path)] if format == "gguf" else export_folder(self.loaded, path)
+        chosen = format or ("gguf" if Path(path).suffix == SUFFIX else "hf")
+        check_known("there is no format", chosen, FORMATS)
+        if chosen == "gguf":
+            return [export_gguf(self.loaded, path, weights=weights or "f32")]
+        if weights is not None:
+            raise ConfigError("weights is a setting of GGUF files", hint='leave it out, or add format="gguf"')
+        return export_folder(self.loaded, path)
 
     # --- for others --------------------------------------------------------------------------------------------------
 
@@ -338,6 +345,15 @@ class TrainedModel:
         end = self.end_ids[0] if self.end_ids else None
         lexicon = Lexicon(self.tokenizer, self.target_tokenizer, self.start_id, end)
         return BaseModel(self.config, self.params, lexicon, self.end_ids, self.family)
+
+
+def _texts(given: Any) -> list[str]:
+    """Return several texts; refuse what is none."""
+    texts = list(given) if isinstance(given, Iterable) else [given]
+    for text in texts:
+        if not isinstance(text, str):
+            raise DataError(f"{text!r:.80} is no text", hint="pass a text, or a list of texts")
+    return texts
 
 
 def _went(history: History) -> str:

@@ -53,18 +53,27 @@ def settings(
     topic: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TASK|PRESET|GROUP]", help="Whose settings: a task's, a preset's, recipe, model, lora or sampling."
+            metavar="[TASK|PRESET|GROUP]",
+            help="Whose settings: a task's, a preset's, recipe, model, lora or sampling; or a file of your own.",
         ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
     """List every setting of a task, a preset, the recipe or sampling: default, choices, meaning."""
+    from ..data import import_file
     from ..runs.settings import groups_of
 
     if topic is None:
         _overview(json=json)
         return
-    groups = groups_of(topic)
+    topics = import_file(topic).tasks if topic.endswith(".py") else (topic,)
+    if not topics:
+        raise ConfigError(f"{topic} holds no task", hint="mark a function with @gf.task")
+    groups = [
+        group._replace(title=f"{one}: {group.title}") if len(topics) > 1 else group
+        for one in topics
+        for group in groups_of(one)
+    ]
     if json:
         print_json({group.title: [_fields(one) for one in group.settings] for group in groups})
         return

@@ -61,7 +61,9 @@ def _prompt(writer: LanguageModel, messages: str | Sequence[Message]) -> tuple[P
         )
     if not isinstance(writer.model.config, DecoderConfig):
         raise ConfigError("only decoders chat", hint="ask one question with model.generate(text)")
-    turns: list[Message] = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
+    turns: Any = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+    if not isinstance(turns, Sequence) or not all(isinstance(turn, dict) for turn in turns):
+        raise ChatError(f"{messages!r:.80} is no conversation", hint='pass [{"role": "user", "content": "…"}]')
     if not turns:
         raise ChatError("the conversation is empty", hint='begin it: [{"role": "user", "content": "…"}]')
     ids = encode_chat(tokenizer, turns, template=template)

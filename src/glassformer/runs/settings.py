@@ -3,12 +3,15 @@
 import contextlib
 import functools
 import inspect
+import os
+import shlex
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .. import registry
 from ..config import CONFIGS, choices
 from ..data import TASKS, Task, build_task
 from ..errors import ConfigError, GlassformerError, did_you_mean, nearest
@@ -93,7 +96,9 @@ def _meant(name: str, task_name: str, known: set[str]) -> str:
         return f"use --{name}"
     if name.startswith("lora_"):
         return "LoRA needs a model to start from: --from MODEL --lora"
-    listed = f"`glassformer settings {task_name}` lists every setting"
+    file = registry.origin("task", task_name)
+    topic = task_name if file is None else shlex.quote(os.path.relpath(file))
+    listed = f"`glassformer settings {topic}` lists every setting"
     found = [own for own, others in ALSO_CALLED.items() if name.casefold() in others and own in known]
     if found:
         return f"here it is called {found[0]!r}; {listed}"
