@@ -18,15 +18,26 @@ from glassformer.training import load_checkpoint
 from glassformer.tree import flatten
 
 TINY_MODEL = {"width": 8, "heads": 2, "feed_forward": 16, "layers": 1}
+_FEW = {**TINY_MODEL, "train": 40, "validation": 8, "held_out": 8, "batch": 8}
 TINY: dict[str, dict[str, Any]] = {
     "majority": {**TINY_MODEL, "train": 48, "held_out": 24, "batch": 8},
     "counting": {"batch": 2},
+    "copy": {**TINY_MODEL, "train": 40, "held_out": 8, "batch": 8},
+    "reverse": {**TINY_MODEL, "train": 40, "held_out": 8, "batch": 8},
     "sort": {**TINY_MODEL, "held_out": 40, "batch": 8},
+    "addition": {**TINY_MODEL, "digits": 1, "held_out": 8, "batch": 8},
+    "multiplication": {**TINY_MODEL, "digits": 1, "validation": 8, "held_out": 8, "batch": 8},
+    "modular": {**TINY_MODEL, "modulus": 7, "batch": 8},
+    "induction": {**_FEW, "longest": 4},
+    "parity": {**_FEW, "bits": 8},
+    "brackets": {**_FEW, "longest": 8},
+    "regression": {**_FEW, "points": 3},
     "dates": {**TINY_MODEL, "encoder_layers": 1, "train": 40, "held_out_each": 4, "locales": ["en", "de"], "batch": 8},
-    "lines": {**TINY_MODEL, "batch": 8},
     "text": {**TINY_MODEL, "context": 16, "batch": 4},
+    "lines": {**TINY_MODEL, "batch": 8},
+    "pairs": {**TINY_MODEL, "encoder_layers": 1, "batch": 8},
 }
-"""Settings that make a task small enough for a test."""
+"""Settings that make each task small enough for a test."""
 
 NAMES = "ada bob carla dora emil fritz gregory hugo ida jonathan karl lea mona nils ole pia quentin rosa sam tom"
 PROSE = "The quick brown fox jumps over the lazy dog. " * 12
@@ -34,12 +45,15 @@ PROSE = "The quick brown fox jumps over the lazy dog. " * 12
 
 def write_data(task: str, folder: Path) -> str | None:
     """Write a small file for the tasks that read one; return its path."""
-    contents = {"lines": NAMES.replace(" ", "\n"), "text": PROSE}
-    if task not in contents:
+    names = NAMES.split()
+    pairs = "\n".join(f"{name}\t{name[::-1]}" for name in names)
+    contents = {"lines.txt": "\n".join(names), "text.txt": PROSE, "pairs.tsv": pairs}
+    file = next((file for file in contents if file.startswith(f"{task}.")), None)
+    if file is None:
         return None
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{task}.txt"
-    path.write_text(contents[task], encoding="utf-8")
+    path = folder / file
+    path.write_text(contents[file], encoding="utf-8")
     return str(path)
 
 

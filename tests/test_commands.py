@@ -1,25 +1,28 @@
 """Every command that the README and `--help` print to copy runs as it is printed.
 
 They run in a folder as a reader's after the first steps: a text `notes.txt`, and the runs `runs/majority` and
-`runs/text`. What takes minutes, or needs what a machine may not have, runs in a shorter form: `SHORTENED` says why.
+`runs/text`. What takes minutes, or needs what a machine may not have, runs in a shorter form: `SHORTENED` says why. All
+run in this process, what an `echo` in front of them says as their input, and a published model is read once for all.
 """
 
 import io
-import os
 import re
 import shlex
 import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from glassformer import loading
 from glassformer.cli.app import COMMANDS, load_command
 from glassformer.cli.examples import EXAMPLES
 from glassformer.data import pydoc_topics
+from glassformer.plots import THEMES
+from glassformer.proofs import prove_ops
 from glassformer.runs.session import new_session
 from glassformer.weights import registry
-from oracles import require
+from oracles import QUICK, require
 from published_models import KEPT, pulled
 from runs import TINY, command
 
@@ -33,10 +36,10 @@ SHORTENED = [
     (r"git clone .*", None, "needs a network"),
     (r"source .*", None, "changes the shell it is typed into"),
     (r"glassformer demo\b.*", "glassformer demo --help", "takes two minutes; tests/cli/test_demo.py has fewer steps"),
-    (r"glassformer bench", "glassformer bench train --only tiny --no-peers --seconds 1", "takes minutes"),
     (r"(glassformer train .*) --from \S+(.*)", r"\1 --from runs/text\2 --steps 2", "a real model takes minutes"),
     (r"(glassformer train .*) --mesh \S+(.*)", r"\1 --mesh data=1\2 --steps 2 --set layers=1", "needs eight devices"),
     (r"(glassformer train .*--engine jax.*)", r"\1 --steps 2 --set layers=1", "takes minutes"),
+    (r"(glassformer train text .*)--steps \d+(.*)", r"\1--steps 2\2", "shows nothing more in more steps"),
     (r"glassformer train (?!--resume|majority|counting)(.*)", r"glassformer train \1 --steps 2", "takes minutes"),
 ]
 """Patterns of commands, what runs instead (None: nothing), and why."""
@@ -71,25 +74,46 @@ def in_help() -> list[str]:
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory):
-    """A folder as a reader's: a text, two small runs, and the command on the path of a shell."""
+    """A folder as a reader's: a text and two small runs."""
     folder = tmp_path_factory.mktemp("desk")
     (folder / "notes.txt").write_text(pydoc_topics()[:20_000], encoding="utf-8")
     for task in ("majority", "text"):
         data = str(folder / "notes.txt") if task == "text" else None
-        settings = {**TINY[task], "steps": 4, "eval_every": 2}
+        settings = {**TINY[task], "steps": 4}
         for _ in new_session(task, folder / "runs" / task, data=data, settings=settings).steps():
             pass
-    shim = folder / ".bin" / "glassformer"
-    shim.parent.mkdir()
-    shim.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m glassformer "$@"\n', encoding="utf-8")
-    shim.chmod(0o755)
     return folder
+
+
+def once(function):
+    """Let a function be called once for each choice of arguments."""
+    results: dict = {}
+
+    def called(*args, **settings):
+        key = repr((args, settings))
+        if key not in results:
+            results[key] = function(*args, **settings)
+        return results[key]
+
+    return called
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared():
+    """A published model is read once, a picture is coarse and light, and what other tests do as a whole is left out."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loading, "open_published", once(loading.open_published))
+        patch.setattr("glassformer.plots.style.DPI", 30)
+        patch.setattr("glassformer.plots.drawing.THEMES", {"light": THEMES["light"]})
+        patch.setattr("glassformer.cli.check.prove_all", prove_ops)  # tests/cli/test_check.py proves all
+        patch.setattr("glassformer.cli.bench._reports", lambda chosen, **how: iter(()))  # tests/cli/test_bench.py
+        yield
 
 
 def shortened(line: str) -> str | None:
     """Return what runs in place of a command: itself, unless it is known to take long."""
     for pattern, instead, _ in SHORTENED:
-        if re.fullmatch(pattern, line) and not ("--steps" in line and "glassformer train" in line):
+        if re.fullmatch(pattern, line):
             return None if instead is None else re.sub(pattern, instead, line)
     return line
 
@@ -98,7 +122,9 @@ def needs(line: str, monkeypatch) -> None:
     """Skip what needs something that is not here; lead commands to the published models that tests have fetched."""
     for part, library in NEEDED.items():
         if part in line:
-            require(library)
+            found = require(library)
+            if library == "jax":
+                monkeypatch.setattr(found, "jit", partial(found.jit, compiler_options=QUICK))
     for name in registry.REGISTRY:
         if re.search(rf"\b{name}\b", line) and "params" not in line:
             if registry.resolve(name) is None:
@@ -112,19 +138,21 @@ def run(line: str, desk: Path, monkeypatch) -> None:
         return
     needs(line, monkeypatch)
     monkeypatch.chdir(ROOT if line.startswith("make ") else desk)
-    words = shlex.split(line)
-    if words[0] == "glassformer" and not set(words) & {"|", ">", "<", "&&"}:
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
+    echo, pipe, rest = line.partition(" | ")
+    words = shlex.split(rest if pipe else line)
+    if words[0] == "glassformer":
+        program, *said = shlex.split(echo) if pipe else ["echo"]
+        assert program == "echo"
+        assert not {"|", ">", "<", "&&"}.intersection(words)
+        typed = (" ".join(said) + "\n").encode() if pipe else b""
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(typed), encoding="utf-8"))
         result = command(*words[1:])
-        code, said = result.code, result.out + result.err
+        code, heard = result.code, result.out + result.err
     else:
-        path = f"{desk / '.bin'}{os.pathsep}{os.environ['PATH']}"
-        done = subprocess.run(
-            ["bash", "-c", line], capture_output=True, text=True, env={**os.environ, "PATH": path}, timeout=300
-        )
-        code, said = done.returncode, done.stdout + done.stderr
-    assert code == 0, f"{line}\n{said[-3000:]}"
-    assert "Traceback" not in said
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=300)
+        code, heard = done.returncode, done.stdout + done.stderr
+    assert code == 0, f"{line}\n{heard[-3000:]}"
+    assert "Traceback" not in heard
     DONE.add(line)
 
 

@@ -14,10 +14,12 @@ import numpy as np
 
 from . import dispatch
 from .config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
+from .data import Lexicon, Task, build_task
 from .errors import ConfigError, WeightsError
 from .generation import LanguageModel
 from .generation.storage import AS_STORED
 from .quantized import FORMS
+from .runs.own import check_task
 from .runs.run import Run, model_of_run, open_run
 from .text import PublishedTokenizer, Tokenizer, tokenizer_from_dict
 from .text.published import TOKENIZER
@@ -26,6 +28,7 @@ from .weights.places import is_run, locate, open_published
 
 __all__ = [
     "is_run", "language_model", "load", "load_config", "load_stored", "load_tokenizer", "load_weights", "locate",
+    "task_of",
 ]  # fmt: skip
 
 
@@ -41,7 +44,9 @@ def load(path: str | Path, *, weights: str | None = None) -> LanguageModel:
     """
     place = locate(path)
     if is_run(place) and isinstance(open_run(place).config, EncoderConfig):
-        hint = f"measure it with `glassformer eval {path}`, or look inside with `glassformer inspect {path}`"
+        hint = (
+            f"let it answer with `glassformer predict {path} INPUT`, or look inside with `glassformer inspect {path}`"
+        )
         raise _does_not_write(path, hint)
     loaded = load_stored(path, weights=weights)
     if isinstance(loaded.config, EncoderConfig):
@@ -111,6 +116,17 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     if tokenizer is None:
         raise WeightsError(f"{path} has no tokenizer that can be read", hint=f"get its {TOKENIZER} as well")
     return tokenizer
+
+
+def task_of(loaded: Loaded) -> Task:
+    """Return the task that a saved model learned, where its notes name one."""
+    origin = loaded.notes["task"]
+    check_task(origin["name"], Path(loaded.source))
+    options = dict(origin["options"])
+    if origin.get("lexicon"):  # it was learned with the vocabulary of a model that existed before
+        end = loaded.end_ids[0] if loaded.end_ids else None
+        options["lexicon"] = Lexicon(loaded.tokenizer, loaded.target_tokenizer, loaded.start_id, end)
+    return build_task(origin["name"], **options)
 
 
 def _storage(place: Path, weights: str | None) -> str:

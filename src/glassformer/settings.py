@@ -75,8 +75,9 @@ def described(owner: Any, choices: Mapping[str, Iterable[str]] | None = None) ->
     hints = get_type_hints(owner)
     defaults = _defaults(owner)
     explained = meanings(owner, defaults)
+    guessed = {name: Any if default in (None, MISSING) else type(default) for name, default in defaults.items()}
     return [
-        Setting(name, default, _takes(hints.get(name, Any), (choices or {}).get(name)), explained.get(name, ""))
+        Setting(name, default, _takes({**guessed, **hints}[name], (choices or {}).get(name)), explained.get(name, ""))
         for name, default in defaults.items()
     ]
 

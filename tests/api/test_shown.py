@@ -49,6 +49,19 @@ def test_a_notebook_has_one_picture_that_is_drawn_anew(notebook, capsys, monkeyp
     assert capsys.readouterr() == ("", "")
 
 
+def test_a_notebook_is_told_what_is_compiled_what_is_refused_and_why_it_ends(notebook):
+    curve = shown.Curve("a <task>", Stopwatch(9))
+    curve.say("compiling kernels")
+    curve.show(StepRecord(1, float("nan"), 0.1, float("inf"), 8, 0.1, refused=True))
+    curve.finish()
+    curve.show(StepRecord(2, 1.0, 0.1, 1.0, 8, 0.1, stop=True))
+    curve.finish()
+    [handle] = notebook
+    assert handle.pages[0] == "<div>a &lt;task&gt;: compiling kernels</div>"
+    assert "<div>step 1 refused: its numbers are not finite" in handle.pages[1]
+    assert "<div>stopped early: the validation loss no longer improves</div>" in handle.pages[-1]
+
+
 def test_a_quiet_notebook_has_none(notebook):
     gf.train(None, "counting", steps=2, show=False)
     assert not notebook

@@ -141,11 +141,29 @@ def test_a_gguf_file_is_written_by_its_name_or_on_demand(tmp_path):
         model.export(tmp_path / "c", weights="f16")
 
 
+def test_what_is_of_another_type_is_said(decoder, encoder):
+    for method, wrong in ((decoder.generate, 3), (decoder.generate, ["1", 2]), (decoder.ask, 3), (encoder.embed, 3)):
+        with pytest.raises(DataError, match="is no text"):
+            method(wrong)
+    for nothing in (5, None):
+        with pytest.raises(gf.GlassformerError, match="there is nothing to classify"):
+            encoder.classify(nothing)
+    with pytest.raises(ConfigError, match="the place of a model is 3"):
+        gf.load(3)
+    with pytest.raises(ConfigError, match="lora is '8'"):
+        gf.train(encoder, "majority", lora="8", steps=1, show=False)
+
+
 def test_exports_are_read_again(tmp_path):
-    model = gf.train("gpt2", "counting", width=16, heads=2, layers=1, feed_forward=32, dropout=0.0, **QUICK)
+    sizes = {"width": 16, "heads": 2, "layers": 1, "feed_forward": 32, "context": 8, "dropout": 0.0}
+    model = gf.train("gpt2", write_data("text", tmp_path), **sizes, **QUICK)
     model.export(tmp_path / "hf")
-    again = gf.load(tmp_path / "hf")
     tokens = np.array([[1, 2, 3]])
-    np.testing.assert_allclose(
-        again.model.forward(again.params, tokens)[0], model.model.forward(model.params, tokens)[0], atol=1e-6
-    )
+    logits, _ = model.model.forward(model.params, tokens)
+    files = {name: model.export(tmp_path / f"{name}.gguf", weights=name)[0] for name in ("f32", "f16")}
+    for path, error in ((tmp_path / "hf", 1e-6), (files["f32"], 1e-6), (files["f16"], 1e-2)):
+        again = gf.load(path)
+        np.testing.assert_allclose(again.model.forward(again.params, tokens)[0], logits, atol=error)
+    assert files["f16"].stat().st_size < files["f32"].stat().st_size
+    with pytest.raises(ConfigError, match="weights is a setting of GGUF files"):
+        model.export(tmp_path / "folder", weights="f16")

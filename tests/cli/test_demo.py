@@ -6,6 +6,8 @@ import pytest
 
 from glassformer.cli import demo
 from glassformer.proofs import prove_ops
+from glassformer.runs.run import open_run
+from glassformer.runs.trained import Trained
 from runs import TINY, command
 
 
@@ -26,7 +28,11 @@ def test_it_proves_trains_and_writes_a_page_and_never_suggests_what_it_does_not_
     summary = json.loads(result.out)
     assert summary["gradients"] == {"exact": 3, "of": 3}
     assert [run["task"] for run in summary["runs"]] == ["majority", "text", "dates"]
-    assert (tmp_path / summary["report"]).is_file()
+    page = (tmp_path / summary["report"]).read_text(encoding="utf-8")
+    assert demo.BEST in page
+    asked = open_run(tmp_path / "here" / "text")
+    best = Trained(asked.model, asked.load_params("best"), asked.task())
+    assert summary["text"] == demo.PROMPT + best.ask(demo.PROMPT, length=300)
     again = command("demo", "--out", "here")
     assert again.code == 2
     assert again.err == "error: here exists already\n\nhint: choose another --out, or leave it out for a new folder\n"

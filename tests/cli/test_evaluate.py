@@ -2,8 +2,10 @@
 
 import json
 
+import numpy as np
 import pytest
 
+import glassformer as gf
 from glassformer.dispatch import use_engine
 from oracles import require
 from runs import command, options, tiny_session
@@ -60,6 +62,21 @@ def test_the_engine_jax_measures_on_its_devices(tmp_path, monkeypatch):
     found = json.loads(command("eval", tmp_path / "run", "--engine", "jax", "--json").out)
     assert measured == [1]
     assert found == {**host, "val_loss": pytest.approx(host["val_loss"], rel=1e-5)}
+
+
+def test_a_saved_model_is_measured_as_the_run_that_it_came_from(run, tmp_path):
+    folder = gf.save(gf.load(run[0]), tmp_path / "saved")
+    found, want = (json.loads(command("eval", place, "--json").out) for place in (folder, run[0]))
+    assert {**found, "run": ""} == {**want, "run": ""}
+    latest = command("eval", folder, "--checkpoint", "latest")
+    assert latest.code == 2
+    assert "is a saved model, which has no checkpoints" in latest.err
+    tokens = np.arange(40).reshape(10, 4) % 3
+    arrays = gf.train(None, (tokens, tokens[:, 0]), steps=1, width=8, heads=2, layers=1, show=False)
+    nameless = command("eval", gf.save(arrays, tmp_path / "arrays"))
+    assert nameless.code == 2
+    assert "does not say what its model learned from" in nameless.err
+    assert ".evaluate(data)" in nameless.err
 
 
 def test_what_is_no_run_cannot_be_measured(tmp_path):

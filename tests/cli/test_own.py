@@ -85,6 +85,7 @@ def test_bad_files_are_refused_in_one_line(folder):
     assert "ModuleNotFoundError: No module named 'nothing_of_that_name' (wrong.py, line 1)" in wrong.err
     unknown = process("train", "mine.py", "--set", "counts=3")
     assert "there is no setting 'counts'" in unknown.err
+    assert "`glassformer settings mine.py` lists every setting" in unknown.err
     resumed = process("train", "--resume", "runs/letters", "--task", "mine.py")
     assert "leave out the task and all other settings" in resumed.err
 
@@ -107,3 +108,13 @@ def test_the_settings_of_a_file_are_listed(folder):
 def test_the_tasks_of_a_file_are_listed(folder):
     result = process("tasks", "mine.py", "--json")
     assert json.loads(result.out) == {"letters": "count in x"}
+    groups = json.loads(process("settings", "mine.py", "--json").out)
+    assert list(groups) == ["task letters", "model (decoder)", "recipe"]
+    assert groups["task letters"] == [{"name": "count", "default": 60, "takes": "whole number", "meaning": ""}]
+    assert {one["name"]: one["default"] for one in groups["model (decoder)"]}["width"] == 8
+    (folder / "two.py").write_text(FILE + FILE.replace("letters", "digits"))
+    assert "digits: task digits\tcount\t60" in process("settings", "two.py").out
+    (folder / "none.py").write_text(
+        "import glassformer as gf\ngf.register_activation('halved', lambda x: (x / 2, x), lambda dy, x: dy / 2)\n"
+    )
+    assert "none.py holds no task" in process("settings", "none.py").err

@@ -76,6 +76,20 @@ def test_a_run_answers_as_its_task_asks(folders, task):
     assert 0 < found["probability"] <= 1
 
 
+@pytest.mark.parametrize("task", [*INPUTS, "text"])
+def test_a_saved_model_answers_as_the_run_that_it_came_from(folders, task, tmp_path):
+    gf.save(gf.load(folders[task]), tmp_path / "saved")
+    text = INPUTS.get(task, "The ")
+    assert asked(tmp_path / "saved", text) == asked(folders[task], text)
+
+
+def test_a_saved_classifier_of_arrays_names_its_classes(tmp_path):
+    tokens = np.arange(40).reshape(10, 4) % 3
+    model = gf.train(None, (tokens, tokens[:, 0]), steps=1, width=8, heads=2, layers=1, show=False)
+    [found] = asked(gf.save(model, tmp_path / "saved"), "0 1 2 0")
+    assert found["answer"] == model.classify([0, 1, 2, 0]).label
+
+
 def test_a_classifier_names_its_classes_with_probabilities(folders):
     run = open_run(folders["majority"])
     batch = run.task().encode_input("21021021")

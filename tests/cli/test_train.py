@@ -51,8 +51,12 @@ def test_a_language_model_has_no_accuracy(tmp_path):
 def test_a_run_folder_holds_everything(tmp_path):
     command(*small("majority", tmp_path / "run", "--json"))
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert names == {"config.json", "metrics.jsonl", "loss.png", "latest.safetensors", "best.safetensors"}
-    assert (tmp_path / "run" / "loss.png").read_bytes().startswith(b"\x89PNG")
+    pictures = {"loss.png", "loss-dark.png"}
+    assert names == {"config.json", "metrics.jsonl", "latest.safetensors", "best.safetensors", *pictures}
+    light, dark = ((tmp_path / "run" / name).read_bytes() for name in sorted(pictures, reverse=True))
+    assert light.startswith(b"\x89PNG")
+    assert dark.startswith(b"\x89PNG")
+    assert light != dark
     assert list_checkpoints(tmp_path / "run") == ["best", "latest"]
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4, 5, 6]

@@ -1,6 +1,7 @@
 """`glassformer train` on two processes: the losses of one.
 
-`benchmarks/trials/workers.py` kills and stops workers of such runs, and resumes them.
+What is trained is of one's own, in a file that reaches every process. `benchmarks/trials/workers.py` kills and stops
+workers of such runs, and resumes them.
 """
 
 import json
@@ -16,6 +17,17 @@ from runs import options, untimed, write_data
 pytestmark = [pytest.mark.usefixtures("jax"), pytest.mark.timeout(900)]  # a loaded machine may take long to compile
 
 STEPS = 40
+OWN = """
+import glassformer as gf
+
+gf.register_activation("square", lambda x: (x * x, x), lambda dy, x: 2 * x * dy)
+
+
+@gf.task
+def names(*, seed=0, data=None):
+    return gf.data.build_task("lines", seed=seed, data=data)
+"""
+"""A task and an activation of one's own: each process reads the file, and again when the run goes on."""
 QUICK = {"XLA_FLAGS": "--xla_backend_optimization_level=0", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": 0}
 """Programs this small need no optimization, and each is compiled once for all processes."""
 
@@ -37,11 +49,12 @@ class Commands(Group):
 
 
 def started(folder: Path, count: int) -> Commands:
-    """Start a new run in folder/run."""
+    """Start a new run in folder/run, of a task of one's own."""
     data = write_data("lines", folder)
-    settings = options("lines", steps=STEPS, eval_every=20, save_every=4)
+    (folder / "own.py").write_text(OWN, encoding="utf-8")
+    settings = options("lines", activation="square", steps=STEPS, eval_every=20, save_every=4)
     place = ["--engine", "jax", "--mesh", f"data={count}", "--out", folder / "run", "--json"]
-    return Commands(folder, count, "lines", "--data", data, *settings, *place)
+    return Commands(folder, count, "--task", folder / "own.py", "--data", data, *settings, *place)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +70,8 @@ def whole(base) -> Path:
     with started(base / "whole", 2) as commands:
         commands.succeed()
         first, second = commands.said(0), commands.said(1)
-    assert json.loads(first.splitlines()[-1])["steps"] == STEPS
+    summary = json.loads(first.splitlines()[-1])
+    assert (summary["task"], summary["steps"]) == ("names", STEPS)
     assert "{" not in second  # one tells for all
     return base / "whole" / "run"
 

@@ -47,5 +47,8 @@ def test_text_is_one_message_of_the_user(model):
 def test_conversations_that_cannot_be_read_are_refused(model):
     with pytest.raises(ChatError, match="the conversation is empty"):
         model.chat([])
+    for wrong in (3, ["hello"]):
+        with pytest.raises(ChatError, match="is no conversation"):
+            model.chat(wrong)
     with pytest.raises(LengthError, match="the conversation has"):
         model.chat("the sea " * 200)

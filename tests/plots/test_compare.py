@@ -7,7 +7,8 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 
 from glassformer.errors import ConfigError
-from glassformer.plots.compare import loss_comparison, save_themes
+from glassformer.plots import save_themes
+from glassformer.plots.compare import loss_comparison
 from glassformer.plots.theme import THEMES, themed
 from glassformer.runs.comparison import curves_of
 

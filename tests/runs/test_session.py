@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from glassformer.data import TASKS
+from glassformer.dispatch import use_engine
 from glassformer.errors import ConfigError, DataError
 from glassformer.runs.session import new_session, resume_session
 from glassformer.training.state import final_params
@@ -51,6 +53,17 @@ def test_resumed_is_uninterrupted(case, tmp_path):
         resumed = finish(resume_session(folder))
         assert_same_run(folder, whole.run.folder)
         assert_same_bits(resumed.state.ema, whole.state.ema)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_is_learned_and_answers_its_prompts_by_its_best_parameters(task, tmp_path):
+    with use_engine("numpy"):
+        session = finish(tiny_session(task, tmp_path / "run", steps=2, eval_every=1))
+        assert [line["step"] for line in session.run.metrics()] == [1, 2]
+        best = session.best
+        assert_same_bits(best.params, session.load_params())
+        samples = best.samples(1, length=4)
+    assert [question for question, _ in samples] == list(session.task.prompts[:1])
 
 
 def test_saved_at_any_step_is_uninterrupted(tmp_path):

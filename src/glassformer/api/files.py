@@ -1,6 +1,7 @@
 """Models into folders and back: of any architecture, trained here or published."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,9 @@ import numpy as np
 
 from ..arrays import Tree
 from ..config import EncoderConfig
-from ..data import Lexicon, Task, build_task
+from ..data import Task
 from ..errors import ConfigError, GlassformerError
-from ..loading import load_stored
+from ..loading import load_stored, task_of
 from ..runs.run import open_run, takes_lexicon
 from ..training import History
 from ..tree import tree_map
@@ -37,17 +38,20 @@ def load(path: str | Path, *, weights: str | None = None) -> TrainedModel:
     >>> model.generate("1", temperature=0, max_new_tokens=5).text
     ' 2 3 4 5 6'
     """
+    if not isinstance(path, str | Path):
+        raise ConfigError(f"the place of a model is {path!r:.80}", hint="pass a path, a known name, or hf:org/name")
     place = locate(path)
     loaded = load_stored(path, weights=weights)
     origin = loaded.notes.get("task")
     history = History.from_metrics(loaded.notes.get("metrics", ()))
-    labels, maker = loaded.labels, _maker(loaded, origin)
+    labels: tuple[str, ...] = loaded.labels
+    maker: Callable[[], Task] | None = None if origin is None else partial(task_of, loaded)
     if is_run(place):
         run = open_run(place)
         maker, origin = run.task, {"name": run.task_name, "options": run.task_options}
         origin["lexicon"] = run.base is not None and takes_lexicon(run.task_name)
         history = History.from_metrics(run.metrics())
-        labels = _labels(loaded, maker)
+        labels = _labels(loaded, run.task)
     return TrainedModel(
         config=loaded.config,
         params=_writeable(loaded.params),
@@ -87,21 +91,6 @@ def save(model: TrainedModel, path: str | Path) -> Path:
             hint="save what gf.train or gf.load returned, or gf.TrainedModel(model.config, params)",
         )
     return save_folder(model.loaded, path)
-
-
-def _maker(loaded: Loaded, origin: dict[str, Any] | None) -> Callable[[], Task] | None:
-    """Return what builds the task of a saved model."""
-    if origin is None:
-        return None
-    options = dict(origin["options"])
-
-    def made() -> Task:
-        if origin.get("lexicon"):  # it was learned with the vocabulary of a model that existed before
-            end = loaded.end_ids[0] if loaded.end_ids else None
-            options["lexicon"] = Lexicon(loaded.tokenizer, loaded.target_tokenizer, loaded.start_id, end)
-        return build_task(origin["name"], **options)
-
-    return made
 
 
 def _labels(loaded: Loaded, maker: Callable[[], Task]) -> tuple[str, ...]:

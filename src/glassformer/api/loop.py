@@ -255,4 +255,6 @@ def _plain(params: Tree) -> Tree:
 
 
 def _lora(asked: LoRA | int | None) -> LoRA | None:
+    if asked is not None and not isinstance(asked, int | LoRA):
+        raise ConfigError(f"lora is {asked!r}", hint="pass a rank, such as 8, or gf.training.LoRA(rank=8, alpha=16.0)")
     return LoRA(rank=asked) if isinstance(asked, int) else asked

@@ -32,11 +32,14 @@ def shown(session: Session, clock: Stopwatch, *, wanted: bool) -> Iterator[Tell]
     if not wanted:
         yield lambda record: None
     elif is_notebook():
+        from ..cli.display import compiling, timed
+
         curve = Curve(session.task.name, clock)
-        try:
-            yield curve.show
-        finally:
-            curve.finish()
+        with compiling(session, curve.say) as compilation:
+            try:
+                yield timed(curve.show, clock, compilation)
+            finally:
+                curve.finish()
     else:
         from ..cli.display import display
 
@@ -71,9 +74,12 @@ class Curve:
         self.handle: Any = None
         self.last: StepRecord | None = None
         self.evaluation: Evaluation | None = None
+        self.note = ""  # what else there is to say of the last steps
 
     def show(self, record: StepRecord) -> None:
         """Take in one step, and draw anew if it is time."""
+        from ..cli.screen import refusal
+
         self.last = record
         if np.isfinite(record.loss):
             self.steps.append(record.step)
@@ -82,9 +88,17 @@ class Curve:
             self.evaluation = record.evaluation
             if np.isfinite(record.evaluation.loss):
                 self.validation.append((record.step, record.evaluation.loss))
+        if record.refused:
+            self.note = refusal(record)
+        if record.stop:
+            self.note = "stopped early: the validation loss no longer improves"
         if time.monotonic() - self.drawn > SECONDS:
             self.drawn = time.monotonic()
             self._draw()
+
+    def say(self, text: str) -> None:
+        """Say something in the place of the picture, before there is one."""
+        self._put(f"<div>{escape(f'{self.title}: {text}')}</div>")
 
     def finish(self) -> None:
         """Draw the last state."""
@@ -92,15 +106,18 @@ class Curve:
             self._draw()
 
     def _draw(self) -> None:
-        from IPython.display import HTML, display  # type: ignore[import-not-found]
-
         assert self.last is not None
         words = f"{self.title}: {figures(self.last, self.clock, self.evaluation)}"
-        page = HTML(f"<div>{escape(words)}</div>{self.picture()}")
+        note = f"<div>{escape(self.note)}</div>" if self.note else ""
+        self._put(f"<div>{escape(words)}</div>{note}{self.picture()}")
+
+    def _put(self, content: str) -> None:
+        from IPython.display import HTML, display  # type: ignore[import-not-found]
+
         if self.handle is None:
-            self.handle = display(page, display_id=True)
+            self.handle = display(HTML(content), display_id=True)
         else:
-            self.handle.update(page)
+            self.handle.update(HTML(content))
 
     def picture(self) -> str:
         """Return the curves as SVG, in colors that can be told apart on light and on dark pages."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from ..arrays import Array, Tree
 from ..config import EncoderConfig, TransformerConfig
 from ..data import Lexicon, Task
 from ..data.examples import stack
-from ..errors import ConfigError, LengthError
+from ..errors import ConfigError, DataError, LengthError
 from ..execution import PLAIN, Execution
 from ..generation import LanguageModel
 from ..generation.conversation import reply
@@ -132,7 +132,7 @@ class TrainedModel:
         >>> model.generate("1", temperature=0, max_new_tokens=5).text
         ' 2 3 4 5 6'
         """
-        return self.writer.generate(prompt, **settings)
+        return self.writer.generate(prompt if isinstance(prompt, str) else _texts(prompt), **settings)
 
     def stream(self, prompt: str, **settings: Any) -> Iterator[str]:
         """Return an iterator over the pieces of one answer as they come: together, the text of `generate`.
@@ -189,7 +189,7 @@ class TrainedModel:
         >>> model.embed(["0012", "2100"]).shape, model.embed("0012").shape
         ((2, 32), (32,))
         """
-        many = [texts] if isinstance(texts, str) else list(texts)
+        many = [texts] if isinstance(texts, str) else _texts(texts)
         if not all(many):
             raise LengthError("a text is empty", hint="leave it out")
         vectors = embed(self.loaded, many)
@@ -213,7 +213,7 @@ class TrainedModel:
                 f"this is {what}, so it tells no classes apart",
                 hint="use an encoder that was trained on classes, such as gf.train(None, 'majority')",
             )
-        if not isinstance(inputs, str) and len(inputs) == 0:
+        if not isinstance(inputs, str) and (not hasattr(inputs, "__len__") or len(inputs) == 0):
             raise LengthError("there is nothing to classify", hint="pass a text, token ids, or a list of either")
         single = isinstance(inputs, str) or (np.ndim(inputs[0]) == 0 and not isinstance(inputs[0], str))
         rows = [self._read(one) for one in ([inputs] if single else inputs)]
@@ -256,7 +256,8 @@ class TrainedModel:
             raise ConfigError(
                 "this model has no task that says how to ask it", hint="use generate, classify or embed instead"
             )
-        return Trained(self.model, self.params, self.task).ask(text, length=length)
+        [typed] = _texts([text])
+        return Trained(self.model, self.params, self.task).ask(typed, length=length)
 
     def evaluate(self, data: Any = None, **options: Any) -> Evaluation:
         """Measure the model: its loss, and its accuracy where there is one right answer.
@@ -351,6 +352,15 @@ class TrainedModel:
         end = self.end_ids[0] if self.end_ids else None
         lexicon = Lexicon(self.tokenizer, self.target_tokenizer, self.start_id, end)
         return BaseModel(self.config, self.params, lexicon, self.end_ids, self.family)
+
+
+def _texts(given: Any) -> list[str]:
+    """Return several texts; refuse what is none."""
+    texts = list(given) if isinstance(given, Iterable) else [given]
+    for text in texts:
+        if not isinstance(text, str):
+            raise DataError(f"{text!r:.80} is no text", hint="pass a text, or a list of texts")
+    return texts
 
 
 def _went(history: History) -> str:

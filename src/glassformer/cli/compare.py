@@ -31,8 +31,8 @@ def compare(
     json: JsonOption = False,
 ) -> None:
     """Compare runs side by side: settings that differ, losses by step and by time, speed, samples, a figure."""
-    from ..plots import FORMATS
-    from ..plots.compare import loss_comparison, save_themes
+    from ..plots import FORMATS, save_themes
+    from ..plots.compare import loss_comparison
 
     check_known("there is no format", form, FORMATS)
     if len(runs) < 2 or len({path.resolve() for path in runs}) < len(runs):

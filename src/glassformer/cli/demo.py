@@ -40,6 +40,7 @@ INTRO = (
     "derived by hand. Every picture shows arrays that the backward pass used. The command glassformer inspect RUN "
     "draws all there is to see of any run."
 )
+BEST = "All that is shown here is of each model's best checkpoint: the one with the lowest held-out loss."
 EXAMPLES = {
     "majority": "Which of 8 tokens is most frequent? Here it reads 1 1 1 1 0 2 2 2.",
     "text": "What comes next? Here it reads the beginning of a loop.",
@@ -66,8 +67,8 @@ def demo(
         session = sessions[name] = new_session(name, folder / name, settings=settings)
         talk(f"{name}: {session.task.summary}")
         results.append(run_session(session, quiet=json))
-    said = sessions["text"].trained.ask(PROMPT, length=300)
-    dates = {typed: sessions["dates"].trained.ask(typed) for typed in DATES}
+    said = sessions["text"].best.ask(PROMPT, length=300)
+    dates = {typed: sessions["dates"].best.ask(typed) for typed in DATES}
     with waiting("drawing", quiet=json):
         page = write_page(folder, sessions, [_row(line) for line in results], PROMPT + said, dates)
     summary = {
@@ -96,6 +97,7 @@ def _print(summary: dict[str, Any]) -> None:
     out = console()
     rows = [_row(line) for line in summary["runs"]]
     out.print(table(*COLUMNS, rows=rows, title="Trained from scratch, here"))
+    out.print(BEST, markup=False)
     out.print(f"The language model continues {PROMPT!r}:", markup=False)
     out.print(summary["text"], markup=False)
     out.print(table("typed", "read as", rows=summary["dates"].items()))
@@ -111,7 +113,7 @@ def write_page(
     """Draw the three models and put everything on one page; return where it is."""
     answers = plots.Table(("typed", "read as"), list(dates.items()))
     sections = [
-        plots.Section("Results", tables=[plots.Table(COLUMNS, rows)]),
+        plots.Section("Results", BEST, tables=[plots.Table(COLUMNS, rows)]),
         plots.Section("Reading dates", "Typed in four languages, read as:", tables=[answers]),
         plots.Section("Writing", f"The language model continues {PROMPT!r}:", samples=[said]),
         _drawn(folder, sessions["majority"], "The classifier", _classifier, "11110222"),
@@ -127,7 +129,8 @@ Drawn = Iterator[plots.Sketch]
 
 def _drawn(folder: Path, session: Session, heading: str, draw: Callable[..., Drawn], typed: str) -> plots.Section:
     """Draw what a model did with an example, and how it learned."""
-    trained, labels = session.trained, task_labels(session.trained)
+    trained = session.best
+    labels = task_labels(trained)
     seen = interpret.trace(trained.model, trained.params, trained.example(typed), labels=labels)
     learned = plots.Sketch("loss", partial(plots.loss_curve, session.run.metrics()), "How it learned.")
     sketches = [

@@ -77,24 +77,30 @@ def display(
         yield lambda record: None  # the first of several processes speaks for all
         return
     on_terminal = console.is_terminal and not quiet and processes() == 1
-    engine = session.run.engine
-    with watched(engine, None if on_terminal else talk) as compilation:
-        if engine.name == "jax":
-            compilation.begin()
+    with compiling(session, None if on_terminal else talk) as compilation:
         shown = _live(session, clock, compilation, console) if on_terminal else _lines(session, clock)
         with shown as show:
-            yield _timed(show, clock, compilation)
+            yield timed(show, clock, compilation)
 
 
-def _timed(show: Show, clock: Stopwatch, compilation: Compilation) -> Show:
+@contextlib.contextmanager
+def compiling(session: Session, begun: Callable[[str], None] | None) -> Iterator[Compilation]:
+    """Watch what is compiled for a session; `begun` is told once, when it is first waited for."""
+    with watched(session.run.engine, begun) as compilation:
+        if session.run.engine.name == "jax":
+            compilation.begin()
+        yield compilation
+
+
+def timed(show: Show, clock: Stopwatch, compilation: Compilation) -> Show:
     """Let the clock know how much of its time compilers took, before a step is shown."""
 
-    def timed(record: StepRecord) -> None:
+    def counted(record: StepRecord) -> None:
         compilation.end()  # of a step that was compiled as one; all kernels are done by now
         clock.compiling = compilation.seconds
         show(record)
 
-    return timed
+    return counted
 
 
 @contextlib.contextmanager

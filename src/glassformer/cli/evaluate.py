@@ -7,29 +7,34 @@ from typing import Annotated
 import typer
 
 from .. import dispatch
-from ..arrays import Tree
-from ..data import Task
-from ..execution import MeshShape
+from ..errors import ConfigError
+from ..execution import PLAIN, Execution, MeshShape
+from ..loading import load_weights, task_of
 from ..models import build
-from ..runs.run import Run, open_run
-from ..training import Evaluation
+from ..runs.run import open_run
+from ..runs.trained import Trained
+from ..training import Evaluation, Recipe
 from ..tree import count
+from ..weights.saved import is_saved
 from .devices import EngineOption
 from .output import JsonOption, console, print_json, table
 
+BEST = "best"
+
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `glassformer train` wrote.")],
-    checkpoint: Annotated[str, typer.Option(help="Which parameters: best or latest.")] = "best",
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `glassformer train` or `gf.save` wrote.")],
+    checkpoint: Annotated[str, typer.Option(help="Which parameters of a run: best or latest.")] = BEST,
     engine: EngineOption = None,
     json: JsonOption = False,
 ) -> None:
     """Measure a trained model on all of its held-out data."""
-    opened = open_run(run)
-    task = opened.task()
-    opened.check_data()
-    params = opened.load_params(checkpoint)
-    result = measure(opened, params, task)
+    if is_saved(run):
+        trained, recipe, execution = _saved(run, checkpoint), None, None
+    else:
+        trained, recipe, execution = _trained(run, checkpoint)
+    task, params = trained.task, trained.params
+    result = measure(trained, recipe, execution)
     if json:
         fields = {"task": task.name, "run": str(run), "checkpoint": checkpoint, "parameters": count(params)}
         figures = {"val_loss": result.loss, "accuracy": result.accuracy, "examples": result.examples}
@@ -43,11 +48,31 @@ def evaluate(
         out.print(table("group", ">right", rows=[(name, f"{share:.1%}") for name, share in groups]))
 
 
-def measure(run: Run, params: Tree, task: Task) -> Evaluation:
-    """Measure parameters by the engine in use; under JAX as the run says, but on one device, whatever it trained on."""
-    engine = dispatch.current()
-    model = run.model
+def measure(trained: Trained, recipe: Recipe | None = None, execution: Execution | None = None) -> Evaluation:
+    """Measure by the engine in use; under JAX as a run says, but on one device, whatever it trained on."""
+    engine, task, model = dispatch.current(), trained.task, trained.model
     if engine.library == "jax":
-        model = build(run.config, run.execution.replace(mesh=MeshShape(), rules=()))
-    trainer = engine.trainer(model, replace(run.recipe, accumulate=1))
-    return trainer.evaluate(params, task.held_out, metric=task.metric, groups=task.groups)
+        model = build(model.config, (execution or PLAIN).replace(mesh=MeshShape(), rules=()))
+    trainer = engine.trainer(model, replace(recipe or Recipe.from_dict(task.recipe), accumulate=1))
+    return trainer.evaluate(trained.params, task.held_out, metric=task.metric, groups=task.groups)
+
+
+def _trained(folder: Path, checkpoint: str) -> tuple[Trained, Recipe, Execution]:
+    """Return what a run trained, and how; data that has changed since is refused."""
+    run = open_run(folder)
+    task = run.task()
+    run.check_data()
+    return Trained(run.model, run.load_params(checkpoint), task), run.recipe, run.execution
+
+
+def _saved(folder: Path, checkpoint: str) -> Trained:
+    """Return a model that `gf.save` wrote, with the task that it learned."""
+    if checkpoint != BEST:
+        raise ConfigError(f"{folder} is a saved model, which has no checkpoints", hint="leave out --checkpoint")
+    loaded = load_weights(folder)
+    if loaded.notes["task"] is None:
+        raise ConfigError(
+            f"{folder} does not say what its model learned from",
+            hint=f"measure it in Python: gf.load({str(folder)!r}).evaluate(data)",
+        )
+    return Trained(loaded.model, loaded.params, task_of(loaded))

@@ -22,14 +22,14 @@ EXAMPLES = {
         "glassformer tokens notes.txt --out notes.tokens",
         "glassformer tokens notes.txt --out pieces.tokens --tokenizer bpe --bpe-size 400",
     ],
-    "inspect": ["glassformer inspect runs/majority 11110222", "glassformer inspect runs/text --out pictures"],
+    "inspect": ["glassformer inspect runs/majority 11110222", "glassformer inspect runs/text --theme dark"],
     "check": ["glassformer check"],
     "bench": ["glassformer bench", "glassformer bench train --only tiny --no-peers --seconds 1"],
     "params": ["glassformer params gpt2", "glassformer params llama-3.1-8b --length 4096 --dtype bfloat16"],
     "plan": ["glassformer plan gpt3 --set vocab=50304 --mesh data=2,fsdp=64,tensor=8 --device-memory 80GB"],
     "generate": [
         'glassformer generate runs/text --prompt "The " --max-new-tokens 40',
-        'echo "What is the capital of France?" | glassformer generate smollm2 --prompt - --temperature 0',
+        'echo "The capital of France is" | glassformer generate smollm2 --prompt - --max-new-tokens 8 --temperature 0',
     ],
     "chat": [
         "glassformer chat smollm2",

@@ -154,7 +154,8 @@ def draw_published(place: Path, name: str, folder: Path, text: str | None, **how
         raise ConfigError("a published model has no data of its own to look at", hint="pass an INPUT")
     loaded = load_weights(place)
     batch = published_batch(loaded, name, text)
-    labels = Labels(tokens=token_labels(loaded.tokenizer))
+    classes = loaded.labels.__getitem__ if loaded.labels else str
+    labels = Labels(tokens=token_labels(loaded.tokenizer), classes=classes)
     short = folder_name(name)
     summary = [("model", short), ("family", loaded.family)]
     title = f"Inside {short}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -24,11 +25,13 @@ from ..generation.prediction import (
     predict_next,
     predict_text,
 )
-from ..loading import is_run, load, load_config, load_weights, locate
+from ..loading import is_run, load, load_config, load_weights, locate, task_of
 from ..models import Batch
-from ..runs.run import Run, model_of_run, open_run
+from ..runs.run import model_of_run, open_run
+from ..runs.trained import Trained
 from ..text import PublishedTokenizer, printable
 from ..weights.loaded import Loaded
+from ..weights.saved import is_saved
 from .devices import EngineOption
 from .generate import ModelArgument, TruncateOption, read_stdin
 from .output import JsonOption, console, print_json, table
@@ -76,14 +79,31 @@ def predict(
 def predictor(name: str, *, top: int | None, truncate: bool) -> Predictor:
     """Return what answers inputs with the model of that name, in the way that suits it."""
     place = locate(name)
-    if is_run(place):
-        run = open_run(place)
-        if run.task_name not in WITHOUT_QUESTIONS:
-            return _of_task(run, top=top, truncate=truncate)
-    elif isinstance(load_config(place), EncoderConfig):
+    learned = _learned(place)
+    if learned is not None:
+        return _of_task(*learned, top=top, truncate=truncate)
+    if not is_run(place) and isinstance(load_config(place), EncoderConfig):
         _refuse_truncation(truncate)
         return _of_encoder(load_weights(place), name, top or TOP)
     return _of_writer(load(place), top=top, truncate=truncate)
+
+
+def _learned(place: Path) -> tuple[Trained, tuple[int, ...]] | None:
+    """Return a model that learned to answer questions, and the tokens that end its answers; None for all others."""
+    if is_run(place):
+        run = open_run(place)
+        if run.task_name in WITHOUT_QUESTIONS:
+            return None
+        found, task, model = model_of_run(run), run.task(), run.model
+        params, ends = found.params, found.end_ids
+    elif is_saved(place):
+        loaded = load_weights(place)
+        if (loaded.notes["task"] or {}).get("name") in (None, *WITHOUT_QUESTIONS):
+            return None
+        task, model, params, ends = task_of(loaded), loaded.model, loaded.params, loaded.end_ids
+    else:
+        return None
+    return None if task.metric == "none" else (Trained(model, params, task), ends)
 
 
 def _of_writer(loaded: LanguageModel, *, top: int | None, truncate: bool) -> Predictor:
@@ -93,30 +113,25 @@ def _of_writer(loaded: LanguageModel, *, top: int | None, truncate: bool) -> Pre
     return partial(predict_text, loaded, truncate=truncate)
 
 
-def _of_task(run: Run, *, top: int | None, truncate: bool) -> Predictor:
-    """Answer as the task of a run asks: it reads what is typed, and says what an answer means."""
-    task = run.task()
-    if isinstance(run.config, EncoderConfig):
-        _refuse_devices()
-        _refuse_truncation(truncate)
-        settings: dict[str, Any] = {"label": lambda number: task.decode_answer([number]), "top": top or TOP}
-        params = run.load_params()
-        return lambda text: predict_class(run.model, params, _checked(task.encode_input(text), run.config), **settings)
-    if task.metric == "none":
-        return _of_writer(load(run.folder), top=top, truncate=truncate)
-    _refuse_top(top)
+def _of_task(trained: Trained, end_ids: tuple[int, ...], *, top: int | None, truncate: bool) -> Predictor:
+    """Answer as a task asks: it reads what is typed, and says what an answer means."""
     _refuse_truncation(truncate)
-    trained = model_of_run(run)
+    model, params, task = trained.model, trained.params, trained.task
+    if isinstance(model.config, EncoderConfig):
+        _refuse_devices()
+        settings: dict[str, Any] = {"label": lambda number: task.decode_answer([number]), "top": top or TOP}
+        return lambda text: predict_class(model, params, _checked(task.encode_input(text), model.config), **settings)
+    _refuse_top(top)
 
     def ask(text: str) -> Prediction:
-        batch = _checked(task.encode_input(text), run.config)
+        batch = _checked(task.encode_input(text), model.config)
         return predict_answer(
-            run.model,
-            trained.params,
+            model,
+            params,
             batch,
-            count=answer_length(run.model, batch),
+            count=answer_length(model, batch),
             known=task.answer_tokenizer.size,
-            stop_ids=trained.end_ids,
+            stop_ids=end_ids,
             decode=task.decode_answer,
         )
 
@@ -124,24 +139,27 @@ def _of_task(run: Run, *, top: int | None, truncate: bool) -> Predictor:
 
 
 def _of_encoder(loaded: Loaded, name: str, top: int) -> Predictor:
-    """Answer with a published encoder: by the number of a class, or by the tokens behind masks."""
+    """Answer with any other encoder: by a class, or by the tokens behind masks."""
     config, tokenizer = loaded.config, loaded.tokenizer
     assert isinstance(config, EncoderConfig)
     if config.head == "none":
         hint = f"turn texts into vectors with `glassformer embed {name} TEXT…`"
         raise ConfigError(f"{name} is an encoder without a head: it has nothing to predict with", hint=hint)
-    if not isinstance(tokenizer, PublishedTokenizer):
+    if tokenizer is None:
         raise WeightsError(f"{name} has no tokenizer to read text with", hint="get its tokenizer.json as well")
     _refuse_devices()
-    mask = tokenizer.role_id("mask")
+    is_published = isinstance(tokenizer, PublishedTokenizer)
+    around = {"specials": True, "parse_special": True} if is_published else {}
+    mask = tokenizer.role_id("mask") if is_published else None
     if config.head == "tokens" and mask is None:
         raise WeightsError(f"the tokenizer of {name} names no token for masks", hint="get its tokenizer_config.json")
 
     def ask(text: str) -> Prediction:
-        ids = tokenizer.encode(text, specials=True, parse_special=True)
+        ids = tokenizer.encode(text, **around)
         batch = _checked(Batch(ids[None]), config)
         if mask is None or config.head == "classes":
-            return predict_class(loaded.model, loaded.params, batch, label=str, top=top)
+            label = loaded.labels.__getitem__ if loaded.labels else str
+            return predict_class(loaded.model, loaded.params, batch, label=label, top=top)
         return predict_masks(loaded.model, loaded.params, ids, tokenizer=tokenizer, top=top)
 
     return ask

@@ -1,6 +1,7 @@
 """`glassformer train`: learn a task, watch it, stop it, go on."""
 
 import contextlib
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +18,6 @@ from ..runs.fine_tuning import fine_tuning_session
 from ..runs.run import open_run
 from ..runs.session import Session, new_session, resume_session
 from ..runs.stopwatch import Stopwatch
-from ..runs.trained import Trained
 from ..training.interruption import Stopped, Terminated, heeding_termination
 from ..tree import count
 from . import devices
@@ -243,12 +243,12 @@ def results(session: Session, clock: Stopwatch, seconds: float) -> dict[str, Any
 
 
 def draw_loss(session: Session) -> None:
-    """Write the loss curve beside the checkpoints."""
-    from ..plots import loss_curve, save
+    """Write the loss curve beside the checkpoints, for light and for dark pages."""
+    from ..plots import loss_curve, save_themes
 
     metrics = session.run.metrics()
     if metrics:
-        save(loss_curve(metrics), session.run.folder / "loss.png")
+        save_themes(partial(loss_curve, metrics), session.run.folder, "loss")
 
 
 def print_summary(session: Session, summary: dict[str, Any]) -> None:
@@ -256,8 +256,7 @@ def print_summary(session: Session, summary: dict[str, Any]) -> None:
     out = console()
     out.print(summary_line(summary), markup=False)
     if total() == 1:
-        best = Trained(session.model, session.load_params(), session.task)
-        for question, reply in best.samples():
+        for question, reply in session.best.samples():
             out.print(f"  {question!r} → {reply!r}", markup=False)
     out.print(f"run folder: {summary['run']}", markup=False)
 

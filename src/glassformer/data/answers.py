@@ -42,14 +42,13 @@ def written_task(
         rows = [np.concatenate([*row, tail]) for row in zip(asked, answers, strict=True)]
         return decoder_examples(rows, [len(row) for row in asked], pad=end[0] if end else 0)
 
-    made = [examples(part) if part else None for part in parts]
-    longest = max(part.longest for part in made if part is not None)
-    return Task(
-        name=name,
+    return _task(
+        name,
+        tokenizer,
+        parts,
+        examples,
+        settings,
         architecture="decoder",
-        tokenizer=tokenizer,
-        **_named(made),
-        settings={"vocab": tokenizer.size, "context": longest, **SETTINGS, **settings},
         metric="sequence",
         encode_input=lambda typed: Batch(tokenizer.encode(question(typed))[None]),
         **others,
@@ -74,14 +73,13 @@ def class_task(
         tokens, mask = stack(encode_each(tokenizer, questions))
         return Examples(Batch(tokens, np.array([number[answer(question)] for question in questions]), mask))
 
-    made = [examples(part) if part else None for part in parts]
-    longest = max(part.longest for part in made if part is not None)
-    return Task(
-        name=name,
+    return _task(
+        name,
+        tokenizer,
+        parts,
+        examples,
+        {"classes": len(classes), **settings},
         architecture="encoder",
-        tokenizer=tokenizer,
-        **_named(made),
-        settings={"vocab": tokenizer.size, "context": longest, "classes": len(classes), **SETTINGS, **settings},
         metric="classes",
         encode_input=lambda typed: Batch(tokenizer.encode(question(typed))[None]),
         decode_answer=lambda ids: classes[int(ids[0])],
@@ -107,15 +105,13 @@ def translated_task(
         answers = encode_each(tokenizer, [answer(question) for question in questions])
         return translation_examples(encode_each(tokenizer, questions), answers, bos=bos, eos=eos)
 
-    made = [examples(part) if part else None for part in parts]
-    longest = max(part.longest for part in made if part is not None)
-    sizes = {"vocab": tokenizer.size, "source_vocab": tokenizer.size, "context": longest}
-    return Task(
-        name=name,
+    return _task(
+        name,
+        tokenizer,
+        parts,
+        examples,
+        {"source_vocab": tokenizer.size, **settings},
         architecture="encoder-decoder",
-        tokenizer=tokenizer,
-        **_named(made),
-        settings={**sizes, **SETTINGS, **settings},
         metric="sequence",
         encode_input=lambda typed: Batch(np.array([[bos]]), source=tokenizer.encode(question(typed))[None]),
         decode_answer=lambda ids: tokenizer.decode(until(ids, eos)),
@@ -130,5 +126,23 @@ def some_text(typed: str) -> str:
     return typed
 
 
-def _named(made: list[Examples | None]) -> dict[str, Any]:
-    return dict(zip(Parts._fields, made, strict=True))
+def _task(
+    name: str,
+    tokenizer: Tokenizer,
+    parts: Parts,
+    examples: Callable[[list[str]], Examples],
+    settings: dict[str, Any],
+    **others: Any,
+) -> Task:
+    """Build a task from the examples of each part; the longest one says how long a context is needed."""
+    made = {part: examples(questions) for part, questions in parts._asdict().items() if questions}
+    longest = max(part.longest for part in made.values())
+    return Task(
+        name=name,
+        tokenizer=tokenizer,
+        train=made["train"],
+        validation=made.get("validation"),
+        held_out=made["held_out"],
+        settings={"vocab": tokenizer.size, "context": longest, **SETTINGS, **settings},
+        **others,
+    )

@@ -26,10 +26,12 @@ def reply(
 
     sampling   the settings of `Sampling`: temperature (0.8 unless given; 0 is greedy), top_k, top_p, …
     """
-    turns: list[Message] = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
+    turns: Any = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+    if not isinstance(turns, Sequence) or not all(isinstance(turn, dict) for turn in turns):
+        raise ChatError(f"{messages!r:.80} is no conversation", hint='pass [{"role": "user", "content": "…"}]')
     conversation = Conversation(writer, max_new_tokens=max_new_tokens, seed=seed, **sampling)
     steps: list[Step] = []
-    text = "".join(conversation.answer(turns, steps)).strip()
+    text = "".join(conversation.answer(list(turns), steps)).strip()
     finish = steps[-1].finish[0] if steps else None
     return Generation(text, tuple(int(step.ids[0]) for step in steps), finish or LENGTH)
 

@@ -6,7 +6,7 @@ takes one more token of each, `select` keeps some of the sequences, in a new ord
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
 from ..errors import ConfigError, LengthError, ShapeError
 from ..models import Batch, Decoder, EncoderDecoder, Model
 from ..sources import steadily
+from .sampling import Sampling
 
 CHUNK = 512
 Rows = list[Array]
@@ -25,7 +26,8 @@ Rows = list[Array]
 class Reader(Protocol):
     """What generation needs of a model: logits, one more token, some of the sequences.
 
-    Some readers can also `write` several tokens before anyone looks at them, as that of the engine jax does.
+    Some readers can also write several tokens before anyone looks at them, as that of the engine jax does:
+    `write(count, writing)` returns them, (N, R), −1 after a stop id or the limit.
     """
 
     @property
@@ -34,6 +36,23 @@ class Reader(Protocol):
     def read(self, ids: Array) -> None: ...
 
     def select(self, rows: Array) -> None: ...
+
+
+class Writing(NamedTuple):
+    """How a reader that can write is to do so.
+
+    limits     (R,) how many tokens each sequence may still write
+    sampling   how they are chosen
+    rngs       each sequence's own; one number is taken for each token
+    stop_ids   tokens after which a sequence has ended
+    known      ids below this may be written (None: all)
+    """
+
+    limits: Array
+    sampling: Sampling
+    rngs: Sequence[np.random.Generator] = ()
+    stop_ids: frozenset[int] = frozenset()
+    known: int | None = None
 
 
 def reader_of(

@@ -9,7 +9,7 @@ moves by one token at a time and reads the whole window again for each; moving b
 twice in all.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,7 @@ import numpy as np
 from ..arrays import Array, Tree
 from ..config import DecoderConfig
 from ..models import Model
-from .reader import Reader, Rows, reader_of, room
-from .sampling import Sampling
+from .reader import Reader, Rows, Writing, reader_of, room
 
 
 def kept(context: int) -> int:
@@ -64,21 +63,13 @@ class SlidingReader:
 class SlidingWriter(SlidingReader):
     """The same for a reader that can also write several tokens before anyone looks at them."""
 
-    def write(
-        self,
-        count: int | None,
-        limits: Array,
-        sampling: Sampling,
-        rngs: Sequence[np.random.Generator],
-        stop_ids: frozenset[int],
-        known: int | None = None,
-    ) -> Array:
+    def write(self, count: int | None, writing: Writing) -> Array:
         """Write up to `count` tokens of each sequence, but no further than the first window that is full."""
         self._move()
         # The last token that is written is not read yet, so it may stand behind a full window.
         room = self.context + 1 - max(len(window) for window in self.windows)
         reader: Any = self.reader
-        ids = reader.write(room if count is None else min(count, room), limits, sampling, rngs, stop_ids, known)
+        ids = reader.write(room if count is None else min(count, room), writing)
         pairs = zip(self.windows, ids.T, strict=True)
         self.windows = [np.append(window, written[written >= 0]) for window, written in pairs]
         return ids

@@ -9,7 +9,7 @@ import numpy as np
 from ..arrays import Array, Tree
 from ..errors import ConfigError
 from ..models import Model
-from .reader import CHUNK, Reader, checked
+from .reader import CHUNK, Reader, Writing, checked
 from .sampling import History, Sampling, choose, likeliest, log_softmax, only_known
 from .sliding import reading
 
@@ -144,7 +144,7 @@ class _Writer:
             rngs = [self.rngs[row] for row in self.rows]
             left = self.limits[self.rows] - self.written
             open_rows, places = self.rows, np.arange(len(self.rows))
-            for chosen in reader.write(size, left, self.sampling, rngs, self.stop_ids, self.known):
+            for chosen in reader.write(size, Writing(left, self.sampling, rngs, self.stop_ids, self.known)):
                 step = self._step(chosen[places])
                 yield step
                 places = places[self._close(step)]

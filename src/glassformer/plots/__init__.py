@@ -10,7 +10,7 @@ No window is opened and nothing global is touched: a figure exists until nobody 
 """
 
 from .attention import attention_grid, attention_heads, full_against_causal
-from .drawing import draw_sections
+from .drawing import draw_sections, save_themes
 from .heads import head_positions, head_specialization
 from .inspection import inspect_model
 from .layers import layer_curves
@@ -27,5 +27,5 @@ __all__ = [
     "FORMATS", "THEMES", "Fold", "LengthCurve", "Picture", "Section", "Sketch", "Table", "attention_grid",
     "attention_heads", "draw_sections", "full_against_causal", "head_positions", "head_specialization", "inspect_model",
     "layer_curves", "length_curves", "loss_curve", "memory_bars", "position_heat_map", "prediction_bars",
-    "prediction_table", "save", "saved_picture", "similarity_curve", "themed", "write_report",
+    "prediction_table", "save", "save_themes", "saved_picture", "similarity_curve", "themed", "write_report",
 ]  # fmt: skip

@@ -1,7 +1,6 @@
 """The losses of several runs, by step and by time."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,11 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..runs.comparison import Curves, Points
-from ..settings import check_known
 from .labels import plain, text_width
 from .loss import smooth_losses
-from .style import FORMATS, new_figure, save, styled, titled
-from .theme import THEMES, colors, themed
+from .style import new_figure, styled, titled
+from .theme import colors
 from .ticks import are_far_apart, log_scale, round_numbers
 
 COLORS = ("blue", "vermilion", "green", "purple", "orange", "sky")
@@ -56,16 +54,6 @@ def loss_comparison(runs: Sequence[Curves], *, title: str = "Losses") -> Figure:
     look: dict[str, Any] = {"ncols": columns, "fontsize": LEGEND, "title": named, "title_fontsize": 8}
     figure.legend(*handles, loc="outside lower center", **look)
     return titled(figure, title, "; ".join(map(_words, drawn)) + ".")
-
-
-def save_themes(draw: Callable[..., Figure], folder: Path, name: str, *, form: str = "png") -> list[Path]:
-    """Save what `draw()` draws, in light and dark, as NAME.png and NAME-dark.png or in another format."""
-    check_known("there is no format", form, FORMATS)
-    saved = []
-    for theme in THEMES:
-        with themed(theme):
-            saved.append(save(draw(), folder / f"{name}{'' if theme == 'light' else '-' + theme}.{form}"))
-    return saved
 
 
 def _panel(ax: Axes, runs: Sequence[Curves], axis: Callable[[Points], Sequence[float]], *, logarithmic: bool) -> None:

@@ -1,9 +1,12 @@
-"""Drawing the pictures of a report: in both themes, as other formats too, one after the other."""
+"""Drawing pictures, alone or those of a report: in both themes, as other formats too, one after the other."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from matplotlib.figure import Figure
+
 from ..errors import ConfigError
+from ..settings import check_known
 from .report import Picture, Section, Sketch
 from .style import FORMATS, save
 from .theme import THEMES, themed
@@ -27,7 +30,6 @@ def draw_sections(
     """
     if copies not in FORMATS:
         raise ConfigError(f"figures are not written as {copies!r}", hint=f"choose from {', '.join(FORMATS)}")
-    themes = tuple(THEMES) if theme is None else (theme,)
     total = sum(isinstance(picture, Sketch) for picture in pictures_of(sections))
     done = 0
 
@@ -38,7 +40,7 @@ def draw_sections(
             if isinstance(picture, Sketch):
                 if progress is not None:
                     progress(done, total, picture.name)
-                picture, done = _drawn(Path(folder), picture, themes, copies), done + 1
+                picture, done = _drawn(Path(folder), picture, theme, copies), done + 1
             result.append(picture)
         return result
 
@@ -70,17 +72,29 @@ def files_of(sections: Sequence[Section]) -> list[str]:
     return names
 
 
-def _drawn(folder: Path, sketch: Sketch, themes: Sequence[str], copies: str) -> Picture:
-    paths: list[str] = []
-    others: list[str] = []
-    words = ""
-    for theme in themes:
-        name = sketch.name if theme == themes[0] else f"{sketch.name}-{theme}"
-        with themed(theme):
-            figure = sketch.draw()
-            words = str(figure.get_label())
-            paths.append(save(figure, folder / f"{name}.png").name)
-            if copies != "png":
-                others.append(save(figure, folder / f"{name}.{copies}").name)
-    dark = paths[1] if len(paths) > 1 else None
-    return Picture(paths[0], sketch.caption, words, dark, others)
+def save_themes(draw: Callable[[], Figure], folder: str | Path, name: str, *, form: str = "png") -> list[Path]:
+    """Save what `draw()` draws: NAME.png for light pages and NAME-dark.png for dark ones, or in another format."""
+    check_known("there is no format", form, FORMATS)
+    return [path for _, (path,) in _in_themes(draw, Path(folder), name, None, (form,))]
+
+
+def _drawn(folder: Path, sketch: Sketch, theme: str | None, copies: str) -> Picture:
+    forms = dict.fromkeys(("png", copies))
+    drawn = _in_themes(sketch.draw, folder, sketch.name, theme, forms)
+    (words, _), (first, *dark) = drawn[0], [paths[0].name for _, paths in drawn]
+    others = [path.name for _, paths in drawn for path in paths[1:]]
+    return Picture(first, sketch.caption, words, dark[0] if dark else None, others)
+
+
+def _in_themes(
+    draw: Callable[[], Figure], folder: Path, name: str, theme: str | None, forms: Iterable[str]
+) -> list[tuple[str, list[Path]]]:
+    """Draw a figure in one theme, or in each of them; return its description and its files in each."""
+    drawn = []
+    for number, one in enumerate(THEMES if theme is None else [theme]):
+        with themed(one):
+            figure = draw()
+            file = name if number == 0 else f"{name}-{one}"
+            paths = [save(figure, folder / f"{file}.{form}") for form in forms]
+            drawn.append((str(figure.get_label()), paths))
+    return drawn

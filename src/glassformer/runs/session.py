@@ -203,6 +203,11 @@ class Session:
         trained = tree_map(np.array, self.trainer.take(self._counting(self.state)).params)
         return Trained(self.model, self.parametrization.effective(trained), self.task)
 
+    @property
+    def best(self) -> Trained:
+        """The model with the best parameters so far, ready to be asked."""
+        return Trained(self.model, self.load_params(), self.task)
+
     def load_params(self, name: str = BEST) -> Tree:
         """Return trained parameters from the folder: the best, or the latest where there is no best yet."""
         return self.run.load_params(name, parametrization=self.parametrization)

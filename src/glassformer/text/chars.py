@@ -65,10 +65,10 @@ class CharTokenizer(Listed):
     def _unknown(self, text: str, position: int) -> TokenError:
         character = text[position]
         around = text[max(0, position - 10) : position + 11]
-        known = self.characters if len(self.characters) <= 80 else f"{len(self.characters)} others"
+        known = repr(self.characters) if len(self.characters) <= 80 else f"{len(self.characters):,} others"
         return TokenError(
             f"character {character!r} (U+{ord(character):04X}) at position {position:,}, in {around!r}, is unknown",
-            hint=f"leave it out, or train on data that holds it; known: {known!r}",
+            hint=f"leave it out, or train on data that holds it; known: {known}",
         )
 
 

@@ -27,6 +27,9 @@ ACTIVATIONS = {
 """Published names of activations, and ours."""
 PUBLISHED_ACTIVATION = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "silu": "silu"}
 
+ROTATIONS = ("rope_theta", "rope_type", "type", "partial_rotary_factor")
+"""What every config may say about rotary positions."""
+
 Table = dict[str, tuple[Any, ...]]
 """Our settings: each with its published field, how `Fields` asks for it, and what stands for one that is missing."""
 _DERIVED = {
@@ -134,6 +137,21 @@ class Fields:
         value = self.get(name, allowed[0])
         if value not in allowed or isinstance(value, bool) != isinstance(allowed[0], bool):
             self.refuse(name, f"only {' or '.join(map(repr, allowed))} is supported")
+
+    def rotations(self, *others: str, kinds: tuple[str, ...] = ("default",)) -> tuple[str, str, "Fields"]:
+        """Return what is said of rotary positions: under which name, the kind of scaling, and the fields.
+
+        others   fields besides `ROTATIONS`
+        """
+        name = "rope_parameters" if self.values.get("rope_parameters") else "rope_scaling"
+        given = self.values.get(name) or {}
+        if not isinstance(given, dict) or not given.keys() <= {*ROTATIONS, *others}:
+            self.refuse(name, "it has settings that are not supported")
+        kind = given.get("rope_type", given.get("type", "default"))
+        if kind not in kinds:
+            are = "is" if len(kinds) == 1 else "are"
+            self.refuse(name, f"of the kinds of scaling, only {' and '.join(map(repr, kinds))} {are} supported")
+        return name, kind, Fields(given, f"{name} of {self.source}")
 
     def refuse(self, name: str, reason: str) -> Any:
         """Raise the error that names a field."""

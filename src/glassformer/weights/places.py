@@ -35,7 +35,10 @@ def locate(path: str | Path) -> Path:
         )
     found = resolve(str(path))
     if found is None:
-        raise WeightsError(f"{path} has not been fetched yet", hint=f"fetch it with `glassformer pull {path}`")
+        raise WeightsError(
+            f"{path} has not been fetched yet",
+            hint=f"fetch it with `glassformer pull {path}` (in Python: gf.pull({str(path)!r}))",
+        )
     return found
 
 

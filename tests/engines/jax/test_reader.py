@@ -13,6 +13,7 @@ from glassformer.engines.jax import programs as compiled
 from glassformer.engines.jax.reader import JaxReader, prompt_size, rounded
 from glassformer.errors import ConfigError, GlassformerError, LengthError
 from glassformer.generation import LanguageModel, Sampling, beam_search, generate_steps
+from glassformer.generation.reader import Writing
 from glassformer.text import CharTokenizer
 from glassformer.tree import tree_map
 from sequences import model_of, prompts_of, written
@@ -173,7 +174,7 @@ def test_looking_at_logits_does_not_change_what_is_written_next():
     reader = JaxReader(model, params, prompts, None, room=6)
     for step in (0, 3):
         assert reader.logits.argmax(axis=-1).tolist() == expected[:, step].tolist()
-        ids = reader.write(3, np.full(3, 6 - step), GREEDY, [], frozenset())
+        ids = reader.write(3, Writing(np.full(3, 6 - step), GREEDY))
         assert ids.T.tolist() == expected[:, step : step + 3].tolist()
 
 
@@ -225,7 +226,7 @@ def test_keys_are_written_where_they_stand():
     assert reader.logits.shape == (1, 17)
     assert [x.unsafe_buffer_pointer() for x in (*reader.state.keys, *reader.state.values)] == places
     assert all(x.is_deleted() for x in before.keys)
-    reader.write(4, np.array([5]), GREEDY, [], frozenset())
+    reader.write(4, Writing(np.array([5]), GREEDY))
     assert [x.unsafe_buffer_pointer() for x in (*reader.state.keys, *reader.state.values)] == places
 
 

@@ -5,7 +5,7 @@ A model knows that part by heart long before it understands the rest: grokking (
 
 import itertools
 import re
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,7 +22,9 @@ COMMUTES = ("+", "*")
 MOST = 997
 
 
-def modular(*, seed: int = 0, modulus: int = 97, fraction: float = 0.5, operation: str = "+") -> Task:
+def modular(
+    *, seed: int = 0, modulus: int = 97, fraction: float = 0.5, operation: Literal["+", "-", "*"] = "+"
+) -> Task:
     """Build the task from the whole table of an operation: 60 + 50 = is answered with 13 (modulo 97).
 
     modulus     2 to 997; each number is one token

@@ -4,7 +4,6 @@ Sizes are rounded up to powers of two: rows of padding fill the batch, padding o
 nobody looks at the cache. What they cost is less than another compilation.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,8 +11,8 @@ import numpy as np
 
 from ...arrays import Array, Tree, is_integer
 from ...errors import ConfigError
-from ...generation.reader import CHUNK, Rows, filled
-from ...generation.sampling import Sampling, check_finite
+from ...generation.reader import CHUNK, Rows, Writing, filled
+from ...generation.sampling import check_finite
 from ...generation.storage import STORAGES
 from ...models import Decoder, EncoderDecoder, Model
 from ...quantized import Quantized
@@ -117,22 +116,9 @@ class JaxReader:
         self._logits = None if self._logits is None else self._logits[taken]
         self.places = np.arange(len(chosen))
 
-    def write(
-        self,
-        count: int | None,
-        limits: Array,
-        sampling: Sampling,
-        rngs: Sequence[np.random.Generator],
-        stop_ids: frozenset[int],
-        known: int | None = None,
-    ) -> Array:
-        """Write tokens of each sequence on the device; return them, (N, R), −1 after a stop id or the limit.
-
-        count    how many at most (None: BURST)
-        limits   (R,) how many tokens each sequence may still write
-        rngs     each sequence's own; one number is taken for each token
-        known    ids below this may be written (None: all)
-        """
+    def write(self, count: int | None, writing: Writing) -> Array:
+        """Write up to `count` tokens (None: BURST) of each sequence on the device; see `Reader`."""
+        limits, sampling, rngs, stop_ids, known = writing
         way, drawing = drawing_of(sampling, self.vocab)
         rows, count = len(self.next), min(count or BURST, BURST)
         ended, left = np.ones(rows, bool), np.zeros(rows, np.int32)

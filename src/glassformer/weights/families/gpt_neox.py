@@ -10,22 +10,15 @@ from ...config import DecoderConfig
 from ..family import Family
 from ..fields import Fields
 
-_ROPE = {"rope_theta", "rope_type", "type", "partial_rotary_factor"}
-
 
 def read(fields: Fields, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the settings with the base of the rotations; refuse what our blocks do not compute."""
     if fields.flag("use_parallel_residual", True):
         fields.refuse("use_parallel_residual", "attention and feed-forward are added one after the other only")
-    name = "rope_parameters" if fields.values.get("rope_parameters") else "rope_scaling"
-    given = fields.values.get(name) or {}
-    if not isinstance(given, dict) or not given.keys() <= _ROPE:
-        fields.refuse(name, "it has settings that are not supported")
-    if given.get("rope_type", given.get("type", "default")) != "default":
-        fields.refuse(name, "of the kinds of scaling, only 'default' is supported")
-    rope = Fields(given, f"{name} of {fields.source}")
+    name, _, rope = fields.rotations()
     if rope.number("partial_rotary_factor", fields.number("rotary_pct", 0.25)) != 1:
-        fields.refuse(name if "partial_rotary_factor" in given else "rotary_pct", "only heads that turn as a whole are")
+        place = name if "partial_rotary_factor" in rope.values else "rotary_pct"
+        fields.refuse(place, "only heads that turn as a whole are supported")
     return {**settings, "rotary_base": rope.number("rope_theta", fields.number("rotary_emb_base", 10000.0))}
 
 

@@ -7,7 +7,6 @@ from ...config import DecoderConfig, RotaryScaling
 from ..family import Family
 from ..fields import Fields
 
-_ROPE = {"rope_theta", "rope_type", "type", "partial_rotary_factor"}
 _SCALING = {
     "factor": "factor",
     "low_freq_factor": "low_factor",
@@ -40,18 +39,11 @@ _FIXED = {"gated": True, "norm": "rms", "positions": "rotary", "attention_bias":
 
 def read(fields: Fields, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the settings with those of the rotations."""
-    name = "rope_parameters" if fields.values.get("rope_parameters") else "rope_scaling"
-    given = fields.values.get(name) or {}
-    if not isinstance(given, dict) or not given.keys() <= _ROPE | _SCALING.keys():
-        fields.refuse(name, "it has settings that are not supported")
-    rope = Fields(given, f"{name} of {fields.source}")
+    name, kind, rope = fields.rotations(*_SCALING, kinds=("default", "llama3"))
     rope.only("partial_rotary_factor", 1.0, None)
-    rope_type = given.get("rope_type", given.get("type", "default"))
     settings = {**settings, "rotary_base": rope.number("rope_theta", fields.values.get("rope_theta", 10000.0))}
-    if rope_type == "default":
+    if kind == "default":
         return settings
-    if rope_type != "llama3":
-        fields.refuse(name, "of the kinds of scaling, only 'default' and 'llama3' are supported")
     scaling = {ours: rope.number(theirs) for theirs, ours in list(_SCALING.items())[:3]}
     if min(scaling.values()) <= 0 or scaling["high_factor"] <= scaling["low_factor"]:
         fields.refuse(name, "its factors must be positive, the high one above the low one")
