@@ -43,7 +43,7 @@ def test_there_is_a_file_for_each_part_and_none_is_long():
 
 
 def test_every_command_of_the_page_runs(folder):
-    assert len(COMMANDS) == 14
+    assert len(COMMANDS) == 15
     for line in COMMANDS:
         program, name, *rest = shlex.split(line)
         assert program == "glassformer"

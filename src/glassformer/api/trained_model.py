@@ -305,6 +305,8 @@ class TrainedModel:
         format    hf: a folder as Hugging Face publishes them; gguf: a file for llama.cpp (None: by the path)
         weights   of a GGUF file: f32 (the default), f16 or q8_0: model.export("model.gguf", weights="q8_0")
 
+            gf.train(None, "notes.txt").export("notes.gguf", weights="q8_0")
+
         >>> import tempfile, glassformer as gf
         >>> model = gf.train("gpt2", "counting", steps=1, width=16, heads=2, layers=1, feed_forward=32, show=False)
         >>> with tempfile.TemporaryDirectory() as folder:
