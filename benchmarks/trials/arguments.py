@@ -99,7 +99,7 @@ def attempt(shared: Path, own: Path, rng: random.Random) -> None:
     code: object = 0
     try:
         os.chdir(own)
-        sys.argv, sys.stdin = ["glassformer", *line], io.StringIO("hello\n/exit\n")
+        sys.argv, sys.stdin = ["glassformer", *line], io.TextIOWrapper(io.BytesIO(b"hello\n/exit\n"))
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
             main()
     except SystemExit as leave:
