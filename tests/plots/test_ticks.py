@@ -54,7 +54,9 @@ def test_maps_between_two_sequences(rng, queries, keys):
 
 
 def test_a_low_grid_has_room_for_the_words_beside_its_colors(rng):
-    check(attention_grid(weights(rng, 2, 4, 11, 23)))
+    figure = attention_grid(weights(rng, 2, 4, 11, 23))
+    check(figure)
+    assert figure.axes[1].get_ylabel().endswith(",\ncolor as √weight")
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 4), (6, 12), (30, 9), (48, 40)])

@@ -123,7 +123,8 @@ def color_bar(figure: Figure, axes: Any, image: Any, label: str = "", **settings
     bar = figure.colorbar(image, ax=axes, ticks=round_numbers(5), **shape, **settings)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelsize=8)
-    if text_width(label, 8.5) > 72 * (figure.get_figheight() - 0.3):
+    # The words are centered on the bar, which stands below a title.
+    if text_width(label, 8.5) > 72 * (figure.get_figheight() - 0.9):
         label = label.replace(", ", ",\n").replace(" (", "\n(")
     bar.set_label(label, fontsize=8.5, color=colors().quiet)
 
