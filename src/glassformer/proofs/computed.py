@@ -25,7 +25,7 @@ def computed(case: Case, gradients: Callable[..., Tree], *point: Any) -> Tree:
     import jax
 
     with jax.enable_x64(True):
-        moved = case.within(jax.numpy)
+        moved: Any = case.within(jax.numpy)
         settings = getattr(case, "settings", {})
         if settings:
             known = {name: value for name, value in settings.items() if name in POSITIONS}
