@@ -43,7 +43,7 @@ check: $(DEV) ## Lint, check the format, the types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_structure.py
 
-campaign: $(DEV) ## Kill, damage, starve and confuse it for an hour (ARGS=--quick: two minutes), and count what is lost
+campaign: $(DEV) ## Kill, damage, starve and confuse it for 70 minutes (ARGS=--quick: two), and count what is lost
 	$(BIN)/python benchmarks/campaign.py $(ARGS)
 
 stamps: $(BASE) ## Mark ops and layers as those that all stand-ins have been compared with

@@ -103,6 +103,8 @@ def _become(function: Callable[[], int | None], log: Path) -> NoReturn:
         code = leave.code if isinstance(leave.code, int) else 1 if leave.code else 0
         if isinstance(leave.code, str):
             sys.stderr.write(leave.code + "\n")
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT  # before the command had begun, or after it: as Python ends then
     except BaseException:
         with contextlib.suppress(BaseException):
             traceback.print_exc()

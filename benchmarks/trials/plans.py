@@ -65,8 +65,6 @@ def whole(kind: str, shared: Path) -> Path:
             log = shared / f"{kind}.txt"
             forks.succeed(forks.command(log, *arguments(kind, shared, run), **environment(kind, shared)))
             demand(forks.steps_in(run) == STEPS, f"the run {kind} did not take its steps")
-            if kind == "sharded":
-                forks.check(lambda: _gather(shared), shared / "gathered.txt")
     return run
 
 
@@ -80,14 +78,6 @@ def made_once(folder: Path) -> Iterator[bool]:
             shutil.rmtree(folder, ignore_errors=True)
         yield not done.exists()
         done.touch()
-
-
-def _gather(shared: Path) -> None:
-    """Turn the checkpoints of many devices into one file, as those that are compared with it."""
-    from glassformer.engines.jax.sharded_checkpoint import gather
-
-    os.environ.update(environment("sharded", shared))
-    gather(shared / "sharded")
 
 
 def load_libraries(kinds: set[str]) -> None:
@@ -122,11 +112,6 @@ def check_whole(kind: str, shared: Path, run: Path, own: Path) -> None:
     expected = whole(kind, shared)
 
     def compare() -> None:
-        if kind == "sharded":
-            from glassformer.engines.jax.sharded_checkpoint import gather
-
-            os.environ.update(environment(kind, shared))
-            gather(run)
         assert_same_run(run, expected)
         left = [path.name for path in run.rglob("*.partial*")]
         assert not left, f"{left} was left behind"

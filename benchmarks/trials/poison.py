@@ -178,5 +178,5 @@ TRIAL = Trial(
     quick=40,
     prepare=lambda shared: None,
     attempt=attempt,
-    limit=60.0,
+    limit=300.0,
 )

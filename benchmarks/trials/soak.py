@@ -80,6 +80,6 @@ TRIAL = Trial(
     quick=0,
     prepare=lambda shared: None,
     attempt=attempt,
-    limit=60.0,
+    limit=300.0,
     seconds=(1800.0, 8.0),
 )

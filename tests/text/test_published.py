@@ -192,6 +192,7 @@ def test_the_chat_template_is_found(template, want, folders, tmp_path):
         ("tokenizer_config.json", b'{"a":' + b"[" * 100_000, "is no JSON"),
         ("special_tokens_map.json", b"{", "is no JSON"),
         ("tokenizer.json", b'{"model": {"type": "BPE", "vocab": {}, "merges": []}}', "an empty vocabulary"),
+        ("tokenizer_config.json", b'{"eos_token": "\\ud800"}', "cannot be read"),
     ],
 )
 def test_damaged_files_are_named(name, content, message, folders, tmp_path):
@@ -200,6 +201,22 @@ def test_damaged_files_are_named(name, content, message, folders, tmp_path):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(CheckpointError, match=message):
         PublishedTokenizer.load(tmp_path)
+
+
+def test_a_panic_of_the_library_is_an_error_of_ours(ours, monkeypatch):
+    class PanicException(BaseException):
+        """What comes out of native code that gave up; not an `Exception`."""
+
+    class Inner:
+        encode_special_tokens = True
+
+        def encode_batch_fast(self, *_, **__):
+            raise PanicException("index out of bounds")
+
+    tokenizer = ours["WordPiece"]
+    monkeypatch.setattr(tokenizer, "_inner", Inner())
+    with pytest.raises(TokenError, match="cannot encode 'a': index out of bounds"):
+        tokenizer.encode("a")
 
 
 def test_a_missing_file_is_named(tmp_path):

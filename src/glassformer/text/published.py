@@ -173,7 +173,9 @@ class PublishedTokenizer(Comparable):
         """Return the ids that one of the library's tokenizers gives."""
         try:
             [encoding] = reader.encode_batch_fast([text], add_special_tokens=specials)
-        except Exception as error:  # the library has no class of its own
+        except BaseException as error:
+            if not is_refusal(error):
+                raise
             fact = f"the tokenizer cannot encode {text[:40]!r}: {error}"
             raise TokenError(fact, hint="leave out what it does not know") from error
         ids = np.array(encoding.ids, dtype=np.int64)
@@ -347,16 +349,23 @@ def _open(content: str, names: tuple[str, ...]) -> Any:
 
     try:
         tokenizer = Tokenizer.from_str(content)
-    except Exception as error:  # the library has no class of its own
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
+        missing = [name for name in names if name not in special and tokenizer.token_to_id(name) is not None]
+        tokenizer.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in missing])
+    except BaseException as error:
+        if not is_refusal(error):
+            raise
         hint = "restore the file; if it is whole, a newer version of `tokenizers` may read it"
         raise ConfigError(f"the content of a tokenizer.json cannot be read: {error}", hint=hint) from error
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
-    missing = [name for name in names if name not in special and tokenizer.token_to_id(name) is not None]
-    tokenizer.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in missing])
     tokenizer.encode_special_tokens = True
     return tokenizer
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Tell whether an error is the library's own: it has no class for them, and its panics are no `Exception`s."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def _flat(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:
