@@ -1,10 +1,9 @@
 """Several cores inside of one kernel: whoever is there takes the next part, and nobody waits for who is not.
 
-A kernel writes a job on a board (`parts`) and does its parts one after the other. Threads that help do the same, so
-that with them it is done sooner. Who helps is a thread of Python's that runs a compiled loop without the GIL: it looks
-at the board, and leaves when nothing has come for a while. A helper that another process keeps from its core has taken
-no part, or one: all others are done without it. Where that one is often waited for, the cores are busy, and nobody is
-asked to help for a time.
+A kernel writes a job on a board (`parts`) and does its parts one after the other. Threads that help do the same. They
+are Python's, run a compiled loop without the GIL that looks at the board, and leave when nothing has come for a while.
+A helper that another process keeps from its core has taken no part, or one: all others are done without it. Where that
+one is often waited for, the cores are busy, and nobody is asked to help for a time.
 
     board[TICKET]     the number of parts · 2³² + the number of the next one, which is taken by adding one
     board[DONE]       how many parts are done
@@ -19,6 +18,7 @@ import platform
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import numba
@@ -151,8 +151,9 @@ class Team:
         if not self.patience:
             self.patience = _looks_in(LINGER)
         self.helpers = [helper for helper in self.helpers if not helper.done()]
-        for _ in range(helpers - len(self.helpers)):
-            self.helpers.append(self.pool.submit(help_out, self.board, self.patience))
+        with suppress(RuntimeError):  # there are no more threads to be had, or the process is about to end
+            for _ in range(helpers - len(self.helpers)):
+                self.helpers.append(self.pool.submit(help_out, self.board, self.patience))
         self.board[HELPERS], self.board[WAITED] = helpers, 0
         began = time.perf_counter()
         kernel(*arguments, self.board)
@@ -170,11 +171,12 @@ class Team:
 
 def _looks_in(seconds: float) -> int:
     """Return how often a helper looks at an empty board in a time."""
-    board, looks = new_board(), 2000
-    help_out(board, looks)  # which may have to be compiled
-    began = time.perf_counter()
-    help_out(board, looks)
-    return max(int(looks * seconds / (time.perf_counter() - began)), 100)
+    board, looks, times = new_board(), 2000, []
+    for _ in range(6):  # the first may have to be compiled, and others may be broken off
+        began = time.perf_counter()
+        help_out(board, looks)
+        times.append(time.perf_counter() - began)
+    return max(int(looks * seconds / min(times)), 100)
 
 
 _team = Team()
