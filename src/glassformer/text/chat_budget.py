@@ -22,6 +22,7 @@ WIDEST = 10  # characters that one may become when a list is written out: \\U000
 NUMBER = 1 << 11  # characters of a number, or of a text that is made as wide as allowed
 
 _ITEM = 64  # bytes, about, that one item of a list takes
+_PIECE = 96  # and one that is a short text of its own
 _MANY = (list, tuple, set, frozenset, KeysView, ValuesView, ItemsView)
 
 
@@ -55,6 +56,11 @@ class Budget:
         if length > LONGEST:
             raise SecurityError(f"it makes a text or a list of more than {LONGEST:,} characters")
         self.pay(8 + (length >> 4))
+
+    def room(self, pieces: int) -> None:
+        """Stop a template that cuts a text into so many pieces, if there is no room for them."""
+        if self.bytes + _PIECE * pieces > MOST_BYTES:
+            raise SecurityError(f"it cuts a text into {pieces:,} pieces")
 
     def size(self, value: Any) -> int:
         """Return how many characters a value holds, with all that is in it; looking takes a step for each part."""

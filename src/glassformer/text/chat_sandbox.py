@@ -50,6 +50,8 @@ _LIGHT = {
     "length", "count", "first", "last", "default", "d", "items", "list", "reverse", "map", "select", "reject",
     "selectattr", "rejectattr", "attr", "safe", "batch", "random",
 }  # fmt: skip
+_LISTING = {"list", "sort", "slice", "batch"}  # a text becomes a list of its letters
+_LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _WITH_COUNTS = {"batch", "slice", "indent", "round"}
 # %(name)9999d, %*d and %c. A name holds no % or bracket, so that no text takes long to look through.
 _FIELD = r"%(?:\([^()%]*\))?[^a-zA-Z%(]*"
@@ -186,6 +188,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         elif name == "replace" and len(args) > 1 and isinstance(args[0], str) and isinstance(args[1], str):
             length += text.count(args[0]) * len(args[1])
         self.budget.fits(length)
+        if name in ("split", "rsplit"):
+            self.budget.room(text.count(args[0]) if args and isinstance(args[0], str) and args[0] else len(text) // 2)
+        elif name == "splitlines":
+            self.budget.room(sum(map(text.count, _LINE_ENDS)))
         result = getattr(text, name)(*args, **kwargs)
         for part in result if isinstance(result, list | tuple) else ():
             self.budget.made(part)
@@ -209,6 +215,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 self.budget.size((args, kwargs))
             for value in (*args[1:], *kwargs.values()) if name in _WITH_COUNTS else ():
                 self.budget.count(value)
+            for value in args[:2] if name in _LISTING else ():
+                self.budget.room(len(value) if isinstance(value, str) else 0)
             if name == "indent":
                 self._check_indent(*args, **kwargs)
             if name == "sum" and not isinstance(args[3] if len(args) > 3 else kwargs.get("start", 0), int | float):
