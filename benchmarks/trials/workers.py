@@ -21,8 +21,8 @@ from process_groups import free_port  # isort: skip
 from runs import assert_same_run, options, write_data  # isort: skip
 
 STEPS = 24
-LIMITS = {"GLASSFORMER_SILENCE": "8", "GLASSFORMER_START": "30"}
-END = 60.0
+LIMITS = {"GLASSFORMER_SILENCE": "20", "GLASSFORMER_START": "60"}
+END = 120.0
 """Seconds in which all must have ended, once one is lost."""
 JAX = {
     "XLA_FLAGS": "--xla_backend_optimization_level=0",
