@@ -16,6 +16,7 @@ import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
 from glassformer import dispatch, ops, registry  # noqa: E402
+from glassformer.data import TASKS  # noqa: E402
 from oracles import QUICK, require  # noqa: E402
 from published_models import data_file  # noqa: E402
 
@@ -78,7 +79,7 @@ def _same_engine(monkeypatch):
 @pytest.fixture(autouse=True)
 def _same_parts():
     """Let what a test registers under a name be gone when it ends: the next one may use the name as well."""
-    tables = [*registry._own.values(), ops.ACTIVATIONS]
+    tables = [*registry._own.values(), ops.ACTIVATIONS, TASKS]
     before = [dict(table) for table in tables]
     yield
     for table, parts in zip(tables, before, strict=True):

@@ -78,7 +78,12 @@ class Twin:
             x = x * math.sqrt(config.width)
         length = tokens.shape[-1]
         if config.positions == "learned":
-            x = x + params[f"{name}.positions.table"][:length]
+            table = params[f"{name}.positions.table"]
+            if getattr(config, "padding_id", None) is None:
+                x = x + table[:length]
+            else:  # real tokens are counted from 1, and padding stands at 0
+                real = tokens != config.padding_id
+                x = x + F.embedding(torch.cumsum(real, dim=-1) * real, table)
         if config.positions == "sinusoidal":
             x = x + sinusoids(length, config.width)
         if getattr(config, "segments", 0):

@@ -63,14 +63,15 @@ def test_sigterm_saves_says_how_to_go_on_and_loses_nothing(tmp_path, monkeypatch
     plan = {**PLAN, "steps": 12, "save_every": 100}
     append, calls = Run.append, []
 
-    def terminated(self, record):
-        append(self, record)
-        calls.append(record)
+    def terminated(self, records):
+        append(self, records)
+        calls.append(records)
         if len(calls) == 7:
             signal.raise_signal(signal.SIGTERM)
 
     with monkeypatch.context() as patch:
         patch.setattr(Run, "append", terminated)
+        patch.setattr("glassformer.runs.session.SOON", -1.0)  # every step is written at once
         place = ["--engine", engine, "--out", tmp_path / "run"]
         result = command("train", "majority", *options("majority", **plan), *place)
     assert result.code == 143

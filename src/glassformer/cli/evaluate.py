@@ -53,7 +53,7 @@ def measure(trained: Trained, recipe: Recipe | None = None, execution: Execution
     engine, task, model = dispatch.current(), trained.task, trained.model
     if engine.library == "jax":
         model = build(model.config, (execution or PLAIN).replace(mesh=MeshShape(), rules=()))
-    trainer = engine.trainer(model, replace(recipe or Recipe.from_dict(task.recipe), accumulate=1))
+    trainer = engine.trainer(model, replace(recipe or Recipe(), accumulate=1))
     return trainer.evaluate(trained.params, task.held_out, metric=task.metric, groups=task.groups)
 
 

@@ -3,7 +3,6 @@
 import os
 import re
 import sys
-import traceback
 from contextlib import suppress
 from typing import NoReturn
 
@@ -16,6 +15,8 @@ _SHOWN = f"{DEBUG}=1 shows where it happened"
 def fail(message: str, code: int, error: BaseException | None = None) -> NoReturn:
     """Say what went wrong, with the trace of the error where that is wanted, and leave."""
     if error is not None and os.environ.get(DEBUG, "0") not in ("", "0"):
+        import traceback  # seldom wanted
+
         traceback.print_exception(error)
     if message:
         print(re.sub(r"(\S{300})\S{100,}", r"\1…", message), file=sys.stderr)

@@ -41,7 +41,7 @@ def prove_layers(cases: Iterable[LayerCase] | None = None) -> list[Check]:
 
 def prove_layer_case(case: LayerCase) -> Check:
     """Compare the gradient of every parameter and input of a layer with the slope along a random direction."""
-    found = computed(case, LayerCase.gradients, case.point)
+    found = computed(case, type(case).gradients, case.point)
     errors = errors_by_name(case.function, case.point, found, np.random.default_rng(1))
     return Check.of(case.name, "layer", worst(list(errors.values())), ALONG)
 
@@ -53,7 +53,7 @@ def prove_models(cases: Iterable[ModelCase] | None = None) -> list[Check]:
 
 def prove_model_case(case: ModelCase) -> Check:
     """Compare the gradient of all parameters of a model with slopes along random directions."""
-    found = computed(case, ModelCase.gradients, case.point)
+    found = computed(case, type(case).gradients, case.point)
     errors = errors_along(case.function, case.point, found, np.random.default_rng(1))
     return Check.of(case.name, "model", worst(errors), ALONG)
 
@@ -65,7 +65,7 @@ def prove_lora(cases: Iterable[LoRACase] | None = None) -> list[Check]:
 
 def prove_lora_case(case: LoRACase) -> Check:
     """Compare the gradient of every adapter, through the whole model, with the slope along a random direction."""
-    found = computed(case, LoRACase.gradients, case.point)
+    found = computed(case, type(case).gradients, case.point)
     errors = errors_by_name(case.function, case.point, found, np.random.default_rng(1))
     return Check.of(case.name, "model", worst(list(errors.values())), ALONG)
 

@@ -88,7 +88,8 @@ class Session:
                 self.watch.progress(self.state.step)
                 yield record
         finally:
-            self.write_records()
+            with contextlib.suppress(CheckpointError):  # whoever broke off has a reason of their own; a save wrote all
+                self.write_records()
         if self._is_spread:
             self._save_file()  # which all other commands can read
         if self.run.lock is not None:

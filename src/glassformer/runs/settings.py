@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import inspect
+import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 from .. import registry
 from ..config import CONFIGS, choices
 from ..data import TASKS, Task, build_task
-from ..errors import ConfigError, GlassformerError, did_you_mean, nearest
+from ..errors import ConfigError, GlassformerError, did_you_mean, nearest, typed
 from ..execution import AMONG_MODEL_SETTINGS, PRECISIONS, Execution
 from ..generation.language_model import TEMPERATURE
 from ..generation.sampling import Sampling
@@ -101,7 +102,9 @@ def _meant(name: str, task_name: str, known: set[str]) -> str:
         return f"use --{name}"
     if name.startswith("lora_"):
         return "LoRA needs a model to start from: --from MODEL --lora"
-    listed = f"`glassformer settings {registry.origin('task', task_name) or task_name}` lists every setting"
+    file = registry.origin("task", task_name)
+    topic = task_name if file is None else typed(os.path.relpath(file))
+    listed = f"`glassformer settings {topic}` lists every setting"
     found = [own for own, others in ALSO_CALLED.items() if name.casefold() in others and own in known]
     if found:
         return f"here it is called {found[0]!r}; {listed}"

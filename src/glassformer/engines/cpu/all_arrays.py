@@ -35,6 +35,8 @@ def adam_on_all(
     It answers False, having done nothing, if the gradients do not fit the arrays. `penalty` and `shrink`
     apply to the arrays that `decays` marks.
     """
+    if not are_plain(ps):
+        return None
     shapes = [p.shape for p in ps]
     if not all(is_like(arrays, shapes) and all(x.flags.writeable for x in arrays) for arrays in (ps, means, squares)):
         return None
@@ -59,8 +61,10 @@ def adam_on_all(
 
 def add_to_all(totals: list[Array], others: list[Array], keep: float, share: float) -> bool:
     """Turn every total into keep · total + share · other, in place; False, having done nothing, if it cannot."""
+    if not are_plain(totals):
+        return False
     shapes = [x.shape for x in totals]
-    if not is_like(totals, shapes) or not is_like(others, shapes) or not all(x.flags.writeable for x in totals):
+    if not is_like(others, shapes) or not all(x.flags.writeable for x in totals):
         return False
     sizes, left, right = np.array([x.size for x in totals]), addresses(totals), addresses(others)
     each([partial(_add_to_all, left[s], right[s], sizes[s], keep, share) for s in shared(sizes)])
