@@ -32,7 +32,7 @@ demo: $(BASE) ## Train a small Transformer here and look inside it
 	@$(BIN)/glassformer demo
 
 test: $(DEV) ## Run every test
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n 2 $(ARGS)
 
 fuzz: $(DEV) ## Run the tests that draw examples on many new ones
 	$(BIN)/python -m pytest -n 2 -m hypothesis --hypothesis-profile fuzz --timeout 3600 $(ARGS)

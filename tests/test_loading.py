@@ -47,7 +47,7 @@ def test_an_encoder_does_not_write(tmp_path):
     trained("majority", tmp_path / "run")
     with pytest.raises(ConfigError, match="holds an encoder, which reads and classifies") as error:
         load(tmp_path / "run")
-    assert "glassformer eval" in error.value.hint
+    assert "let it answer with `glassformer predict" in error.value.hint
 
 
 def test_a_folder_that_is_missing_is_refused(tmp_path):

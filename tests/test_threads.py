@@ -74,6 +74,7 @@ def test_an_open_block_that_is_let_go_of_closes():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+@pytest.mark.filterwarnings("ignore:os.fork", "ignore:This process")
 def test_a_child_does_not_wait_for_blocks_of_threads_that_stayed_behind():
     with one_blas_thread():
         child = os.fork()

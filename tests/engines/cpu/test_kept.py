@@ -59,6 +59,7 @@ def test_what_was_compiled_once_is_there_at_the_next_start(home):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+@pytest.mark.filterwarnings("ignore:os.fork", "ignore:This process")
 def test_five_first_starts_at_once_leave_code_that_all_can_use(home):
     children = []
     for _ in range(5):
