@@ -33,8 +33,10 @@ from .parts import LENGTH, do_part
 
 WORTHWHILE = 1 << 19
 """Bytes; a kernel that reads fewer does so alone."""
-LINGER = 5e-4
-"""Seconds for which a helper looks for more to do."""
+LINGER = 2e-2
+"""Seconds for which a helper looks for more to do: to wake one up for every token takes longer than it helps."""
+LONG = 5e-4
+"""Seconds; who waits longer for a helper's part finds the cores busy."""
 
 # Far enough from each other that cores that write one do not disturb those that read another.
 TICKET, DONE, HELPERS, WAITED, KIND, JOB = 0, 16, 32, 33, 48, 49
@@ -162,7 +164,7 @@ class Team:
     def _learn(self, seconds: float) -> None:
         """Do without help for a while where more time was spent waiting for it than it can have saved."""
         waited = self.board[WAITED] * LINGER / self.patience
-        if waited > LINGER and waited > seconds / 4:
+        if waited > LONG and waited > seconds / 4:
             self.longest = min(max(2 * self.longest, 8), 512)
             self.alone = self.longest
         elif self.longest:
