@@ -46,6 +46,15 @@ class Engine:
     name = ""
     library = "numpy"
 
+    observes = False
+    """Whether every call of a dispatched function goes through `observe`."""
+
+    def observe(
+        self, function: Callable[..., Any], written: Callable[..., Any], arguments: tuple[Any, ...], settings: Any
+    ) -> Any:
+        """Do a call of the dispatched `function`, as it is `written` or otherwise; a method's layer is an argument."""
+        raise NotImplementedError
+
     def stand_ins(self) -> list[Callable[..., Any]]:
         """Return all stand-ins, each marked by `stands_for`; asked once, when the first op runs."""
         return []
@@ -145,6 +154,8 @@ def _op(op: Function) -> Function:
     def run(*arrays: Any, **settings: Any) -> Any:
         if arrays:
             own = _chosen.get() or _default or default()
+            if own.observes:
+                return own.observe(run, written, arrays, settings)
             first = type(arrays[0])
             table = own.tables.get(first)
             if table is None:
@@ -173,6 +184,8 @@ def _method(method: Function) -> Function:
     @functools.wraps(method)
     def run(self: Any, *arguments: Any, **settings: Any) -> Any:
         own = _chosen.get() or _default or default()
+        if own.observes:
+            return own.observe(run, method, (self, *arguments), settings)
         table = own.tables.get(type(arguments[place])) if place < len(arguments) else None
         stand_in = (_table_of(own, arguments) if table is None else table).get(name)
         if stand_in is not None and stand_in.original is run and stand_in.watch.is_current():

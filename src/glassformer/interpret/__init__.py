@@ -3,30 +3,76 @@
 seen = trace(model, params, batch)
 seen.attention["decoder"]                 # (L, H, T, S): who looked at whom, in every layer and head
 head_statistics(seen, "decoder").kinds    # what kind of head each one is
+
+run = watch(model, params, batch)         # every value by its name
+run.changed(zero("blocks.0.attention.output.x", head=1)).loss    # what would have been
+gradients(run)["blocks.0.attention.attend.weights"]              # what the loss says of it
 """
 
+from .changes import (
+    Change,
+    add,
+    add_gradient,
+    freeze,
+    mean,
+    put,
+    put_gradient,
+    resample,
+    scale,
+    scale_gradient,
+    stop,
+    take,
+    zero,
+)
+from .gradients import Gradients, Logit, Loss, Sum, gradients
 from .heads import HeadStatistics, head_statistics, strongest_keys, top_positions
+from .many import each, run_loss
 from .positions import MARKED_DISTANCES, Similarity, position_table, similarity_by_distance, similarity_matrix
+from .run import Run, watch
 from .statistics import LayerStatistics, layer_statistics
 from .trace import NUMBERS, Labels, Trace, full_and_causal, token_labels, trace, trace_each
+from .where import Where
 
 __all__ = [
     "MARKED_DISTANCES",
     "NUMBERS",
+    "Change",
+    "Gradients",
     "HeadStatistics",
     "Labels",
     "LayerStatistics",
+    "Logit",
+    "Loss",
+    "Run",
     "Similarity",
+    "Sum",
     "Trace",
+    "Where",
+    "add",
+    "add_gradient",
+    "each",
+    "freeze",
     "full_and_causal",
+    "gradients",
     "head_statistics",
     "layer_statistics",
+    "mean",
     "position_table",
+    "put",
+    "put_gradient",
+    "resample",
+    "run_loss",
+    "scale",
+    "scale_gradient",
     "similarity_by_distance",
     "similarity_matrix",
+    "stop",
     "strongest_keys",
+    "take",
     "token_labels",
     "top_positions",
     "trace",
     "trace_each",
+    "watch",
+    "zero",
 ]

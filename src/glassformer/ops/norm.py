@@ -31,9 +31,9 @@ def layer_norm(x: Array, gamma: Array, beta: Array | None = None, *, eps: float 
     The variance is that of all D features, not of a sample: it is divided by D. eps stands inside the root.
     """
     check_scales(x, gamma, beta)
-    mean = _average(x)
+    mean = average(x)
     centered = x - mean
-    rstd = 1 / namespace(x).sqrt(_average(centered * centered) + eps)
+    rstd = inverse_root(average(centered * centered), eps=eps)
     y = centered * rstd * gamma
     return (y if beta is None else y + beta), LayerNormSaved(x, mean, rstd, gamma, beta)
 
@@ -53,7 +53,7 @@ def layer_norm_backward(dy: Array, saved: LayerNormSaved) -> tuple[Array, Array,
     dx_hat = dy * gamma
     # x̂ = (x − mean) · rstd, and mean and rstd depend on x too: what they undo is the part of
     # dx̂ that would only shift the vector (along ones) or rescale it (along x̂).
-    dx = (dx_hat - _average(dx_hat) - x_hat * _average(dx_hat * x_hat)) * rstd
+    dx = (dx_hat - average(dx_hat) - x_hat * average(dx_hat * x_hat)) * rstd
     return dx, dgamma, dbeta
 
 
@@ -73,7 +73,7 @@ def rms_norm(x: Array, gamma: Array, *, eps: float = 1e-6) -> tuple[Array, RMSNo
     (Zhang and Sennrich 2019).
     """
     check_scales(x, gamma, None)
-    rrms = 1 / namespace(x).sqrt(_average(x * x) + eps)
+    rrms = inverse_root(average(x * x), eps=eps)
     return x * rrms * gamma, RMSNormSaved(x, rrms, gamma)
 
 
@@ -90,13 +90,20 @@ def rms_norm_backward(dy: Array, saved: RMSNormSaved) -> tuple[Array, Array]:
     dgamma = sum_rows(dy * x_hat)
     dx_hat = dy * gamma
     # x̂ = x · rrms: without a mean to subtract, only the part along x̂ is undone.
-    dx = (dx_hat - x_hat * _average(dx_hat * x_hat)) * rrms
+    dx = (dx_hat - x_hat * average(dx_hat * x_hat)) * rrms
     return dx, dgamma
 
 
-def _average(x: Array) -> Array:
+@dispatched
+def average(x: Array) -> Array:
     """Return the mean over the features, (..., D) to (..., 1)."""
     return namespace(x).mean(x, axis=-1, keepdims=True)
+
+
+@dispatched
+def inverse_root(x: Array, *, eps: float) -> Array:
+    """Return 1 / √(x + eps)."""
+    return 1 / namespace(x).sqrt(x + eps)
 
 
 def check_scales(x: Array, gamma: Array, beta: Array | None) -> None:

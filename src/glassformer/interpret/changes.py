@@ -1,0 +1,155 @@
+"""Changes: what is put in the place of a value, and what that does to its gradient.
+
+    zero("blocks.1.attention.output.x", head=2)            a head says nothing
+    scale("blocks.0.feed_forward", 0.5, position=-1)
+    add("blocks.3", direction)                             steering
+    take("blocks.3", other_run, position=4)                patching
+    mean("blocks.1.attention.output.x", data_run, head=2)  what a head says on average
+    freeze("blocks.2.attention")                           as it was without the other changes
+    stop("blocks.1")                                       on the way back: no gradient passes
+
+A change is a pair, as an op is:
+
+    v ← factor · v + value        dv ← factor · dv
+
+What is replaced by something that does not depend on it gets no gradient, what is scaled a scaled one, and what is
+added to all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array
+from ..errors import ConfigError, ShapeError
+from .addresses import check_name
+from .where import EVERYWHERE, Part, Where, axes_of
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """One change of a named value at some of its entries.
+
+    factor, value   v ← factor · v + value
+    whole           whether `value` has the shape of all of v, of which the same entries are taken
+    word            what it is called
+    backward        whether it is the gradient of the value that is changed
+    """
+
+    name: str
+    factor: float
+    value: Any
+    where: Where = EVERYWHERE
+    whole: bool = False
+    word: str = "put"
+    backward: bool = False
+
+    def apply(self, x: Array, heads: int) -> Array:
+        """Return the value with its entries changed."""
+        index = self.where.index(self.name, x.shape, heads)
+        y = np.array(x)
+        value = self._entries(index, x)
+        y[index] = value if self.factor == 0 else self.factor * x[index] + value
+        return y
+
+    def undo(self, dy: Array, heads: int) -> Array:
+        """Return the gradient of the value as it was, for the gradient of the value as it became."""
+        if self.factor == 1:
+            return dy
+        index = self.where.index(self.name, dy.shape, heads)
+        dx = np.array(dy)
+        dx[index] = self.factor * dy[index]
+        return dx
+
+    def _entries(self, index: tuple[Any, ...], x: Array) -> Array:
+        """Return what is put at, or added to, the entries."""
+        value = np.asarray(self.value)
+        wanted = x.shape if self.whole else x[index].shape
+        try:
+            value = np.broadcast_to(value, wanted)
+        except ValueError:
+            raise ShapeError(
+                f"the change of {self.name} gives {value.shape}, the entries to change are {wanted}",
+                hint="take from a run on as many tokens; else give a number or an array that broadcasts",
+            ) from None
+        return value[index] if self.whole else value
+
+
+def put(name: str, value: Array | float, **where: Part) -> Change:
+    """Put a number, or an array that broadcasts to the entries, in their place."""
+    return Change(name, 0.0, value, Where(**where))
+
+
+def zero(name: str, **where: Part) -> Change:
+    """Put zeros in the place of the entries."""
+    return Change(name, 0.0, 0.0, Where(**where), word="zero")
+
+
+def scale(name: str, factor: float, **where: Part) -> Change:
+    """Multiply the entries by a factor."""
+    return Change(name, float(factor), 0.0, Where(**where), word="scale")
+
+
+def add(name: str, direction: Array | float, **where: Part) -> Change:
+    """Add a number or a direction to the entries."""
+    return Change(name, 1.0, direction, Where(**where), word="add")
+
+
+def take(name: str, run: Mapping[str, Array], *, source: str | None = None, **where: Part) -> Change:
+    """Put there what another run has at the same entries, of the same value or of another one, `source`."""
+    check_name(source or name, run)
+    return Change(name, 0.0, run[source or name], Where(**where), whole=True, word="take")
+
+
+def resample(name: str, run: Mapping[str, Array], order: Sequence[int], **where: Part) -> Change:
+    """Put there what other examples of a run have: example n gets what example order[n] has."""
+    check_name(name, run)
+    value = run[name]
+    numbers = np.asarray(order)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or not np.all((numbers >= 0) & (numbers < len(value))):
+        raise ConfigError(f"the order is {order!r}", hint=f"give numbers of examples, from 0 to {len(value) - 1}")
+    return Change(name, 0.0, value[numbers], Where(**where), whole=True, word="resample")
+
+
+def mean(name: str, runs: Mapping[str, Array] | Sequence[Mapping[str, Array]], **where: Part) -> Change:
+    """Put there the average over all examples and positions of one run or several: of maps, over examples alone."""
+    each = [runs] if isinstance(runs, Mapping) else list(runs)
+    if not each:
+        raise ConfigError("there is no run to take the mean of", hint="watch the model on some data")
+    for run in each:
+        check_name(name, run)
+    values = [run[name] for run in each]
+    names = axes_of(name, values[0].ndim)
+    axes = tuple(n for n, axis in enumerate(names) if axis == "example" or (axis == "position" and "key" not in names))
+    total = sum(value.sum(axis=axes, keepdims=True) for value in values)
+    count = sum(value.size for value in values) // total.size
+    return Change(name, 0.0, total / count, Where(**where), whole=True, word="mean")
+
+
+def freeze(name: str, **where: Part) -> Change:
+    """Leave the entries as they were without the other changes."""
+    return Change(name, 0.0, None, Where(**where), whole=True, word="freeze")
+
+
+def stop(name: str, **where: Part) -> Change:
+    """Let no gradient pass through the entries."""
+    return Change(name, 0.0, 0.0, Where(**where), word="stop", backward=True)
+
+
+def put_gradient(name: str, value: Array | float, **where: Part) -> Change:
+    """Put other numbers in the place of the gradient of the entries."""
+    return Change(name, 0.0, value, Where(**where), word="put_gradient", backward=True)
+
+
+def scale_gradient(name: str, factor: float, **where: Part) -> Change:
+    """Multiply the gradient of the entries by a factor."""
+    return Change(name, float(factor), 0.0, Where(**where), word="scale_gradient", backward=True)
+
+
+def add_gradient(name: str, value: Array | float, **where: Part) -> Change:
+    """Add to the gradient of the entries: of a number that depends on them besides."""
+    return Change(name, 1.0, value, Where(**where), word="add_gradient", backward=True)

@@ -1,0 +1,284 @@
+"""The backward pass, by the names of the forward pass: what one number says of every value of a run.
+
+The layers' own backward passes run, and are watched as the forward pass was. A backward is handed dy, the gradient of
+what its forward returned, and returns the gradients of what its forward read: so each gradient has the name of its
+value. Changes of values were pairs: on the way back each lets through what it let through on the way there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..arrays import Array, Tree
+from ..errors import ConfigError, LengthError, TokenError
+from .addresses import RETURNED, Address, check_name
+from .changes import Change, add_gradient
+from .held import Unfolded, unfolded
+from .meddling import exchanged
+from .pairing import argument_name, gradient_place, pairs, record_of
+from .run import Run
+from .watching import Call, Watcher, watched
+
+NORMS = ("layer_norm", "rms_norm")
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The mean cross-entropy of the batch."""
+
+    def seed(self, run: Run) -> tuple[Array, list[Change]]:
+        """Return the gradient of the logits, and of values besides."""
+        _, saved = ops.cross_entropy(run.logits, run.targets)
+        return ops.cross_entropy_backward(1.0, saved), []
+
+
+@dataclass(frozen=True)
+class Logit:
+    """One logit, or by how much it is above another: of a token at a position, or of a class."""
+
+    token: int
+    position: int = -1
+    example: int = 0
+    against: int | None = None
+
+    def seed(self, run: Run) -> tuple[Array, list[Change]]:
+        """Return the gradient of the logits: 1 at the one, −1 at the other."""
+        dlogits = np.zeros_like(run.logits)
+        for token, sign in ((self.token, 1), (self.against, -1)):
+            if token is not None:
+                dlogits[self.place(run, token)] += sign
+        return dlogits, []
+
+    def value(self, run: Run) -> float:
+        """Return the number itself."""
+        minus = 0 if self.against is None else run.logits[self.place(run, self.against)]
+        return float(run.logits[self.place(run, self.token)] - minus)
+
+    def place(self, run: Run, token: int) -> tuple[int, ...]:
+        """Return where the logit of a token stands."""
+        examples, *positions, tokens = run.logits.shape
+        if not 0 <= token < tokens:
+            raise TokenError(f"there is no logit {token}", hint=f"the model has {tokens}, from 0 to {tokens - 1}")
+        if not -examples <= self.example < examples:
+            raise LengthError(f"there is no example {self.example}", hint=f"the batch has {examples}")
+        if positions and not -positions[0] <= self.position < positions[0]:
+            raise LengthError(f"there is no position {self.position}", hint=f"the run has {positions[0]}")
+        return (self.example, self.position, token) if positions else (self.example, token)
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """The sum of the entries of any value of the run, each weighed: Sum("blocks.0", direction, position=3)."""
+
+    change: Change
+
+    def __init__(self, name: str, weights: Array | float = 1.0, **where: Any) -> None:
+        object.__setattr__(self, "change", add_gradient(name, weights, **where))
+
+    def seed(self, run: Run) -> tuple[Array, list[Change]]:
+        """Return no gradient of the logits, and one of the entries."""
+        check_name(self.change.name, run)
+        return np.zeros_like(run.logits), [self.change]
+
+
+Target = Loss | Logit | Sum
+LOSS = Loss()
+
+
+@dataclass(frozen=True, eq=False)
+class Gradients(Mapping[str, Array]):
+    """The gradient of one number for every value of a run, by its name, and for the parameters."""
+
+    run: Run
+    params: Tree
+    undoing: dict[int, Call]
+    arrived: Mapping[Address, Array]  # the gradients of values that were changed, as they became
+
+    def __getitem__(self, name: str) -> Array:
+        check_name(name, self.run)
+        if name not in self._places:
+            raise ConfigError(f"{name} has no gradient", hint="it depends on no parameter, or is no real number")
+        return self._places[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def _places(self) -> dict[str, Callable[[], Array]]:
+        return {name: place for name in self.run if (place := self._place(self.run.addresses[name])) is not None}
+
+    def _place(self, address: Address) -> Callable[[], Array] | None:
+        """Return where the gradient of a value is found, None for one that has none."""
+        if address in self.arrived:
+            return lambda: self.arrived[address]
+        own = self.run.calls[address.number]
+        call = self.undoing.get(address.number)
+        if call is None:
+            outer = None if own.parent is None else self.undoing.get(own.parent.number)
+            statistic = _statistic(own)
+            if outer is None or statistic is None:
+                return None
+            return lambda: _of_statistic(self.run, own, outer, statistic)
+        if address.place == RETURNED:
+            return lambda: call.arguments[gradient_place(call)]
+        gradient = _gradient_of(call, own, address.place)
+        return None if gradient is None else lambda: gradient
+
+
+def gradients(run: Run, of: Target = LOSS, changes: Sequence[Change] = ()) -> Gradients:
+    """Run the layers backward from the loss, or from another target, with changes of gradients on the way."""
+    dlogits, seeds = of.seed(run)
+    for change in changes:
+        check_name(change.name, run)
+        if not change.backward:
+            raise ConfigError(f"{change.word} is about a value, not its gradient", hint="pass it to changed()")
+    # Once as it is, to see which call undoes which; then again with what changes do.
+    watcher = Watcher()
+    grads = watched(run.model.backward, run.params, run.record, dlogits, watcher=watcher)
+    undoing = pairs(run.calls, watcher.calls)
+    values = [change for change in run.changes if change.name in run.addresses]
+    arrived: dict[Address, Array] = {}
+    if values or seeds or changes:
+        rules = _Undoing(run, values, [*seeds, *changes], undoing, arrived)
+        watcher = Watcher(rules.before, rules.after)
+        grads = watched(run.model.backward, run.params, run.record, dlogits, watcher=watcher)
+        undoing = {number: watcher.calls[call.number] for number, call in undoing.items()}
+    return Gradients(run, grads, undoing, arrived)
+
+
+class _Undoing:
+    """Lets gradients pass through the changes of values, and changes gradients."""
+
+    def __init__(
+        self,
+        run: Run,
+        values: list[Change],
+        gradients: list[Change],
+        undoing: dict[int, Call],
+        arrived: dict[Address, Array],
+    ) -> None:
+        self.run, self.heads, self.arrived = run, run.heads, arrived
+        self.forward = {call.number: run.calls[number] for number, call in undoing.items()}
+        self.changes: dict[Address, list[Change]] = {}
+        self.norms: set[int] = set()
+        for change in [*values, *gradients]:
+            address = run.addresses[change.name]
+            own = run.calls[address.number]
+            if address.number not in undoing:
+                if _statistic(own) is None or own.parent is None or own.parent.number not in undoing:
+                    raise ConfigError(f"no backward pass goes through {change.name}")
+                self.norms.add(own.parent.number)
+            self.changes.setdefault(address, []).append(change)
+
+    def before(self, call: Call) -> None:
+        """Change dy, the gradient of what the forward returned, and put back what an op itself had made."""
+        own = self.forward.get(call.number)
+        address = None if own is None else Address(own.number, RETURNED)
+        if own is None or address not in self.changes:
+            return
+        arguments = list(call.arguments)
+        place = gradient_place(call)
+        arguments[place] = self._undone(address, arguments[place])
+        made = (self.run.made or {}).get(address)
+        if made is not None and not call.is_method:
+            arguments[1] = exchanged(record_of(call), own.outputs[0], made)
+        call.arguments = tuple(arguments)
+
+    def after(self, call: Call) -> None:
+        """Change the gradients of what the forward read."""
+        own = self.forward.get(call.number)
+        if own is None:
+            return
+        if own.number in self.norms:
+            parts = _unfolded(self.run, own, call, self._undone)
+            call.result = (parts.x, *call.outputs[1:])
+        for place in range(len(own.arguments)):
+            address = Address(own.number, place)
+            if address in self.changes:
+                gradient = _gradient_of(call, own, place)
+                if gradient is None:
+                    raise ConfigError("no gradient goes to what was changed")
+                call.result = _with_gradient(call, own, place, self._undone(address, gradient))
+
+    def _undone(self, address: Address, gradient: Array) -> Array:
+        """Return the gradient of a value as it was made, for the one of the value as it became."""
+        changes = self.changes.get(address, [])
+        for change in changes:
+            if change.backward:
+                gradient = change.apply(gradient, self.heads)
+        if changes:
+            self.arrived[address] = gradient
+        for change in reversed(changes):
+            if not change.backward:
+                gradient = change.undo(gradient, self.heads)
+        return gradient
+
+
+# --- what a backward returned ----------------------------------------------------------------------------------------
+
+
+def _gradient_of(call: Call, own: Call, place: int | str) -> Array | None:
+    """Return the gradient of an argument: an op's come in the order of its arguments, a layer's by their names."""
+    if isinstance(place, str):
+        return None
+    if not own.is_method:
+        return call.outputs[place] if place < len(call.outputs) else None
+    read = call.outputs[0]
+    if isinstance(read, tuple):
+        return getattr(read, argument_name(own, place), None)
+    return read if argument_name(own, place) == "x" else None
+
+
+def _with_gradient(call: Call, own: Call, place: int, gradient: Array) -> Any:
+    """Return what a backward returned, with another gradient of one argument."""
+    outputs = list(call.outputs)
+    if not own.is_method:
+        outputs[place] = gradient
+        return tuple(outputs) if isinstance(call.result, tuple) else gradient
+    read: Any = outputs[0]
+    name = argument_name(own, place)
+    outputs[0] = gradient if isinstance(read, np.ndarray) else read._replace(**{name: gradient})
+    return tuple(outputs)
+
+
+# --- the statistics of norms -----------------------------------------------------------------------------------------
+
+
+def _statistic(own: Call) -> str | None:
+    """Return which statistic of a norm a call computed."""
+    if own.parent is None or own.parent.name not in NORMS:
+        return None
+    if own.name == "inverse_root":
+        return "root"
+    return "mean" if own.name == "average" and own.arguments[0] is own.parent.arguments[0] else None
+
+
+def _of_statistic(run: Run, own: Call, call: Call, statistic: str) -> Array:
+    assert own.parent is not None
+    return getattr(_unfolded(run, own.parent, call, lambda address, gradient: gradient), statistic)
+
+
+def _unfolded(run: Run, norm: Call, call: Call, undone: Callable[[Address, Array], Array]) -> Unfolded:
+    """Return the gradients of a norm, part by part, for the dy that its backward was handed."""
+    inner = {_statistic(one): one for one in run.calls[norm.number + 1 : norm.end]}
+    addresses = {name: Address(one.number, RETURNED) for name, one in inner.items()}
+    mean = inner["mean"].outputs[0] if "mean" in inner else None
+    root = inner["root"].outputs[0]
+    return unfolded(
+        call.arguments[0],
+        norm.arguments[0],
+        mean,
+        root,
+        norm.arguments[1],
+        made=(run.made or {}).get(addresses["root"], root),
+        undo_mean=lambda gradient: undone(addresses["mean"], gradient),
+        undo_root=lambda gradient: undone(addresses["root"], gradient),
+    )

@@ -1,0 +1,118 @@
+"""Many changes at once: every variant of a run as further examples of one batch.
+
+    losses = each(run, [[zero("blocks.0.attention.output.x", head=h)] for h in range(4)], run_loss)
+
+Examples of a batch never meet, so variant n may be examples n · B to (n + 1) · B of one larger batch: the weights are
+read once for all of them, and blocks before the first change are not run at all. Variants are grouped by where their
+first change is, and cut into as many runs as memory allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..arrays import Array
+from ..models import Batch
+from .changes import Change
+from .meddling import Meddling, Placed
+from .run import Run, run_only_values, thawed
+from .watching import Call, Watcher, watched
+
+MEMORY = 1 << 30
+"""Bytes that the variants of one go may take, unless told otherwise."""
+
+Measure = Callable[[Run, Array], Any]
+"""A number, or an array, of the logits (B, …) that a run would have had."""
+
+Progress = Callable[[int, int], None]
+"""Told how many variants are done, and of how many."""
+
+
+def run_loss(run: Run, logits: Array) -> float:
+    """Measure the mean cross-entropy."""
+    return float(ops.cross_entropy(logits, run.targets)[0])
+
+
+def each(
+    run: Run,
+    variants: Sequence[Sequence[Change]],
+    measure: Measure = run_loss,
+    *,
+    memory: int = MEMORY,
+    progress: Progress | None = None,
+) -> Array:
+    """Return the measure of a run with each of several lists of changes, in their order: see `Run.changed`."""
+    start = run.plain or run
+    all_changes = [run_only_values(start, (*run.changes, *changes)) for changes in variants]
+    firsts = [min((start.addresses[c.name].number for c in own), default=len(start.calls)) for own in all_changes]
+    order = sorted(range(len(variants)), key=firsts.__getitem__)
+    size = max(1, int(memory // bytes_of(start)))
+    results: list[Any] = [None] * len(variants)
+    done = 0
+    for group in _groups(order, [_block_of(start, first) for first in firsts], size):
+        logits = _together(start, [all_changes[n] for n in group], min(firsts[n] for n in group))
+        for n, own in zip(group, logits, strict=True):
+            results[n] = measure(start, own)
+        done += len(group)
+        if progress is not None:
+            progress(done, len(variants))
+    return np.array(results)
+
+
+def bytes_of(run: Run) -> int:
+    """Return what one variant of a run takes while it runs: about what its largest block records."""
+    sizes = [0]
+    blocks = [call for call in run.calls if call.name.endswith(".run_block")]
+    for call in blocks or run.calls[:1]:
+        inside = {id(x): x.nbytes for one in run.calls[call.number : call.end] for x in _arrays(one)}
+        sizes.append(sum(inside.values()))
+    return max(sizes) + run.logits.nbytes + 1
+
+
+def _arrays(call: Call) -> list[Array]:
+    return [x for x in call.outputs if isinstance(x, np.ndarray)]
+
+
+def _groups(order: list[int], blocks: list[int], size: int) -> list[list[int]]:
+    """Cut variants into groups that begin in the same block, of at most `size`."""
+    groups: list[list[int]] = []
+    for n in order:
+        last = groups[-1] if groups else []
+        if last and len(last) < size and blocks[last[0]] == blocks[n]:
+            last.append(n)
+        else:
+            groups.append([n])
+    return groups
+
+
+def _block_of(run: Run, number: int) -> int:
+    """Return the number of the block that a call is in, or comes right after."""
+    return max((c.number for c in run.calls if c.name.endswith(".run_block") and c.number <= number), default=0)
+
+
+def _together(start: Run, variants: list[list[Change]], first: int) -> Array:
+    """Return the logits (variants, B, …) of several variants, computed as one batch."""
+    count, examples = len(variants), len(start.logits)
+    placed: Placed = {}
+    for number, changes in enumerate(variants):
+        rows = slice(number * examples, (number + 1) * examples)
+        for change in changes:
+            placed.setdefault(start.addresses[change.name], []).append((rows, thawed(change, start)))
+
+    def again(call: Call) -> Any:
+        if not call.name.endswith((".run_block", "Stack.forward")):
+            return NotImplemented  # small, or not about examples
+        y, *rest = call.outputs
+        return (np.tile(y, (count, 1, 1)), *rest)
+
+    meddling = Meddling(placed, start.heads)
+    watcher = Watcher(meddling.before, meddling.after, start.calls, first, again, forgets=True)
+    batch = Batch(
+        *(None if part is None else np.tile(part, (count,) + (1,) * (np.ndim(part) - 1)) for part in start.batch)
+    )
+    logits, _ = watched(start.model.predict, start.params, batch, watcher=watcher)
+    return logits.reshape(count, examples, *logits.shape[1:])

@@ -1,0 +1,193 @@
+"""A run of a model that one can look into, change, and run back.
+
+    run = watch(model, params, batch)
+    run["blocks.0.attention.attend.weights"]                        any value by its name
+    run.changed(zero("blocks.0.attention.output.x", head=1)).loss   what would have been
+    gradients(run)["blocks.0.attention.attend.weights"]             what the loss says of it, by the same name
+
+Nothing is approximated and nothing is changed in place: a changed run is a new run, in which the same lines of the same
+ops and layers ran on other numbers. Calls before the first change have nothing to do with it, and are not done again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..arrays import Array, Tree, widen
+from ..errors import ConfigError, did_you_mean
+from ..execution import PLAIN
+from ..models import Batch, Model
+from ..quantized import Quantized
+from ..tree import flatten, rebuilt, tree_map
+from .addresses import Address, Addresses, check_name, find_addresses, value_at
+from .changes import Change
+from .meddling import ALL, Meddling, Placed
+from .watching import Call, Watcher, watched
+
+
+@dataclass(frozen=True, eq=False)
+class Run(Mapping[str, Array]):
+    """One forward pass over a batch, with every value by its name.
+
+    changes   what was changed, in the order given
+    idle      those of them that altered nothing
+    plain     the run without changes; None if this is one
+    made      what was there before, by the address of each change
+    """
+
+    model: Model
+    params: Tree
+    batch: Batch
+    logits: Array
+    record: Tree
+    calls: list[Call]
+    addresses: Addresses
+    changes: tuple[Change, ...] = ()
+    idle: tuple[Change, ...] = ()
+    plain: Run | None = None
+    made: Mapping[Address, Array] | None = None
+
+    def __getitem__(self, name: str) -> Array:
+        check_name(name, self.addresses)
+        return value_at(self.calls, self.addresses[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.addresses)
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+    @property
+    def heads(self) -> int:
+        """Heads of attention."""
+        return int(self.model.config.heads)
+
+    @cached_property
+    def loss(self) -> float:
+        """The mean cross-entropy of the batch."""
+        return float(ops.cross_entropy(self.logits, self.targets)[0])
+
+    @property
+    def targets(self) -> Array:
+        """What the batch asks for."""
+        if self.batch.targets is None:
+            raise ConfigError("the batch has no targets", hint="a loss needs Batch(tokens, targets)")
+        return self.batch.targets
+
+    def changed(self, *changes: Change) -> Run:
+        """Return the run as it would have been with these changes, besides those that this one has.
+
+        A change may be to a value of the run, to a parameter, or to a part of the batch, such as tokens or mask.
+        """
+        start = self.plain or self
+        wanted = (*self.changes, *changes)
+        inputs, values = _sorted(start, wanted)
+        frozen = [thawed(change, start) for change in values]
+        base, idle = _with_inputs(start, inputs)
+        run = _changed(base, frozen) if frozen else base
+        idle = (*idle, *(old for old, new in zip(values, frozen, strict=True) if new in run.idle))
+        for change in idle:
+            logging.getLogger("glassformer").warning("the change %r of %s altered nothing", change.word, change.name)
+        return replace(run, changes=wanted, idle=idle, plain=start) if wanted else start
+
+
+def watch(model: Model, params: Tree, batch: Batch) -> Run:
+    """Run a model on a batch with one axis of examples, every value in sight."""
+    if np.ndim(batch.tokens) != 2:
+        raise ConfigError(
+            f"the tokens have shape {np.shape(batch.tokens)}", hint="a watched batch is (examples, positions)"
+        )
+    plain = replace(model, execution=PLAIN)  # type: ignore[type-var]
+    return _watched(plain, tree_map(_plain, params), batch)
+
+
+def _watched(model: Model, params: Tree, batch: Batch) -> Run:
+    watcher = Watcher()
+    logits, record = watched(model.predict, params, batch, watcher=watcher)
+    return Run(model, params, batch, logits, record, watcher.calls, find_addresses(watcher.calls, record))
+
+
+def _plain(leaf: Any) -> Array:
+    """Return a parameter as a NumPy array in at least single precision."""
+    return leaf.dequantize() if isinstance(leaf, Quantized) else np.asarray(widen(leaf))
+
+
+# --- changes ---------------------------------------------------------------------------------------------------------
+
+
+def _sorted(start: Run, changes: tuple[Change, ...]) -> tuple[list[Change], list[Change]]:
+    """Tell changes of parameters and of the batch from those of values."""
+    given = {*flatten(start.params), *(name for name, part in start.batch._asdict().items() if part is not None)}
+    for change in changes:
+        if change.name not in given and change.name not in start.addresses:
+            raise ConfigError(
+                f"there is no value or parameter {change.name!r} in this run",
+                hint=did_you_mean(change.name, {*given, *start.addresses}),
+            )
+        if change.backward:
+            raise ConfigError(f"{change.word} is about a gradient", hint="pass it to gradients()")
+    return [c for c in changes if c.name in given], [c for c in changes if c.name not in given]
+
+
+def run_only_values(start: Run, changes: tuple[Change, ...]) -> list[Change]:
+    """Refuse changes of parameters and of the batch, which concern all examples or other calls."""
+    inputs, values = _sorted(start, changes)
+    if inputs:
+        raise ConfigError(
+            f"{inputs[0].name} is no value of the run, and cannot be changed for one variant alone",
+            hint="use changed() for each",
+        )
+    return values
+
+
+def thawed(change: Change, start: Run) -> Change:
+    """Return a change that freezes a value with what there is to put in its place."""
+    return replace(change, value=start[change.name]) if change.word == "freeze" else change
+
+
+def _with_inputs(start: Run, changes: list[Change]) -> tuple[Run, tuple[Change, ...]]:
+    """Return the run with other parameters and another batch."""
+    if not changes:
+        return start, ()
+    leaves, parts, idle = flatten(start.params), start.batch._asdict(), []
+    for change in changes:
+        where = parts if change.name in parts else leaves
+        before = where[change.name]
+        where[change.name] = _input(change, before, start)
+        if np.array_equal(before, where[change.name]):
+            idle.append(change)
+    return _watched(start.model, rebuilt(start.params, leaves), Batch(**parts)), tuple(idle)
+
+
+def _input(change: Change, before: Array, start: Run) -> Array:
+    """Return a parameter or a part of the batch with a change."""
+    after = change.apply(np.asarray(before), start.heads)
+    return after.astype(before.dtype)
+
+
+def _changed(start: Run, changes: list[Change]) -> Run:
+    """Return a run with changes of its values, all of which it has."""
+    by_address: Placed = {}
+    for change in changes:
+        by_address.setdefault(start.addresses[change.name], []).append((ALL, change))
+    meddling = Meddling(by_address, start.heads)
+    first = min(number for number, _ in by_address)
+    watcher = Watcher(meddling.before, meddling.after, start.calls, first)
+    logits, record = watched(start.model.predict, start.params, start.batch, watcher=watcher)
+    idle = tuple(
+        change
+        for address, own in by_address.items()
+        if np.array_equal(meddling.made[address], value_at(watcher.calls, address))
+        for _, change in own
+    )
+    return replace(
+        start, logits=logits, record=record, calls=watcher.calls, changes=tuple(changes), idle=idle, plain=start,
+        made=meddling.made,
+    )  # fmt: skip

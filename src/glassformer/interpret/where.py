@@ -1,0 +1,85 @@
+"""Which entries of a value: by example, head, position, key and feature, whatever its axes are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array
+from ..errors import ConfigError, LengthError
+
+Part = int | slice | Sequence[int] | Array | None
+
+MAPS = ("weights", "scores", "mask", "keep")
+BY_HEAD = ("q", "k", "v", *MAPS)
+MIXED = "attention.output.x"
+"""How the value ends in which the heads stand side by side, each in channels of its own."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """Some entries of a value; what is None is not asked about.
+
+    example    of the batch
+    head       of attention; of keys and values, their own heads, which may be fewer
+    position   of the token; in scores and weights, of the one that looks
+    key        in scores and weights, of the one that is looked at
+    feature    of the vector: a neuron of a feed-forward layer, a channel of a head, a token of the logits
+    """
+
+    example: Part = None
+    head: Part = None
+    position: Part = None
+    key: Part = None
+    feature: Part = None
+
+    def index(self, name: str, shape: tuple[int, ...], heads: int) -> tuple[Any, ...]:
+        """Return the index of these entries in a value of such a name and shape, with one axis of examples."""
+        axes = axes_of(name, len(shape))
+        asked = {field.name: getattr(self, field.name) for field in fields(self)}
+        if asked["head"] is not None and name.endswith(MIXED):
+            asked["feature"] = _channels(name, asked, shape[-1], heads)
+            asked["head"] = None
+        for axis, part in asked.items():
+            if part is not None and axis not in axes:
+                sizes = ", ".join(f"{word} {size}" for word, size in zip(axes, shape, strict=True))
+                raise ConfigError(f"{name} has no {axis}", hint=f"it has {sizes}")
+        numbers = [_numbers(name, axis, asked[axis], size) for axis, size in zip(axes, shape, strict=True)]
+        return np.ix_(*numbers)
+
+
+EVERYWHERE = Where()
+
+
+def axes_of(name: str, count: int) -> list[str]:
+    """Return what the axes of a value are called."""
+    last = name.rpartition(".")[2]
+    if last in BY_HEAD and count == 4:
+        return ["example", "head", "position", "key" if last in MAPS else "feature"]
+    return {1: ["example"], 2: ["example", "feature"], 3: ["example", "position", "feature"]}.get(count, [])
+
+
+def _channels(name: str, asked: dict[str, Part], width: int, heads: int) -> Array:
+    """Return the features in which some heads stand."""
+    if asked["feature"] is not None:
+        raise ConfigError("a head and a feature both say which features", hint="give one of them")
+    chosen = _numbers(name, "head", asked["head"], heads)
+    return (chosen[:, None] * (width // heads) + np.arange(width // heads)).reshape(-1)
+
+
+def _numbers(name: str, axis: str, part: Part, size: int) -> Array:
+    """Return the numbers of the entries along one axis."""
+    if part is None or isinstance(part, slice):
+        return np.arange(size)[slice(None) if part is None else part]
+    numbers = np.atleast_1d(np.asarray(part))
+    if numbers.dtype == bool and numbers.shape == (size,):
+        return np.flatnonzero(numbers)
+    if numbers.dtype.kind not in "iu" or numbers.ndim != 1:
+        raise ConfigError(f"{axis} is {part!r}", hint="give a number, numbers, a slice, or True or False for each")
+    wrong = numbers[(numbers < -size) | (numbers >= size)]
+    if wrong.size:
+        raise LengthError(f"{name} has no {axis} {wrong[0]}", hint=f"it has {size}, from 0 to {size - 1}")
+    return numbers % size
