@@ -39,8 +39,11 @@ def twin_loss_and_grads(case: Any) -> tuple[float, dict[str, np.ndarray], np.nda
 class Twin:
     """A model of any of the three architectures, given its settings and its parameters by dotted name."""
 
-    def __init__(self, config: Any, params: dict[str, Any], kept: dict[str, Any]) -> None:
+    # Where a value passes `point`, its name is one of those that Glassformer's record has for it.
+
+    def __init__(self, config: Any, params: dict[str, Any], kept: dict[str, Any], point: Any = None) -> None:
         self.config, self.params, self.kept = config, params, kept
+        self.point = point or (lambda name, x: x)  # called with every intermediate value, and may return another
 
     def logits(self, batch: Any) -> Any:
         tokens = torch.tensor(batch.tokens)
@@ -64,23 +67,26 @@ class Twin:
         x = self.stack("", x, mask, causal=False)
         if config.head == "tokens":
             x = F.linear(x, params["head.transform.linear.w"].T, params["head.transform.linear.b"])
-            return self.head(self.norm("head.transform.norm", ACTIVATIONS[config.activation](x)))
+            x = self.point("head.norm.x", ACTIVATIONS[config.activation](self.point("head.linear", x)))
+            return self.head(self.norm("head.transform.norm", x))
         if config.pooling == "mean":
             pooled = torch.stack([row[real].mean(dim=0) for row, real in zip(x, mask, strict=True)])
         else:
             pooled = x[:, 0]
-        return pooled @ params["classifier.w"] + params["classifier.b"]
+        pooled = self.point("classifier.x", pooled)
+        return self.point("logits", pooled @ params["classifier.w"] + params["classifier.b"])
 
     def embed(self, name: str, tokens: Any, segments: Any = None) -> Any:
         config, params = self.config, self.params
         x = F.embedding(tokens, params.get(f"{name}.tokens.table", params["embedding.tokens.table"]))
         if config.embedding_scale:
             x = x * math.sqrt(config.width)
+        x = self.point(f"{name}.tokens", x)
         length = tokens.shape[-1]
         if config.positions == "learned":
             table = params[f"{name}.positions.table"]
             if getattr(config, "padding_id", None) is None:
-                x = x + table[:length]
+                x = x + self.point(f"{name}.positions", table[:length])
             else:  # real tokens are counted from 1, and padding stands at 0
                 real = tokens != config.padding_id
                 x = x + F.embedding(torch.cumsum(real, dim=-1) * real, table)
@@ -88,10 +94,10 @@ class Twin:
             x = x + sinusoids(length, config.width)
         if getattr(config, "segments", 0):
             kinds = torch.zeros_like(tokens) if segments is None else torch.tensor(segments)
-            x = x + F.embedding(kinds, params[f"{name}.segments.table"])
+            x = x + self.point(f"{name}.segments", F.embedding(kinds, params[f"{name}.segments.table"]))
         if config.embedding_norm:
-            x = self.norm(f"{name}.norm", x)
-        return self.drop(f"{name}.dropout", x, config.input_dropout)
+            x = self.norm(f"{name}.norm", self.point(f"{name}.norm.x", x))
+        return self.point(f"{name}.output", self.drop(f"{name}.dropout", x, config.input_dropout))
 
     def stack(self, prefix: str, x: Any, mask: Any, *, causal: bool, memory: Any = None) -> Any:
         config = self.config
@@ -103,46 +109,57 @@ class Twin:
             bias = -torch.tensor(slopes(config.heads))[:, None, None] * (place[:, None] - place).abs()
         if config.positions == "relative":
             bias = self.relative(f"{prefix}relative.table", length, causal)
-        scores = torch.where(allowed, bias, -torch.inf)
+            bias = self.point(f"{prefix}blocks.0.attention.attend.bias", bias)
+        first = f"{prefix}blocks.0.attention"
+        x = self.point(f"{first}_norm.x" if config.norm_position == "pre" else f"{first}.query.x", x)
         depth = 1 + max(
             int(n.split("blocks.")[1].split(".")[0]) for n in self.params if n.startswith(f"{prefix}blocks")
         )
         for number in range(depth):
-            x = self.block(f"{prefix}blocks.{number}", x, scores, memory)
+            x = self.point(f"{prefix}blocks.{number}", self.block(f"{prefix}blocks.{number}", x, bias, allowed, memory))
         return self.norm(f"{prefix}final_norm", x) if f"{prefix}final_norm.gamma" in self.params else x
 
-    def block(self, name: str, x: Any, scores: Any, memory: Any) -> Any:
+    def block(self, name: str, x: Any, bias: Any, allowed: Any, memory: Any) -> Any:
         def around(part: str, sublayer: Any, x: Any) -> Any:
             """One sublayer with its norm, dropout and residual."""
             pre = self.config.norm_position == "pre"
+            x = self.point(f"{name}.{part}_norm.x", x) if pre else x
             y = sublayer(self.norm(f"{name}.{part}_norm", x) if pre else x)
-            x = x + self.drop(f"{name}.{part}_dropout", y, self.config.dropout)
-            return x if pre else self.norm(f"{name}.{part}_norm", x)
+            x = x + self.drop(f"{name}.{part}_dropout", self.point(f"{name}.{part}", y), self.config.dropout)
+            return x if pre else self.norm(f"{name}.{part}_norm", self.point(f"{name}.{part}_norm.x", x))
 
         rotary = self.config.positions == "rotary"
-        x = around("attention", lambda h: self.attend(f"{name}.attention", h, h, scores, rotary), x)
+        x = around("attention", lambda h: self.attend(f"{name}.attention", h, h, bias, allowed, rotary), x)
         if memory is not None:
             read, seen = memory
-            hidden = torch.where(seen, 0.0, -torch.inf)[:, None, None, :]
-            x = around("cross_attention", lambda h: self.attend(f"{name}.cross_attention", h, read, hidden, False), x)
+            cross = f"{name}.cross_attention"
+            given = torch.zeros(1, 1, 1), seen[:, None, None, :]
+            x = around("cross_attention", lambda h: self.attend(cross, h, read, *given, False), x)
         return around("feed_forward", lambda h: self.feed_forward(f"{name}.feed_forward", h), x)
 
-    def attend(self, name: str, x: Any, seen: Any, scores: Any, rotary: bool) -> Any:
+    def attend(self, name: str, x: Any, seen: Any, bias: Any, allowed: Any, rotary: bool) -> Any:
         config = self.config
         q, k, v = (
-            self.linear(f"{name}.{part}", source).unflatten(-1, (-1, config.channels)).transpose(1, 2)
+            self.point(f"{name}.{part}", self.linear(f"{name}.{part}", source))
+            .unflatten(-1, (-1, config.channels))
+            .transpose(1, 2)
             for part, source in (("query", x), ("key", seen), ("value", seen))
         )
         if rotary:
             q, k = self.turn(q), self.turn(k)
+        q, k, v = (self.point(f"{name}.attend.{part}", y) for part, y in (("q", q), ("k", k), ("v", v)))
         k, v = (y.repeat_interleave(config.heads // config.key_heads, dim=1) for y in (k, v))
         products = torch.einsum("bhtc,bhsc->bhts", q, k)
         if config.scale_scores:
             products = products / math.sqrt(config.channels)
-        blind = torch.isinf(scores).all(dim=-1, keepdim=True)  # queries that see no key gather nothing
-        weights = (products + scores.masked_fill(blind, 0)).softmax(dim=-1).masked_fill(blind, 0)
+        scores = self.point(f"{name}.attend.scores", products + bias)
+        allowed = self.point(f"{name}.attend.mask", allowed.expand(scores.shape))
+        blind = ~allowed.any(dim=-1, keepdim=True)  # queries that see no key gather nothing
+        hidden = torch.where(allowed | blind, scores, -torch.inf)
+        weights = self.point(f"{name}.attend.weights", hidden.softmax(dim=-1).masked_fill(blind, 0))
         weights = self.drop(f"{name}.attend.keep", weights, config.weight_dropout)
-        return self.linear(f"{name}.output", (weights @ v).transpose(1, 2).flatten(-2))
+        mixed = self.point(f"{name}.output.x", (weights @ v).transpose(1, 2).flatten(-2))
+        return self.linear(f"{name}.output", mixed)
 
     def turn(self, x: Any) -> Any:
         """Multiply pairs of channels, as complex numbers, by exp(i · angle)."""
@@ -165,24 +182,33 @@ class Twin:
 
     def feed_forward(self, name: str, x: Any) -> Any:
         act = ACTIVATIONS[self.config.activation]
-        up = self.linear(f"{name}.up", x)
-        hidden = act(self.linear(f"{name}.gate", x)) * up if self.config.gated else act(up)
-        return self.linear(f"{name}.down", hidden)
+        up = self.point(f"{name}.up", self.linear(f"{name}.up", x))
+        if self.config.gated:
+            hidden = act(self.point(f"{name}.gate", self.linear(f"{name}.gate", x))) * up
+        else:
+            hidden = act(up)
+        return self.linear(f"{name}.down", self.point(f"{name}.down.x", hidden))
 
     def head(self, x: Any) -> Any:
         config, params = self.config, self.params
         x = x / math.sqrt(config.width) if config.head_scale else x
         weight = params["embedding.tokens.table"] if config.tied_head else params["head.w"].T
-        return F.linear(x, weight, params.get("head.b"))
+        return self.point("logits", F.linear(self.point("head.logits.x", x), weight, params.get("head.b")))
 
     def linear(self, name: str, x: Any) -> Any:
         return F.linear(x, self.params[f"{name}.w"].T, self.params.get(f"{name}.b"))
 
     def norm(self, name: str, x: Any) -> Any:
         gamma, eps = self.params[f"{name}.gamma"], self.config.norm_eps
+        beta = self.params.get(f"{name}.beta")
+        name = name.replace("head.transform", "head")  # in the record a head has no transform
         if self.config.norm == "rms":
-            return F.rms_norm(x, gamma.shape, gamma, eps)
-        return F.layer_norm(x, gamma.shape, gamma, self.params.get(f"{name}.beta"), eps)
+            root = self.point(f"{name}.rrms", x.square().mean(-1, keepdim=True).add(eps).rsqrt())
+            return self.point(name, x * root * gamma)
+        centered = x - self.point(f"{name}.mean", x.mean(-1, keepdim=True))
+        root = self.point(f"{name}.rstd", centered.square().mean(-1, keepdim=True).add(eps).rsqrt())
+        y = centered * root * gamma
+        return self.point(name, y if beta is None else y + beta)
 
     def drop(self, name: str, x: Any, rate: float) -> Any:
         if not self.kept or rate == 0:

@@ -47,7 +47,7 @@ def find_addresses(calls: list[Call], record: Tree) -> Addresses:
     found: Addresses = {}
     for name, value in leaves.items():
         address = made.get(id(value)) or read.get(id(value))
-        if address is not None:
+        if address is not None and ".rotation." not in name:  # tables of angles: constants, read by all blocks
             found[name] = address
     names = {id(value): name for name, value in leaves.items()}
     for call in calls:

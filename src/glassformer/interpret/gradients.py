@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ Target = Loss | Logit | Sum
 LOSS = Loss()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Gradients(Mapping[str, Array]):
     """The gradient of one number for every value of a run, by its name, and for the parameters."""
 
@@ -105,13 +106,19 @@ class Gradients(Mapping[str, Array]):
             raise ConfigError(f"{name} has no gradient", hint="it depends on no parameter, or is no real number")
         return self._places[name]()
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
 
     def __len__(self) -> int:
         return len(self._places)
 
-    @property
+    def __repr__(self) -> str:
+        return f"<gradients of {len(self)} values>"
+
+    @cached_property
     def _places(self) -> dict[str, Callable[[], Array]]:
         return {name: place for name in self.run if (place := self._place(self.run.addresses[name])) is not None}
 

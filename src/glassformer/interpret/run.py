@@ -32,7 +32,7 @@ from .meddling import ALL, Meddling, Placed
 from .watching import Call, Watcher, watched
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Run(Mapping[str, Array]):
     """One forward pass over a batch, with every value by its name.
 
@@ -58,11 +58,18 @@ class Run(Mapping[str, Array]):
         check_name(name, self.addresses)
         return value_at(self.calls, self.addresses[name])
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.addresses
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.addresses)
 
     def __len__(self) -> int:
         return len(self.addresses)
+
+    def __repr__(self) -> str:
+        changed = f", {len(self.changes)} changes" if self.changes else ""
+        return f"<run of a {self.model.config.architecture}, {len(self)} values{changed}>"
 
     @property
     def heads(self) -> int:

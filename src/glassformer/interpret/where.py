@@ -15,6 +15,8 @@ Part = int | slice | Sequence[int] | Array | None
 
 MAPS = ("weights", "scores", "mask", "keep")
 BY_HEAD = ("q", "k", "v", *MAPS)
+BATCH = ("tokens", "targets", "mask", "source", "source_mask", "segments")
+PARAMETERS = ("w", "b", "gamma", "beta", "table", "cls")
 MIXED = "attention.output.x"
 """How the value ends in which the heads stand side by side, each in channels of its own."""
 
@@ -28,6 +30,7 @@ class Where:
     position   of the token; in scores and weights, of the one that looks
     key        in scores and weights, of the one that is looked at
     feature    of the vector: a neuron of a feed-forward layer, a channel of a head, a token of the logits
+    row        of a parameter: the input that a weight belongs to, the token or the position of a table
     """
 
     example: Part = None
@@ -35,6 +38,7 @@ class Where:
     position: Part = None
     key: Part = None
     feature: Part = None
+    row: Part = None
 
     def index(self, name: str, shape: tuple[int, ...], heads: int) -> tuple[Any, ...]:
         """Return the index of these entries in a value of such a name and shape, with one axis of examples."""
@@ -57,8 +61,16 @@ EVERYWHERE = Where()
 def axes_of(name: str, count: int) -> list[str]:
     """Return what the axes of a value are called."""
     last = name.rpartition(".")[2]
+    if name in BATCH:
+        return ["example", "position"][:count]
+    if last in PARAMETERS:
+        return ["row", "feature"][-count:]
     if last in BY_HEAD and count == 4:
         return ["example", "head", "position", "key" if last in MAPS else "feature"]
+    if last == "positions" and count == 2:
+        return ["position", "feature"]  # the same for every example
+    if last == "bias" and count == 3:
+        return ["head", "position", "key"]  # likewise
     return {1: ["example"], 2: ["example", "feature"], 3: ["example", "position", "feature"]}.get(count, [])
 
 
