@@ -220,6 +220,7 @@ def test_gradients_can_be_stopped(rng):
         (zero("blocks.0.attention.output.x", head=0, feature=1), ConfigError, "give one of them"),
         (put("blocks.0", np.zeros(3)), ShapeError, "broadcasts"),
         (stop("blocks.0"), ConfigError, "about a gradient"),
+        (put("tokens", 1.5, position=0), ConfigError, "give whole numbers"),
     ],
 )
 def test_what_does_not_fit_is_refused(rng, change, error, words):

@@ -24,40 +24,49 @@ from .changes import (
     take,
     zero,
 )
+from .flow import Flow, gradient_flow
 from .gradients import Gradients, Logit, Loss, Sum, gradients
 from .heads import HeadStatistics, head_statistics, strongest_keys, top_positions
 from .many import each, run_loss
 from .positions import MARKED_DISTANCES, Similarity, position_table, similarity_by_distance, similarity_matrix
+from .proof import Proof, prove
 from .run import Run, watch
 from .statistics import LayerStatistics, layer_statistics
 from .trace import NUMBERS, Labels, Trace, full_and_causal, token_labels, trace, trace_each
+from .update import Move, Update, update
 from .where import Where
 
 __all__ = [
     "MARKED_DISTANCES",
     "NUMBERS",
     "Change",
+    "Flow",
     "Gradients",
     "HeadStatistics",
     "Labels",
     "LayerStatistics",
     "Logit",
     "Loss",
+    "Move",
+    "Proof",
     "Run",
     "Similarity",
     "Sum",
     "Trace",
+    "Update",
     "Where",
     "add",
     "add_gradient",
     "each",
     "freeze",
     "full_and_causal",
+    "gradient_flow",
     "gradients",
     "head_statistics",
     "layer_statistics",
     "mean",
     "position_table",
+    "prove",
     "put",
     "put_gradient",
     "resample",
@@ -73,6 +82,7 @@ __all__ = [
     "top_positions",
     "trace",
     "trace_each",
+    "update",
     "watch",
     "zero",
 ]

@@ -51,8 +51,11 @@ class Change:
     def apply(self, x: Array, heads: int) -> Array:
         """Return the value with its entries changed."""
         index = self.where.index(self.name, x.shape, heads)
-        y = np.array(x)
         value = self._entries(index, x)
+        wide = np.result_type(x, 1j) if np.iscomplexobj(value) else x.dtype
+        if x.dtype.kind in "iu":
+            wide = np.result_type(x, value)
+        y = np.array(x, dtype=wide)
         y[index] = value if self.factor == 0 else self.factor * x[index] + value
         return y
 

@@ -32,6 +32,10 @@ NORMS = ("layer_norm", "rms_norm")
 class Loss:
     """The mean cross-entropy of the batch."""
 
+    def measure(self, run: Run) -> Any:
+        """Return the number itself."""
+        return ops.cross_entropy(run.logits, run.targets)[0]
+
     def seed(self, run: Run) -> tuple[Array, list[Change]]:
         """Return the gradient of the logits, and of values besides."""
         _, saved = ops.cross_entropy(run.logits, run.targets)
@@ -55,10 +59,10 @@ class Logit:
                 dlogits[self.place(run, token)] += sign
         return dlogits, []
 
-    def value(self, run: Run) -> float:
+    def measure(self, run: Run) -> Any:
         """Return the number itself."""
         minus = 0 if self.against is None else run.logits[self.place(run, self.against)]
-        return float(run.logits[self.place(run, self.token)] - minus)
+        return run.logits[self.place(run, self.token)] - minus
 
     def place(self, run: Run, token: int) -> tuple[int, ...]:
         """Return where the logit of a token stands."""
@@ -80,6 +84,12 @@ class Sum:
 
     def __init__(self, name: str, weights: Array | float = 1.0, **where: Any) -> None:
         object.__setattr__(self, "change", add_gradient(name, weights, **where))
+
+    def measure(self, run: Run) -> Any:
+        """Return the number itself."""
+        check_name(self.change.name, run)
+        value = run[self.change.name]
+        return np.sum(value[self.change.where.index(self.change.name, value.shape, run.heads)] * self.change.value)
 
     def seed(self, run: Run) -> tuple[Array, list[Change]]:
         """Return no gradient of the logits, and one of the entries."""

@@ -47,9 +47,10 @@ class Meddling:
 
     def _changed(self, address: Address, value: Array) -> Array:
         self.made[address] = value
-        value = np.array(value)
         for rows, change in self.changes[address]:
-            value[rows] = change.apply(value[rows], self.heads)
+            changed = change.apply(value[rows], self.heads)
+            value = np.array(value, dtype=changed.dtype)  # a complex step makes a value complex
+            value[rows] = changed
         return value
 
 

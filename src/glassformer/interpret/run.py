@@ -174,8 +174,14 @@ def _with_inputs(start: Run, changes: list[Change]) -> tuple[Run, tuple[Change, 
 
 
 def _input(change: Change, before: Array, start: Run) -> Array:
-    """Return a parameter or a part of the batch with a change."""
+    """Return a parameter, or a part of the batch, which keeps its type, with a change."""
     after = change.apply(np.asarray(before), start.heads)
+    if before.dtype.kind in "fc":
+        return after
+    if not np.array_equal(after, after.astype(before.dtype)):
+        raise ConfigError(
+            f"{change.name} holds {before.dtype.name} numbers", hint="give whole numbers, or True or False"
+        )
     return after.astype(before.dtype)
 
 

@@ -1,0 +1,70 @@
+"""What an optimizer would do with the gradients of a run: how far every parameter would move, and what comes of it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..arrays import Array, Tree
+from ..training.optimizer import Optimizer
+from ..tree import flatten
+from .gradients import gradients
+from .run import Run, watch
+
+
+class Move(NamedTuple):
+    """One parameter and where it would go.
+
+    change     ‖new − old‖
+    relative   ‖new − old‖ / ‖old‖
+    downhill   the cosine between the move and the negative gradient: 1 for plain descent
+    promised   the change of the loss to first order, Σ gradient · move
+    """
+
+    name: str
+    size: float
+    gradient: float
+    change: float
+    relative: float
+    downhill: float
+    promised: float
+
+
+class Update(NamedTuple):
+    """One step of an optimizer, taken on paper."""
+
+    params: Tree
+    state: Tree
+    moves: list[Move]
+    before: float  # the loss
+    after: float
+
+    @property
+    def promised(self) -> float:
+        """The change of the loss to first order, over all parameters."""
+        return sum(move.promised for move in self.moves)
+
+
+def update(run: Run, optimizer: Optimizer, *, lr: float | None = None, state: Tree | None = None) -> Update:
+    """Take one step by the loss of a run; nothing is changed, and the new parameters and the new loss are returned."""
+    grads = gradients(run).params
+    start: Any = optimizer.init(run.params) if state is None else state
+    rate = optimizer.default_lr if lr is None else lr
+    params, after = optimizer.update(run.params, grads, start, lr=rate)
+    old, new, own = flatten(run.params), flatten(params), flatten(grads)
+    moves = [_move(name, old[name], new[name], own[name]) for name in old]
+    return Update(params, after, moves, run.loss, watch(run.model, params, run.batch).loss)
+
+
+def _move(name: str, old: Array, new: Array, gradient: Array) -> Move:
+    old, new, gradient = (np.asarray(x, dtype=np.float64) for x in (old, new, gradient))
+    change = new - old
+    size, length, slope = (float(np.linalg.norm(x)) for x in (old, change, gradient))
+    along = float(np.sum(change * gradient))
+    return Move(
+        name, size, slope, length,
+        relative=length / size if size else 0.0,
+        downhill=-along / (length * slope) if length and slope else 0.0,
+        promised=along,
+    )  # fmt: skip

@@ -1,0 +1,37 @@
+"""Gradients through depth, against their definition on each path."""
+
+import numpy as np
+import pytest
+
+import glassformer as gf
+from glassformer.interpret import gradient_flow, gradients, stop, watch
+
+
+@pytest.mark.parametrize("norm_position", ["pre", "post"])
+@pytest.mark.parametrize("fixture", ["encoder", "decoder", "encoder_decoder"])
+def test_the_parts_are_those_of_each_path(fixture, norm_position, request):
+    model, _, batch = request.getfixturevalue(fixture)
+    model = gf.build(model.config.replace(norm_position=norm_position))
+    run = watch(model, model.init(0, np.float64), batch)
+    found = gradients(run)
+    flows = gradient_flow(found)
+    assert [flow.name for flow in flows] == sublayers(run)
+    for flow in flows:
+        # Without what comes through the sublayer, the stream carries `arriving` alone.
+        alone = gradients(run, changes=[stop(flow.name)])
+        stream = f"{flow.name}_norm.x" if norm_position == "pre" else _read(flow.name)
+        assert np.linalg.norm(found[stream]) == pytest.approx(flow.leaving, rel=1e-12)
+        assert np.linalg.norm(alone[stream]) == pytest.approx(flow.arriving, rel=1e-9)
+        assert np.linalg.norm(found[stream] - alone[stream]) == pytest.approx(flow.through, rel=1e-9)
+        assert 0 <= flow.share <= 1
+        assert -1 <= flow.cosine <= 1
+
+
+def sublayers(run):
+    parts = ("attention", "cross_attention", "feed_forward")
+    names = [name for name in run if name.rpartition(".")[2] in parts and "blocks." in name]
+    return sorted(names, key=lambda name: run.addresses[name].number)
+
+
+def _read(name):
+    return f"{name}.query.x" if name.endswith("attention") else f"{name}.up.x"

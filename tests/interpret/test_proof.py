@@ -1,0 +1,44 @@
+"""Single entries of gradients, by the backward pass and by the complex step."""
+
+import numpy as np
+import pytest
+
+from glassformer.errors import ConfigError
+from glassformer.interpret import Logit, Sum, prove, scale, watch, zero
+from glassformer.tree import flatten, tree_map
+
+
+@pytest.fixture(params=["encoder", "decoder", "encoder_decoder"])
+def run(request):
+    return watch(*request.getfixturevalue(request.param))
+
+
+def test_any_entry_of_any_value_and_parameter_is_proven(run, rng):
+    run = run.changed(scale(str(rng.choice([name for name in run if name.endswith("feed_forward")])), 0.5))
+    values = {**{name: run[name] for name in run if not name.endswith("mask")}, **flatten(run.params)}
+    for name, value in values.items():
+        index = tuple(int(rng.integers(size)) for size in value.shape)
+        assert prove(run, name, index).difference < 1e-12, name
+
+
+def test_a_logit_and_the_sum_of_a_value_are_proven(run):
+    stream = next(name for name in run if name.endswith("blocks.0"))
+    first = "source_embedding" if "source_embedding" in run else "embedding"
+    for target in (Logit(1), Logit(2, against=0, example=1), Sum(stream, 2.0, position=1)):
+        found = prove(run, first, (0, 1, 3), target)
+        assert found.difference < 1e-12
+        assert found.step != 0 or isinstance(target, Logit)
+
+
+def test_single_precision_is_proven_in_double(decoder):
+    model, params, batch = decoder
+    run = watch(model, tree_map(lambda x: x.astype(np.float32), params), batch).changed(zero("blocks.0.attention"))
+    assert prove(run, "blocks.0.feed_forward", (0, 1, 2)).difference < 1e-12
+
+
+def test_what_has_no_derivative_is_refused(decoder):
+    run = watch(*decoder)
+    with pytest.raises(ConfigError, match="no real number"):
+        prove(run, "blocks.0.attention.attend.mask", (0, 0, 0, 0))
+    with pytest.raises(ConfigError, match="3 axes"):
+        prove(run, "blocks.0", (0, 0))
