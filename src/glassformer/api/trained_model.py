@@ -19,6 +19,7 @@ from ..execution import PLAIN, Execution
 from ..generation import LanguageModel
 from ..generation.conversation import reply
 from ..generation.language_model import Generation
+from ..interpret.show import html_of
 from ..loading import language_model, source_end
 from ..models import Batch, Model, build
 from ..runs.base import BaseModel
@@ -28,7 +29,7 @@ from ..text import PublishedTokenizer
 from ..text.tokenizer import Tokenizer
 from ..training import Evaluation, History
 from ..training.evaluate import evaluate
-from ..tree import count
+from ..tree import count, flatten
 from ..weights.loaded import Loaded, Pooling
 from ..weights.sentence import embed
 from .tasks import evaluation_task
@@ -93,6 +94,11 @@ class TrainedModel:
     task_maker: Callable[[], Task] | None = None
 
     # --- what it is --------------------------------------------------------------------------------------------------
+
+    def _repr_html_(self) -> str:
+        leaves = flatten(self.params)
+        title = f"{self.config.architecture}, {count(self.params):,} parameters in {len(leaves)} arrays"
+        return html_of(title, leaves.items(), len(leaves))
 
     @property
     def model(self) -> Model:

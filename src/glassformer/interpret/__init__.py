@@ -31,6 +31,7 @@ from .many import each, run_loss
 from .positions import MARKED_DISTANCES, Similarity, position_table, similarity_by_distance, similarity_matrix
 from .proof import Proof, prove
 from .run import Run, watch
+from .show import Shown, show
 from .statistics import LayerStatistics, layer_statistics
 from .trace import NUMBERS, Labels, Trace, full_and_causal, token_labels, trace, trace_each
 from .update import Move, Update, update
@@ -50,6 +51,7 @@ __all__ = [
     "Move",
     "Proof",
     "Run",
+    "Shown",
     "Similarity",
     "Sum",
     "Trace",
@@ -73,6 +75,7 @@ __all__ = [
     "run_loss",
     "scale",
     "scale_gradient",
+    "show",
     "similarity_by_distance",
     "similarity_matrix",
     "stop",

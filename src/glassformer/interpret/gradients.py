@@ -23,6 +23,7 @@ from .held import Unfolded, unfolded
 from .meddling import exchanged
 from .pairing import argument_name, gradient_place, pairs, record_of
 from .run import Run
+from .show import html_of
 from .watching import Call, Watcher, watched
 
 NORMS = ("layer_norm", "rms_norm")
@@ -127,6 +128,9 @@ class Gradients(Mapping[str, Array]):
 
     def __repr__(self) -> str:
         return f"<gradients of {len(self)} values>"
+
+    def _repr_html_(self) -> str:
+        return html_of(repr(self).strip("<>"), self.items(), len(self))
 
     @cached_property
     def _places(self) -> dict[str, Callable[[], Array]]:

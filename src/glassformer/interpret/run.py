@@ -29,6 +29,7 @@ from ..tree import flatten, rebuilt, tree_map
 from .addresses import Address, Addresses, check_name, find_addresses, value_at
 from .changes import Change
 from .meddling import ALL, Meddling, Placed
+from .show import html_of
 from .watching import Call, Watcher, watched
 
 
@@ -70,6 +71,9 @@ class Run(Mapping[str, Array]):
     def __repr__(self) -> str:
         changed = f", {len(self.changes)} changes" if self.changes else ""
         return f"<run of a {self.model.config.architecture}, {len(self)} values{changed}>"
+
+    def _repr_html_(self) -> str:
+        return html_of(repr(self).strip("<>"), self.items(), len(self))
 
     @property
     def heads(self) -> int:

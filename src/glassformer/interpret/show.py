@@ -1,0 +1,141 @@
+"""Named arrays as one looks at them in a notebook: a row each, with its shape, its numbers and a small heat map.
+
+    show(params)            a tree of parameters, gradients, a record
+    run, gradients(run)     show themselves
+
+A heat map is red where numbers are positive, blue where they are negative, and lets the page through where they are
+zero: it reads the same on a light page and on a dark one. Arrays larger than the map are averaged into its cells.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+import zlib
+from collections.abc import Iterable, Mapping
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, Tree
+from ..quantized import Quantized
+from ..tree import flatten
+
+CELLS = (16, 40)
+"""Rows and columns of a heat map, at most."""
+ROWS = 120
+"""So many arrays are shown; of more, the first ones, and how many there are."""
+POSITIVE, NEGATIVE = (202, 60, 50), (45, 105, 190)
+
+_STYLE = (
+    "border-collapse:collapse;font-size:12px;font-family:ui-monospace,monospace",
+    "padding:2px 10px;text-align:left;vertical-align:middle;white-space:nowrap;background:none",
+)
+
+
+class Shown:
+    """Named arrays that show themselves."""
+
+    def __init__(self, arrays: Mapping[str, Any], title: str) -> None:
+        self.arrays, self.title = arrays, title
+
+    def _repr_html_(self) -> str:
+        return html_of(self.title, self.arrays.items(), len(self.arrays))
+
+    def __repr__(self) -> str:
+        lines = [f"{name:<48} {_shape(x):<22} {_numbers(x)}" for name, x in list(self.arrays.items())[:ROWS]]
+        return "\n".join([self.title, *lines, *_left_out(len(self.arrays))])
+
+
+def show(tree: Tree, title: str = "") -> Shown:
+    """Return what shows the arrays of a tree, of a mapping from names to arrays, or of a single one."""
+    arrays = dict(tree) if isinstance(tree, Mapping) and not isinstance(tree, dict) else flatten(tree)
+    return Shown(arrays, title or f"{len(arrays)} arrays")
+
+
+def html_of(title: str, named: Iterable[tuple[str, Any]], count: int) -> str:
+    """Return a table of named arrays, with nothing in it that would have to be fetched."""
+    rows: list[str] = []
+    for name, x in named:
+        if len(rows) == ROWS:
+            break
+        cells = (escape(name), escape(_shape(x)), escape(_numbers(x)), _picture(x))
+        rows.append("<tr>" + "".join(f'<td style="{_STYLE[1]}">{cell}</td>' for cell in cells) + "</tr>")
+    rest = "".join(f"<div>{escape(line)}</div>" for line in _left_out(count))
+    return f'<div><b>{escape(title)}</b><table style="{_STYLE[0]}">{"".join(rows)}</table>{rest}</div>'
+
+
+def _left_out(count: int) -> list[str]:
+    return [f"… and {count - ROWS:,} more"] if count > ROWS else []
+
+
+def _shape(x: Any) -> str:
+    return f"{'×'.join(map(str, x.shape)) or 'one number'} {getattr(x, 'dtype', '')}".strip()
+
+
+def _numbers(x: Any) -> str:
+    """Return mean and spread, the smallest and the largest."""
+    if isinstance(x, Quantized):
+        return f"in {x.form} blocks"
+    x = np.asarray(x)
+    if x.size == 0:
+        return "empty"
+    if x.size == 1:
+        return f"{x.reshape(-1)[0]:.4g}"
+    if x.dtype.kind not in "fiub":
+        return ""
+    x = x.astype(np.float64)
+    wrong = x.size - int(np.isfinite(x).sum())
+    if wrong:
+        return f"{wrong:,} of {x.size:,} not finite"
+    return f"{x.mean():.3g} ± {x.std():.3g}, {x.min():.3g} … {x.max():.3g}"
+
+
+def _picture(x: Any) -> str:
+    """Return a heat map as an image inside of the page."""
+    if isinstance(x, Quantized) or np.asarray(x).dtype.kind not in "fiub" or np.ndim(x) == 0 or np.size(x) < 2:
+        return ""
+    grid = cells_of(np.asarray(x, dtype=np.float64))
+    source = base64.b64encode(png_of(colored(grid))).decode()
+    height, width = grid.shape
+    size = f"width:{4 * width}px;height:{4 * height}px;image-rendering:pixelated"
+    return f'<img alt="heat map" style="{size}" src="data:image/png;base64,{source}">'
+
+
+def cells_of(x: Array) -> Array:
+    """Return an array of any shape as a grid of at most so many cells, each the mean of what falls into it."""
+    while x.ndim > 2:  # the first example, and the first head
+        x = x[0]
+    x = np.atleast_2d(x)
+    for axis, most in enumerate(CELLS):
+        if x.shape[axis] > most:
+            starts = np.arange(most) * x.shape[axis] // most
+            sizes = np.diff([*starts, x.shape[axis]])
+            x = np.add.reduceat(x, starts, axis=axis) / np.expand_dims(sizes, 1 - axis)
+    return x
+
+
+def colored(grid: Array) -> Array:
+    """Return red, green, blue and opacity (…, 4): the farther from zero, the less the page shows through."""
+    grid = np.nan_to_num(grid, nan=0.0, posinf=0.0, neginf=0.0)
+    largest = np.abs(grid).max() or 1.0
+    image = np.empty((*grid.shape, 4), dtype=np.uint8)
+    image[..., :3] = np.where((grid >= 0)[..., None], POSITIVE, NEGATIVE)
+    image[..., 3] = np.round(255 * np.abs(grid) / largest)
+    return image
+
+
+def png_of(image: Array) -> bytes:
+    """Return an image (rows, columns, 4) of bytes as a PNG file."""
+    height, width, _ = image.shape
+    lines = b"".join(b"\0" + row.tobytes() for row in image)
+    parts = {
+        b"IHDR": struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0),
+        b"IDAT": zlib.compress(lines, 9),
+        b"IEND": b"",
+    }
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + word + data + struct.pack(">I", zlib.crc32(word + data))
+        for word, data in parts.items()
+    )

@@ -1,0 +1,66 @@
+"""Arrays in a notebook."""
+
+import io
+import re
+import struct
+
+import numpy as np
+import pytest
+
+import glassformer as gf
+from glassformer.interpret import gradients, show, watch
+from glassformer.interpret.show import ROWS, cells_of, colored, png_of
+
+
+@pytest.mark.parametrize("fixture", ["encoder", "decoder", "encoder_decoder"])
+def test_runs_and_gradients_show_themselves(fixture, request):
+    run = watch(*request.getfixturevalue(fixture))
+    for shown in (run, gradients(run), show(run.params), show(run.record)):
+        first, second = shown._repr_html_(), shown._repr_html_()
+        assert first == second
+        assert len(first) < 300_000
+        assert "src=" not in re.sub(r'src="data:image/png;base64,', "", first)
+        assert first.count("<tr>") == first.count("</tr>") > 5
+    assert "blocks.0.attention.attend.weights" in run._repr_html_() or fixture == "encoder_decoder"
+    assert repr(show(run.params)).count("\n") == len(gf.tree.flatten(run.params))
+
+
+def test_trained_models_show_their_parameters():
+    model = gf.build("tiny-decoder")
+    shown = gf.TrainedModel(model.config, model.init(0))._repr_html_()
+    assert f"decoder, {gf.tree.count(model.specs()):,} parameters in" in shown
+    assert "blocks.0.attention.query.w" in shown
+
+
+def test_many_arrays_are_counted():
+    shown = show({f"x{n}": np.zeros((300, 300)) for n in range(ROWS + 30)})
+    assert "… and 30 more" in shown._repr_html_()
+    assert "… and 30 more" in repr(shown)
+    assert len(shown._repr_html_()) < 300_000
+
+
+def test_odd_arrays_are_shown_as_what_they_are():
+    text = repr(
+        show({"empty": np.zeros((0, 3)), "one": np.float32(2.5), "bad": np.array([1.0, np.nan]), "ids": np.arange(3)})
+    )
+    assert "empty" in text
+    assert "2.5" in text
+    assert "1 of 2 not finite" in text
+    show({"empty": np.zeros((0, 3)), "bad": np.array([1.0, np.inf])})._repr_html_()
+    assert "&lt;b&gt;" in show({"<b>": np.ones(2)})._repr_html_()
+
+
+def test_cells_are_means():
+    x = np.arange(32 * 80, dtype=float).reshape(32, 80)
+    np.testing.assert_allclose(cells_of(x), x.reshape(16, 2, 40, 2).mean(axis=(1, 3)))
+    np.testing.assert_allclose(cells_of(np.ones((17, 90))), 1.0)
+
+
+def test_the_picture_is_a_png():
+    image = colored(np.array([[1.0, -2.0, 0.0]]))
+    assert image[0, :, 3].tolist() == [128, 255, 0]
+    data = png_of(image)
+    assert struct.unpack(">II", data[16:24]) == (3, 1)
+    from matplotlib import pyplot
+
+    np.testing.assert_allclose(pyplot.imread(io.BytesIO(data)) * 255, image, atol=0.5)
