@@ -9,6 +9,7 @@ run.changed(zero("blocks.0.attention.output.x", head=1)).loss    # what would ha
 gradients(run)["blocks.0.attention.attend.weights"]              # what the loss says of it
 """
 
+from .attribution import Attribution, attribute, neuron_attribution
 from .changes import (
     Change,
     add,
@@ -26,37 +27,45 @@ from .changes import (
 )
 from .gradients import Gradients, Logit, Loss, Sum, gradients
 from .heads import HeadStatistics, head_statistics, strongest_keys, top_positions
+from .lens import Lens, lens
 from .many import each, run_loss
 from .positions import MARKED_DISTANCES, Similarity, position_table, similarity_by_distance, similarity_matrix
 from .run import Run, watch
 from .statistics import LayerStatistics, layer_statistics
 from .trace import NUMBERS, Labels, Trace, full_and_causal, token_labels, trace, trace_each
+from .tuned_lens import TunedLens, train_lens, tuned_lens
 from .where import Where
 
 __all__ = [
-    "MARKED_DISTANCES",
-    "NUMBERS",
+    "Attribution",
     "Change",
     "Gradients",
     "HeadStatistics",
     "Labels",
     "LayerStatistics",
+    "Lens",
     "Logit",
     "Loss",
+    "MARKED_DISTANCES",
+    "NUMBERS",
     "Run",
     "Similarity",
     "Sum",
     "Trace",
+    "TunedLens",
     "Where",
     "add",
     "add_gradient",
+    "attribute",
     "each",
     "freeze",
     "full_and_causal",
     "gradients",
     "head_statistics",
     "layer_statistics",
+    "lens",
     "mean",
+    "neuron_attribution",
     "position_table",
     "put",
     "put_gradient",
@@ -73,6 +82,8 @@ __all__ = [
     "top_positions",
     "trace",
     "trace_each",
+    "train_lens",
+    "tuned_lens",
     "watch",
     "zero",
 ]

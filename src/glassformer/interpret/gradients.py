@@ -105,6 +105,9 @@ class Gradients(Mapping[str, Array]):
             raise ConfigError(f"{name} has no gradient", hint="it depends on no parameter, or is no real number")
         return self._places[name]()
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
 

@@ -58,6 +58,9 @@ class Run(Mapping[str, Array]):
         check_name(name, self.addresses)
         return value_at(self.calls, self.addresses[name])
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.addresses
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.addresses)
 
