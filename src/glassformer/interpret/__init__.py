@@ -9,6 +9,7 @@ run.changed(zero("blocks.0.attention.output.x", head=1)).loss    # what would ha
 gradients(run)["blocks.0.attention.attend.weights"]              # what the loss says of it
 """
 
+from .ablation import Ablation, ablate, ablate_heads, ablate_layers, ablate_neurons
 from .attribution import Attribution, attribute, neuron_attribution
 from .changes import (
     Change,
@@ -28,7 +29,7 @@ from .changes import (
 from .gradients import Gradients, Logit, Loss, Sum, gradients
 from .heads import HeadStatistics, head_statistics, strongest_keys, top_positions
 from .lens import Lens, lens
-from .many import each, run_loss
+from .many import bytes_at_once, each, run_loss
 from .positions import MARKED_DISTANCES, Similarity, position_table, similarity_by_distance, similarity_matrix
 from .run import Run, watch
 from .statistics import LayerStatistics, layer_statistics
@@ -37,6 +38,7 @@ from .tuned_lens import TunedLens, train_lens, tuned_lens
 from .where import Where
 
 __all__ = [
+    "Ablation",
     "Attribution",
     "Change",
     "Gradients",
@@ -54,9 +56,14 @@ __all__ = [
     "Trace",
     "TunedLens",
     "Where",
+    "ablate",
+    "ablate_heads",
+    "ablate_layers",
+    "ablate_neurons",
     "add",
     "add_gradient",
     "attribute",
+    "bytes_at_once",
     "each",
     "freeze",
     "full_and_causal",
