@@ -9,6 +9,8 @@ run.changed(zero("blocks.0.attention.output.x", head=1)).loss    # what would ha
 gradients(run)["blocks.0.attention.attend.weights"]              # what the loss says of it
 """
 
+from .ablation import Ablation, ablate, ablate_heads, ablate_layers, ablate_neurons
+from .attribution import Attribution, attribute, neuron_attribution
 from .changes import (
     Change,
     add,
@@ -27,25 +29,30 @@ from .changes import (
 from .flow import Flow, gradient_flow
 from .gradients import Gradients, Logit, Loss, Sum, gradients
 from .heads import HeadStatistics, head_statistics, strongest_keys, top_positions
-from .many import each, run_loss
+from .lens import Lens, lens
+from .many import bytes_at_once, each, run_loss
 from .positions import MARKED_DISTANCES, Similarity, position_table, similarity_by_distance, similarity_matrix
 from .proof import Proof, prove
 from .run import Run, watch
 from .show import Shown, show
 from .statistics import LayerStatistics, layer_statistics
 from .trace import NUMBERS, Labels, Trace, full_and_causal, token_labels, trace, trace_each
+from .tuned_lens import TunedLens, train_lens, tuned_lens
 from .update import Move, Update, update
 from .where import Where
 
 __all__ = [
     "MARKED_DISTANCES",
     "NUMBERS",
+    "Ablation",
+    "Attribution",
     "Change",
     "Flow",
     "Gradients",
     "HeadStatistics",
     "Labels",
     "LayerStatistics",
+    "Lens",
     "Logit",
     "Loss",
     "Move",
@@ -55,10 +62,17 @@ __all__ = [
     "Similarity",
     "Sum",
     "Trace",
+    "TunedLens",
     "Update",
     "Where",
+    "ablate",
+    "ablate_heads",
+    "ablate_layers",
+    "ablate_neurons",
     "add",
     "add_gradient",
+    "attribute",
+    "bytes_at_once",
     "each",
     "freeze",
     "full_and_causal",
@@ -66,7 +80,9 @@ __all__ = [
     "gradients",
     "head_statistics",
     "layer_statistics",
+    "lens",
     "mean",
+    "neuron_attribution",
     "position_table",
     "prove",
     "put",
@@ -85,6 +101,8 @@ __all__ = [
     "top_positions",
     "trace",
     "trace_each",
+    "train_lens",
+    "tuned_lens",
     "update",
     "watch",
     "zero",

@@ -63,6 +63,12 @@ def each(
     return np.array(results)
 
 
+def bytes_at_once(run: Run, variants: int, memory: int = MEMORY) -> int:
+    """Return about how much memory `each` takes for so many variants, to be said before it starts."""
+    own = bytes_of(run.plain or run)
+    return own * max(1, min(variants, memory // own))
+
+
 def bytes_of(run: Run) -> int:
     """Return what one variant of a run takes while it runs: about what its largest block records."""
     sizes = [0]

@@ -1,0 +1,173 @@
+"""Ablation: what a model loses without one of its parts.
+
+    effect = measure without the part − measure of the run
+
+A part is silenced in one of three ways. "zero" lets it say nothing, which may be far from anything it ever said; "mean"
+lets it say what it says on average over some data; "resample" lets it say what it says of another example.
+
+    found = ablate_heads(run)
+    found.loss                          (parts,): by how much the loss grows
+    found.rows()                        the part that matters most first
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..arrays import Array
+from ..errors import ConfigError, LengthError, did_you_mean
+from .changes import Change, mean, resample, zero
+from .gradients import Logit
+from .many import MEMORY, Progress, bytes_at_once, each, run_loss
+from .run import Run
+from .stream import ATTENTIONS, KINDS, sublayers
+
+WAYS = ("zero", "mean", "resample")
+
+
+class Ablated(NamedTuple):
+    """One part that was silenced: a sublayer, or one head or neuron of it."""
+
+    name: str
+    layer: int
+    head: int | None = None
+    neuron: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Ablation:
+    """What changed without each part.
+
+    parts     which part was silenced
+    loss      (parts,) by how much the loss grew; None for a batch without targets
+    logits    (parts, targets) by how much the chosen logits grew
+    bytes     the memory that the variants took at once
+    """
+
+    parts: list[Ablated]
+    targets: tuple[Logit, ...]
+    loss: Array | None
+    logits: Array
+    bytes: int
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one record per part, the one whose loss, or else first logit, changed most first."""
+        by = self.loss if self.loss is not None else self.logits[:, 0]
+        rows = []
+        for number in np.argsort(-np.abs(by), kind="stable"):
+            loss = None if self.loss is None else float(self.loss[number])
+            rows.append({**self.parts[number]._asdict(), "loss": loss, "logits": self.logits[number].tolist()})
+        return rows
+
+
+def ablate_heads(run: Run, way: str = "zero", **settings: Any) -> Ablation:
+    """Silence every head of every attention and cross-attention, one at a time; settings as in `ablate`."""
+    parts = [
+        Ablated(f"{one.name}.output.x", one.layer, head=head)
+        for one in sublayers(run, kinds=ATTENTIONS)
+        for head in range(run.heads)
+    ]
+    return ablate(run, parts, way, **settings)
+
+
+def ablate_layers(run: Run, way: str = "zero", kinds: Sequence[str] = tuple(KINDS), **settings: Any) -> Ablation:
+    """Silence every attention, cross-attention and feed-forward layer, one at a time; settings as in `ablate`."""
+    for kind in kinds:
+        if kind not in KINDS:
+            raise ConfigError(f"there are no layers {kind!r}", hint=did_you_mean(kind, KINDS))
+    return ablate(run, [Ablated(one.name, one.layer) for one in sublayers(run, kinds=tuple(kinds))], way, **settings)
+
+
+def ablate_neurons(
+    run: Run,
+    layer: int,
+    neurons: Sequence[int] | None = None,
+    way: str = "zero",
+    *,
+    stack: str | None = None,
+    **settings: Any,
+) -> Ablation:
+    """Silence neurons of one feed-forward layer, all unless given, one at a time; settings as in `ablate`."""
+    found = {one.layer: one for one in sublayers(run, stack, ("feed_forward",))}
+    if layer not in found:
+        raise LengthError(f"there is no feed-forward layer {layer}", hint=f"the model has {len(found)}, from 0")
+    name = f"{found[layer].name}.down.x"
+    chosen = range(run[name].shape[-1]) if neurons is None else neurons
+    return ablate(run, [Ablated(name, layer, neuron=int(n)) for n in chosen], way, **settings)
+
+
+def ablate(
+    run: Run,
+    parts: Sequence[Ablated],
+    way: str = "zero",
+    *,
+    targets: Sequence[Logit] = (),
+    data: Run | Sequence[Run] | None = None,
+    order: Sequence[int] | None = None,
+    memory: int = MEMORY,
+    progress: Progress | None = None,
+) -> Ablation:
+    """Silence parts one at a time and measure what follows.
+
+    targets    logits to measure beside the loss
+    data       what "mean" averages over, or "resample" takes from: the run itself unless given
+    order      for "resample": which example of the data each example gets; the next one unless given
+    memory     bytes that the variants may take at once; progress is told after each lot of them
+    """
+    silence = _silence(run, way, data, order)
+    has_loss = run.batch.targets is not None
+    if not has_loss and not targets:
+        raise ConfigError("there is nothing to measure", hint="give the batch targets, or name logits: targets=[…]")
+
+    def measure(own: Run, logits: Array) -> list[float]:
+        seen = replace(own, logits=logits)
+        return [*([run_loss(own, logits)] if has_loss else []), *(target.value(seen) for target in targets)]
+
+    before = np.array(measure(run, run.logits))
+    variants = [[silence(part)] for part in parts]
+    after = each(run, variants, measure, memory=memory, progress=progress)
+    effect = np.asarray(after).reshape(len(parts), -1) - before
+    return Ablation(
+        parts=list(parts),
+        targets=tuple(targets),
+        loss=effect[:, 0] if has_loss else None,
+        logits=effect[:, int(has_loss) :],
+        bytes=bytes_at_once(run, len(parts), memory),
+    )
+
+
+def _silence(
+    run: Run, way: str, data: Run | Sequence[Run] | None, order: Sequence[int] | None
+) -> Callable[[Ablated], Change]:
+    """Return what makes the change that silences a part."""
+    if way not in WAYS:
+        raise ConfigError(f"there is no way to ablate {way!r}", hint=did_you_mean(way, WAYS))
+    if way == "zero":
+        return lambda part: zero(part.name, **_where(part))
+    runs = run if data is None else data
+    if way == "mean":
+        return lambda part: mean(part.name, runs, **_where(part))
+    if not isinstance(runs, Mapping):
+        raise ConfigError("examples are resampled from one run", hint="watch the model on one batch of data")
+    chosen = _next_ones(len(run.logits), len(runs.logits), order, own=runs is run)
+    return lambda part: resample(part.name, runs, chosen, **_where(part))
+
+
+def _next_ones(examples: int, available: int, order: Sequence[int] | None, *, own: bool) -> Sequence[int]:
+    """Return which example each example takes from."""
+    if order is None and own and available == 1:
+        raise ConfigError(
+            "a batch of one example has no other one to resample from", hint="give data=watch(model, params, others)"
+        )
+    chosen = [(n + own) % available for n in range(examples)] if order is None else order
+    if len(chosen) != examples:
+        raise LengthError(f"the order has {len(chosen)} numbers", hint=f"the run has {examples} examples")
+    return chosen
+
+
+def _where(part: Ablated) -> dict[str, Any]:
+    return {"head": part.head, "feature": part.neuron}

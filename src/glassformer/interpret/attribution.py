@@ -1,0 +1,163 @@
+"""Direct attribution: a logit as a sum of what every part of the model adds to it.
+
+The stream is the sum of the embedding and of all that sublayers wrote, and the head is linear. Only norms stand
+between, and with 1/√(variance + eps) held as it was a norm is linear, too. So along the direct path, on which nothing
+that was written is read by another sublayer,
+
+    logit = Σ part · dpart        over embeddings, heads, feed-forward layers and biases
+
+where dpart is the gradient of the logit with the roots of all norms held and with no gradient through queries, keys,
+values and hidden features. The parts sum to the logit; of what a part did by way of later sublayers, it says nothing.
+With post-norm the direct path goes through every norm; of an encoder-decoder, it begins at the target's embedding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..arrays import Array
+from ..errors import ConfigError
+from ..models import Encoder
+from ..tree import flatten
+from .changes import Change, stop
+from .gradients import Gradients, Logit, gradients
+from .run import Run
+from .stream import ATTENTIONS, is_classifier, stacks, sublayers
+
+ROOTS = (".rstd", ".rrms")
+"""How the root of a norm is called at the end of its name: of LayerNorm, and of RMSNorm."""
+
+READERS = {
+    "attention": ("attend.q", "attend.k", "attend.v"),
+    "cross_attention": ("attend.q", "attend.k", "attend.v"),
+    "feed_forward": ("up", "gate"),
+}
+"""What a sublayer makes of what it reads, before anything else happens to it."""
+
+
+class Part(NamedTuple):
+    """What one part adds to a logit."""
+
+    name: str  # of the value, or of the bias among the parameters
+    kind: str  # embedding, head, feed_forward or bias
+    layer: int | None
+    head: int | None
+    value: float
+
+
+@dataclass(frozen=True, eq=False)
+class Attribution:
+    """A logit, or a difference of two, and the parts that sum to it."""
+
+    target: Logit
+    value: float
+    parts: list[Part]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one record per part, the largest first, ready for a table or JSON."""
+        return [part._asdict() for part in sorted(self.parts, key=lambda part: -abs(part.value))]
+
+    def by_kind(self) -> dict[str, float]:
+        """Return what all parts of each kind add together."""
+        kinds = dict.fromkeys(part.kind for part in self.parts)
+        return {kind: sum(part.value for part in self.parts if part.kind == kind) for kind in kinds}
+
+
+def attribute(run: Run, target: Logit) -> Attribution:
+    """Take a logit, or how far it is above another, apart into what every part adds to it."""
+    _check_head(run)
+    value = target.value(run)
+    grads = gradients(run, target, _direct_path(run))
+    parts = [*_embeddings(run, grads), *_sublayers(run, grads), *_biases(run, grads)]
+    missing = abs(value - sum(part.value for part in parts))
+    size = max(abs(value), sum(abs(part.value) for part in parts))
+    if missing > size * np.finfo(run.logits.dtype).eps ** 0.75:
+        raise ConfigError(
+            f"the parts sum to {value - missing:.6g}, the logit is {value:.6g}: something on the direct path bends it",
+            hint="norms, blocks and positions of one's own must be linear there, with LayerNorm's or RMSNorm's root",
+        )
+    return Attribution(target, value, parts)
+
+
+def neuron_attribution(run: Run, target: Logit) -> dict[str, Array]:
+    """Return what each neuron adds to a logit, (F,) by the name of its feed-forward layer, all positions together."""
+    _check_head(run)
+    grads = gradients(run, target, _direct_path(run))
+    names = [one.name for one in sublayers(run, list(stacks(run))[-1], ("feed_forward",))]
+    return {name: np.sum(run[f"{name}.down.x"] * grads[f"{name}.down.x"], axis=(0, 1)) for name in names}
+
+
+def _check_head(run: Run) -> None:
+    """Refuse a head that is not linear."""
+    activation = run.model.config.activation
+    if isinstance(run.model, Encoder) and not is_classifier(run) and activation != "relu":
+        raise ConfigError(
+            f"this head bends what it reads ({activation}), so its logits are no sum of parts",
+            hint="attribute a value before the head: gradients(run, Sum(name, direction)) gives linear estimates",
+        )
+
+
+def _direct_path(run: Run) -> list[Change]:
+    """Return what stops gradients everywhere but on the direct path."""
+    inner = [f"{one.name}.{reader}" for one in sublayers(run) for reader in READERS[one.kind]]
+    roots = [name for name in run if name.endswith(ROOTS)]
+    return [stop(name) for name in [*inner, *roots] if name in run]
+
+
+def _embeddings(run: Run, grads: Gradients) -> list[Part]:
+    """Return what tokens, positions and segments add, each as it enters the sum; and a learned first vector."""
+    below = grads["embedding.norm.x"] if "embedding.norm.x" in run else grads["embedding"]
+    total = run["embedding.norm.x"] if "embedding.norm.x" in run else run["embedding"]
+    found = {}
+    for name in ("tokens", "positions", "segments"):
+        if f"embedding.{name}" in run:
+            found[name] = np.broadcast_to(run[f"embedding.{name}"], total.shape)
+    rest = total - sum(found.values())
+    if "positions" not in found and run.model.config.positions == "sinusoidal":
+        found["positions"] = rest
+    parts = [
+        Part(f"embedding.{name}", "embedding", None, None, float(np.sum(value * below)))
+        for name, value in found.items()
+    ]
+    if "cls" in run.params:
+        parts.append(Part("cls", "embedding", None, None, float(np.sum(run.params["cls"] * grads.params["cls"]))))
+    return parts
+
+
+def _sublayers(run: Run, grads: Gradients) -> list[Part]:
+    """Return what heads and feed-forward layers add, their last biases left out.
+
+    A sublayer ends with a matrix, y = h w + b, so that what it adds is h · dh and b · db.
+    """
+    parts = []
+    for one in sublayers(run, list(stacks(run))[-1]):
+        inner = f"{one.name}.output.x" if one.kind in ATTENTIONS else f"{one.name}.down.x"
+        share = np.sum(run[inner] * grads[inner], axis=(0, 1))  # (H·C,) or (F,)
+        if one.kind in ATTENTIONS:
+            by_head = share.reshape(run.heads, -1).sum(axis=-1)
+            parts += [Part(one.name, "head", one.layer, head, float(x)) for head, x in enumerate(by_head)]
+        else:
+            parts.append(Part(one.name, "feed_forward", one.layer, None, float(share.sum())))
+    return parts
+
+
+def _biases(run: Run, grads: Gradients) -> list[Part]:
+    """Return what the biases on the direct path add: of outputs, norms and the head."""
+    beside = ("encoder.", "source_embedding.") if len(stacks(run)) == 2 else ()
+    gradient = flatten(grads.params)
+    found = []
+    for name, bias in flatten(run.params).items():
+        owner, _, last = name.rpartition(".")
+        inside = owner.endswith(("query", "key", "value", "up", "gate")) or _reads(run, owner)
+        if last in ("b", "beta") and not name.startswith(beside) and not inside:
+            layer = next((int(step) for step in name.split(".") if step.isdigit()), None)
+            found.append(Part(name, "bias", layer, None, float(np.sum(bias * gradient[name]))))
+    return found
+
+
+def _reads(run: Run, owner: str) -> bool:
+    """Tell whether a norm stands before a sublayer, and so beside the direct path."""
+    return run.model.config.norm_position == "pre" and ".blocks." in f".{owner}" and owner.endswith("_norm")

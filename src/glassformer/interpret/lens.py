@@ -1,0 +1,112 @@
+"""The logit lens: what the model would have said, had it stopped at any point of the residual stream.
+
+    logits = head(norm x)        for the stream x at every point, not at the last alone
+
+The stream has one width from the first block to the last, so the head can read it anywhere (nostalgebraist 2020). At
+the last point it reads what it always reads: there the lens shows the model's own logits.
+
+    seen = lens(run, positions=-1)
+    seen.top(3)                     the three tokens that each point would have said
+    seen.ranks(7), seen.probabilities(7)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..arrays import Array
+from ..errors import ConfigError, LengthError, did_you_mean
+from .run import Run
+from .stream import Point, check_tokens, is_classifier, points, read_out
+from .watching import Watcher, watched
+
+
+@dataclass(frozen=True, eq=False)
+class Lens:
+    """What the head reads at points of the stream: logits (N, B, T, V), or (N, B, classes)."""
+
+    run: Run
+    points: list[Point]
+    logits: Array
+
+    def probabilities(self, tokens: Any) -> Array:
+        """Return the probability of chosen tokens at every point, (N, B, T): one token, or one for each position."""
+        return _taken(ops.softmax(self.logits)[0], self._ids(tokens))
+
+    def ranks(self, tokens: Any) -> Array:
+        """Return how many tokens stand above the chosen ones at every point, (N, B, T): 0 for the likeliest."""
+        chosen = _taken(self.logits, self._ids(tokens))
+        return np.sum(self.logits > chosen[..., None], axis=-1)
+
+    def top(self, count: int = 5) -> tuple[Array, Array]:
+        """Return the likeliest tokens of every point and their probabilities, (N, B, T, count) each."""
+        size = self.logits.shape[-1]
+        if not 1 <= count <= size:
+            raise ConfigError(f"the top {count} of {size:,} logits", hint=f"ask for 1 to {size:,}")
+        ids = np.argsort(-self.logits, axis=-1, kind="stable")[..., :count]
+        return ids, np.take_along_axis(ops.softmax(self.logits)[0], ids, axis=-1)
+
+    def _ids(self, tokens: Any) -> Array:
+        ids = check_tokens(self.run, tokens)
+        try:
+            return np.broadcast_to(ids, self.logits.shape[:-1])
+        except ValueError:
+            raise LengthError(
+                f"the tokens have shape {ids.shape}, the positions {self.logits.shape[1:-1]}",
+                hint="give one token, or one for each example and position",
+            ) from None
+
+
+def lens(run: Run, *, at: Sequence[str] | None = None, positions: Any = None) -> Lens:
+    """Read the stream of a run by its head, at all points, or at those named in `at`.
+
+    `positions` are the ones to look at, all unless given; a point takes as much memory as their logits.
+    """
+    chosen = chosen_points(run, at)
+    index = _index(run, positions)
+    logits = [read_point(run, run[point.name], index) for point in chosen]
+    return Lens(run, chosen, np.stack(logits))
+
+
+def chosen_points(run: Run, at: Sequence[str] | None) -> list[Point]:
+    """Return the points of the stream by their names or labels, all unless given."""
+    every = points(run)
+    if at is None:
+        return every
+    known = {key: point for point in every for key in point}
+    for name in at:
+        if name not in known:
+            raise ConfigError(f"{name!r} is no point of the stream", hint=did_you_mean(name, known))
+    return [known[name] for name in at]
+
+
+def read_point(run: Run, x: Array, index: Array | None = None) -> Array:
+    """Return the logits that the head makes of the stream x (B, T, D), at the positions of an index."""
+    x = x if index is None else x[:, index]
+    logits, _ = watched(read_out, run, x, watcher=Watcher(forgets=True))  # as the run itself computed
+    return logits
+
+
+def _index(run: Run, positions: Any) -> Array | None:
+    """Return the numbers of positions."""
+    if positions is None:
+        return None
+    if is_classifier(run):
+        raise ConfigError("a classifier speaks of the sequence, not of positions", hint="leave positions out")
+    count = run.logits.shape[1]
+    if isinstance(positions, slice):
+        return np.arange(count)[positions]
+    numbers = np.atleast_1d(np.asarray(positions))
+    wrong = numbers[(numbers < -count) | (numbers >= count)]
+    if wrong.size:
+        raise LengthError(f"there is no position {wrong[0]}", hint=f"the run has {count}, from 0 to {count - 1}")
+    return numbers % count
+
+
+def _taken(values: Array, ids: Array) -> Array:
+    return np.take_along_axis(values, ids[..., None], axis=-1)[..., 0]

@@ -1,0 +1,161 @@
+"""The residual stream of a run: where it can be read, who writes to it, and what the head makes of it.
+
+points(run)        before the first block, between its sublayers, after it, and so on to the end
+sublayers(run)     attention, cross-attention and feed-forward of every block
+read_out(run, x)   logits = head(norm x), for the stream at any point
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import ops
+from ..arrays import Array, Tree
+from ..errors import ConfigError, TokenError, did_you_mean
+from ..layers import Stack
+from ..models import Encoder, EncoderDecoder
+from .run import Run
+
+KINDS = {"attention": "query", "cross_attention": "query", "feed_forward": "up"}
+"""The sublayers of a block, each with the first of its matrices to read the stream."""
+
+ATTENTIONS = ("attention", "cross_attention")
+
+
+class Sublayer(NamedTuple):
+    """One sublayer of a run."""
+
+    stack: str  # encoder or decoder
+    layer: int
+    kind: str  # attention, cross_attention or feed_forward
+    name: str  # of what it returned, and so added to the stream: blocks.0.attention
+
+
+class Point(NamedTuple):
+    """One point of the residual stream."""
+
+    name: str  # of the value, to be read and changed
+    label: str  # who wrote last
+
+
+def stacks(run: Run) -> dict[str, str]:
+    """Return the stacks of a model by name, each with the name its blocks go by."""
+    if isinstance(run.model, EncoderDecoder):
+        return {"encoder": "encoder.blocks", "decoder": "decoder.blocks"}
+    return {"encoder" if isinstance(run.model, Encoder) else "decoder": "blocks"}
+
+
+def chosen_stack(run: Run, stack: str | None) -> str:
+    """Return the stack of a name; the one that the head reads unless given."""
+    known = stacks(run)
+    if stack is not None and stack not in known:
+        raise ConfigError(f"this model has no stack {stack!r}", hint=did_you_mean(stack, known))
+    return list(known)[-1] if stack is None else stack
+
+
+def sublayers(run: Run, stack: str | None = None, kinds: tuple[str, ...] = tuple(KINDS)) -> list[Sublayer]:
+    """Return the sublayers of one stack, or of all, in the order in which they run."""
+    return [
+        Sublayer(own, layer, kind, f"{block}.{kind}")
+        for own in (stacks(run) if stack is None else [chosen_stack(run, stack)])
+        for layer, block in enumerate(_blocks(run, own))
+        for kind in KINDS
+        if kind in kinds and f"{block}.{kind}" in run
+    ]
+
+
+def points(run: Run, stack: str | None = None) -> list[Point]:
+    """Return every point of the residual stream of a stack, from the embedding to the end of the last block."""
+    own = chosen_stack(run, stack)
+    residuals = [call for call in run.calls if call.name == "Residual.forward"]
+    stream = {id(call.arguments[2]) for call in residuals}
+    found: list[Point] = []
+    for layer, block in enumerate(_blocks(run, own)):
+        kinds = [kind for kind in KINDS if f"{block}.{kind}" in run]
+        for number, kind in enumerate(kinds):
+            names = [f"{block}.{kind}_norm.x", f"{block}.{kind}.{KINDS[kind]}.x"]
+            name = next((name for name in names if name in run and id(run[name]) in stream), None)
+            before = f"block {layer} {kinds[number - 1].replace('_', '-')}" if number else "embedding"
+            # The stream between two blocks is read where the one before returned it.
+            if name is not None and (number or layer == 0):
+                found.append(Point(name, before))
+        found.append(Point(block, f"block {layer}"))
+    if found[0].label != "embedding":  # blocks of one's own
+        found.insert(0, Point("source_embedding" if own != chosen_stack(run, None) else "embedding", "embedding"))
+    return found
+
+
+def _blocks(run: Run, stack: str) -> list[str]:
+    """Return the names of the blocks of a stack."""
+    prefix = stacks(run)[stack]
+    names: list[str] = []
+    while f"{prefix}.{len(names)}" in run:
+        names.append(f"{prefix}.{len(names)}")
+    return names
+
+
+# --- what the head makes of it ---------------------------------------------------------------------------------------
+
+
+def last_stack(run: Run) -> tuple[Stack, Tree]:
+    """Return the stack that the head reads, and its parameters."""
+    model: Any = run.model
+    return (model.stack, run.params) if isinstance(model, Encoder) else model.writing(run.params)
+
+
+def is_classifier(run: Run) -> bool:
+    """Tell whether the model has one prediction for a sequence, not one for each token."""
+    return isinstance(run.model, Encoder) and run.model.config.head == "classes"
+
+
+def read_out(run: Run, x: Array) -> tuple[Array, Tree]:
+    """Return what the last norm and the head make of the stream x (B, T, D), and the record.
+
+    logits = head(norm x)      of a classifier: head(pool(norm x))
+    """
+    model: Any = run.model
+    stack, params = last_stack(run)
+    saved: dict[str, Any] = {}
+    if stack.final_norm is not None:
+        x, saved["final_norm"] = stack.final_norm.forward(params["final_norm"], x)
+    if is_classifier(run):
+        pooled, saved["shape"] = x[..., 0, :], x.shape
+        if model.config.pooling == "mean":
+            pooled, saved["pool"] = ops.mean_pool(x, mask=run.batch.mask)
+        logits, saved["head"] = model.classifier.forward(run.params["classifier"], pooled)
+    else:
+        table = run.params["embedding"]["tokens"]["table"]
+        logits, saved["head"] = model.head.forward(run.params.get("head", {}), x, table)
+    return logits, saved
+
+
+def read_out_backward(run: Run, saved: Tree, dlogits: Array) -> Array:
+    """Return the gradient of the stream (B, T, D) that `read_out` read: its lines, from the last."""
+    model: Any = run.model
+    stack, params = last_stack(run)
+    if is_classifier(run):
+        dpooled, _ = model.classifier.backward(run.params["classifier"], saved["head"], dlogits)
+        if model.config.pooling == "mean":
+            dx = ops.mean_pool_backward(dpooled, saved["pool"])
+        else:
+            dx = np.zeros(saved["shape"], dtype=dpooled.dtype)
+            dx[..., 0, :] = dpooled
+    else:
+        table = run.params["embedding"]["tokens"]["table"]
+        dx = model.head.backward(run.params.get("head", {}), saved["head"], dlogits, table)[0].x
+    if stack.final_norm is not None:
+        dx, _ = stack.final_norm.backward(params["final_norm"], saved["final_norm"], dx)
+    return dx
+
+
+def check_tokens(run: Run, tokens: Any) -> Array:
+    """Return tokens, or classes, as an array; refuse those that the model has no logit for."""
+    ids, size = np.asarray(tokens), run.logits.shape[-1]
+    if ids.dtype.kind not in "iu":
+        raise TokenError(f"the tokens are {tokens!r}", hint="give numbers of tokens; a tokenizer turns text into them")
+    wrong = ids[(ids < 0) | (ids >= size)]
+    if wrong.size:
+        raise TokenError(f"there is no logit {wrong.flat[0]}", hint=f"the model has {size}, from 0 to {size - 1}")
+    return ids

@@ -1,0 +1,116 @@
+"""Ablation: every effect equals that of the one change alone."""
+
+import numpy as np
+import pytest
+
+from glassformer.errors import ConfigError, LengthError, TokenError
+from glassformer.interpret import (
+    Logit,
+    ablate,
+    ablate_heads,
+    ablate_layers,
+    ablate_neurons,
+    bytes_at_once,
+    mean,
+    resample,
+    watch,
+    zero,
+)
+from glassformer.interpret.ablation import Ablated
+
+ARCHITECTURES = {"encoder": 4, "decoder": 4, "encoder_decoder": 10}
+TARGETS = (Logit(1, example=1), Logit(2, position=0, against=0))
+
+
+@pytest.fixture
+def run(request):
+    return watch(*request.getfixturevalue(request.param))
+
+
+every = pytest.mark.parametrize("run", ARCHITECTURES, indirect=True)
+decoder_only = pytest.mark.parametrize("run", ["decoder"], indirect=True)
+
+
+@pytest.mark.parametrize("way", ["zero", "mean", "resample"])
+@every
+def test_heads_silenced_together_equal_heads_silenced_alone(run, way):
+    changes = {"zero": zero, "mean": lambda *a, **w: mean(a[0], run, **w)}
+    changes["resample"] = lambda *a, **w: resample(a[0], run, [1, 0], **w)
+    found = ablate_heads(run, way, targets=TARGETS)
+    assert len(found.parts) == ARCHITECTURES[run.model.config.architecture.replace("-", "_")]
+    for part, loss, logits in zip(found.parts, found.loss, found.logits, strict=True):
+        alone = run.changed(changes[way](part.name, head=part.head))
+        assert np.isclose(loss, alone.loss - run.loss, rtol=1e-9, atol=1e-13)
+        assert np.allclose(logits, [t.value(alone) - t.value(run) for t in TARGETS], rtol=1e-9, atol=1e-13)
+
+
+@every
+def test_layers_silenced_together_equal_layers_silenced_alone(run):
+    found = ablate_layers(run)
+    kinds = 3 if "decoder.blocks.0" in run else 2
+    assert len(found.parts) == 2 * kinds + (2 if kinds == 3 else 0)
+    for part, loss in zip(found.parts, found.loss, strict=True):
+        assert np.isclose(loss, run.changed(zero(part.name)).loss - run.loss, rtol=1e-9, atol=1e-13)
+
+
+@decoder_only
+def test_neurons_silenced_together_equal_neurons_silenced_alone(run):
+    found = ablate_neurons(run, 1, [0, 5, 31])
+    for part, loss in zip(found.parts, found.loss, strict=True):
+        alone = run.changed(zero("blocks.1.feed_forward.down.x", feature=part.neuron))
+        assert np.isclose(loss, alone.loss - run.loss, rtol=1e-9, atol=1e-13)
+    assert len(ablate_neurons(run, 0).parts) == 32
+
+
+@decoder_only
+def test_memory_is_stated_and_bounds_what_runs_at_once(run):
+    steps = []
+    one = bytes_at_once(run, 1)
+    found = ablate_heads(run, memory=2 * one, progress=lambda *done: steps.append(done))
+    assert found.bytes == 2 * one == bytes_at_once(run, 4, 2 * one)
+    assert steps == [(2, 4), (4, 4)]
+    assert bytes_at_once(run, 4, 1) == one
+    assert np.allclose(found.loss, ablate_heads(run).loss, rtol=1e-12)
+
+
+@decoder_only
+def test_rows_begin_with_what_matters_most(run):
+    sizes = [abs(row["loss"]) for row in ablate_layers(run, kinds=["feed_forward"]).rows()]
+    assert len(sizes) == 2
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_without_targets_only_logits_are_measured(decoder):
+    model, params, batch = decoder
+    run = watch(model, params, batch._replace(targets=None))
+    found = ablate_heads(run, targets=[Logit(1)])
+    assert found.loss is None
+    assert found.logits.shape == (4, 1)
+    assert abs(found.rows()[0]["logits"][0]) == abs(found.logits).max()
+    with pytest.raises(ConfigError, match="nothing to measure"):
+        ablate_heads(run)
+
+
+@decoder_only
+def test_what_is_not_there_is_refused(run, decoder):
+    with pytest.raises(LengthError, match="has no head 2"):
+        ablate(run, [Ablated("blocks.0.attention.output.x", 0, head=2)])
+    with pytest.raises(LengthError, match="there is no feed-forward layer 2"):
+        ablate_neurons(run, 2)
+    with pytest.raises(LengthError, match="has no feature 32"):
+        ablate_neurons(run, 0, [32])
+    with pytest.raises(TokenError, match="there is no logit 7"):
+        ablate_heads(run, targets=[Logit(7)])
+    with pytest.raises(ConfigError, match="did you mean 'resample'"):
+        ablate_heads(run, "resampled")
+    with pytest.raises(ConfigError, match="did you mean 'attention'"):
+        ablate_layers(run, kinds=["atention"])
+    with pytest.raises(LengthError, match="the order has 1 numbers"):
+        ablate_heads(run, "resample", order=[0])
+    with pytest.raises(ConfigError, match="from one run"):
+        ablate_heads(run, "resample", data=[run])
+    model, params, batch = decoder
+    single = watch(model, params, batch._replace(tokens=batch.tokens[:1], targets=batch.targets[:1], mask=None))
+    with pytest.raises(ConfigError, match="no other one to resample from"):
+        ablate_heads(single, "resample")
+    assert len(ablate_heads(single, "resample", data=run).parts) == 4

@@ -1,0 +1,112 @@
+"""The logit lens: at the last point the model's own logits, before it what the head would have said."""
+
+import numpy as np
+import pytest
+
+from glassformer import Batch, Encoder, EncoderConfig
+from glassformer.errors import ConfigError, LengthError, TokenError
+from glassformer.interpret import lens, watch
+from glassformer.interpret.lens import read_point
+
+SIZES = {"width": 8, "heads": 2, "layers": 2, "context": 12}
+ARCHITECTURES = ["encoder", "decoder", "encoder_decoder"]
+
+
+@pytest.fixture
+def run(request):
+    return watch(*request.getfixturevalue(request.param))
+
+
+every = pytest.mark.parametrize("run", ARCHITECTURES, indirect=True)
+decoder_only = pytest.mark.parametrize("run", ["decoder"], indirect=True)
+
+
+@every
+def test_the_last_point_is_exactly_what_the_model_says(run):
+    seen = lens(run)
+    assert np.array_equal(seen.logits[-1], run.logits)
+
+
+@pytest.mark.parametrize(
+    ("run", "labels"),
+    [
+        ("decoder", ["embedding", "block 0 attention", "block 0", "block 1 attention", "block 1"]),
+        ("encoder", ["embedding", "block 0 attention", "block 0", "block 1 attention", "block 1"]),
+        (
+            "encoder_decoder",
+            ["embedding", *(f"block {n}{part}" for n in range(2) for part in (" attention", " cross-attention", ""))],
+        ),
+    ],
+    indirect=["run"],
+)
+def test_every_point_of_the_stream_is_read(run, labels):
+    assert [point.label for point in lens(run).points] == labels
+
+
+@pytest.mark.parametrize("settings", [{"norm_position": "post"}, {"norm": "rms", "head": "tokens"}])
+def test_points_of_other_models_end_with_what_they_say(rng, settings):
+    settings = {"classes": None if "head" in settings else 3, **settings}
+    model = Encoder(EncoderConfig(vocab=5, **SIZES, **settings))
+    run = watch(model, model.init(0, np.float64), Batch(rng.integers(0, 5, (2, 4))))
+    seen = lens(run)
+    assert len(seen.points) == 5
+    assert np.array_equal(seen.logits[-1], run.logits)
+
+
+@decoder_only
+def test_a_point_in_between_is_read_by_norm_and_head(run):
+    x = run["blocks.0"]
+    centered = x - x.mean(-1, keepdims=True)
+    h = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-5)
+    expected = h @ run.params["embedding"]["tokens"]["table"].T
+    assert np.allclose(lens(run, at=["blocks.0"]).logits[0], expected, rtol=1e-13, atol=1e-13)
+
+
+@decoder_only
+def test_ranks_and_probabilities_are_those_of_the_logits(run):
+    seen = lens(run)
+    ids, shares = seen.top(7)
+    for rank in range(7):
+        assert np.array_equal(seen.ranks(ids[-1, ..., rank])[-1], np.full((2, 5), rank))
+        assert np.array_equal(seen.probabilities(ids[-1, ..., rank])[-1], shares[-1, ..., rank])
+    assert np.allclose(shares.sum(-1), 1)
+    assert seen.ranks(3).shape == (5, 2, 5)
+
+
+@decoder_only
+def test_some_positions_are_as_all_of_them(run):
+    whole = lens(run).logits
+    assert np.allclose(lens(run, positions=-1).logits, whole[:, :, -1:], rtol=1e-13)
+    assert np.allclose(lens(run, positions=slice(1, 3)).logits, whole[:, :, 1:3], rtol=1e-13)
+
+
+@decoder_only
+def test_a_changed_run_is_read_as_it_became(run):
+    from glassformer.interpret import zero
+
+    changed = run.changed(zero("blocks.1.feed_forward"))
+    seen = lens(changed)
+    assert np.array_equal(seen.logits[-1], changed.logits)
+    assert np.array_equal(read_point(changed, run["blocks.1.feed_forward_norm.x"]), seen.logits[-1])
+
+
+@every
+def test_what_is_not_there_is_refused(run):
+    size = run.logits.shape[-1]
+    with pytest.raises(TokenError, match=f"there is no logit {size}"):
+        lens(run).ranks(size)
+    with pytest.raises(TokenError, match="give numbers of tokens"):
+        lens(run).ranks("cat")
+    with pytest.raises(ConfigError, match="ask for 1 to"):
+        lens(run).top(size + 1)
+    with pytest.raises(ConfigError, match="no point of the stream"):
+        lens(run, at=["blocks.7"])
+    with pytest.raises(LengthError, match="one for each example"):
+        lens(run).ranks(np.zeros(9, int))
+
+
+def test_positions_that_are_not_there_are_refused(encoder, decoder):
+    with pytest.raises(LengthError, match="there is no position 5"):
+        lens(watch(*decoder), positions=5)
+    with pytest.raises(ConfigError, match="leave positions out"):
+        lens(watch(*encoder), positions=0)
