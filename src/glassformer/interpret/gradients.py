@@ -33,7 +33,7 @@ NORMS = ("layer_norm", "rms_norm")
 class Loss:
     """The mean cross-entropy of the batch."""
 
-    def measure(self, run: Run) -> Any:
+    def value(self, run: Run) -> Any:
         """Return the number itself."""
         return ops.cross_entropy(run.logits, run.targets)[0]
 
@@ -60,7 +60,7 @@ class Logit:
                 dlogits[self.place(run, token)] += sign
         return dlogits, []
 
-    def measure(self, run: Run) -> Any:
+    def value(self, run: Run) -> Any:
         """Return the number itself."""
         minus = 0 if self.against is None else run.logits[self.place(run, self.against)]
         return run.logits[self.place(run, self.token)] - minus
@@ -86,7 +86,7 @@ class Sum:
     def __init__(self, name: str, weights: Array | float = 1.0, **where: Any) -> None:
         object.__setattr__(self, "change", add_gradient(name, weights, **where))
 
-    def measure(self, run: Run) -> Any:
+    def value(self, run: Run) -> Any:
         """Return the number itself."""
         check_name(self.change.name, run)
         value = run[self.change.name]

@@ -47,7 +47,7 @@ def prove(run: Run, name: str, index: tuple[int, ...], of: Target = LOSS) -> Pro
         raise ConfigError(
             f"{name} has {value.ndim} axes, the index {index} has {len(index)}", hint=f"shape {value.shape}"
         )
-    measured = of.measure(double.changed(add(name, STEP * 1j, **where)))
+    measured = of.value(double.changed(add(name, STEP * 1j, **where)))
     return Proof(float(named_gradient(double, name, of)[index]), float(np.imag(measured) / STEP))
 
 
