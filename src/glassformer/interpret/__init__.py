@@ -26,12 +26,17 @@ from .changes import (
     take,
     zero,
 )
+from .detectors import HeadScores, NamedHead, detect_heads, head_scores, repeated_tokens
 from .gradients import Gradients, Logit, Loss, Sum, gradients
 from .heads import HeadStatistics, head_statistics, strongest_keys, top_positions
 from .lens import Lens, lens
 from .many import bytes_at_once, each, run_loss
+from .patching import Patching, patch_heads, patch_stream, patch_sublayers
+from .paths import PathEffect, at, patch_path
 from .positions import MARKED_DISTANCES, Similarity, position_table, similarity_by_distance, similarity_matrix
+from .rollout import Rollout, attention_rollout, value_weighted_attention
 from .run import Run, watch
+from .saliency import Integrated, gradient_times_input, integrated_gradients, saliency
 from .statistics import LayerStatistics, layer_statistics
 from .trace import NUMBERS, Labels, Trace, full_and_causal, token_labels, trace, trace_each
 from .tuned_lens import TunedLens, train_lens, tuned_lens
@@ -42,7 +47,9 @@ __all__ = [
     "Attribution",
     "Change",
     "Gradients",
+    "HeadScores",
     "HeadStatistics",
+    "Integrated",
     "Labels",
     "LayerStatistics",
     "Lens",
@@ -50,6 +57,10 @@ __all__ = [
     "Loss",
     "MARKED_DISTANCES",
     "NUMBERS",
+    "NamedHead",
+    "Patching",
+    "PathEffect",
+    "Rollout",
     "Run",
     "Similarity",
     "Sum",
@@ -62,22 +73,34 @@ __all__ = [
     "ablate_neurons",
     "add",
     "add_gradient",
+    "at",
+    "attention_rollout",
     "attribute",
     "bytes_at_once",
+    "detect_heads",
     "each",
     "freeze",
     "full_and_causal",
+    "gradient_times_input",
     "gradients",
+    "head_scores",
     "head_statistics",
+    "integrated_gradients",
     "layer_statistics",
     "lens",
     "mean",
     "neuron_attribution",
+    "patch_heads",
+    "patch_path",
+    "patch_stream",
+    "patch_sublayers",
     "position_table",
     "put",
     "put_gradient",
+    "repeated_tokens",
     "resample",
     "run_loss",
+    "saliency",
     "scale",
     "scale_gradient",
     "similarity_by_distance",
@@ -91,6 +114,7 @@ __all__ = [
     "trace_each",
     "train_lens",
     "tuned_lens",
+    "value_weighted_attention",
     "watch",
     "zero",
 ]

@@ -90,7 +90,7 @@ Target = Loss | Logit | Sum
 LOSS = Loss()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Gradients(Mapping[str, Array]):
     """The gradient of one number for every value of a run, by its name, and for the parameters."""
 
@@ -107,6 +107,9 @@ class Gradients(Mapping[str, Array]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._places
+
+    def __repr__(self) -> str:
+        return f"<gradients of {len(self)} values for {self.run!r}>"
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
