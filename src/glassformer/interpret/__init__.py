@@ -31,12 +31,16 @@ from .gradients import Gradients, Logit, Loss, Sum, gradients
 from .heads import HeadStatistics, head_statistics, strongest_keys, top_positions
 from .lens import Lens, lens
 from .many import bytes_at_once, each, run_loss
+from .neurons import ExcitingInputs, exciting_inputs
 from .patching import Patching, patch_heads, patch_stream, patch_sublayers
 from .paths import PathEffect, at, patch_path
 from .positions import MARKED_DISTANCES, Similarity, position_table, similarity_by_distance, similarity_matrix
+from .probes import Probe, fit_probe, probe_points, train_probe
 from .rollout import Rollout, attention_rollout, value_weighted_attention
+from .rows import token_rows
 from .run import Run, watch
 from .saliency import Integrated, gradient_times_input, integrated_gradients, saliency
+from .similarity import layer_similarity, linear_cka
 from .statistics import LayerStatistics, layer_statistics
 from .trace import NUMBERS, Labels, Trace, full_and_causal, token_labels, trace, trace_each
 from .tuned_lens import TunedLens, train_lens, tuned_lens
@@ -46,6 +50,7 @@ __all__ = [
     "Ablation",
     "Attribution",
     "Change",
+    "ExcitingInputs",
     "Gradients",
     "HeadScores",
     "HeadStatistics",
@@ -60,6 +65,7 @@ __all__ = [
     "NamedHead",
     "Patching",
     "PathEffect",
+    "Probe",
     "Rollout",
     "Run",
     "Similarity",
@@ -79,6 +85,8 @@ __all__ = [
     "bytes_at_once",
     "detect_heads",
     "each",
+    "exciting_inputs",
+    "fit_probe",
     "freeze",
     "full_and_causal",
     "gradient_times_input",
@@ -86,8 +94,10 @@ __all__ = [
     "head_scores",
     "head_statistics",
     "integrated_gradients",
+    "layer_similarity",
     "layer_statistics",
     "lens",
+    "linear_cka",
     "mean",
     "neuron_attribution",
     "patch_heads",
@@ -95,6 +105,7 @@ __all__ = [
     "patch_stream",
     "patch_sublayers",
     "position_table",
+    "probe_points",
     "put",
     "put_gradient",
     "repeated_tokens",
@@ -109,10 +120,12 @@ __all__ = [
     "strongest_keys",
     "take",
     "token_labels",
+    "token_rows",
     "top_positions",
     "trace",
     "trace_each",
     "train_lens",
+    "train_probe",
     "tuned_lens",
     "value_weighted_attention",
     "watch",
