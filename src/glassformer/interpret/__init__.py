@@ -26,15 +26,24 @@ from .changes import (
     take,
     zero,
 )
+from .detectors import HeadScores, NamedHead, detect_heads, head_scores, repeated_tokens
 from .flow import Flow, gradient_flow
 from .gradients import Gradients, Logit, Loss, Sum, gradients
 from .heads import HeadStatistics, head_statistics, strongest_keys, top_positions
 from .lens import Lens, lens
 from .many import bytes_at_once, each, run_loss
+from .neurons import ExcitingInputs, exciting_inputs
+from .patching import Patching, patch_heads, patch_stream, patch_sublayers
+from .paths import PathEffect, at, patch_path
 from .positions import MARKED_DISTANCES, Similarity, position_table, similarity_by_distance, similarity_matrix
+from .probes import Probe, fit_probe, probe_points, train_probe
 from .proof import Proof, prove
+from .rollout import Rollout, attention_rollout, value_weighted_attention
+from .rows import token_rows
 from .run import Run, watch
+from .saliency import Integrated, gradient_times_input, integrated_gradients, saliency
 from .show import Shown, show
+from .similarity import layer_similarity, linear_cka
 from .statistics import LayerStatistics, layer_statistics
 from .trace import NUMBERS, Labels, Trace, full_and_causal, token_labels, trace, trace_each
 from .tuned_lens import TunedLens, train_lens, tuned_lens
@@ -47,16 +56,24 @@ __all__ = [
     "Ablation",
     "Attribution",
     "Change",
+    "ExcitingInputs",
     "Flow",
     "Gradients",
+    "HeadScores",
     "HeadStatistics",
+    "Integrated",
     "Labels",
     "LayerStatistics",
     "Lens",
     "Logit",
     "Loss",
     "Move",
+    "NamedHead",
+    "Patching",
+    "PathEffect",
+    "Probe",
     "Proof",
+    "Rollout",
     "Run",
     "Shown",
     "Similarity",
@@ -71,24 +88,41 @@ __all__ = [
     "ablate_neurons",
     "add",
     "add_gradient",
+    "at",
+    "attention_rollout",
     "attribute",
     "bytes_at_once",
+    "detect_heads",
     "each",
+    "exciting_inputs",
+    "fit_probe",
     "freeze",
     "full_and_causal",
     "gradient_flow",
+    "gradient_times_input",
     "gradients",
+    "head_scores",
     "head_statistics",
+    "integrated_gradients",
+    "layer_similarity",
     "layer_statistics",
     "lens",
+    "linear_cka",
     "mean",
     "neuron_attribution",
+    "patch_heads",
+    "patch_path",
+    "patch_stream",
+    "patch_sublayers",
     "position_table",
+    "probe_points",
     "prove",
     "put",
     "put_gradient",
+    "repeated_tokens",
     "resample",
     "run_loss",
+    "saliency",
     "scale",
     "scale_gradient",
     "show",
@@ -98,12 +132,15 @@ __all__ = [
     "strongest_keys",
     "take",
     "token_labels",
+    "token_rows",
     "top_positions",
     "trace",
     "trace_each",
     "train_lens",
+    "train_probe",
     "tuned_lens",
     "update",
+    "value_weighted_attention",
     "watch",
     "zero",
 ]

@@ -24,7 +24,7 @@ from .changes import Change, mean, resample, zero
 from .gradients import Logit
 from .many import MEMORY, Progress, bytes_at_once, each, run_loss
 from .run import Run
-from .stream import ATTENTIONS, KINDS, sublayers
+from .stream import ATTENTIONS, KINDS, chosen_stack, sublayers
 
 WAYS = ("zero", "mean", "resample")
 
@@ -92,7 +92,7 @@ def ablate_neurons(
     **settings: Any,
 ) -> Ablation:
     """Silence neurons of one feed-forward layer, all unless given, one at a time; settings as in `ablate`."""
-    found = {one.layer: one for one in sublayers(run, stack, ("feed_forward",))}
+    found = {one.layer: one for one in sublayers(run, chosen_stack(run, stack), ("feed_forward",))}
     if layer not in found:
         raise LengthError(f"there is no feed-forward layer {layer}", hint=f"the model has {len(found)}, from 0")
     name = f"{found[layer].name}.down.x"

@@ -120,6 +120,9 @@ class Gradients(Mapping[str, Array]):
     def __contains__(self, name: object) -> bool:
         return name in self._places
 
+    def __repr__(self) -> str:
+        return f"<gradients of {len(self)} values for {self.run!r}>"
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
 

@@ -62,6 +62,10 @@ class Run(Mapping[str, Array]):
     def __contains__(self, name: object) -> bool:
         return name in self.addresses
 
+    def __repr__(self) -> str:
+        changed = f", {len(self.changes)} changes" if self.changes else ""
+        return f"<run of {type(self.model).__name__} on {self.batch.tokens.shape}: {len(self)} values{changed}>"
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.addresses)
 
@@ -105,6 +109,8 @@ class Run(Mapping[str, Array]):
         run = _changed(base, frozen) if frozen else base
         idle = (*idle, *(old for old, new in zip(values, frozen, strict=True) if new in run.idle))
         for change in idle:
+            if change.word == "freeze":
+                continue  # what would not have moved is frozen all the same
             logging.getLogger("glassformer").warning("the change %r of %s altered nothing", change.word, change.name)
         return replace(run, changes=wanted, idle=idle, plain=start) if wanted else start
 

@@ -14,7 +14,7 @@ from typing import Any
 from ..dispatch import Engine, use_engine
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Call:
     """One call of an op or of a method of a layer.
 
@@ -35,6 +35,9 @@ class Call:
     def name(self) -> str:
         """The name of the op, or of the method with its class."""
         return str(self.function.dispatched_as)  # type: ignore[attr-defined]
+
+    def __repr__(self) -> str:
+        return f"<call {self.number} of {self.name}>"
 
     @property
     def is_method(self) -> bool:

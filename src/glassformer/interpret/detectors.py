@@ -1,0 +1,155 @@
+"""Head detectors: what each head looks for, scored on sequences made for it.
+
+    score = attention that goes to the places a kind of head looks at, averaged over the queries that have such a place
+
+    previous token    the place before
+    first token       the first place
+    duplicate token   earlier places with the same token
+    induction         places right after an earlier same token: "… A B … A" looks at B, which comes next (Olsson 2022)
+    positional        how far weights are from even on average, less how far they are from this average: 1 for a head
+                      that looks at one place, whatever is there
+    alignment         of cross-attention: the place of the source with the same number, or one later
+
+Random tokens that come twice have nothing in them but their repetition, so that a score says what a head does by
+itself. `chance` is what a head without preference would score.
+
+    found = detect_heads(model, params)["decoder"]
+    found.named()        the heads that clearly are of a kind, the surest first
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ..arrays import Array, Tree
+from ..errors import ConfigError, LengthError
+from ..models import Batch, Encoder, EncoderDecoder, Model
+from .run import Run, watch
+from .stream import stacks, sublayers
+
+THRESHOLD = 0.4
+"""A head of a kind gives it at least so much of its attention beyond what chance would."""
+
+
+class NamedHead(NamedTuple):
+    """A head that clearly is of a kind."""
+
+    kind: str
+    layer: int
+    head: int
+    score: float
+
+
+@dataclass(frozen=True, eq=False)
+class HeadScores:
+    """How much every head of one kind of attention is of each kind: (L, H) by kind, and what chance would give."""
+
+    scores: dict[str, Array]
+    chance: dict[str, float]
+
+    def named(self, threshold: float = THRESHOLD) -> list[NamedHead]:
+        """Return the heads whose score is above chance by at least a share of what is left to 1, the surest first."""
+        found = [
+            NamedHead(kind, int(layer), int(head), float(scores[layer, head]))
+            for kind, scores in self.scores.items()
+            for layer, head in np.argwhere(scores >= self.chance[kind] + threshold * (1 - self.chance[kind]))
+        ]
+        return sorted(found, key=lambda one: -one.score)
+
+
+def repeated_tokens(vocab: int, length: int, examples: int = 8, *, seed: int = 0) -> Array:
+    """Return random sequences that come twice, (examples, 2 · length); their halves repeat nothing if vocab allows."""
+    if length < 2 or examples < 1:
+        raise LengthError(f"{examples} sequences of {length} tokens", hint="use at least one, of at least two tokens")
+    rng = np.random.default_rng(seed)
+    half = np.stack([rng.choice(vocab, length, replace=vocab < length) for _ in range(examples)])
+    return np.concatenate((half, half), axis=1)
+
+
+def detect_heads(
+    model: Model, params: Tree, *, length: int | None = None, examples: int = 8, seed: int = 0
+) -> dict[str, HeadScores]:
+    """Score every head on repeated random tokens; by kind of attention: encoder, decoder and cross.
+
+    An encoder-decoder gets the same tokens as source and as target. `length` is that of the part that comes twice, half
+    of what the model reads but at most 32 unless given.
+    """
+    config = model.config
+    length = min(32, config.context // 2) if length is None else length
+    if 2 * length > config.context:
+        raise LengthError(f"twice {length} tokens", hint=f"the model reads at most {config.context}")
+    vocab = min(config.vocab, config.source_size) if isinstance(model, EncoderDecoder) else config.vocab
+    tokens = repeated_tokens(vocab, length, examples, seed=seed)
+    source = tokens if isinstance(model, EncoderDecoder) else None
+    return head_scores(watch(model, params, Batch(tokens, source=source)))
+
+
+def head_scores(run: Run) -> dict[str, HeadScores]:
+    """Score every head on the data of a run; by kind of attention."""
+    found: dict[str, HeadScores] = {}
+    for stack in stacks(run):
+        is_source = stack == "encoder" and isinstance(run.model, EncoderDecoder)
+        tokens = np.asarray(run.batch.source if is_source else run.batch.tokens)
+        if isinstance(run.model, Encoder) and run.model.config.pooling == "cls":
+            tokens = np.pad(tokens, ((0, 0), (1, 0)), constant_values=-1)
+        found[stack] = _scores(run, stack, "attention", _places(tokens))
+        if sublayers(run, stack, ("cross_attention",)):
+            length, seen = tokens.shape[1], np.asarray(run.batch.source).shape[1]
+            found["cross"] = _scores(run, stack, "cross_attention", _aligned(len(tokens), length, seen))
+    return found
+
+
+def _places(tokens: Array) -> dict[str, Array]:
+    """Return where each kind of head looks, as masks (B, T, T): the query's row, the key's column."""
+    count, length = tokens.shape
+    query, key = np.arange(length)[:, None], np.arange(length)
+    same = (tokens[:, :, None] == tokens[:, None, :]) & (key < query)  # an earlier token like the query's own
+    after = np.zeros_like(same)
+    after[:, :, 1:] = same[:, :, :-1]
+    everywhere = np.ones((count, 1, 1), dtype=bool)
+    return {
+        "previous token": everywhere & (key == query - 1),
+        "first token": everywhere & (key == 0) & (query > 0),
+        "duplicate token": same,
+        "induction": after & (key != query),
+    }
+
+
+def _aligned(count: int, length: int, seen: int) -> dict[str, Array]:
+    """Return where cross-attention looks that goes along with the target."""
+    query, key = np.arange(length)[:, None], np.arange(seen)
+    everywhere = np.ones((count, 1, 1), dtype=bool)
+    return {"alignment": everywhere & (key == query), "alignment to the next": everywhere & (key == query + 1)}
+
+
+def _scores(run: Run, stack: str, kind: str, places: dict[str, Array]) -> HeadScores:
+    names = [one.name for one in sublayers(run, stack, (kind,))]
+    if not names:
+        raise ConfigError(f"the {stack} has no attention", hint="there is no head to score")
+    weights = np.stack([run[f"{name}.attend.weights"] for name in names])  # (L, B, H, T, S)
+    allowed = run[f"{names[0]}.attend.mask"][:, 0]  # (B, T, S)
+    # A head has a choice only where it sees more than one key.
+    allowed = allowed & (allowed.sum(axis=-1, keepdims=True) > 1)
+    even = allowed / np.maximum(allowed.sum(axis=-1, keepdims=True), 1)
+    scores, chance = {}, {}
+    for name, there in places.items():
+        there = there & allowed
+        queries = int(there.any(axis=-1).sum())
+        if queries:
+            scores[name] = np.einsum("lbhts,bts->lh", weights, there) / queries
+            chance[name] = float(np.sum(even * there) / queries)
+    if len(run.logits) > 1:
+        scores["positional"], chance["positional"] = _positional(weights, even), 0.0
+    return HeadScores(scores, chance)
+
+
+def _positional(weights: Array, even: Array) -> Array:
+    """Return Σ (½ Σ |mean − even| − ½ Σ |weights − mean|) / Σ (1 − 1 / keys), at least 0: (L, H)."""
+    mean = weights.mean(axis=1, keepdims=True)
+    chooses = even.any(axis=-1)[:, None, :]  # (B, 1, T)
+    fixed = np.abs(mean - even[:, None]).sum(axis=-1) - np.abs(weights - mean).sum(axis=-1)  # (L, B, H, T)
+    most = np.sum(1 - even.max(axis=-1), where=chooses[:, 0])
+    return np.clip(np.sum(fixed / 2 * chooses, axis=(1, 3)) / max(most, 1e-12), 0, 1)

@@ -1,0 +1,109 @@
+"""Neurons with the inputs that excite them most, over a data set.
+
+A neuron is a hidden feature of a feed-forward layer: act(x up), or act(x gate) · x up, before the last matrix, for each
+token. What a neuron stands for is most easily seen in the tokens, of many, on which it is largest.
+
+    found = exciting_inputs(model, params, batches, layer=1, count=5)
+    found.values[7], found.tokens[7]        the five largest values of neuron 7, and the tokens they are at
+    found.window(7, 0, batches, before=4)   the tokens that led to the first of them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..arrays import Array, Tree
+from ..errors import ConfigError, LengthError
+from ..models import Batch, EncoderDecoder, Model
+from .many import Progress
+from .rows import real_tokens
+from .run import Run, watch
+from .stream import chosen_stack, sublayers
+
+
+@dataclass(frozen=True, eq=False)
+class ExcitingInputs:
+    """Where each neuron is largest, (F, count) each, the largest first; fewer where the data have fewer tokens.
+
+    values      of the neuron
+    tokens      the token that it is at
+    batches, examples, positions    where that token stands
+    share       (F,) of all tokens on which the neuron is above zero
+    of_source   whether the tokens are those of the source
+    """
+
+    values: Array
+    tokens: Array
+    batches: Array
+    examples: Array
+    positions: Array
+    share: Array
+    of_source: bool = False
+
+    def window(self, neuron: int, rank: int, data: Sequence[Batch], *, before: int = 8, after: int = 0) -> Array:
+        """Return the tokens around one of the inputs of a neuron."""
+        if not (0 <= neuron < len(self.values) and 0 <= rank < self.values.shape[1]):
+            raise LengthError(f"there is no input {rank} of neuron {neuron}", hint=f"there are {self.values.shape}")
+        batch, example, position = (int(x[neuron, rank]) for x in (self.batches, self.examples, self.positions))
+        tokens = np.asarray(data[batch].source if self.of_source else data[batch].tokens)
+        return tokens[example][max(0, position - before) : position + after + 1]
+
+
+def exciting_inputs(
+    model: Model,
+    params: Tree,
+    data: Iterable[Batch],
+    *,
+    layer: int,
+    count: int = 5,
+    stack: str | None = None,
+    progress: Progress | None = None,
+) -> ExcitingInputs:
+    """Return for every neuron of a feed-forward layer the tokens of the data on which it is largest."""
+    if count < 1:
+        raise ConfigError(f"count is {count}", hint="ask for at least one input")
+    batches = list(data)
+    if not batches:
+        raise LengthError("there is no data to look at", hint="give at least one batch")
+    best: Array | None = None  # (F, ≤ count, 5): value, token, batch, example, position
+    above: Array | float = 0.0
+    seen = 0
+    for number, batch in enumerate(batches):
+        run = watch(model, params, batch)
+        values, places = _values(run, layer, stack)  # (N, F), (N, 3)
+        above, seen = above + (values > 0).sum(axis=0), seen + len(values)
+        order = np.argsort(-values, axis=0, kind="stable")[:count].T  # (F, ≤ count)
+        own = np.stack([np.take_along_axis(values.T, order, axis=1), *_columns(places, order, number)], axis=-1)
+        together = own if best is None else np.concatenate((best, own), axis=1)
+        ranks = np.argsort(-together[..., 0], axis=1, kind="stable")[:, :count]
+        best = np.take_along_axis(together, ranks[..., None], axis=1)
+        if progress is not None:
+            progress(number + 1, len(batches))
+    assert best is not None
+    token, number_of, example, position = (best[..., n].astype(np.int64) for n in range(1, 5))
+    of_source = stack == "encoder" and isinstance(model, EncoderDecoder)
+    return ExcitingInputs(best[..., 0], token, number_of, example, position, np.asarray(above) / seen, of_source)
+
+
+def _values(run: Run, layer: int, stack: str | None) -> tuple[Array, Array]:
+    """Return the values of all neurons at real tokens, (N, F), and the token, example and position of each, (N, 3)."""
+    found = {one.layer: one for one in sublayers(run, chosen_stack(run, stack), ("feed_forward",))}
+    if layer not in found:
+        raise LengthError(f"there is no feed-forward layer {layer}", hint=f"the model has {len(found)}, from 0")
+    own = found[layer]
+    x = run[f"{own.name}.down.x"]
+    source = own.name.startswith("encoder.")
+    ids = np.asarray(run.batch.source if source else run.batch.tokens)
+    x = x[:, x.shape[1] - ids.shape[1] :]  # a learned first vector is no token
+    real = real_tokens(run, ids.shape[1], source=source)
+    examples, positions = np.nonzero(real)
+    return x[real], np.stack((ids[real], examples, positions), axis=-1)
+
+
+def _columns(places: Array, order: Array, number: int) -> list[Array]:
+    """Return token, batch, example and position of each chosen input, (F, ≤ count) each."""
+    token, example, position = (places[:, n][order] for n in range(3))
+    return [token, np.full(order.shape, number), example, position]

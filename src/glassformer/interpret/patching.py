@@ -1,0 +1,152 @@
+"""Activation patching: which value of one run, put into another, carries the difference between the two.
+
+    effect = measure(run with one value of the source) − measure(run)
+
+The two runs read prompts of equal length that differ in what matters, such as a name. Where putting the source's value
+into the run moves its answer to that of the source, the difference passes through that value.
+
+    found = patch_stream(run, source, Logit(7, against=3))
+    found.effect, found.share         (points, positions): share 0 is the run's own answer, 1 that of the source
+    found.estimate                    the same by gradients alone: Σ (source − run) · dvalue, from one backward pass
+
+The estimate is exact where the model is linear, and costs one pass for all places at once (Nanda 2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array
+from ..errors import ConfigError, LengthError
+from ..models import EncoderDecoder
+from .changes import Change, take
+from .gradients import Logit, Loss, gradients
+from .many import MEMORY, Progress, bytes_at_once, each, run_loss
+from .run import Run
+from .stream import ATTENTIONS, chosen_stack, points, sublayers
+
+Answer = Logit | Loss
+"""What is measured: a logit, a difference of two, or the loss."""
+
+
+@dataclass(frozen=True, eq=False)
+class Patching:
+    """What each value of the source does to the answer of a run.
+
+    rows       what was patched: points of the stream, or sublayers
+    columns    "position" or "head"
+    effect     (rows, columns) the change of the answer
+    estimate   the same by gradients, or None where none were asked for
+    run, source   the answers of the two
+    bytes      the memory that the variants took at once
+    """
+
+    rows: list[str]
+    columns: str
+    effect: Array
+    estimate: Array | None
+    run: float
+    source: float
+    bytes: int
+
+    @property
+    def share(self) -> Array:
+        """How far each moves the answer to that of the source: 0 not at all, 1 all of the way."""
+        if self.source == self.run:
+            raise ConfigError(
+                "both runs give the same answer, so there is no way between them", hint="read `effect`, or ask another"
+            )
+        return self.effect / (self.source - self.run)
+
+
+def patch_stream(run: Run, source: Run, of: Answer, *, stack: str | None = None, **settings: Any) -> Patching:
+    """Patch the stream at every point and position; settings as in `patch`."""
+    found = points(run, stack)
+    check_alike(run, source)
+    variants = [(p.name, {"position": n}) for p in found for n in range(run[p.name].shape[1])]
+    return patch(run, source, of, variants, [point.label for point in found], "position", **settings)
+
+
+def patch_sublayers(
+    run: Run, source: Run, of: Answer, kind: str = "feed_forward", *, stack: str | None = None, **settings: Any
+) -> Patching:
+    """Patch what every feed-forward layer adds, or every attention, at every position; settings as in `patch`."""
+    found = [one.name for one in sublayers(run, chosen_stack(run, stack), (kind,))]
+    if not found:
+        raise ConfigError(f"this model has no {kind!r}", hint="use attention, cross_attention or feed_forward")
+    check_alike(run, source)
+    variants = [(name, {"position": n}) for name in found for n in range(run[name].shape[1])]
+    return patch(run, source, of, variants, found, "position", **settings)
+
+
+def patch_heads(run: Run, source: Run, of: Answer, **settings: Any) -> Patching:
+    """Patch every head of every attention and cross-attention, at all positions; settings as in `patch`."""
+    found = [one.name for one in sublayers(run, kinds=ATTENTIONS)]
+    check_alike(run, source)
+    variants = [(f"{name}.output.x", {"head": n}) for name in found for n in range(run.heads)]
+    return patch(run, source, of, variants, found, "head", **settings)
+
+
+def patch(
+    run: Run,
+    source: Run,
+    of: Answer,
+    places: Sequence[tuple[str, dict[str, Any]]],
+    rows: list[str],
+    columns: str,
+    *,
+    estimate: bool = True,
+    memory: int = MEMORY,
+    progress: Progress | None = None,
+) -> Patching:
+    """Put values of the source into the run, one place at a time, and measure the answer.
+
+    estimate   whether to compute the linear estimate, too
+    memory     bytes that the variants may take at once; progress is told after each lot of them
+    """
+    check_alike(run, source)
+    before, there = answer(of, run, run.logits), answer(of, source, source.logits)
+    changes = [take(name, source, **where) for name, where in places]
+    after = each(run, [[one] for one in changes], lambda own, y: answer(of, own, y), memory=memory, progress=progress)
+    return Patching(
+        rows=rows,
+        columns=columns,
+        effect=np.asarray(after).reshape(len(rows), -1) - before,
+        estimate=_estimate(run, source, of, changes).reshape(len(rows), -1) if estimate else None,
+        run=before,
+        source=there,
+        bytes=bytes_at_once(run, len(changes), memory),
+    )
+
+
+def answer(of: Answer, run: Run, logits: Array) -> float:
+    """Return a logit, a difference of two, or the loss, of a run with such logits."""
+    return run_loss(run, logits) if isinstance(of, Loss) else of.value(replace(run, logits=logits))
+
+
+def check_alike(run: Run, source: Run) -> None:
+    """Refuse runs between which values cannot be exchanged."""
+    if run.model.config != source.model.config:
+        raise ConfigError("the two runs are of different models", hint="watch one model on both prompts")
+    parts = ("tokens", "source") if isinstance(run.model, EncoderDecoder) else ("tokens",)
+    for part in parts:
+        own, other = np.shape(getattr(run.batch, part)), np.shape(getattr(source.batch, part))
+        if own != other:
+            raise LengthError(
+                f"the {part} of the run are {own}, those of the source {other}",
+                hint="word both prompts in as many tokens; or fill the shorter one up with a neutral token where they "
+                "should line up; or move one value by hand: put(name, source[name][:, i], position=j)",
+            )
+
+
+def _estimate(run: Run, source: Run, of: Answer, changes: Sequence[Change]) -> Array:
+    """Return Σ (source − run) · dvalue for every place."""
+    grads = gradients(run, of)
+    moved = {name: (source[name] - run[name]) * grads[name] for name in {change.name for change in changes}}
+    return np.array([
+        float(np.sum(moved[one.name][one.where.index(one.name, run[one.name].shape, run.heads)])) for one in changes
+    ])  # fmt: skip

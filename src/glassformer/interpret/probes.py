@@ -1,0 +1,147 @@
+"""Linear probes: is something there to be read, at some place of a model, by a linear map?
+
+    fit_probe      w = (xᵀ x + ridge)⁻¹ xᵀ y     the best map to numbers y, or to classes as 0 and 1, in closed form
+    train_probe    loss = cross-entropy(x w + b)  logistic regression, step by step: dlogits = (softmax − onehot) / N
+
+A probe that reads something says that it is there, not that the model uses it: ablate or patch to know (Belinkov 2022).
+Judge it on tokens that it has not seen.
+
+    x = token_rows(run, "blocks.1")                                  (N, D)
+    probe = fit_probe(x, labels, classes=2)
+    probe.accuracy(token_rows(other, "blocks.1"), other_labels)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..arrays import Array
+from ..errors import ConfigError, ShapeError, TokenError
+from ..ops.linear import LinearSaved
+from ..training import Adam, Optimizer
+from .many import Progress
+from .rows import token_rows
+from .run import Run
+from .stream import points
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """A linear map y = x w + b, w (D, K)."""
+
+    w: Array
+    b: Array
+
+    def read(self, x: Array) -> Array:
+        """Return what the probe reads in x (N, D): numbers or scores (N, K)."""
+        if np.ndim(x) < 1 or np.shape(x)[-1] != len(self.w):
+            raise ShapeError(f"the vectors are {np.shape(x)}", hint=f"this probe reads {len(self.w)} features")
+        return x @ self.w + self.b
+
+    def classes(self, x: Array) -> Array:
+        """Return the class that the probe reads in each vector, (N,)."""
+        return self.read(x).argmax(axis=-1)
+
+    def accuracy(self, x: Array, labels: Array) -> float:
+        """Return the share of vectors in which the class is read that they have."""
+        _check_rows(x, labels)
+        return float(np.mean(self.classes(x) == labels))
+
+    def explained(self, x: Array, y: Array) -> float:
+        """Return which share of the variance of numbers y (N,) or (N, K) is read, R²: at most 1."""
+        _check_rows(x, y)
+        y = np.asarray(y).reshape(len(y), -1)
+        left = np.sum((self.read(x) - y) ** 2)
+        return float(1 - left / np.sum((y - y.mean(axis=0)) ** 2))
+
+
+def fit_probe(x: Array, y: Array, *, classes: int | None = None, ridge: float = 1e-6) -> Probe:
+    """Return the best linear map from x (N, D) to numbers y (N,) or (N, K), or to labels (N,) of so many classes.
+
+    `ridge` times the mean of ‖x‖² / D is added to the diagonal: it keeps w small where x does not say what w should be.
+    """
+    _check_rows(x, y)
+    if ridge < 0:
+        raise ConfigError(f"ridge is {ridge}", hint="use zero or a positive number")
+    targets = np.eye(classes)[_labels(y, classes)] if classes is not None else np.asarray(y, dtype=np.float64)
+    targets = targets.reshape(len(targets), -1)
+    x = np.asarray(x, dtype=np.float64)
+    mean_x, mean_y = x.mean(axis=0), targets.mean(axis=0)
+    centered = x - mean_x
+    square = centered.T @ centered
+    strength = ridge * np.trace(square) / len(square)
+    w = np.linalg.lstsq(square + strength * np.eye(len(square)), centered.T @ (targets - mean_y), rcond=None)[0]
+    return Probe(w, mean_y - mean_x @ w)
+
+
+def train_probe(
+    x: Array,
+    labels: Array,
+    *,
+    classes: int,
+    steps: int = 200,
+    optimizer: Optimizer | None = None,
+    lr: float = 0.05,
+    progress: Progress | None = None,
+) -> tuple[Probe, Array]:
+    """Return a probe trained by cross-entropy on all of x (N, D), from zero, and the loss before each step."""
+    _check_rows(x, labels)
+    labels = _labels(labels, classes)
+    optimizer = Adam() if optimizer is None else optimizer
+    params: Any = {"w": np.zeros((x.shape[1], classes), x.dtype), "b": np.zeros(classes, x.dtype)}
+    state, losses = optimizer.init(params), []
+    for step in range(steps):
+        logits, _ = ops.linear(x, params["w"], params["b"])
+        loss, saved = ops.cross_entropy(logits, labels)
+        dlogits = ops.cross_entropy_backward(1.0, saved)
+        _, dw, db = ops.linear_backward(dlogits, LinearSaved(x, params["w"], params["b"]))
+        losses.append(float(loss))
+        params, state = optimizer.update(params, {"w": dw, "b": db}, state, lr=lr)
+        if progress is not None:
+            progress(step + 1, steps)
+    return Probe(params["w"], params["b"]), np.array(losses)
+
+
+def probe_points(
+    run: Run, labels: Array, test: Run, test_labels: Array, *, classes: int, at: Sequence[str] | None = None
+) -> dict[str, float]:
+    """Return how well classes of tokens can be read at each point of the stream: accuracy on a run not learned from.
+
+    `labels` (B, T) belong to the tokens of a run, or (B,) to its examples; those of padding are left out.
+    """
+    found = {}
+    for name in at or [point.name for point in points(run)]:
+        x, other = token_rows(run, name), token_rows(test, name)
+        probe = fit_probe(x, _of_tokens(run, labels), classes=classes)
+        found[name] = probe.accuracy(other, _of_tokens(test, test_labels))
+    return found
+
+
+def _of_tokens(run: Run, labels: Array) -> Array:
+    """Return the labels of the real tokens of a run, (N,)."""
+    tokens, labels = np.shape(run.batch.tokens), np.asarray(labels)
+    if labels.shape == tokens[:1]:
+        labels = np.broadcast_to(labels[:, None], tokens)
+    if labels.shape != tokens:
+        raise ShapeError(f"the labels are {labels.shape}, the tokens {tokens}", hint="give one for each token")
+    return labels.reshape(-1) if run.batch.mask is None else labels[np.asarray(run.batch.mask, dtype=bool)]
+
+
+def _labels(labels: Array, classes: int | None) -> Array:
+    labels = np.asarray(labels)
+    if labels.ndim != 1 or labels.dtype.kind not in "iub":
+        raise ShapeError(f"the labels are {labels.dtype} of shape {labels.shape}", hint="give a class for each vector")
+    labels = labels.astype(np.int64)
+    if classes is None or labels.min() < 0 or labels.max() >= classes:
+        raise TokenError(f"there is a class {labels.max()} of {classes}", hint="count classes from 0")
+    return labels
+
+
+def _check_rows(x: Array, y: Array) -> None:
+    if np.ndim(x) != 2 or len(x) != len(np.atleast_1d(y)) or not len(x):
+        raise ShapeError(f"the vectors are {np.shape(x)}, the targets {np.shape(y)}", hint="give one for each vector")

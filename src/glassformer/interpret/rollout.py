@@ -1,0 +1,81 @@
+"""Attention followed through all layers, and attention weighed by what it carries.
+
+Attention rollout (Abnar and Zuidema 2020) takes every layer for an even mixture of what the stream was and of what
+attention brought, averaged over heads, and follows the mixtures down to the tokens:
+
+    R ← (1 − share) R + share · A R          from R = identity, for every attention A in turn
+
+In the decoder of an encoder-decoder, cross-attention mixes in what the encoder's rollout says of the source. Rows over
+all tokens together sum to one.
+
+Value-weighted attention (Kobayashi et al. 2020) says how much a head moves, not only where it looks. A weight on a
+short vector is a way not to look at all:
+
+    weight · ‖v w‖        v the value at the key, w the rows of the output matrix that belong to the head
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..arrays import Array
+from ..errors import ConfigError
+from ..tree import flatten
+from .addresses import check_name
+from .run import Run
+from .stream import ATTENTIONS, chosen_stack, sublayers
+
+
+class Rollout(NamedTuple):
+    """Where the vectors at the end of a stack come from.
+
+    own      (B, T, T) of each token of the same sequence
+    source   (B, T, S) of each token of the source; None but in the decoder of an encoder-decoder
+    """
+
+    own: Array
+    source: Array | None
+
+
+def attention_rollout(run: Run, stack: str | None = None, *, share: float = 0.5) -> Rollout:
+    """Follow attention from the last block of a stack to its tokens; `share` is what attention is of the mixture."""
+    if not 0 <= share <= 1:
+        raise ConfigError(f"the share of attention is {share}", hint="use a number from 0 to 1")
+    own: Array | None = None
+    source: Array | None = None
+    name = chosen_stack(run, stack)
+    for one in sublayers(run, name, ATTENTIONS):
+        weights = _filled(run[f"{one.name}.attend.weights"].mean(axis=1), cross=one.kind == "cross_attention")
+        if own is None:
+            own = np.broadcast_to(np.eye(weights.shape[1]), (len(weights), *[weights.shape[1]] * 2))
+        if one.kind == "attention":
+            own = (1 - share) * own + share * weights @ own
+            source = None if source is None else (1 - share) * source + share * weights @ source
+            continue
+        read = weights @ attention_rollout(run, "encoder", share=share).own
+        own = (1 - share) * own
+        source = share * read if source is None else (1 - share) * source + share * read
+    if own is None:
+        raise ConfigError(f"the {name} has no attention", hint="look at its feed-forward layers")
+    return Rollout(own, source)
+
+
+def value_weighted_attention(run: Run, name: str) -> Array:
+    """Return weight · ‖v w‖ (B, H, T, S) for an attention by its name, such as blocks.0.attention."""
+    check_name(f"{name}.attend.weights", run)
+    weights, v = run[f"{name}.attend.weights"], run[f"{name}.attend.v"]  # (B, H, T, S), (B, K, S, C)
+    heads = weights.shape[1]
+    v = np.repeat(v, heads // v.shape[1], axis=1)  # heads may share values
+    w = flatten(run.params)[f"{name}.output.w"].reshape(heads, v.shape[-1], -1)  # (H, C, D)
+    carried = np.linalg.norm(np.einsum("bhsc,hcd->bhsd", v, w), axis=-1)
+    return weights * carried[:, :, None, :]
+
+
+def _filled(weights: Array, *, cross: bool) -> Array:
+    """Let a token that may see nothing keep what it has; of a source that is not there, take nothing."""
+    if cross:
+        return weights
+    blind = weights.sum(axis=-1, keepdims=True) == 0
+    return np.where(blind, np.eye(weights.shape[-1]), weights)

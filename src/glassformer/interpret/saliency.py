@@ -1,0 +1,149 @@
+"""Saliency: how much each token of the input has to do with an answer, by gradients at its embedding.
+
+    saliency              ‖dx‖                                    how strongly the answer would react
+    gradient × input      Σ x · dx                                what x adds, were the model linear
+    integrated gradients  Σ (x − x₀) · ∫ dx(x₀ + a (x − x₀)) da   what going from x₀ to x adds: sums to the difference
+
+Each gives one number per token, (B, T). The input is "embedding", or "source_embedding" of an encoder-decoder.
+
+Integrated gradients (Sundararajan et al. 2017) are complete: they sum to answer(x) − answer(x₀). Here completeness also
+steers the integral: a piece of the way whose gradients do not add up to what the answer did on it is cut in two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..arrays import Array
+from ..errors import ConfigError, ShapeError, TrainingError
+from .addresses import check_name
+from .changes import Change, put
+from .gradients import gradients
+from .many import Progress
+from .patching import Answer, answer
+from .run import Run
+
+INPUT = "embedding"
+NODES = 8
+"""Gradients that each piece of the way takes: Gauss's rule is then exact for polynomials of degree 15."""
+
+
+def saliency(run: Run, of: Answer, name: str = INPUT) -> Array:
+    """Return the length of the gradient at every token, (B, T)."""
+    return np.linalg.norm(gradients(run, of)[name], axis=-1)
+
+
+def gradient_times_input(run: Run, of: Answer, name: str = INPUT) -> Array:
+    """Return Σ x · dx at every token, (B, T)."""
+    return np.sum(run[name] * gradients(run, of)[name], axis=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Integrated:
+    """Integrated gradients (B, T), and what they should sum to: answer(x) − answer(x₀)."""
+
+    tokens: Array
+    difference: float
+    gradients: int  # how many it took
+
+    @property
+    def missing(self) -> float:
+        """By how much the sum is off."""
+        return self.difference - float(self.tokens.sum())
+
+
+def integrated_gradients(
+    run: Run,
+    of: Answer,
+    *,
+    baseline: Array | float = 0.0,
+    name: str = INPUT,
+    tolerance: float | None = None,
+    most: int = 4096,
+    progress: Progress | None = None,
+) -> Integrated:
+    """Return what each token adds to the answer on the straight way from a baseline to the input.
+
+    baseline    x₀, a number or an array that broadcasts to the embedding (B, T, D)
+    tolerance   what may be missing, of the larger of 1 and the difference (none: 1e-6, or 1e-3 in single precision)
+    most        gradients after which it is given up; progress is told of each piece of the way
+    """
+    check_name(name, run)
+    x = run[name]
+    start = _baseline(baseline, x)
+    if tolerance is None:
+        tolerance = 1e-6 if x.dtype == np.float64 else 1e-3
+    way = _Way(run, of, name, start, x - start)
+    first, last = way.answer(0.0), way.answer(1.0)
+    allowed = tolerance * max(1.0, abs(last - first))
+    total, used, done = np.zeros(x.shape[:2]), 0, 0.0
+    pieces = [(0.0, 1.0, first, last)]
+    while pieces:
+        a, b, at_a, at_b = pieces.pop()
+        piece = way.integral(a, b)
+        used += NODES
+        if used > most:
+            raise _incomplete(used, tolerance)
+        # Short pieces, where the way is steep, may miss more than their length's share: there are few of them.
+        if abs(at_b - at_a - piece.sum()) <= allowed * max(b - a, 0.02):
+            total, done = total + piece, done + b - a
+            if progress is not None:
+                progress(round(100 * done), 100)
+        else:
+            middle = (a + b) / 2
+            at_middle = way.answer(middle)
+            pieces += [(middle, b, at_middle, at_b), (a, middle, at_a, at_middle)]
+    found = Integrated(total, last - first, used)
+    if abs(found.missing) > allowed:
+        raise _incomplete(used, tolerance)
+    return found
+
+
+def _incomplete(used: int, tolerance: float) -> TrainingError:
+    return TrainingError(
+        f"after {used:,} gradients the integral is not complete to {tolerance:g}",
+        hint="allow more of them (most=…) or a larger tolerance, or take a baseline where the model is smooth",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Way:
+    """The straight way from a baseline to the input."""
+
+    run: Run
+    of: Answer
+    name: str
+    start: Array
+    direction: Array
+
+    def at(self, share: float) -> Run:
+        return self.run.changed(self._change(share)) if share < 1 else self.run
+
+    def answer(self, share: float) -> float:
+        there = self.at(share)
+        return answer(self.of, there, there.logits)
+
+    def integral(self, a: float, b: float) -> Array:
+        """Return Σ (x − x₀) · ∫ dx from a to b, (B, T), by Gauss's rule."""
+        nodes, weights = np.polynomial.legendre.leggauss(NODES)
+        total = np.zeros(self.direction.shape)
+        for node, weight in zip(nodes, weights, strict=True):
+            there = self.at((a + b) / 2 + (b - a) / 2 * float(node))
+            total += weight * (b - a) / 2 * gradients(there, self.of)[self.name]
+        return np.sum(total * self.direction, axis=-1)
+
+    def _change(self, share: float) -> Change:
+        return put(self.name, self.start + share * self.direction)
+
+
+def _baseline(baseline: Array | float, x: Array) -> Array:
+    if x.ndim != 3:
+        raise ConfigError(f"the input has shape {x.shape}", hint="use embedding, or another value (B, T, D)")
+    try:
+        return np.broadcast_to(np.asarray(baseline, dtype=x.dtype), x.shape)
+    except ValueError:
+        raise ShapeError(
+            f"the baseline is {np.shape(baseline)}, the input {x.shape}", hint="give a number, or as many vectors"
+        ) from None
