@@ -23,6 +23,12 @@ EXAMPLES = {
         "glassformer tokens notes.txt --out pieces.tokens --tokenizer bpe --bpe-size 400",
     ],
     "inspect": ["glassformer inspect runs/majority 11110222", "glassformer inspect runs/text --theme dark"],
+    "look": [
+        "glassformer look runs/majority 11110222",
+        "glassformer look runs/majority 11110222 attribution --token 2 --against 1",
+        'glassformer look smollm2 "The capital of France is" lens',
+        "glassformer look runs/majority 11110222 patching --other 22220111",
+    ],
     "check": ["glassformer check"],
     "bench": ["glassformer bench", "glassformer bench train --only tiny --no-peers --seconds 1"],
     "params": ["glassformer params gpt2", "glassformer params llama-3.1-8b --length 4096 --dtype bfloat16"],

@@ -129,9 +129,6 @@ class Gradients(Mapping[str, Array]):
     def __len__(self) -> int:
         return len(self._places)
 
-    def __repr__(self) -> str:
-        return f"<gradients of {len(self)} values>"
-
     def _repr_html_(self) -> str:
         return html_of(repr(self).strip("<>"), self.items(), len(self))
 

@@ -72,10 +72,6 @@ class Run(Mapping[str, Array]):
     def __len__(self) -> int:
         return len(self.addresses)
 
-    def __repr__(self) -> str:
-        changed = f", {len(self.changes)} changes" if self.changes else ""
-        return f"<run of a {self.model.config.architecture}, {len(self)} values{changed}>"
-
     def _repr_html_(self) -> str:
         return html_of(repr(self).strip("<>"), self.items(), len(self))
 

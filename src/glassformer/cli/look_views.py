@@ -1,0 +1,200 @@
+"""The views of `glassformer look`: each asks one method of `glassformer.interpret` and puts what it found in rows."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import ConfigError
+from ..interpret import (
+    Logit,
+    Run,
+    ablate_heads,
+    attribute,
+    gradient_flow,
+    gradient_times_input,
+    gradients,
+    head_statistics,
+    lens,
+    neuron_attribution,
+    patch_stream,
+    trace,
+)
+from ..interpret.many import MEMORY, bytes_at_once
+from .subject import Subject, read_labels
+from .tokenize import visible
+
+WIDEST = 24
+
+
+class Question(NamedTuple):
+    """What is asked about a run."""
+
+    subject: Subject
+    run: Run
+    target: Logit
+    source: Run | None
+    way: str
+    show: Callable[[int, int, int], None]  # told how many variants are done, of how many, in how much memory
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a view shows: rows of text for people, records for programs."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    records: list[dict[str, Any]]
+    facts: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def view_lens(asked: Question) -> Found:
+    """Show what the head would read at each point of the stream."""
+    run, target, subject = asked.run, asked.target, asked.subject
+    seen = lens(run, positions=None if subject.is_classifier else target.position)
+    ids, odds = seen.top(min(3, seen.logits.shape[-1]))
+    chances, ranks = seen.probabilities(target.token), seen.ranks(target.token)
+    rows: list[tuple[str, ...]] = []
+    records: list[dict[str, Any]] = []
+    for n, point in enumerate(seen.points):
+        says = [(subject.label(i), float(p)) for i, p in zip(ids[n].reshape(-1), odds[n].reshape(-1), strict=True)]
+        chance, rank = float(chances[n].reshape(-1)[0]), int(ranks[n].reshape(-1)[0])
+        shown = "  ".join(f"{_word(word)} {_share(p)}" for word, p in says)
+        rows.append((point.label, shown, _share(chance), f"{rank + 1:,}"))
+        records.append({"point": point.label, "name": point.name, "says": says, "p": chance, "rank": rank + 1})
+    return Found("What each layer would say; {target} beside it", ("after", "says", ">p", ">rank"), rows, records)
+
+
+def view_attribution(asked: Question) -> Found:
+    """Show what each part adds to the logit."""
+    found = attribute(asked.run, asked.target)
+    records = [{**row, "value": float(row["value"])} for row in found.rows()]
+    rows = [(_part(r["name"], r["head"]), r["kind"].replace("_", "-"), f"{r['value']:+.4f}") for r in records]
+    kinds = "  ".join(f"{kind.replace('_', '-')} {value:+.4f}" for kind, value in found.by_kind().items())
+    facts = {"logit": float(found.value), "by_kind": {kind: float(v) for kind, v in found.by_kind().items()}}
+    notes = [f"all parts sum to the logit, {found.value:.4f}: {kinds}"]
+    return Found("What adds to the logit of {target}", ("part", "kind", ">adds"), rows, records, facts, notes)
+
+
+def view_ablation(asked: Question) -> Found:
+    """Show what is without each head."""
+    run = asked.run
+    memory = bytes_at_once(run, run.heads * run.model.config.layers, MEMORY)
+    found = ablate_heads(
+        run, asked.way, targets=[asked.target], progress=lambda done, total: asked.show(done, total, memory)
+    )
+    order = np.argsort(-np.abs(found.logits[:, 0]), kind="stable")
+    records: list[dict[str, Any]] = []
+    for n in order:
+        part = found.parts[n]
+        loss = None if found.loss is None else float(found.loss[n])
+        records.append({"name": part.name, "head": part.head, "logit": float(found.logits[n, 0]), "loss": loss})
+    rows = [
+        (_part(r["name"], r["head"]), f"{r['logit']:+.4f}", "" if r["loss"] is None else f"{r['loss']:+.4f}")
+        for r in records
+    ]
+    columns = ("without", ">logit", ">loss")
+    return Found("How the logit of {target} and the loss change without a head", columns, rows, records)
+
+
+def view_patching(asked: Question) -> Found:
+    """Show which place of the stream carries the difference to the other text."""
+    run, source = asked.run, asked.source
+    assert source is not None
+    total = (2 * run.model.config.layers + 1) * run.logits.shape[1]
+    memory = bytes_at_once(run, total, MEMORY)
+    found = patch_stream(run, source, asked.target, progress=lambda done, total: asked.show(done, total, memory))
+    share = found.share
+    words = read_labels(asked.subject, source)
+    records = [
+        {
+            "point": label,
+            "position": t,
+            "token": words[t],
+            "effect": float(found.effect[n, t]),
+            "share": float(share[n, t]),
+        }
+        for n, label in enumerate(found.rows)
+        for t in range(share.shape[1])
+    ]
+    rows = [(label, *(f"{share[n, t]:.2f}" for t in range(share.shape[1]))) for n, label in enumerate(found.rows)]
+    columns = ("stream after", *(f">{_word(word)}" for word in words[: share.shape[1]]))
+    facts = {"run": float(found.run), "source": float(found.source)}
+    notes = [f"the logit is {found.run:.4f} here and {found.source:.4f} for the other text"]
+    title = "How far the other text's stream, put in at one place, takes the logit of {target}: 1.00 is all of the way"
+    return Found(title, columns, rows, records, facts, notes)
+
+
+def view_gradients(asked: Question) -> Found:
+    """Show how the gradient runs back."""
+    found = gradients(asked.run, asked.target)
+    flows = gradient_flow(found)[::-1]
+    records = [flow._asdict() for flow in flows]
+    rows = [(flow.name, f"{flow.leaving:.3g}", f"{flow.through:.3g}", _share(flow.share)) for flow in flows]
+    words = read_labels(asked.subject, asked.run)
+    notes: list[str] = []
+    facts: dict[str, Any] = {}
+    if len(words) == asked.run.batch.tokens.shape[1] and "embedding" in asked.run:
+        each = gradient_times_input(asked.run, asked.target)[0]
+        facts["tokens"] = [{"token": word, "value": float(v)} for word, v in zip(words, each, strict=False)]
+        notes.append(
+            "gradient × input: " + "  ".join(f"{_word(w)} {v:+.3f}" for w, v in zip(words, each, strict=False))
+        )
+    columns = ("before", ">gradient", ">through it", ">share")
+    return Found("How the gradient of the logit of {target} runs back", columns, rows, records, facts, notes)
+
+
+def view_heads(asked: Question) -> Found:
+    """Show what each head looks at."""
+    seen = trace(asked.subject.model, asked.run.params, asked.run.batch, labels=asked.subject.labels)
+    records: list[dict[str, Any]] = [
+        {"attention": kind, **row} for kind in seen.kinds for row in head_statistics(seen, kind).rows()
+    ]
+    rows = [
+        (f"{r['attention']} {r['layer']}.{r['head']}", r["kind"], f"{r['score']:.2f}", f"{r['distance']:.1f}")
+        for r in sorted(records, key=lambda r: -r["score"])
+    ]
+    columns = ("head", "looks at", ">how surely", ">distance")
+    return Found("What the heads look at, layers and heads counted from 1", columns, rows, records)
+
+
+def view_neurons(asked: Question) -> Found:
+    """Show the neurons that add most to the logit."""
+    found = neuron_attribution(asked.run, asked.target)
+    if not found:
+        raise ConfigError("this model has no feed-forward layers, so it has no neurons", hint="see its heads")
+    records: list[dict[str, Any]] = [
+        {"name": name, "neuron": int(n), "value": float(values[n])}
+        for name, values in found.items()
+        for n in range(len(values))
+    ]
+    records.sort(key=lambda r: -abs(r["value"]))
+    rows = [(r["name"], str(r["neuron"]), f"{r['value']:+.4f}") for r in records]
+    return Found("Which neurons add to the logit of {target}", ("layer", ">neuron", ">adds"), rows, records)
+
+
+VIEWS: dict[str, Callable[[Question], Found]] = {
+    "lens": view_lens,
+    "attribution": view_attribution,
+    "ablation": view_ablation,
+    "patching": view_patching,
+    "gradients": view_gradients,
+    "heads": view_heads,
+    "neurons": view_neurons,
+}
+
+
+def _part(name: str, head: int | None) -> str:
+    return name.removesuffix(".output.x") + ("" if head is None else f" head {head}")
+
+
+def _word(text: str) -> str:
+    shown = visible(text)
+    return shown if len(shown) <= WIDEST else f"{shown[: WIDEST - 1]}…"
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.1f} %"

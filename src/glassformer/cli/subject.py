@@ -1,0 +1,113 @@
+"""What a command looks into: a model, what it read, and how its ids are called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..arrays import Array, Tree
+from ..errors import ConfigError, TokenError, did_you_mean
+from ..interpret import Labels, Logit, Run, token_labels, watch
+from ..loading import is_run, load_weights, locate
+from ..models import Batch, Encoder, Model
+from ..runs.run import open_run
+from ..runs.trained import Trained
+from ..text.tokenizer import Tokenizer
+from ..training.checkpoint import BEST
+from .inspect import published_batch, task_labels
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model, with what is needed to read and to name."""
+
+    model: Model
+    params: Tree
+    labels: Labels
+    tokenizer: Tokenizer | None  # of what it writes
+    trained: Trained | None
+    loaded: Any
+    name: str
+
+    def watch(self, text: str) -> Run:
+        """Watch the model read a text."""
+        if self.trained is not None:
+            batch = self.trained.example(text)
+        else:
+            batch = published_batch(self.loaded, self.name, text)
+        return watch(self.model, self.params, with_targets(self.model, batch))
+
+    def label(self, number: int) -> str:
+        """Return what a token, or a class, is called."""
+        known = self.labels.classes if self.is_classifier else self.labels.tokens
+        return (known or str)(int(number))
+
+    @property
+    def is_classifier(self) -> bool:
+        """Whether the model predicts one class for a text."""
+        return isinstance(self.model, Encoder) and self.model.config.head == "classes"
+
+    def token(self, word: str) -> int:
+        """Return the id of one token, or the number of one class, by its text or as #id."""
+        size = self.model.config.classes if self.is_classifier else self.model.config.vocab
+        if word.startswith("#") and word[1:].isdigit():
+            if int(word[1:]) >= size:
+                raise TokenError(f"the model has no token {word}", hint=f"it has {size:,}, from #0 to #{size - 1}")
+            return int(word[1:])
+        if self.is_classifier:
+            names = {self.label(number): number for number in range(size)}
+            if word not in names:
+                raise TokenError(f"there is no class {word!r}", hint=did_you_mean(word, names))
+            return names[word]
+        if self.tokenizer is None:
+            raise ConfigError(f"{self.name} has no tokenizer to read {word!r} with", hint="name the token as #id")
+        ids = np.asarray(self.tokenizer.encode(word)).reshape(-1)
+        if len(ids) != 1:
+            pieces = ", ".join(f"{self.label(i)!r} #{int(i)}" for i in ids)
+            raise TokenError(
+                f"{word!r} is {len(ids)} tokens: {pieces}", hint="name one of them; a space may belong to it"
+            )
+        return int(ids[0])
+
+    def target(self, run: Run, token: str | None, against: str | None, position: int) -> Logit:
+        """Return the logit that is asked about: the likeliest one unless a token is named."""
+        row = run.logits[0] if self.is_classifier else run.logits[0, Logit(0, position).place(run, 0)[1]]
+        chosen = int(np.argmax(row)) if token is None else self.token(token)
+        return Logit(chosen, position, against=None if against is None else self.token(against))
+
+
+def find_subject(name: str) -> Subject:
+    """Return the model of that name: a run, a saved model, or published weights."""
+    place: Path = locate(name)
+    if is_run(place):
+        run = open_run(place)
+        trained = Trained(run.model, run.load_params(BEST), run.task())
+        answers = trained.task.answer_tokenizer
+        return Subject(trained.model, trained.params, task_labels(trained), answers, trained, None, name)
+    loaded = load_weights(place)
+    if isinstance(loaded.model, Encoder) and loaded.model.config.head == "none":
+        raise ConfigError(
+            f"{name} has no head, so it predicts nothing", hint="`glassformer embed` and `inspect` show it"
+        )
+    classes = loaded.labels.__getitem__ if loaded.labels else str
+    labels = Labels(tokens=str if loaded.tokenizer is None else token_labels(loaded.tokenizer), classes=classes)
+    return Subject(loaded.model, loaded.params, labels, loaded.tokenizer, None, loaded, name)
+
+
+def with_targets(model: Model, batch: Batch) -> Batch:
+    """Return a batch with a loss: each token is asked for the next one, and a classifier for nothing."""
+    if batch.targets is not None or isinstance(model, Encoder):
+        return batch
+    tokens = np.asarray(batch.tokens)
+    last = np.full((*tokens.shape[:-1], 1), ops.IGNORE, dtype=tokens.dtype)
+    return batch._replace(targets=np.concatenate([tokens[:, 1:], last], axis=-1))
+
+
+def read_labels(subject: Subject, run: Run) -> list[str]:
+    """Return what the tokens are called whose positions the head speaks of."""
+    tokens: Array = np.asarray(run.batch.tokens)[0]
+    return [subject.labels.tokens(int(number)) for number in tokens]

@@ -1,0 +1,99 @@
+"""`glassformer look`: every view on every architecture, as tables and as JSON, and what it refuses."""
+
+import json
+
+import numpy as np
+import pytest
+
+from glassformer.cli.look_views import VIEWS
+from glassformer.cli.subject import find_subject
+from glassformer.interpret import attribute
+from runs import command, tiny_session
+
+INPUTS = {"majority": ("00112220", "11112220"), "dates": ("1. mai 2020", "2. mai 2020"), "text": ("the ", "tho ")}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A model of each architecture, hardly trained."""
+    found = {}
+    for task in INPUTS:
+        folder = tmp_path_factory.mktemp("runs") / task
+        list(tiny_session(task, folder, steps=2, eval_every=2).steps())
+        found[task] = folder
+    return found
+
+
+def look(*args):
+    result = command("look", *args)
+    assert result.code == 0, result.err
+    return result.out
+
+
+def refused(*args):
+    result = command("look", *args)
+    assert result.code in (1, 2)
+    return result.err
+
+
+@pytest.mark.parametrize("task", INPUTS)
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_of_every_architecture(task, view, folders):
+    text, other = INPUTS[task]
+    arguments = [folders[task], text, view]
+    if view == "patching":
+        subject = find_subject(str(folders[task]))
+        if subject.watch(text).batch.tokens.shape != subject.watch(other).batch.tokens.shape:
+            pytest.fail("the two texts have answers of different lengths")
+        arguments += ["--other", other, "--token", "#1"]
+    found = json.loads(look(*arguments, "--json"))
+    assert found["view"] == view
+    assert found["rows"]
+    assert all(isinstance(row, dict) for row in found["rows"])
+    shown = look(*arguments)
+    assert "┃" in shown
+    assert len(shown.splitlines()) > 5
+
+
+def test_the_numbers_are_those_of_python(folders):
+    subject = find_subject(str(folders["majority"]))
+    run = subject.watch("00112220")
+    target = subject.target(run, "2", "0", -1)
+    expected = attribute(run, target)
+    found = json.loads(look(folders["majority"], "00112220", "attribution", "--token", "2", "--against", "0", "--json"))
+    assert found["logit"] == pytest.approx(expected.value)
+    assert sum(row["value"] for row in found["rows"]) == pytest.approx(found["logit"], rel=1e-4)
+
+
+def test_the_last_row_of_the_lens_is_the_prediction(folders):
+    found = json.loads(look(folders["text"], "the loop", "--json"))
+    subject = find_subject(str(folders["text"]))
+    run = subject.watch("the loop")
+    assert found["rows"][-1]["rank"] == 1
+    assert found["target"] == subject.label(int(np.argmax(run.logits[0, -1])))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["11110222", "lense"], "did you mean 'lens'"),
+        (["11110222", "lens", "--other", "1"], "--other is for patching"),
+        (["11110222", "patching"], "patching needs a second text"),
+        (["11110222", "lens", "--token", "7"], "there is no class '7'"),
+        (["11110222", "lens", "--token", "#9"], "no token #9"),
+        (["11110222", "ablation", "--way", "nothing"], "nothing"),
+        ([""], "nothing to read"),
+    ],
+)
+def test_what_does_not_fit_is_refused(arguments, words, folders):
+    err = refused(folders["majority"], *arguments)
+    assert words in err
+
+
+def test_tokens_that_are_several_are_named(folders):
+    err = refused(folders["text"], "the", "lens", "--token", "ab")
+    assert "'ab' is 2 tokens" in err
+    err = refused(folders["text"], "the", "lens", "--position", "5")
+    assert "no position 5" in err
+    err = refused(folders["text"], "the", "patching", "--other", "the loop")
+    assert "as many tokens" in err
