@@ -110,6 +110,15 @@ OPTIONS = {
         "--format": Changes("inspect {majority}", "--format svg"),
         "--json": Changes("inspect {majority}", "--json"),
     },
+    "look": {
+        "--token": Changes("look {majority} 00112220", "--token #0"),
+        "--against": Changes("look {majority} 00112220 attribution --token #0", "--against #1"),
+        "--position": Changes("look {text} notebooks", "--position 0"),
+        "--other": Changes("look {majority} 00112220 patching --other 00112221", "--other 11111111"),
+        "--way": Changes("look {majority} 00112220 ablation", "--way mean"),
+        "--top": Changes("look {majority} 00112220 neurons", "--top 3"),
+        "--json": Changes("look {majority} 00112220", "--json"),
+    },
     "check": {
         "--engine": Elsewhere("cli/test_check.py", "test_the_engine_whose_gradients_are_proved_can_be_chosen"),
         "--json": Elsewhere("cli/test_check.py", "test_people_see_that_all_are_exact"),

@@ -25,7 +25,7 @@ COMMANDS = {
     "compare": "Compare runs side by side: settings that differ, losses by step and by time, speed, samples, a figure.",
     "tokens": "Encode texts into a file that `train text --data FILE` maps into memory, however large it is.",
     "inspect": "Draw attention, predictions, positions and layers of a model into one page.",
-    "look": "Look inside: what each layer would say, which part says it, what is without it, how gradients flow.",
+    "look": "Look inside: what each layer would say, which part says it, what happens without it, how gradients flow.",
     "check": "Prove every hand-derived gradient against a numeric derivative, here and now.",
     "bench": "Measure training, generation, attention and the start, in turns with what else is installed here.",
     "params": "Count parameters, arithmetic and memory of a model; nothing is allocated.",

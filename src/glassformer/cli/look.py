@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..errors import ConfigError, DataError, did_you_mean
 from .generate import ModelArgument
-from .look_views import VIEWS, Question
+from .look_views import VIEWS, Found, Question
 from .output import JsonOption, bytes_text, console, print_json, table, talk
 from .subject import find_subject
 
@@ -50,14 +50,7 @@ def look(
     heads         what each head of attention looks at
     neurons       which neurons add most to the logit
     """
-    if view not in VIEWS:
-        raise ConfigError(f"there is no view {view!r}", hint=did_you_mean(view, VIEWS))
-    if other is not None and view != "patching":
-        raise ConfigError(f"{view} looks at one text", hint="--other is for patching")
-    if other is None and view == "patching":
-        raise ConfigError("patching needs a second text", hint="give it as --other TEXT, in as many tokens")
-    if not text:
-        raise DataError("there is nothing to read", hint="pass an INPUT")
+    check_question(view, text, other)
     subject = find_subject(model)
     run = subject.watch(text)
     source = None if other is None else subject.watch(other)
@@ -69,11 +62,27 @@ def look(
         print_json({**said, "rows": found.records})
         return
     above = "" if target.against is None else f" above {subject.label(target.against)!r}"
-    console().print(f"{found.title.format(target=repr(subject.label(target.token)) + above)}", markup=False)
-    shown = top or (len(found.rows) if view in LAYERED else TOP)
-    console().print(table(*found.columns, rows=found.rows[:shown]))
-    if len(found.rows) > shown:
-        console().print(f"{len(found.rows) - shown:,} more rows: --top {len(found.rows)}", markup=False)
+    show_rows(found, repr(subject.label(target.token)) + above, top or (len(found.rows) if view in LAYERED else TOP))
+
+
+def check_question(view: str, text: str, other: str | None) -> None:
+    """Refuse a view that is not there, a text that is missing, and one too many."""
+    if view not in VIEWS:
+        raise ConfigError(f"there is no view {view!r}", hint=did_you_mean(view, VIEWS))
+    if other is not None and view != "patching":
+        raise ConfigError(f"{view} looks at one text", hint="--other is for patching")
+    if other is None and view == "patching":
+        raise ConfigError("patching needs a second text", hint="give it as --other TEXT, in as many tokens")
+    if not text:
+        raise DataError("there is nothing to read", hint="pass an INPUT")
+
+
+def show_rows(found: Found, target: str, count: int) -> None:
+    """Print what was found, the first rows of it."""
+    console().print(found.title.format(target=target), markup=False)
+    console().print(table(*found.columns, rows=found.rows[:count]))
+    if len(found.rows) > count:
+        console().print(f"{len(found.rows) - count:,} more rows: --top {len(found.rows)}", markup=False)
     for line in found.notes:
         console().print(line, markup=False)
 
