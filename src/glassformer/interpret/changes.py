@@ -127,7 +127,8 @@ def mean(name: str, runs: Mapping[str, Array] | Sequence[Mapping[str, Array]], *
         check_name(name, run)
     names = axes_of(name, each[0][name].ndim)
     axes = tuple(n for n, axis in enumerate(names) if axis == "example" or (axis == "position" and "key" not in names))
-    total, count = 0.0, 0.0
+    total: Any = 0.0
+    count: Any = 0.0
     for run in each:
         value = run[name]
         counted = _counted(run, name, value.shape, names)
@@ -146,12 +147,13 @@ def _counted(run: Mapping[str, Array], name: str, shape: tuple[int, ...], names:
     mask = None if batch is None else batch.source_mask if of_source and batch.source is not None else batch.mask
     if mask is None or "position" not in names or "key" in names:
         return np.ones((1,) * len(shape))
-    place = names.index("position")
-    # A learned vector stands before the tokens.
-    real = np.pad(np.asarray(mask, dtype=float), ((0, 0), (shape[place] - np.shape(mask)[1], 0)), constant_values=1)
-    return real.reshape(
-        [size if axis in ("example", "position") else 1 for axis, size in zip(names, shape, strict=True)]
-    )
+    examples, tokens = np.shape(mask)
+    more = shape[names.index("position")] - tokens
+    if shape[0] != examples or more < 0:  # no value of these tokens, such as a bias by head
+        return np.ones((1,) * len(shape))
+    real = np.pad(np.asarray(mask, dtype=float), ((0, 0), (more, 0)), constant_values=1)  # a learned vector before them
+    kept = [size if axis in ("example", "position") else 1 for axis, size in zip(names, shape, strict=True)]
+    return real.reshape(kept)
 
 
 def freeze(name: str, **where: Part) -> Change:
