@@ -11,6 +11,7 @@ from glassformer.interpret import (
     ablate_layers,
     ablate_neurons,
     bytes_at_once,
+    each,
     mean,
     resample,
     watch,
@@ -71,6 +72,28 @@ def test_memory_is_stated_and_bounds_what_runs_at_once(run):
     assert steps == [(2, 4), (4, 4)]
     assert bytes_at_once(run, 4, 1) == one
     assert np.allclose(found.loss, ablate_heads(run).loss, rtol=1e-12)
+
+
+@every
+def test_padding_does_not_count_for_the_mean(run):
+    for part in ablate_heads(run).parts:
+        x = run[part.name]
+        mask = run.batch.source_mask if part.name.startswith("encoder.") else run.batch.mask
+        real = np.pad(mask, ((0, 0), (x.shape[1] - mask.shape[1], 0)), constant_values=True)
+        assert np.allclose(mean(part.name, run).value[0, 0], x[real].mean(axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("run", ["encoder_decoder"], indirect=True)
+def test_keys_of_the_source_are_those_of_its_tokens(run):
+    name = "decoder.blocks.0.cross_attention.attend.k"
+    keys = np.swapaxes(run[name], 1, 2)[run.batch.source_mask]  # (N, H, C)
+    assert np.allclose(mean(name, run).value[0, :, 0], keys.mean(axis=0), rtol=1e-12)
+
+
+@decoder_only
+def test_what_all_examples_share_is_not_changed_for_one_variant(run):
+    with pytest.raises(ConfigError, match="serves all examples at once"):
+        each(run, [[zero("embedding.positions", feature=n)] for n in range(3)])
 
 
 @decoder_only

@@ -7,6 +7,12 @@ head_statistics(seen, "decoder").kinds    # what kind of head each one is
 run = watch(model, params, batch)         # every value by its name
 run.changed(zero("blocks.0.attention.output.x", head=1)).loss    # what would have been
 gradients(run)["blocks.0.attention.attend.weights"]              # what the loss says of it
+
+lens(run).ranks(7)                        # how likely token 7 is at every point of the stream
+attribute(run, Logit(7, against=3))       # what every head, layer and bias adds to a difference of logits
+ablate_heads(run).rows()                  # what is lost without each head
+patch_stream(run, other, Logit(7))        # which vectors carry the difference between two prompts
+detect_heads(model, params)               # previous-token heads, induction heads, …
 """
 
 from .ablation import Ablation, ablate, ablate_heads, ablate_layers, ablate_neurons

@@ -119,18 +119,44 @@ def resample(name: str, run: Mapping[str, Array], order: Sequence[int], **where:
 
 
 def mean(name: str, runs: Mapping[str, Array] | Sequence[Mapping[str, Array]], **where: Part) -> Change:
-    """Put there the average over all examples and positions of one run or several: of maps, over examples alone."""
+    """Put there the average over all examples and positions of one run or several: of maps, over examples alone.
+
+    Padding does not count.
+    """
     each = [runs] if isinstance(runs, Mapping) else list(runs)
     if not each:
         raise ConfigError("there is no run to take the mean of", hint="watch the model on some data")
     for run in each:
         check_name(name, run)
-    values = [run[name] for run in each]
-    names = axes_of(name, values[0].ndim)
+    names = axes_of(name, each[0][name].ndim)
     axes = tuple(n for n, axis in enumerate(names) if axis == "example" or (axis == "position" and "key" not in names))
-    total = sum(value.sum(axis=axes, keepdims=True) for value in values)
-    count = sum(value.size for value in values) // total.size
-    return Change(name, 0.0, total / count, Where(**where), whole=True, word="mean")
+    total: Any = 0.0
+    count: Any = 0.0
+    for run in each:
+        value = run[name]
+        counted = _counted(run, name, value.shape, names)
+        total = total + np.sum(value * counted, axis=axes, keepdims=True)
+        count = count + np.sum(np.broadcast_to(counted, value.shape), axis=axes, keepdims=True)
+    if not np.all(count):
+        raise ConfigError(f"there is nothing to take the mean of {name} over", hint="some data must not be padding")
+    return Change(name, 0.0, (total / count).astype(value.dtype), Where(**where), whole=True, word="mean")
+
+
+def _counted(run: Mapping[str, Array], name: str, shape: tuple[int, ...], names: list[str]) -> Array:
+    """Return 1 where a value is one of a token, and 0 where it is one of padding; it broadcasts to the value."""
+    batch = getattr(run, "batch", None)
+    of_memory = "cross_attention." in name and {"k", "v", "key", "value"} & set(name.split("."))
+    of_source = name.startswith(("encoder.", "source_")) or bool(of_memory)
+    mask = None if batch is None else batch.source_mask if of_source and batch.source is not None else batch.mask
+    if mask is None or "position" not in names or "key" in names:
+        return np.ones((1,) * len(shape))
+    examples, tokens = np.shape(mask)
+    more = shape[names.index("position")] - tokens
+    if shape[0] != examples or more < 0:  # no value of these tokens, such as a bias by head
+        return np.ones((1,) * len(shape))
+    real = np.pad(np.asarray(mask, dtype=float), ((0, 0), (more, 0)), constant_values=1)  # a learned vector before them
+    kept = [size if axis in ("example", "position") else 1 for axis, size in zip(names, shape, strict=True)]
+    return real.reshape(kept)
 
 
 def freeze(name: str, **where: Part) -> Change:

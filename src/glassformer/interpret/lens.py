@@ -48,7 +48,9 @@ class Lens:
         size = self.logits.shape[-1]
         if not 1 <= count <= size:
             raise ConfigError(f"the top {count} of {size:,} logits", hint=f"ask for 1 to {size:,}")
-        ids = np.argsort(-self.logits, axis=-1, kind="stable")[..., :count]
+        ids = np.sort(np.argpartition(-self.logits, count - 1, axis=-1)[..., :count], axis=-1)
+        order = np.argsort(-np.take_along_axis(self.logits, ids, axis=-1), axis=-1, kind="stable")
+        ids = np.take_along_axis(ids, order, axis=-1)
         return ids, np.take_along_axis(ops.softmax(self.logits)[0], ids, axis=-1)
 
     def _ids(self, tokens: Any) -> Array:

@@ -16,6 +16,7 @@ import numpy as np
 
 from .. import ops
 from ..arrays import Array
+from ..errors import ConfigError
 from ..models import Batch
 from .changes import Change
 from .meddling import Meddling, Placed
@@ -121,4 +122,12 @@ def _together(start: Run, variants: list[list[Change]], first: int) -> Array:
         *(None if part is None else np.tile(part, (count,) + (1,) * (np.ndim(part) - 1)) for part in start.batch)
     )
     logits, _ = watched(start.model.predict, start.params, batch, watcher=watcher)
+    for change in (change for changes in variants for change in changes):
+        # The second question tells examples from as many positions.
+        sizes = len(start[change.name]), len(meddling.made[start.addresses[change.name]])
+        if sizes != (examples, count * examples):
+            raise ConfigError(
+                f"{change.name} serves all examples at once, and cannot be changed for one variant alone",
+                hint="use changed() for each",
+            )
     return logits.reshape(count, examples, *logits.shape[1:])
