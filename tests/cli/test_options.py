@@ -113,7 +113,7 @@ OPTIONS = {
     "look": {
         "--token": Changes("look {majority} 00112220", "--token #0"),
         "--against": Changes("look {majority} 00112220 attribution --token #0", "--against #1"),
-        "--position": Changes("look {text} notebooks", "--position 0"),
+        "--position": Changes("look {text} The gradients", "--position 0"),
         "--other": Changes("look {majority} 00112220 patching --other 00112221", "--other 11111111"),
         "--way": Changes("look {majority} 00112220 ablation", "--way mean"),
         "--top": Changes("look {majority} 00112220 neurons", "--top 3"),
