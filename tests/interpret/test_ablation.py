@@ -118,6 +118,8 @@ def test_without_targets_only_logits_are_measured(decoder):
 def test_what_is_not_there_is_refused(run, decoder):
     with pytest.raises(LengthError, match="has no head 2"):
         ablate(run, [Ablated("blocks.0.attention.output.x", 0, head=2)])
+    with pytest.raises(ConfigError, match="no part to silence"):
+        ablate(run, [])
     with pytest.raises(LengthError, match="there is no feed-forward layer 2"):
         ablate_neurons(run, 2)
     with pytest.raises(LengthError, match="has no feature 32"):

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from glassformer import Batch, DecoderConfig, EncoderConfig, EncoderDecoderConfig, build
+from glassformer import Batch, DecoderConfig, EncoderConfig, EncoderDecoderConfig, build, register_block
 from glassformer.errors import ConfigError, LengthError, TokenError
 from glassformer.interpret import Logit, attribute, neuron_attribution, put, watch
 from glassformer.tree import tree_map
+from own_parts import Gated, Parallel, forgotten
 
 SIZES = {"width": 8, "heads": 2, "layers": 2, "context": 7, "vocab": 5, "feed_forward": 6}
 MODELS = {
@@ -96,6 +97,17 @@ def test_what_does_not_fit_is_refused(rng):
     bert = run_of(EncoderConfig(**SIZES, head="tokens", head_bias=True), rng)
     with pytest.raises(ConfigError, match="this head bends what it reads"):
         attribute(bert, Logit(0))
+
+
+def test_blocks_of_ones_own_are_taken_apart_or_refused(rng):
+    with forgotten():
+        register_block("parallel", Parallel)
+        register_block("gated", Gated)
+        found = attribute(run_of(DecoderConfig(**SIZES, block="parallel"), rng), Logit(2))
+        assert np.isclose(sum(part.value for part in found.parts), found.value, rtol=1e-12)
+        assert found.by_kind().keys() == {"embedding", "head", "feed_forward", "bias"}
+        with pytest.raises(ConfigError, match="the parts sum to"):
+            attribute(run_of(DecoderConfig(**SIZES, block="gated"), rng), Logit(2))
 
 
 def test_parts_that_do_not_sum_are_not_returned(rng):

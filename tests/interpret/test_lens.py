@@ -76,6 +76,7 @@ def test_ranks_and_probabilities_are_those_of_the_logits(run):
 @decoder_only
 def test_some_positions_are_as_all_of_them(run):
     whole = lens(run).logits
+    assert np.array_equal(lens(run, positions=[1, -1]).logits[-1], run.logits[:, [1, -1]])
     assert np.allclose(lens(run, positions=-1).logits, whole[:, :, -1:], rtol=1e-13)
     assert np.allclose(lens(run, positions=slice(1, 3)).logits, whole[:, :, 1:3], rtol=1e-13)
 

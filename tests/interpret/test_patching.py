@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from glassformer import Batch, Decoder, DecoderConfig, register_activation, register_norm, registry
+from glassformer import Batch, Decoder, DecoderConfig, register_activation, register_norm
 from glassformer.errors import ConfigError, LengthError, TokenError
 from glassformer.interpret import Logit, Loss, patch_heads, patch_stream, patch_sublayers, take, watch
 from glassformer.layers import Layer
+from own_parts import forgotten
 
 ARCHITECTURES = ["encoder", "decoder", "encoder_decoder"]
 TARGET = Logit(1, against=0)
@@ -77,19 +78,19 @@ class Identity(Layer):
         return dy, {}
 
 
-def test_the_estimate_is_exact_on_a_linear_model(rng, monkeypatch):
-    monkeypatch.setattr(registry, "_own", {family: dict(own) for family, own in registry._own.items()})
-    register_activation("straight", lambda x: (x * 1.0, ()), lambda dy, saved: dy * 1.0)
-    register_norm("nothing", Identity)
-    config = {"vocab": 7, "width": 8, "heads": 2, "layers": 2, "context": 6, "activation": "straight"}
-    model = Decoder(DecoderConfig(**config, norm="nothing"))
-    params = model.init(0, np.float64)
-    for block in params["blocks"]:
-        block["attention"]["query"]["w"][:] = 0  # all weights alike: attention is an average
-    run, source = (watch(model, params, Batch(rng.integers(0, 7, (1, 5)))) for _ in range(2))
-    for found in (patch_stream(run, source, TARGET), patch_heads(run, source, TARGET)):
-        assert np.abs(found.effect).max() > 1e-3
-        assert np.allclose(found.estimate, found.effect, rtol=1e-9, atol=1e-12)
+def test_the_estimate_is_exact_on_a_linear_model(rng):
+    with forgotten():
+        register_activation("straight", lambda x: (x * 1.0, ()), lambda dy, saved: dy * 1.0)
+        register_norm("nothing", Identity)
+        config = {"vocab": 7, "width": 8, "heads": 2, "layers": 2, "context": 6, "activation": "straight"}
+        model = Decoder(DecoderConfig(**config, norm="nothing"))
+        params = model.init(0, np.float64)
+        for block in params["blocks"]:
+            block["attention"]["query"]["w"][:] = 0  # all weights alike: attention is an average
+        run, source = (watch(model, params, Batch(rng.integers(0, 7, (1, 5)))) for _ in range(2))
+        for found in (patch_stream(run, source, TARGET), patch_heads(run, source, TARGET)):
+            assert np.abs(found.effect).max() > 1e-3
+            assert np.allclose(found.estimate, found.effect, rtol=1e-9, atol=1e-12)
 
 
 @decoder_only

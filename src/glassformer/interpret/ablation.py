@@ -118,6 +118,8 @@ def ablate(
     order      for "resample": which example of the data each example gets; the next one unless given
     memory     bytes that the variants may take at once; progress is told after each lot of them
     """
+    if not parts:
+        raise ConfigError("there is no part to silence", hint="blocks of one's own may keep theirs under other names")
     silence = _silence(run, way, data, order)
     has_loss = run.batch.targets is not None
     if not has_loss and not targets:

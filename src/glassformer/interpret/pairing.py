@@ -59,7 +59,7 @@ def _best(call: Call, free: list[Call]) -> Call | None:
         for one in free:
             if len(one.outputs) > 1 and one.outputs[1] is saved:
                 return one
-        own = [one for one in free if one.arguments[0] is call.arguments[0]]
+        own = [one for one in free if one.arguments[0] == call.arguments[0]]
         return own[0] if own else None
     mine = set(map(id, _arrays(saved)))
     alike = [len(mine & set(map(id, _arrays((one.outputs[1:], one.outputs[0]))))) for one in free]

@@ -109,6 +109,8 @@ def patch(
     memory     bytes that the variants may take at once; progress is told after each lot of them
     """
     check_alike(run, source)
+    if not places:
+        raise ConfigError("there is no value to patch", hint="blocks of one's own may keep theirs under other names")
     before, there = answer(of, run, run.logits), answer(of, source, source.logits)
     changes = [take(name, source, **where) for name, where in places]
     after = each(run, [[one] for one in changes], lambda own, y: answer(of, own, y), memory=memory, progress=progress)
