@@ -13,8 +13,18 @@ from ..generation.language_model import MAX_NEW_TOKENS
 from ..loading import load
 from ..text import printable
 from .devices import EngineOption
-from .generate import MODEL_HELP, TemperatureOption, TopKOption, TopPOption, WeightsOption, no_stdin, not_utf8
+from .generate import (
+    MODEL_HELP,
+    LensOption,
+    TemperatureOption,
+    TopKOption,
+    TopPOption,
+    WeightsOption,
+    no_stdin,
+    not_utf8,
+)
 from .output import talk
+from .said import show_said
 
 COMMANDS = {"/reset": "forget the conversation", "/help": "show the commands", "/exit": "leave, as Ctrl-D does"}
 
@@ -28,6 +38,7 @@ def chat(
     top_p: TopPOption = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same answers.")] = 0,
     weights: WeightsOption = None,
+    lens: LensOption = False,
     engine: EngineOption = None,
 ) -> None:
     """Talk to a model. Each line is a turn; /reset starts anew, Ctrl-C stops an answer, Ctrl-D or /exit leaves."""
@@ -44,7 +55,7 @@ def chat(
         if line == "/exit":
             return
         try:
-            turn(conversation, line)
+            turn(conversation, line, lens=lens)
         except GlassformerError as error:
             # With nobody there to say it differently, the rest of the script makes no sense.
             if not interactive:
@@ -52,7 +63,7 @@ def chat(
             talk(f"error: {error}")
 
 
-def turn(conversation: Conversation, line: str) -> None:
+def turn(conversation: Conversation, line: str, *, lens: bool = False) -> None:
     """Follow a command, or print the answer to what was said."""
     if line == "/reset":
         conversation.reset()
@@ -64,6 +75,8 @@ def turn(conversation: Conversation, line: str) -> None:
         raise ConfigError(f"there is no command {word}", hint=did_you_mean(word, COMMANDS))
     else:
         _answer(conversation, line)
+        if lens and conversation.read is not None:
+            show_said(conversation.writer, conversation.read, conversation.written)
 
 
 def _answer(conversation: Conversation, line: str) -> None:

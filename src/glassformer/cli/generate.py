@@ -16,6 +16,7 @@ from ..loading import load
 from ..text import Tokenizer, printable
 from .devices import EngineOption
 from .output import JsonOption, console, print_json, table, talk
+from .said import check_lens, show_lens
 
 TOP_TOKENS = 5
 MODEL_HELP = "A run folder, a folder or file of published weights, a pulled model, or hf:org/name."
@@ -63,6 +64,9 @@ SlideOption = Annotated[
 TruncateOption = Annotated[
     bool, typer.Option("--truncate", help="Of a prompt longer than the context, read its end instead of refusing it.")
 ]
+LensOption = Annotated[
+    bool, typer.Option("--lens", help="Show what each layer would have said in the place of every token.")
+]
 StopOption = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="End before this text; may be repeated.")]
 
 
@@ -86,6 +90,7 @@ def generate(
     truncate: TruncateOption = False,
     weights: WeightsOption = None,
     logprobs: Annotated[bool, typer.Option("--logprobs", help="Show the log-probability of every token.")] = False,
+    lens: LensOption = False,
     engine: EngineOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -100,8 +105,14 @@ def generate(
     settings |= {"max_new_tokens": max_new_tokens, "seed": seed or 0, "stop": stop or []}
     settings |= {"slide": slide, "truncate": truncate}
     text = read_stdin() if prompt == "-" else prompt
-    if not (json or logprobs or beams is not None or length_penalty is not None or n != 1):
-        note([stream(loaded, text, settings)], loaded, settings)
+    several = logprobs or beams is not None or length_penalty is not None or n != 1
+    if lens:
+        check_lens(json=json, several=several)
+    if not (json or several):
+        said = stream(loaded, text, settings)
+        note([said], loaded, settings)
+        if lens:
+            show_lens(loaded, text, said, truncate=truncate)
         return
     settings |= {"n": n, "beams": beams, "length_penalty": length_penalty}
     answers = answer(loaded, text, settings, logprobs=logprobs)

@@ -10,6 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+SPACE = "␣"
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 
 
@@ -75,3 +77,9 @@ def flops_text(number: float) -> str:
         if number >= size:
             return f"{number / size:,.1f} {unit}FLOP"
     return f"{number:,.0f} FLOP"
+
+
+def visible(text: str) -> str:
+    """Return `text` with its white space to be seen: spaces as ␣, line ends and what else does not print as escapes."""
+    escaped = (c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return "".join(escaped).replace(" ", SPACE)

@@ -34,8 +34,7 @@ from ..weights.loaded import Loaded
 from ..weights.saved import is_saved
 from .devices import EngineOption
 from .generate import ModelArgument, TruncateOption, read_stdin
-from .output import JsonOption, console, print_json, table
-from .tokenize import visible
+from .output import JsonOption, console, print_json, table, visible
 
 TOP = 5
 WIDEST = 40

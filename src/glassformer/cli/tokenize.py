@@ -9,9 +9,7 @@ from ..errors import ConfigError
 from ..loading import load_tokenizer
 from ..text import PublishedTokenizer, Tokenizer
 from .generate import read_stdin
-from .output import JsonOption, console, print_json, table
-
-SPACE = "␣"
+from .output import JsonOption, console, print_json, table, visible
 
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A model of any kind, or a tokenizer.json.")]
 TextArgument = Annotated[
@@ -54,12 +52,6 @@ def tokenize(
         shown.add_row(str(i), Text(f"{piece}  (special)" if i in special_ids else visible(piece)))
     out.print(shown)
     out.print(f"{len(pieces):,} tokens, {len(typed):,} characters")
-
-
-def visible(text: str) -> str:
-    """Return `text` with its white space to be seen: spaces as ␣, line ends and what else does not print as escapes."""
-    escaped = (c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-    return "".join(escaped).replace(" ", SPACE)
 
 
 def _spelled(tokenizer: Tokenizer, i: int) -> str:

@@ -70,6 +70,8 @@ class Conversation:
         self.messages = list(self.start)
         self.turns = 0
         self.cut_short = False  # whether the last answer ended because there was no more room for it
+        self.read: Array | None = None  # the tokens before the last answer
+        self.written: list[int] = []  # and those of it
 
     def reset(self) -> None:
         """Forget what was said; a system message stays."""
@@ -93,6 +95,7 @@ class Conversation:
     def answer(self, messages: list[Message], steps: list[Step], *, burst: int | None = None) -> Iterator[str]:
         """Yield the answer to the last of some messages, and add what the model does to `steps`."""
         ids = self._encoded(messages)
+        self.read, self.written = ids, []
         decoder = StreamDecoder(self.tokenizer, after=ids[-CONTEXT_OF_TEXT:])
         written = generate_steps(
             self.writer.model,
@@ -108,6 +111,7 @@ class Conversation:
         for step in written:
             steps.append(step)
             token = int(step.ids[0])
+            self.written.append(token)
             yield "" if token in self.end_ids else decoder.push(token)
         yield decoder.finish()
 

@@ -186,6 +186,11 @@ class LanguageModel:
     def _has_source(self) -> bool:
         return isinstance(self.model.config, EncoderDecoderConfig)
 
+    def encoded(self, text: str, *, truncate: bool = False) -> tuple[Array, Array | None]:
+        """Return what is read of a prompt before the answer: the tokens (T,) to go on from, and the source (S,)."""
+        prompts, sources = self._encoded([text], truncate=truncate)
+        return np.asarray(prompts[0]), None if sources is None else np.asarray(sources[0])
+
     def _encoded(self, prompts: list[str], *, truncate: bool = False) -> tuple[list[Array], list[Array] | None]:
         """Return what the decoder starts from and, for an encoder-decoder, what its encoder reads."""
         first: Array = np.array([] if self.start_id is None else [self.start_id], dtype=np.int64)
