@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .layers import register_block, register_norm, register_positions
     from .models import PRESETS, Batch, Decoder, Encoder, EncoderDecoder, Model, build, preset
     from .ops import register_activation, register_op
+    from .runs.replay import replay
     from .text import register_tokenizer
     from .weights.registry import pull
 
@@ -63,6 +64,7 @@ _HOMES = {
     "layers": ("register_block", "register_norm", "register_positions"),
     "models": ("PRESETS", "Batch", "Decoder", "Encoder", "EncoderDecoder", "Model", "build", "preset"),
     "ops": ("register_activation", "register_op"),
+    "runs.replay": ("replay",),
     "weights.registry": ("pull",),
     "text": ("register_tokenizer",),
 }  # fmt: skip
@@ -74,8 +76,8 @@ __all__ = [
     "EncoderDecoderConfig", "Execution", "GlassformerError", "Loop", "Model", "RotaryScaling", "TrainedModel",
     "TransformerConfig", "build", "config_from_dict", "data", "errors", "generation", "interpret", "layers", "load",
     "ops", "plots", "preset", "proofs", "pull", "register_activation", "register_block", "register_norm",
-    "register_op", "register_positions", "register_tokenizer", "save", "set_engine", "task", "train", "training",
-    "tree", "use_engine",
+    "register_op", "register_positions", "register_tokenizer", "replay", "save", "set_engine", "task", "train",
+    "training", "tree", "use_engine",
 ]  # fmt: skip
 
 

@@ -76,6 +76,9 @@ def train(
     out: OutOption = None,
     resume: ResumeOption = None,
     anyway: AnywayOption = False,
+    record: Annotated[
+        bool, typer.Option("--record", help="Keep what it takes to return to any step: see `glassformer replay`.")
+    ] = False,
     tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard event files as well.")] = False,
     engine: devices.EngineOption = None,
     mesh: devices.MeshOption = None,
@@ -92,7 +95,8 @@ def train(
     require_tensorboard(wanted=tensorboard)
     changes = _changes(settings or [], None if resume is not None else steps)
     task = chosen_task(task, own, needed=resume is None)
-    others = [task, data, preset, source, seed, out, precision, rules, changes or lora or scan or remat or None]
+    switches = lora or scan or remat or record
+    others = [task, data, preset, source, seed, out, precision, rules, changes or switches or None]
     _check_resume(resume, others, anyway=anyway)
     if resume is not None:
         devices.use_engine_of(open_run(resume), engine, mesh)
@@ -102,7 +106,7 @@ def train(
         else:
             how = devices.execution_of(mesh, precision, scan=scan, remat=remat, rules=rules)
             given: dict[str, Any] = {"data": data, "settings": changes, "seed": seed or 0, "execution": how}
-            session = open_session(str(task), out, source, preset, lora=lora, **given)
+            session = open_session(str(task), out, source, preset, lora=lora, recorded=record, **given)
         _train_and_tell(session, watch, tensorboard=tensorboard, json=json)
 
 
