@@ -58,13 +58,14 @@ def test_a_model_of_it_learns_and_writes_the_same_with_and_without_a_cache(model
     assert cached == uncached
 
 
-def test_engines_agree(model):
+def test_engines_agree_and_none_complains_about_a_block_of_the_library(model, caplog):
     params = model.init(1)
     with gf.use_engine("numpy"):
         want = gf.tree.flatten(model.loss_and_grads(params, counting()))
     with gf.use_engine("cpu"):
         have = gf.tree.flatten(model.loss_and_grads(params, counting()))
     assert set(have) == set(want)
+    assert not caplog.records
     for name, expected in want.items():
         np.testing.assert_allclose(have[name], expected, rtol=1e-3, atol=1e-5, err_msg=name)
 

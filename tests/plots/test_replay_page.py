@@ -32,6 +32,7 @@ def test_the_page_holds_every_frame_and_needs_nothing_from_elsewhere(tmp_path):
     assert path == where
     page = read_page(path)
     assert page.tags.count("script") == 2
+    assert page.words.count(bad) == 3
     assert {"play", "at", "said", "body", "data"} == set(page.ids)
     text = path.read_text(encoding="utf-8")
     assert "http:" not in text
@@ -39,7 +40,7 @@ def test_the_page_holds_every_frame_and_needs_nothing_from_elsewhere(tmp_path):
     assert 'max="1"' in text
     data = json.loads(re.search(r'id="data">(.*?)</script>', text)[1])
     assert data["steps"] == [0, 20]
-    loss, heads, maps, answers = data["parts"]
+    heads, maps, answers, loss = data["parts"]
     assert loss == {"name": "loss", "kind": "number", "values": [None, 2.0]}
     assert (heads["kind"], heads["values"][1]) == ("heads", [[0.75, 1.0]])
     assert answers["values"] == ["</script><b>", "x"]

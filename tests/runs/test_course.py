@@ -1,6 +1,8 @@
 """What is measured over the course of a training: arrays by step, of any function of a frame."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,3 +74,19 @@ def test_what_cannot_be_measured_is_refused(run, course):
         measured(run, [0, 1], {"odd": lambda frame: np.zeros(frame.step + 1)})
     with pytest.raises(ConfigError, match="no parameter 'hed'"):
         measured(run, [0], {"w": weights("hed")})
+
+
+def test_the_examples_of_the_documentation_run_as_printed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("glassformer.plots.style.DPI", 30)
+    session = new_session(
+        "induction", Path("runs/induction"), settings={**TINY["induction"], "steps": 4}, recorded=True
+    )
+    assert [record.step for record in session.steps()][-1] == 4
+    words = (Path(__file__).parents[2] / "docs" / "replay.md").read_text(encoding="utf-8")
+    names = {}
+    for block in re.findall(r"```python\n(.*?)```", words, flags=re.DOTALL):
+        exec(block.replace("at(300)", "at(3)").replace("abcdea", "abca"), names)
+    assert names["course"]["attention"].shape[0] == 5
+    assert names["course"]["previous token"].shape == (5, 1, 2)
+    assert (tmp_path / "replay.html").stat().st_size > 1000

@@ -82,15 +82,14 @@ def draw(found: Replay, course: Course, batch: Batch, folder: Path) -> Path:
     seen = trace(frame.model, frame.params, batch, labels=task_labels(frame.trained))
     kind = seen.kinds[0]
     name = found.run.folder.resolve().name
-    save_themes(partial(training_course, course.steps, course.values, title=f"Training of {name}"), folder, PICTURE)
-    kept = ", ".join(f"{step:,}" for step in found.kept) or "none but the first"
+    save_themes(partial(training_course, course.steps, course.rows, title=f"Training of {name}"), folder, PICTURE)
     return write_replay(
         folder / PAGE,
         course.steps.tolist(),
-        course.values,
+        course.rows,
         title=f"Training of {name}, step by step",
-        intro=f"{found.task.name}: {found.steps[-1]:,} steps. States kept: {kept}. All others were computed again, "
-        "bit for bit.",
+        intro=f"{found.task.name}, {found.steps[-1]:,} steps: {len(found.kept):,} states were kept, and all others "
+        "computed again, bit for bit.",
         metrics=found.run.metrics(),
         labels=(seen.query_labels(kind), seen.key_labels(kind)),
     )

@@ -58,7 +58,7 @@ def _curves(steps: Array, values: Mapping[str, Any]) -> dict[str, dict[str, Arra
         array = np.asarray(value, dtype=np.float64)
         if array.ndim == 3:
             _, layers, heads = array.shape
-            panels[name] = {f"{i}.{j}": array[:, i, j] for i in range(layers) for j in range(heads)}
+            panels[name] = {f"layer {i + 1}, head {j + 1}": array[:, i, j] for i in range(layers) for j in range(heads)}
         else:
             group, _, own = name.partition(".")
             panels.setdefault(group, {})[own or name] = array
@@ -107,7 +107,7 @@ def _strip(part: Any, steps: Array, weights: Array, number: int) -> None:
         ax.set_xticks([])
         ax.set_yticks([])
         if frame == chosen[0]:
-            ax.set_ylabel(f"layer {layer}\nhead {head}", fontsize=8)
+            ax.set_ylabel(f"layer {layer + 1}\nhead {head + 1}", fontsize=8)
 
 
 def decimated(metrics: Sequence[Mapping[str, Any]], count: int = 400) -> list[tuple[int, float]]:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -35,24 +36,23 @@ def write_replay(
     metrics         the lines of the run, of which the loss curve is drawn
     labels          of the tokens that look, and of those that are looked at
     """
-    data = {
+    data: dict[str, Any] = {
         "steps": [int(step) for step in steps],
         "curve": decimated(metrics),
         "labels": [[printable(label) for label in side] for side in labels],
         "colors": {name: _ramp(name) for name in THEMES},
-        "parts": [_part(name, value) for name, value in values.items()],
+        "parts": sorted((_part(name, value) for name, value in values.items()), key=_order),
     }
     # No "<" in it can end the script that it stands in.
     content = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    page = _PAGE
-    for mark, text in (
-        ("{title}", escape(printable(title))),
-        ("{intro}", escape(printable(intro))),
-        ("{style}", page_style(None) + _RULES),
-        ("{last}", str(len(data["steps"]) - 1)),
-        ("{data}", content),
-    ):
-        page = page.replace(mark, text, 1)
+    words = {
+        "title": escape(printable(title)),
+        "intro": escape(printable(intro)),
+        "style": page_style(None) + _RULES,
+        "last": str(len(data["steps"]) - 1),
+        "data": content,
+    }
+    page = re.sub(r"\{(title|intro|style|last|data)\}", lambda mark: words[mark[1]], _PAGE)
     return write_new(path, page.encode("utf-8"))
 
 
@@ -63,9 +63,16 @@ def _part(name: str, value: Any) -> dict[str, Any]:
     array = np.asarray(value, dtype=np.float64)
     if array.ndim == 5:
         levels = np.clip(np.rint(array * LEVELS), 0, LEVELS).astype(np.uint8)
-        return {"name": name, "kind": "maps", "shape": array.shape, "bytes": base64.b64encode(levels).decode("ascii")}
-    plain = np.where(np.isfinite(array), np.round(array, 6).astype(object), None)
+        coded = base64.b64encode(levels.tobytes()).decode("ascii")
+        return {"name": name, "kind": "maps", "shape": array.shape, "bytes": coded}
+    plain = np.round(array, 6).astype(object)
+    plain[~np.isfinite(array)] = None
     return {"name": name, "kind": {1: "number", 3: "heads"}.get(array.ndim, "other"), "values": plain.tolist()}
+
+
+def _order(part: Mapping[str, Any]) -> int:
+    """Return where a part stands on the page: what moves the most comes first."""
+    return ("heads", "maps", "text", "number", "other").index(part["kind"])
 
 
 def _ramp(theme: str) -> list[list[int]]:
@@ -153,7 +160,7 @@ function heads(part) {
     table.textContent = "";
     part.values[i].forEach((row, layer) => {
       const line = element("tr", table);
-      element("th", line, "layer " + layer);
+      element("th", line, "layer " + (layer + 1));
       row.forEach(score => element("td", line, score === null ? "" : score.toFixed(2)));
     });
   });
@@ -168,8 +175,9 @@ function maps(part) {
     const figure = element("figure", grid), canvas = element("canvas", figure);
     canvas.width = S; canvas.height = T;
     canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", "attention of layer " + l + ", head " + h);
-    element("small", figure, "layer " + l + ", head " + h);
+    const place = "layer " + (l + 1) + ", head " + (h + 1);
+    canvas.setAttribute("aria-label", "attention of " + place);
+    element("small", figure, place);
     const pen = canvas.getContext("2d"), image = pen.createImageData(S, T);
     updates.push(i => {
       const ramp = data.colors[dark.matches ? "dark" : "light"], start = ((i * L + l) * H + h) * T * S;
@@ -186,12 +194,14 @@ function text(part) {
   shown.className = "sample";
   updates.push(i => { shown.textContent = part.values[i]; });
 }
-curve("training loss", data.curve);
+const whole = data.curve.length > 1;
+if (whole) curve("training loss", data.curve);
 for (const part of data.parts) {
   if (part.kind === "maps") maps(part);
   if (part.kind === "heads") heads(part);
   if (part.kind === "text") text(part);
-  if (part.kind === "number") curve(part.name, part.values.map((y, i) => [data.steps[i], y]));
+  if (part.kind !== "number" || (whole && part.name === "loss")) continue;
+  curve(part.name, part.values.map((y, i) => [data.steps[i], y]));
 }
 function show() {
   const i = Number(at.value);

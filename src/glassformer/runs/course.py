@@ -36,22 +36,22 @@ class Course(Mapping[str, Any]):
     """What was measured of each frame, by name: arrays whose first axis are the steps; lists where it is texts."""
 
     steps: Array  # (N,)
-    values: dict[str, Any]
+    rows: dict[str, Any]
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self.values:
-            raise ConfigError(f"nothing called {name!r} was measured", hint=did_you_mean(name, self.values))
-        return self.values[name]
+        if name not in self.rows:
+            raise ConfigError(f"nothing called {name!r} was measured", hint=did_you_mean(name, self.rows))
+        return self.rows[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.values)
+        return iter(self.rows)
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.rows)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON: what is no number is None."""
-        return {"step": self.steps.tolist(), **{name: _plain(value) for name, value in self.values.items()}}
+        return {"step": self.steps.tolist(), **{name: _plain(value) for name, value in self.rows.items()}}
 
 
 def measured(
@@ -167,4 +167,6 @@ def _plain(value: Any) -> Any:
     array = np.asarray(value)
     if array.dtype.kind != "f":
         return array.tolist()
-    return np.where(np.isfinite(array), array.astype(object), None).tolist()
+    plain = array.astype(object)
+    plain[~np.isfinite(array)] = None
+    return plain.tolist()
