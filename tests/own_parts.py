@@ -152,7 +152,7 @@ class Careless(Block):
         return super().forward(params, x, memory, bias, **given)
 
 
-BLOCKS = {"parallel": Parallel, "sandwich": Sandwich, "gated": Gated}
+BLOCKS = {"shared_norm": Parallel, "sandwich": Sandwich, "gated": Gated}
 """Blocks that read on."""
 REFUSED = {"forgetful": (Forgetful, "takes no cache"), "careless": (Careless, "does not hand its cache on")}
 """Blocks that do not, and what is said of them."""

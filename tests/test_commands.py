@@ -80,7 +80,8 @@ def desk(tmp_path_factory):
     for task in ("majority", "text"):
         data = str(folder / "notes.txt") if task == "text" else None
         settings = {**TINY[task], "steps": 4}
-        for _ in new_session(task, folder / "runs" / task, data=data, settings=settings).steps():
+        recorded = task == "majority"
+        for _ in new_session(task, folder / "runs" / task, data=data, settings=settings, recorded=recorded).steps():
             pass
     return folder
 

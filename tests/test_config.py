@@ -104,7 +104,7 @@ def test_values_of_the_wrong_type_are_refused(settings, fact, hint):
         ({"init_std": 0}, "init_std is 0", "positive"),
         ({"relative_buckets": 6}, "relative_buckets is 6", "multiple of 4"),
         ({"activation": "swish"}, "activation is 'swish'", "silu"),
-        ({"norm": "batch"}, "norm is 'batch'", "known: layer, rms"),
+        ({"norm": "batch"}, "norm is 'batch'", "known: layer, none, rms"),
         ({"norm_position": "before"}, "norm_position is 'before'", "known: post, pre"),
         ({"positions": "sinusoid"}, "positions is 'sinusoid'", "did you mean 'sinusoidal'"),
         ({"rotary_pairing": "half"}, "rotary_pairing is 'half'", "did you mean 'halves'"),
@@ -128,6 +128,10 @@ def test_values_out_of_range_are_refused(settings, fact, hint):
         ({"positions": "relative", "relative_distance": 16}, "relative_distance is 16", "above 16, or fewer buckets"),
         ({"head_scale": True, "tied_head": False}, "head_scale belongs to a tied head", "leave head_scale out"),
         ({"norm": "rms", "norm_bias": False}, "an rms norm never has one", "leave norm_bias out"),
+        ({"norm": "none", "norm_bias": False}, 'are set, but norm is "none"', "leave them out"),
+        ({"norm": "none", "final_norm": True}, 'are set, but norm is "none"', "choose a norm"),
+        ({"norm": "none", "embedding_norm": True}, 'are set, but norm is "none"', "choose a norm"),
+        ({"block": "attention_onyl"}, "block is 'attention_onyl'", "attention_only"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings, fact, hint):
@@ -253,6 +257,8 @@ def test_a_config_survives_json(settings, cls):
     own = {"classes": 3} if cls == "encoder" else {}
     if settings.get("positions") != "rotary":
         settings.pop("rotary_pairing", None)
+    if settings.get("norm") == "none":
+        settings.pop("final_norm", None)
     config = CONFIGS[cls](width=8, heads=4, **settings, **own)
     again = config_from_dict(json.loads(json.dumps(config.to_dict())))
     assert again == config

@@ -20,7 +20,7 @@ OWN = {
     "norm": {"norm": "scale"},
     "positions": {"positions": "slopes"},
     **{f"block {name}": {"block": name} for name in BLOCKS},
-    "all": {"activation": "square", "norm": "scale", "positions": "slopes", "block": "parallel"},
+    "all": {"activation": "square", "norm": "scale", "positions": "slopes", "block": "shared_norm"},
 }
 
 

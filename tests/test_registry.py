@@ -39,7 +39,7 @@ def test_the_same_name_again_replaces_a_part_of_ones_own():
     registry.register("norm", "mine", 1)
     registry.register("norm", "mine", 2)
     assert registry.find("norm", "mine") == 2
-    assert registry.known("norm") == ("layer", "rms", "mine")
+    assert registry.known("norm") == ("layer", "rms", "none", "mine")
 
 
 @pytest.mark.parametrize(

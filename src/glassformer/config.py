@@ -18,8 +18,7 @@ from .errors import ConfigError
 from .execution import AMONG_MODEL_SETTINGS, separated
 from .settings import check_known, check_settings, from_settings
 
-ACTIVATION_NAMES, NORM_NAMES = registry.BUILT_IN["activation"], registry.BUILT_IN["norm"]
-POSITION_NAMES = registry.BUILT_IN["positions"]
+ACTIVATION_NAMES, NORM_NAMES, POSITION_NAMES = map(registry.BUILT_IN.__getitem__, ("activation", "norm", "positions"))
 NORM_POSITIONS = ("pre", "post")
 PAIRING_NAMES = ("halves", "interleaved")
 POOLING_NAMES = ("mean", "cls", "first")
@@ -93,7 +92,7 @@ class TransformerConfig:
     head_width           channels per head (none: width / heads)
     activation           of the feed-forward layers
     gated                act(gate) · up in the feed-forward layers, as in SwiGLU, instead of act(up)
-    norm                 layer: LayerNorm; rms: RMSNorm
+    norm                 layer: LayerNorm; rms: RMSNorm; none: no norms anywhere
     norm_eps             eps under the root of a norm
     norm_bias            whether a layer norm shifts as well as scales
     norm_position        pre: x + f(norm x); post: norm(x + f(x))
@@ -110,7 +109,7 @@ class TransformerConfig:
     scale_scores         divide the scores by √(channels per head)
     window               each token sees tokens less than so many positions away (none: all)
     stride               each token sees tokens less than so many away, and every so many beyond (none: all)
-    block                residual: attention, then feed-forward, each added; or one of your own by name
+    block                residual: attention, then feed-forward; parallel; attention_only; or one of your own by name
     tied_head            logits = h Eᵀ with the token embedding E, instead of a matrix of their own
     head_bias            a bias on the logits
     head_scale           divide what the head reads by √width (T5 with a tied head)
@@ -191,7 +190,7 @@ class TransformerConfig:
     @property
     def has_final_norm(self) -> bool:
         """Whether a norm follows the last block."""
-        return self.norm_position == "pre" if self.final_norm is None else self.final_norm
+        return self.norm != "none" and (self.norm_position == "pre" if self.final_norm is None else self.final_norm)
 
     @property
     def has_output_bias(self) -> bool:
@@ -286,6 +285,8 @@ class TransformerConfig:
             raise ConfigError("head_scale belongs to a tied head, but tied_head is False", hint="leave head_scale out")
         if self.norm == "rms" and self.norm_bias is not True:
             raise ConfigError("norm_bias is set, but an rms norm never has one", hint="leave norm_bias out")
+        if self.norm == "none" and (self.final_norm or self.embedding_norm or not self.norm_bias):
+            raise ConfigError('settings of norms are set, but norm is "none"', hint="leave them out, or choose a norm")
 
 
 @_refuse_unknown

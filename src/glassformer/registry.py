@@ -15,9 +15,9 @@ from .errors import ConfigError, did_you_mean
 
 BUILT_IN: dict[str, tuple[str, ...]] = {
     "activation": ("relu", "gelu", "gelu_tanh", "silu"),
-    "norm": ("layer", "rms"),
+    "norm": ("layer", "rms", "none"),
     "positions": ("learned", "sinusoidal", "rotary", "alibi", "relative", "none"),
-    "block": ("residual",),
+    "block": ("residual", "parallel", "attention_only"),
     "op": (),
     "tokenizer": ("chars", "bytes", "words", "bpe", "tokenizer.json", "llama2c"),
     "task": (

@@ -5,7 +5,7 @@ import pytest
 
 from compare import assert_close
 from glassformer.errors import ShapeError
-from glassformer.layers import LayerNorm, RMSNorm
+from glassformer.layers import LayerNorm, NoNorm, RMSNorm
 from layers.exact import assert_exact
 
 NORMS = [LayerNorm(6), LayerNorm(6, bias=False), RMSNorm(6)]
@@ -24,6 +24,17 @@ def test_rms_norm_is_what_the_blackboard_says(rng):
     layer, x, gamma = RMSNorm(6, eps=0.1), rng.standard_normal((2, 3, 6)), rng.standard_normal(6)
     expected = gamma * x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + 0.1)
     assert_close(layer.forward({"gamma": gamma}, x)[0], expected)
+
+
+def test_no_norm_hands_on_what_it_is_given_as_an_array_of_its_own(rng):
+    layer, x = NoNorm(6), rng.standard_normal((2, 3, 6))
+    y, saved = layer.forward({}, x)
+    dx, grads = layer.backward({}, saved, x)
+    assert layer.specs() == grads == {}
+    assert np.array_equal(y, x)
+    assert np.array_equal(dx, x)
+    assert saved["x"] is x
+    assert y is not x
 
 
 @every_norm

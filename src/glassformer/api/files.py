@@ -1,6 +1,6 @@
 """Models into folders and back: of any architecture, trained here or published."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Tree
-from ..config import EncoderConfig
+from ..config import EncoderConfig, TransformerConfig
 from ..data import Task
 from ..errors import ConfigError, GlassformerError
 from ..loading import load_stored, task_of
 from ..runs.run import open_run, takes_lexicon
+from ..text.tokenizer import Tokenizer
 from ..training import History
 from ..tree import tree_map
+from ..weights.foreign import Table, params_from, read_arrays
 from ..weights.loaded import Loaded
 from ..weights.places import is_run, locate
 from ..weights.saved import save_folder
@@ -70,6 +72,50 @@ def load(path: str | Path, *, weights: str | None = None) -> TrainedModel:
         origin=origin,
         task_maker=maker,
     )
+
+
+def from_arrays(
+    config: TransformerConfig,
+    arrays: Mapping[str, Any] | str | Path,
+    table: Table,
+    *,
+    ignored: Sequence[str] = (),
+    tokenizer: Tokenizer | None = None,
+) -> TrainedModel:
+    """Return a model with the weights of another program, by a table of names.
+
+    arrays    by name; or a file of them: .safetensors, .npz, or a state dict of PyTorch, whose pickle is not run
+    table     our dotted names to theirs; a `gf.Foreign` where an array has another layout. A * stands for the number
+              of a block
+    ignored   patterns of names that the model does not need, such as "blocks.*.attn.mask"
+
+    >>> import numpy as np, glassformer as gf
+    >>> config = gf.DecoderConfig(
+    ...     vocab=3,
+    ...     width=2,
+    ...     heads=1,
+    ...     layers=1,
+    ...     context=4,
+    ...     positions="none",
+    ...     norm="none",
+    ...     block="attention_only",
+    ...     attention_bias=False,
+    ... )
+    >>> theirs = {"E": np.eye(3, 2), **{f"layer0.{name}": np.eye(2)[None] for name in ("Q", "K", "V", "O")}}
+    >>> table = (
+    ...     {"embedding.tokens.table": "E"}
+    ...     | {
+    ...         f"blocks.*.attention.{ours}.w": gf.Foreign(f"layer*.{name}", "heads a b -> a heads b")
+    ...         for ours, name in (("query", "Q"), ("key", "K"), ("value", "V"))
+    ...     }
+    ...     | {"blocks.*.attention.output.w": "layer*.O"}
+    ... )
+    >>> gf.from_arrays(config, theirs, table)
+    TrainedModel(decoder, 22 parameters)
+    """
+    source = "" if isinstance(arrays, Mapping) else str(arrays)
+    found = arrays if isinstance(arrays, Mapping) else read_arrays(arrays)
+    return TrainedModel(config, params_from(config, found, table, ignored=ignored), tokenizer, source=source)
 
 
 def save(model: TrainedModel, path: str | Path) -> Path:

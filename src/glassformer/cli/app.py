@@ -24,6 +24,7 @@ COMMANDS = {
     "runs": "List the runs in a folder: task, settings that differ, steps, losses, when; the newest first.",
     "compare": "Compare runs side by side: settings that differ, losses by step and by time, speed, samples, a figure.",
     "tokens": "Encode texts into a file that `train text --data FILE` maps into memory, however large it is.",
+    "replay": "Go through the training of a run, step by step: loss, attention, norms and answers, on one page.",
     "inspect": "Draw attention, predictions, positions and layers of a model into one page.",
     "look": "Look inside: what each layer would say, which part says it, what happens without it, how gradients flow.",
     "check": "Prove every hand-derived gradient against a numeric derivative, here and now.",

@@ -95,7 +95,9 @@ def _go_on_with(began: str | None, asked: str | None) -> None:
 
 
 def use_engine_of(run: Any, asked: str | None, mesh: str | None) -> None:
-    """Go on with the engine that a run began with."""
+    """Go on with the engine that a run began with; None: there is no run yet."""
+    if run is None:
+        return
     if not run.under_jax:
         if asked == "jax" or mesh is not None:
             raise ConfigError(

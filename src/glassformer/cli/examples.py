@@ -22,6 +22,7 @@ EXAMPLES = {
         "glassformer tokens notes.txt --out notes.tokens",
         "glassformer tokens notes.txt --out pieces.tokens --tokenizer bpe --bpe-size 400",
     ],
+    "replay": ["glassformer replay runs/majority 11110222", "glassformer replay runs/majority --step 1 --step 2"],
     "inspect": ["glassformer inspect runs/majority 11110222", "glassformer inspect runs/text --theme dark"],
     "look": [
         "glassformer look runs/majority 11110222",

@@ -176,14 +176,16 @@ def check_choice(what: str, value: str, choices: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def progress(*, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
+def progress(
+    *, quiet: bool, doing: str = "drawing", things: str = "pictures"
+) -> Iterator[Callable[[int, int, str], None]]:
     """Yield what shows how far the drawing is, on stderr: a bar on a terminal, one line in a pipe."""
     screen = Console(stderr=True)
     if quiet or not screen.is_terminal:
-        yield lambda done, total, name: None if quiet or done else talk(f"drawing {total} pictures ...")
+        yield lambda done, total, name: None if quiet or done else talk(f"{doing} {total} {things} ...")
         return
     columns = (
-        TextColumn("drawing"),
+        TextColumn(doing),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),

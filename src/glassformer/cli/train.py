@@ -61,6 +61,9 @@ AnywayOption = Annotated[
         "--anyway", help="With --resume: go on although data, engine, versions or recipe have changed, and note it."
     ),
 ]
+RecordOption = Annotated[
+    bool, typer.Option("--record", help="Keep what it takes to return to any step: see `glassformer replay`.")
+]
 
 
 def train(
@@ -76,6 +79,7 @@ def train(
     out: OutOption = None,
     resume: ResumeOption = None,
     anyway: AnywayOption = False,
+    record: RecordOption = False,
     tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard event files as well.")] = False,
     engine: devices.EngineOption = None,
     mesh: devices.MeshOption = None,
@@ -92,17 +96,16 @@ def train(
     require_tensorboard(wanted=tensorboard)
     changes = _changes(settings or [], None if resume is not None else steps)
     task = chosen_task(task, own, needed=resume is None)
-    others = [task, data, preset, source, seed, out, precision, rules, changes or lora or scan or remat or None]
-    _check_resume(resume, others, anyway=anyway)
-    if resume is not None:
-        devices.use_engine_of(open_run(resume), engine, mesh)
+    switches = changes or lora or scan or remat or record or None
+    _check_resume(resume, [task, data, preset, source, seed, out, precision, rules, switches], anyway=anyway)
+    devices.use_engine_of(None if resume is None else open_run(resume), engine, mesh)
     with devices.joined(coordinator, processes, process) as watch:
         if resume is not None:
             session = _resumed(resume, steps, mesh, watch, anyway=anyway)
         else:
             how = devices.execution_of(mesh, precision, scan=scan, remat=remat, rules=rules)
-            given: dict[str, Any] = {"data": data, "settings": changes, "seed": seed or 0, "execution": how}
-            session = open_session(str(task), out, source, preset, lora=lora, **given)
+            given: dict[str, Any] = {"data": data, "settings": changes, "seed": seed or 0, "recorded": record}
+            session = open_session(str(task), out, source, preset, lora=lora, execution=how, **given)
         _train_and_tell(session, watch, tensorboard=tensorboard, json=json)
 
 

@@ -18,6 +18,7 @@ with layer, linear, feed_forward and attention; then residual, block and stack; 
 
 from ..sources import remember
 from .attention import Attention, AttentionRecord, merge_heads, split_heads
+from .attention_only import AttentionOnly
 from .block import Block, register_block
 from .cache import BlockCache, Cache, KeyValues
 from .embedding import Embedding, InputEmbedding
@@ -25,7 +26,8 @@ from .feed_forward import FeedForward
 from .head import HeadGrads, TokenHead
 from .layer import InputGrads, Layer, Spec
 from .linear import Linear
-from .norm import LayerNorm, Norm, RMSNorm, register_norm
+from .norm import LayerNorm, NoNorm, Norm, RMSNorm, register_norm
+from .parallel import Parallel
 from .position import AlibiPositions, Positions, RelativePositions, RotaryPositions, register_positions
 from .residual import Residual
 from .stack import Stack
@@ -33,6 +35,7 @@ from .stack import Stack
 __all__ = [
     "AlibiPositions",
     "Attention",
+    "AttentionOnly",
     "AttentionRecord",
     "Block",
     "BlockCache",
@@ -46,7 +49,9 @@ __all__ = [
     "Layer",
     "LayerNorm",
     "Linear",
+    "NoNorm",
     "Norm",
+    "Parallel",
     "Positions",
     "RMSNorm",
     "RelativePositions",

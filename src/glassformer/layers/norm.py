@@ -73,7 +73,32 @@ class RMSNorm(Layer):
         return dx, {"gamma": dgamma}
 
 
-Norm: TypeAlias = LayerNorm | RMSNorm
+@dataclass(frozen=True)
+class NoNorm(Layer):
+    """y = x, for x (..., D): a model without norms, whose logits are a polynomial in its weights and patterns.
+
+    y is another array than x, so that what a sublayer reads and the stream that it reads from are two values with two
+    gradients here as well.
+    """
+
+    width: int  # D
+    eps: float = 1e-5  # as all norms have; nothing is divided
+
+    def specs(self) -> Tree:
+        """Return no specs: there is nothing to learn."""
+        return {}
+
+    def forward(self, params: Tree, x: Array) -> tuple[Array, Tree]:
+        """Return y (..., D), and x, which is kept to be looked at."""
+        return +x, {"x": x}
+
+    def backward(self, params: Tree, saved: Tree, dy: Array) -> tuple[Array, Tree]:
+        """Return dx (..., D)."""
+        # y = x
+        return +dy, {}
+
+
+Norm: TypeAlias = LayerNorm | RMSNorm | NoNorm
 """What a block takes as its norm: one of these, or any layer of the same form."""
 
 

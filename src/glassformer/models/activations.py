@@ -58,7 +58,7 @@ class _Count:
     @property
     def norm(self) -> int:
         """The statistics of one norm."""
-        return (2 if self.config.norm == "layer" else 1) * self.tokens * self.wide
+        return {"layer": 2, "none": 0}.get(self.config.norm, 1) * self.tokens * self.wide
 
     @property
     def kept(self) -> int:
@@ -79,7 +79,11 @@ class _Count:
     def block(self, *, cross: bool = False) -> int:
         """All that one block records."""
         attentions = 2 if cross else 1
-        return attentions * (self.attention() + self.sublayer()) + self.feed_forward() + self.sublayer()
+        if self.config.block == "attention_only":
+            return attentions * (self.attention() + self.sublayer())
+        every = attentions * (self.attention() + self.sublayer()) + self.feed_forward() + self.sublayer()
+        # Sublayers side by side have one sum between them.
+        return every - attentions * self.vector * (self.config.block == "parallel")
 
     def again(self, *, cross: bool = False) -> int:
         """What the backward pass records of a block when it has to run it again."""

@@ -12,12 +12,15 @@ from ..execution import PLAIN, Execution
 from ..layers import (
     AlibiPositions,
     Attention,
+    AttentionOnly,
     Block,
     Embedding,
     FeedForward,
     InputEmbedding,
     LayerNorm,
+    NoNorm,
     Norm,
+    Parallel,
     Positions,
     RelativePositions,
     RMSNorm,
@@ -28,11 +31,16 @@ from ..layers import (
 from ..layers.position import build_own_positions
 from ..ops import FULL, Pattern
 
+BLOCKS: dict[str, type[Block]] = {"residual": Block, "parallel": Parallel, "attention_only": AttentionOnly}
+"""The blocks that are built in, by the name that a config chooses."""
+
 
 def build_norm(config: TransformerConfig) -> Norm:
     """Return the norm that all parts of a model use."""
     if config.norm == "rms":
         return RMSNorm(config.width, config.norm_eps)
+    if config.norm == "none":
+        return NoNorm(config.width, config.norm_eps)
     if config.norm != "layer":
         return registry.find("norm", config.norm)(config.width, config.norm_eps)
     return LayerNorm(config.width, config.norm_eps, config.norm_bias)
@@ -76,7 +84,7 @@ def build_block(
 ) -> Block:
     """Return the block of which a stack of `depth` is made."""
     pattern = Pattern(causal=causal, window=config.window, stride=config.stride)
-    block = Block if config.block == "residual" else registry.find("block", config.block)
+    block = BLOCKS.get(config.block) or registry.find("block", config.block)
     return block(
         attention=build_attention(config, execution, pattern=pattern, depth=depth, learned_bias=learned_bias),
         feed_forward=FeedForward(

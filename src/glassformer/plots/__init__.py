@@ -19,6 +19,8 @@ from .loss import loss_curve
 from .memory import memory_bars
 from .positions import position_heat_map, similarity_curve
 from .predictions import prediction_bars, prediction_table
+from .replay import training_course
+from .replay_page import write_replay
 from .report import Fold, Picture, Section, Sketch, Table, saved_picture, write_report
 from .style import FORMATS, save
 from .theme import THEMES, themed
@@ -27,5 +29,6 @@ __all__ = [
     "FORMATS", "THEMES", "Fold", "LengthCurve", "Picture", "Section", "Sketch", "Table", "attention_grid",
     "attention_heads", "draw_sections", "full_against_causal", "head_positions", "head_specialization", "inspect_model",
     "layer_curves", "length_curves", "loss_curve", "memory_bars", "position_heat_map", "prediction_bars",
-    "prediction_table", "save", "save_themes", "saved_picture", "similarity_curve", "themed", "write_report",
+    "prediction_table", "save", "save_themes", "saved_picture", "similarity_curve", "themed", "training_course",
+    "write_replay", "write_report",
 ]  # fmt: skip

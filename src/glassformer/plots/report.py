@@ -112,7 +112,7 @@ def write_report(
     contents = f'<nav aria-label="Contents">{links}</nav>' if len(sections) > 1 else ""
     page = _PAGE.format(
         title=_text(title),
-        style=_style(theme),
+        style=page_style(theme),
         intro=_paragraphs(intro, "intro"),
         summary=_tiles(summary),
         contents=contents,
@@ -266,7 +266,7 @@ _LIGHT = "--page: #f7f8fa; --card: #ffffff; --ink: #1f2430; --quiet: #5d6778; --
 _DARK = "--page: #14171d; --card: #1d222b; --ink: #e8ebf0; --quiet: #a3adbd; --line: #323a47; --accent: #6cc0f0;"
 
 
-def _style(theme: str | None) -> str:
+def page_style(theme: str | None) -> str:
     """Return the style of a page in one theme, or in the one that its reader likes."""
     if theme is not None:
         return f":root {{ color-scheme: {theme}; {_LIGHT if theme == 'light' else _DARK} }}{_RULES}"

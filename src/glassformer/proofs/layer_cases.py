@@ -16,6 +16,7 @@ from ..config import RotaryScaling
 from ..layers import (
     AlibiPositions,
     Attention,
+    AttentionOnly,
     Block,
     Embedding,
     FeedForward,
@@ -23,7 +24,9 @@ from ..layers import (
     Layer,
     LayerNorm,
     Linear,
+    NoNorm,
     Norm,
+    Parallel,
     RelativePositions,
     Residual,
     RMSNorm,
@@ -114,6 +117,7 @@ def simple_layers(normal: Normal) -> Iterator[Recipe]:
         yield f"Linear, {what}", Linear(4, 3), x, {}
         yield f"LayerNorm, {what}", LayerNorm(4), x, {}
         yield f"RMSNorm, {what}", RMSNorm(4), x, {}
+        yield f"NoNorm, {what}", NoNorm(4), x, {}
     x = {"x": normal((2, 3, 4))}
     yield "Linear, no bias", Linear(4, 3, bias=False), x, {}
     yield "LayerNorm, no shift", LayerNorm(4, bias=False), x, {}
@@ -219,6 +223,27 @@ def block_layers(normal: Normal) -> Iterator[Recipe]:
     yield "Block, no example", _block(LayerNorm(WIDTH), "pre"), {"x": normal((0, 4, WIDTH))}, {}
 
 
+def other_block_layers(normal: Normal) -> Iterator[Recipe]:
+    """Blocks whose sublayers stand side by side, and blocks of attention alone."""
+    x, memory = {"x": normal((2, 4, WIDTH))}, {"memory": normal((2, 3, WIDTH))}
+    bias, key = {"bias": normal((HEADS, 4, 4))}, {"key": ops.new_key(2)}
+    for form in (Parallel, AttentionOnly):
+        name = form.__name__
+        for norm in (LayerNorm(WIDTH), NoNorm(WIDTH)):
+            which = type(norm).__name__
+            yield f"{name}, {which}", _block(norm, "pre", form=form), x, {"mask": PADDING[:, None, :]}
+        yield f"{name}, bias", _block(RMSNorm(WIDTH), "pre", form=form), x | bias, {}
+        crossed = _block(LayerNorm(WIDTH), "pre", form=form, cross=True, dropout=0.3)
+        yield f"{name}, cross, dropout", crossed, x | memory, key
+        yield f"{name}, rotary", _block(NoNorm(WIDTH), "pre", form=form), x, {"rotation": _turned(4)}
+    yield "AttentionOnly, post", _block(LayerNorm(WIDTH), "post", form=AttentionOnly), x, {}
+    yield "Parallel, no example", _block(LayerNorm(WIDTH), "pre", form=Parallel), {"x": normal((0, 4, WIDTH))}, {}
+
+
+def _turned(length: int) -> tuple[Array, Array]:
+    return ops.rotary_angles(np.arange(length), 2)
+
+
 def residual_layers(normal: Normal) -> Iterator[Recipe]:
     """One sublayer with its norm before or after the sum, with and without dropout."""
     x, inner = {"x": normal((2, 3, WIDTH))}, FeedForward(WIDTH, HIDDEN)
@@ -250,10 +275,12 @@ def stack_layers(normal: Normal) -> Iterator[Recipe]:
     yield "Stack, no example", Stack(_block(norm, "pre"), 2, norm, relative), {"x": normal((0, 4, WIDTH))}, {}
 
 
-def _block(norm: Norm, place: str, *, cross: bool = False, dropout: float = 0.0, **settings: Any) -> Block:
+def _block(
+    norm: Norm, place: str, *, form: type[Block] = Block, cross: bool = False, dropout: float = 0.0, **settings: Any
+) -> Block:
     attention = Attention(WIDTH, HEADS, pattern=CAUSAL, dropout=dropout, **settings)
     memory = Attention(WIDTH, HEADS, dropout=dropout) if cross else None
-    return Block(attention, FeedForward(WIDTH, HIDDEN), norm, memory, place, dropout)
+    return form(attention, FeedForward(WIDTH, HIDDEN), norm, memory, place, dropout)
 
 
 def embedding_layers(normal: Normal) -> Iterator[Recipe]:
@@ -304,8 +331,8 @@ def own_layers(normal: Normal) -> Iterator[Recipe]:
 
 
 SOURCES: tuple[Callable[[Normal], Iterator[Recipe]], ...] = (
-    simple_layers, feed_forward_layers, attention_layers, rotary_and_cross_layers, block_layers, residual_layers,
-    stack_layers, embedding_layers, head_and_position_layers, own_layers,
+    simple_layers, feed_forward_layers, attention_layers, rotary_and_cross_layers, block_layers, other_block_layers,
+    residual_layers, stack_layers, embedding_layers, head_and_position_layers, own_layers,
 )  # fmt: skip
 
 

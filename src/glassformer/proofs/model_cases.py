@@ -102,9 +102,17 @@ NORMS: dict[str, dict[str, Any]] = {
     "rms": {"norm": "rms"},
     "no shift": {"norm_bias": False, "norm_eps": 1e-2},
     "no final norm": {"final_norm": False},
+    "none": {"norm": "none"},
     "post": {"norm_position": "post"},
     "post, rms, final norm": {"norm_position": "post", "norm": "rms", "final_norm": True},
 }
+BLOCKS: dict[str, dict[str, Any]] = {
+    "parallel": {"block": "parallel"},
+    "attention only": {"block": "attention_only"},
+    "attention only, no norms, free head": {
+        "block": "attention_only", "norm": "none", "tied_head": False, "head_bias": True, "head_width": 3,
+    },
+}  # fmt: skip
 ATTENTION: dict[str, dict[str, Any]] = {
     "grouped queries": {"kv_heads": 2},
     "multi-query, own head width": {"kv_heads": 1, "head_width": 3},
@@ -153,6 +161,7 @@ def encoder_cases() -> Iterator[Recipe]:
     for what, settings in POSITIONS.items():
         yield _encoder(f"encoder (positions), {what}", **settings)
     yield _encoder("encoder (positions), relative, cls", pooling="cls", **POSITIONS["relative"])
+    yield _encoder("encoder (blocks), parallel", **BLOCKS["parallel"])
     yield _encoder("encoder (vectors)", {"targets": None}, head="none", classes=None, norm_position="post")
     yield _encoder("encoder (attention), window, tiled", window=2, attention_tile=3)
     loss = {"key": ops.new_key(8), "smoothing": 0.1, "class_weights": np.array([0.5, 2.0, 1.0])}
@@ -172,6 +181,8 @@ def decoder_cases() -> Iterator[Recipe]:
         yield _decoder(f"decoder (positions), {what}", **settings)
     for what, settings in NORMS.items():
         yield _decoder(f"decoder (norms), {what}", **settings)
+    for what, settings in BLOCKS.items():
+        yield _decoder(f"decoder (blocks), {what}", **settings)
     for activation in ops.ACTIVATIONS:
         for gated in (False, True):
             what = f"decoder (feed-forward), {activation}{', gated' * gated}"
@@ -205,6 +216,8 @@ def encoder_decoder_cases() -> Iterator[Recipe]:
         yield _seq2seq(f"encoder-decoder (positions), {what}", **settings)
     for what, settings in NORMS.items():
         yield _seq2seq(f"encoder-decoder (norms), {what}", **settings)
+    for what, settings in BLOCKS.items():
+        yield _seq2seq(f"encoder-decoder (blocks), {what}", **settings)
     for what in ("grouped queries", "output bias alone", "window", "tiled", "tiled, relative"):
         yield _seq2seq(f"encoder-decoder (attention), {what}", **ATTENTION[what])
     yield _seq2seq("encoder-decoder (embeddings), tied", tied_head=True)

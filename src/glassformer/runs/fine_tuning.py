@@ -41,6 +41,7 @@ def fine_tuning_session(
     seed: int = 0,
     execution: Execution | None = None,
     numbered: bool = False,
+    recorded: bool = False,
 ) -> Session:
     """Start a run from the model at `source`, a path or a name; with `adapters`, its own parameters stay frozen.
 
@@ -62,7 +63,7 @@ def fine_tuning_session(
     base = Base.of(source, model, lora)
     how: dict[str, Any] = {"execution": execution, "settings": of_model, "numbered": numbered}
     run = create_run(folder, task, options, config, recipe, base=base, **how)
-    return session_of(run, task, *trained)
+    return session_of(run, task, *trained, recorded=recorded)
 
 
 def tuned_config(config: TransformerConfig, of_model: dict[str, Any]) -> TransformerConfig:

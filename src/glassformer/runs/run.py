@@ -13,8 +13,10 @@ Where only adapters are trained, beside the frozen parameters of another model, 
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ from ..cluster.collective import first_before_others
 from ..config import TransformerConfig, config_from_dict
 from ..data import TASKS, Lexicon, OwnFile, Task, build_task
 from ..engines.jax.sharded_checkpoint import gather
-from ..errors import CheckpointError, DataError, GlassformerError, WeightsError, first_line
+from ..errors import CheckpointError, DataError, GlassformerError, TrainingError, WeightsError, first_line
 from ..execution import PLAIN, Execution, MeshShape, joined, separated
 from ..mesh.rules import check_execution
 from ..models import Model, build
@@ -37,7 +39,7 @@ from ..training.loop import StepRecord
 from ..training.lora import Adapted
 from ..training.parametrization import EVERYTHING, Parametrization
 from ..training.recipe import Recipe
-from ..training.state import COUNTERS, TrainingState, final_params, start
+from ..training.state import COUNTERS, TrainingState, final_params, not_finite, start
 from ..tree import check_same, flatten, rebuilt, tree_map, unflatten
 from ..weights.places import is_run, locate, open_published
 from .base import Base, BaseModel, fingerprint
@@ -83,6 +85,11 @@ class Run:
             return dispatch.room().find("jax")
         chosen = dispatch.current()
         return chosen if chosen.library == "numpy" else dispatch.room().find()
+
+    def computing(self) -> Callable[[], Any]:
+        """Return what makes the cores compute as they did when the run began, if there are others here."""
+        begun = None if self.record is None or self.under_jax else self.record.machine
+        return contextlib.nullcontext if begun is None or not begun.differs_here() else begun.imitated
 
     def on_mesh(self, mesh: MeshShape) -> Run:
         """Return the same run on other devices, from now on."""
@@ -191,9 +198,9 @@ class Run:
         check_same(params, self.model.specs())
         return params
 
-    def load_state(self) -> TrainingState:
-        """Return the latest state, to continue from."""
-        arrays, meta = load_checkpoint(self.folder, LATEST)
+    def load_state(self, folder: Path | None = None, name: str = LATEST) -> TrainingState:
+        """Return a state to continue from: the latest, or another one by its folder and its name."""
+        arrays, meta = load_checkpoint(folder or self.folder, name)
         # Names and shapes are compared, so zeros will do.
         zeros = tree_map(lambda spec: np.zeros(spec.shape, np.float32), self.trained_specs())
         fresh = start(self.model, self.recipe, zeros)
@@ -204,12 +211,18 @@ class Run:
 
     def save(self, state: TrainingState) -> None:
         """Write the latest state, and by which recipe it came about."""
+        self.save_as(self.folder, LATEST, state)
+
+    def save_as(self, folder: Path, name: str, state: TrainingState) -> None:
+        """Write a state as a checkpoint of any name, in this folder or one inside it."""
+        _check_finite(state)
         self._hold()
         trees = {"params": state.params, "optimizer": state.optimizer, "ema": state.ema, "scaling": state.scaling}
-        save_checkpoint(self.folder, LATEST, flatten(trees), {**_meta(state), "recipe": self.recipe.to_dict()})
+        save_checkpoint(folder, name, flatten(trees), {**_meta(state), "recipe": self.recipe.to_dict()})
 
     def save_best(self, state: TrainingState) -> None:
         """Write the parameters that count as the best so far."""
+        _check_finite(state)
         self._hold()
         save_checkpoint(self.folder, BEST, flatten({"params": final_params(state, self.recipe)}), _meta(state))
 
@@ -341,3 +354,13 @@ def _meta(state: TrainingState) -> dict[str, Any]:
 def _part(arrays: dict[str, Any], part: str) -> dict[str, Any]:
     """Return the arrays whose names begin with that of a part, without it."""
     return {name.removeprefix(part + "."): x for name, x in arrays.items() if name.startswith(part + ".")}
+
+
+def _check_finite(state: TrainingState) -> None:
+    """Refuse to save what no step can have made: those that are not finite move nothing."""
+    wrong = not_finite(state)
+    if wrong is not None:
+        raise TrainingError(
+            f"{wrong} is not finite after step {state.step:,}, and no step made it so; it was not saved",
+            hint="the memory of this machine may be at fault; go on from the checkpoint before with --resume",
+        )

@@ -17,7 +17,7 @@ from ..cluster.watch import Watch
 from ..config import TransformerConfig, config_from_dict
 from ..data import Task, build_task
 from ..data.examples import Dataset
-from ..errors import CheckpointError, ConfigError, DataError, TrainingError, typed
+from ..errors import CheckpointError, ConfigError, DataError, typed
 from ..execution import Execution, MeshShape
 from ..models import PRESETS, build
 from ..settings import check_known
@@ -35,6 +35,7 @@ from .continuation import compared
 from .lock import FolderLock
 from .metrics import METRICS
 from .new_run import create_run
+from .recording import Recording, begin, go_on
 from .run import Run, open_run
 from .settings import OF_THE_DATA, sorted_settings
 from .trained import Trained
@@ -58,6 +59,7 @@ class Session:
     parametrization: Parametrization = EVERYTHING
     watch: Watch = field(default_factory=Watch)  # over the other processes of a run, where there are any
     notes: list[str] = field(default_factory=list)  # what one should know about how it goes on
+    recording: Recording | None = None  # the states to return to, where they are kept
 
     def __post_init__(self) -> None:
         self.model = self.run.model
@@ -74,7 +76,7 @@ class Session:
         """
         recipe = self.run.recipe
         threads = suitable_threads(self.run.config, recipe.batch // recipe.accumulate)
-        computing = self._machine()
+        computing = self.run.computing()
         self._begin_watch()
         ahead = training_steps(self.trainer, self.task.train, self.state, evaluate=self.evaluate, keep=self._keep)
         held: Any = contextlib.nullcontext()  # the first step may compile, which takes long
@@ -94,11 +96,6 @@ class Session:
             self._save_file()  # which all other commands can read
         if self.run.lock is not None:
             self.run.lock.let_go()
-
-    def _machine(self) -> Callable[[], Any]:
-        """Return what makes the cores compute as they did when the run began, if there are others here."""
-        begun = None if self.run.record is None or self.run.under_jax else self.run.record.machine
-        return contextlib.nullcontext if begun is None or not begun.differs_here() else begun.imitated
 
     def _begin_watch(self) -> None:
         resume = f"glassformer train --resume {typed(self.run.folder)}"
@@ -140,6 +137,9 @@ class Session:
 
     def _save_if_due(self, record: StepRecord) -> None:
         recipe, step = self.run.recipe, self.state.step
+        if self.recording is not None and self.recording.is_due(step):
+            self.write_records()
+            self.recording.keep(self.trainer.take(self.state))
         if step % (recipe.save_every or recipe.eval_every) == 0 or step == recipe.steps or record.stop:
             self.save()
 
@@ -167,7 +167,6 @@ class Session:
         with self.watch.busy("saving"):
             state = self.trainer.take(self.state, wanted=process() == 0)
             if process() == 0:
-                _check_finite(state)
                 self.run.save(state)
             meet("saved")  # the others may read it next
 
@@ -175,7 +174,6 @@ class Session:
         with self.watch.busy("saving"):
             best = self.trainer.take(self._counting(state), wanted=process() == 0)
             if process() == 0:
-                _check_finite(best)
                 self.run.save_best(best)
 
     def _counting(self, state: TrainingState) -> TrainingState:
@@ -224,11 +222,12 @@ def new_session(
     seed: int = 0,
     execution: Execution | None = None,
     numbered: bool = False,
+    recorded: bool = False,
 ) -> Session:
     """Start a run: the task's own model and recipe, changed by a preset and by settings of either.
 
     With an `execution`, it is computed by the engine jax. `numbered` puts it into the first of folder, folder-2, … that
-    nobody has.
+    nobody has. `recorded` keeps what it takes to return to any step: see `recording`.
     """
     of_task, of_model, of_recipe = sorted_settings(task_name, settings or {})
     options = {"data": stable_data(data), "seed": seed, **of_task}
@@ -237,15 +236,21 @@ def new_session(
     config = model_config(task, preset, {"dropout": recipe.pop("dropout"), **of_model})
     checked = Recipe.from_dict(recipe)
     how: dict[str, Any] = {"execution": execution, "settings": of_model, "preset": preset, "numbered": numbered}
-    return session_of(create_run(folder, task, options, config, checked, **how), task)
+    return session_of(create_run(folder, task, options, config, checked, **how), task, recorded=recorded)
 
 
 def session_of(
-    run: Run, task: Task, params: Tree | None = None, parametrization: Parametrization = EVERYTHING
+    run: Run,
+    task: Task,
+    params: Tree | None = None,
+    parametrization: Parametrization = EVERYTHING,
+    *,
+    recorded: bool = False,
 ) -> Session:
     """Begin a session of a run; what is trained is drawn anew unless given."""
     trainer = _trainer(run, task, parametrization)
-    return Session(run, task, trainer, trainer.first(params), parametrization)
+    state = trainer.first(params)
+    return Session(run, task, trainer, state, parametrization, recording=begin(run, state) if recorded else None)
 
 
 def resume_session(
@@ -302,13 +307,15 @@ def _continued(
     state, ignored = _latest(run, trainer)
     notes += [f"{path} was never finished and is ignored; going on after step {state.step:,}" for path in ignored]
     run = comparison.noted(run, state.step)
+    before = state
     if steps is not None:
         state = _goes_on(run, state)
+    recording = go_on(run, trainer, state, anew=bool(comparison.found) or state is not before)
     if process() == 0:
         if comparison.found:
             run.write_config()
         notes += [*comparison.notes, *_rewound(run, state.step)]
-    return Session(run, task, trainer, state, parametrization, watch or Watch(), notes)
+    return Session(run, task, trainer, state, parametrization, watch or Watch(), notes, recording)
 
 
 def _rewound(run: Run, step: int) -> list[str]:
@@ -366,16 +373,6 @@ def _latest(run: Run, trainer: Trainer) -> tuple[TrainingState, list[Path]]:
         fact = f"{file} cannot be gone on from: {wrong} is not finite after step {state.step:,}"
         raise CheckpointError(fact, hint="restore it from a copy, or train anew")
     return trainer.put(state), []
-
-
-def _check_finite(state: TrainingState) -> None:
-    """Refuse to save what no step can have made: those that are not finite move nothing."""
-    wrong = not_finite(state)
-    if wrong is not None:
-        raise TrainingError(
-            f"{wrong} is not finite after step {state.step:,}, and no step made it so; it was not saved",
-            hint="the memory of this machine may be at fault; go on from the checkpoint before with --resume",
-        )
 
 
 def model_config(task: Task, preset: str | None, changes: dict[str, Any]) -> TransformerConfig:

@@ -290,7 +290,7 @@ def _effective(config: TransformerConfig) -> dict[str, Any]:
     """Return the settings that decide what a model computes, each with the value that it takes effect with."""
     settings = {f.name: effective(config, f.name) for f in fields(config)}
     unused = set(_NOT_MATHEMATICS)
-    unused |= {"norm_bias"} if config.norm == "rms" else set()
+    unused |= {"norm_bias"} if config.norm in ("rms", "none") else set()
     unused |= {n for n in settings if n.startswith("rotary_")} if config.positions != "rotary" else set()
     unused |= {n for n in settings if n.startswith("relative_")} if config.positions != "relative" else set()
     if isinstance(config, EncoderConfig) and config.head == "none":

@@ -1,0 +1,108 @@
+"""`glassformer replay`: go through the training of a recorded run, step by step."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..data import Task
+from ..errors import ConfigError
+from ..interpret import trace
+from ..models import Batch
+from ..plots import save_themes
+from ..plots.replay import training_course
+from ..plots.replay_page import write_replay
+from ..runs.course import Course, attention_on, gradient_norms_on, measured, samples, weight_norms
+from ..runs.replay import Replay
+from ..runs.replay import replay as open_replay
+from ..runs.run import open_run
+from . import devices
+from .inspect import progress, task_labels
+from .output import JsonOption, console, print_json
+
+LONGEST = 48
+"""Tokens of an example whose attention is shown, at most: a map of more is not read."""
+PAGE, PICTURE = "replay.html", "course"
+
+
+def replay(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `glassformer train --record` wrote.")],
+    text: Annotated[
+        str | None, typer.Argument(metavar="INPUT", help="What the model reads; a held-out example if left out.")
+    ] = None,
+    frames: Annotated[int, typer.Option(min=2, help="How many steps to show, closer together at the beginning.")] = 40,
+    step: Annotated[
+        list[int] | None, typer.Option("--step", metavar="STEP", help="Show these steps instead; may be repeated.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder for the page (default: replay in the run folder).")
+    ] = None,
+    engine: devices.EngineOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Go through the training of a run, step by step: loss, attention, norms and answers, on one page."""
+    devices.use_engine_of(open_run(run), engine, None)
+    found = open_replay(run)
+    steps = found.spaced(frames) if not step else sorted({found.checked(one) for one in step})
+    batch = example(found, text)
+    measures = {
+        "attention": attention_on(batch),
+        "gradient": _largest(gradient_norms_on(found.trainer.batch(found.task.train, 0))),
+        "weight": _largest(weight_norms),
+        "answers": samples(),
+    }
+    with progress(quiet=json, doing="computing", things="frames") as show:
+        course = measured(found, steps, measures, progress=lambda done, total: show(done, total, f"of {total} frames"))
+    if json:
+        print_json({"run": str(run), "kept": list(found.kept), **course.to_dict()})
+        return
+    folder = run / "replay" if out is None else out
+    page = draw(found, course, batch, folder)
+    console().print(f"{len(course.steps)} frames from step {course.steps[0]:,} to {course.steps[-1]:,}; open {page}")
+
+
+def example(found: Replay, text: str | None) -> Batch:
+    """Return what the model reads on the page, as a batch of one."""
+    task: Task = found.task
+    batch = next(iter(task.held_out.batches(1))) if text is None else task.encode_input(text)
+    length = batch.tokens.shape[-1]
+    if length > LONGEST:
+        if text is not None:
+            raise ConfigError(
+                f"the input has {length:,} tokens, and attention of at most {LONGEST} is shown", hint="shorten it"
+            )
+        batch = Batch(*(part if part is None or part.ndim < 2 else part[:, :LONGEST] for part in batch))
+    return batch
+
+
+def draw(found: Replay, course: Course, batch: Batch, folder: Path) -> Path:
+    """Write the page and the picture."""
+    frame = found.at(found.steps.start)
+    seen = trace(frame.model, frame.params, batch, labels=task_labels(frame.trained))
+    kind = seen.kinds[0]
+    name = found.run.folder.resolve().name
+    save_themes(partial(training_course, course.steps, course.rows, title=f"Training of {name}"), folder, PICTURE)
+    return write_replay(
+        folder / PAGE,
+        course.steps.tolist(),
+        course.rows,
+        title=f"Training of {name}, step by step",
+        intro=f"{found.task.name}, {found.steps[-1]:,} steps: {len(found.kept):,} states were kept, and all others "
+        "computed again, bit for bit.",
+        metrics=found.run.metrics(),
+        labels=(seen.query_labels(kind), seen.key_labels(kind)),
+    )
+
+
+def _largest(measure: Any, count: int = 8) -> Any:
+    """Measure a dict of numbers, but keep only those that are the largest in the first frame."""
+    chosen: list[str] = []
+
+    def measured_few(frame: Any) -> dict[str, float]:
+        values = measure(frame)
+        if not chosen:
+            chosen.extend(sorted(values, key=values.__getitem__, reverse=True)[:count])
+        return {name: values[name] for name in chosen}
+
+    return measured_few

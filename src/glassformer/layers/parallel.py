@@ -1,0 +1,82 @@
+"""A block whose sublayers read the same: attention and feed-forward side by side instead of one after the other.
+
+The feed-forward layer no longer sees what attention of the same block found; it gets to it one block later. In return
+both can be computed at the same time. GPT-J and GPT-NeoX are made of such blocks; the one norm of GPT-J is two with
+equal parameters here.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from .. import ops
+from ..arrays import Array, Tree
+from ..errors import ConfigError, ShapeError
+from .block import _OUTPUT_KEYS, _WEIGHT_KEYS, Block, _child
+from .cache import BlockCache
+from .layer import InputGrads
+
+
+@dataclass(frozen=True)
+class Parallel(Block):
+    """Every sublayer reads x through a norm of its own, and what they find is added to x at once.
+
+    y = x + attention(norm x) + feed_forward(norm x)
+    """
+
+    def __post_init__(self) -> None:
+        if self.norm_position != "pre":
+            raise ConfigError(f"norm_position of a parallel block is {self.norm_position!r}", hint='use "pre"')
+
+    def forward(
+        self,
+        params: Tree,
+        x: Array,
+        memory: Array | None = None,
+        bias: Array | None = None,
+        *,
+        mask: Array | None = None,
+        memory_mask: Array | None = None,
+        rotation: tuple[Array, Array] | None = None,
+        key: Array | None = None,
+        cache: BlockCache | None = None,
+    ) -> tuple[Array, Tree]:
+        """Run the block on x (..., T, D), given what `Block.forward` is given."""
+        kept = None if cache is None else cache.memory
+        if self.cross_attention is not None and memory is None and kept is None:
+            raise ShapeError("this block attends to a memory, but none was given", hint="pass memory (..., S, D)")
+        own = None if cache is None else cache.attention
+        given: dict[str, dict[str, Any]] = {
+            "attention": {"bias": bias, "mask": mask, "rotation": rotation, "cache": own},
+            "cross_attention": {"memory": memory, "mask": memory_mask, "cache": kept},
+            "feed_forward": {},
+        }
+        for name, number in _WEIGHT_KEYS.items():
+            given[name]["key"] = _child(key, number)
+        # y = x + Σ f(norm x), over the sublayers f
+        saved: dict[str, Tree] = {}
+        y = x
+        for residual in self.residuals:
+            name = residual.name
+            h, saved[f"{name}_norm"] = self.norm.forward(params[f"{name}_norm"], x)
+            h, saved[name] = residual.sublayer.forward(params[name], h, **given[name])
+            if key is not None and self.dropout > 0:
+                drop = ops.fold_key(key, _OUTPUT_KEYS[name])
+                h, saved[f"{name}_dropout"] = ops.dropout(h, drop, rate=self.dropout)
+            y = y + h
+        saved["output"] = y
+        return y, saved
+
+    def backward(self, params: Tree, saved: Tree, dy: Array) -> tuple[InputGrads, Tree]:
+        """Return the gradients of all that was read, and of the parameters."""
+        grads: dict[str, Tree] = {}
+        # y = x + Σ f(norm x): x gets all of dy, and so does every sublayer, which sends its part back to x
+        total = InputGrads(dy)
+        for residual in reversed(self.residuals):
+            name, dh = residual.name, dy
+            if f"{name}_dropout" in saved:
+                dh = ops.dropout_backward(dh, saved[f"{name}_dropout"], rate=self.dropout)
+            read, grads[name] = residual.sublayer.backward(params[name], saved[name], dh)
+            read = read if isinstance(read, InputGrads) else InputGrads(read)
+            dx, grads[f"{name}_norm"] = self.norm.backward(params[f"{name}_norm"], saved[f"{name}_norm"], read.x)
+            total = read._replace(x=total.x + dx).after(total)
+        return total, grads

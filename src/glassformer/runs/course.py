@@ -1,0 +1,172 @@
+"""What a run looked like over the course of its training: a few measures of every frame, as arrays.
+
+    course = measured(replay, replay.spaced(), {"attention": attention_on(batch), "weights": weight_norms})
+    course.steps                       (N,)
+    course["loss"]                     (N,), always there: the training loss of the step that led to each frame
+    course["attention"]                (N, L, H, T, S)
+    course["weights.head.w"]           (N,): what returns a dict becomes one row for each of its names
+
+A measure is any function of a frame that returns a number, an array, a text or a dict of these: a score of every head,
+by whatever detects them, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, Tree
+from ..errors import ConfigError, did_you_mean
+from ..interpret import trace
+from ..models import Batch, Model
+from ..training.gradients import global_norm
+from ..tree import flatten
+from .replay import Frame, Replay
+
+Measure = Callable[[Frame], Any]
+Progress = Callable[[int, int], None]
+"""Is told how many frames are done, of how many."""
+
+
+@dataclass(frozen=True, eq=False)
+class Course(Mapping[str, Any]):
+    """What was measured of each frame, by name: arrays whose first axis are the steps; lists where it is texts."""
+
+    steps: Array  # (N,)
+    rows: dict[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.rows:
+            raise ConfigError(f"nothing called {name!r} was measured", hint=did_you_mean(name, self.rows))
+        return self.rows[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, ready for JSON: what is no number is None."""
+        return {"step": self.steps.tolist(), **{name: _plain(value) for name, value in self.rows.items()}}
+
+
+def measured(
+    replay: Replay,
+    steps: Iterable[int] | None = None,
+    measures: Mapping[str, Measure] | None = None,
+    *,
+    progress: Progress | None = None,
+) -> Course:
+    """Go through the frames of some steps, about 40 unless given, and measure each."""
+    wanted = sorted({replay.checked(step) for step in (replay.spaced() if steps is None else steps)})
+    if not wanted:
+        raise ConfigError("there are no steps to measure", hint="name some, such as replay.spaced()")
+    rows: dict[str, list[Any]] = {}
+    every = {"loss": lambda frame: frame.loss, "grad_norm": lambda frame: frame.grad_norm, **(measures or {})}
+    for done, frame in enumerate(replay.frames(wanted)):
+        if progress is not None:
+            progress(done, len(wanted))
+        for name, measure in every.items():
+            for part, value in _parts(name, measure(frame)):
+                rows.setdefault(part, []).append(value)
+    if progress is not None:
+        progress(len(wanted), len(wanted))
+    return Course(np.array(wanted), {name: _stacked(name, values, len(wanted)) for name, values in rows.items()})
+
+
+# --- measures --------------------------------------------------------------------------------------------------------
+
+
+def attention_on(batch: Batch, kind: str | None = None) -> Measure:
+    """Return who looks at whom in an example, the first of a batch: (L, H, T, S).
+
+    kind   encoder, decoder or cross (None: the first that the model has)
+    """
+
+    def measure(frame: Frame) -> Array:
+        seen = trace(frame.model, frame.trained.params, batch)
+        chosen = seen.kinds[0] if kind is None else kind
+        seen.check_kind(chosen)
+        return seen.attention[chosen]
+
+    return measure
+
+
+def gradient_norms_on(batch: Batch) -> Measure:
+    """Return the norm of the gradient of the loss of a batch for every parameter, by its dotted name."""
+
+    def measure(frame: Frame) -> dict[str, float]:
+        _, grads = frame.model.loss_and_grads(frame.params, batch)
+        return {name: float(global_norm({name: dx})) for name, dx in flatten(grads).items()}
+
+    return measure
+
+
+def weight_norms(frame: Frame) -> dict[str, float]:
+    """Return the norm of every parameter, by its dotted name."""
+    return {name: float(global_norm({name: w})) for name, w in flatten(frame.params).items()}
+
+
+def weights(*names: str) -> Measure:
+    """Return parameters themselves, by their dotted names."""
+
+    def measure(frame: Frame) -> dict[str, Array]:
+        leaves = flatten(frame.params)
+        for name in names:
+            if name not in leaves:
+                raise ConfigError(f"the model has no parameter {name!r}", hint=did_you_mean(name, leaves))
+        return {name: leaves[name] for name in names}
+
+    return measure
+
+
+def scored(score: Callable[[Model, Tree], Any]) -> Measure:
+    """Return what score(model, params) says of each frame, such as a number for every head, (L, H)."""
+    return lambda frame: score(frame.model, frame.trained.params)
+
+
+def samples(count: int = 1, length: int = 60) -> Measure:
+    """Return what the model answers to the first prompts of its task, as one text."""
+
+    def measure(frame: Frame) -> str:
+        return "\n".join(f"{question} → {reply}" for question, reply in frame.trained.samples(count, length))
+
+    return measure
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for own, part in value.items():
+            yield f"{name}.{own}", part
+    else:
+        yield name, value
+
+
+def _stacked(name: str, values: list[Any], frames: int) -> Any:
+    if isinstance(values[0], str):
+        return values
+    shapes = {np.shape(value) for value in values}
+    if len(values) != frames or len(shapes) != 1:
+        raise ConfigError(
+            f"the measure {name!r} does not return the same for every frame: {len(values)} values of shapes {shapes}",
+            hint="return arrays of one shape",
+        )
+    return np.array(values)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind != "f":
+        return array.tolist()
+    plain = array.astype(object)
+    plain[~np.isfinite(array)] = None
+    return plain.tolist()

@@ -1,0 +1,220 @@
+"""Training replayed: any step of a recorded run, computed again bit for bit.
+
+    replay = gf.replay("runs/induction")         a run that was trained with --record
+    frame = replay.at(300)                       the model as it was after 300 steps: frame.model, frame.params
+    for frame in replay.frames(range(0, 2001, 50)):
+        …                                        in order, each step computed once
+
+A frame is reached from the nearest state that was kept before it, by the very steps that the run took. Every step that
+is taken again must find the loss and the gradient norm that the run wrote down, to the last bit; where it does not, an
+error says so, and no frame is returned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Tree
+from ..data import Task
+from ..errors import CheckpointError, ConfigError, DataError
+from ..models import Model, build
+from ..training.checkpoint import LATEST, read_meta
+from ..training.evaluate import Evaluation
+from ..training.loop import StepRecord, evaluated, suitable_threads, taken
+from ..training.parametrization import Parametrization
+from ..training.state import TREES, TrainingState, final_params
+from ..training.trainer import Trainer
+from ..tree import tree_map
+from .continuation import OF_DATA, compared
+from .metrics import METRICS
+from .recording import Recording, recording_of
+from .run import Run, open_run
+from .trained import Trained
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """A run after `step` steps.
+
+    state     everything that the rest of the run depends on, as NumPy arrays
+    params    the parameters of the model, adapters merged
+    metrics   the line of the step that led here: loss, lr, grad_norm and, after an evaluation, val_loss; {} at step 0
+    trained   the model as it would be used: with the moving average of the parameters, where there is one
+    """
+
+    step: int
+    state: TrainingState
+    model: Model
+    params: Tree
+    metrics: dict[str, Any]
+    trained: Trained
+
+    @property
+    def loss(self) -> float:
+        """The training loss of the step that led here; NaN before the first."""
+        found = self.metrics.get("loss")
+        return math.nan if found is None else float(found)
+
+    @property
+    def grad_norm(self) -> float:
+        """The norm of that step's gradients; NaN before the first."""
+        found = self.metrics.get("grad_norm")
+        return math.nan if found is None else float(found)
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """A recorded run, any step of which can be returned to.
+
+    steps   the steps there are frames of: 0 is before the first
+    kept    those whose states lie in the folder; all others are computed again
+    """
+
+    run: Run
+    task: Task
+    trainer: Trainer
+    parametrization: Parametrization
+    recording: Recording
+    steps: range
+    kept: tuple[int, ...]
+    lines: dict[int, dict[str, Any]]
+
+    def __repr__(self) -> str:
+        return f"Replay({self.run.folder}, steps {self.steps.start:,} to {self.steps[-1]:,}, {len(self.kept)} states)"
+
+    def at(self, step: int) -> Frame:
+        """Return the run as it was after a step; negative numbers count from the end, as in a list."""
+        return next(self.frames([step]))
+
+    def __iter__(self) -> Iterator[Frame]:
+        return self.frames(self.steps)
+
+    def frames(self, steps: Iterable[int]) -> Iterator[Frame]:
+        """Yield the frames of some steps in order, each step between them computed once at most."""
+        state: TrainingState | None = None
+        for step in sorted({self.checked(step) for step in steps}):
+            near = max((kept for kept in (self.steps.start, *self.kept) if kept <= step), default=0)
+            if state is None or state.step < near:
+                state = self._kept_state(near)
+            state = self._advanced(state, step)
+            yield self._frame(state)
+
+    def spaced(self, count: int = 40) -> list[int]:
+        """Return about so many steps from the first to the last, closer together at the beginning, where most happens.
+
+        step = first + (last − first) · (i / (count − 1))²
+        """
+        if count < 2:
+            raise ConfigError(f"{count} frames show no course", hint="ask for 2 or more")
+        first, last = self.steps.start, self.steps[-1]
+        return sorted({first + round((last - first) * (i / (count - 1)) ** 2) for i in range(count)})
+
+    # --- how a frame comes about -------------------------------------------------------------------------------------
+
+    def checked(self, step: int) -> int:
+        """Return a step that there is a frame of; refuse others."""
+        number = int(step) + (self.steps.stop if step < 0 else 0)
+        if number not in self.steps:
+            first, last = self.steps.start, self.steps[-1]
+            why = ""
+            if 0 <= number < first:
+                why = f"; something else than at its beginning computed it from step {first:,} on"
+            raise ConfigError(
+                f"{self.run.folder} cannot return to step {step:,}{why}",
+                hint=f"choose a step from {first:,} to {last:,}",
+            )
+        return number
+
+    def _kept_state(self, step: int) -> TrainingState:
+        """Return a state to begin from, where steps are taken."""
+        if step in self.kept:
+            return self.trainer.put(self.run.load_state(self.recording.folder, self.recording.kept()[step]))
+        return self.trainer.first(self.run.first_params())
+
+    def _advanced(self, state: TrainingState, until: int) -> TrainingState:
+        """Take the steps of the run once more, up to the one that is wanted."""
+        recipe = self.run.recipe
+        schedule = recipe.build_schedule()
+        threads = suitable_threads(self.run.config, recipe.batch // recipe.accumulate)
+        with self.run.computing()(), threads:
+            for step in range(state.step, until):
+                state, record = taken(self.trainer, self.task.train, state, schedule(step), None, overwrite=False)
+                line = self._compared(record)
+                if "val_loss" in line:
+                    found = Evaluation(_number(line["val_loss"]), 0, 0, line.get("accuracy"))
+                    state, _ = evaluated(state, record, recipe, found)
+        return state
+
+    def _compared(self, record: StepRecord) -> dict[str, Any]:
+        """Return what the run wrote of a step that was taken again; refuse if it was another step."""
+        line, found = self.lines.get(record.step), record.to_dict()
+        if line is None:
+            raise CheckpointError(
+                f"{self.run.folder / METRICS} has no line of step {record.step:,}", hint="restore it from a copy"
+            )
+        for name in ("loss", "grad_norm"):
+            if found[name] != line[name]:
+                raise CheckpointError(
+                    f"step {record.step:,} of {self.run.folder} did not come about again: "
+                    f"its {name} was {line[name]!r} and is {found[name]!r}",
+                    hint="program or machine compute otherwise than when the run was trained; use the same ones",
+                )
+        return line
+
+    def _frame(self, state: TrainingState) -> Frame:
+        taken = self.trainer.take(state)
+        # Copies: whoever takes the next step may use up the memory of this state.
+        own = taken._replace(**{name: tree_map(np.array, getattr(taken, name)) for name in TREES})
+        model = self.run.model
+        used = self.parametrization.effective(final_params(own, self.run.recipe))
+        params = self.parametrization.effective(own.params)
+        line = dict(self.lines.get(state.step, {}))
+        return Frame(state.step, own, model, params, line, Trained(model, used, self.task))
+
+
+def replay(folder: str | Path) -> Replay:
+    """Open a run that was trained with --record, to return to any of its steps.
+
+    Refused are runs that were not recorded, and those whose data, engine or versions are not what they were: the steps
+    between the states that were kept would not come about again.
+    """
+    run = open_run(folder)
+    task = run.task()
+    parametrization = run.parametrization()
+    trainer = run.engine.trainer(build(run.config, run.execution), run.recipe, parametrization=parametrization)
+    recording = recording_of(run, trainer.first(run.first_params()))
+    if recording is None:
+        raise ConfigError(f"{folder} was not recorded", hint="train it again with --record")
+    _check_as_it_was(run, task)
+    kept = recording.kept()
+    changed = max((change["step"] for change in run.record.changes), default=0) if run.record is not None else 0
+    last = max(read_meta(run.folder, LATEST).get("step", 0), *kept, 0)
+    usable = tuple(step for step in kept if step >= changed)
+    lines = {line["step"]: line for line in run.metrics()}
+    return Replay(run, task, trainer, parametrization, recording, range(changed, last + 1), usable, lines)
+
+
+def _check_as_it_was(run: Run, task: Task) -> None:
+    """Refuse to compute again with other data, another engine or other versions."""
+    found = {name: pair for name, pair in compared(run, task, anyway=True).found.items() if name != "cores"}
+    if not found:
+        return
+    said = ", ".join(f"{name} was {before} and is {now}" for name, (before, now) in found.items())
+    if any(name in found for name in OF_DATA):
+        raise DataError(
+            f"the data of {run.folder} has changed, so its steps cannot be taken again: {said}",
+            hint="restore the data as it was",
+        )
+    engine = found["engine"][0] if "engine" in found else None
+    hint = "restore what it was trained with" if engine is None else f"use the engine {engine}: --engine {engine}"
+    raise CheckpointError(f"{run.folder} would not be computed again to the same bits: {said}", hint=hint)
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

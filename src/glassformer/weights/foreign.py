@@ -1,0 +1,197 @@
+"""Weights of other people's models, by a table of names.
+
+    table = {
+        "embedding.tokens.table": "embed.W_E",
+        "blocks.*.attention.query.w": Foreign("blocks.*.attn.W_Q", "heads width channels -> width heads channels"),
+        "head.w": Foreign("unembed.W_U"),
+    }
+    params = params_from(config, read_arrays("model.safetensors"), table)
+
+On the left stands one of our dotted names, as `glassformer params` lists them, on the right the name there; a * stands
+for the number of a block on both sides. Where the array has another layout, a `Foreign` says which: the axes as they
+are there, an arrow, and the axes in our order, which are then joined to our shape. Nothing is left to chance: what is
+missing, what is left over and what does not fit is named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, Tree
+from ..config import TransformerConfig
+from ..errors import WeightsError, did_you_mean, some
+from ..models import build
+from ..tree import flatten, rebuilt
+from .state_dict import read_state_dict
+from .tensors import PICKLES, Tensors, read_header
+
+Table = Mapping[str, "str | Foreign"]
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """An array of another program: its name, and how it becomes ours.
+
+    name    a * stands for the number of a block
+    axes    how its axes are called, an arrow, and the same words in our order: "heads width channels -> width heads
+            channels"; "a b -> b a" is a transpose. Neighbors are joined until the shape is ours. "": as it is
+    part    which of so many equal pieces along its last axis: (0, 3) for the first third, as of query, key and value
+    change  what else is to be done to it, before all that: any function of an array
+    """
+
+    name: str
+    axes: str = ""
+    part: tuple[int, int] | None = None
+    change: Callable[[Array], Array] | None = None
+
+    def read(self, array: Array, shape: tuple[int, ...]) -> Array:
+        """Return our array from theirs."""
+        array = np.asarray(array) if self.change is None else np.asarray(self.change(np.asarray(array)))
+        if self.part is not None:
+            index, count = self.part
+            if not 0 <= index < count or array.ndim == 0 or array.shape[-1] % count:
+                fact = f"{self.name} of shape {array.shape} has no part {index} of {count}"
+                raise WeightsError(fact, hint="parts are counted from 0, along the last axis")
+            array = np.split(array, count, axis=-1)[index]
+        if self.axes:
+            array = array.transpose(self._order(array))
+        return array.reshape(shape) if _joins(array.shape, shape) else array
+
+    def _order(self, array: Array) -> list[int]:
+        """Return which of their axes comes first, second, …"""
+        before, arrow, after = (side.split() for side in self.axes.replace("->", " -> ").partition(" -> "))
+        if not arrow or sorted(before) != sorted(after) or len(set(before)) != len(before):
+            raise WeightsError(
+                f"the axes of {self.name} are {self.axes!r}",
+                hint='name each axis once on both sides: "heads width channels -> width heads channels"',
+            )
+        if len(before) != array.ndim:
+            raise WeightsError(
+                f"{self.name} has shape {array.shape}, but {len(before)} axes are named: {self.axes!r}",
+                hint="name as many as it has",
+            )
+        return [before.index(word) for word in after]
+
+
+def params_from(
+    config: TransformerConfig,
+    arrays: Mapping[str, Any],
+    table: Table,
+    *,
+    ignored: Sequence[str] = (),
+    dtype: Any = np.float32,
+) -> Tree:
+    """Return the parameters of a model from arrays of another program.
+
+    table     our dotted names to theirs
+    ignored   patterns of names that hold nothing the model needs, such as masks: "blocks.*.attn.mask"
+    """
+    specs = flatten(build(config).specs())
+    chosen = {ours: entry for ours in specs if (entry := _entry(table, ours)) is not None}
+    _check_names(specs, chosen, arrays, table, ignored)
+    leaves = {}
+    for ours, foreign in chosen.items():
+        shape, theirs = tuple(specs[ours].shape), arrays[foreign.name]
+        found = foreign.read(theirs, shape)
+        if found.shape != shape:
+            was = "" if found.shape == np.shape(theirs) else f", which becomes {found.shape}"
+            raise WeightsError(
+                f"{foreign.name} has shape {np.shape(theirs)}{was}, but {ours} has shape {shape}",
+                hint=_shape_hint(found.shape, shape),
+            )
+        if found.dtype.kind not in "fiu":
+            raise WeightsError(f"{foreign.name} holds {found.dtype}, not numbers", hint="convert it first")
+        leaves[ours] = np.array(found, dtype=dtype, order="C")
+    return rebuilt(build(config).specs(), leaves)
+
+
+def read_arrays(path: str | Path) -> dict[str, Array]:
+    """Return all arrays of floating-point numbers of a safetensors or .npz file, or of a state dict of PyTorch.
+
+    No pickle is run: see `state_dict`.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise WeightsError(f"there is no file {path}", hint="name a .safetensors, .npz or .pt file")
+    if path.suffix in PICKLES:
+        return read_state_dict(path)
+    if path.suffix == ".npz":
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                return {name: file[name] for name in file.files if file[name].dtype.kind == "f"}
+        except (ValueError, OSError, KeyError) as error:
+            raise WeightsError(f"{path} cannot be read: {error}", hint="write it with numpy.savez") from None
+    tensors = Tensors(read_header(path))
+    return {name: tensors.read(name) for name, stored in tensors.stored.items() if "F" in stored.dtype}
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+def _entry(table: Table, ours: str) -> Foreign | None:
+    """Return where one of our parameters comes from, None where the table does not say."""
+    number = re.search(r"\.(\d+)\.", ours)
+    found = table.get(ours)
+    if found is None and number is not None:
+        found = table.get(ours.replace(number[0], ".*.", 1))
+    if found is None:
+        return None
+    foreign = Foreign(found) if isinstance(found, str) else found
+    name = foreign.name.replace("*", number[1]) if number is not None else foreign.name
+    return Foreign(name, foreign.axes, foreign.part, foreign.change)
+
+
+def _check_names(
+    specs: Mapping[str, Any],
+    chosen: Mapping[str, Foreign],
+    arrays: Mapping[str, Any],
+    table: Table,
+    ignored: Sequence[str],
+) -> None:
+    general = {re.sub(r"\.\d+\.", ".*.", ours, count=1) for ours in specs}
+    for ours in table:
+        if ours not in specs and ours not in general:
+            raise WeightsError(
+                f"the table names {ours!r}, which this model does not have", hint=did_you_mean(ours, general)
+            )
+    unsaid = sorted(specs.keys() - chosen.keys())
+    if unsaid:
+        raise WeightsError(
+            f"the table does not say where {some(unsaid)} come from",
+            hint="add them; what the other model does not have, the config can leave out (attention_bias=False, …)",
+        )
+    for ours, foreign in chosen.items():
+        if foreign.name not in arrays:
+            raise WeightsError(
+                f"there is no array {foreign.name!r} for {ours}", hint=did_you_mean(foreign.name, arrays)
+            )
+    patterns = [re.compile(".*".join(map(re.escape, pattern.split("*")))) for pattern in ignored]
+    used = {foreign.name for foreign in chosen.values()}
+    left = sorted(n for n in arrays if n not in used and not any(pattern.fullmatch(n) for pattern in patterns))
+    if left:
+        hint = "add them to the table, or name them in ignored if nothing needs them"
+        raise WeightsError(f"{some(left)} would be left over", hint=hint)
+
+
+def _joins(have: Sequence[int], want: Sequence[int]) -> bool:
+    """Tell whether neighboring axes of one shape, taken together, are the axes of another: (D, H, C) is (D, H·C)."""
+    rest = list(have)
+    for size in want:
+        product = 1
+        while rest and product < size:
+            product *= rest.pop(0)
+        if product != size:
+            return False
+    return all(size == 1 for size in rest)
+
+
+def _shape_hint(have: tuple[int, ...], want: tuple[int, ...]) -> str:
+    if have == want[::-1]:
+        return 'it is transposed: use Foreign(name, "a b -> b a")'
+    return "say in a Foreign how its axes are to be ordered, or change the sizes in the config"

@@ -1,0 +1,45 @@
+"""`glassformer replay`: a page and a picture, or all of it as JSON; what is no recorded run is refused."""
+
+import json
+
+import pytest
+
+from pages import read_page
+from runs import TINY, command, options
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("replay") / "run"
+    settings = options("majority", steps=6, eval_every=3)
+    assert command("train", "majority", "--out", str(folder), "--record", "--json", *settings).code == 0
+    assert TINY["majority"]["width"] == 8
+    return folder
+
+
+def test_a_page_and_a_picture_are_written(run, monkeypatch):
+    monkeypatch.setattr("glassformer.plots.style.DPI", 30)
+    result = command("replay", str(run), "11110222", "--frames", "3")
+    assert result.code == 0, result.err
+    assert "3 frames from step 0 to 6" in result.out
+    assert {"course.png", "course-dark.png", "replay.html"} == {path.name for path in (run / "replay").iterdir()}
+    assert "script" in read_page(run / "replay" / "replay.html").tags
+
+
+def test_everything_is_there_as_json(run):
+    result = command("replay", str(run), "--step", "2", "--step", "5", "--json")
+    assert result.code == 0, result.err
+    found = json.loads(result.out)
+    assert found["step"] == [2, 5]
+    assert found["kept"] == [1, 2, 3, 4, 5]
+    assert len(found["attention"]) == len(found["answers"]) == 2
+    assert sum(name.startswith("gradient.") for name in found) == 8
+
+
+def test_what_cannot_be_shown_is_refused(run):
+    outside = command("replay", str(run), "--step", "7")
+    assert outside.code != 0
+    assert "cannot return to step 7" in outside.err
+    assert "from 0 to 6" in outside.err
+    long = command("replay", str(run), "1" * 60)
+    assert long.code != 0

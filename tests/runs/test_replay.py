@@ -1,0 +1,202 @@
+"""Replay: every frame is bit for bit what a run stopped there had; what cannot come about again is refused."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import glassformer as gf
+from glassformer.errors import CheckpointError, ConfigError, DataError
+from glassformer.runs import recording
+from glassformer.runs.replay import replay
+from glassformer.runs.session import new_session, resume_session
+from glassformer.tree import flatten
+from runs import TINY, edit_config, tiny_session, write_data
+
+SETTINGS = {**TINY["sort"], "eval_every": 4, "ema": 0.9, "dropout": 0.1}
+STEPS = 13
+
+
+def recorded(folder, steps=STEPS, **settings):
+    return new_session("sort", folder, settings={**SETTINGS, "steps": steps, **settings}, recorded=True)
+
+
+def states_of(session):
+    """Train to the end; return a copy of the state after every step."""
+    found = {session.state.step: session.state}
+    for _ in session.steps():
+        found[session.state.step] = session.state._replace(
+            **{
+                name: gf.tree.tree_map(np.array, getattr(session.state, name))
+                for name in ("params", "optimizer", "ema")
+            }
+        )
+    return found
+
+
+def assert_equal(have, want):
+    assert (have.step, have.best, have.stale, have.refused) == (want.step, want.best, want.stale, want.refused)
+    for name in ("params", "optimizer", "ema"):
+        left, right = flatten(getattr(have, name)), flatten(getattr(want, name))
+        assert left.keys() == right.keys()
+        for leaf in left:
+            assert np.array_equal(left[leaf], right[leaf]), f"{name}.{leaf}"
+            assert np.asarray(left[leaf]).dtype == np.asarray(right[leaf]).dtype
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recorded") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recording, "MOST", 2)
+        return folder, states_of(recorded(folder))
+
+
+def test_every_frame_is_bit_equal_to_the_run_as_it_was_there(trained):
+    folder, states = trained
+    found = replay(folder)
+    assert found.steps == range(STEPS + 1)
+    assert found.kept == (5, 10)
+    frames = list(found)
+    assert [frame.step for frame in frames] == list(range(STEPS + 1))
+    for frame in frames:
+        assert_equal(frame.state, states[frame.step])
+    for step in (12, 3, -1, 5):
+        assert_equal(found.at(step).state, states[step % (STEPS + 1)])
+    assert frames[4].metrics["val_loss"] == frames[4].state.best
+    assert np.isnan(frames[0].loss)
+    assert frames[3].loss == frames[3].metrics["loss"]
+    assert "13" in repr(found)
+
+
+def test_a_frame_equals_a_run_that_was_stopped_there(trained, tmp_path):
+    stopped = recorded(tmp_path / "stopped")
+    for record in stopped.steps():
+        if record.step == 7:
+            break
+    stopped.save()
+    stopped.run.lock.let_go()
+    assert_equal(replay(trained[0]).at(7).state, stopped.run.load_state())
+    assert replay(tmp_path / "stopped").steps == range(8)
+
+
+def test_a_frame_has_a_model_that_can_be_asked(trained):
+    frame = replay(trained[0]).at(6)
+    tokens = np.array([[1, 2, 0, 1]])
+    assert frame.model.forward(frame.params, tokens)[0].shape[:2] == (1, 4)
+    assert not np.array_equal(
+        flatten(frame.params)["final_norm.gamma"], flatten(frame.trained.params)["final_norm.gamma"]
+    )
+    assert len(frame.trained.samples(1)) == 1
+
+
+def test_the_recording_of_a_run_that_was_interrupted_is_whole(trained, tmp_path, monkeypatch):
+    _, states = trained
+    monkeypatch.setattr(recording, "MOST", 2)
+    session = recorded(tmp_path / "run")
+    for record in session.steps():
+        if record.step == 8:
+            break
+    session.save()
+    session.run.lock.let_go()
+    for _ in resume_session(tmp_path / "run").steps():
+        pass
+    found = replay(tmp_path / "run")
+    assert found.kept == (5, 10)
+    for frame in found.frames([4, 7, 9, 11, 13]):
+        assert_equal(frame.state, states[frame.step])
+
+
+def test_states_of_steps_that_are_taken_again_are_forgotten(tmp_path, monkeypatch):
+    monkeypatch.setattr(recording, "MOST", 6)
+    session = recorded(tmp_path / "run")
+    for record in session.steps():
+        if record.step == 6:  # after the checkpoint of step 4 and the states of steps 2, 4 and 6: killed
+            break
+    session.run.lock.let_go()
+    again = resume_session(tmp_path / "run")
+    assert again.state.step == 4
+    assert list(again.recording.kept()) == [2, 4]
+    again.run.lock.let_go()
+
+
+def test_a_run_that_goes_on_beyond_its_end_is_replayed_as_a_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(recording, "MOST", 2)
+    states = states_of(recorded(tmp_path / "run", steps=6, patience=1, lr=1e-9))
+    longer = resume_session(tmp_path / "run", steps=14)
+    states |= states_of(longer)
+    found = replay(tmp_path / "run")
+    for frame in found:
+        assert_equal(frame.state, states[frame.step])
+
+
+def test_the_bits_are_the_same_on_the_engine_cpu(tmp_path):
+    with gf.use_engine("cpu"):
+        states = states_of(recorded(tmp_path / "run", steps=6))
+        for frame in replay(tmp_path / "run").frames([2, 5]):
+            assert_equal(frame.state, states[frame.step])
+    with gf.use_engine("numpy"), pytest.raises(CheckpointError, match="engine was cpu and is numpy") as caught:
+        replay(tmp_path / "run")
+    assert "--engine cpu" in caught.value.hint
+
+
+def test_what_cannot_be_replayed_is_refused(trained, tmp_path):
+    found = replay(trained[0])
+    for step in (14, -15):
+        with pytest.raises(ConfigError, match="cannot return to step"):
+            found.at(step)
+    plain = tiny_session("sort", tmp_path / "plain", steps=1)
+    plain.run.lock.let_go()
+    with pytest.raises(ConfigError, match="was not recorded") as caught:
+        replay(tmp_path / "plain")
+    assert "--record" in caught.value.hint
+    with pytest.raises(ConfigError, match="show no course"):
+        found.spaced(1)
+    assert found.spaced(4) == [0, 1, 6, 13]
+
+
+def test_changed_data_is_refused(tmp_path):
+    data = write_data("text", tmp_path)
+    settings = {**TINY["text"], "steps": 2}
+    for _ in new_session("text", tmp_path / "run", data=data, settings=settings, recorded=True).steps():
+        pass
+    replay(tmp_path / "run").at(1)
+    with open(data, "r+", encoding="utf-8") as file:
+        file.write("eht")
+    with pytest.raises(DataError, match="has changed, so its steps cannot be taken again"):
+        replay(tmp_path / "run")
+
+
+def test_a_step_that_does_not_come_about_again_is_noticed(trained, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(trained[0], folder)
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    changed = json.loads(lines[6])
+    changed["loss"] = float(np.nextafter(changed["loss"], 9))
+    (folder / "metrics.jsonl").write_text("\n".join([*lines[:6], json.dumps(changed), *lines[7:]]) + "\n")
+    replay(folder).at(6)
+    with pytest.raises(CheckpointError, match=r"step 7 of .* did not come about again: its loss was"):
+        replay(folder).at(8)
+    replay(folder).at(11)  # from the state of step 10
+    (folder / "metrics.jsonl").write_text("\n".join(lines[:6]) + "\n")
+    with pytest.raises(CheckpointError, match="has no line of step 7"):
+        replay(folder).at(7)
+
+
+def test_a_change_is_where_the_replay_begins(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(recording, "MOST", 2)
+    session = recorded(tmp_path / "run")
+    for record in session.steps():
+        if record.step == 8:
+            break
+    session.save()
+    session.run.lock.let_go()
+    edit_config(tmp_path / "run", lambda content: content["record"]["versions"].update(numpy="0.1"))
+    states = states_of(resume_session(tmp_path / "run", anyway=True))
+    found = replay(tmp_path / "run")
+    assert found.steps == range(8, 14)
+    for frame in found:
+        assert_equal(frame.state, states[frame.step] if frame.step > 8 else trained[1][8])
+    with pytest.raises(ConfigError, match="something else than at its beginning computed it from step 8 on"):
+        found.at(7)

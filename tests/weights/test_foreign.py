@@ -1,0 +1,138 @@
+"""Weights by a table of names: TransformerLens' layout against its formulas, fused and transposed matrices, errors."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import glassformer as gf
+from glassformer.errors import WeightsError
+from glassformer.weights.foreign import Foreign, params_from, read_arrays
+
+V, D, H, C, L, N = 7, 6, 2, 4, 2, 9
+CONFIG = gf.DecoderConfig(
+    vocab=V, width=D, heads=H, head_width=C, layers=L, context=N, norm="none", block="attention_only", tied_head=False,
+    head_bias=True,
+)  # fmt: skip
+IN, STACKED = "heads width channels -> width heads channels", {"query": "Q", "key": "K", "value": "V"}
+TABLE = {
+    "embedding.tokens.table": "embed.W_E",
+    "embedding.positions.table": "pos_embed.W_pos",
+    **{f"blocks.*.attention.{ours}.w": Foreign(f"blocks.*.attn.W_{name}", IN) for ours, name in STACKED.items()},
+    **{f"blocks.*.attention.{ours}.b": f"blocks.*.attn.b_{name}" for ours, name in STACKED.items()},
+    "blocks.*.attention.output.w": "blocks.*.attn.W_O",
+    "blocks.*.attention.output.b": "blocks.*.attn.b_O",
+    "head.w": "unembed.W_U",
+    "head.b": "unembed.b_U",
+}
+
+
+@pytest.fixture
+def theirs():
+    rng = np.random.default_rng(0)
+    shapes = {"embed.W_E": (V, D), "pos_embed.W_pos": (N, D), "unembed.W_U": (D, V), "unembed.b_U": (V,)}
+    for i in range(L):
+        at = f"blocks.{i}.attn"
+        shapes |= {f"{at}.W_{name}": (H, D, C) for name in "QKV"} | {f"{at}.b_{name}": (H, C) for name in "QKV"}
+        shapes |= {f"{at}.W_O": (H, C, D), f"{at}.b_O": (D,)}
+    return {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+
+
+def logits_of(w, ids):
+    """What an attention-only model of TransformerLens computes, in its own einsums."""
+    x = w["embed.W_E"][ids] + w["pos_embed.W_pos"][: len(ids)]
+    later = np.triu(np.ones((len(ids), len(ids)), bool), 1)
+    for i in range(L):
+        q, k, v = (
+            np.einsum("td,hdc->thc", x, w[f"blocks.{i}.attn.W_{n}"]) + w[f"blocks.{i}.attn.b_{n}"] for n in "QKV"
+        )
+        scores = np.where(later, -np.inf, np.einsum("thc,shc->hts", q, k) / np.sqrt(C))
+        pattern = np.exp(scores - scores.max(-1, keepdims=True))
+        pattern /= pattern.sum(-1, keepdims=True)
+        z = np.einsum("hts,shc->thc", pattern, v)
+        x = x + np.einsum("thc,hcd->td", z, w[f"blocks.{i}.attn.W_O"]) + w[f"blocks.{i}.attn.b_O"]
+    return x @ w["unembed.W_U"] + w["unembed.b_U"]
+
+
+def test_a_model_of_transformer_lens_opens_by_its_table(theirs):
+    params = params_from(CONFIG, theirs, TABLE, dtype=np.float64)
+    ids = np.array([3, 1, 4, 1, 5])
+    have = gf.build(CONFIG).forward(params, ids)[0]
+    np.testing.assert_allclose(have, logits_of(theirs, ids), rtol=0, atol=1e-12)
+
+
+def test_from_python_it_is_a_model_like_any_other(theirs, tmp_path):
+    path = tmp_path / "theirs.npz"
+    np.savez(path, mask=np.ones(3, bool), **theirs)
+    model = gf.from_arrays(CONFIG, path, TABLE)
+    assert model.params["head"]["w"].dtype == np.float32
+    assert model.source == str(path)
+    again = gf.load(gf.save(model, tmp_path / "saved"))
+    assert np.array_equal(again.params["head"]["w"], model.params["head"]["w"])
+
+
+def test_fused_transposed_and_changed_arrays_can_be_said(rng):
+    config = gf.DecoderConfig(vocab=5, width=4, heads=2, layers=1, context=3, positions="none", norm="none",
+                              block="attention_only", attention_bias=False)  # fmt: skip
+    fused, out = rng.standard_normal((4, 12)), rng.standard_normal((4, 4))
+    table = {
+        **{f"blocks.0.attention.{name}.w": Foreign("qkv", part=(i, 3)) for i, name in enumerate(STACKED)},
+        "blocks.*.attention.output.w": Foreign("out", "o i -> i o"),
+        "embedding.tokens.table": Foreign("E", change=lambda x: 2 * x),
+    }
+    params = params_from(config, {"qkv": fused, "out": out, "E": np.ones((5, 4))}, table, dtype=np.float64)
+    attention = params["blocks"][0]["attention"]
+    assert np.array_equal(attention["key"]["w"], fused[:, 4:8])
+    assert np.array_equal(attention["output"]["w"], out.T)
+    assert (params["embedding"]["tokens"]["table"] == 2).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "fact", "hint"),
+    [
+        ({"table": {"hed.w": "x"}}, "the table names 'hed.w'", "did you mean 'head.w'"),
+        ({"table": {"head.b": None}}, "does not say where head.b come from", "add them"),
+        ({"arrays": {"embed.W_E": None}}, "there is no array 'embed.W_E' for embedding.tokens.table", "did you mean"),
+        ({"arrays": {"blocks.0.mask": 1}}, "blocks.0.mask would be left over", "ignored"),
+        ({"arrays": {"unembed.W_U": np.zeros((V, D))}}, "has shape (7, 6), but head.w has shape (6, 7)", "transposed"),
+        ({"arrays": {"unembed.b_U": np.zeros(V, str)}}, "unembed.b_U holds", "convert it"),
+        ({"table": {"head.w": Foreign("unembed.W_U", "a b c -> c b a")}}, "3 axes are named", "as many"),
+        ({"table": {"head.w": Foreign("unembed.W_U", "a b -> a")}}, "the axes of unembed.W_U are", "each axis once"),
+        ({"table": {"head.w": Foreign("unembed.W_U", part=(3, 3))}}, "has no part 3 of 3", "from 0"),
+    ],
+)
+def test_what_does_not_fit_is_named(theirs, change, fact, hint):
+    def merged(one, other):
+        return {name: value for name, value in {**one, **other}.items() if value is not None}
+
+    arrays, table = merged(theirs, change.get("arrays", {})), merged(TABLE, change.get("table", {}))
+    with pytest.raises(WeightsError) as caught:
+        params_from(CONFIG, arrays, table)
+    assert fact in caught.value.fact
+    assert hint in caught.value.hint
+
+
+def test_what_nothing_needs_may_be_ignored(theirs):
+    masks = {f"blocks.{i}.attn.mask": np.ones((N, N)) for i in range(L)}
+    params_from(CONFIG, theirs | masks, TABLE, ignored=["blocks.*.attn.mask"])
+
+
+def test_files_that_hold_no_arrays_are_refused(tmp_path):
+    with pytest.raises(WeightsError, match="there is no file"):
+        read_arrays(tmp_path / "none.npz")
+    (tmp_path / "bad.npz").write_bytes(b"no")
+    with pytest.raises(WeightsError, match="cannot be read"):
+        read_arrays(tmp_path / "bad.npz")
+
+
+def test_the_examples_of_the_documentation_run_as_printed(theirs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_file(theirs, "toy.safetensors")
+    words = (Path(__file__).parents[2] / "docs" / "research_models.md").read_text(encoding="utf-8")
+    names = {}
+    for block in re.findall(r"```python\n(.*?)```", words, flags=re.DOTALL):
+        exec(block, names)
+    have = names["model"].model.forward(names["model"].params, np.array([3, 1, 4]))[0]
+    np.testing.assert_allclose(have, logits_of(theirs, np.array([3, 1, 4])), rtol=1e-4, atol=1e-4)
