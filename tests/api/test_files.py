@@ -11,6 +11,8 @@ from glassformer.errors import ConfigError, WeightsError
 from glassformer.loading import load_config, load_tokenizer, load_weights
 from runs import TINY, assert_same_bits, command, tiny_session, write_data
 
+pytestmark = pytest.mark.usefixtures("numpy_engine")
+
 QUICK = {"steps": 2, "show": False}
 
 

@@ -13,6 +13,8 @@ from glassformer.runs.session import Session
 from glassformer.training import load_checkpoint
 from runs import TINY, assert_same_bits, assert_same_run, tiny_session, write_data
 
+pytestmark = pytest.mark.usefixtures("numpy_engine")
+
 QUICK = {"steps": 4, "eval_every": 2, "show": False}
 
 

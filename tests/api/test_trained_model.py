@@ -11,6 +11,8 @@ from glassformer.loading import load
 from glassformer.weights.sentence import embed
 from runs import TINY, write_data
 
+pytestmark = pytest.mark.usefixtures("numpy_engine")
+
 QUICK = {"steps": 2, "show": False}
 
 

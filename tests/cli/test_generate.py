@@ -11,7 +11,6 @@ import pytest
 
 import glassformer as gf
 from glassformer.dispatch import engine
-from oracles import require
 from runs import command, process, tiny_session
 
 
@@ -209,17 +208,16 @@ def test_ctrl_c_stops_cleanly(folders, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["numpy", "jax"])
-def test_every_engine_writes_the_same(folders, name):
+def test_every_engine_writes_the_same(folders, name, request):
     if name == "jax":
-        require("jax")
+        request.getfixturevalue("quickly_compiled")
     settings = ("--prompt", "The ", "--max-new-tokens", 6, "--temperature", 0)
     expected = command("generate", folders["text"], *settings)
     assert command("generate", folders["text"], *settings, "--engine", name) == expected
     assert engine() == name
 
 
-def test_the_engine_jax_keeps_weights_in_its_own_ways(folders):
-    require("jax")
+def test_the_engine_jax_keeps_weights_in_its_own_ways(folders, quickly_compiled):
     result = command("generate", folders["text"], "--engine", "jax", "--weights", "int8")
     assert result.code == 2
     assert "the engine jax does not keep weights as int8" in result.err

@@ -9,6 +9,8 @@ from glassformer.cli.train import summary_line
 from glassformer.training import list_checkpoints, load_checkpoint
 from runs import assert_same_run, command, finished, options, process, write_data
 
+pytestmark = pytest.mark.usefixtures("unseen_figures")
+
 FIELDS = ["task", "steps", "parameters", "train_loss", "val_loss", "accuracy", "seconds", "tokens_per_second", "run"]
 
 
@@ -48,7 +50,7 @@ def test_a_language_model_has_no_accuracy(tmp_path):
     assert json.loads(result.out)["accuracy"] is None
 
 
-def test_a_run_folder_holds_everything(tmp_path):
+def test_a_run_folder_holds_everything(tmp_path, coarse_figures):
     command(*small("majority", tmp_path / "run", "--json"))
     names = {path.name for path in (tmp_path / "run").iterdir()}
     pictures = {"loss.png", "loss-dark.png"}
@@ -132,7 +134,7 @@ def test_early_stopping_is_told(tmp_path):
 
 @pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1"}, {"TERM": "xterm-256color"}])
 def test_a_pipe_gets_plain_lines(env, tmp_path):
-    result = finished(process(*small("majority", tmp_path / "run"), env=env))
+    result = finished(process(*small("majority", tmp_path / "run"), env={"GLASSFORMER_ENGINE": "numpy", **env}))
     assert result.code == 0, result.err
     assert "\x1b" not in result.out + result.err
     assert "\r" not in result.out + result.err
