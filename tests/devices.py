@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from oracles import require
+from oracles import require, xla_flags
 
 
 def start(script: Path, *args: Any, devices: int) -> subprocess.Popen:
@@ -19,7 +19,7 @@ def start(script: Path, *args: Any, devices: int) -> subprocess.Popen:
         **os.environ,
         "JAX_PLATFORMS": "cpu",
         # What is compiled runs once or never, so that compiling is all that takes time.
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0",
+        "XLA_FLAGS": xla_flags(xla_force_host_platform_device_count=devices),
         "PYTHONPATH": os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")]).strip(os.pathsep),
     }
     command = [sys.executable, str(script), *map(str, args)]

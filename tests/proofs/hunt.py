@@ -7,6 +7,7 @@ A catcher is a row of `glassformer check` ("layer_norm", "decoder (head)") or th
 The exit status says what happened; a crash is no catch, because it says nothing about the numbers.
 """
 
+import gc
 import multiprocessing
 import os
 import sys
@@ -35,6 +36,7 @@ def hunt(folder: Path, catchers: list[str], *, engine: str) -> tuple[int, str]:
 
 def look(folder: Path, catchers: list[str], engine: str, said: Path) -> None:
     """Run the catchers in this process, which is theirs alone, and end it."""
+    gc.freeze()  # what was imported before the fork stays to the end: nobody need look through it
     file = os.open(said, os.O_WRONLY | os.O_CREAT)
     os.dup2(file, 1)
     os.dup2(file, 2)
