@@ -50,9 +50,11 @@ def look(folder: Path, catchers: list[str], engine: str, said: Path) -> None:
 
     if folder not in Path(glassformer.__file__).parents:
         stop(BROKEN, f"imported {glassformer.__file__}, which is not in {folder}")
-    prove_rows({catcher for catcher in catchers if "::" not in catcher})
-    if any("::" in catcher for catcher in catchers):
-        run_tests({catcher for catcher in catchers if "::" in catcher})
+    tests = {catcher for catcher in catchers if "::" in catcher}
+    if rows := set(catchers) - tests:
+        prove_rows(rows)
+    if tests:
+        run_tests(tests)
     stop(RIGHT, "nothing is wrong")
 
 
