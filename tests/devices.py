@@ -10,6 +10,9 @@ from typing import Any
 
 from oracles import require, xla_flags
 
+LIMIT = 250.0
+"""Seconds until a script that does not end is an error: before pytest's own limit, even on a busy machine."""
+
 
 def start(script: Path, *args: Any, devices: int) -> subprocess.Popen:
     """Start a script in a process that has so many CPU devices."""
@@ -28,7 +31,12 @@ def start(script: Path, *args: Any, devices: int) -> subprocess.Popen:
 
 def answer(running: subprocess.Popen) -> Any:
     """Wait for a script and return what it printed last, as JSON."""
-    out, err = running.communicate(timeout=150)
+    try:
+        out, err = running.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        running.kill()
+        running.communicate()
+        raise
     assert running.returncode == 0, err
     return json.loads(out.splitlines()[-1])
 
