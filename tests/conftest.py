@@ -12,12 +12,15 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", 
     os.environ.setdefault(_variable, "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+from oracles import QUICK, require, xla_flags  # noqa: E402
+
+os.environ.setdefault("XLA_FLAGS", xla_flags())
+
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
 from glassformer import dispatch, ops, registry  # noqa: E402
 from glassformer.data import TASKS  # noqa: E402
-from oracles import QUICK, require  # noqa: E402
 from pages import write_dot  # noqa: E402
 from published_models import data_file  # noqa: E402
 
