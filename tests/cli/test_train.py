@@ -78,6 +78,7 @@ def test_the_last_line_and_the_final_figure_agree_or_it_is_said_why():
     assert summary_line(line) == "text: 600 steps in 21.5 s, held-out loss 1.8702"
     resumed = "text: 600 steps, the last 200 in 21.5 s, held-out loss 1.8702"
     assert summary_line({**line, "steps_now": 200}) == resumed
+    assert summary_line({**line, "steps_now": 0}) == "text: 600 steps, held-out loss 1.8702"
     line |= {"last_val_loss": 1.9011, "best_step": 450, "compiling_seconds": 14.2, "accuracy": 0.5}
     assert summary_line(line) == (
         "text: 600 steps in 21.5 s (14.2 s of it compiling), held-out loss 1.8702, 50.00% right; "
@@ -149,6 +150,7 @@ def test_a_finished_run_can_be_resumed_and_says_the_same(tmp_path):
     again = json.loads(result.out)
     for name in ("task", "steps", "parameters", "train_loss", "val_loss", "accuracy", "run"):
         assert again[name] == first[name]
+    assert result.err == f"{tmp_path / 'run'} has taken all of its 6 steps; --steps N goes on to step N\n"
 
 
 @pytest.mark.parametrize(

@@ -73,8 +73,8 @@ def display(
 ) -> Iterator[Show]:
     """Yield what shows steps where the output goes: on a terminal, in a pipe, or nowhere."""
     console = console or Console(stderr=True)
-    if process():
-        yield lambda record: None  # the first of several processes speaks for all
+    if process() or clock.done >= clock.total:
+        yield lambda record: None  # the first of several processes speaks for all; nobody where nothing is left to do
         return
     on_terminal = console.is_terminal and not quiet and processes() == 1
     with compiling(session, None if on_terminal else talk) as compilation:

@@ -151,6 +151,8 @@ def _resumed(folder: Path, steps: int | None, mesh: str | None, watch: Watch | N
         talk(note)
     if steps is not None and rank() == 0:
         talk(f"going on from step {session.state.step:,} to step {steps:,}; {session.run.recipe.continuation()}")
+    elif session.state.step >= session.run.recipe.steps and rank() == 0:
+        talk(f"{folder} has taken all of its {session.state.step:,} steps; --steps N goes on to step N")
     return session
 
 
@@ -272,5 +274,6 @@ def summary_line(summary: dict[str, Any]) -> str:
         why = f"; this is the best checkpoint, of step {best:,}: the last validation loss is {short(last)}"
     loss = f"held-out loss {short(summary['val_loss'])}{accuracy}"
     steps, now = summary["steps"], summary["steps_now"]
-    taken = f"{steps:,} steps in {took}" if now == steps else f"{steps:,} steps, the last {now:,} in {took}"
+    last = f", the last {now:,} in {took}" if now else ""
+    taken = f"{steps:,} steps in {took}" if now == steps else f"{steps:,} steps{last}"
     return f"{summary['task']}: {taken}, {loss}{why}"
