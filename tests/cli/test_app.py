@@ -124,7 +124,9 @@ def test_an_unknown_command_is_misuse():
     ("args", "fact", "hint"),
     [
         (["params", "gpt2", "--lenght", "8"], "there is no option --lenght", "did you mean '--length'?"),
-        (["params", "gpt2", "--zzz"], "there is no option --zzz", "--help` lists what there is"),
+        (["params", "gpt2", "--zzz"], "there is no option --zzz", "hint: `glassformer params --help`"),
+        (["params", "gpt2", "--batch", "0"], "'--batch': it must be greater than or equal to 1", "lists what there is"),
+        (["params", "gpt2", "--batch", "x"], "'--batch': it must be a valid integer", "lists what there is"),
         (["params"], "missing argument 'PRESET|CONFIG|MODEL'", "--help` lists what there is"),
         (["models", "all"], "got unexpected extra argument", "--help` lists what there is"),
         (["train", "--steps"], "'--steps' requires an argument", "--help` lists what there is"),

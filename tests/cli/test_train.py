@@ -186,7 +186,7 @@ def test_resuming_what_is_no_run_fails(tmp_path):
         (["majority", "--set", "dropout=1.5"], "dropout is 1.5", "below 1"),
         (["text", "--preset", "gpt-2"], "there is no preset 'gpt-2'", "did you mean 'gpt2"),
         (["majority", "--preset", "gpt2"], "'majority' needs 'encoder'", "another preset"),
-        (["majority", "--data", "x.txt"], "'majority' has no option 'data'", "hint"),
+        (["majority", "--data", "x.txt"], "'majority' has no option 'data'", "this task draws its own"),
     ],
 )
 def test_misuse_is_answered_with_a_remedy(args, message, hint, tmp_path):
@@ -202,6 +202,14 @@ def test_options_are_checked(args, tmp_path):
     assert result.code == 2
     assert args[0] in result.err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_file_is_no_task_but_can_be_trained_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my notes.txt").write_text("mine")
+    result = command("train", "my notes.txt")
+    assert result.code == 2
+    assert result.err.endswith("hint: train on it: glassformer train text --data 'my notes.txt'\n")
 
 
 def test_an_existing_folder_is_refused(tmp_path):

@@ -11,7 +11,7 @@ from ..cluster.collective import any_of
 from ..cluster.collective import process as rank
 from ..cluster.collective import processes as total
 from ..cluster.watch import Watch
-from ..data import import_file
+from ..data import TASKS, import_file
 from ..errors import ConfigError, TrainingError, typed
 from ..execution import MeshShape
 from ..runs.fine_tuning import fine_tuning_session
@@ -123,6 +123,9 @@ def chosen_task(task: str | None, own: str | None, *, needed: bool) -> str | Non
     if own is None:
         if task is None and needed:
             raise ConfigError("there is no task to train", hint="name one (see `glassformer tasks`), or --resume RUN")
+        if task is not None and task not in TASKS and Path(task).exists():
+            hint = f"train on it: glassformer train text --data {typed(task)}"
+            raise ConfigError(f"there is no task {task!r}, but something of this name", hint=hint)
         return task
     tasks = import_file(own).tasks
     if task is None and len(tasks) != 1:
