@@ -90,7 +90,9 @@ def inspect(
     if json:
         print_json({"page": str(paths[0]), "pictures": [str(path) for path in paths[1:]]})
     else:
-        console().print(f"{len(paths) - 1} pictures; open {paths[0]}", markup=False)
+        drawn = len({path.stem.removesuffix("-dark") for path in paths[1:]})
+        themes = ", light and dark" if theme == "auto" else ""
+        console().print(f"{drawn} pictures{themes}; open {paths[0]}", markup=False)
 
 
 def draw(run: Run, trained: Trained, folder: Path, text: str | None = None, **how: Any) -> list[Path]:
