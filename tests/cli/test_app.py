@@ -148,7 +148,9 @@ def test_help_fits_and_cuts_nothing(name, width, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
     shown, _, examples = command(name, "--help").out.partition("\nExamples\n")
     usage, *lines = shown.splitlines()
-    assert usage.startswith("Usage: ")
+    assert usage.startswith(f"Usage: glassformer {name} [OPTIONS]")
+    assert not set("{}") & set(usage)
+    assert "[[" not in usage
     assert max(map(len, lines)) <= width
     assert "<bool>" not in shown
     words = " ".join(shown.split())
