@@ -73,8 +73,8 @@ def display(
 ) -> Iterator[Show]:
     """Yield what shows steps where the output goes: on a terminal, in a pipe, or nowhere."""
     console = console or Console(stderr=True)
-    if process() or clock.done >= clock.total:
-        yield lambda record: None  # the first of several processes speaks for all; nobody where nothing is left to do
+    if process():
+        yield lambda record: None  # the first of several processes speaks for all
         return
     on_terminal = console.is_terminal and not quiet and processes() == 1
     with compiling(session, None if on_terminal else talk) as compilation:
@@ -105,13 +105,16 @@ def timed(show: Show, clock: Stopwatch, compilation: Compilation) -> Show:
 
 @contextlib.contextmanager
 def _lines(session: Session, clock: Stopwatch) -> Iterator[Show]:
-    talk(f"training {session.task.name}, {clock.total - clock.done:,} steps; {_meaning(session)}")
+    if clock.done < clock.total:  # a run that has no steps left is only asked for what came of it
+        talk(f"training {session.task.name}, {clock.total - clock.done:,} steps; {_meaning(session)}")
     yield Lines(clock).show
 
 
 @contextlib.contextmanager
 def _live(session: Session, clock: Stopwatch, compilation: Compilation, console: Console) -> Iterator[Show]:
     screen = Screen(session.task.name, _meaning(session), clock, compilation, session.run.metrics())
+    if clock.done >= clock.total:
+        screen.state = "done"
 
     def show(record: StepRecord) -> None:
         if record.evaluation is not None:
