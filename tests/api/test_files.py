@@ -88,6 +88,8 @@ def test_what_is_in_the_way_is_refused(tmp_path):
         gf.save(model, tmp_path / "notes.txt")
     with pytest.raises(ConfigError, match="this is a Decoder, not a trained model"):
         gf.save(model.model, tmp_path / "new")
+    with pytest.raises(ConfigError, match="the folder for a model is None"):
+        gf.save(model, None)
     with pytest.raises(ConfigError, match="kept in blocks"):
         gf.save(model.kept_as("int8"), tmp_path / "new")
     assert not (tmp_path / "new").exists()

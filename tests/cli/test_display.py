@@ -69,6 +69,7 @@ def test_a_resumed_run_shows_the_curve_from_its_first_step(session):
     out = io.StringIO()
     watch(resume_session(session.run.folder), terminal(out))
     assert "step 6/6" in out.getvalue()
+    assert "majority: done" in out.getvalue()
     assert re.search(r"1 +█ training  ● validation +6", re.sub(r"\x1b\[[\d;]*m", "", out.getvalue()))
 
 

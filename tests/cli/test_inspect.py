@@ -38,8 +38,8 @@ def test_every_task_has_a_page_in_both_themes(task, tmp_path, monkeypatch, reque
     assert found["page"] == str(run / "pictures" / "index.html")
     page = read_page(run / "pictures" / "index.html")
     assert "Inside mine" in page.words
-    shown = [image["src"] for image in page.images] + [source["srcset"] for source in page.sources]
-    assert len(page.sources) == len(page.images) > 5
+    shown = [image["src"] for image in page.images] + [image["src"] for image in page.dark]
+    assert len(page.dark) == len(page.images) > 5
     assert sorted(found["pictures"]) == sorted(str(run / "pictures" / name) for name in shown)
 
 

@@ -80,6 +80,7 @@ def test_the_last_line_and_the_final_figure_agree_or_it_is_said_why():
     assert summary_line(line) == "text: 600 steps in 21.5 s, held-out loss 1.8702"
     resumed = "text: 600 steps, the last 200 in 21.5 s, held-out loss 1.8702"
     assert summary_line({**line, "steps_now": 200}) == resumed
+    assert summary_line({**line, "steps_now": 0}) == "text: 600 steps, held-out loss 1.8702"
     line |= {"last_val_loss": 1.9011, "best_step": 450, "compiling_seconds": 14.2, "accuracy": 0.5}
     assert summary_line(line) == (
         "text: 600 steps in 21.5 s (14.2 s of it compiling), held-out loss 1.8702, 50.00% right; "
@@ -151,6 +152,7 @@ def test_a_finished_run_can_be_resumed_and_says_the_same(tmp_path):
     again = json.loads(result.out)
     for name in ("task", "steps", "parameters", "train_loss", "val_loss", "accuracy", "run"):
         assert again[name] == first[name]
+    assert result.err == f"{tmp_path / 'run'} has taken all of its 6 steps; --steps N goes on to step N\n"
 
 
 @pytest.mark.parametrize(
@@ -186,7 +188,7 @@ def test_resuming_what_is_no_run_fails(tmp_path):
         (["majority", "--set", "dropout=1.5"], "dropout is 1.5", "below 1"),
         (["text", "--preset", "gpt-2"], "there is no preset 'gpt-2'", "did you mean 'gpt2"),
         (["majority", "--preset", "gpt2"], "'majority' needs 'encoder'", "another preset"),
-        (["majority", "--data", "x.txt"], "'majority' has no option 'data'", "hint"),
+        (["majority", "--data", "x.txt"], "'majority' has no option 'data'", "this task draws its own"),
     ],
 )
 def test_misuse_is_answered_with_a_remedy(args, message, hint, tmp_path):
@@ -202,6 +204,14 @@ def test_options_are_checked(args, tmp_path):
     assert result.code == 2
     assert args[0] in result.err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_file_is_no_task_but_can_be_trained_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my notes.txt").write_text("mine")
+    result = command("train", "my notes.txt")
+    assert result.code == 2
+    assert result.err.endswith("hint: train on it: glassformer train text --data 'my notes.txt'\n")
 
 
 def test_an_existing_folder_is_refused(tmp_path):

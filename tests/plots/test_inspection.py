@@ -21,10 +21,10 @@ def names(files):
 def check(files, *, themes=2):
     """Every picture is there in each theme, described, and shown on the page."""
     page = read(files[0])
-    shown = [image["src"] for image in page.images] + [source["srcset"] for source in page.sources]
+    shown = [image["src"] for image in page.images] + [image["src"] for image in page.dark]
     assert sorted(shown) == sorted(file.name for file in files[1:])
-    assert len(page.sources) == (themes - 1) * len(page.images)
-    for image in page.images:
+    assert len(page.dark) == (themes - 1) * len(page.images)
+    for image in page.images + page.dark:
         assert len(image["alt"]) > 20
     assert all((files[0].parent / name).stat().st_size > 400 for name in shown)
     return page

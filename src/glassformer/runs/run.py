@@ -244,7 +244,8 @@ def open_run(folder: str | Path) -> Run:
     path = folder / CONFIG
     if not path.is_file():
         raise CheckpointError(
-            f"{folder} is not a run folder: it has no {CONFIG}", hint="pass the folder that `glassformer train` wrote"
+            f"{folder} is not a run folder: it {f'has no {CONFIG}' if folder.exists() else 'does not exist'}",
+            hint="pass a folder that `glassformer train` wrote; `glassformer runs` lists them",
         )
     own = read_own_files(path)
     try:
