@@ -1,5 +1,7 @@
 """The guard: a step that is not finite never reaches the weights, the optimizer or a checkpoint."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -108,6 +110,28 @@ def test_a_weight_that_went_bad_in_memory_is_never_saved(session):
     arrays, meta = load_checkpoint(session.run.folder, LATEST)
     assert meta["step"] == 3
     assert all_finite(arrays)
+
+
+def test_a_state_spread_over_devices_is_looked_at_before_it_is_saved_and_after_it_was_read(session, monkeypatch):
+    next(session.steps())
+    wrong: list[str | None] = ["params.w"]
+    parts = SimpleNamespace(
+        needed=True,
+        latest=lambda folder: 7,
+        load=lambda folder, specs: (session.state._replace(step=7), []),
+        not_finite=lambda state: wrong[0],
+        save=lambda folder, state: saved.append(state.step),
+    )
+    saved: list[int] = []
+    monkeypatch.setattr(type(session.trainer), "parts", parts)
+    with pytest.raises(TrainingError, match=r"params\.w is not finite after step 1, .* it was not saved"):
+        session.save()
+    with pytest.raises(CheckpointError, match=r"run cannot be gone on from: params\.w is not finite after step 7"):
+        resume_session(session.run.folder)
+    assert not saved
+    wrong[0] = None
+    session.save()
+    assert saved == [1]
 
 
 def test_a_checkpoint_that_is_not_finite_is_not_gone_on_from(session):
