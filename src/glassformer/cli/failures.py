@@ -34,8 +34,31 @@ def leave_stdout() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def is_of_the_system(error: BaseException) -> bool:
+    """Tell whether something unforeseen is what the system refuses or was given, and no mistake of ours."""
+    if isinstance(error, ImportError):
+        return (error.name or "").partition(".")[0] != __package__.partition(".")[0]
+    return isinstance(error, (OSError, MemoryError, RecursionError, UnicodeError, SystemError)) or _is_about_threads(
+        error
+    )
+
+
+def _is_about_threads(error: BaseException) -> bool:
+    return isinstance(error, RuntimeError) and "can't start new thread" in str(error)
+
+
 def explained(error: BaseException) -> GlassformerError:
-    """Return one of the unforeseen as an error with a remedy."""
+    """Return what is of the system as an error with a remedy."""
+    if isinstance(error, ImportError):
+        fact = f"{error.name or 'a library'} cannot be loaded: {first_line(error)}"
+        hint = f"allow more memory (`ulimit -v` shows the limit), or else install it again; {_SHOWN}"
+        return GlassformerError(fact, hint=hint)
+    if _is_about_threads(error):
+        hint = f"allow more memory or processes (`ulimit -v` and `ulimit -u` show the limits); {_SHOWN}"
+        return GlassformerError("the system refuses to start a thread", hint=hint)
+    if isinstance(error, SystemError):  # of a library that takes no memory for all there is
+        fact = f"a library failed, and says no more than: {first_line(error)}"
+        return GlassformerError(fact, hint=f"allow more memory (`ulimit -v` shows the limit); {_SHOWN}")
     if isinstance(error, MemoryError):
         more = f": {first_line(error)}" if str(error) else ""
         hint = f"use a smaller batch, context or model; `glassformer params` counts what one takes; {_SHOWN}"
