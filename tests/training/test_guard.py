@@ -134,6 +134,18 @@ def test_a_state_spread_over_devices_is_looked_at_before_it_is_saved_and_after_i
     assert saved == [1]
 
 
+@pytest.mark.parametrize("wrong", [None, 0, 1])
+def test_every_device_is_looked_at(jax, session, wrong):
+    from glassformer.engines.jax.trainer import ShardedStates
+
+    parts = [np.where(number == wrong, np.inf, np.ones(3)) for number in range(2)]
+    shards = [SimpleNamespace(data=part, replica_id=0) for part in parts]
+    copy = SimpleNamespace(data=np.full(3, np.nan), replica_id=1)  # which another device writes
+    params = {"v": jax.numpy.ones(3), "n": np.int32(3), "w": SimpleNamespace(addressable_shards=[*shards, copy])}
+    states = ShardedStates(SimpleNamespace(placement=SimpleNamespace(mesh=None)))
+    assert states.not_finite(session.state._replace(params=params)) == (None if wrong is None else "params.w")
+
+
 def test_a_checkpoint_that_is_not_finite_is_not_gone_on_from(session):
     next(session.steps())
     arrays, meta = load_checkpoint(session.run.folder, LATEST)

@@ -386,16 +386,6 @@ for devices, names, axes in [
         int(state["n"]),
         list(state["w"].addressable_shards[0].data.shape),
     ])
-
-from types import SimpleNamespace
-from glassformer.engines.jax.trainer import ShardedStates
-from glassformer.training.state import TrainingState
-
-parts = ShardedStates(SimpleNamespace(placement=SimpleNamespace(mesh=None)))
-for row in (None, 0, 7):
-    poisoned = np.where(np.arange(8)[:, None] == row, np.nan, whole).astype(np.float32)
-    state = TrainingState(3, {"v": whole, "w": placed(poisoned, *square, "b", "a")}, {"n": placed(np.int32(7), *square)})
-    report.append(parts.not_finite(state))
 print(json.dumps(report))
 """
 
@@ -406,6 +396,4 @@ def test_a_checkpoint_can_be_read_onto_another_mesh(tmp_path):
     result = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     shapes = [[2, 8], [8, 4], [8, 8], [2, 8]]
-    *read, finite, first, last = json.loads(result.stdout)
-    assert read == [[True, True, 7, shape] for shape in shapes]
-    assert [finite, first, last] == [None, "params.w", "params.w"]  # whichever device holds what is wrong
+    assert json.loads(result.stdout) == [[True, True, 7, shape] for shape in shapes]
