@@ -23,6 +23,8 @@ NUMBER = 1 << 11  # characters of a number, or of a text that is made as wide as
 
 _ITEM = 64  # bytes, about, that one item of a list takes
 _PIECE = 96  # and one that is a short text of its own
+_LOOK = 8  # steps to look into a list, beside one for each of its items
+_NUMBERS = {int, float, bool, type(None)}
 _MANY = (list, tuple, set, frozenset, KeysView, ValuesView, ItemsView)
 
 
@@ -67,20 +69,28 @@ class Budget:
         if isinstance(value, str):
             self.pay(1 + (len(value) >> 4))
             return len(value)
-        total, seen, waiting = 0, 0, [value]
+        total, seen, looks, waiting = 0, 0, 0, [value]
         while waiting:
             item = waiting.pop()
             seen += 1
             if isinstance(item, str):
                 total += len(item)
+            elif isinstance(item, range):
+                seen += len(item)
             elif isinstance(item, dict):
-                waiting += [*item.keys(), *item.values()]
+                waiting += [list(item), list(item.values())]
             elif isinstance(item, _MANY):
-                waiting += item
-            if total + seen > LONGEST or self.steps + seen > MOST_STEPS:
-                self.pay(seen)
+                looks += _LOOK
+                kinds = set(map(type, item))
+                if kinds == {str} or kinds <= _NUMBERS:  # most of what is large, and looked at fast
+                    seen += len(item)
+                    total += sum(map(len, item)) if str in kinds else 0
+                else:
+                    waiting += item
+            if total + seen > LONGEST or self.steps + seen + looks > MOST_STEPS:
+                self.pay(seen + looks)
                 self.fits(total + seen)
-        self.pay(seen + (total >> 4))
+        self.pay(seen + looks + (total >> 4))
         return total + seen
 
     def written_size(self, value: Any) -> int:
