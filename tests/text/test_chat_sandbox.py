@@ -134,7 +134,7 @@ GREEDY = [
     "{{ ('ΐ' * 4000000).upper() }}",
     "{{ (['a'] * 100000) | map('center', 4000) | list }}",
     "{% set ns = namespace(y=[]) %}{% for i in range(9999) %}{% set ns.y = [ns.y, 'a' * 99999 ~ 'é😀'] %}{% endfor %}",
-    "{% set ns = namespace(y=[]) %}{% for i in range(9999) %}{% set ns.y = [ns.y, ('a ' * 9999).split()] %}{% endfor %}",
+    "{% set ns = namespace(y=[]) %}{% for i in range(999) %}{% set ns.y = [ns.y, ('a ' * 9999).split()] %}{% endfor %}",
 ]
 
 

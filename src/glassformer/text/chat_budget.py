@@ -23,7 +23,7 @@ NUMBER = 1 << 11  # characters of a number, or of a text that is made as wide as
 
 _ITEM = 64  # bytes, about, that one item of a list takes
 _PIECE = 96  # and one that is a short text of its own
-_LOOK = 8  # steps to look into a list, beside one for each of its items
+_LOOK = 8  # steps to look into a list, beside one or two for each of its items
 _NUMBERS = {int, float, bool, type(None)}
 _MANY = (list, tuple, set, frozenset, KeysView, ValuesView, ItemsView)
 
@@ -65,14 +65,14 @@ class Budget:
             raise SecurityError(f"it cuts a text into {pieces:,} pieces")
 
     def size(self, value: Any) -> int:
-        """Return how many characters a value holds, with all that is in it; looking takes a step for each part."""
+        """Return how many characters a value holds, with all that is in it; looking takes steps for each part."""
         if isinstance(value, str):
             self.pay(1 + (len(value) >> 4))
             return len(value)
         total, seen, looks, waiting = 0, 0, 0, [value]
         while waiting:
             item = waiting.pop()
-            seen += 1
+            seen, looks = seen + 1, looks + 1
             if isinstance(item, str):
                 total += len(item)
             elif isinstance(item, range):
