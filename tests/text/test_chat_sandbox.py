@@ -119,6 +119,7 @@ def test_what_is_hidden_writes_nothing(template):
         "{% for i in range(99) %}{{ range(99999) | max }}{% endfor %}",
         "{% for i in range(99) %}{{ 'x' in range(99999) }}{% endfor %}",
         "{{ ('a ' * 2000000) | title }}",
+        "{{ strftime_now('%9999d' * 600000) }}",
         "{{ ('\U0001f600' * 999999) | urlencode }}",
     ],
 )

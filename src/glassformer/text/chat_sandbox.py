@@ -323,6 +323,8 @@ def _new_dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
 
 
 def _now(pattern: str) -> str:
+    if len(pattern) > LONGEST_SPACE:  # the C library may take hundreds of bytes for each character
+        raise SecurityError(f"it asks for a date of {len(pattern):,} characters")
     return datetime.now().strftime(pattern)
 
 
