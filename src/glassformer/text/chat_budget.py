@@ -25,7 +25,7 @@ _PIECE = 96  # and one that is a short text of its own
 _LOOK = 8  # steps to look into a list, beside one or two for each of its items
 _NUMBERS = {int, float, bool, type(None)}
 # The views of a dict by their own types: to ask whether something is any view takes as long as all the rest.
-_MANY: tuple[type, ...] = (list, tuple, set, frozenset, type({}.keys()), type({}.values()), type({}.items()))
+_MANY: tuple[type[Any], ...] = (list, tuple, set, frozenset, type({}.keys()), type({}.values()), type({}.items()))
 
 
 class Budget:
