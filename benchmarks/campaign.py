@@ -32,7 +32,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import trials  # noqa: E402
 from trials.crew import Crew  # noqa: E402
-from trials.trial import LateError, LostError, Tally, Trial  # noqa: E402
+from trials.trial import LateError, Loss, LostError, Tally, Trial  # noqa: E402
 
 SHOWN = 20
 """So many lost cases of a trial are named."""
@@ -49,10 +49,13 @@ def run(trial: Trial, folder: Path, arguments: argparse.Namespace) -> Tally:
         seeds, until = itertools.count(arguments.seed), time.monotonic() + lasts
 
     goal = "" if trial.seconds is not None else f" of {len(seeds):,}"
-    watched, said = sys.stderr.isatty(), time.monotonic()
+    watched, said, named = sys.stderr.isatty(), time.monotonic(), 0
 
     def told(tally: Tally) -> None:
-        nonlocal said
+        nonlocal said, named
+        for loss in tally.losses[named:SHOWN]:
+            print("\r" * watched + _named(trial, loss), file=sys.stderr, flush=True)
+        named = len(tally.losses)
         if watched or time.monotonic() > said + SELDOM:
             said = time.monotonic()
             begin, end = ("\r", " ") if watched else ("", "\n")
@@ -88,12 +91,16 @@ def table(tallies: list[Tally]) -> str:
     return "\n".join([lines[0], f"|{'|'.join(rule)}|", *lines[1:]])
 
 
+def _named(trial: Trial, loss: Loss) -> str:
+    return f"lost: {trial.name}:{loss.seed} ({loss.kind}): {loss.reason}"
+
+
 def lost_cases(tallies: list[Tally]) -> str:
     """Name the lost cases, and how each is tried again."""
     lines = []
     for tally in tallies:
         for loss in tally.losses[:SHOWN]:
-            lines.append(f"lost: {tally.trial.name}:{loss.seed} ({loss.kind}): {loss.reason}")
+            lines.append(_named(tally.trial, loss))
         if len(tally.losses) > SHOWN:
             lines.append(f"lost: {len(tally.losses) - SHOWN:,} more of {tally.trial.name}; --json names all")
     if lines:
