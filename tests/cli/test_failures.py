@@ -40,6 +40,10 @@ FAILURES = {
     "a library without a name": (ImportError("x.so: cannot allocate"), "a library cannot be loaded: x.so: cannot"),
     "a library's own": (SystemError("error return without exception set"), "a library failed, and says no more than: "),
     "a thread": (RuntimeError("can't start new thread"), "the system refuses to start a thread"),
+    "a device": (
+        RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 99 bytes."),
+        "there is not enough memory on the device: RESOURCE_EXHAUSTED: Out of memory while",
+    ),
     "memory": (MemoryError(), "there is not enough memory\n"),
     "an array": (of(lambda: np.empty(1 << 50)), "there is not enough memory: Unable to allocate"),
     "depth": (of(deep), "what was given is nested too deeply to be read"),
