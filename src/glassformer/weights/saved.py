@@ -98,7 +98,9 @@ def open_saved(folder: Path, dtype: Any = np.float32) -> Loaded:
 def read_saved_config(folder: Path) -> TransformerConfig:
     """Return the config of a saved model from its description alone."""
     content = _content(folder)
-    settings = content.get("model", {})
+    settings = content.get("model")
+    if not isinstance(settings, dict):
+        raise WeightsError(f"{folder / DESCRIPTION} is damaged: it describes no model", hint="save the model again")
     check_stored(settings, folder, WeightsError, content.get("tokenizer"), content.get("target_tokenizer"))
     return config_from_dict(settings)
 
