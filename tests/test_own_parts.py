@@ -120,4 +120,5 @@ def test_a_run_with_parts_of_ones_own_is_saved_resumed_and_asked(tmp_path, unsee
     registry._own["block"].clear()
     refused = command("eval", str(folder))
     assert refused.code != 0
-    assert "block is 'gated'" in refused.err
+    assert "run has the block 'gated', which is not built in: Python code registered it, but not here" in refused.err
+    assert 'gf.register_block("gated", block); commands know it if it is in a file and the run was' in refused.err

@@ -109,6 +109,7 @@ def test_damaged_folders_are_refused(tmp_path):
 
     refused("has the format 2", format=2)
     refused("is damaged", end_ids="gone")
+    refused("is damaged: it describes no model", model="decoder")
     refused("is damaged", tokenizer={"kind": "words"})
     refused("expects", model={**content["model"], "width": 64})
     refused("activation", model={**content["model"], "activation": "of_my_own"})

@@ -13,7 +13,7 @@ import glassformer
 from ..errors import ConfigError, GlassformerError, did_you_mean, nearest
 from ..settings import check_known
 from .examples import EXAMPLES
-from .failures import explained, fail
+from .failures import explained, fail, is_of_the_system
 
 COMMANDS = {
     "demo": "Train a classifier, a language model and a date translator, and write a report with pictures.",
@@ -154,9 +154,9 @@ def main() -> None:
         fail("interrupted", 130, error)
     except BrokenPipeError as error:
         fail("", 1, error)  # whoever read our output has left
-    except (OSError, MemoryError, RecursionError, UnicodeError) as error:
-        fail(f"error: {explained(error)}", 1, error)
     except Exception as error:
+        if is_of_the_system(error):
+            fail(f"error: {explained(error)}", 1, error)
         if not hasattr(error, "format_message"):  # typer's refusals have one, wherever its version defines them
             raise
         said = str(misuse(error))

@@ -31,6 +31,7 @@ from ..errors import CheckpointError, DataError, GlassformerError, WeightsError,
 from ..execution import PLAIN, Execution, MeshShape, joined, separated
 from ..mesh.rules import check_execution
 from ..models import Model, build
+from ..registry import check_stored
 from ..text import Tokenizer, tokenizer_from_dict
 from ..training.checkpoint import BEST, LATEST, checkpoint_path, load_checkpoint, save_checkpoint
 from ..training.loop import StepRecord
@@ -250,6 +251,7 @@ def open_run(folder: str | Path) -> Run:
     own = read_own_files(path)
     try:
         content = read_config(path)
+        check_stored(content["model"], folder, CheckpointError, content["tokenizer"], content["target_tokenizer"])
         return Run(
             folder=folder,
             task_name=content["task"]["name"],

@@ -17,7 +17,7 @@ from ..cluster.watch import Watch
 from ..config import TransformerConfig, config_from_dict
 from ..data import Task, build_task
 from ..data.examples import Dataset
-from ..errors import CheckpointError, ConfigError, DataError, TrainingError, typed
+from ..errors import CheckpointError, ConfigError, DataError, typed
 from ..execution import Execution, MeshShape
 from ..models import PRESETS, build
 from ..settings import check_known
@@ -27,7 +27,7 @@ from ..training.interruption import Stopped, uninterrupted
 from ..training.loop import StepRecord, out_of_patience, suitable_threads, training_steps
 from ..training.parametrization import EVERYTHING, Parametrization
 from ..training.recipe import Recipe, changed_recipe
-from ..training.state import TrainingState, final_params, not_finite
+from ..training.state import TrainingState, final_params, not_finite, refuse_to_go_on, refuse_to_save
 from ..training.trainer import Trainer
 from ..tree import tree_map
 from .base import stable_data
@@ -157,6 +157,7 @@ class Session:
             return
         assert self.trainer.parts is not None
         with self.watch.busy("saving"):
+            refuse_to_save(self.trainer.parts.not_finite(self.state), self.state.step)
             self.trainer.parts.save(self.run.folder, self.state)
 
     @property
@@ -167,7 +168,7 @@ class Session:
         with self.watch.busy("saving"):
             state = self.trainer.take(self.state, wanted=process() == 0)
             if process() == 0:
-                _check_finite(state)
+                refuse_to_save(not_finite(state), state.step)
                 self.run.save(state)
             meet("saved")  # the others may read it next
 
@@ -175,7 +176,7 @@ class Session:
         with self.watch.busy("saving"):
             best = self.trainer.take(self._counting(state), wanted=process() == 0)
             if process() == 0:
-                _check_finite(best)
+                refuse_to_save(not_finite(best), best.step)
                 self.run.save_best(best)
 
     def _counting(self, state: TrainingState) -> TrainingState:
@@ -356,26 +357,15 @@ def _latest(run: Run, trainer: Trainer) -> tuple[TrainingState, list[Path]]:
         in_file = load_checkpoint(run.folder, LATEST).meta["step"]
     in_file, in_parts = agreed([in_file, in_parts])  # shared storage may look older to some processes
     if parts is not None and in_parts > in_file:
-        return parts.load(run.folder, run.trained_specs())
+        state, ignored = parts.load(run.folder, run.trained_specs())
+        refuse_to_go_on(parts.not_finite(state), state.step, run.folder)
+        return state, ignored
     if in_file < 0:
         return trainer.first(run.first_params()), []
     check_shared(file)
     state = run.load_state()
-    wrong = not_finite(state)
-    if wrong is not None:
-        fact = f"{file} cannot be gone on from: {wrong} is not finite after step {state.step:,}"
-        raise CheckpointError(fact, hint="restore it from a copy, or train anew")
+    refuse_to_go_on(not_finite(state), state.step, file)
     return trainer.put(state), []
-
-
-def _check_finite(state: TrainingState) -> None:
-    """Refuse to save what no step can have made: those that are not finite move nothing."""
-    wrong = not_finite(state)
-    if wrong is not None:
-        raise TrainingError(
-            f"{wrong} is not finite after step {state.step:,}, and no step made it so; it was not saved",
-            hint="the memory of this machine may be at fault; go on from the checkpoint before with --resume",
-        )
 
 
 def model_config(task: Task, preset: str | None, changes: dict[str, Any]) -> TransformerConfig:
