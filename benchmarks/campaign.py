@@ -32,10 +32,12 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import trials  # noqa: E402
 from trials.crew import Crew  # noqa: E402
-from trials.trial import LostError, Tally, Trial  # noqa: E402
+from trials.trial import LateError, Loss, LostError, Tally, Trial  # noqa: E402
 
 SHOWN = 20
 """So many lost cases of a trial are named."""
+SELDOM = 300.0
+"""Seconds after which a file that is written to, instead of a terminal, says how far it has come."""
 
 
 def run(trial: Trial, folder: Path, arguments: argparse.Namespace) -> Tally:
@@ -46,13 +48,24 @@ def run(trial: Trial, folder: Path, arguments: argparse.Namespace) -> Tally:
         lasts = trial.seconds[1] if arguments.quick else (3600 * arguments.hours or trial.seconds[0])
         seeds, until = itertools.count(arguments.seed), time.monotonic() + lasts
 
+    goal = "" if trial.seconds is not None else f" of {len(seeds):,}"
+    watched, said, named = sys.stderr.isatty(), time.monotonic(), 0
+
     def told(tally: Tally) -> None:
-        if sys.stderr.isatty():
-            goal = "" if trial.seconds is not None else f" of {len(seeds):,}"
-            print(f"\r{trial.name}: {tally.total:,}{goal}, {len(tally.losses)} lost ", end="", file=sys.stderr)
+        nonlocal said, named
+        for loss in tally.losses[named:SHOWN]:
+            print("\r" * watched + _named(trial, loss), file=sys.stderr, flush=True)
+        named = len(tally.losses)
+        if watched or time.monotonic() > said + SELDOM:
+            said = time.monotonic()
+            begin, end = ("\r", " ") if watched else ("", "\n")
+            text = f"{begin}{trial.name}: {tally.total:,}{goal}, {len(tally.losses)} lost"
+            print(text, end=end, file=sys.stderr, flush=True)
 
     tally = Crew(trial, folder, arguments.processes, told).run(iter(seeds), until=until)
     lost = f"{len(tally.losses)} lost" if tally.losses else "none lost"
+    if tally.again:
+        lost += f", {len(tally.again)} late beside others and tried again alone"
     took = f"{duration(tally.seconds)}, of one core {duration(tally.processor)}"
     print(f"\r{trial.name}: {tally.total:,} tried, {lost}, {took}", file=sys.stderr)
     return tally
@@ -78,12 +91,16 @@ def table(tallies: list[Tally]) -> str:
     return "\n".join([lines[0], f"|{'|'.join(rule)}|", *lines[1:]])
 
 
+def _named(trial: Trial, loss: Loss) -> str:
+    return f"lost: {trial.name}:{loss.seed} ({loss.kind}): {loss.reason}"
+
+
 def lost_cases(tallies: list[Tally]) -> str:
     """Name the lost cases, and how each is tried again."""
     lines = []
     for tally in tallies:
         for loss in tally.losses[:SHOWN]:
-            lines.append(f"lost: {tally.trial.name}:{loss.seed} ({loss.kind}): {loss.reason}")
+            lines.append(_named(tally.trial, loss))
         if len(tally.losses) > SHOWN:
             lines.append(f"lost: {len(tally.losses) - SHOWN:,} more of {tally.trial.name}; --json names all")
     if lines:
@@ -100,6 +117,7 @@ def as_json(tallies: list[Tally]) -> str:
             "tried": tally.total,
             "survived": tally.survived,
             "lost": [loss._asdict() for loss in tally.losses],
+            "again": [loss._asdict() for loss in tally.again],
             "kinds": tally.tried,
             "seconds": round(tally.seconds, 1),
             "core_seconds": round(tally.processor, 1),
@@ -111,7 +129,7 @@ def as_json(tallies: list[Tally]) -> str:
 
 def repeat(case: str) -> int:
     """Try one case again, in this process, and keep its folder."""
-    from trials.worker import LateError, attempted, prepared
+    from trials.worker import attempted, prepared
 
     name, _, seed = case.partition(":")
     if name not in trials.NAMES or not seed.isdigit():
@@ -124,11 +142,8 @@ def repeat(case: str) -> int:
     print(f"{case}, {trial.kind(int(seed))}, in {own}", file=sys.stderr)
     try:
         attempted(trial, folder / "shared", own, int(seed))
-    except LostError as error:
+    except (LostError, LateError) as error:
         print(f"lost: {error}")
-        return 1
-    except LateError:
-        print(f"lost: it took more than {trial.limit:.0f} s")
         return 1
     print("survived")
     return 0

@@ -8,10 +8,11 @@ _renderers = WeakKeyDictionary()
 
 
 def drawn(figure):
-    """Draw a figure once, and return what measures it."""
+    """Arrange a figure once, as drawing does, and return what measures it; no dot is set."""
     if figure not in _renderers:
-        _renderers[figure] = FigureCanvasAgg(figure).get_renderer()
-        figure.draw(_renderers[figure])
+        renderer = _renderers[figure] = FigureCanvasAgg(figure).get_renderer()
+        with renderer._draw_disabled():
+            figure.draw(renderer)
     return _renderers[figure]
 
 

@@ -12,12 +12,16 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", 
     os.environ.setdefault(_variable, "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+from oracles import QUICK, require, xla_flags  # noqa: E402
+
+os.environ.setdefault("XLA_FLAGS", xla_flags())
+
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
 from glassformer import dispatch, ops, registry  # noqa: E402
 from glassformer.data import TASKS  # noqa: E402
-from oracles import QUICK, require  # noqa: E402
+from pages import write_dot  # noqa: E402
 from published_models import data_file  # noqa: E402
 
 try:
@@ -62,6 +66,31 @@ def quickly_compiled(jax):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jax, "jit", partial(jax.jit, compiler_options=QUICK))
         yield
+
+
+@pytest.fixture(scope="module")
+def numpy_engine():
+    """Let NumPy compute all ops as they are written, here and in processes started from here: nothing is compiled."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(dispatch.VARIABLE, "numpy")
+        patch.setattr(dispatch, "_default", None)
+        yield
+
+
+@pytest.fixture
+def unseen_figures(monkeypatch):
+    """Make every figure of a page or a run, and write a dot in its place: `tests/plots` draws and looks at them all."""
+    monkeypatch.setattr("glassformer.plots.drawing.save", write_dot)
+
+
+@pytest.fixture
+def coarse_figures(monkeypatch):
+    """Draw figures with few dots, and do not arrange them: quick, where nobody asks but whether they can be drawn."""
+    from glassformer.plots import save
+
+    monkeypatch.setattr("glassformer.plots.drawing.save", save)
+    monkeypatch.setattr("glassformer.plots.style.DPI", 24)
+    monkeypatch.setattr("glassformer.plots.style.ConstrainedLayoutEngine", lambda **pads: None)
 
 
 @pytest.fixture

@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from oracles import require
+from oracles import require, xla_flags
+
+LIMIT = 250.0
+"""Seconds until a script that does not end is an error: before pytest's own limit, even on a busy machine."""
 
 
 def start(script: Path, *args: Any, devices: int) -> subprocess.Popen:
@@ -19,7 +22,7 @@ def start(script: Path, *args: Any, devices: int) -> subprocess.Popen:
         **os.environ,
         "JAX_PLATFORMS": "cpu",
         # What is compiled runs once or never, so that compiling is all that takes time.
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0",
+        "XLA_FLAGS": xla_flags(xla_force_host_platform_device_count=devices),
         "PYTHONPATH": os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")]).strip(os.pathsep),
     }
     command = [sys.executable, str(script), *map(str, args)]
@@ -28,7 +31,12 @@ def start(script: Path, *args: Any, devices: int) -> subprocess.Popen:
 
 def answer(running: subprocess.Popen) -> Any:
     """Wait for a script and return what it printed last, as JSON."""
-    out, err = running.communicate(timeout=150)
+    try:
+        out, err = running.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        running.kill()
+        running.communicate()
+        raise
     assert running.returncode == 0, err
     return json.loads(out.splitlines()[-1])
 

@@ -1,17 +1,27 @@
-"""How pages are read: strictly, by the parser that Python carries."""
+"""How pages are read: strictly, by the parser that Python carries; and a dot that stands for any figure."""
 
+import base64
 from html.parser import HTMLParser
+from pathlib import Path
 
-VOID = {"meta", "img", "br", "hr", "link", "input", "source"}
+from glassformer.files import write_new
+
+DOT = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJRU5ErkJggg==")
+"""A PNG file of one white dot."""
+VOID = {"meta", "img", "br", "hr", "link", "input"}
 
 
 class Page(HTMLParser):
-    """Reads a page, and refuses tags that are not closed in order and ids used twice."""
+    """Reads a page, and refuses tags that are not closed in order and ids used twice.
+
+    `dark` are the images that dark pages show in place of others, `opens` says which file opens by a click on which.
+    """
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.tags, self.images, self.sources = [], [], [], []
+        self.open, self.tags, self.images, self.dark = [], [], [], []
         self.links, self.ids, self.words = [], [], []
+        self.link, self.opens = {}, {}
         self.feed(text)
         self.close()
         assert self.open == []
@@ -21,8 +31,10 @@ class Page(HTMLParser):
         attributes = dict(attributes)
         self.tags.append(tag)
         self.ids += [attributes["id"]] if "id" in attributes else []
-        self.images += [attributes] if tag == "img" else []
-        self.sources += [attributes] if tag == "source" else []
+        if tag == "img":
+            (self.dark if self.link.get("class") == "dark" else self.images).append(attributes)
+            self.opens[attributes["src"]] = self.link.get("href")
+        self.link = attributes if tag == "a" else self.link
         self.links += [attributes["href"]] if "href" in attributes else []
         if tag not in VOID:
             self.open.append(tag)
@@ -37,3 +49,9 @@ class Page(HTMLParser):
 def read_page(path):
     """The page in a file."""
     return Page(path.read_text(encoding="utf-8"))
+
+
+def write_dot(figure, path):
+    """Write a dot in place of a figure, and return where it is, as `plots.save` does."""
+    assert figure.get_label()
+    return write_new(Path(path), DOT)

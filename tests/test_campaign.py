@@ -18,8 +18,8 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import campaign  # noqa: E402
 import trials  # noqa: E402
-from trials import crew, mutate  # noqa: E402
-from trials.trial import LostError, Tally, Trial, demand  # noqa: E402
+from trials import clock, crew, mutate  # noqa: E402
+from trials.trial import LateError, LostError, Tally, Trial, demand  # noqa: E402
 from trials.worker import prepared, tried  # noqa: E402
 
 
@@ -37,6 +37,14 @@ def case(shared, own, seed):
         bytearray(80 << 20)
     if seed == 6:
         os.kill(os.getpid(), signal.SIGKILL)
+    if seed == 7:
+        while True:
+            pass
+    if seed in (10, 11):  # late, the second one only the first time
+        mark = own.parent / f"tried-{seed}"
+        if seed == 10 or not mark.exists():
+            mark.touch()
+            raise LateError("it waited for too long")
 
 
 SMALL = {"title": "", "kinds": ("a", "b"), "full": 8, "quick": 2, "attempt": case, "limit": 60.0}
@@ -46,11 +54,12 @@ SMALL["prepare"] = lambda shared: None
 def test_a_case_survives_or_is_lost_for_a_reason(tmp_path):
     trial = Trial("small", **SMALL, memory=40)
     prepared(trial, tmp_path)
-    assert tried(trial, tmp_path, 1) is None
-    assert tried(trial, tmp_path, 2) == "a bit was flipped"
-    assert tried(trial, tmp_path, 3).startswith("unhandled ValueError: nobody foresaw this (test_campaign.py:")
-    assert tried(replace(trial, limit=0.2), tmp_path, 4) == "it took more than 0 s"
-    assert "MB of memory" in tried(trial, tmp_path, 5)
+    assert tried(trial, tmp_path, 1) == (None, False)
+    assert tried(trial, tmp_path, 2) == ("a bit was flipped", False)
+    assert tried(trial, tmp_path, 3)[0].startswith("unhandled ValueError: nobody foresaw this (test_campaign.py:")
+    assert tried(replace(trial, limit=0.05), tmp_path, 4) == ("it waited for more than 0 s", True)
+    assert tried(replace(trial, limit=0.05), tmp_path, 7) == ("it took more than 0 s", True)
+    assert "MB of memory" in tried(trial, tmp_path, 5)[0]
     assert not list(tmp_path.glob("case-*"))
 
 
@@ -65,17 +74,28 @@ trials.worker.work(sys.argv[1], Path(sys.argv[2]))
 """
 
 
-def test_a_process_that_dies_loses_its_case_and_is_replaced(tmp_path, monkeypatch):
+def test_who_dies_is_replaced_and_who_is_late_is_tried_again_alone(tmp_path, monkeypatch):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(benchmarks=str(ROOT / "benchmarks"), tests=str(ROOT / "tests")))
     monkeypatch.setattr(crew, "COMMAND", [sys.executable, str(script)])
     seen = []
     tally = crew.Crew(Trial("small", **SMALL), tmp_path / "small", 1, lambda tally: seen.append(tally.total)).run(
-        iter([1, 6, 2, 8])
+        iter([1, 10, 6, 11, 2, 8])
     )
-    assert (tally.total, tally.survived, seen) == (4, 2, [1, 2, 3, 4])
-    assert [(loss.seed, loss.kind) for loss in tally.losses] == [(6, "a"), (2, "a")]
+    assert (tally.total, tally.survived, seen) == (6, 3, [1, 2, 3, 4, 5, 6])
+    assert [(loss.seed, loss.kind) for loss in tally.losses] == [(6, "a"), (2, "a"), (10, "a")]
     assert tally.losses[0].reason.startswith("its process ended with -9")
+    assert [(loss.seed, loss.reason) for loss in tally.again] == [
+        (10, "it waited for too long"),
+        (11, "it waited for too long"),
+    ]
+
+
+def test_time_in_which_a_process_was_stopped_is_not_counted(monkeypatch):
+    times = iter([0.0, 0.5, 600.0, 600.5])
+    monkeypatch.setattr(clock.time, "monotonic", lambda: next(times))
+    awake = clock.AwakeClock()
+    assert [awake.passed() for _ in range(3)] == [0.5, 1.5, 2.0]
 
 
 def test_the_table_counts_and_names_the_line_that_repeats_a_case():

@@ -1,28 +1,52 @@
-"""Every command that the README and `--help` print to copy runs as it is printed.
+"""Every command that the README and `--help` print to copy runs, word for word, as it is printed.
 
 They run in a folder as a reader's after the first steps: a text `notes.txt`, and the runs `runs/majority` and
-`runs/text`. What takes minutes, or needs what a machine may not have, runs in a shorter form: `SHORTENED` says why. All
-run in this process, what an `echo` in front of them says as their input, and a published model is read once for all.
+`runs/text`. All run in this process, what an `echo` in front of them says as their input. The words of a line are never
+changed; what they ask for is made small where it is done, by `small`:
+
+engine       NumPy, unless the line names another: nothing has to be compiled
+training     two steps, two more where a run goes on, of a model of one layer, unless the line sets its sizes; to train
+             it on, a small file stands for SmolLM2's: `tests/cli/test_finetune.py` has the real one
+the demo     two steps for each of its three models, a few of the proofs, and a dot for each figure
+check        a few cases of each kind; `tests/cli/test_check.py` shows that it asks for all
+bench        one round of one step, of the smallest models, contenders in this process, as if no peer were installed;
+             what this process holds is taken for the memory that a fresh one needs
+inspect      figures with few dots, in the light theme where both would be drawn
+published    each file is read once for all lines
+make         in a folder whose `.venv` is there already, with programs that note how they are called
+--mesh       in a process with eight devices, as such a mesh needs, which makes training small in the same way
+
+What needs a network, or changes the shell or the installation, is not tried: `UNTRIED` says why.
 """
 
 import io
+import json
 import re
 import shlex
-import subprocess
+import shutil
+import sys
 from functools import partial
 from pathlib import Path
+from subprocess import run as run_program
 
 import pytest
 
+from benches import be_brief, contend_here
+from devices import answer, start
 from glassformer import loading
+from glassformer.bench import attention, attention_steps, generate, machine, memory, startup, train
+from glassformer.cli import demo
+from glassformer.cli import train as train_command
 from glassformer.cli.app import COMMANDS, load_command
 from glassformer.cli.examples import EXAMPLES
 from glassformer.data import pydoc_topics
 from glassformer.plots import THEMES
-from glassformer.proofs import prove_ops
+from glassformer.proofs import check, layer_cases, lora_cases, model_cases, op_cases
+from glassformer.runs.run import open_run
 from glassformer.runs.session import new_session
 from glassformer.weights import registry
 from oracles import QUICK, require
+from pages import write_dot
 from published_models import KEPT, pulled
 from runs import TINY, command
 
@@ -30,26 +54,20 @@ ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 PROGRAMS = ("glassformer", "make", "python", "pip", "echo", "git", "source")
-SHORTENED = [
-    (r"make (\w+).*", r"make -n \1", "takes minutes, and installs what it needs"),
-    (r"pip install .*", None, "needs a network, and would change this installation"),
-    (r"git clone .*", None, "needs a network"),
-    (r"source .*", None, "changes the shell it is typed into"),
-    (r"glassformer demo\b.*", "glassformer demo --help", "takes two minutes; tests/cli/test_demo.py has fewer steps"),
-    (r"(glassformer train .*) --from \S+(.*)", r"\1 --from runs/text\2 --steps 2", "a real model takes minutes"),
-    (r"(glassformer train .*) --mesh \S+(.*)", r"\1 --mesh data=1\2 --steps 2 --set layers=1", "needs eight devices"),
-    (r"(glassformer train .*--engine jax.*)", r"\1 --steps 2 --set layers=1", "takes minutes"),
-    (r"(glassformer train text .*)--steps \d+(.*)", r"\1--steps 2\2", "shows nothing more in more steps"),
-    (r"glassformer train (?!--resume|majority|counting)(.*)", r"glassformer train \1 --steps 2", "takes minutes"),
-]
-"""Patterns of commands, what runs instead (None: nothing), and why."""
+UNTRIED = {
+    r"pip install .*": "needs a network, and would change this installation",
+    r"git clone .*": "needs a network",
+    r"source .*": "changes the shell it is typed into",
+}
+"""Patterns of lines that are not tried, and why."""
 
 DONE: set[str] = set()
 """What ran already: the same line is printed in several places."""
 SYNOPSIS = re.compile(r"\b[A-Z]{3,}\b|…")
 """Words in capitals, and what is left out, stand for what a reader has: such a line is not there to be copied."""
-NEEDED = {"verify": "transformers", "--engine jax": "jax"}
-"""What some need besides, by what they contain."""
+
+MINUTE = train.Setting(layers=1, width=8, heads=2, length=4, batch=2, vocab=5)
+SIZES = {"width": 16, "heads": 2, "layers": 1, "vocab": 60, "context": 16}
 
 
 def in_readme() -> list[str]:
@@ -99,33 +117,82 @@ def once(function):
     return called
 
 
+def train_little(patch):
+    """Let training take two steps, and new models be small unless a command sets their sizes."""
+    anew, onward, again = (
+        getattr(train_command, name) for name in ("new_session", "fine_tuning_session", "resume_session")
+    )
+
+    def begun(task, *args, settings, **more):
+        return anew(task, *args, settings={**TINY[task], **settings, "steps": 2}, **more)
+
+    def begun_from(*args, settings, **more):
+        return onward(*args, settings={**settings, "steps": 2}, **more)
+
+    def resumed(folder, *, steps, **more):
+        return again(folder, steps=None if steps is None else open_run(folder).recipe.steps + 2, **more)
+
+    patch.setattr(train_command, "new_session", begun)
+    patch.setattr(train_command, "fine_tuning_session", begun_from)
+    patch.setattr(train_command, "resume_session", resumed)
+    little = {name: {**TINY[name], "steps": 2, "eval_every": 1} for name in demo.PARTS}
+    little["text"]["context"] = 64
+    little["dates"] |= {"locales": demo.LANGUAGES, "positions": "rotary"}
+    patch.setattr(demo, "PARTS", little)
+
+
+def prove_few(patch):
+    """Let some cases of each kind stand for all."""
+    for cases in (op_cases, layer_cases, model_cases, lora_cases):
+        patch.setattr(check, cases.__name__, lambda cases=cases: cases()[::40])
+
+
+def measure_little(patch):
+    """Let benchmarks measure the smallest models once, as where nothing but NumPy is installed."""
+    be_brief(patch)
+    contend_here(patch)
+    for module in (memory, attention_steps):
+        patch.setattr(module, "resident", lambda: 0)
+    patch.setattr(machine, "is_here", lambda module: False)
+    for name in train.SETTINGS:
+        patch.setitem(train.SETTINGS, name, MINUTE)
+    patch.setattr(train, "MEMORY_RUNS", 1)
+    patch.setattr(generate, "GPT2", {"preset": "gpt2", "changes": SIZES, "prompt": 3, "new": 3})
+    patch.setattr(generate, "SMOLLM2", {"new": 2})
+    patch.setattr(generate, "MATRIX", {"rows": 64, "columns": 32})
+    patch.setattr(generate, "resolve", lambda name: None)  # SmolLM2 has not been fetched
+    patch.setattr(attention, "LENGTHS", dict.fromkeys(attention.LENGTHS, (16, 32)))
+    for function in (attention.speed, attention.memory):
+        patch.setitem(function.__kwdefaults__, "length", 32)
+    patch.setitem(attention.memory.__kwdefaults__, "runs", 1)
+    patch.setattr(startup.Command, "run", lambda self, steps: [1.0] * steps)
+
+
 @pytest.fixture(scope="module", autouse=True)
-def shared():
-    """A published model is read once, a picture is coarse and light, and what other tests do as a whole is left out."""
+def small(numpy_engine):
+    """Make small what commands do, and read a published model once."""
     with pytest.MonkeyPatch.context() as patch:
+        train_little(patch)
+        prove_few(patch)
+        measure_little(patch)
         patch.setattr(loading, "open_published", once(loading.open_published))
-        patch.setattr("glassformer.plots.style.DPI", 30)
+        patch.setattr("glassformer.plots.style.DPI", 24)
         patch.setattr("glassformer.plots.drawing.THEMES", {"light": THEMES["light"]})
-        patch.setattr("glassformer.cli.check.prove_all", prove_ops)  # tests/cli/test_check.py proves all
-        patch.setattr("glassformer.cli.bench._reports", lambda chosen, **how: iter(()))  # tests/cli/test_bench.py
         yield
 
 
-def shortened(line: str) -> str | None:
-    """Return what runs in place of a command: itself, unless it is known to take long."""
-    for pattern, instead, _ in SHORTENED:
-        if re.fullmatch(pattern, line):
-            return None if instead is None else re.sub(pattern, instead, line)
-    return line
-
-
-def needs(line: str, monkeypatch) -> None:
+def needs(line: str, desk: Path, monkeypatch) -> None:
     """Skip what needs something that is not here; lead commands to the published models that tests have fetched."""
-    for part, library in NEEDED.items():
-        if part in line:
-            found = require(library)
-            if library == "jax":
-                monkeypatch.setattr(found, "jit", partial(found.jit, compiler_options=QUICK))
+    if "verify" in line:
+        require("transformers")
+    if "--engine jax" in line:
+        jax = require("jax")
+        monkeypatch.setattr(jax, "jit", partial(jax.jit, compiler_options=QUICK))
+    if "--from smollm2" in line:
+        file = desk / "small.gguf"
+        assert file.exists() or command("export", desk / "runs" / "text", file).code == 0
+        monkeypatch.setattr(registry, "resolve", lambda name: file)
+        return
     for name in registry.REGISTRY:
         if re.search(rf"\b{name}\b", line) and "params" not in line:
             if registry.resolve(name) is None:
@@ -135,26 +202,54 @@ def needs(line: str, monkeypatch) -> None:
 
 def run(line: str, desk: Path, monkeypatch) -> None:
     """Run one line of a shell; refuse a failure."""
-    if line in DONE:
+    if line in DONE or any(re.fullmatch(pattern, line) for pattern in UNTRIED):
         return
-    needs(line, monkeypatch)
-    monkeypatch.chdir(ROOT if line.startswith("make ") else desk)
-    echo, pipe, rest = line.partition(" | ")
-    words = shlex.split(rest if pipe else line)
-    if words[0] == "glassformer":
-        program, *said = shlex.split(echo) if pipe else ["echo"]
-        assert program == "echo"
-        assert not {"|", ">", "<", "&&"}.intersection(words)
-        typed = (" ".join(said) + "\n").encode() if pipe else b""
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(typed), encoding="utf-8"))
-        result = command(*words[1:])
-        code, heard = result.code, result.out + result.err
+    needs(line, desk, monkeypatch)
+    monkeypatch.chdir(desk)
+    if " demo" in line:  # tests/cli/test_demo.py draws them
+        monkeypatch.setattr("glassformer.plots.drawing.save", write_dot)
+    if line.startswith("make "):
+        code, heard = make(line, desk)
+    elif "--mesh" in line and " train " in line:
+        code, heard = answer(start(Path(__file__), line, devices=8))
     else:
-        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=300)
-        code, heard = done.returncode, done.stdout + done.stderr
+        code, heard = called(line, monkeypatch)
     assert code == 0, f"{line}\n{heard[-3000:]}"
     assert "Traceback" not in heard
     DONE.add(line)
+
+
+def called(line: str, patch) -> tuple[int, str]:
+    """Run `glassformer …`, perhaps behind an `echo …`, in this process."""
+    echo, pipe, rest = line.partition(" | ")
+    words = shlex.split(rest if pipe else line)
+    program, *said = shlex.split(echo) if pipe else ["echo"]
+    assert (program, words[0]) == ("echo", "glassformer")
+    assert not {"|", ">", "<", "&&"}.intersection(words)
+    typed = (" ".join(said) + "\n").encode() if pipe else b""
+    patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(typed), encoding="utf-8"))
+    result = command(*words[1:])
+    return result.code, result.out + result.err
+
+
+def make(line: str, desk: Path) -> tuple[int, str]:
+    """Run `make …` where everything is installed, by programs that note how they are called."""
+    folder = desk / "checkout"
+    programs = folder / ".venv" / "bin"
+    if not folder.exists():
+        programs.mkdir(parents=True)
+        for name in ("Makefile", "pyproject.toml"):
+            shutil.copy(ROOT / name, folder)
+        for name in ("python", "pip", "glassformer"):
+            (programs / name).write_text('#!/bin/sh\necho "$(basename "$0") $*" >> called\n', encoding="utf-8")
+            (programs / name).chmod(0o755)
+        for name in ("base", "dev"):  # newer than what it was made from
+            (folder / ".venv" / f".installed-{name}").touch()
+    (folder / "called").write_text("", encoding="utf-8")
+    done = run_program(shlex.split(line), cwd=folder, capture_output=True, text=True, timeout=60)
+    wanted = {"make demo": "glassformer demo", "make test": "python -m pytest -n 2"}[line]
+    assert (folder / "called").read_text(encoding="utf-8").splitlines() == [wanted]
+    return done.returncode, done.stdout + done.stderr
 
 
 def check_options(line: str) -> None:
@@ -166,20 +261,17 @@ def check_options(line: str) -> None:
 
 @pytest.mark.parametrize("line", in_help())
 def test_what_the_help_prints_runs(line, desk, monkeypatch):
-    instead = shortened(line)
-    assert instead is not None, "what cannot be tried is not an example"
+    assert not any(re.fullmatch(pattern, line) for pattern in UNTRIED), "what cannot be tried is not an example"
     assert not SYNOPSIS.search(line)
-    run(instead, desk, monkeypatch)
+    run(line, desk, monkeypatch)
 
 
 @pytest.mark.parametrize("line", in_readme())
 def test_what_the_readme_prints_runs(line, desk, monkeypatch):
     if SYNOPSIS.search(line):
         check_options(line)
-        return
-    instead = shortened(line)
-    if instead is not None:
-        run(instead, desk, monkeypatch)
+    else:
+        run(line, desk, monkeypatch)
 
 
 def test_examples_belong_to_commands_and_begin_with_them():
@@ -192,3 +284,9 @@ def test_examples_belong_to_commands_and_begin_with_them():
 def test_readme_names_commands_that_there_are():
     named = set(re.findall(r"(?:^|`|\$ |\| )glassformer ([a-z]+)", README, flags=re.MULTILINE))
     assert named - COMMANDS.keys() == set()
+
+
+if __name__ == "__main__":  # a line for several devices, in a process that has them
+    with pytest.MonkeyPatch.context() as patch:
+        train_little(patch)
+        print(json.dumps(called(sys.argv[1], patch)))  # noqa: T201

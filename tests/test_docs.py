@@ -1,12 +1,15 @@
 """The promises of the pages: what they name is there, what they show is so."""
 
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
 import pytest
 
 import glassformer
+from glassformer.data import TASKS, build_task
+from glassformer.weights.registry import REGISTRY
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "glassformer"
@@ -32,6 +35,29 @@ def test_links_between_pages_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     missing = [link for link in links if not (page.parent / link).exists()]
     assert not missing, f"{page_name(page)} links to {missing}"
+
+
+def test_the_commands_of_the_readme_build_on_each_other():
+    """`tests/test_commands.py` runs them in a folder that has it all; a reader begins with a checkout alone."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.findall(r"^(?:\$ )?((?:glassformer|cp|source|echo) .*?)(?:  .*)?$", readme, flags=re.MULTILINE)
+    lines = [line.rpartition(" | ")[2] for line in found]
+    assert lines[0] == "source .venv/bin/activate"
+    made: set[str] = set()
+    for line in lines:
+        words = shlex.split(line)
+        if words[0] == "cp":
+            assert (ROOT / words[1]).is_file()
+            made.add(words[2])
+        needed = {word for word in words if word.startswith("runs/") or word in ("notes.txt", *REGISTRY)}
+        if words[1] == "pull":
+            made |= needed
+        assert needed <= made, f"{line}: nothing has made {needed - made}"
+        if words[:2] == ["glassformer", "train"] and words[2] in TASKS:
+            made.add(f"runs/{words[2]}")
+        if "--resume" in words and "--steps" in words:
+            task = Path(words[words.index("--resume") + 1]).name
+            assert int(words[words.index("--steps") + 1]) > build_task(task).recipe["steps"]
 
 
 def exercises() -> list[tuple[str, str]]:

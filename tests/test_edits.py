@@ -2,8 +2,8 @@
 
 import multiprocessing
 import pickle
-import shutil
 import tempfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pytest
 import edits
 import glassformer
 from proofs.hunt import IMPORTED
-from proofs.test_mutations import link
+from proofs.test_mutations import changed, copied
 
 SOURCE = Path(glassformer.__file__).parent
 FUNCTIONS = [
@@ -22,42 +22,45 @@ FUNCTIONS = [
 
 
 @cache
-def computed(file: str | None = None, name: str | None = None) -> dict[str, dict[str, np.ndarray]]:
-    """What both engines compute where a function is edited, in a process of its own."""
-    with tempfile.TemporaryDirectory() as place:
-        folder, said = Path(place).resolve(), Path(place).resolve() / "said"
-        if file is None:
-            return ended(SOURCE.parent, said, None)  # what is compiled here serves all copies
-        before = computed()["numpy"]
-        shutil.copytree(SOURCE, folder / "glassformer", copy_function=link)
-        target = folder / "glassformer" / file
-        for old in (target, *(target.parent / "__pycache__").glob(f"{target.stem}.cpython*")):
-            old.unlink()
-        target.write_text(edits.edited((SOURCE / file).read_text(encoding="utf-8"), name), encoding="utf-8")
-        return ended(folder, said, before)
+def unedited() -> dict[str, dict[str, np.ndarray]]:
+    """What both engines compute with the package as it is; what this compiles serves all copies."""
+    return computed(SOURCE.parent, None)
 
 
-def ended(folder: Path, said: Path, before: dict | None) -> dict[str, dict[str, np.ndarray]]:
+@pytest.fixture(scope="module")
+def copy() -> Iterator[Path]:
+    """A folder with a copy of the package and all that it needs compiled, for one edit after the other."""
+    unedited()
+    with copied() as folder:
+        yield folder
+
+
+def computed(folder: Path, before: dict | None) -> dict[str, dict[str, np.ndarray]]:
+    """What both engines compute with the package in a folder, in a process of its own."""
     methods = multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
     context.set_forkserver_preload(IMPORTED)
-    process = context.Process(target=edits.look, args=(folder, said, before))
-    process.start()
-    process.join()
-    assert process.exitcode == 0, f"ended with {process.exitcode}"
-    return pickle.loads(said.read_bytes())
+    with tempfile.TemporaryDirectory() as place:
+        said = Path(place) / "said"
+        process = context.Process(target=edits.look, args=(folder, said, before))
+        process.start()
+        process.join()
+        assert process.exitcode == 0, f"ended with {process.exitcode}"
+        return pickle.loads(said.read_bytes())
 
 
 @pytest.mark.parametrize(("file", "name"), FUNCTIONS, ids=[name for _, name in FUNCTIONS])
-def test_an_edit_shows_on_the_default_engine(file, name):
-    found = computed(file, name)
+def test_an_edit_shows_on_the_default_engine(copy, file, name):
+    text = edits.edited((SOURCE / file).read_text(encoding="utf-8"), name)
+    with changed(copy, file, text):
+        found = computed(copy, unedited()["numpy"])
     assert found["cpu"], f"nothing in the panel uses {name}"
     hidden = [what for what, have in found["cpu"].items() if edits.differ(have, found["numpy"][what])]
     assert not hidden, f"an edit of {name} does not show in {hidden}"
 
 
 def test_without_an_edit_both_engines_agree():
-    found = computed()
+    found = unedited()
     assert found["cpu"].keys() == found["numpy"].keys()
     assert not [what for what in found["numpy"] if edits.differ(found["cpu"][what], found["numpy"][what])]
 

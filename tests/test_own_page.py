@@ -42,7 +42,7 @@ def test_there_is_a_file_for_each_part_and_none_is_long():
         assert len(lines) <= 25, name
 
 
-def test_every_command_of_the_page_runs(folder):
+def test_every_command_of_the_page_runs(folder, unseen_figures):
     assert len(COMMANDS) == 15
     for line in COMMANDS:
         program, name, *rest = shlex.split(line)

@@ -108,7 +108,7 @@ def test_a_block_that_cannot_read_on_is_refused_with_the_reason_and_writes_witho
     assert len(written(model, params, cache=False)) == 6
 
 
-def test_a_run_with_parts_of_ones_own_is_saved_resumed_and_asked(tmp_path):
+def test_a_run_with_parts_of_ones_own_is_saved_resumed_and_asked(tmp_path, unseen_figures):
     folder = tmp_path / "run"
     settings = ["--set", "activation=square", "--set", "norm=scale", "--set", "block=gated", "--set", "steps=4"]
     result = command("train", "sort", "--out", str(folder), *settings, "--set", "eval_every=2", "--json")
@@ -120,4 +120,5 @@ def test_a_run_with_parts_of_ones_own_is_saved_resumed_and_asked(tmp_path):
     registry._own["block"].clear()
     refused = command("eval", str(folder))
     assert refused.code != 0
-    assert "block is 'gated'" in refused.err
+    assert "run has the block 'gated', which is not built in: Python code registered it, but not here" in refused.err
+    assert 'gf.register_block("gated", block); commands know it if it is in a file and the run was' in refused.err

@@ -1,11 +1,16 @@
 """Parts of one's own: registered by a line, then known to configs and refused where they do not fit."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
 import glassformer as gf
 from glassformer import registry
-from glassformer.errors import ConfigError
+from glassformer.errors import ConfigError, WeightsError
+from glassformer.layers import LayerNorm
+from glassformer.text import ByteTokenizer
+from runs import command
 
 SIZES = {"vocab": 7, "width": 8, "heads": 2, "layers": 2, "context": 8}
 
@@ -49,6 +54,33 @@ def test_the_same_name_again_replaces_a_part_of_ones_own():
 def test_what_is_no_such_part_is_refused(register, wrong):
     with pytest.raises(ConfigError, match="hint"):
         register("mine", wrong)
+
+
+@pytest.mark.parametrize("setting", ["activation", "norm", "tokenizer"])
+def test_a_model_whose_part_is_registered_elsewhere_says_how_to_register_it_here(setting, tmp_path):
+    if setting == "tokenizer":
+
+        @gf.register_tokenizer
+        class Mine(ByteTokenizer):
+            kind = "mine"
+
+        chosen, tokenizer, line = {}, Mine(), "gf.register_tokenizer(cls)"
+    else:
+        gf.register_activation("mine", square, square_backward)
+        gf.register_norm("mine", lambda width, eps: LayerNorm(width, eps))
+        chosen, tokenizer = {setting: "mine"}, ByteTokenizer()
+        line = f'gf.register_{setting}("mine", {registry.PARTS[setting]})'
+    config = gf.DecoderConfig(**{**SIZES, "vocab": tokenizer.size}, **chosen)
+    saved = gf.save(gf.TrainedModel(config, gf.build(config).init(0), tokenizer=tokenizer), tmp_path / "saved")
+    assert gf.load(saved).config == config
+    for parts in registry._own.values():
+        parts.clear()
+    for read in (gf.load, lambda place: command("generate", place, "--prompt", "a")):
+        with pytest.raises(WeightsError) if read is gf.load else contextlib.nullcontext() as caught:
+            said = read(saved)
+        text = str(caught.value) if read is gf.load else said.err
+        assert f"saved has the {setting} 'mine', which is not built in: Python code registered it, but not here" in text
+        assert f"first run that code again: {line}; commands know it" in text
 
 
 def test_positions_that_are_none_are_refused_when_a_model_is_built():

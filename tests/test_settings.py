@@ -3,10 +3,19 @@
 from dataclasses import MISSING, dataclass, field
 from typing import Literal
 
+import numpy as np
 import pytest
 
 from glassformer.errors import ConfigError
-from glassformer.settings import Setting, check_known, check_settings, described, from_settings, setting_names
+from glassformer.settings import (
+    Setting,
+    check_count,
+    check_known,
+    check_settings,
+    described,
+    from_settings,
+    setting_names,
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,18 @@ def test_what_is_no_word_at_all_is_refused_in_the_same_way(word):
     with pytest.raises(ConfigError) as caught:
         check_known("there is no engine", word, {"cpu": 1, "jax": 2})
     assert str(caught.value) == f"there is no engine {word!r}\n\nhint: known: cpu, jax"
+
+
+@pytest.mark.parametrize("value", [0, -3, 1.5, True, "7", None])
+def test_what_is_no_count_is_refused(value):
+    with pytest.raises(ConfigError) as caught:
+        check_count("n", value, least=1)
+    assert str(caught.value) == f"n is {value!r}\n\nhint: use a whole number of at least 1"
+
+
+def test_counts_pass_whoever_counts():
+    check_count("n", 1, least=1)
+    check_count("n", np.int64(3), least=0)
 
 
 def test_the_known_words_may_come_one_at_a_time():

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pytest
@@ -221,6 +222,7 @@ home.normal_cdf = lambda x: x
 }
 
 
+@cache
 def first_logits(change, engine):
     """What a new process computes that changes something before it computes anything."""
     environment = {**os.environ, "GLASSFORMER_ENGINE": engine}

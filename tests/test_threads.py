@@ -1,6 +1,7 @@
 """One thread of BLAS: as long as somebody wants it, and no longer."""
 
 import os
+import sys
 import threading
 
 import pytest
@@ -79,9 +80,48 @@ def test_a_child_does_not_wait_for_blocks_of_threads_that_stayed_behind():
     with one_blas_thread():
         child = os.fork()
         if child == 0:
-            right = set(blas_threads()) == {2} and threads._inside == 0
+            right = set(blas_threads()) == {2} and not threads._open
             with one_blas_thread():
                 right = right and set(blas_threads()) == {1}
             os._exit(0 if right else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert set(blas_threads()) == {1}
+
+
+def interrupted_at(moment):
+    """Open and close a block; Ctrl-C falls between two instructions of it. Tells whether there were so many."""
+    passed = 0
+
+    def trace(frame, event, _):
+        nonlocal passed
+        if frame.f_code.co_filename != threads.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event in ("call", "opcode"):
+            passed += 1
+            if passed == moment:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with one_blas_thread():
+            pass
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_an_interruption_between_any_two_instructions_leaves_blas_as_it_was():
+    with one_blas_thread():
+        pass  # the libraries are known now
+    moment = 1
+    while interrupted_at(moment):
+        assert set(blas_threads()) == {2}, f"after {moment} instructions"
+        assert not threads._open
+        assert not threads._before
+        moment += 1
+    assert moment > 50  # there were many

@@ -1,4 +1,7 @@
-"""Processes that try the cases of one trial side by side; one that dies or hangs loses its case and is replaced."""
+"""Processes that try the cases of one trial side by side; one that dies or hangs loses its case and is replaced.
+
+A case that was late is tried again when all others are done, by one process alone: it is lost if it is late once more.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from . import ROOT
-from .trial import Tally, Trial
+from .clock import PATIENCE, AwakeClock
+from .trial import Loss, Tally, Trial
 
 GRACE = 10.0
-"""Seconds beyond the limit of a case after which its process is ended from outside."""
-START = 600.0
+"""Seconds beyond the patience with a case after which its process is ended from outside."""
+START = 1800.0
 """Seconds in which a trial must be prepared; the kernels of the engine cpu may have to be compiled first."""
 COMMAND = [sys.executable, str(ROOT / "benchmarks" / "campaign.py"), "--work"]
 """Starts a process that tries cases, given the name of the trial and its folder."""
@@ -38,11 +42,11 @@ class Member:
             )
         self.seed: int | None = None
         self.ready = False
-        self.deadline = time.monotonic() + START
+        self.clock, self.most = AwakeClock(), START
 
     def give(self, seed: int) -> None:
         """Let it try a case."""
-        self.seed, self.deadline = seed, time.monotonic() + self.trial.limit + GRACE
+        self.seed, self.clock, self.most = seed, AwakeClock(), PATIENCE * self.trial.limit + GRACE
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has died, and is found so
             self.process.stdin.write(f"{seed}\n")
@@ -71,28 +75,35 @@ class Crew:
         self.selector = selectors.DefaultSelector()
         self.members: list[Member] = []
         self.missing = 0 if trial.alone else size - 1
-        self._hire()  # it prepares the trial for those who come later
+        self.late: list[int] = []
+        self.again = False
 
     def run(self, seeds: Iterator[int], *, until: float | None = None) -> Tally:
         """Try all seeds, or as many as fit into the time until then."""
         began, used = time.monotonic(), _processor_time()
         try:
-            while True:
-                for member in [member for member in self.members if member.ready and member.seed is None]:
-                    seed = None if until is not None and time.monotonic() > until else next(seeds, None)
-                    if seed is None:
-                        self._dismiss(member)
-                    else:
-                        member.give(seed)
-                if not self.members:
-                    break
-                self._listen()
-                self._end_late()
+            self._try(seeds, until)
+            if self.late:
+                self.again, self.missing = True, 0
+                self._try(iter(self.late), None)
         finally:
             for member in self.members:
                 member.end()
         self.tally.seconds, self.tally.processor = time.monotonic() - began, _processor_time() - used
         return self.tally
+
+    def _try(self, seeds: Iterator[int], until: float | None) -> None:
+        self._hire()  # it prepares the trial for those who come later
+        while self.members:
+            for member in [member for member in self.members if member.ready and member.seed is None]:
+                seed = None if until is not None and time.monotonic() > until else next(seeds, None)
+                if seed is None:
+                    self._dismiss(member)
+                else:
+                    member.give(seed)
+            if self.members:
+                self._listen()
+                self._end_late()
 
     def _hire(self) -> None:
         member = Member(self.trial, self.folder, next(self.numbers))
@@ -121,23 +132,27 @@ class Crew:
                 self._complete()
             else:
                 answer = json.loads(line)
-                self._count(answer["seed"], answer["lost"])
+                self._count(answer["seed"], answer["lost"], late=answer["late"])
                 member.seed = None
 
     def _end_late(self) -> None:
-        for member in [member for member in self.members if time.monotonic() > member.deadline]:
+        for member in [member for member in self.members if member.clock.passed() > member.most]:
             if not member.ready or member.seed is not None:
-                self._replace(member, f"it hung for more than {self.trial.limit + GRACE:.0f} s")
+                self._replace(member, f"it hung for more than {member.most:.0f} s", late=True)
 
-    def _replace(self, member: Member, reason: str) -> None:
+    def _replace(self, member: Member, reason: str, *, late: bool = False) -> None:
         if not member.ready:
             raise SystemExit(f"error: {self.trial.name} could not be prepared: {reason}")
         self._dismiss(member)
         if member.seed is not None:
-            self._count(member.seed, reason)
+            self._count(member.seed, reason, late=late)
         self._hire()
 
-    def _count(self, seed: int, reason: str | None) -> None:
+    def _count(self, seed: int, reason: str | None, *, late: bool) -> None:
+        if late and not self.again:
+            self.late.append(seed)
+            self.tally.again.append(Loss(seed, self.trial.kind(seed), str(reason)))
+            return
         self.tally.add(seed, reason)
         self.told(self.tally)
 

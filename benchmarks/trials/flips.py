@@ -111,9 +111,13 @@ def _checkpoint(name: str) -> Callable[[Path], Any]:
 
 
 def _config(folder: Path) -> Any:
+    """What a run is, with its data: where these lie may be changed, and is no part of the checksum."""
     from glassformer.runs.run import open_run
 
-    return open_run(folder).to_dict()
+    run = open_run(folder)
+    run.check_data()
+    run.task()
+    return run.to_dict()
 
 
 def _model(folder: Path) -> Any:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from . import ROOT
-from .trial import LostError, demand
+from .clock import AwakeClock
+from .trial import LateError, demand
 
 sys.path.insert(0, str(ROOT / "tests"))
 
@@ -65,11 +66,11 @@ class Child:
 
     def wait(self, seconds: float = PATIENCE) -> int:
         """Return its exit code; lose the case where it does not end."""
-        end = time.monotonic() + seconds
+        clock = AwakeClock()
         while (code := self.poll()) is None:
-            if time.monotonic() > end:
+            if clock.passed() > seconds:
                 self.kill()
-                raise LostError(f"a command did not end within {seconds:.0f} s; it said: {self.said()[-200:]}")
+                raise LateError(f"a command did not end within {seconds:.0f} s; it said: {self.said()[-200:]}")
             time.sleep(0.002)
         return code
 
@@ -162,10 +163,10 @@ def steps_in(run: Path) -> int:
 
 def wait_for_step(child: Child, run: Path, step: int, rng: random.Random) -> None:
     """Wait until a run has noted so many steps, and a little longer, or until it has ended."""
-    end = time.monotonic() + PATIENCE
+    clock = AwakeClock()
     while steps_in(run) < step and child.poll() is None:
-        if time.monotonic() > end:
+        if clock.passed() > PATIENCE:
             child.kill()
-            raise LostError(f"a run did not get to step {step}: {last_line(child.said())}")
+            raise LateError(f"a run did not get to step {step}: {last_line(child.said())}")
         time.sleep(0.001)
     time.sleep(rng.uniform(0.0, 0.03 if step else 0.4))

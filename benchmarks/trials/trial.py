@@ -21,6 +21,13 @@ class LostError(Exception):
     """A case did not survive, and why."""
 
 
+class LateError(BaseException):
+    """A case has taken too long, and how long; not an `Exception`, so that nobody takes it for one of their own.
+
+    It may be the machine's fault: the case is tried again, alone, before it counts.
+    """
+
+
 def demand(holds: bool, otherwise: str) -> None:
     """Lose the case unless something holds."""
     if not holds:
@@ -41,7 +48,7 @@ class Trial:
 
     kinds     what cases are about; case number i is of kind i modulo their number, so a kind may be named twice
     full      cases of the whole campaign; quick: of the short one
-    limit     seconds in which a case must end
+    limit     seconds of the processor in which a case must end; see `clock`
     memory    MB that a case may take, None: it is not watched
     alone     whether its cases are tried one after the other, by one process
     seconds   where cases are counted by time instead: how long the whole trial lasts, and the short one
@@ -77,6 +84,7 @@ class Tally:
     trial: Trial
     tried: dict[str, int] = field(default_factory=dict)  # by kind
     losses: list[Loss] = field(default_factory=list)
+    again: list[Loss] = field(default_factory=list)  # late beside others, and therefore tried again alone
     seconds: float = 0.0
     processor: float = 0.0  # seconds of one core
 

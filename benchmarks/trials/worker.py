@@ -13,20 +13,15 @@ import json
 import os
 import resource
 import shutil
-import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from . import forks, load
-from .trial import LostError, Trial, described
+from .clock import time_limit
+from .trial import LateError, LostError, Trial, described
 
 PREPARED = "prepared"
-
-
-class LateError(BaseException):
-    """A case has taken too long; not an `Exception`, so that nobody takes it for one of their own."""
 
 
 def work(name: str, folder: Path) -> None:
@@ -42,9 +37,8 @@ def work(name: str, folder: Path) -> None:
     channel.flush()
     for line in sys.stdin:
         seed = int(line)
-        began = time.monotonic()
-        reason = tried(trial, folder, seed)
-        channel.write(json.dumps({"seed": seed, "lost": reason, "seconds": time.monotonic() - began}) + "\n")
+        reason, late = tried(trial, folder, seed)
+        channel.write(json.dumps({"seed": seed, "lost": reason, "late": late}) + "\n")
         channel.flush()
 
 
@@ -61,46 +55,30 @@ def prepared(trial: Trial, folder: Path) -> None:
             raise SystemExit("another process could not prepare it")
 
 
-def tried(trial: Trial, folder: Path, seed: int) -> str | None:
-    """Try one case; return why it was lost, None if it survived."""
+def tried(trial: Trial, folder: Path, seed: int) -> tuple[str | None, bool]:
+    """Try one case; return why it was lost, None if it survived, and whether it was late and no more."""
     own = folder / f"case-{seed}"
     own.mkdir()
     try:
         attempted(trial, folder / "shared", own, seed)
     except LostError as error:
-        return str(error)
-    except LateError:
-        return f"it took more than {trial.limit:.0f} s"
+        return str(error), False
+    except LateError as error:
+        return str(error), True
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever else comes out of a case is what the campaign looks for
-        return described(error)
+        return described(error), False
     finally:
         forks.end_all()
         shutil.rmtree(own, ignore_errors=True)
-    return None
+    return None, False
 
 
 def attempted(trial: Trial, shared: Path, own: Path, seed: int) -> None:
     """Try one case within its limits of time and memory; raise where it is lost."""
     with time_limit(trial.limit), memory_limit(trial.memory):
         trial.attempt(shared, own, seed)
-
-
-@contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """End what takes too long."""
-
-    def late(*_: object) -> None:
-        raise LateError
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @contextlib.contextmanager

@@ -14,8 +14,9 @@ import time
 from pathlib import Path
 
 from . import forks, plans
+from .clock import AwakeClock
 from .forks import Child
-from .trial import Trial, demand
+from .trial import LateError, Trial, demand
 
 from process_groups import free_port  # isort: skip
 from runs import assert_same_run, options, write_data  # isort: skip
@@ -106,11 +107,11 @@ def attempt(shared: Path, own: Path, seed: int) -> None:
 
 def _judge(children: list[Child], victim: int, *, finished: bool) -> None:
     """Lose the case unless all end soon, and all others say whom they lost."""
-    end = time.monotonic() + END
-    while any(child.poll() is None for child in children) and time.monotonic() < end:
+    clock = AwakeClock()
+    while left := [number for number, child in enumerate(children) if child.poll() is None]:
+        if clock.passed() > END:
+            raise LateError(f"worker {left[0]} did not end within {END:.0f} s after worker {victim} was lost")
         time.sleep(0.01)
-    left = [number for number, child in enumerate(children) if child.poll() is None]
-    demand(not left, f"worker {left[:1]} did not end within {END:.0f} s after worker {victim} was lost")
     for number, child in enumerate(children):
         if number == victim or (finished and child.code == 0) or all(c.code == 0 for c in children if c.code):
             continue

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .errors import ConfigError, did_you_mean
+from .errors import ConfigError, GlassformerError, did_you_mean
 
 BUILT_IN: dict[str, tuple[str, ...]] = {
     "activation": ("relu", "gelu", "gelu_tanh", "silu"),
@@ -26,6 +26,9 @@ BUILT_IN: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 """What may be chosen without anybody's doing."""
+
+PARTS = {"activation": "forward, backward", "norm": "make", "positions": "make", "block": "block"}
+"""What the config of a model chooses by name, and may be of one's own; and what is registered under the name."""
 
 _own: dict[str, dict[str, Any]] = {family: {} for family in BUILT_IN}
 _origins: dict[tuple[str, str], Path] = {}  # the file that a part came from, where one was read
@@ -76,3 +79,17 @@ def find(family: str, name: str) -> Any:
     if name not in _own[family]:
         raise ConfigError(f"there is no {family} {name!r}", hint=did_you_mean(name, known(family)))
     return _own[family][name]
+
+
+def check_stored(settings: Any, place: Path, kind: type[GlassformerError], *tokenizers: Any) -> None:
+    """Refuse a stored model with a part that was registered where it was made, but is not here."""
+    chosen = [(part, settings.get(part)) for part in PARTS] if isinstance(settings, dict) else []
+    chosen += [("tokenizer", stored.get("kind")) for stored in tokenizers if isinstance(stored, dict)]
+    for family, name in chosen:
+        if isinstance(name, str) and name.isidentifier() and name not in (*known(family), "file"):
+            how = f'("{name}", {PARTS[family]})' if family in PARTS else "(cls)"
+            in_a_file = "commands know it if it is in a file and the run was trained with --task FILE"
+            raise kind(
+                f"{place} has the {family} {name!r}, which is not built in: Python code registered it, but not here",
+                hint=f"first run that code again: gf.register_{family}{how}; {in_a_file}",
+            )

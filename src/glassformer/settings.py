@@ -10,6 +10,7 @@ several that mean the same:
 """
 
 import inspect
+import numbers
 import re
 import types
 from collections.abc import Iterable, Mapping
@@ -47,6 +48,12 @@ def check_known(fact: str, word: Any, known: Iterable[str], *, listed: str | Non
     words = list(known)
     if word not in words:
         raise ConfigError(f"{fact} {word!r}", hint=did_you_mean(str(word), words, listed=listed))
+
+
+def check_count(name: str, value: Any, *, least: int) -> None:
+    """Refuse what is no whole number of at least so many."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < least:
+        raise ConfigError(f"{name} is {value!r}", hint=f"use a whole number of at least {least}")
 
 
 def check_settings(fact: str, given: Iterable[str], cls: type, *, listed: str | None = None) -> None:

@@ -11,51 +11,62 @@ from collections.abc import Callable
 from functools import cache
 from itertools import product
 from typing import Any
+from weakref import ref
 
 _AFFIXES = tuple(product(("", "scipy_"), ("", "64_", "_64")))  # of OpenBLAS, as it was built
-_inside = 0  # how many `with` blocks are open
-_before: list[int] = []
-_forks = 0
-_lock = threading.Lock()
+_open: set["ref[one_blas_thread]"] = set()  # the `with` blocks that want one thread
+_before: list[int] = []  # how many there were; empty while nobody wants one
+_lock = threading.RLock()  # a block that is forgotten closes at any moment, such as while another one opens
 
 
 class one_blas_thread:  # noqa: N801 - used like a function, and faster than one made of a generator
-    """Let every matrix product run on the thread that asks for it, in the whole process, inside a `with` block."""
+    """Let every matrix product run on the thread that asks for it, in the whole process, inside a `with` block.
 
-    __slots__ = ("_forks",)
+    Ctrl-C may fall between any two instructions here. A block that it keeps from closing closes when it is forgotten.
+    """
+
+    __slots__ = ("__weakref__",)
 
     def __enter__(self) -> None:
-        global _inside, _before
-        with _lock:
-            self._forks = _forks
-            if not _inside:
-                _before = [number() for number, _ in _libraries()]
-                for _, use in _libraries():
-                    use(1)
-            _inside += 1
+        global _before
+        try:
+            with _lock:
+                _open.add(ref(self, _close))
+                if not _before:
+                    _before = [number() for number, _ in _libraries()]
+                    for _, use in _libraries():
+                        use(1)
+        except BaseException:
+            _close(ref(self))
+            raise
 
     def __exit__(self, *_: object) -> None:
-        global _inside
-        with _lock:
-            if self._forks == _forks:
-                _inside -= 1
-                if not _inside:
-                    _restore()
+        _close(ref(self))
+
+
+def _close(block: "ref[one_blas_thread]") -> None:
+    with _lock:
+        if _open == {block}:
+            _restore()  # while it is still known to be open: what breaks this off has it done again
+        _open.discard(block)
+        if not _open:
+            _restore()  # the last one may have been forgotten just now
 
 
 def _restore() -> None:
-    for (_, use), number in zip(_libraries(), _before, strict=True):
-        use(number)
+    global _before
+    if _before:
+        for (_, use), number in zip(_libraries(), _before, strict=True):
+            use(number)
+        _before = []
 
 
 def _begin_anew() -> None:
     """Forget, in a child of this process, the blocks of threads that stayed behind."""
-    global _inside, _forks, _lock
-    _lock = threading.Lock()
-    _forks += 1
-    if _inside:
-        _inside = 0
-        _restore()
+    global _lock
+    _lock = threading.RLock()
+    _open.clear()
+    _restore()
 
 
 if hasattr(os, "register_at_fork"):

@@ -8,6 +8,8 @@ import pytest
 import glassformer as gf
 from glassformer.training import History
 
+pytestmark = pytest.mark.usefixtures("numpy_engine")
+
 FRONT_DOOR = (gf.train, gf.Loop, gf.save, gf.load, gf.pull, gf.TrainedModel, History)
 
 

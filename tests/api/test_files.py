@@ -11,6 +11,8 @@ from glassformer.errors import ConfigError, WeightsError
 from glassformer.loading import load_config, load_tokenizer, load_weights
 from runs import TINY, assert_same_bits, command, tiny_session, write_data
 
+pytestmark = pytest.mark.usefixtures("numpy_engine")
+
 QUICK = {"steps": 2, "show": False}
 
 
@@ -86,6 +88,8 @@ def test_what_is_in_the_way_is_refused(tmp_path):
         gf.save(model, tmp_path / "notes.txt")
     with pytest.raises(ConfigError, match="this is a Decoder, not a trained model"):
         gf.save(model.model, tmp_path / "new")
+    with pytest.raises(ConfigError, match="the folder for a model is None"):
+        gf.save(model, None)
     with pytest.raises(ConfigError, match="kept in blocks"):
         gf.save(model.kept_as("int8"), tmp_path / "new")
     assert not (tmp_path / "new").exists()
@@ -105,6 +109,7 @@ def test_damaged_folders_are_refused(tmp_path):
 
     refused("has the format 2", format=2)
     refused("is damaged", end_ids="gone")
+    refused("is damaged: it describes no model", model="decoder")
     refused("is damaged", tokenizer={"kind": "words"})
     refused("expects", model={**content["model"], "width": 64})
     refused("activation", model={**content["model"], "activation": "of_my_own"})

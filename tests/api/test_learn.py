@@ -13,6 +13,8 @@ from glassformer.runs.session import Session
 from glassformer.training import load_checkpoint
 from runs import TINY, assert_same_bits, assert_same_run, tiny_session, write_data
 
+pytestmark = pytest.mark.usefixtures("numpy_engine")
+
 QUICK = {"steps": 4, "eval_every": 2, "show": False}
 
 
@@ -177,7 +179,9 @@ def test_sources_and_answers_make_an_encoder_decoder():
     ("arguments", "settings", "words"),
     [
         (("tiny", "counting"), {}, "there is no preset 'tiny'"),
-        ((None, "countin"), {}, "there is no task and no file 'countin'"),
+        (([3], "counting"), {}, r"\[3\] is no model"),
+        ((None, "countin"), {}, "there is no task and no file 'countin'(.|\n)*did you mean 'counting'"),
+        ((None, "nowhere.txt"), {}, r"there is no task and no file 'nowhere\.txt'(.|\n)*check the path"),
         ((None, "counting"), {"lora": 8}, "LoRA needs a trained model"),
         ((None, "counting"), {"stepz": 8}, "there is no setting 'stepz'"),
         ((None, "counting"), {"lora_rank": 8}, "there is no setting 'lora_rank'"),

@@ -11,6 +11,8 @@ from glassformer.loading import load
 from glassformer.weights.sentence import embed
 from runs import TINY, write_data
 
+pytestmark = pytest.mark.usefixtures("numpy_engine")
+
 QUICK = {"steps": 2, "show": False}
 
 
@@ -91,8 +93,13 @@ def test_what_an_architecture_cannot_do_is_said(encoder, decoder):
 
 
 def test_inputs_that_make_no_sense_are_refused(encoder):
-    for wrong in ([0.5, 1.0], [0] * 99, np.zeros((2, 2, 2), int)):
+    for wrong in ([0.5, 1.0], np.zeros((2, 2, 2), int)):
         with pytest.raises(LengthError, match="one input has shape"):
+            encoder.classify(wrong)
+    with pytest.raises(LengthError, match="the input has 99 tokens but this model reads at most"):
+        encoder.classify([0] * 99)
+    for wrong in ("", [[0], []]):
+        with pytest.raises(LengthError, match="the input is empty"):
             encoder.classify(wrong)
     with pytest.raises(LengthError, match="nothing to classify"):
         encoder.classify([])

@@ -2,6 +2,7 @@
 
 import pytest
 
+from benches import be_brief, contend_here
 from glassformer.bench import generate, machine
 from glassformer.bench.generate import COMPILED, FLOAT32, HUGGING_FACE, INT8, LIMIT, NUMPY
 from glassformer.bench.process import Process
@@ -17,6 +18,8 @@ SMALL = {"width": 16, "heads": 2, "layers": 2, "vocab": 300, "context": 32}
 @pytest.fixture
 def small(monkeypatch):
     """Measure a GPT-2 of a few thousand parameters, as briefly as possible."""
+    contend_here(monkeypatch)
+    be_brief(monkeypatch)
     monkeypatch.setattr(generate, "GPT2", {"preset": "gpt2", "changes": SMALL, "prompt": 6, "new": 8})
     monkeypatch.setattr(generate, "MATRIX", {"rows": 64, "columns": 32})
 
@@ -25,7 +28,6 @@ def measured(**settings):
     return generate.gpt2(seconds=0.01, talk=lambda text: None, **settings)
 
 
-@pytest.mark.slow
 def test_our_engines_write_the_same_tokens(small):
     report = measured(peers=False)
     assert report.ok
@@ -36,7 +38,6 @@ def test_our_engines_write_the_same_tokens(small):
     assert report.facts[NUMPY]["tokens_per_second_after_first"] > 0
 
 
-@pytest.mark.slow
 def test_hugging_face_writes_the_same_tokens(small, torch, monkeypatch):
     require("transformers")
     monkeypatch.setattr(machine, "is_here", lambda module: module in ("torch", "transformers"))

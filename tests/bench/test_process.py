@@ -7,6 +7,7 @@ import pytest
 
 from glassformer.bench.process import ContenderError, Process, call, started
 from glassformer.bench.timing import Race
+from glassformer.bench.worker import COLD
 
 HERE = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
 
@@ -33,7 +34,8 @@ def test_a_contender_takes_the_steps_it_is_asked_for_and_one_that_is_not_counted
         assert process.facts["count"] == 2 * 4
         assert process.facts["process"] != os.getpid()
         process.run(1)
-        assert process.facts["count"] == 2 * 6
+        cold = seconds[-1] < COLD  # but on a machine that let it wait for long
+        assert process.facts["count"] == 2 * (5 + cold)
 
 
 def test_the_time_of_the_first_part_is_that_of_the_race_alone():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from benches import be_brief
 from glassformer.bench import machine, startup
 from glassformer.bench.first_step import import_one
 from glassformer.bench.first_step import torch as torch_step
@@ -15,6 +16,7 @@ MINUTE = {"layers": 1, "width": 8, "heads": 2, "length": 4, "batch": 2, "vocab":
 
 @pytest.mark.slow
 def test_a_start_is_measured_here(monkeypatch):
+    be_brief(monkeypatch)
     monkeypatch.setattr(machine, "is_here", lambda module: False)  # compiling kernels takes long
     monkeypatch.setitem(startup.SETTINGS, startup.SETTING, Setting(**MINUTE))
     report, commands = startup.bench_startup(peers=False, seconds=0.01)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from benches import be_brief, contend_here
 from glassformer.bench import machine, train
 from glassformer.bench.steps import Floor, Ours, Prepared, Problem
 from glassformer.bench.timing import Race
@@ -15,9 +16,10 @@ from glassformer.tree import count
 MINUTE = Setting(layers=2, width=8, heads=2, length=4, batch=3, vocab=5)
 
 
-@pytest.mark.slow
 def test_eager_pytorch_computes_the_same_step(torch, monkeypatch):
     """PyTorch beside ours; what takes long to compile is left out."""
+    contend_here(monkeypatch)
+    be_brief(monkeypatch)
     kept = (NUMPY, EAGER, THREADED)
     some = lambda setting, **asked: [p for p in contenders(setting, **asked) if p.name in kept or p.close()]  # noqa: E731
     contenders = train.contenders

@@ -124,7 +124,9 @@ def test_an_unknown_command_is_misuse():
     ("args", "fact", "hint"),
     [
         (["params", "gpt2", "--lenght", "8"], "there is no option --lenght", "did you mean '--length'?"),
-        (["params", "gpt2", "--zzz"], "there is no option --zzz", "--help` lists what there is"),
+        (["params", "gpt2", "--zzz"], "there is no option --zzz", "hint: `glassformer params --help`"),
+        (["params", "gpt2", "--batch", "0"], "'--batch': it must be greater than or equal to 1", "lists what there is"),
+        (["params", "gpt2", "--batch", "x"], "'--batch': it must be a valid integer", "lists what there is"),
         (["params"], "missing argument 'PRESET|CONFIG|MODEL'", "--help` lists what there is"),
         (["models", "all"], "got unexpected extra argument", "--help` lists what there is"),
         (["train", "--steps"], "'--steps' requires an argument", "--help` lists what there is"),
@@ -146,7 +148,9 @@ def test_help_fits_and_cuts_nothing(name, width, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
     shown, _, examples = command(name, "--help").out.partition("\nExamples\n")
     usage, *lines = shown.splitlines()
-    assert usage.startswith("Usage: ")
+    assert usage.startswith(f"Usage: glassformer {name} [OPTIONS]")
+    assert not set("{}") & set(usage)
+    assert "[[" not in usage
     assert max(map(len, lines)) <= width
     assert "<bool>" not in shown
     words = " ".join(shown.split())

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from benches import be_brief
 from glassformer.bench import process, train
 from glassformer.bench.report import SECONDS, Bar, Check, Figure, Report
 from glassformer.bench.timing import Spread
@@ -40,6 +41,7 @@ def said(monkeypatch):
 @pytest.fixture
 def minute(monkeypatch):
     """Measure the smallest model there is, as briefly as possible."""
+    be_brief(monkeypatch)
     monkeypatch.setitem(train.SETTINGS, "tiny", MINUTE)
     monkeypatch.setitem(train.SETTINGS, "small", MINUTE)
     monkeypatch.setattr(train, "MEMORY_RUNS", 1)

@@ -17,9 +17,10 @@ from glassformer.generation.writer import generate_steps
 from glassformer.loading import load
 from glassformer.runs.session import new_session
 from glassformer.text import PublishedTokenizer
-from oracles import require
 from runs import TINY_MODEL, command, finished, process, tiny_session
 from tokenizer_files import TEXT, chat_bpe
+
+pytestmark = pytest.mark.usefixtures("numpy_engine")
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -44,6 +45,15 @@ def run(tmp_path_factory):
 def talk_to(run, typed, monkeypatch, *options):
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
     return command("chat", run, "--max-new-tokens", 5, "--temperature", 0, *options)
+
+
+def test_layers_would_have_said(run, monkeypatch):
+    shown = talk_to(run, "Hello\n", monkeypatch, "--lens")
+    assert shown.code == 0, shown.err
+    plain = talk_to(run, "Hello\n", monkeypatch)
+    assert shown.out.startswith(plain.out)
+    assert "wrote" in shown.out
+    assert "block" in shown.out
 
 
 def test_stdin_that_is_not_utf8_is_refused(run, monkeypatch):
@@ -188,8 +198,7 @@ def test_weights_are_kept_as_asked_for(run, monkeypatch):
     assert "weights cannot be kept as 'int7'" in talk_to(run, "", monkeypatch, "--weights", "int7").err
 
 
-def test_the_engine_can_be_chosen(run, monkeypatch):
-    require("jax")
+def test_the_engine_can_be_chosen(run, monkeypatch, quickly_compiled):
     expected = talk_to(run, "the sea\n", monkeypatch)
     assert talk_to(run, "the sea\n", monkeypatch, "--engine", "jax") == expected
     assert engine() == "jax"

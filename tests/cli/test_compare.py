@@ -7,6 +7,8 @@ import pytest
 
 from runs import command, tiny_session
 
+pytestmark = pytest.mark.usefixtures("numpy_engine", "unseen_figures")
+
 
 def finish(session):
     for _ in session.steps():
@@ -24,7 +26,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_everything_is_shown_side_by_side(folder, tmp_path):
+def test_everything_is_shown_side_by_side(folder, tmp_path, coarse_figures):
     result = command("compare", folder / "long", folder / "short", "--out", tmp_path)
     assert result.code == 0, result.err
     rows = [line.split("\t") for line in result.out.splitlines()]

@@ -5,22 +5,29 @@ import json
 import pytest
 
 from glassformer.cli import demo
-from glassformer.proofs import prove_ops
+from glassformer.plots import THEMES
+from glassformer.proofs import op_cases, prove_ops
 from glassformer.runs.run import open_run
 from glassformer.runs.trained import Trained
 from runs import TINY, command
 
+pytestmark = pytest.mark.usefixtures("numpy_engine", "unseen_figures")
+
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    """Three small models, and some of the proofs."""
+    """Three small models, some of the proofs, and figures in one theme."""
     parts = {name: {**TINY[name], **more} for name, more in (("majority", {}), ("text", {"context": 64}))}
     parts["dates"] = {**TINY["dates"], "locales": demo.LANGUAGES, "positions": "rotary"}
     monkeypatch.setattr(demo, "PARTS", {name: {**part, "steps": 2, "eval_every": 1} for name, part in parts.items()})
-    monkeypatch.setattr(demo, "prove_all", lambda: list(prove_ops())[:3])
+    some = [case for case in op_cases() if case.name.partition(",")[0] in ("linear", "softmax", "layer_norm")]
+    monkeypatch.setattr(demo, "prove_all", lambda: prove_ops(some))
+    monkeypatch.setattr("glassformer.plots.drawing.THEMES", {"light": THEMES["light"]})
 
 
-def test_it_proves_trains_and_writes_a_page_and_never_suggests_what_it_does_not_have(tmp_path, monkeypatch):
+def test_it_proves_trains_and_writes_a_page_and_never_suggests_what_it_does_not_have(
+    tmp_path, monkeypatch, coarse_figures
+):
     monkeypatch.chdir(tmp_path)
     result = command("demo", "--json", "--out", "here")
     assert result.code == 0, result.err

@@ -69,6 +69,7 @@ def test_a_resumed_run_shows_the_curve_from_its_first_step(session):
     out = io.StringIO()
     watch(resume_session(session.run.folder), terminal(out))
     assert "step 6/6" in out.getvalue()
+    assert "majority: done" in out.getvalue()
     assert re.search(r"1 +█ training  ● validation +6", re.sub(r"\x1b\[[\d;]*m", "", out.getvalue()))
 
 
@@ -171,7 +172,7 @@ def test_on_a_terminal_what_one_waits_for_moves_and_then_leaves(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_event_files_hold_the_figures_of_the_metrics(tmp_path):
+def test_event_files_hold_the_figures_of_the_metrics(tmp_path, unseen_figures):
     require("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -188,7 +189,7 @@ def test_event_files_hold_the_figures_of_the_metrics(tmp_path):
         assert found == [(line["step"], line[name]) for line in lines if name in line]
 
 
-def test_without_the_package_one_is_told_before_anything_is_trained(tmp_path, monkeypatch):
+def test_without_the_package_one_is_told_before_anything_is_trained(tmp_path, monkeypatch, unseen_figures):
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *rest: None if name == "tensorboard" else find(name, *rest)

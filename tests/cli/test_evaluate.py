@@ -7,8 +7,9 @@ import pytest
 
 import glassformer as gf
 from glassformer.dispatch import use_engine
-from oracles import require
 from runs import command, options, tiny_session
+
+pytestmark = pytest.mark.usefixtures("numpy_engine", "unseen_figures")
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +49,7 @@ def test_the_latest_parameters_can_be_asked_for(run):
     assert "this folder has: best, latest" in result.err
 
 
-def test_the_engine_jax_measures_on_its_devices(tmp_path, monkeypatch):
-    require("jax")
+def test_the_engine_jax_measures_on_its_devices(tmp_path, monkeypatch, quickly_compiled):
     from glassformer.engines.jax import trainer
 
     measured = []

@@ -33,6 +33,17 @@ FAILURES = {
     "a file": (OSError(errno.EACCES, "Permission denied", "/etc/x"), "'/etc/x' cannot be used: Permission denied"),
     "a full disk": (OSError(errno.ENOSPC, "No space left on device"), "the system refuses: No space left on device"),
     "another library's": (OSError("cannot open shared object"), "the system refuses: cannot open shared object"),
+    "a library": (
+        ImportError("libXau.so.6: failed to map segment from shared object", name="PIL._imaging"),
+        "PIL._imaging cannot be loaded: libXau.so.6: failed to map segment",
+    ),
+    "a library without a name": (ImportError("x.so: cannot allocate"), "a library cannot be loaded: x.so: cannot"),
+    "a library's own": (SystemError("error return without exception set"), "a library failed, and says no more than: "),
+    "a thread": (RuntimeError("can't start new thread"), "the system refuses to start a thread"),
+    "a device": (
+        RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 99 bytes."),
+        "there is not enough memory on the device: RESOURCE_EXHAUSTED: Out of memory while",
+    ),
     "memory": (MemoryError(), "there is not enough memory\n"),
     "an array": (of(lambda: np.empty(1 << 50)), "there is not enough memory: Unable to allocate"),
     "depth": (of(deep), "what was given is nested too deeply to be read"),
@@ -71,9 +82,15 @@ def test_the_trace_of_a_misuse_is_shown_too(monkeypatch):
     assert "Traceback" not in command("params", "gpt3.5").err
 
 
-def test_a_mistake_of_ours_is_not_hidden(monkeypatch):
-    monkeypatch.setattr(app, "app", lambda **_: {}["no such name"])
-    with pytest.raises(KeyError):
+@pytest.mark.parametrize(
+    "mistake", [KeyError("no such name"), RuntimeError("no such state"), ImportError("", name="glassformer.cli.x")]
+)
+def test_a_mistake_of_ours_is_not_hidden(mistake, monkeypatch):
+    def fails(**_):
+        raise mistake
+
+    monkeypatch.setattr(app, "app", fails)
+    with pytest.raises(type(mistake)):
         command("tasks")
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fine_tuning import VOCAB, published
+from glassformer.dispatch import use_engine
 from glassformer.loading import load, load_weights
 from glassformer.runs.fine_tuning import fine_tuning_session
 from glassformer.runs.run import open_run, read_base
@@ -16,6 +17,8 @@ from glassformer.training import load_checkpoint
 from glassformer.tree import count, flatten, tree_map
 from published_models import pulled
 from runs import PROSE, assert_same_bits, assert_same_run, command, options, tiny_session, write_data
+
+pytestmark = pytest.mark.usefixtures("numpy_engine", "unseen_figures")
 
 PLAN = {"steps": 12, "eval_every": 4, "save_every": 5, "warmup": 2, "lr": 0.02, "batch": 4}
 LORA = {"lora_rank": 2, "lora_alpha": 8, "lora_targets": "*.w,*.table"}
@@ -190,14 +193,15 @@ def test_a_task_with_the_same_vocabulary_can_be_learned_on(tmp_path):
 @pytest.mark.parametrize("kind", ["run", "gpt2"])
 def test_resumed_is_uninterrupted(kind, mode, bases, prose, tmp_path):
     settings = {"dropout": 0.2, "ema": 0.9, "accumulate": 2}
-    finish(session_of(bases(kind), tmp_path / "whole", mode, prose, **settings))
-    for stop in (0, 3, 7):
-        folder = tmp_path / f"cut-{stop}"
-        session = session_of(bases(kind), folder, mode, prose, **settings)
-        for _ in itertools.islice(session.steps(), stop):
-            pass
-        assert command("train", "--resume", folder, "--json").code == 0
-        assert_same_run(folder, tmp_path / "whole")
+    with use_engine("cpu"):
+        finish(session_of(bases(kind), tmp_path / "whole", mode, prose, **settings))
+        for stop in (0, 3, 7):
+            folder = tmp_path / f"cut-{stop}"
+            session = session_of(bases(kind), folder, mode, prose, **settings)
+            for _ in itertools.islice(session.steps(), stop):
+                pass
+            assert command("train", "--resume", folder, "--engine", "cpu", "--json").code == 0
+            assert_same_run(folder, tmp_path / "whole")
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -11,7 +11,6 @@ import pytest
 
 import glassformer as gf
 from glassformer.dispatch import engine
-from oracles import require
 from runs import command, process, tiny_session
 
 
@@ -209,17 +208,16 @@ def test_ctrl_c_stops_cleanly(folders, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["numpy", "jax"])
-def test_every_engine_writes_the_same(folders, name):
+def test_every_engine_writes_the_same(folders, name, request):
     if name == "jax":
-        require("jax")
+        request.getfixturevalue("quickly_compiled")
     settings = ("--prompt", "The ", "--max-new-tokens", 6, "--temperature", 0)
     expected = command("generate", folders["text"], *settings)
     assert command("generate", folders["text"], *settings, "--engine", name) == expected
     assert engine() == name
 
 
-def test_the_engine_jax_keeps_weights_in_its_own_ways(folders):
-    require("jax")
+def test_the_engine_jax_keeps_weights_in_its_own_ways(folders, quickly_compiled):
     result = command("generate", folders["text"], "--engine", "jax", "--weights", "int8")
     assert result.code == 2
     assert "the engine jax does not keep weights as int8" in result.err
@@ -233,3 +231,26 @@ def test_an_engine_whose_library_is_missing_says_how_to_get_it(folders, monkeypa
     result = command("generate", folders["text"], "--engine", "jax")
     assert result.code != 0
     assert 'pip install "glassformer[jax]"' in result.err
+
+
+def test_a_lens_shows_what_each_layer_would_have_said(tmp_path):
+    list(tiny_session("text", tmp_path / "run", steps=2).steps())
+    words = ("generate", tmp_path / "run", "--prompt", "The ", "--max-new-tokens", 4, "--temperature", 0)
+    shown, plain = command(*words, "--lens"), command(*words)
+    assert shown.code == 0, shown.err
+    assert shown.out.startswith(plain.out)
+    rows = [line for line in shown.out.splitlines() if line.startswith("│")]
+    assert len(rows) >= 4
+    assert command(*words, "--lens", "--json").code == 2
+    assert "leave out --json" in command(*words, "--lens", "--json").err
+
+
+def test_a_lens_over_an_encoder_decoder_and_past_the_context(tmp_path):
+    list(tiny_session("dates", tmp_path / "dates", steps=2).steps())
+    shown = command("generate", tmp_path / "dates", "--prompt", "1. mai 2020", "--max-new-tokens", 3, "--lens")
+    assert shown.code == 0, shown.err
+    assert "wrote" in shown.out or shown.out.strip() == ""
+    list(tiny_session("text", tmp_path / "run", steps=2).steps())
+    long = command("generate", tmp_path / "run", "--prompt", "The ", "--max-new-tokens", 60, "--lens")
+    assert long.code == 2
+    assert "longer than the context" in long.err

@@ -188,7 +188,7 @@ OPTIONS = {
         "--top-p": Changes(CHAT, "--top-p 0.5"),
         "--seed": Changes(CHAT, "--seed 3"),
         "--weights": Changes(CHAT, "--weights int8"),
-        "--lens": Elsewhere("cli/test_said.py", "test_a_chat_shows_what_layers_would_have_said"),
+        "--lens": Elsewhere("cli/test_chat.py", "test_layers_would_have_said"),
         "--engine": Elsewhere("cli/test_chat.py", "test_the_engine_can_be_chosen"),
     },
     "tokenize": {

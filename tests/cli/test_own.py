@@ -7,6 +7,8 @@ import pytest
 from own_parts import forgotten
 from runs import command
 
+pytestmark = pytest.mark.usefixtures("numpy_engine", "unseen_figures")
+
 FILE = """
 import glassformer as gf
 

@@ -16,6 +16,8 @@ from glassformer.runs.trained import Trained
 from runs import command, tiny_session
 from tokenizer_files import PUBLISHED
 
+pytestmark = pytest.mark.usefixtures("numpy_engine", "unseen_figures")
+
 INPUTS = {"majority": "00112220", "counting": "1 2", "sort": "210210", "dates": "1. mai 2020"}
 
 

@@ -7,6 +7,8 @@ import pytest
 from glassformer.runs.run import open_run
 from runs import command, options
 
+pytestmark = pytest.mark.usefixtures("unseen_figures")
+
 SIZES = ["--mesh", "fsdp=2,tensor=2", "--batch", 8, "--json"]
 
 

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -59,14 +60,23 @@ def test_one_run_says_where_it_began(folder, tmp_path):
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_a_terminal_gets_two_lines_for_each_run(folder, width, monkeypatch):
+def test_a_terminal_gets_a_table_if_it_fits_and_else_some_lines_for_each_run(folder, width, monkeypatch):
     out = io.StringIO()
     screen = Console(file=out, force_terminal=True, width=width, highlight=False, soft_wrap=True, emoji=False)
     monkeypatch.setattr(listing, "console", lambda: screen)
-    listing.runs(folder)
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
-    assert plain.splitlines()[0].split() == ["run", "task", "steps", "loss", "validation", "best", "when"]
-    assert "    train=48" in plain
+    monkeypatch.chdir(folder.parent)
+    listing.runs(Path(folder.name))
+    lines = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()]
+    assert max(map(len, lines)) <= width
+    if width > 60:
+        assert lines[0].split() == ["run", "task", "steps", "loss", "validation", "best", "when"]
+    else:
+        assert re.fullmatch(rf"{folder.name}/\w+   \d{{4}}-\d\d-\d\d \d\d:\d\d", lines[0])
+        (at,) = (number for number, line in enumerate(lines) if line.startswith(f"{folder.name}/first"))
+        figures = re.split(r" {3,}", "".join(lines[at + 1 : at + 3]).strip())
+        assert figures[:2] == ["majority", "4 steps"]
+        assert [text.split()[0] for text in figures[2:5]] == ["loss", "validation", "best"]
+    assert any(line.startswith("    train=48") for line in lines)
 
 
 def test_no_runs_are_said_and_a_missing_folder_is_misuse(tmp_path, monkeypatch):

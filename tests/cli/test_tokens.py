@@ -6,6 +6,8 @@ import pytest
 
 from runs import command
 
+pytestmark = pytest.mark.usefixtures("numpy_engine", "unseen_figures")
+
 TEXT = "the cat sat on the mat. " * 60
 
 

@@ -9,6 +9,8 @@ from glassformer.cli.train import summary_line
 from glassformer.training import list_checkpoints, load_checkpoint
 from runs import assert_same_run, command, finished, options, process, write_data
 
+pytestmark = pytest.mark.usefixtures("unseen_figures")
+
 FIELDS = ["task", "steps", "parameters", "train_loss", "val_loss", "accuracy", "seconds", "tokens_per_second", "run"]
 
 
@@ -48,7 +50,7 @@ def test_a_language_model_has_no_accuracy(tmp_path):
     assert json.loads(result.out)["accuracy"] is None
 
 
-def test_a_run_folder_holds_everything(tmp_path):
+def test_a_run_folder_holds_everything(tmp_path, coarse_figures):
     command(*small("majority", tmp_path / "run", "--json"))
     names = {path.name for path in (tmp_path / "run").iterdir()}
     pictures = {"loss.png", "loss-dark.png"}
@@ -78,6 +80,7 @@ def test_the_last_line_and_the_final_figure_agree_or_it_is_said_why():
     assert summary_line(line) == "text: 600 steps in 21.5 s, held-out loss 1.8702"
     resumed = "text: 600 steps, the last 200 in 21.5 s, held-out loss 1.8702"
     assert summary_line({**line, "steps_now": 200}) == resumed
+    assert summary_line({**line, "steps_now": 0}) == "text: 600 steps, held-out loss 1.8702"
     line |= {"last_val_loss": 1.9011, "best_step": 450, "compiling_seconds": 14.2, "accuracy": 0.5}
     assert summary_line(line) == (
         "text: 600 steps in 21.5 s (14.2 s of it compiling), held-out loss 1.8702, 50.00% right; "
@@ -132,7 +135,7 @@ def test_early_stopping_is_told(tmp_path):
 
 @pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1"}, {"TERM": "xterm-256color"}])
 def test_a_pipe_gets_plain_lines(env, tmp_path):
-    result = finished(process(*small("majority", tmp_path / "run"), env=env))
+    result = finished(process(*small("majority", tmp_path / "run"), env={"GLASSFORMER_ENGINE": "numpy", **env}))
     assert result.code == 0, result.err
     assert "\x1b" not in result.out + result.err
     assert "\r" not in result.out + result.err
@@ -149,6 +152,7 @@ def test_a_finished_run_can_be_resumed_and_says_the_same(tmp_path):
     again = json.loads(result.out)
     for name in ("task", "steps", "parameters", "train_loss", "val_loss", "accuracy", "run"):
         assert again[name] == first[name]
+    assert result.err == f"{tmp_path / 'run'} has taken all of its 6 steps; --steps N goes on to step N\n"
 
 
 @pytest.mark.parametrize(
@@ -184,7 +188,7 @@ def test_resuming_what_is_no_run_fails(tmp_path):
         (["majority", "--set", "dropout=1.5"], "dropout is 1.5", "below 1"),
         (["text", "--preset", "gpt-2"], "there is no preset 'gpt-2'", "did you mean 'gpt2"),
         (["majority", "--preset", "gpt2"], "'majority' needs 'encoder'", "another preset"),
-        (["majority", "--data", "x.txt"], "'majority' has no option 'data'", "hint"),
+        (["majority", "--data", "x.txt"], "'majority' has no option 'data'", "this task draws its own"),
     ],
 )
 def test_misuse_is_answered_with_a_remedy(args, message, hint, tmp_path):
@@ -200,6 +204,14 @@ def test_options_are_checked(args, tmp_path):
     assert result.code == 2
     assert args[0] in result.err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_file_is_no_task_but_can_be_trained_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my notes.txt").write_text("mine")
+    result = command("train", "my notes.txt")
+    assert result.code == 2
+    assert result.err.endswith("hint: train on it: glassformer train text --data 'my notes.txt'\n")
 
 
 def test_an_existing_folder_is_refused(tmp_path):

@@ -9,6 +9,8 @@ from glassformer.weights.folder import open_folder
 from runs import command, tiny_session
 from tokenizer_files import PUBLISHED
 
+pytestmark = pytest.mark.usefixtures("numpy_engine", "unseen_figures")
+
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
@@ -135,7 +137,8 @@ def test_params_reads_the_config_alone(folders, tmp_path):
 @pytest.mark.parametrize("name", ["gpt2", "bert", "t5"])
 def test_inspect_draws_a_published_model(name, folders, tmp_path, monkeypatch):
     monkeypatch.setattr("glassformer.cli.inspect.ANSWER", 3)
-    result = command("inspect", folders[name], text_within(folders[name]), "--out", tmp_path / "pictures", "--json")
+    place = ("--out", tmp_path / "pictures", "--theme", "light", "--json")
+    result = command("inspect", folders[name], text_within(folders[name]), *place)
     assert result.code == 0, result.err
     assert json.loads(result.out)["page"].endswith("index.html")
     assert (tmp_path / "pictures" / "index.html").is_file()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from glassformer.engines.jax.sharded_files import list_sharded
+from oracles import xla_flags
 from process_groups import Group, free_port
 
 pytestmark = [pytest.mark.usefixtures("jax"), pytest.mark.timeout(900)]  # a loaded machine may take long to compile
@@ -20,7 +21,7 @@ pytestmark = [pytest.mark.usefixtures("jax"), pytest.mark.timeout(900)]  # a loa
 STEPS = 12
 SCRIPT = Path(__file__).with_name("training_worker.py")
 
-QUICK = {"XLA_FLAGS": "--xla_backend_optimization_level=0", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": 0}
+QUICK = {"XLA_FLAGS": xla_flags(), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": 0}
 """Programs this small need no optimization, and each is compiled once for all processes and tests."""
 
 

@@ -8,7 +8,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -206,6 +209,8 @@ def test_ctrl_c_that_is_ignored_as_in_the_background_stays_ignored():
 TOTAL = 3
 SILENCE = 5.0
 """Seconds after which a stopped worker counts as lost; those that run say so twelve times within them."""
+AT_ONCE = 4
+"""Crews that run at the same time: they wait for most of it."""
 
 
 class Crew(Group):
@@ -221,112 +226,148 @@ class Crew(Group):
         return self
 
 
-@pytest.mark.parametrize("victim", [0, 2])
-def test_a_killed_worker_is_named_by_all_others_at_once(tmp_path, victim):
-    with Crew(tmp_path) as workers:
-        workers.signal(victim, signal.SIGKILL)
-        codes = workers.codes()
-        for number in set(range(TOTAL)) - {victim}:
-            assert codes[number] == 1
-            said = workers.said(number)
-            assert re.search(rf"error: worker {victim} of {TOTAL} \(.*, pid \d+\) ended without a word \(last at", said)
-            assert "hint: go on with --resume RUN" in said
+class Scene(NamedTuple):
+    """What a crew goes through: trouble of its own, and a signal that some of its workers get, perhaps for a while."""
+
+    kind: str = "wait"
+    sent: signal.Signals | None = None
+    victims: tuple[int, ...] = ()
+    seconds: float | None = None  # until those that were stopped go on
+    limits: dict = {}  # noqa: RUF012
+
+
+class End(NamedTuple):
+    """With what codes the workers of a crew ended, and what they said."""
+
+    codes: list[int]
+    said: list[str]
+
+
+KILL, STOP, QUIET = signal.SIGKILL, signal.SIGSTOP, {"silence": SILENCE}
+SCENES = {
+    "0 is stopped": Scene("wait", STOP, (0,), limits=QUIET),
+    "2 is stopped": Scene("wait", STOP, (2,), limits=QUIET),
+    "two are stopped": Scene("wait", STOP, (1, 2), limits=QUIET),
+    "all are stopped for long": Scene("none", STOP, (0, 1, 2), SILENCE + 1, QUIET),
+    "0 is stopped for a moment": Scene("none", STOP, (0,), 1.5, {"silence": 20}),
+    "linger": Scene("linger"),
+    "full": Scene("full", KILL, (1,)),
+    "busy": Scene("busy", limits={"lag": 2}),
+    "fail": Scene("fail"),
+    "hang": Scene("hang", limits={"lag": 2}),
+    "fail everywhere": Scene("fail everywhere"),
+    "0 is killed": Scene("wait", KILL, (0,)),
+    "2 is killed": Scene("wait", KILL, (2,)),
+    "break": Scene("break", KILL, (1,)),
+    "abort": Scene("abort", KILL, (0,)),
+    "unread": Scene("unread", KILL, (1,)),
+}
+
+
+def play(scene: Scene, folder: Path) -> End:
+    with Crew(folder, scene.kind, **scene.limits) as workers:
+        for number in scene.victims:
+            workers.signal(number, scene.sent)
+        if scene.seconds is not None:
+            time.sleep(scene.seconds)
+            for number in scene.victims:
+                workers.signal(number, signal.SIGCONT)
+        return End(workers.codes(), [workers.said(number) for number in range(TOTAL)])
+
+
+@pytest.fixture(scope="module")
+def end_of(tmp_path_factory) -> Iterator[Callable[[str], End]]:
+    """How scenes end, all of which are played as soon as one is asked for."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        played = {name: pool.submit(play, scene, tmp_path_factory.mktemp("crew")) for name, scene in SCENES.items()}
+        yield lambda name: played[name].result()
+        pool.shutdown(cancel_futures=True)
 
 
 @pytest.mark.parametrize("victim", [0, 2])
-def test_a_stopped_worker_is_named_by_all_others_and_not_left_behind(tmp_path, victim):
-    with Crew(tmp_path, silence=SILENCE) as workers:
-        workers.signal(victim, signal.SIGSTOP)
-        codes = workers.codes()
-        assert codes[victim] == -signal.SIGKILL  # it was on this machine
-        for number in set(range(TOTAL)) - {victim}:
-            assert codes[number] == 1
-            fact = rf"error: worker {victim} of {TOTAL} .* has not been heard of for \d+ s \(last at step"
-            assert re.search(fact, workers.said(number))
+def test_a_killed_worker_is_named_by_all_others_at_once(end_of, victim):
+    codes, said = end_of(f"{victim} is killed")
+    for number in set(range(TOTAL)) - {victim}:
+        assert codes[number] == 1
+        fact = rf"error: worker {victim} of {TOTAL} \(.*, pid \d+\) ended without a word \(last at"
+        assert re.search(fact, said[number])
+        assert "hint: go on with --resume RUN" in said[number]
 
 
-def test_a_worker_that_was_stopped_for_a_moment_goes_on(tmp_path):
-    with Crew(tmp_path, "none", silence=20) as workers:
-        workers.signal(0, signal.SIGSTOP)
-        time.sleep(1.5)
-        workers.signal(0, signal.SIGCONT)
-        assert workers.codes() == [0, 0, 0]
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_stopped_worker_is_named_by_all_others_and_not_left_behind(end_of, victim):
+    codes, said = end_of(f"{victim} is stopped")
+    assert codes[victim] == -signal.SIGKILL  # it was on this machine
+    for number in set(range(TOTAL)) - {victim}:
+        assert codes[number] == 1
+        fact = rf"error: worker {victim} of {TOTAL} .* has not been heard of for \d+ s \(last at step"
+        assert re.search(fact, said[number])
 
 
-def test_all_workers_stopped_together_for_long_go_on(tmp_path):
-    with Crew(tmp_path, "none", silence=SILENCE) as workers:
-        for number in range(TOTAL):
-            workers.signal(number, signal.SIGSTOP)
-        time.sleep(SILENCE + 1)
-        for number in range(TOTAL):
-            workers.signal(number, signal.SIGCONT)
-        assert workers.codes() == [0, 0, 0]
+def test_a_worker_that_was_stopped_for_a_moment_goes_on(end_of):
+    assert end_of("0 is stopped for a moment").codes == [0, 0, 0]
 
 
-def test_a_hanging_main_thread_is_named_by_all(tmp_path):
-    with Crew(tmp_path, "hang", lag=2) as workers:
-        assert workers.codes() == [1, 1, 1]
-        for number in range(TOTAL):
-            assert re.search(r"error: worker 1 of 3 .* has hung in step 10", workers.said(number))
+def test_all_workers_stopped_together_for_long_go_on(end_of):
+    assert end_of("all are stopped for long").codes == [0, 0, 0]
 
 
-def test_workers_that_finish_do_so_together(tmp_path):
-    with Crew(tmp_path, "busy", lag=2) as workers:  # the others wait for worker 1, and it is not taken for lost
-        assert workers.codes() == [0, 0, 0]
-        assert all("done" in workers.said(number) for number in range(TOTAL))
+def test_a_hanging_main_thread_is_named_by_all(end_of):
+    codes, said = end_of("hang")
+    assert codes == [1, 1, 1]
+    for words in said:
+        assert re.search(r"error: worker 1 of 3 .* has hung in step 10", words)
 
 
-def test_an_error_of_one_worker_is_told_by_all(tmp_path):
-    with Crew(tmp_path, "fail") as workers:
-        assert workers.codes() == [1, 1, 1]
-        assert "CheckpointError: the disk is full" in workers.said(1)
-        for number in (0, 2):
-            assert re.search(r"error: worker 1 of 3 .* failed: the disk is full", workers.said(number))
+def test_workers_that_finish_do_so_together(end_of):
+    codes, said = end_of("busy")  # the others wait for worker 1, and it is not taken for lost
+    assert codes == [0, 0, 0]
+    assert all("done" in words for words in said)
 
 
-def test_an_error_of_all_workers_is_told_by_each_in_its_own_words(tmp_path):
-    with Crew(tmp_path, "fail everywhere") as workers:
-        assert workers.codes() == [1, 1, 1]
-        for number in range(TOTAL):
-            assert f"worker {number} says it itself" in workers.said(number)
+def test_an_error_of_one_worker_is_told_by_all(end_of):
+    codes, said = end_of("fail")
+    assert codes == [1, 1, 1]
+    assert "CheckpointError: the disk is full" in said[1]
+    for number in (0, 2):
+        assert re.search(r"error: worker 1 of 3 .* failed: the disk is full", said[number])
 
 
-def test_what_breaks_off_because_a_worker_died_is_not_taken_for_the_cause(tmp_path):
-    with Crew(tmp_path, "break") as workers:
-        workers.signal(1, signal.SIGKILL)
-        codes = workers.codes()
-        for number in (0, 2):
-            assert codes[number] == 1
-            assert "error: worker 1 of 3" in workers.said(number)
-            assert "closed by peer" not in workers.said(number)
+def test_an_error_of_all_workers_is_told_by_each_in_its_own_words(end_of):
+    codes, said = end_of("fail everywhere")
+    assert codes == [1, 1, 1]
+    for number in range(TOTAL):
+        assert f"worker {number} says it itself" in said[number]
 
 
-def test_an_abort_in_native_code_does_not_come_before_the_name(tmp_path):
-    with Crew(tmp_path, "abort") as workers:
-        workers.signal(0, signal.SIGKILL)
-        codes = workers.codes()
-        assert codes[1:] == [1, 1]
-        for number in (1, 2):
-            assert "error: worker 0 of 3" in workers.said(number)
+def test_what_breaks_off_because_a_worker_died_is_not_taken_for_the_cause(end_of):
+    codes, said = end_of("break")
+    for number in (0, 2):
+        assert codes[number] == 1
+        assert "error: worker 1 of 3" in said[number]
+        assert "closed by peer" not in said[number]
 
 
-def test_a_worker_that_fails_ends_although_other_threads_go_on(tmp_path):
-    with Crew(tmp_path, "linger") as workers:
-        assert workers.codes() == [1, 1, 1]
-        for number in (0, 2):
-            assert re.search(r"error: worker 1 of 3 .* failed: the disk is full", workers.said(number))
+def test_an_abort_in_native_code_does_not_come_before_the_name(end_of):
+    codes, said = end_of("abort")
+    assert codes[1:] == [1, 1]
+    for number in (1, 2):
+        assert "error: worker 0 of 3" in said[number]
+
+
+def test_a_worker_that_fails_ends_although_other_threads_go_on(end_of):
+    codes, said = end_of("linger")
+    assert codes == [1, 1, 1]
+    for number in (0, 2):
+        assert re.search(r"error: worker 1 of 3 .* failed: the disk is full", said[number])
 
 
 @pytest.mark.parametrize("kind", ["unread", "full"])
-def test_workers_end_where_nobody_reads_what_they_say(tmp_path, kind):
-    with Crew(tmp_path, kind) as workers:
-        workers.signal(1, signal.SIGKILL)
-        assert workers.codes() == [1, -signal.SIGKILL, 1]
+def test_workers_end_where_nobody_reads_what_they_say(end_of, kind):
+    assert end_of(kind).codes == [1, -signal.SIGKILL, 1]
 
 
-def test_two_stopped_workers_are_not_left_behind(tmp_path):
-    with Crew(tmp_path, silence=SILENCE) as workers:
-        for victim in (1, 2):
-            workers.signal(victim, signal.SIGSTOP)
-        assert workers.codes() == [1, -signal.SIGKILL, -signal.SIGKILL]
-        assert re.search(r"error: worker 0 of 3 .* has heard of no other worker for \d+ s", workers.said(0))
+def test_two_stopped_workers_are_not_left_behind(end_of):
+    codes, said = end_of("two are stopped")
+    assert codes == [1, -signal.SIGKILL, -signal.SIGKILL]
+    assert re.search(r"error: worker 0 of 3 .* has heard of no other worker for \d+ s", said[0])

@@ -157,6 +157,8 @@ def test_what_is_no_data_is_refused(made, message):
 
 
 def test_what_is_no_task_is_refused():
+    with pytest.raises(ConfigError, match="3 is no function"):
+        gf.task(3)
     with pytest.raises(ConfigError, match="'size' of the task 'f' has no default"):
 
         @gf.task

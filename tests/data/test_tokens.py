@@ -115,6 +115,7 @@ def _describe(path, **changes):
         (lambda path: _describe(path, format="other"), "not the description"),
         (lambda path: _describe(path, dtype="float64"), "not the description"),
         (lambda path: _describe(path, count="5000"), "not the description"),
+        (lambda path: _describe(path, sha256=None), "not the description"),
         (lambda path: _describe(path, count=4999), "speaks of 4,999 tokens"),
         (lambda path: _describe(path, dtype="uint32"), "of 4 bytes"),
         (lambda path: _describe(path, tokenizer={"kind": "chars"}), "no usable tokenizer"),

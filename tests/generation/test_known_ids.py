@@ -6,7 +6,6 @@ import pytest
 from glassformer.dispatch import use_engine
 from glassformer.generation import LanguageModel, Sampling, beam_search
 from glassformer.text import CharTokenizer
-from oracles import require
 from sequences import model_of, prompts_of, written
 
 KNOWN = 11
@@ -21,7 +20,7 @@ SAMPLING = {
 @pytest.fixture(params=["numpy", "jax"])
 def engine(request):
     if request.param == "jax":
-        require("jax")
+        request.getfixturevalue("quickly_compiled")
     with use_engine(request.param):
         yield
 

@@ -215,8 +215,13 @@ def test_beams_return_the_best_answers_with_their_scores(build_model):
         ({"beams": 2, "temperature": 1}, "beam search takes the likeliest answer, but temperature asks to draw one"),
         ({"beams": 2, "n": 3}, "n is 3, but the search has 2 beams"),
         ({"beams": 2, "log_probabilities": 3}, "of the chosen tokens only"),
-        ({"beams": 0, "n": 1}, "n is 1, but the search has 0 beams"),
+        ({"beams": 0, "n": 1}, "beams is 0"),
         ({"max_new_tokens": 0}, "max_new_tokens is 0"),
+        ({"max_new_tokens": "many"}, "max_new_tokens is 'many'"),
+        ({"seed": 0.5}, "seed is 0.5"),
+        ({"n": True}, "n is True"),
+        ({"stop": 3}, "stop is 3"),
+        ({"stop": [3], "beams": 2}, r"stop is \[3\]"),
     ],
 )
 def test_settings_without_meaning_are_refused(settings, message):

@@ -67,7 +67,7 @@ def test_cached_logits_equal_uncached_ones_at_every_step(dtype):
         reader.read(np.array([row[step] for row in ids]))
 
 
-def test_jax_writes_what_numpy_writes(jax):
+def test_jax_writes_what_numpy_writes(jax, quickly_compiled):
     model, params = model_of(positions="rotary", layers=1)
     prompts = prompts_of(2, 3)
     settings = {"max_new_tokens": 2, "sampling": WARM, "seed": 5}
@@ -197,8 +197,8 @@ def test_log_probabilities_are_those_of_the_model_whatever_the_sampling():
         ([[[1]]], {}, ShapeError, r"the prompt has shape \(1, 1\)"),
         ([[1]], {"max_new_tokens": 0}, ConfigError, "max_new_tokens is 0"),
         ([[1]], {"n": 0}, ConfigError, "n is 0"),
-        ([[1]], {"seed": -1}, ConfigError, "seed -1"),
-        ([[1]], {"chunk": 0}, ConfigError, "chunk 0"),
+        ([[1]], {"seed": -1}, ConfigError, "seed is -1"),
+        ([[1]], {"chunk": 0}, ConfigError, "chunk is 0"),
         ([[1]], {"sources": [[1]]}, ConfigError, "a decoder has no source"),
     ],
 )

@@ -17,7 +17,6 @@ from glassformer.training.ema import EMA
 from glassformer.training.optimizers import OPTIMIZERS
 from glassformer.training.recipe import Recipe
 from glassformer.tree import flatten
-from oracles import QUICK
 
 MODELS = {
     "decoder": DecoderConfig(
@@ -78,7 +77,7 @@ def compiled(step):
     shapes = training.shapes()
     trees = {name: getattr(shapes, name) for name in ("params", "optimizer", "ema", "scaling")}
     batch = training.batch(Windows(np.zeros(600, int), step.config.context), 0)
-    program = training._compiled_step.lower(trees, None, batch, None, np.float64(0)).compile(QUICK).memory_analysis()
+    program = training._compiled_step.lower(trees, None, batch, None, np.float64(0)).compile().memory_analysis()
     return {"arguments": program.argument_size_in_bytes, "temporary": program.temp_size_in_bytes}
 
 

@@ -1,7 +1,7 @@
 """One source, two libraries: under `jax.jit` a model gives NumPy's numbers, and `jax.grad` agrees with its backward.
 
 Compiling takes almost all of the time here. Every case is traced; those that differ in more than a number are compiled,
-as few layers as show the matter, without optimization.
+with as few layers as show the matter.
 """
 
 from dataclasses import replace
@@ -11,9 +11,8 @@ import pytest
 
 from glassformer.proofs import layer_cases, model_cases
 from glassformer.proofs.gradient import relative_error
-from glassformer.proofs.layer_cases import scattered
 from glassformer.tree import flatten, tree_map
-from oracles import QUICK
+from proofs.depth import as_deep_as_needed
 
 LIMIT = 1e-11
 CASES = {case.name: case for case in model_cases()}
@@ -35,15 +34,6 @@ COMPILED = [
     "encoder-decoder (original)",
     "encoder-decoder (T5)",
 ]
-DEEP = {"decoder (GPT-2)", "encoder-decoder (T5)"}  # both blocks of a stack read the same bias and memory
-
-
-def shallow(case):
-    """The same case with one block per stack."""
-    if case.name in DEEP:
-        return case
-    model = type(case.model)(case.model.config.replace(layers=1))
-    return replace(case, model=model, params=scattered(model, np.random.default_rng(0)))
 
 
 def array_settings(case):
@@ -61,7 +51,7 @@ def assert_same(actual, expected):
 
 @pytest.mark.parametrize("name", COMPILED)
 def test_a_compiled_model_equals_numpy_and_jax_grad(jax, name):
-    case = shallow(CASES[name])
+    case = as_deep_as_needed(CASES[name])
 
     def everything(params, batch, settings):
         """Value, hand-derived gradients and JAX's own, in one traced function."""
@@ -71,7 +61,7 @@ def test_a_compiled_model_equals_numpy_and_jax_grad(jax, name):
 
     moved = case.within(jax.numpy)
     arguments = (moved.params, moved.batch, array_settings(moved))
-    value, ours, theirs = jax.jit(everything).lower(*arguments).compile(QUICK)(*arguments)
+    value, ours, theirs = jax.jit(everything)(*arguments)
     assert relative_error(value, case.function(case.params)) <= LIMIT
     assert_same(ours, case.gradients())
     assert_same(ours, theirs)
@@ -79,7 +69,7 @@ def test_a_compiled_model_equals_numpy_and_jax_grad(jax, name):
 
 @pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
 def test_every_model_can_be_traced_and_float32_stays_float32(jax, case):
-    case = shallow(case).within(jax.numpy)
+    case = as_deep_as_needed(case).within(jax.numpy)
     params = tree_map(lambda x: jax.ShapeDtypeStruct(x.shape, np.float32), case.params)
     settings = {
         name: x.astype(np.float32) if np.issubdtype(x.dtype, np.floating) else x

@@ -20,6 +20,11 @@ def test_settings_of_a_preset_can_be_changed_and_the_preset_stays():
     assert preset("gpt2").layers == 12
 
 
+def test_what_is_no_model_is_refused():
+    with pytest.raises(ConfigError, match="3 is no model"):
+        gf.build(3)
+
+
 def test_an_unknown_preset_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match="there is no preset 'gpt-2'") as caught:
         preset("gpt-2")

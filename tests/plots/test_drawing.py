@@ -29,9 +29,15 @@ def test_both_themes_are_drawn_and_the_page_offers_both(tmp_path):
         with Image.open(tmp_path / name) as image:
             assert image.convert("RGB").getpixel((0, 0)) == page
     page = read_page(write_report(tmp_path, "Title", drawn))
-    sources = [attributes for attributes in page.sources if attributes["media"] == "(prefers-color-scheme: dark)"]
-    assert [attributes["srcset"] for attributes in sources] == ["first-dark.png", "second-dark.png"]
     assert [image["src"] for image in page.images] == ["first.png", "second.png"]
+    assert [image["src"] for image in page.dark] == ["first-dark.png", "second-dark.png"]
+    assert all(image == opened for image, opened in page.opens.items()), "a click opens what is shown"
+    for theme, shown in (("light", "first.png"), ("dark", "first-dark.png")):
+        page = read_page(write_report(tmp_path, "Title", drawn, theme=theme))
+        assert next(iter(page.opens.items())) == (shown, shown)
+        assert page.dark == []
+    page = read_page(write_report(tmp_path, "Title", drawn, embed=True))
+    assert (len(page.images), len(page.dark), set(page.opens.values())) == (2, 2, {None})
 
 
 def test_one_theme_alone_makes_one_file_and_a_page_of_that_theme(tmp_path):

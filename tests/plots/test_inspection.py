@@ -1,12 +1,15 @@
 """Everything about one example of any architecture, on one page."""
 
 import numpy as np
+import pytest
 
 from glassformer import Batch, Decoder, DecoderConfig, Encoder
 from glassformer.interpret import Labels, trace
 from glassformer.plots import inspect_model
 from glassformer.plots.inspection import _predictions
 from pages import read_page as read
+
+pytestmark = pytest.mark.usefixtures("numpy_engine", "coarse_figures")
 
 METRICS = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0, "val_loss": 1.5, "accuracy": 0.5}]
 
@@ -15,15 +18,15 @@ def names(files):
     return {file.stem for file in files if not file.stem.endswith("-dark")}
 
 
-def check(files):
-    """Every picture is there in both themes, described, and shown on the page."""
+def check(files, *, themes=2):
+    """Every picture is there in each theme, described, and shown on the page."""
     page = read(files[0])
-    shown = [image["src"] for image in page.images] + [source["srcset"] for source in page.sources]
+    shown = [image["src"] for image in page.images] + [image["src"] for image in page.dark]
     assert sorted(shown) == sorted(file.name for file in files[1:])
-    assert len(page.images) == len(page.sources)
-    for image in page.images:
+    assert len(page.dark) == (themes - 1) * len(page.images)
+    for image in page.images + page.dark:
         assert len(image["alt"]) > 20
-    assert all((files[0].parent / name).stat().st_size > 1000 for name in shown)
+    assert all((files[0].parent / name).stat().st_size > 400 for name in shown)
     return page
 
 
@@ -57,10 +60,11 @@ def test_of_a_long_input_the_end_stands_in_the_title(tmp_path):
 
 
 def test_an_encoder_decoder_shows_what_the_target_looks_at_in_the_source(encoder_decoder, tmp_path):
-    files = inspect_model(*encoder_decoder, tmp_path, labels=Labels(lambda i: f"t{i}", lambda i: f"s{i}"))
+    labels = Labels(lambda i: f"t{i}", lambda i: f"s{i}")
+    files = inspect_model(*encoder_decoder, tmp_path, labels=labels, theme="light")
     assert {"cross-layer-1", "cross-heads", "encoder-layer-1", "decoder-layer-1"} <= names(files)
     assert {"encoder-position-table", "decoder-position-table"} <= names(files)
-    page = check(files)
+    page = check(files, themes=1)
     assert {"layers: encoder, decoder", "1, 1", "vocabulary: source, target", "9, 7"} <= set(page.words)
     # What holds for all three kinds of attention is said once.
     assert sum("more attention than chance" in word for word in page.words) == 1
@@ -71,29 +75,30 @@ def test_an_encoder_decoder_shows_what_the_target_looks_at_in_the_source(encoder
 
 def test_a_single_token_and_positions_without_a_table(tmp_path):
     model = Decoder(DecoderConfig(vocab=4, width=8, heads=2, layers=1, context=4, positions="rotary"))
-    files = inspect_model(model, model.init(0), Batch(np.array([1])), tmp_path)
+    files = inspect_model(model, model.init(0), Batch(np.array([1])), tmp_path, theme="light")
     assert "full-against-causal" not in names(files)
     assert not any("position-table" in name for name in names(files))
-    check(files)
+    check(files, themes=1)
 
 
 def test_an_encoder_that_fills_in_tokens_and_one_without_a_head(encoder, tmp_path):
     for head, pictured in (("tokens", True), ("none", False)):
         model = Encoder(encoder[0].config.replace(head=head, classes=None))
-        files = inspect_model(model, model.init(0), Batch(np.array([[1, 2, 3]])), tmp_path / head)
+        files = inspect_model(model, model.init(0), Batch(np.array([[1, 2, 3]])), tmp_path / head, theme="dark")
         assert ("prediction" in names(files)) == pictured
-        check(files)
+        check(files, themes=1)
 
 
 def test_strange_tokens_stay_text(decoder, tmp_path):
     strange = ["<script>alert(1)</script>", "$\\alpha$", "月", "\ud800", "\n", "", "&amp;"]
-    files = inspect_model(*decoder, tmp_path, labels=Labels(lambda i: strange[i]), title=strange[0])
-    page = check(files)
+    labels = Labels(lambda i: strange[i])
+    files = inspect_model(*decoder, tmp_path, labels=labels, title=strange[0], theme="light")
+    page = check(files, themes=1)
     assert "script" not in page.tags
     assert strange[0] in page.words
 
 
-def test_a_deep_model_has_an_overview_and_a_fold_for_each_layer(tmp_path):
+def test_a_deep_model_has_an_overview_and_a_fold_for_each_layer(tmp_path, unseen_figures):
     model = Decoder(DecoderConfig(vocab=7, width=34, heads=17, layers=5, context=8))
     told = []
     files = inspect_model(
@@ -112,10 +117,10 @@ def test_a_deep_model_has_an_overview_and_a_fold_for_each_layer(tmp_path):
     assert "A model of mine" in page.words
 
 
-def test_the_input_keeps_its_line_breaks(decoder, tmp_path):
+def test_the_input_keeps_its_line_breaks(decoder, tmp_path, unseen_figures):
     strange = ["a", "\n", "b", "c", "d", "e", "f"]
     batch = Batch(np.array([[0, 1, 2]]))
-    page = read(inspect_model(*decoder[:2], batch, tmp_path, labels=Labels(lambda i: strange[i]))[0])
+    page = read(inspect_model(*decoder[:2], batch, tmp_path, labels=Labels(lambda i: strange[i]), theme="light")[0])
     assert "a ↵\nb" in page.words
 
 

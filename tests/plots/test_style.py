@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from glassformer.errors import CheckpointError
+from glassformer.errors import CheckpointError, ConfigError
 from glassformer.plots import prediction_bars, save
 from glassformer.plots.style import ink_on
 
@@ -45,6 +45,11 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(CheckpointError, match=r"bars\.png cannot be written"):
         save(prediction_bars(np.array([0.75, 0.25])), tmp_path / "file" / "bars.png")
+
+
+def test_what_is_no_figure_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="3 is no figure"):
+        save(3, tmp_path / "bars.png")
 
 
 def test_text_reads_on_any_background():

@@ -27,7 +27,6 @@ def proof(request):
     return prove, next(case for case in cases() if case.name.startswith(name))
 
 
-@pytest.mark.usefixtures("quickly_compiled")
 def test_under_jax_the_compiled_gradients_are_proved(jax, proof, monkeypatch):
     prove, case = proof
     traced = []

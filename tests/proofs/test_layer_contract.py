@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import inspect
 import pkgutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -24,6 +25,8 @@ from glassformer.proofs import (
 )
 from glassformer.proofs.check import ALONG
 from glassformer.tree import flatten, named_leaves, tree_map
+from oracles import OPTIMIZED
+from proofs.depth import as_deep_as_needed
 
 LAYER_CASES, MODEL_CASES = layer_cases(), model_cases()
 CASES = LAYER_CASES + MODEL_CASES
@@ -83,9 +86,17 @@ def test_the_gradients_of_a_layer_are_exact(case, engine):
 @pytest.mark.parametrize("case", MODEL_CASES, ids=name_of)
 def test_the_gradients_of_a_model_are_exact(case, engine):
     with use_engine(engine):
-        check = prove_model_case(case)
+        check = prove_model_case(as_deep_as_needed(case) if engine == "jax" else case)
     assert check.limit == ALONG
     assert check.ok, f"error {check.error:.3g}"
+
+
+@pytest.mark.parametrize("name", ["encoder (BERT)", "decoder (Llama)", "encoder-decoder (T5)"])
+def test_the_gradients_of_an_optimized_program_are_exact(jax, monkeypatch, name):
+    case = next(case for case in MODEL_CASES if case.name == name)
+    monkeypatch.setattr(jax, "jit", partial(jax.jit, compiler_options=OPTIMIZED))
+    with use_engine("jax"):
+        assert prove_model_case(as_deep_as_needed(case)).ok
 
 
 def test_there_is_one_row_per_layer_and_per_kind_of_model():

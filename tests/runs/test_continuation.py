@@ -119,7 +119,7 @@ def test_a_checkpoint_says_by_which_recipe_it_came_about(folder):
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
-def test_the_command_goes_on_anyway_and_the_run_shows_it(folder):
+def test_the_command_goes_on_anyway_and_the_run_shows_it(folder, unseen_figures):
     edit_config(folder, CHANGES["numpy was 1.0 and is "])
     result = command("train", "--resume", folder, "--engine", "numpy", "--json")
     assert result.code == 1
@@ -131,7 +131,7 @@ def test_the_command_goes_on_anyway_and_the_run_shows_it(folder):
     assert "changed\tafter step 2: numpy 1.0 → " in command("runs", folder).out
 
 
-def test_anyway_is_for_a_run_that_goes_on(tmp_path):
+def test_anyway_is_for_a_run_that_goes_on(tmp_path, unseen_figures):
     result = command("train", "sort", "--anyway", "--out", tmp_path / "run")
     assert result.code == 2
     assert "error: --anyway is for a run that goes on" in result.err

@@ -86,12 +86,22 @@ MOMENTS = {
 }
 
 
+@pytest.fixture(scope="module")
+def wholes(tmp_path_factory):
+    """The run that nobody interrupts, on each engine."""
+    folders = {}
+    for engine in ("cpu", "numpy"):
+        folders[engine] = tmp_path_factory.mktemp("wholes") / "run"
+        with use_engine(engine):
+            finish(tiny_session("majority", folders[engine], **PLAN))
+    return folders
+
+
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("engine", ["cpu", "numpy"])
-def test_ctrl_c_in_the_middle_of(moment, after, engine, tmp_path, monkeypatch):
+def test_ctrl_c_in_the_middle_of(moment, after, engine, tmp_path, monkeypatch, wholes):
     with use_engine(engine):
-        finish(tiny_session("majority", tmp_path / "whole", **PLAN))
         session = tiny_session("majority", tmp_path / "run", **PLAN)
         with monkeypatch.context() as patch:
             patch.setattr(MOMENTS[moment], _interrupted(MOMENTS[moment], after))
@@ -99,7 +109,7 @@ def test_ctrl_c_in_the_middle_of(moment, after, engine, tmp_path, monkeypatch):
                 finish(session)
         session.save()
         finish(resume_session(tmp_path / "run"))
-        assert_same_run(tmp_path / "run", tmp_path / "whole")
+        assert_same_run(tmp_path / "run", wholes[engine])
 
 
 def _interrupted(address, after):

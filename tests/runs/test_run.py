@@ -192,8 +192,8 @@ def test_a_folder_that_cannot_be_made_is_an_error_with_a_remedy(tmp_path):
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
-    for path in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(CheckpointError, match=r"is not a run folder: it has no config\.json"):
+    for path, why in ((tmp_path, r"has no config\.json"), (tmp_path / "nowhere", "does not exist")):
+        with pytest.raises(CheckpointError, match=f"is not a run folder: it {why}"):
             open_run(path)
 
 

@@ -1,5 +1,9 @@
 """The sandbox of chat templates: what it hides, and that everything in it comes to an end."""
 
+import contextlib
+import gc
+from pathlib import Path
+
 import pytest
 
 from glassformer.errors import ChatError
@@ -111,12 +115,54 @@ def test_what_is_hidden_writes_nothing(template):
         "{% set x = [1] * 99999 %}{% for i in range(999) %}{% if x == x[:] %}{% endif %}{% endfor %}",
         "{% set x = 'x' * 4000000 %}{% macro m() %}{% for i in range(999) %}{{ x }}{% endfor %}{% endmacro %}{{ m() }}",
         "{% for i in range(999) %}" + "{% set a = 1 %}" * 999 + "{% endfor %}",
+        "{% for i in range(99) %}{{ range(99999) | sum }}{% endfor %}",
+        "{% for i in range(99) %}{{ range(99999) | max }}{% endfor %}",
+        "{% for i in range(99) %}{{ 'x' in range(99999) }}{% endfor %}",
+        "{{ ('a ' * 2000000) | title }}",
+        "{{ strftime_now('%9999d' * 600000) }}",
+        "{{ ('\U0001f600' * 999999) | urlencode }}",
     ],
 )
 def test_a_template_comes_to_an_end(template, monkeypatch):
     monkeypatch.setattr(chat_budget, "MOST_STEPS", 1 << 18)  # less than it is, so that it comes soon
     with pytest.raises(ChatError, match=r"was stopped|does not come to an end"):
         render_chat(template, [USER])
+
+
+# Those that take most of all that were tried: texts that grow, lists of small and of large texts, all kept.
+GREEDY = [
+    "{{ ('a ' * 300000) | title }}",
+    "{{ ('ΐ' * 4000000).upper() }}",
+    "{{ (['a'] * 100000) | map('center', 4000) | list }}",
+    "{% set ns = namespace(y=[]) %}{% for i in range(9999) %}{% set ns.y = [ns.y, 'a' * 99999 ~ 'é😀'] %}{% endfor %}",
+    "{% set ns = namespace(y=[]) %}{% for i in range(999) %}{% set ns.y = [ns.y, ('a ' * 9999).split()] %}{% endfor %}",
+]
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells how much memory was in use")
+def test_a_template_takes_less_than_300_mb(limited):
+    for template in GREEDY:
+        with limited(), contextlib.suppress(ChatError):
+            render_chat(template, [USER])
+
+
+@pytest.fixture
+def limited():
+    """What fails if more than 300 MB come into use."""
+
+    def figure(name):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
+
+    @contextlib.contextmanager
+    def watched():
+        gc.collect()
+        Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+        before = figure("VmRSS")
+        yield
+        assert figure("VmHWM") - before < 300
+
+    return watched
 
 
 def test_what_real_templates_do_is_within_the_bounds():

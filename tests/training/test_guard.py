@@ -1,5 +1,7 @@
 """The guard: a step that is not finite never reaches the weights, the optimizer or a checkpoint."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -108,6 +110,40 @@ def test_a_weight_that_went_bad_in_memory_is_never_saved(session):
     arrays, meta = load_checkpoint(session.run.folder, LATEST)
     assert meta["step"] == 3
     assert all_finite(arrays)
+
+
+def test_a_state_spread_over_devices_is_looked_at_before_it_is_saved_and_after_it_was_read(session, monkeypatch):
+    next(session.steps())
+    wrong: list[str | None] = ["params.w"]
+    parts = SimpleNamespace(
+        needed=True,
+        latest=lambda folder: 7,
+        load=lambda folder, specs: (session.state._replace(step=7), []),
+        not_finite=lambda state: wrong[0],
+        save=lambda folder, state: saved.append(state.step),
+    )
+    saved: list[int] = []
+    monkeypatch.setattr(type(session.trainer), "parts", parts)
+    with pytest.raises(TrainingError, match=r"params\.w is not finite after step 1, .* it was not saved"):
+        session.save()
+    with pytest.raises(CheckpointError, match=r"run cannot be gone on from: params\.w is not finite after step 7"):
+        resume_session(session.run.folder)
+    assert not saved
+    wrong[0] = None
+    session.save()
+    assert saved == [1]
+
+
+@pytest.mark.parametrize("wrong", [None, 0, 1])
+def test_every_device_is_looked_at(jax, session, wrong):
+    from glassformer.engines.jax.trainer import ShardedStates
+
+    parts = [np.where(number == wrong, np.inf, np.ones(3)) for number in range(2)]
+    shards = [SimpleNamespace(data=part, replica_id=0) for part in parts]
+    copy = SimpleNamespace(data=np.full(3, np.nan), replica_id=1)  # which another device writes
+    params = {"v": jax.numpy.ones(3), "n": np.int32(3), "w": SimpleNamespace(addressable_shards=[*shards, copy])}
+    states = ShardedStates(SimpleNamespace(placement=SimpleNamespace(mesh=None)))
+    assert states.not_finite(session.state._replace(params=params)) == (None if wrong is None else "params.w")
 
 
 def test_a_checkpoint_that_is_not_finite_is_not_gone_on_from(session):

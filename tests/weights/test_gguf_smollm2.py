@@ -3,6 +3,7 @@
 import warnings
 from functools import cache
 
+import gguf
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -35,19 +36,24 @@ def ours():
     return open_gguf(pulled("smollm2"))
 
 
+_read = cache(gguf.GGUFReader)
+
+
 @cache
 def theirs(kind):
     """What `transformers` makes of the same file: AutoModelForCausalLM or AutoTokenizer."""
     transformers, path = require("transformers"), pulled("smollm2")
     dtype = {} if kind == "AutoTokenizer" else {"dtype": require("torch").float32}
     require("accelerate")  # transformers needs it to read GGUF
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
+        patch.setattr(gguf, "GGUFReader", _read)  # it would read the file four times
         return getattr(transformers, kind).from_pretrained(
             path.parent, gguf_file=path.name, local_files_only=True, **dtype
         )
 
 
+@cache
 def published_tokenizer():
     """The steps of the tokenizer.json that SmolLM2 was published with, on the file's vocabulary."""
     settings = read_header(pulled("smollm2")).settings

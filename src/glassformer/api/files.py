@@ -136,6 +136,8 @@ def save(model: TrainedModel, path: str | Path) -> Path:
             f"this is a {type(model).__name__}, not a trained model",
             hint="save what gf.train or gf.load returned, or gf.TrainedModel(model.config, params)",
         )
+    if not isinstance(path, str | Path):
+        raise ConfigError(f"the folder for a model is {path!r:.80}", hint="pass a path")
     return save_folder(model.loaded, path)
 
 

@@ -191,7 +191,10 @@ def _model(model: Any) -> tuple[str | None, TransformerConfig | None]:
         return None, model.config
     if isinstance(model, str) and model in PRESETS:
         return model, None
-    hint = f"{did_you_mean(str(model), PRESETS)}; to go on from a trained model, pass gf.load({str(model)!r})"
+    if not isinstance(model, str):
+        hint = "pass the name of a preset, a config, gf.build(…), gf.load(…), or None for the task's own"
+        raise ConfigError(f"{model!r:.80} is no model", hint=hint)
+    hint = f"{did_you_mean(model, PRESETS)}; to go on from a trained model, pass gf.load({model!r})"
     raise ConfigError(f"there is no preset {model!r}", hint=hint)
 
 

@@ -35,7 +35,9 @@ def named_data(data: Any) -> tuple[str, str | None] | None:
         return data, None
     if Path(data).exists():
         return "text", stable_data(os.fspath(data))
-    raise DataError(f"there is no task and no file {os.fspath(data)!r}", hint=did_you_mean(os.fspath(data), TASKS))
+    name = os.fspath(data)
+    hint = "check the path" if Path(name).suffix or os.sep in name else did_you_mean(name, TASKS)
+    raise DataError(f"there is no task and no file {name!r}", hint=hint)
 
 
 def sorted_for(data: Any, settings: dict[str, Any]) -> Settings:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .. import dispatch, ops
-from ..arrays import Array, Tree
+from ..arrays import Array, Tree, check_length
 from ..config import EncoderConfig, TransformerConfig
 from ..data import Lexicon, Task
 from ..data.examples import stack
@@ -236,11 +236,12 @@ class TrainedModel:
             around = {"specials": True} if isinstance(self.tokenizer, PublishedTokenizer) else {}
             given = self.tokenizer.encode(given, **around)
         ids = np.asarray(given)
-        if ids.ndim != 1 or ids.dtype.kind not in "iu" or not 1 <= len(ids) <= self.config.context:
+        if ids.size and (ids.ndim != 1 or ids.dtype.kind not in "iu"):
             raise LengthError(
                 f"one input has shape {ids.shape} and type {ids.dtype}",
                 hint=f"pass a text, or 1 to {self.config.context:,} token ids",
             )
+        check_length(ids.size, self.config.context, what="the input")
         return ids
 
     def _classified(self, probabilities: Array) -> Classification:

@@ -10,10 +10,10 @@ from typer.core import TyperCommand, TyperGroup
 
 import glassformer
 
-from ..errors import ConfigError, GlassformerError, did_you_mean
+from ..errors import ConfigError, GlassformerError, did_you_mean, nearest
 from ..settings import check_known
 from .examples import EXAMPLES
-from .failures import explained, fail
+from .failures import explained, fail, is_of_the_system
 
 COMMANDS = {
     "demo": "Train a classifier, a language model and a date translator, and write a report with pictures.",
@@ -156,9 +156,9 @@ def main() -> None:
         fail("interrupted", 130, error)
     except BrokenPipeError as error:
         fail("", 1, error)  # whoever read our output has left
-    except (OSError, MemoryError, RecursionError, UnicodeError) as error:
-        fail(f"error: {explained(error)}", 1, error)
     except Exception as error:
+        if is_of_the_system(error):
+            fail(f"error: {explained(error)}", 1, error)
         if not hasattr(error, "format_message"):  # typer's refusals have one, wherever its version defines them
             raise
         said = str(misuse(error))
@@ -176,7 +176,8 @@ def misuse(error: Any) -> ConfigError:
     path = error.ctx.command_path if error.ctx is not None else "glassformer"
     see = f"`{path} --help` lists what there is"
     if hasattr(error, "option_name") and hasattr(error, "possibilities"):
-        close = f"{did_you_mean(error.option_name, error.possibilities)} " if error.possibilities else ""
+        near = nearest(error.option_name, error.possibilities or ())
+        close = f"{did_you_mean(error.option_name, near)} " if near else ""
         return ConfigError(f"there is no option {error.option_name}", hint=close + see)
-    said = error.format_message().strip().rstrip(".")
+    said = error.format_message().strip().rstrip(".").split(", unable to parse")[0].replace("Input should", "it must")
     return ConfigError(said[:1].lower() + said[1:], hint=see if said else None)

@@ -105,13 +105,16 @@ def timed(show: Show, clock: Stopwatch, compilation: Compilation) -> Show:
 
 @contextlib.contextmanager
 def _lines(session: Session, clock: Stopwatch) -> Iterator[Show]:
-    talk(f"training {session.task.name}, {clock.total - clock.done:,} steps; {_meaning(session)}")
+    if clock.done < clock.total:  # a run that has no steps left is only asked for what came of it
+        talk(f"training {session.task.name}, {clock.total - clock.done:,} steps; {_meaning(session)}")
     yield Lines(clock).show
 
 
 @contextlib.contextmanager
 def _live(session: Session, clock: Stopwatch, compilation: Compilation, console: Console) -> Iterator[Show]:
     screen = Screen(session.task.name, _meaning(session), clock, compilation, session.run.metrics())
+    if clock.done >= clock.total:
+        screen.state = "done"
 
     def show(record: StepRecord) -> None:
         if record.evaluation is not None:

@@ -14,12 +14,11 @@ from ..models import build
 from ..runs.run import open_run
 from ..runs.trained import Trained
 from ..training import Evaluation, Recipe
+from ..training.checkpoint import BEST
 from ..tree import count
 from ..weights.saved import is_saved
 from .devices import EngineOption
 from .output import JsonOption, console, print_json, table
-
-BEST = "best"
 
 
 def evaluate(

@@ -50,7 +50,7 @@ EXAMPLES = {
     "settings": ["glassformer settings", "glassformer settings text"],
     "runs": ["glassformer runs"],
     "compare": ["glassformer compare runs/majority runs/text"],
-    "pull": ["glassformer pull smollm2"],
+    "pull": ["glassformer pull smollm2", "glassformer pull minilm"],
     "models": ["glassformer models"],
 }
 """For each command, and for the whole, some lines of a shell."""

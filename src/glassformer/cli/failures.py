@@ -10,6 +10,8 @@ from ..errors import CheckpointError, DataError, GlassformerError, first_line
 
 DEBUG = "GLASSFORMER_DEBUG"
 _SHOWN = f"{DEBUG}=1 shows where it happened"
+# What Python and JAX say: neither has an error of its own for it.
+_NO_THREAD, _NO_DEVICE_MEMORY = "can't start new thread", "RESOURCE_EXHAUSTED"
 
 
 def fail(message: str, code: int, error: BaseException | None = None) -> NoReturn:
@@ -34,8 +36,31 @@ def leave_stdout() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def is_of_the_system(error: BaseException) -> bool:
+    """Tell whether something unforeseen is what the system refuses or was given, and no mistake of ours."""
+    if isinstance(error, ImportError):
+        return (error.name or "").partition(".")[0] != __package__.partition(".")[0]
+    if isinstance(error, RuntimeError) and not isinstance(error, RecursionError):
+        return any(words in str(error) for words in (_NO_THREAD, _NO_DEVICE_MEMORY))
+    return isinstance(error, (OSError, MemoryError, RecursionError, UnicodeError, SystemError))
+
+
 def explained(error: BaseException) -> GlassformerError:
-    """Return one of the unforeseen as an error with a remedy."""
+    """Return what is of the system as an error with a remedy."""
+    if isinstance(error, ImportError):
+        fact = f"{error.name or 'a library'} cannot be loaded: {first_line(error)}"
+        hint = f"allow more memory (`ulimit -v` shows the limit), or else install it again; {_SHOWN}"
+        return GlassformerError(fact, hint=hint)
+    if isinstance(error, RuntimeError) and _NO_DEVICE_MEMORY in str(error):
+        fact = f"there is not enough memory on the device: {first_line(error)}"
+        hint = "use a smaller batch, or spread the model with --mesh; `glassformer plan` counts what each device takes"
+        return GlassformerError(fact, hint=f"{hint}; {_SHOWN}")
+    if isinstance(error, RuntimeError) and _NO_THREAD in str(error):
+        hint = f"allow more memory or processes (`ulimit -v` and `ulimit -u` show the limits); {_SHOWN}"
+        return GlassformerError("the system refuses to start a thread", hint=hint)
+    if isinstance(error, SystemError):  # of a library that takes no memory for all there is
+        fact = f"a library failed, and says no more than: {first_line(error)}"
+        return GlassformerError(fact, hint=f"allow more memory (`ulimit -v` shows the limit); {_SHOWN}")
     if isinstance(error, MemoryError):
         more = f": {first_line(error)}" if str(error) else ""
         hint = f"use a smaller batch, context or model; `glassformer params` counts what one takes; {_SHOWN}"

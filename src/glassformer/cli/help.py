@@ -14,7 +14,7 @@ _VALUES = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 def print_help(command: Any, ctx: Any) -> None:
     """Print the help of a command, or of the group of all."""
     out = Console(highlight=False, emoji=False)
-    out.print(Text(command.get_usage(ctx), style="bold"), soft_wrap=True)
+    out.print(Text(_usage(command, ctx), style="bold"), soft_wrap=True)
     out.print(Text("\n" + (command.help or "")))
     arguments: list[tuple[str, str]] = []
     options: list[tuple[str, str]] = []
@@ -32,6 +32,17 @@ def print_help(command: Any, ctx: Any) -> None:
         out.print(Text("\nExamples", style="bold"))
         for line in command.epilog.splitlines():
             out.print(Text(f"  {line}"), soft_wrap=True)
+
+
+def _usage(command: Any, ctx: Any) -> str:
+    """Return how a command is called: what may be left out stands in brackets."""
+    words = ["COMMAND", "[ARGS]..."] if hasattr(command, "commands") else []
+    for parameter in command.get_params(ctx):
+        if parameter.param_type_name != "option":
+            word = _label(parameter, {})
+            word = word if parameter.required or word.startswith("[") else f"[{word}]"
+            words.append(f"{word}..." if parameter.nargs == -1 and not word.endswith(("…", "...")) else word)
+    return " ".join([f"Usage: {ctx.command_path} [OPTIONS]", *words])
 
 
 def _columns(rows: list[tuple[str, str]]) -> Table:

@@ -90,7 +90,13 @@ def inspect(
     if json:
         print_json({"page": str(paths[0]), "pictures": [str(path) for path in paths[1:]]})
     else:
-        console().print(f"{len(paths) - 1} pictures; open {paths[0]}", markup=False)
+        console().print(_summary(paths, theme), markup=False)
+
+
+def _summary(paths: Sequence[Path], theme: str) -> str:
+    """Say how many pictures were drawn, however many files each has, and where they are to be seen."""
+    drawn = {path.stem.removesuffix("-dark") for path in paths[1:]}
+    return f"{len(drawn)} pictures{', light and dark' if theme == 'auto' else ''}; open {paths[0]}"
 
 
 def draw(run: Run, trained: Trained, folder: Path, text: str | None = None, **how: Any) -> list[Path]:

@@ -5,15 +5,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from ..runs.listing import Listed, list_runs
 from .output import JsonOption, console, print_json, talk
+from .screen import flowed
 from .settings import default_text
 
 COLUMNS = ("run", "task", "steps", "loss", "validation", "best", "when")
-INDENT = "    "
+INDENT = 4
 
 
 def runs(
@@ -67,17 +69,37 @@ def changed_text(change: dict[str, Any]) -> str:
 
 
 def _print(found: list[Listed]) -> None:
-    """Print two lines for each run: its figures, and the settings that differ from the defaults, or what is wrong."""
+    """Print the figures of each run, and below the settings that differ from the defaults, or what is wrong.
+
+    Figures stand below each other where a terminal has the room, and else below the name of their run.
+    """
     out = console()
     rows = [COLUMNS, *map(_cells, found)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    out.print(lines[0], style="bold", markup=False)
+    wide = max(map(len, lines)) <= out.width
+    if wide:
+        out.print(lines[0], style="bold", markup=False)
     for line, one in zip(lines[1:], found, strict=True):
-        out.print(line, style="red" if one.error else None, markup=False)
-        below = one.error or settings_text(one.changed)
-        if below:
-            out.print(Padding(Text(below, style="dim"), (0, 0, 0, len(INDENT))), soft_wrap=False)
+        heads, figures = ([Text(line)], []) if wide else _flowed(one, out.width)
+        for head in heads:
+            out.print(head, style="red" if one.error else "")
+        for part in figures:
+            _print_below(out, part)
+        if below := one.error or settings_text(one.changed):
+            _print_below(out, Text(below, style="dim"))
+
+
+def _print_below(out: Console, text: Text) -> None:
+    out.print(Padding(text, (0, 0, 0, INDENT)), soft_wrap=False)
+
+
+def _flowed(one: Listed, width: int) -> tuple[list[Text], list[Text]]:
+    """Return the name of a run, with its time, and its figures, each with its own name, in lines of a width."""
+    folder, task, steps, *losses, when = _cells(one)
+    named = [f"{name} {value}" for name, value in zip(COLUMNS[3:6], losses, strict=True) if value]
+    figures = [task, *([f"{steps} steps"] if steps else []), *named]
+    return list(flowed([folder, when], width)), list(flowed(figures, width - INDENT))
 
 
 def _cells(one: Listed) -> tuple[str, ...]:

@@ -154,7 +154,9 @@ class Screen:
         begin, end = f"{self.curve.first:,}", f"{self.curve.last:,}"
         room = width - LABELS - 1 - len(begin) - len(end)
         while marks and sum(len(words) + 2 for words, _ in marks) > room:
-            marks.pop()
+            words, style = marks.pop()
+            if words == "log scale":
+                marks.append(("log", style))
         legend = Text("  ").join(Text(words, style=f"not dim {style}") for words, style in marks)
         legend.align("center", room)
         return Text(" " * (LABELS + 1) + begin, style="dim", no_wrap=True).append_text(legend).append(end)

@@ -81,7 +81,7 @@ def settings(
         return
     for group in groups:
         out.print(_table(group, wide=out.width >= WIDE), soft_wrap=False)
-        out.print(f"given as: {group.how}\n", markup=False)
+        out.print(f"given as: {group.how}\n", markup=False, soft_wrap=False)
 
 
 def _of_file(file: str) -> "list[Group]":

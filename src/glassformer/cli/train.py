@@ -11,7 +11,7 @@ from ..cluster.collective import any_of
 from ..cluster.collective import process as rank
 from ..cluster.collective import processes as total
 from ..cluster.watch import Watch
-from ..data import import_file
+from ..data import TASKS, import_file
 from ..errors import ConfigError, TrainingError, typed
 from ..execution import MeshShape
 from ..runs.fine_tuning import fine_tuning_session
@@ -126,6 +126,9 @@ def chosen_task(task: str | None, own: str | None, *, needed: bool) -> str | Non
     if own is None:
         if task is None and needed:
             raise ConfigError("there is no task to train", hint="name one (see `glassformer tasks`), or --resume RUN")
+        if task is not None and task not in TASKS and Path(task).exists():
+            hint = f"train on it: glassformer train text --data {typed(task)}"
+            raise ConfigError(f"there is no task {task!r}, but something of this name", hint=hint)
         return task
     tasks = import_file(own).tasks
     if task is None and len(tasks) != 1:
@@ -154,6 +157,8 @@ def _resumed(folder: Path, steps: int | None, mesh: str | None, watch: Watch | N
         talk(note)
     if steps is not None and rank() == 0:
         talk(f"going on from step {session.state.step:,} to step {steps:,}; {session.run.recipe.continuation()}")
+    elif session.state.step >= session.run.recipe.steps and rank() == 0:
+        talk(f"{folder} has taken all of its {session.state.step:,} steps; --steps N goes on to step N")
     return session
 
 
@@ -275,5 +280,6 @@ def summary_line(summary: dict[str, Any]) -> str:
         why = f"; this is the best checkpoint, of step {best:,}: the last validation loss is {short(last)}"
     loss = f"held-out loss {short(summary['val_loss'])}{accuracy}"
     steps, now = summary["steps"], summary["steps_now"]
-    taken = f"{steps:,} steps in {took}" if now == steps else f"{steps:,} steps, the last {now:,} in {took}"
+    last = f", the last {now:,} in {took}" if now else ""
+    taken = f"{steps:,} steps in {took}" if now == steps else f"{steps:,} steps{last}"
     return f"{summary['task']}: {taken}, {loss}{why}"

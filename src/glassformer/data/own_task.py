@@ -80,6 +80,8 @@ def task(
 
 
 def _made(function: Callable[..., Any], given: dict[str, Any]) -> Builder:
+    if not hasattr(function, "__name__"):
+        raise ConfigError(f"{function!r:.80} is no function", hint="mark one that yields pairs of texts with @gf.task")
     check_known("the architecture is", given["architecture"], ARCHITECTURES)
     recipe(**(given["recipe"] or {}))  # refuses what a recipe does not have
     name, summary = function.__name__, (inspect.getdoc(function) or "").partition("\n")[0]

@@ -129,7 +129,8 @@ def _read_sidecar(path: Path) -> dict[str, Any]:
     stated = about.pop("checksum", None) if known else None  # older files have none
     if stated not in (None, _checksum(about)):
         raise DataError(f"{file} does not match its own checksum", hint="write the token file again")
-    if not known or not isinstance(about.get("count"), int) or about["count"] < 1:
+    known = known and isinstance(about.get("count"), int) and isinstance(about.get("sha256"), str)
+    if not known or about["count"] < 1:
         raise DataError(f"{file} is not the description of a token file", hint="write the token file again")
     try:
         about["tokenizer"] = tokenizer_from_dict(about.get("tokenizer"))

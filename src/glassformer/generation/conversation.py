@@ -26,6 +26,8 @@ def reply(
 
     sampling   the settings of `Sampling`: temperature (0.8 unless given; 0 is greedy), top_k, top_p, …
     """
+    if isinstance(messages, str) and not messages.strip():
+        raise ChatError("the message is empty", hint='say something: model.chat("Hello")')
     turns: Any = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
     if not isinstance(turns, Sequence) or not all(isinstance(turn, dict) for turn in turns):
         raise ChatError(f"{messages!r:.80} is no conversation", hint='pass [{"role": "user", "content": "…"}]')

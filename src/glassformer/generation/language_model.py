@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from ..arrays import Array, Tree
 from ..config import EncoderConfig, EncoderDecoderConfig
 from ..errors import ConfigError, LengthError, TokenError
 from ..models import Model
+from ..settings import check_count
 from ..text.stream import StopStrings, StreamDecoder
 from ..text.tokenizer import Tokenizer
 from .beam import beam_search
@@ -143,6 +144,7 @@ class LanguageModel:
         sampling            the settings of `Sampling`: temperature (0.8 unless given; 0 is greedy), top_k, top_p, …
         """
         prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+        check_count("n", n, least=1)
         reads, sources = self._encoded(prompts, truncate=truncate)
         if beams is None:
             if length_penalty is not None or early_stopping is not None:
@@ -353,8 +355,11 @@ def _collected(steps: list[Step], row: int, text: str, read: int, context: int) 
     return Generation(text, ids, finish, tuple(logs) if logs else None, tuple(top) if top else None, slid=slid)
 
 
-def _as_strings(stop: Strings) -> tuple[str, ...]:
-    return (stop,) if isinstance(stop, str) else tuple(stop)
+def _as_strings(stop: Any) -> tuple[str, ...]:
+    strings = tuple(stop) if isinstance(stop, Iterable) and not isinstance(stop, str) else (stop,)
+    if not all(isinstance(one, str) for one in strings):
+        raise ConfigError(f"stop is {stop!r:.80}", hint="pass a text that ends the answer, or a list of texts")
+    return strings
 
 
 def _check_search(beams: int, n: int, log_probabilities: int | None, sampling: dict[str, Any]) -> None:
@@ -364,7 +369,8 @@ def _check_search(beams: int, n: int, log_probabilities: int | None, sampling: d
             f"beam search takes the likeliest answer, but {', '.join(sampling)} asks to draw one",
             hint="leave out either beams or the sampling settings",
         )
-    if not 1 <= n <= beams:
+    check_count("beams", beams, least=1)
+    if n > beams:
         raise ConfigError(f"n is {n}, but the search has {beams} beams", hint="use an n from 1 to the number of beams")
     if log_probabilities:
         raise ConfigError("beam search keeps the log-probabilities of the chosen tokens only", hint="ask for 0 others")

@@ -15,6 +15,7 @@ from ..arrays import Array, Tree, check_ids, check_length
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
 from ..errors import ConfigError, LengthError, ShapeError
 from ..models import Batch, Decoder, EncoderDecoder, Model
+from ..settings import check_count
 from ..sources import steadily
 from .sampling import Sampling
 
@@ -168,8 +169,7 @@ def room(model: Model, prompt: Array, max_new_tokens: int, *, endless: bool = Fa
 
     endless   the context sets no limit
     """
-    if max_new_tokens < 1:
-        raise ConfigError(f"max_new_tokens is {max_new_tokens}", hint="use at least 1")
+    check_count("max_new_tokens", max_new_tokens, least=1)
     return max_new_tokens if endless else min(max_new_tokens, model.config.context + 1 - len(prompt))
 
 

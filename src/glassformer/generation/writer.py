@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays import Array, Tree
-from ..errors import ConfigError
 from ..models import Model
+from ..settings import check_count
 from .reader import CHUNK, Reader, Writing, checked
 from .sampling import History, Sampling, choose, likeliest, log_softmax, only_known
 from .sliding import reading
@@ -70,11 +70,10 @@ def generate_steps(
     slide               a decoder goes on past the context: see `sliding`
     """
     read, sources = checked(model, prompts, sources)
-    if n < 1 or chunk < 1 or seed < 0 or (log_probabilities or 0) < 0 or (burst is not None and burst < 1):
-        raise ConfigError(
-            f"n is {n}, chunk {chunk}, burst {burst}, seed {seed}, log_probabilities {log_probabilities}",
-            hint="use n, chunk and burst of at least 1, a seed and log_probabilities of at least 0",
-        )
+    for name, value in {"n": n, "chunk": chunk, "burst": 1 if burst is None else burst}.items():
+        check_count(name, value, least=1)
+    for name, value in {"seed": seed, "log_probabilities": log_probabilities or 0}.items():
+        check_count(name, value, least=0)
     start, rooms = reading(
         model, params, read, sources, max_new_tokens=max_new_tokens, cache=cache, chunk=chunk, slide=slide
     )

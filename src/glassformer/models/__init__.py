@@ -3,6 +3,7 @@
 from typing import Any
 
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig, TransformerConfig
+from ..errors import ConfigError
 from ..execution import PLAIN, Execution, separated
 from .decoder import Decoder
 from .encoder import Encoder
@@ -19,6 +20,8 @@ def build(config: TransformerConfig | str, execution: Execution | None = None, *
     `execution` says how it runs; settings of it (attention_tile, compute, remat) are taken among the changes too.
     """
     changes, how = separated(changes)
+    if not isinstance(config, str | TransformerConfig):
+        raise ConfigError(f"{config!r:.80} is no model", hint="pass the name of a preset, or a config")
     config = preset(config, **changes) if isinstance(config, str) else config.replace(**changes)
     execution = (execution or PLAIN).replace(**how)
     if isinstance(config, EncoderDecoderConfig):

@@ -107,7 +107,8 @@ def write_report(
     """
     folder = Path(folder)
     anchored = _anchored(sections)
-    body = [_section(folder, section, anchor, embed) for anchor, section in anchored.items()]
+    place = _Place(folder, embed, theme)
+    body = [_section(place, section, anchor) for anchor, section in anchored.items()]
     links = "".join(f'<a href="#{anchor}">{_text(section.heading)}</a>' for anchor, section in anchored.items())
     contents = f'<nav aria-label="Contents">{links}</nav>' if len(sections) > 1 else ""
     page = _PAGE.format(
@@ -121,46 +122,62 @@ def write_report(
     return write_new(folder / INDEX, page.encode("utf-8"))
 
 
-def _section(folder: Path, section: Section, anchor: str, embed: bool) -> str:
+class _Place(NamedTuple):
+    """Where a page lies, whether it holds its pictures, and its theme."""
+
+    folder: Path
+    embed: bool
+    theme: str | None
+
+
+def _section(place: _Place, section: Section, anchor: str) -> str:
     parts = [f'<section id="{anchor}">', f"<h2>{_text(section.heading)}</h2>", _paragraphs(section.text)]
     parts += [f'<pre class="sample">{_text(sample)}</pre>' for sample in section.samples]
-    parts += _contents(folder, section.pictures, section.tables, embed)
+    parts += _contents(place, section.pictures, section.tables)
     for fold in section.folds:
-        inner = "\n".join(_contents(folder, fold.pictures, fold.tables, embed))
+        inner = "\n".join(_contents(place, fold.pictures, fold.tables))
         state = " open" if fold.is_open else ""
         parts.append(f"<details{state}><summary>{_text(fold.line)}</summary>\n{inner}\n</details>")
     return "\n".join(part for part in [*parts, "</section>"] if part)
 
 
-def _contents(folder: Path, pictures: Sequence[Picture | Sketch], tables: Sequence[Table], embed: bool) -> list[str]:
-    return [*(_table(table) for table in tables), *(_picture(folder, picture, embed) for picture in pictures)]
+def _contents(place: _Place, pictures: Sequence[Picture | Sketch], tables: Sequence[Table]) -> list[str]:
+    return [*(_table(table) for table in tables), *(_picture(place, picture) for picture in pictures)]
 
 
-def _picture(folder: Path, picture: Picture | Sketch, embed: bool) -> str:
+def _picture(place: _Place, picture: Picture | Sketch) -> str:
+    """Show a picture; of two themes, the page shows one, which opens its own file."""
     if isinstance(picture, Sketch):
         raise DataError(f"the picture {picture.name!r} is not drawn yet", hint="pass what draw_sections(…) returns")
-    width, height = _size(folder / picture.path)
-    # Figures are drawn for screens with several dots per CSS pixel.
-    shape = f'width="{round(width * 96 / DPI)}" height="{round(height * 96 / DPI)}"'
-    alt = escape(_clean(picture.alt or picture.caption), quote=True)
-    image = f'<img src="{_address(folder, picture.path, embed)}" alt="{alt}" {shape} loading="lazy">'
-    kind = ' class="paper"'
-    if picture.dark is not None:
-        _size(folder / picture.dark)
-        source = f'<source media="(prefers-color-scheme: dark)" srcset="{_address(folder, picture.dark, embed)}">'
-        image, kind = f"<picture>{source}{image}</picture>", ""
-    if not embed:
-        image = f'<a href="{_address(folder, picture.path, embed)}">{image}</a>'
-    links = [f'<a href="{_address(folder, copy, False)}">{_text(Path(copy).name)}</a>' for copy in picture.copies]
+    kind = ' class="paper"' if picture.dark is None else ""
+    shown = {"light": picture.path, "dark": picture.dark}
+    if picture.dark is None or place.theme is not None:
+        shown = {"": shown[place.theme or "light"] or picture.path}
+    alt = picture.alt or picture.caption
+    images = "".join(_image(place, path, alt, theme) for theme, path in shown.items() if path is not None)
+    links = [f'<a href="{_address(copy)}">{_text(Path(copy).name)}</a>' for copy in picture.copies]
     words = " ".join(part for part in (_text(picture.caption), *links) if part)
     caption = f"<figcaption>{words}</figcaption>" if words else ""
-    return f"<figure{kind}>{image}{caption}</figure>"
+    return f"<figure{kind}>{images}{caption}</figure>"
 
 
-def _address(folder: Path, path: str | Path, embed: bool) -> str:
-    """Return where a browser finds a file: beside the page, or in the page itself."""
-    if embed:
-        return "data:image/png;base64," + base64.b64encode((folder / path).read_bytes()).decode("ascii")
+def _image(place: _Place, path: str | Path, alt: str, theme: str) -> str:
+    """Show one file, which opens when it is clicked; what lies in the page itself has nothing to open."""
+    width, height = _size(place.folder / path)
+    # Figures are drawn for screens with several dots per CSS pixel.
+    shape = f'width="{round(width * 96 / DPI)}" height="{round(height * 96 / DPI)}"'
+    words = escape(_clean(alt), quote=True)
+    if place.embed:
+        link, source = "", "data:image/png;base64," + base64.b64encode((place.folder / path).read_bytes()).decode()
+    else:
+        source = _address(path)
+        link = f' href="{source}"'
+    mark = f' class="{theme}"' if theme else ""
+    return f'<a{mark}{link}><img src="{source}" alt="{words}" {shape} loading="lazy"></a>'
+
+
+def _address(path: str | Path) -> str:
+    """Return where a browser finds a file that lies beside the page."""
     return escape(quote(Path(path).as_posix()), quote=True)
 
 
@@ -272,8 +289,9 @@ def page_style(theme: str | None) -> str:
         return f":root {{ color-scheme: {theme}; {_LIGHT if theme == 'light' else _DARK} }}{_RULES}"
     # A picture that was drawn in one theme alone lies on white paper.
     paper = "figure.paper > a, figure.paper img { background: #ffffff; }"
-    dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} {paper} }}"
-    return f":root {{ color-scheme: light dark; {_LIGHT} }}\n{dark}{_RULES}"
+    dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} {paper} .light {{ display: none; }} }}"
+    light = "@media not (prefers-color-scheme: dark) { .dark { display: none; } }"
+    return f":root {{ color-scheme: light dark; {_LIGHT} }}{_RULES}{dark}\n{light}\n"
 
 
 _RULES = """

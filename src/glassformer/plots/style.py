@@ -141,6 +141,8 @@ def save(figure: Figure, path: str | Path) -> Path:
 
     Its description stands inside.
     """
+    if not isinstance(figure, Figure):
+        raise ConfigError(f"{figure!r:.80} is no figure", hint="pass what gf.plots draws, such as model.plot()")
     ending = Path(path).suffix.lower().removeprefix(".")
     if ending not in FORMATS:
         raise ConfigError(

@@ -8,7 +8,7 @@ from typing import Any
 from ..cluster.collective import agreed, check_shared, first_before_others
 from ..config import TransformerConfig
 from ..data import Task
-from ..errors import ConfigError
+from ..errors import ConfigError, typed
 from ..execution import PLAIN, Execution, separated
 from ..files import PARTIAL, flush_folder, new_folder
 from ..training.recipe import Recipe
@@ -86,8 +86,9 @@ def _taken(folder: Path) -> FolderLock:
 
 def _check_free(folder: Path) -> None:
     if _is_taken(folder):
-        resume = f"continue it with --resume {folder}, or " if (folder / CONFIG).is_file() else ""
-        raise ConfigError(f"{folder} exists already", hint=f"{resume}choose another --out")
+        is_run = (folder / CONFIG).is_file()
+        resume = f"`glassformer train --resume {typed(folder)}` goes on with it; or " if is_run else ""
+        raise ConfigError(f"{folder} exists already", hint=f"{resume}choose another folder (--out)")
 
 
 def _followed(own: Run) -> Run:

@@ -7,9 +7,7 @@ from typing import Any
 from ..config import TransformerConfig
 from ..data import TASKS, OwnFile, Task, files_of
 from ..errors import DataError
-
-PARTS = ("activation", "norm", "positions", "block")
-"""What a config chooses by name, and may be of one's own."""
+from ..registry import PARTS
 
 
 def own_files(task: Task, config: TransformerConfig) -> tuple[OwnFile, ...]:

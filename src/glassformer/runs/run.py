@@ -29,17 +29,18 @@ from ..cluster.collective import first_before_others
 from ..config import TransformerConfig, config_from_dict
 from ..data import TASKS, Lexicon, OwnFile, Task, build_task
 from ..engines.jax.sharded_checkpoint import gather
-from ..errors import CheckpointError, DataError, GlassformerError, TrainingError, WeightsError, first_line
+from ..errors import CheckpointError, DataError, GlassformerError, WeightsError, first_line
 from ..execution import PLAIN, Execution, MeshShape, joined, separated
 from ..mesh.rules import check_execution
 from ..models import Model, build
+from ..registry import check_stored
 from ..text import Tokenizer, tokenizer_from_dict
 from ..training.checkpoint import BEST, LATEST, checkpoint_path, load_checkpoint, save_checkpoint
 from ..training.loop import StepRecord
 from ..training.lora import Adapted
 from ..training.parametrization import EVERYTHING, Parametrization
 from ..training.recipe import Recipe
-from ..training.state import COUNTERS, TrainingState, final_params, not_finite, start
+from ..training.state import COUNTERS, TrainingState, final_params, not_finite, refuse_to_save, start
 from ..tree import check_same, flatten, rebuilt, tree_map, unflatten
 from ..weights.places import is_run, locate, open_published
 from .base import Base, BaseModel, fingerprint
@@ -215,14 +216,14 @@ class Run:
 
     def save_as(self, folder: Path, name: str, state: TrainingState) -> None:
         """Write a state as a checkpoint of any name, in this folder or one inside it."""
-        _check_finite(state)
+        refuse_to_save(not_finite(state), state.step)
         self._hold()
         trees = {"params": state.params, "optimizer": state.optimizer, "ema": state.ema, "scaling": state.scaling}
         save_checkpoint(folder, name, flatten(trees), {**_meta(state), "recipe": self.recipe.to_dict()})
 
     def save_best(self, state: TrainingState) -> None:
         """Write the parameters that count as the best so far."""
-        _check_finite(state)
+        refuse_to_save(not_finite(state), state.step)
         self._hold()
         save_checkpoint(self.folder, BEST, flatten({"params": final_params(state, self.recipe)}), _meta(state))
 
@@ -257,11 +258,13 @@ def open_run(folder: str | Path) -> Run:
     path = folder / CONFIG
     if not path.is_file():
         raise CheckpointError(
-            f"{folder} is not a run folder: it has no {CONFIG}", hint="pass the folder that `glassformer train` wrote"
+            f"{folder} is not a run folder: it {f'has no {CONFIG}' if folder.exists() else 'does not exist'}",
+            hint="pass a folder that `glassformer train` wrote; `glassformer runs` lists them",
         )
     own = read_own_files(path)
     try:
         content = read_config(path)
+        check_stored(content["model"], folder, CheckpointError, content["tokenizer"], content["target_tokenizer"])
         return Run(
             folder=folder,
             task_name=content["task"]["name"],
@@ -354,13 +357,3 @@ def _meta(state: TrainingState) -> dict[str, Any]:
 def _part(arrays: dict[str, Any], part: str) -> dict[str, Any]:
     """Return the arrays whose names begin with that of a part, without it."""
     return {name.removeprefix(part + "."): x for name, x in arrays.items() if name.startswith(part + ".")}
-
-
-def _check_finite(state: TrainingState) -> None:
-    """Refuse to save what no step can have made: those that are not finite move nothing."""
-    wrong = not_finite(state)
-    if wrong is not None:
-        raise TrainingError(
-            f"{wrong} is not finite after step {state.step:,}, and no step made it so; it was not saved",
-            hint="the memory of this machine may be at fault; go on from the checkpoint before with --resume",
-        )

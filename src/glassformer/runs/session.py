@@ -27,7 +27,7 @@ from ..training.interruption import Stopped, uninterrupted
 from ..training.loop import StepRecord, out_of_patience, suitable_threads, training_steps
 from ..training.parametrization import EVERYTHING, Parametrization
 from ..training.recipe import Recipe, changed_recipe
-from ..training.state import TrainingState, final_params, not_finite
+from ..training.state import TrainingState, final_params, not_finite, refuse_to_go_on, refuse_to_save
 from ..training.trainer import Trainer
 from ..tree import tree_map
 from .base import stable_data
@@ -157,6 +157,7 @@ class Session:
             return
         assert self.trainer.parts is not None
         with self.watch.busy("saving"):
+            refuse_to_save(self.trainer.parts.not_finite(self.state), self.state.step)
             self.trainer.parts.save(self.run.folder, self.state)
 
     @property
@@ -363,15 +364,14 @@ def _latest(run: Run, trainer: Trainer) -> tuple[TrainingState, list[Path]]:
         in_file = load_checkpoint(run.folder, LATEST).meta["step"]
     in_file, in_parts = agreed([in_file, in_parts])  # shared storage may look older to some processes
     if parts is not None and in_parts > in_file:
-        return parts.load(run.folder, run.trained_specs())
+        state, ignored = parts.load(run.folder, run.trained_specs())
+        refuse_to_go_on(parts.not_finite(state), state.step, run.folder)
+        return state, ignored
     if in_file < 0:
         return trainer.first(run.first_params()), []
     check_shared(file)
     state = run.load_state()
-    wrong = not_finite(state)
-    if wrong is not None:
-        fact = f"{file} cannot be gone on from: {wrong} is not finite after step {state.step:,}"
-        raise CheckpointError(fact, hint="restore it from a copy, or train anew")
+    refuse_to_go_on(not_finite(state), state.step, file)
     return trainer.put(state), []
 
 

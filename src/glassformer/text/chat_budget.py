@@ -5,7 +5,6 @@ before it does it, so that none can run for long or fill the memory, whatever it
 """
 
 import sys
-from collections.abc import ItemsView, KeysView, ValuesView
 from typing import Any
 
 from jinja2.exceptions import SecurityError
@@ -23,7 +22,10 @@ NUMBER = 1 << 11  # characters of a number, or of a text that is made as wide as
 
 _ITEM = 64  # bytes, about, that one item of a list takes
 _PIECE = 96  # and one that is a short text of its own
-_MANY = (list, tuple, set, frozenset, KeysView, ValuesView, ItemsView)
+_LOOK = 8  # steps to look into a list, beside one or two for each of its items
+_NUMBERS = {int, float, bool, type(None)}
+# The views of a dict by their own types: to ask whether something is any view takes as long as all the rest.
+_MANY: tuple[type[Any], ...] = (list, tuple, set, frozenset, type({}.keys()), type({}.values()), type({}.items()))
 
 
 class Budget:
@@ -63,24 +65,32 @@ class Budget:
             raise SecurityError(f"it cuts a text into {pieces:,} pieces")
 
     def size(self, value: Any) -> int:
-        """Return how many characters a value holds, with all that is in it; looking takes a step for each part."""
+        """Return how many characters a value holds, with all that is in it; looking takes steps for each part."""
         if isinstance(value, str):
             self.pay(1 + (len(value) >> 4))
             return len(value)
-        total, seen, waiting = 0, 0, [value]
+        total, seen, looks, waiting = 0, 0, 0, [value]
         while waiting:
             item = waiting.pop()
-            seen += 1
+            seen, looks = seen + 1, looks + 1
             if isinstance(item, str):
                 total += len(item)
+            elif isinstance(item, range):
+                seen += len(item)
             elif isinstance(item, dict):
-                waiting += [*item.keys(), *item.values()]
+                waiting += [list(item), list(item.values())]
             elif isinstance(item, _MANY):
-                waiting += item
-            if total + seen > LONGEST or self.steps + seen > MOST_STEPS:
-                self.pay(seen)
+                looks += _LOOK
+                kinds = set(map(type, item))
+                if kinds == {str} or kinds <= _NUMBERS:  # most of what is large, and looked at fast
+                    seen += len(item)
+                    total += sum(map(len, item)) if str in kinds else 0
+                else:
+                    waiting += item
+            if total + seen > LONGEST or self.steps + seen + looks > MOST_STEPS:
+                self.pay(seen + looks)
                 self.fits(total + seen)
-        self.pay(seen + (total >> 4))
+        self.pay(seen + looks + (total >> 4))
         return total + seen
 
     def written_size(self, value: Any) -> int:

@@ -26,6 +26,7 @@ from .chat_syntax import COMPARED, JOINED, KEPT, PAID, TURN, Generation, Marks, 
 LARGEST_POWER = 64
 LONGEST_SPACE = 1 << 10
 MOST_STRIPPED = 1 << 7
+ESCAPED = 12  # characters that one may become in the address of a page: %F0%9F%98%80
 ROLES = {
     "system", "user", "assistant", "tool", "developer", "function", "ipython", "environment", "observation", "context",
     "model",
@@ -50,7 +51,7 @@ _LIGHT = {
     "length", "count", "first", "last", "default", "d", "items", "list", "reverse", "map", "select", "reject",
     "selectattr", "rejectattr", "attr", "safe", "batch", "random",
 }  # fmt: skip
-_LISTING = {"list", "sort", "slice", "batch"}  # a text becomes a list of its letters
+_LISTING = {"list", "sort", "slice", "batch", "title"}  # a text becomes a list of its letters, or of its words
 _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _WITH_COUNTS = {"batch", "slice", "indent", "round"}
 # %(name)9999d, %*d and %c. A name holds no % or bracket, so that no text takes long to look through.
@@ -219,6 +220,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 self.budget.room(len(value) if isinstance(value, str) else 0)
             if name == "indent":
                 self._check_indent(*args, **kwargs)
+            if name == "urlencode":
+                self.budget.fits(ESCAPED * self.budget.size(args))
             if name == "sum" and not isinstance(args[3] if len(args) > 3 else kwargs.get("start", 0), int | float):
                 raise SecurityError("it adds up something other than numbers")
             result = function(*args, **kwargs)
@@ -320,6 +323,8 @@ def _new_dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
 
 
 def _now(pattern: str) -> str:
+    if len(pattern) > LONGEST_SPACE:  # the C library may take hundreds of bytes for each character
+        raise SecurityError(f"it asks for a date of {len(pattern):,} characters")
     return datetime.now().strftime(pattern)
 
 

@@ -4,9 +4,11 @@ Batches and dropout follow from the seed and the step number, so a run that cont
 very same bits as one that was never interrupted.
 """
 
+from pathlib import Path
 from typing import NamedTuple
 
 from ..arrays import Tree
+from ..errors import CheckpointError, TrainingError
 from ..models import Model
 from ..tree import flatten
 from .ema import EMA
@@ -50,3 +52,19 @@ def not_finite(state: TrainingState) -> str | None:
     """Return the name of an array that holds an infinity, or what is no number; None where all of a state is finite."""
     trees = {name: getattr(state, name) for name in TREES}
     return next((name for name, array in flatten(trees).items() if not all_finite({name: array})), None)
+
+
+def refuse_to_save(wrong: str | None, step: int) -> None:
+    """Refuse to save what no step can have made, by the name of an array: steps that are not finite move nothing."""
+    if wrong is not None:
+        raise TrainingError(
+            f"{wrong} is not finite after step {step:,}, and no step made it so; it was not saved",
+            hint="the memory of this machine may be at fault; go on from the checkpoint before with --resume",
+        )
+
+
+def refuse_to_go_on(wrong: str | None, step: int, path: Path) -> None:
+    """Refuse to go on from a checkpoint in which an array of this name is not finite."""
+    if wrong is not None:
+        fact = f"{path} cannot be gone on from: {wrong} is not finite after step {step:,}"
+        raise CheckpointError(fact, hint="restore it from a copy, or train anew")

@@ -48,6 +48,8 @@ class Parts(Protocol):
 
     def latest(self, folder: Path) -> int: ...  # the last step that was written completely; −1: there is none
 
+    def not_finite(self, state: TrainingState) -> str | None: ...  # the name of an array that is not, on any device
+
     def save(self, folder: Path, state: TrainingState) -> None: ...
 
     def load(self, folder: Path, specs: Tree) -> tuple[TrainingState, list[Path]]: ...  # and what is incomplete

@@ -22,6 +22,7 @@ from ..errors import ConfigError, GlassformerError, WeightsError
 from ..files import explained, replacing, write_text
 from ..models import build
 from ..quantized import Quantized
+from ..registry import check_stored
 from ..text import PublishedTokenizer, tokenizer_from_dict
 from ..text.published import CONFIG, TOKENIZER
 from ..tree import check_same, flatten, rebuilt
@@ -96,7 +97,12 @@ def open_saved(folder: Path, dtype: Any = np.float32) -> Loaded:
 
 def read_saved_config(folder: Path) -> TransformerConfig:
     """Return the config of a saved model from its description alone."""
-    return config_from_dict(_content(folder).get("model", {}))
+    content = _content(folder)
+    settings = content.get("model")
+    if not isinstance(settings, dict):
+        raise WeightsError(f"{folder / DESCRIPTION} is damaged: it describes no model", hint="save the model again")
+    check_stored(settings, folder, WeightsError, content.get("tokenizer"), content.get("target_tokenizer"))
+    return config_from_dict(settings)
 
 
 def _content(folder: Path) -> dict[str, Any]:

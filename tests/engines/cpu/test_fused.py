@@ -1,7 +1,5 @@
 """What fused layers share."""
 
-import gc
-
 import numpy as np
 import pytest
 
@@ -29,7 +27,6 @@ def test_a_fact_is_looked_up_once_for_each_layer_and_forgotten_with_it():
     assert asked == [3, 3]  # equal layers are two layers
     for size in range(50):  # one after the other, perhaps at the same address
         assert inputs(Linear(size, 1)) == size
-        gc.collect()
 
 
 def test_linear_maps_are_gathered_in_the_order_of_their_names_and_gradients_named_again():

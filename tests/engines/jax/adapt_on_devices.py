@@ -2,7 +2,6 @@
 
 import json
 import sys
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -36,15 +35,11 @@ def parts(tree):
 
 
 def main(folder: Path) -> None:
-    import jax
-
     from glassformer.engines.jax.sharded_checkpoint import load_sharded_state, save_sharded_state
     from glassformer.engines.jax.trainer import JaxTrainer
     from glassformer.execution import Execution
     from glassformer.mesh.shape import MeshShape
-    from oracles import QUICK
 
-    jax.jit = partial(jax.jit, compiler_options=QUICK)
     model, recipe = build(config_from_dict(DECODER)), Recipe(**RECIPE)
     base = model.init(1)
     first = start(model, recipe, scattered(EVERYWHERE, base))

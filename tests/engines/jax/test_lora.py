@@ -33,9 +33,6 @@ PLAN = {"steps": 10, "eval_every": 4, "save_every": 3, "warmup": 2, "lr": 0.02, 
 ADAPTERS = {"lora_rank": 2, "lora_targets": "*attention.*.w,*.table"}
 
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
-
 # --- steps -----------------------------------------------------------------------------------------------------------
 
 

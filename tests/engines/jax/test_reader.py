@@ -25,9 +25,6 @@ CASES += [("rotary", {"kv_heads": 1}), ("learned", {"stride": 3})]
 LENGTHS = (3, 9, 1, 24, 6)  # one of them as long as the context
 
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
-
 def on_jax(model, params, prompts, **settings):
     with use_engine("jax"):
         return written(model, params, prompts, **settings)

@@ -22,9 +22,6 @@ from runs import TINY, assert_same_run, command, edit_config, options, tiny_sess
 PLAN = {"steps": 10, "eval_every": 4, "save_every": 3, "warmup": 2}
 
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
-
 def session_of(folder, execution, **settings):
     return new_session("majority", folder, settings={**TINY["majority"], **PLAN, **settings}, execution=execution)
 

@@ -42,9 +42,6 @@ MODELS = {
 STEPS = {"steps": 10, "batch": 8, "warmup": 3, "lr": 0.01}
 
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
-
 @pytest.fixture
 def narrow(jax):
     """As where nobody asked JAX for float64."""

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from functools import partial
 from pathlib import Path
 
 import jax
@@ -20,7 +19,6 @@ from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import start
 from glassformer.tree import flatten
-from oracles import QUICK
 
 STEPS, HALFWAY = 20, 12
 SIZES = {"vocab": 16, "width": 16, "heads": 4, "layers": 2, "context": 8, "feed_forward": 16}
@@ -102,7 +100,6 @@ def refused(shape):
 
 
 if __name__ == "__main__":
-    jax.jit = partial(jax.jit, compiler_options=QUICK)
     answers = {"devices": jax.device_count()}
     folder = Path(sys.argv[1])
     for name, run in RUNS.items():

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from ...errors import ConfigError
 from ...settings import check_known
 from ..task import Task
 from . import (
@@ -51,5 +52,8 @@ def build_task(name: str, **options: Any) -> Task:
     known = inspect.signature(TASKS[name]).parameters
     given = {option: value for option, value in options.items() if value is not None}
     for option in given:
+        if option == "data" and option not in known:
+            hint = "leave the data out, for this task draws its own; or train the task 'text' on it"
+            raise ConfigError(f"the task {name!r} has no option 'data'", hint=hint)
         check_known(f"the task {name!r} has no option", option, known)
     return TASKS[name](**given)

@@ -8,13 +8,16 @@ another folder, and so to new code.
 There is one file for each function, processor and combination of types. It is complete or not there, whoever else
 writes it at the same time, and begins with a checksum of all the rest: half a file, a damaged one, or one of another
 name is compiled anew. Where nothing can be written, everything is, at each start.
+
+Of several processes that miss the same code, one compiles it and the others wait (`Turn`).
 """
 
 import hashlib
 import logging
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -34,6 +37,8 @@ ELSEWHERE = (HERE.parents[1] / "quantized.py",)
 """Files outside of this engine whose constants stand in kernels."""
 ENDING = ".kernel"
 _CHECKSUM = 32  # bytes
+PATIENCE = 300.0
+"""Seconds to wait for another process that compiles, on the busiest machine: one that takes longer was stopped."""
 
 
 @cache
@@ -45,6 +50,45 @@ def mark() -> str:
     return digest.hexdigest()[:16]
 
 
+class Turn:
+    """A right to compile: whoever has it holds the lock of a file, which goes with the process, however that ends."""
+
+    patient = True  # until someone took too long, and for the whole process
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._file: Any = None  # in the first folder that can be written; where there is none, nobody waits for anybody
+        for path in paths:
+            with suppress(OSError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._path, self._file = path, path.open("wb")
+                break
+
+    def wait(self) -> None:
+        """Wait until nobody else has it, but not for ever."""
+        try:
+            import fcntl
+        except ImportError:  # on Windows, each process compiles what it misses
+            return
+        end = time.monotonic() + PATIENCE
+        while self._file is not None and Turn.patient:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                Turn.patient = time.monotonic() < end
+                time.sleep(0.02)
+            except OSError:  # a file system without locks
+                return
+
+    def give_back(self, *, done: bool) -> None:
+        """Let others have it; when all is done, nobody needs it again."""
+        if self._file is not None:
+            if done:
+                with suppress(OSError):
+                    self._path.unlink()
+            self._file.close()
+
+
 class Kept(_Cache):
     """The compiled code of one function, as Numba's dispatchers ask for it and hand it over."""
 
@@ -52,6 +96,7 @@ class Kept(_Cache):
         code, file = function.__code__, Path(function.__code__.co_filename)
         self._name = f"{file.stem}.{function.__qualname__}-{code.co_firstlineno}.{sys.implementation.cache_tag}"
         self._folder = file.parent
+        self._turns: dict[bytes, Turn] = {}  # by key, while something is compiled
 
     def folders(self) -> Iterator[Path]:
         """Go through the folders where the code may be, the best one first."""
@@ -78,6 +123,16 @@ class Kept(_Cache):
         """Return the code for such arguments; None where it is not there, or not as it was written."""
         target_context.refresh()
         key = self._key(sig, target_context.codegen())
+        found = self._read(key, target_context)
+        if found is None:
+            self._turns[key] = turn = Turn(folder / f"{self._file(key)}.lock" for folder in self.folders())
+            turn.wait()
+            found = self._read(key, target_context)  # another process may have compiled it just now
+            if found is not None:
+                self._turns.pop(key).give_back(done=False)
+        return found
+
+    def _read(self, key: bytes, target_context: Any) -> Any:
         for folder in self.folders():
             try:
                 content = (folder / self._file(key)).read_bytes()
@@ -91,9 +146,15 @@ class Kept(_Cache):
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep code for such arguments wherever it can be kept."""
-        if data.library.has_dynamic_globals:  # addresses of this process
-            return
-        key, stored = self._key(sig, data.codegen), dumps(data._reduce())
+        key = self._key(sig, data.codegen)
+        try:
+            if not data.library.has_dynamic_globals:  # addresses of this process
+                self._write(key, dumps(data._reduce()))
+        finally:
+            if key in self._turns:
+                self._turns.pop(key).give_back(done=True)
+
+    def _write(self, key: bytes, stored: bytes) -> None:
         reason: Any = None
         for folder in self.folders():
             try:

@@ -17,6 +17,7 @@ import numpy as np
 
 from ... import ops
 from ...arrays import Array, Tree, namespace
+from ...cluster.collective import any_of
 from ...data.examples import Dataset
 from ...execution import Execution
 from ...mesh.rules import check_execution, parse_rules
@@ -322,6 +323,15 @@ class ShardedStates:
         self.needed = trainer.placement.mesh is not None
         self.save = save_sharded_state
 
+    def not_finite(self, state: TrainingState) -> str | None:
+        """Return the name of an array that is not finite, on any device; all processes must ask at the same time.
+
+        Each looks at the parts on its own devices, where they lie.
+        """
+        leaves = flatten({name: getattr(state, name) for name in TREES})
+        wrong = next((name for name, leaf in leaves.items() if not all_finite(_own_parts(leaf))), None)
+        return wrong or ("a part of another worker" if any_of(wrong is not None) else None)
+
     def latest(self, folder: Path) -> int:
         """Return the last step of which there is a complete checkpoint, −1 where there is none."""
         return max(list_sharded(folder), default=-1)
@@ -329,3 +339,9 @@ class ShardedStates:
     def load(self, folder: Path, specs: Tree) -> tuple[TrainingState, list[Path]]:
         """Return the latest state on the devices, and incomplete checkpoints after it; `specs`: of what is trained."""
         return load_sharded_state(folder, self.trainer.shapes(specs))
+
+
+def _own_parts(leaf: Array) -> list[Array]:
+    """Return what this process writes of an array."""
+    shards = getattr(leaf, "addressable_shards", None)
+    return [leaf] if shards is None else [np.asarray(shard.data) for shard in shards if shard.replica_id == 0]
