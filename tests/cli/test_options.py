@@ -72,6 +72,7 @@ OPTIONS = {
         "--anyway": Elsewhere("runs/test_continuation.py", "test_the_command_goes_on_anyway_and_the_run_shows_it"),
         "--resume": Elsewhere("cli/test_train.py", "test_a_finished_run_can_be_resumed_and_says_the_same"),
         "--tensorboard": Changes("train text", "--tensorboard"),
+        "--record": Changes("train text", "--record"),
         "--engine": Changes("train text", "--engine cpu"),
         "--mesh": Changes(JAX, "--mesh data=2"),
         "--precision": Changes(JAX, "--precision bfloat16"),
@@ -109,6 +110,13 @@ OPTIONS = {
         "--theme": Changes("inspect {majority}", "--theme dark"),
         "--format": Changes("inspect {majority}", "--format svg"),
         "--json": Changes("inspect {majority}", "--json"),
+    },
+    "replay": {
+        "--frames": Elsewhere("cli/test_replay.py", "test_every_option_has_its_effect"),
+        "--step": Elsewhere("cli/test_replay.py", "test_every_option_has_its_effect"),
+        "--out": Elsewhere("cli/test_replay.py", "test_every_option_has_its_effect"),
+        "--engine": Elsewhere("cli/test_replay.py", "test_every_option_has_its_effect"),
+        "--json": Elsewhere("cli/test_replay.py", "test_everything_is_there_as_json"),
     },
     "look": {
         "--token": Changes("look {majority} 00112220", "--token #0"),

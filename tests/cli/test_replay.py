@@ -43,3 +43,14 @@ def test_what_cannot_be_shown_is_refused(run):
     assert "from 0 to 6" in outside.err
     long = command("replay", str(run), "1" * 60)
     assert long.code != 0
+
+
+def test_every_option_has_its_effect(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("glassformer.plots.style.DPI", 30)
+    assert len(json.loads(command("replay", run, "--frames", "2", "--json").out)["step"]) == 2
+    assert json.loads(command("replay", run, "--step", "4", "--json").out)["step"] == [4]
+    assert command("replay", run, "--step", "1", "--out", tmp_path / "pages").code == 0
+    assert (tmp_path / "pages" / "replay.html").is_file()
+    other = command("replay", run, "--step", "1", "--json", "--engine", "jax")
+    assert other.code != 0
+    assert "was not started with the engine jax" in other.err

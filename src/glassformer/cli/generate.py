@@ -97,8 +97,8 @@ def generate(
     """Continue a text or answer it, printing it as it comes, to an end token or so many tokens."""
     loaded = load(model, weights=weights)
     sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    sampling |= {"repetition_penalty": repetition_penalty, "frequency_penalty": frequency_penalty}
-    sampling["presence_penalty"] = presence_penalty
+    penalties = {"repetition_penalty": repetition_penalty, "frequency_penalty": frequency_penalty}
+    sampling |= {**penalties, "presence_penalty": presence_penalty}
     settings: dict[str, Any] = {name: value for name, value in sampling.items() if value is not None}
     if seed is not None and beams is not None:
         raise ConfigError("beam search draws nothing, so --seed has no meaning", hint="leave out --seed or --beams")
@@ -106,18 +106,22 @@ def generate(
     settings |= {"slide": slide, "truncate": truncate}
     text = read_stdin() if prompt == "-" else prompt
     several = logprobs or beams is not None or length_penalty is not None or n != 1
-    if lens:
-        check_lens(json=json, several=several)
+    check_lens(lens, alone=not (json or several))
     if not (json or several):
-        said = stream(loaded, text, settings)
-        note([said], loaded, settings)
-        if lens:
-            show_lens(loaded, text, said, truncate=truncate)
+        stream_with_notes(loaded, text, settings, lens=lens)
         return
     settings |= {"n": n, "beams": beams, "length_penalty": length_penalty}
     answers = answer(loaded, text, settings, logprobs=logprobs)
     show_json(text, answers, loaded.answer_tokenizer) if json else show(answers, loaded.answer_tokenizer)
     note(answers, loaded, settings)
+
+
+def stream_with_notes(loaded: LanguageModel, text: str, settings: dict[str, Any], *, lens: bool) -> None:
+    """Print one answer as it comes, and what there is to say about it."""
+    said = stream(loaded, text, settings)
+    note([said], loaded, settings)
+    if lens:
+        show_lens(loaded, text, said, truncate=settings["truncate"])
 
 
 def stream(loaded: LanguageModel, text: str, settings: dict[str, Any]) -> Generation:

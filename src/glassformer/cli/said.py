@@ -17,9 +17,9 @@ COLUMNS = 6
 WIDEST = 12
 
 
-def check_lens(*, json: bool, several: bool) -> None:
-    """Refuse what a lens has no place in."""
-    if json or several:
+def check_lens(wanted: bool, *, alone: bool) -> None:
+    """Refuse a lens beside anything but one answer that is printed as text."""
+    if wanted and not alone:
         raise ConfigError(
             "--lens shows a table below one answer", hint="leave out --json, --n, --beams and --logprobs; or use `look`"
         )
