@@ -100,20 +100,32 @@ def generate(
     penalties = {"repetition_penalty": repetition_penalty, "frequency_penalty": frequency_penalty}
     sampling |= {**penalties, "presence_penalty": presence_penalty}
     settings: dict[str, Any] = {name: value for name, value in sampling.items() if value is not None}
-    if seed is not None and beams is not None:
-        raise ConfigError("beam search draws nothing, so --seed has no meaning", hint="leave out --seed or --beams")
+    check_seed(seed, beams)
     settings |= {"max_new_tokens": max_new_tokens, "seed": seed or 0, "stop": stop or []}
     settings |= {"slide": slide, "truncate": truncate}
     text = read_stdin() if prompt == "-" else prompt
-    several = logprobs or beams is not None or length_penalty is not None or n != 1
-    check_lens(lens, alone=not (json or several))
-    if not (json or several):
+    alone = not (json or logprobs or beams is not None or length_penalty is not None or n != 1)
+    check_lens(lens, alone=alone)
+    if alone:
         stream_with_notes(loaded, text, settings, lens=lens)
-        return
-    settings |= {"n": n, "beams": beams, "length_penalty": length_penalty}
+    else:
+        settings |= {"n": n, "beams": beams, "length_penalty": length_penalty}
+        answer_with_notes(loaded, text, settings, logprobs=logprobs, json=json)
+
+
+def answer_with_notes(
+    loaded: LanguageModel, text: str, settings: dict[str, Any], *, logprobs: bool, json: bool
+) -> None:
+    """Print complete answers, and what there is to say about them."""
     answers = answer(loaded, text, settings, logprobs=logprobs)
     show_json(text, answers, loaded.answer_tokenizer) if json else show(answers, loaded.answer_tokenizer)
     note(answers, loaded, settings)
+
+
+def check_seed(seed: int | None, beams: int | None) -> None:
+    """Refuse a seed where nothing is drawn."""
+    if seed is not None and beams is not None:
+        raise ConfigError("beam search draws nothing, so --seed has no meaning", hint="leave out --seed or --beams")
 
 
 def stream_with_notes(loaded: LanguageModel, text: str, settings: dict[str, Any], *, lens: bool) -> None:
