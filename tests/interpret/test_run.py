@@ -1,5 +1,8 @@
 """Runs with changes against the same model in PyTorch, its intermediate values changed there by plain hooks."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -234,3 +237,12 @@ def test_runs_of_other_lengths_cannot_be_taken_from(rng):
     longer = watch(run.model, run.params, gf.Batch(np.ones((2, 7), dtype=int)))
     with pytest.raises(ShapeError, match="as many tokens"):
         run.changed(take("blocks.0", longer))
+
+
+def test_the_page_about_looking_inside_runs_as_printed(capsys):
+    page = (Path(__file__).parents[2] / "docs" / "looking_inside.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    exec(compile(block, "looking_inside.md", "exec"), {})
+    assert capsys.readouterr().out.endswith("True\n")
+    methods = re.findall(r"`(\w+\.py)`", page)
+    assert all((Path(gf.__file__).parent / "interpret" / name).is_file() for name in methods)
