@@ -244,5 +244,6 @@ def test_the_page_about_looking_inside_runs_as_printed(capsys):
     (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     exec(compile(block, "looking_inside.md", "exec"), {})
     assert capsys.readouterr().out.endswith("True\n")
-    methods = re.findall(r"`(\w+\.py)`", page)
+    methods = re.findall(r"`interpret/(\w+\.py)`", page)
+    assert len(methods) > 12
     assert all((Path(gf.__file__).parent / "interpret" / name).is_file() for name in methods)
