@@ -84,3 +84,9 @@ def test_missing_empty_and_textless_paths_are_refused(tmp_path):
         read_text(tmp_path / "empty.txt")
     with pytest.raises(DataError, match="holds no text"):
         read_text(tmp_path)
+
+
+@pytest.mark.parametrize("path", [0, True, None, ["notes.txt"]])
+def test_what_is_no_path_is_refused(path):
+    with pytest.raises(DataError, match="which is no path"):
+        text_files(path)

@@ -82,6 +82,8 @@ def stream_text(path: str | os.PathLike[str], *, chunk: int = CHUNK) -> Iterator
 
 def text_files(path: str | os.PathLike[str], suffixes: frozenset[str] = TEXT_SUFFIXES) -> list[Path]:
     """Return the file itself, or those below a folder that end in one of `suffixes`, by name, hidden ones left out."""
+    if not isinstance(path, str | os.PathLike):
+        raise DataError(f"the data is {path!r}, which is no path", hint="name a file or a folder")
     folder = Path(path)
     if folder.is_file():
         return [folder]
