@@ -21,6 +21,7 @@ import pytest  # noqa: E402
 
 from glassformer import dispatch, ops, registry  # noqa: E402
 from glassformer.data import TASKS  # noqa: E402
+from glassformer.text import TOKENIZERS  # noqa: E402
 from pages import write_dot  # noqa: E402
 from published_models import data_file  # noqa: E402
 
@@ -108,7 +109,7 @@ def _same_engine(monkeypatch):
 @pytest.fixture(autouse=True)
 def _same_parts():
     """Let what a test registers under a name be gone when it ends: the next one may use the name as well."""
-    tables = [*registry._own.values(), ops.ACTIVATIONS, TASKS]
+    tables = [*registry._own.values(), ops.ACTIVATIONS, TASKS, TOKENIZERS]
     before = [dict(table) for table in tables]
     yield
     for table, parts in zip(tables, before, strict=True):

@@ -235,7 +235,7 @@ def test_keys_are_written_where_they_stand():
     [
         ([[1] * 25], {}, LengthError, "the prompt has 25 tokens but this model reads at most 24"),
         ([[1], []], {}, LengthError, "the prompt is empty"),
-        ([[1]], {"burst": 0}, ConfigError, "burst 0"),
+        ([[1]], {"burst": 0}, ConfigError, "burst is 0"),
         ([[1]], {"max_new_tokens": 0}, ConfigError, "max_new_tokens is 0"),
     ],
 )
