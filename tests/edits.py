@@ -158,6 +158,7 @@ def panel():
         ),
         "post-norm": learned(decoder(**sizes, norm_position="post", positions="alibi", dropout=0.2), batch, key),
         "tiles": learned(decoder(**sizes, positions="relative", activation="gelu_tanh"), batch, attention_tile=2),
+        "parallel": learned(decoder(**sizes, block="parallel", norm="none"), batch),
         "classes": learned(gf.EncoderConfig(**sizes, classes=3), labels),
         "seq2seq": learned(seq2seq, source),
         "written": written("float32"),

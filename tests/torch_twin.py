@@ -129,13 +129,18 @@ class Twin:
             return x if pre else self.norm(f"{name}.{part}_norm", self.point(f"{name}.{part}_norm.x", x))
 
         rotary = self.config.positions == "rotary"
-        x = around("attention", lambda h: self.attend(f"{name}.attention", h, h, bias, allowed, rotary), x)
+        parts = {"attention": lambda h: self.attend(f"{name}.attention", h, h, bias, allowed, rotary)}
         if memory is not None:
             read, seen = memory
-            cross = f"{name}.cross_attention"
             given = torch.zeros(1, 1, 1), seen[:, None, None, :]
-            x = around("cross_attention", lambda h: self.attend(cross, h, read, *given, False), x)
-        return around("feed_forward", lambda h: self.feed_forward(f"{name}.feed_forward", h), x)
+            parts["cross_attention"] = lambda h: self.attend(f"{name}.cross_attention", h, read, *given, False)
+        if self.config.block != "attention_only":
+            parts["feed_forward"] = lambda h: self.feed_forward(f"{name}.feed_forward", h)
+        if self.config.block == "parallel":
+            return x + sum(around(part, sublayer, x) - x for part, sublayer in parts.items())
+        for part, sublayer in parts.items():
+            x = around(part, sublayer, x)
+        return x
 
     def attend(self, name: str, x: Any, seen: Any, bias: Any, allowed: Any, rotary: bool) -> Any:
         config = self.config
@@ -199,6 +204,8 @@ class Twin:
         return F.linear(x, self.params[f"{name}.w"].T, self.params.get(f"{name}.b"))
 
     def norm(self, name: str, x: Any) -> Any:
+        if self.config.norm == "none":
+            return self.point(name, x)
         gamma, eps = self.params[f"{name}.gamma"], self.config.norm_eps
         beta = self.params.get(f"{name}.beta")
         name = name.replace("head.transform", "head")  # in the record a head has no transform

@@ -101,9 +101,9 @@ def test_what_does_not_fit_is_refused(rng):
 
 def test_blocks_of_ones_own_are_taken_apart_or_refused(rng):
     with forgotten():
-        register_block("parallel", Parallel)
+        register_block("side_by_side", Parallel)
         register_block("gated", Gated)
-        found = attribute(run_of(DecoderConfig(**SIZES, block="parallel"), rng), Logit(2))
+        found = attribute(run_of(DecoderConfig(**SIZES, block="side_by_side"), rng), Logit(2))
         assert np.isclose(sum(part.value for part in found.parts), found.value, rtol=1e-12)
         assert found.by_kind().keys() == {"embedding", "head", "feed_forward", "bias"}
         with pytest.raises(ConfigError, match="the parts sum to"):

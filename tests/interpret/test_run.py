@@ -180,6 +180,7 @@ def test_nothing_is_changed_in_place(rng):
     assert np.array_equal(run.batch.tokens, tokens)
 
 
+@pytest.mark.usefixtures("numpy_engine")
 def test_parameters_tokens_and_masks_can_be_changed(rng):
     run = watched("decoder", rng)
     table = run.params["embedding"]["tokens"]["table"]

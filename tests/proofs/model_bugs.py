@@ -256,7 +256,7 @@ MODEL_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
             "models: pre-norm and post-norm swapped",
             "tests/models/test_torch.py::test_the_model_equals_its_twin[decoder]",
             "norm_position=config.norm_position,",
-            'norm_position="post" if config.norm_position == "pre" else "pre",',
+            'norm_position="post" if config.norm_position == "pre" and config.block == "residual" else "pre",',
         ),
         (
             "models: embedding scaled by D instead of √D",

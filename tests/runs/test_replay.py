@@ -24,15 +24,16 @@ def recorded(folder, steps=STEPS, **settings):
 
 def states_of(session):
     """Train to the end; return a copy of the state after every step."""
-    found = {session.state.step: session.state}
+    found = {session.state.step: copied(session.state)}
     for _ in session.steps():
-        found[session.state.step] = session.state._replace(
-            **{
-                name: gf.tree.tree_map(np.array, getattr(session.state, name))
-                for name in ("params", "optimizer", "ema")
-            }
-        )
+        found[session.state.step] = copied(session.state)
     return found
+
+
+def copied(state):
+    """A state with arrays of its own: steps may be taken in place."""
+    parts = ("params", "optimizer", "ema")
+    return state._replace(**{name: gf.tree.tree_map(np.array, getattr(state, name)) for name in parts})
 
 
 def assert_equal(have, want):
