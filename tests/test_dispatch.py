@@ -269,6 +269,11 @@ def _softmax_twice(x, *, mask=None):
     return _twice(x), x
 
 
+def test_nothing_stands_for_what_is_not_dispatched():
+    with pytest.raises(TypeError, match=r"nothing can stand for Decoder\.forward.*@dispatched"):
+        stands_for(glassformer.Decoder.forward)(lambda *_: None)
+
+
 def test_an_engine_is_a_value_that_holds_its_stand_ins():
     with dispatch.use_engine(_Doubling()):
         np.testing.assert_array_equal(ops.softmax(np.ones(2))[0], [2, 2])

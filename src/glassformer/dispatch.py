@@ -125,6 +125,8 @@ def stands_for(
 
     def mark(function: Function) -> Function:
         starts, left = (tuple(map(as_written, given)) for given in ((original, *parts), apart))
+        if not hasattr(starts[0], "dispatched_as"):
+            raise TypeError(f"nothing can stand for {_name(starts[0])}, since it is not marked with @dispatched")
         function.stands_for, function.apart = starts, left  # type: ignore[attr-defined]
         name = starts[0].dispatched_as
         function.__doc__ = function.__doc__ or f"Stand for `{name if '.' in name else f'ops.{name}'}`."
@@ -169,7 +171,7 @@ def _op(op: Function) -> Function:
                     return result
         return written(*arrays, **settings)
 
-    run.dispatched_as = name  # type: ignore[attr-defined]
+    run.dispatched_as = run.observed_as = name  # type: ignore[attr-defined]
     return run  # type: ignore[return-value]
 
 
@@ -202,7 +204,23 @@ def _method(method: Function) -> Function:
                     return result
         return method(self, *arguments, **settings)
 
-    run.dispatched_as = name  # type: ignore[attr-defined]
+    run.dispatched_as = run.observed_as = name  # type: ignore[attr-defined]
+    return run  # type: ignore[return-value]
+
+
+def observed(method: Function) -> Function:
+    """Let whoever watches a run see the calls of a method that runs as written; those of a dispatched one are seen."""
+    if hasattr(method, "observed_as"):
+        return method
+
+    @functools.wraps(method)
+    def run(self: Any, *arguments: Any, **settings: Any) -> Any:
+        own = _chosen.get() or _default or default()
+        if own.observes:
+            return own.observe(run, method, (self, *arguments), settings)
+        return method(self, *arguments, **settings)
+
+    run.observed_as = _name(method)  # type: ignore[attr-defined]
     return run  # type: ignore[return-value]
 
 

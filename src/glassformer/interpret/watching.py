@@ -34,7 +34,7 @@ class Call:
     @property
     def name(self) -> str:
         """The name of the op, or of the method with its class."""
-        return str(self.function.dispatched_as)  # type: ignore[attr-defined]
+        return str(self.function.observed_as)  # type: ignore[attr-defined]
 
     def __repr__(self) -> str:
         return f"<call {self.number} of {self.name}>"

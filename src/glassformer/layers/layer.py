@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays import Array, Tree
-from ..dispatch import dispatched
+from ..dispatch import observed
 from ..tree import tree_map
 
 
@@ -53,8 +53,8 @@ class Layer:
         super().__init_subclass__()
         for name in ("forward", "backward"):
             method = cls.__dict__.get(name)
-            if method is not None and not hasattr(method, "dispatched_as"):
-                setattr(cls, name, dispatched(method))
+            if method is not None:
+                setattr(cls, name, observed(method))
 
     def specs(self) -> Tree:
         """Return the `Spec` of every parameter, under the names `init` will use; nothing is allocated."""
