@@ -37,7 +37,7 @@ LEVELS = [
     {"engines"},
     {"runs"},
     {"loading", "studies"},
-    {"plots", "bench"},
+    {"plots", "bench", "subject"},
     {"web"},
     {"cli"},
     {"api"},

@@ -15,8 +15,8 @@ from ..interpret import Labels, Trace
 from ..proofs import prove_all
 from ..runs.session import Session, new_session
 from ..runs.trained import Trained
+from ..subject import task_labels
 from .display import waiting
-from .inspect import task_labels
 from .output import JsonOption, console, print_json, table, talk
 from .train import run_session
 

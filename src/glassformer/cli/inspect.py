@@ -6,33 +6,24 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..arrays import check_length
-from ..config import EncoderDecoderConfig
 from ..data import Task
-from ..errors import ConfigError, WeightsError, did_you_mean
-from ..generation.sampling import Sampling
-from ..generation.writer import generate_steps
+from ..errors import ConfigError, did_you_mean
 from ..interpret import Labels, token_labels
 from ..loading import is_run, load_weights, locate
-from ..models import Batch
 from ..plots import FORMATS, THEMES, Section, Table, inspect_model
 from ..runs.listing import changed_options
 from ..runs.run import Run, open_run
 from ..runs.trained import Trained
-from ..text import PublishedTokenizer
+from ..subject import published_batch, task_labels
 from ..training.checkpoint import BEST
-from ..weights.loaded import Loaded
 from .generate import ModelArgument
 from .output import JsonOption, console, print_json, talk
 from .settings import default_text
 
-ANSWER = 32
-"""Tokens of an encoder-decoder's answer that are shown at most."""
 EXAMPLES = 32
 """What the heads do is averaged over so many held-out examples when no input is given."""
 
@@ -200,37 +191,3 @@ def progress(
     with Progress(*columns, console=screen, transient=True) as bars:
         task = bars.add_task("reading the model", total=None)
         yield lambda done, total, name: bars.update(task, completed=done, total=total, description=name)
-
-
-def published_batch(loaded: Loaded, name: str, text: str) -> Batch:
-    """Return a typed input as a batch of one; an encoder-decoder's own answer to it stands behind its start token."""
-    tokenizer = loaded.tokenizer
-    if tokenizer is None:
-        raise WeightsError(f"{name} has no tokenizer to read text with", hint="get its tokenizer.json as well")
-    around = {"specials": True} if isinstance(tokenizer, PublishedTokenizer) else {}
-    ids = tokenizer.encode(text, **around)[None]
-    check_length(ids.shape[-1], loaded.config.context, what="the input")
-    if not isinstance(loaded.config, EncoderDecoderConfig):
-        return Batch(ids)
-    steps = generate_steps(
-        loaded.model,
-        loaded.params,
-        [[loaded.start_id or 0]],
-        sources=[ids[0]],
-        max_new_tokens=ANSWER,
-        sampling=Sampling(temperature=0.0),
-        stop_ids=loaded.end_ids,
-        known=tokenizer.size,
-    )
-    answer = [int(step.ids[0]) for step in steps]
-    return Batch(np.array([[loaded.start_id or 0, *answer]]), source=ids)
-
-
-def task_labels(trained: Trained) -> Labels:
-    """Return how the ids of a task's model are called."""
-    task = trained.task
-    return Labels(
-        tokens=token_labels(task.answer_tokenizer),
-        source=token_labels(task.tokenizer),
-        classes=lambda number: task.decode_answer([number]),
-    )

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..errors import ConfigError, DataError, did_you_mean
+from ..subject import find_subject
 from .generate import ModelArgument
 from .look_views import VIEWS, Found, Question
 from .output import JsonOption, bytes_text, console, print_json, table, talk
-from .subject import find_subject
 
 TOP = 10
 LAYERED = ("lens", "patching", "gradients")

@@ -22,8 +22,8 @@ from ..interpret import (
     trace,
 )
 from ..interpret.many import MEMORY, bytes_at_once
+from ..subject import Subject, read_labels
 from .output import visible
-from .subject import Subject, read_labels
 
 WIDEST = 24
 

@@ -17,8 +17,9 @@ from ..runs.course import Course, attention_on, gradient_norms_on, measured, sam
 from ..runs.replay import Replay
 from ..runs.replay import replay as open_replay
 from ..runs.run import open_run
+from ..subject import task_labels
 from . import devices
-from .inspect import progress, task_labels
+from .inspect import progress
 from .output import JsonOption, console, print_json
 
 LONGEST = 48

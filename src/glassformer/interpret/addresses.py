@@ -6,7 +6,7 @@ layer is the name of what that layer returned:
     blocks.0.attention           what attention adds to the stream
     blocks.0.attention.query     the queries, before they are split into heads
     blocks.0                     the stream as it leaves the block
-    logits                       what the model returned
+    logits                       what the model returned; vectors, where it has no head
 
 and the weights of attention have what they are made from beside them: scores, and the mask of who may see whom.
 
@@ -25,7 +25,7 @@ from ..errors import ConfigError, did_you_mean
 from .watching import Call
 
 RETURNED = -1
-LOGITS, SCORES, MASK = "logits", "scores", "mask"
+LOGITS, VECTORS, SCORES, MASK = "logits", "vectors", "scores", "mask"
 
 
 class Address(NamedTuple):
@@ -38,7 +38,7 @@ class Address(NamedTuple):
 Addresses = dict[str, Address]
 
 
-def find_addresses(calls: list[Call], record: Tree) -> Addresses:
+def find_addresses(calls: list[Call], record: Tree, output: str = LOGITS) -> Addresses:
     """Return the address of every value of a record, of what every layer returned, and of scores and masks."""
     made, read = _made(calls), _read(calls)
     parts: dict[int, str] = {}
@@ -58,7 +58,7 @@ def find_addresses(calls: list[Call], record: Tree) -> Addresses:
             beside = names[id(y)].removesuffix("weights")
             found[beside + SCORES] = Address(call.number, 0)
             found[beside + MASK] = Address(call.number, MASK)
-    found[LOGITS] = made[id(calls[0].outputs[0])]
+    found[output] = made[id(calls[0].outputs[0])]
     return found
 
 

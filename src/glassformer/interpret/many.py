@@ -20,7 +20,7 @@ from ..errors import ConfigError
 from ..models import Batch
 from .changes import Change
 from .meddling import Meddling, Placed
-from .run import Run, run_only_values, thawed
+from .run import Run, read, run_only_values, thawed
 from .watching import Call, Watcher, watched
 
 MEMORY = 1 << 30
@@ -121,7 +121,7 @@ def _together(start: Run, variants: list[list[Change]], first: int) -> Array:
     batch = Batch(
         *(None if part is None else np.tile(part, (count,) + (1,) * (np.ndim(part) - 1)) for part in start.batch)
     )
-    logits, _ = watched(start.model.predict, start.params, batch, watcher=watcher)
+    logits, _ = watched(read, start.model, start.params, batch, watcher=watcher)
     for change in (change for changes in variants for change in changes):
         # The second question tells examples from as many positions.
         sizes = len(start[change.name]), len(meddling.made[start.addresses[change.name]])

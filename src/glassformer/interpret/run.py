@@ -26,7 +26,7 @@ from ..execution import PLAIN
 from ..models import Batch, Model
 from ..quantized import Quantized
 from ..tree import flatten, rebuilt, tree_map
-from .addresses import Address, Addresses, check_name, find_addresses, value_at
+from .addresses import LOGITS, VECTORS, Address, Addresses, check_name, find_addresses, value_at
 from .changes import Change
 from .meddling import ALL, Meddling, Placed
 from .show import html_of
@@ -123,8 +123,21 @@ def watch(model: Model, params: Tree, batch: Batch) -> Run:
 
 def _watched(model: Model, params: Tree, batch: Batch) -> Run:
     watcher = Watcher()
-    logits, record = watched(model.predict, params, batch, watcher=watcher)
-    return Run(model, params, batch, logits, record, watcher.calls, find_addresses(watcher.calls, record))
+    logits, record = watched(read, model, params, batch, watcher=watcher)
+    output = VECTORS if has_no_head(model) else LOGITS
+    return Run(model, params, batch, logits, record, watcher.calls, find_addresses(watcher.calls, record, output))
+
+
+def read(model: Model, params: Tree, batch: Batch) -> tuple[Array, Tree]:
+    """Return the logits of a batch and the record; of an encoder without a head, its vectors."""
+    if has_no_head(model):
+        return model.forward(params, batch.tokens, mask=batch.mask, segments=batch.segments)  # type: ignore[attr-defined]
+    return model.predict(params, batch)
+
+
+def has_no_head(model: Model) -> bool:
+    """Tell whether a model makes vectors and predicts nothing."""
+    return getattr(model.config, "head", None) == "none"
 
 
 def _plain(leaf: Any) -> Array:
@@ -199,7 +212,7 @@ def _changed(start: Run, changes: list[Change]) -> Run:
     meddling = Meddling(by_address, start.heads)
     first = min(number for number, _ in by_address)
     watcher = Watcher(meddling.before, meddling.after, start.calls, first)
-    logits, record = watched(start.model.predict, start.params, start.batch, watcher=watcher)
+    logits, record = watched(read, start.model, start.params, start.batch, watcher=watcher)
     idle = tuple(
         change
         for address, own in by_address.items()

@@ -1,4 +1,4 @@
-"""What a command looks into: a model, what it read, and how its ids are called."""
+"""What one looks into: a model, what it read, and how its ids are called."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
-from ..arrays import Array, Tree
-from ..errors import ConfigError, TokenError, did_you_mean
-from ..interpret import Labels, Logit, Run, token_labels, watch
-from ..loading import is_run, load_weights, locate
-from ..models import Batch, Encoder, Model
-from ..runs.run import open_run
-from ..runs.trained import Trained
-from ..text.tokenizer import Tokenizer
-from ..training.checkpoint import BEST
-from .inspect import published_batch, task_labels
+from . import ops
+from .arrays import Array, Tree, check_length
+from .config import EncoderDecoderConfig
+from .errors import ConfigError, TokenError, WeightsError, did_you_mean
+from .generation.sampling import Sampling
+from .generation.writer import generate_steps
+from .interpret import Labels, Logit, Run, token_labels, watch
+from .loading import is_run, load_weights, locate
+from .models import Batch, Encoder, Model
+from .runs.run import open_run
+from .runs.trained import Trained
+from .text import PublishedTokenizer, Tokenizer
+from .training.checkpoint import BEST
+from .weights.loaded import Loaded
+
+ANSWER = 32
+"""Tokens of an encoder-decoder's answer that are shown at most."""
 
 
 @dataclass(frozen=True)
@@ -111,3 +117,37 @@ def read_labels(subject: Subject, run: Run) -> list[str]:
     """Return what the tokens are called whose positions the head speaks of."""
     tokens: Array = np.asarray(run.batch.tokens)[0]
     return [subject.labels.tokens(int(number)) for number in tokens]
+
+
+def published_batch(loaded: Loaded, name: str, text: str) -> Batch:
+    """Return a typed input as a batch of one; an encoder-decoder's own answer to it stands behind its start token."""
+    tokenizer = loaded.tokenizer
+    if tokenizer is None:
+        raise WeightsError(f"{name} has no tokenizer to read text with", hint="get its tokenizer.json as well")
+    around = {"specials": True} if isinstance(tokenizer, PublishedTokenizer) else {}
+    ids = tokenizer.encode(text, **around)[None]
+    check_length(ids.shape[-1], loaded.config.context, what="the input")
+    if not isinstance(loaded.config, EncoderDecoderConfig):
+        return Batch(ids)
+    steps = generate_steps(
+        loaded.model,
+        loaded.params,
+        [[loaded.start_id or 0]],
+        sources=[ids[0]],
+        max_new_tokens=ANSWER,
+        sampling=Sampling(temperature=0.0),
+        stop_ids=loaded.end_ids,
+        known=tokenizer.size,
+    )
+    answer = [int(step.ids[0]) for step in steps]
+    return Batch(np.array([[loaded.start_id or 0, *answer]]), source=ids)
+
+
+def task_labels(trained: Trained) -> Labels:
+    """Return how the ids of a task's model are called."""
+    task = trained.task
+    return Labels(
+        tokens=token_labels(task.answer_tokenizer),
+        source=token_labels(task.tokenizer),
+        classes=lambda number: task.decode_answer([number]),
+    )
