@@ -23,6 +23,8 @@ from .text import PublishedTokenizer, Tokenizer
 from .training.checkpoint import BEST
 from .weights.loaded import Loaded
 
+EXAMPLE = "The capital of France is"
+"""What a published model reads until somebody says more."""
 ANSWER = 32
 """Tokens of an encoder-decoder's answer that are shown at most."""
 
@@ -41,11 +43,34 @@ class Subject:
 
     def watch(self, text: str) -> Run:
         """Watch the model read a text."""
+        return watch(self.model, self.params, self.batch(text))
+
+    def batch(self, text: str) -> Batch:
+        """Return a text as a batch of one, with a loss where there can be one."""
         if self.trained is not None:
             batch = self.trained.example(text)
         else:
             batch = published_batch(self.loaded, self.name, text)
-        return watch(self.model, self.params, with_targets(self.model, batch))
+        return with_targets(self.model, batch)
+
+    def answering(self, batch: Batch, answer: str) -> Batch:
+        """Return a batch of an encoder-decoder with another answer than its own."""
+        if batch.source is None or self.tokenizer is None:
+            raise ConfigError(f"{self.name} gives no answer to a source", hint="an encoder-decoder does")
+        start = np.asarray(batch.tokens)[0, 0]
+        ids = [start, *np.asarray(self.tokenizer.encode(answer)).reshape(-1)]
+        return with_targets(self.model, batch._replace(tokens=np.array([ids]), targets=None, mask=None))
+
+    def example_text(self) -> str:
+        """Return a text to begin with."""
+        if self.trained is not None:
+            return next(iter(self.trained.task.prompts), "")
+        return EXAMPLE
+
+    @property
+    def chats(self) -> bool:
+        """Whether the model answers in a conversation."""
+        return self.loaded is not None and getattr(self.loaded, "chat_template", None) is not None
 
     def label(self, number: int) -> str:
         """Return what a token, or a class, is called."""
@@ -95,10 +120,6 @@ def find_subject(name: str) -> Subject:
         answers = trained.task.answer_tokenizer
         return Subject(trained.model, trained.params, task_labels(trained), answers, trained, None, name)
     loaded = load_weights(place)
-    if isinstance(loaded.model, Encoder) and loaded.model.config.head == "none":
-        raise ConfigError(
-            f"{name} has no head, so it predicts nothing", hint="`glassformer embed` and `inspect` show it"
-        )
     classes = loaded.labels.__getitem__ if loaded.labels else str
     labels = Labels(tokens=str if loaded.tokenizer is None else token_labels(loaded.tokenizer), classes=classes)
     return Subject(loaded.model, loaded.params, labels, loaded.tokenizer, None, loaded, name)

@@ -26,6 +26,7 @@ COMMANDS = {
     "tokens": "Encode texts into a file that `train text --data FILE` maps into memory, however large it is.",
     "replay": "Go through the training of a run, step by step: loss, attention, norms and answers, on one page.",
     "inspect": "Draw attention, predictions, positions and layers of a model into one page.",
+    "explore": "Open a page on this machine to see a Transformer work, touch any number, and change anything.",
     "look": "Look inside: what each layer would say, which part says it, what happens without it, how gradients flow.",
     "check": "Prove every hand-derived gradient against a numeric derivative, here and now.",
     "bench": "Measure training, generation, attention and the start, in turns with what else is installed here.",

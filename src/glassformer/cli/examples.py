@@ -24,6 +24,11 @@ EXAMPLES = {
     ],
     "replay": ["glassformer replay runs/majority 11110222", "glassformer replay runs/majority --step 1 --step 2"],
     "inspect": ["glassformer inspect runs/majority 11110222", "glassformer inspect runs/text --theme dark"],
+    "explore": [
+        "glassformer explore",
+        "glassformer explore runs/majority --prompt 11110222",
+        "glassformer explore smollm2 --port 8765 --no-browser",
+    ],
     "look": [
         "glassformer look runs/majority 11110222",
         "glassformer look runs/majority 11110222 attribution --token 2 --against 1",

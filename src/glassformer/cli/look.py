@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..errors import ConfigError, DataError, did_you_mean
+from ..interpret.run import has_no_head
 from ..subject import find_subject
 from .generate import ModelArgument
 from .look_views import VIEWS, Found, Question
@@ -52,6 +53,10 @@ def look(
     """
     check_question(view, text, other)
     subject = find_subject(model)
+    if has_no_head(subject.model):
+        raise ConfigError(
+            f"{model} has no head, so it predicts nothing", hint="`glassformer embed` and `inspect` show it"
+        )
     run = subject.watch(text)
     source = None if other is None else subject.watch(other)
     target = subject.target(run, token, against, position)

@@ -117,8 +117,8 @@ def watch(model: Model, params: Tree, batch: Batch) -> Run:
         raise ConfigError(
             f"the tokens have shape {np.shape(batch.tokens)}", hint="a watched batch is (examples, positions)"
         )
-    plain = replace(model, execution=PLAIN)  # type: ignore[type-var]
-    return _watched(plain, tree_map(_plain, params), batch)
+    as_written = replace(model, execution=PLAIN)  # type: ignore[type-var]
+    return _watched(as_written, tree_map(plain, params), batch)
 
 
 def _watched(model: Model, params: Tree, batch: Batch) -> Run:
@@ -131,7 +131,7 @@ def _watched(model: Model, params: Tree, batch: Batch) -> Run:
 def read(model: Model, params: Tree, batch: Batch) -> tuple[Array, Tree]:
     """Return the logits of a batch and the record; of an encoder without a head, its vectors."""
     if has_no_head(model):
-        return model.forward(params, batch.tokens, mask=batch.mask, segments=batch.segments)  # type: ignore[attr-defined]
+        return model.forward(params, batch.tokens, mask=batch.mask, segments=batch.segments)
     return model.predict(params, batch)
 
 
@@ -140,7 +140,7 @@ def has_no_head(model: Model) -> bool:
     return getattr(model.config, "head", None) == "none"
 
 
-def _plain(leaf: Any) -> Array:
+def plain(leaf: Any) -> Array:
     """Return a parameter as a NumPy array in at least single precision."""
     return leaf.dequantize() if isinstance(leaf, Quantized) else np.asarray(widen(leaf))
 

@@ -1,0 +1,14 @@
+"""The explorer: a page in the browser over a model at work, forward and backward.
+
+    offers.py      the models that the page may open
+    state.py       what a page asks to see, as data: it travels in the address
+    explorer.py    models and runs, kept while they are asked about
+    tiles.py       parts of arrays in the resolution that a screen needs
+    answers.py     the table of what a page may ask, filled by the files in answers_of
+    jobs.py        long work that shows how far it is and can be stopped
+    guard.py       who may ask: this page and nobody else
+    server.py      the application and the process that serves it
+    page/          the page: plain ES modules, one for each view
+
+There is no mathematics here: everything that is shown comes from `interpret` and from the record of a run.
+"""

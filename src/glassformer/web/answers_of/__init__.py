@@ -1,0 +1,1 @@
+"""What a page may ask, one file for each view."""

@@ -1,0 +1,29 @@
+"""How far long work is, and the wish to stop it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..answers import answers, only
+from ..explorer import Explorer
+
+PATIENCE = 0.5
+"""Seconds that an answer waits for the work to end: a page need not ask often."""
+
+
+@answers("job")
+def job(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Return how far a job is, and its result when there is one."""
+    only(question, "job")
+    found = explorer.jobs.get(question.get("job"))
+    found.ended.wait(PATIENCE)
+    return found.to_dict()
+
+
+@answers("stop")
+def stop(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Ask a job to stop; it does so between two of its parts."""
+    only(question, "job")
+    found = explorer.jobs.get(question.get("job"))
+    found.asked_to_stop.set()
+    return found.to_dict()

@@ -1,0 +1,139 @@
+"""The models at hand, one of them, and a run of it: the names of everything that can be looked at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...interpret import Logit, Loss, Run
+from ...interpret.addresses import RETURNED
+from ...interpret.run import has_no_head
+from ...interpret.stream import stacks
+from ...interpret.where import BATCH, axes_of
+from ...models import Encoder, EncoderDecoder
+from ...tree import flatten
+from ..answers import answers, only, seen_by
+from ..explorer import Explorer, Opened, Seen
+from ..offers import to_json
+from ..state import WITH_NUMBER, WITH_OTHER, WORDS
+
+TOP = 10
+
+
+@answers("models")
+def models(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Return the models that can be opened, and which one the command named."""
+    only(question)
+    return {"models": to_json(explorer.offers), "first": explorer.first, "prompt": explorer.prompt}
+
+
+@answers("open")
+def open_model(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Return what one must know of a model before it reads anything."""
+    only(question, "model")
+    opened = explorer.opened(str(question.get("model")))
+    model = opened.subject.model
+    config = model.config
+    return {
+        "architecture": architecture(model),
+        "facts": {name: getattr(config, name) for name in ("layers", "width", "heads", "vocab", "context")
+                  if hasattr(config, name)},
+        "parameters": opened.count,
+        "precision": next(iter(flatten(opened.params).values())).dtype.name,
+        "classes": opened.subject.is_classifier,
+        "vectors": has_no_head(model),
+        "chats": opened.subject.chats,
+        "example": opened.subject.example_text(),
+        "words": {"all": WORDS, "number": WITH_NUMBER, "other": WITH_OTHER},
+    }  # fmt: skip
+
+
+def architecture(model: Any) -> str:
+    """Return which of the three it is."""
+    if isinstance(model, EncoderDecoder):
+        return "encoder-decoder"
+    return "encoder" if isinstance(model, Encoder) else "decoder"
+
+
+@answers("run")
+def run(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Return what a run of a state holds: names with shapes and axes, tokens, loss, what comes next."""
+    only(question, "state")
+    seen = seen_by(explorer, question)
+    shown, opened = seen.run, seen.opened
+    return {
+        "tokens": tokens_of(opened, shown, "tokens"),
+        "source": tokens_of(opened, shown, "source"),
+        "values": [_named(shown, name, shown[name]) for name in shown],
+        "parameters": [_named(shown, name, leaf) for name, leaf in flatten(shown.params).items()],
+        "batch": [name for name in BATCH if getattr(shown.batch, name, None) is not None],
+        "stacks": stacks(shown),
+        "heads": shown.heads,
+        "loss": None if shown.batch.targets is None else shown.loss,
+        "loss_before": None if shown.batch.targets is None else seen.plain.loss,
+        "of": said_of(seen),
+        "next": None if has_no_head(shown.model) else likeliest(opened, shown),
+        "next_before": None if has_no_head(shown.model) else likeliest(opened, seen.plain),
+        "idle": [seen.state.changes.index(c) for c in seen.state.changes if _is_idle(seen, c)],
+    }
+
+
+def _named(shown: Run, name: str, value: Any) -> dict[str, Any]:
+    address = shown.addresses.get(name)
+    call = None if address is None else shown.calls[address.number]
+    order = None if address is None or call is None else call.end if address.place == RETURNED else call.number
+    return {
+        "name": name,
+        "shape": list(value.shape),
+        "axes": axes_of(name, value.ndim),
+        "number": order,
+        "op": None if call is None else call.name,
+    }
+
+
+def tokens_of(opened: Opened, shown: Run, part: str) -> list[dict[str, Any]] | None:
+    """Return what was read: ids with what they are called."""
+    given = getattr(shown.batch, part)
+    if given is None:
+        return None
+    labels = opened.subject.labels
+    call = labels.source if part == "source" and labels.source is not None else labels.tokens
+    return [{"id": int(number), "label": call(int(number))} for number in np.asarray(given)[0]]
+
+
+def likeliest(opened: Opened, shown: Run, count: int = TOP) -> list[dict[str, Any]]:
+    """Return the likeliest next tokens, or classes, at the last position."""
+    row = np.asarray(shown.logits[0] if shown.logits.ndim == 2 else shown.logits[0, -1], dtype=np.float64)
+    p = np.exp(row - row.max())
+    p /= p.sum()
+    order = np.argsort(-p, kind="stable")[: min(count, row.size)]
+    return [{"id": int(n), "label": opened.subject.label(int(n)), "probability": float(p[n])} for n in order]
+
+
+def said_of(seen: Seen) -> dict[str, Any]:
+    """Return the number that runs back, with its value, in words."""
+    of = seen.of
+    if isinstance(of, Loss):
+        return {"kind": "loss", "title": "the loss", "value": float(of.value(seen.run))}
+    label = seen.opened.subject.label
+    if isinstance(of, Logit):
+        against = "" if of.against is None else f" above {label(of.against)!r}"
+        title = f"the logit of {label(of.token)!r}{against}"
+        return {"kind": "logit", "title": title, "value": float(of.value(seen.run)), "token": of.token,
+                "against": of.against, "position": of.position}  # fmt: skip
+    asked = seen.state.of
+    name, index = (asked.name, list(asked.index)) if asked.kind == "entry" else ("vectors", [0, 0, 0])
+    return {
+        "kind": "entry",
+        "title": f"{name}{index}",
+        "value": float(of.value(seen.run)),
+        "name": name,
+        "index": index,
+    }
+
+
+def _is_idle(seen: Seen, asked: Any) -> bool:
+    """Tell whether a change altered nothing."""
+    own = {(change.word, change.name) for change in seen.run.idle}
+    return (asked.word, asked.name) in own

@@ -1,0 +1,93 @@
+"""Long work: it goes on in a thread of its own, says how far it is, and can be stopped between two of its parts."""
+
+from __future__ import annotations
+
+import contextvars
+import secrets
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import ConfigError, GlassformerError
+
+MOST = 32
+"""Jobs that are remembered, at most; those that ended longest ago are forgotten first."""
+
+
+class StoppedError(Exception):
+    """The page asked to stop."""
+
+
+class Job:
+    """One piece of long work; `show(done, total, note)` says how far it is."""
+
+    def __init__(self, work: Callable[[Job], Any]) -> None:
+        self.key = secrets.token_urlsafe(9)
+        self.done, self.total, self.note = 0, 0, ""
+        self.partial: Any = None
+        self.result: Any = None
+        self.error: dict[str, Any] | None = None
+        self.ended = threading.Event()
+        self.asked_to_stop = threading.Event()
+        run = contextvars.copy_context().run
+        self.thread = threading.Thread(target=run, args=(self._work, work), daemon=True)
+
+    def show(self, done: int, total: int, note: str = "", partial: Any = None) -> None:
+        """Say how far it is; raises `StoppedError` when the page does not want it any more."""
+        self.done, self.total, self.note = int(done), int(total), note
+        if partial is not None:
+            self.partial = partial
+        if self.asked_to_stop.is_set():
+            raise StoppedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return how far it is, and what came of it."""
+        facts = {"job": self.key, "done": self.done, "total": self.total, "note": self.note, "partial": self.partial}
+        return {**facts, "ended": self.ended.is_set(), "result": self.result, "error": self.error}
+
+    def _work(self, work: Callable[[Job], Any]) -> None:
+        try:
+            self.result = work(self)
+        except StoppedError:
+            self.error = {"error": "stopped", "hint": None}
+        except GlassformerError as error:
+            self.error = {"error": error.fact, "hint": error.hint}
+        except Exception as error:  # a thread has nobody above it: the page must hear of it
+            self.error = {"error": f"{type(error).__name__}: {error}", "hint": None}
+        finally:
+            self.ended.set()
+
+
+class Jobs:
+    """All jobs of a server."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, Job] = {}
+        self._lock = threading.Lock()
+
+    def start(self, work: Callable[[Job], Any]) -> Job:
+        """Begin a piece of work."""
+        job = Job(work)
+        with self._lock:
+            over = [key for key, one in self._jobs.items() if one.ended.is_set()]
+            for key in over[: max(0, len(self._jobs) - MOST + 1)]:
+                del self._jobs[key]
+            if len(self._jobs) >= MOST:
+                raise ConfigError(f"{MOST} jobs are under way", hint="stop one of them, or wait")
+            self._jobs[job.key] = job
+        job.thread.start()
+        return job
+
+    def get(self, key: Any) -> Job:
+        """Return a job by its key."""
+        with self._lock:
+            if not isinstance(key, str) or key not in self._jobs:
+                raise ConfigError("there is no such job", hint="it ended long ago: begin it again")
+            return self._jobs[key]
+
+    def stop_all(self) -> None:
+        """Ask everything to stop."""
+        with self._lock:
+            jobs = list(self._jobs.values())
+        for job in jobs:
+            job.asked_to_stop.set()

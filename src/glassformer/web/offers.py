@@ -1,0 +1,53 @@
+"""The models that a page may open: the one asked for, runs in a folder, and what `glassformer pull` has fetched.
+
+A page names a model by its key in this list and in no other way: no file is opened by a name that a page sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import ConfigError, did_you_mean
+from ..runs.listing import list_runs
+from ..weights.registry import REGISTRY, resolve
+
+RUNS = "runs"
+
+
+class Offer(NamedTuple):
+    """A model that can be opened."""
+
+    key: str
+    title: str
+    kind: str  # run, published or given
+    place: str  # what `subject.find_subject` takes
+
+
+def find_offers(given: Iterable[str] = (), folder: str | Path = RUNS) -> dict[str, Offer]:
+    """Return the models at hand by their keys, those that were asked for first."""
+    offers = [Offer(name, name, "given", name) for name in given]
+    for run in list_runs(folder) if Path(folder).is_dir() else []:
+        if run.error is None and run.step:
+            said = f"{run.task}, {run.step:,} steps"
+            offers.append(Offer(run.folder.as_posix(), f"{run.folder.name}: {said}", "run", str(run.folder)))
+    for entry in REGISTRY.values():
+        if resolve(entry.name) is not None:
+            offers.append(Offer(entry.name, entry.title, "published", entry.name))
+    found: dict[str, Offer] = {}
+    for offer in offers:
+        found.setdefault(offer.key, offer)
+    return found
+
+
+def chosen(offers: dict[str, Offer], key: str) -> Offer:
+    """Return an offer by its key."""
+    if key not in offers:
+        raise ConfigError(f"there is no model {key[:60]!r} here", hint=did_you_mean(key[:60], offers))
+    return offers[key]
+
+
+def to_json(offers: dict[str, Offer]) -> list[dict[str, Any]]:
+    """Return the offers as a page sees them."""
+    return [{"key": offer.key, "title": offer.title, "kind": offer.kind} for offer in offers.values()]

@@ -1,0 +1,40 @@
+// Colors of numbers: blue below zero, orange above, nothing at zero; one hue for what is never below zero.
+// The two hues are told apart with every common kind of color blindness, and by their lightness alone.
+
+const LIGHT = { zero: [253, 253, 252], low: [23, 78, 166], high: [190, 84, 0], full: [12, 74, 110] };
+const DARK = { zero: [21, 23, 26], low: [110, 176, 255], high: [255, 166, 77], full: [125, 211, 252] };
+
+const darkness = window.matchMedia("(prefers-color-scheme: dark)");
+
+export function isDark() {
+  return darkness.matches;
+}
+
+export function onTheme(act) {
+  darkness.addEventListener("change", act);
+}
+
+// Write r, g, b of a number into bytes at a place; `top` is the number with the full color.
+export function paint(bytes, place, number, top, signed) {
+  const colors = isDark() ? DARK : LIGHT;
+  if (!Number.isFinite(number)) {
+    bytes.set([255, 0, 144, 255], place); // what is no number must not hide
+    return;
+  }
+  const share = top > 0 ? Math.min(1, Math.abs(number) / top) ** 0.7 : 0;
+  const full = !signed ? colors.full : number < 0 ? colors.low : colors.high;
+  for (let i = 0; i < 3; i += 1) bytes[place + i] = colors.zero[i] + (full[i] - colors.zero[i]) * share;
+  bytes[place + 3] = 255;
+}
+
+export function cssColor(number, top, signed = true) {
+  const bytes = new Uint8ClampedArray(4);
+  paint(bytes, 0, number, top, signed);
+  return `rgb(${bytes[0]}, ${bytes[1]}, ${bytes[2]})`;
+}
+
+// Ink that is read on that color.
+export function inkOn(number, top) {
+  const share = top > 0 ? Math.min(1, Math.abs(number) / top) ** 0.7 : 0;
+  return share > 0.5 ? (isDark() ? "#10131a" : "#ffffff") : (isDark() ? "#eceded" : "#1c1d1f");
+}

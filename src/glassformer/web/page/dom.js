@@ -1,0 +1,57 @@
+// Elements by one function: make("p", {class: "quiet"}, "text", other, …).
+
+const SVG = "http://www.w3.org/2000/svg";
+const SVG_TAGS = new Set(["svg", "g", "path", "line", "rect", "circle", "text", "polyline", "title", "defs"]);
+
+export function make(tag, settings = {}, ...inside) {
+  const element = SVG_TAGS.has(tag) ? document.createElementNS(SVG, tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(settings)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "style") Object.assign(element.style, value);
+    else if (name in element && !SVG_TAGS.has(tag) && typeof value !== "string") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...inside.flat().filter((part) => part !== null && part !== undefined && part !== false));
+  return element;
+}
+
+export function fill(element, ...inside) {
+  element.replaceChildren(...inside.flat().filter((part) => part !== null && part !== undefined && part !== false));
+  return element;
+}
+
+export function button(text, act, settings = {}) {
+  return make("button", { type: "button", onclick: act, ...settings }, text);
+}
+
+// A number as short as it can be read: 0.0031, −1.25, 3.1e−9.
+export function short(number, digits = 3) {
+  if (number === null || number === undefined) return "–";
+  if (number === 0) return "0";
+  const size = Math.abs(number);
+  const text = size >= 1e5 || size < 1e-3 ? number.toExponential(digits - 1) : String(Number(number.toPrecision(digits)));
+  return text.replace("-", "−").replace("e+", "e").replace("e-", "e−");
+}
+
+// All digits that a number has.
+export function exact(number) {
+  return number === null || number === undefined ? "–" : String(number).replace("-", "−").replace("e-", "e−");
+}
+
+export function whole(number) {
+  return Number(number).toLocaleString("en-US");
+}
+
+// What a token is called, its spaces in sight.
+export function visible(label) {
+  return label === "" ? "∅" : label.replaceAll("\n", "↵").replaceAll("\t", "⇥").replace(/^ | $/g, "␣");
+}
+
+let fading = null;
+export function tell(text) {
+  const status = document.getElementById("status");
+  fill(status, make("p", {}, text));
+  clearTimeout(fading);
+  fading = setTimeout(() => fill(status), 6000);
+}

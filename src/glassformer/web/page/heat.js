@@ -1,0 +1,134 @@
+// A tensor as a heat map: a rectangle of its last two axes, at the resolution of the screen.
+// Point at a cell to read it, click it to open its card; with the keyboard: arrows, then Enter.
+
+import { exact, fill, make, short, whole } from "./dom.js";
+import { isDark, onTheme, paint } from "./color.js";
+import { tile } from "./server.js";
+import { runState } from "./state.js";
+
+const NONNEGATIVE = /(weights|mask|rstd|keep|probabilities)$/;
+const LETTERS = { example: "B", head: "H", position: "T", key: "S", feature: "D", row: "R" };
+const CELLS = 512; // cells along one side, at most, are asked for
+
+const drawn = new Set();
+onTheme(() => drawn.forEach((redraw) => redraw()));
+
+// settings: what, name, axes, at, rows, columns, rowLabels, columnLabels, size (pixels of a side), title, onpick(index),
+// top (the number with the full color), state (of another run), quiet (no caption)
+export function heat(settings) {
+  const canvas = make("canvas", { tabindex: "0", role: "img", "aria-label": settings.name, width: 1, height: 1 });
+  const caption = make("figcaption");
+  const under = make("div", { class: "under" });
+  const figure = make("figure", { class: "heat" }, settings.quiet ? null : caption, canvas, settings.quiet ? null : under);
+  const own = { ...settings, canvas, caption, under, cursor: [0, 0], found: null };
+  canvas.addEventListener("pointermove", (event) => point(own, event));
+  canvas.addEventListener("pointerleave", () => fill(under));
+  canvas.addEventListener("click", (event) => { point(own, event); pick(own); });
+  canvas.addEventListener("keydown", (event) => keyed(own, event));
+  figure.ready = load(own, figure);
+  figure.redraw = (parts) => { Object.assign(own, parts); figure.ready = load(own, figure); return figure.ready; };
+  return figure;
+}
+
+async function load(own, figure) {
+  const question = { state: own.state ?? runState(), what: own.what ?? "value", name: own.name, height: CELLS, width: CELLS };
+  for (const part of ["at", "rows", "columns"]) if (own[part]) question[part] = own[part];
+  try {
+    own.found = await tile(question);
+    draw(own);
+    const redraw = () => (figure.isConnected ? draw(own) : drawn.delete(redraw));
+    drawn.add(redraw);
+  } catch (error) {
+    fill(own.under, make("span", { class: "bad" }, error.message));
+    if (own.quiet) figure.append(own.under);
+  }
+  return figure;
+}
+
+function draw(own) {
+  const { facts, cells } = own.found;
+  const [height, width] = facts.size;
+  const signed = facts.all.least < 0 || !NONNEGATIVE.test(own.name);
+  const top = own.top ?? fullColor(facts.here);
+  const bytes = new Uint8ClampedArray(height * width * 4);
+  for (let i = 0; i < cells.length; i += 1) paint(bytes, i * 4, cells[i], top, signed);
+  own.canvas.width = width;
+  own.canvas.height = height;
+  own.canvas.getContext("2d").putImageData(new ImageData(bytes, width, height), 0, 0);
+  const size = sizeOf(own, height, width);
+  own.canvas.style.width = `${size[1]}px`;
+  own.canvas.style.height = `${size[0]}px`;
+  own.canvas.dataset.dark = isDark();
+  own.canvas.setAttribute("aria-label", describe(own, facts));
+  fill(own.caption, make("b", {}, own.title ?? own.name), make("span", {}, shapeText(own, facts)), make("span", {}, statistics(facts)));
+}
+
+function fullColor(stats) {
+  return Math.max(Math.abs(stats.least ?? 0), Math.abs(stats.most ?? 0));
+}
+
+// Cells are squares where they fit, never smaller than a pixel, and a lone row is high enough to be hit.
+function sizeOf(own, height, width) {
+  const side = own.size ?? 360;
+  const cell = Math.max(1, Math.min(26, side / Math.max(height, width)));
+  return [Math.max(height * cell, height === 1 ? 22 : 8), Math.max(width * cell, 8)];
+}
+
+export function shapeText(own, facts) {
+  const letters = (own.axes ?? []).map((axis) => LETTERS[axis] ?? axis);
+  const numbers = facts.shape.map(whole).join(" × ");
+  return letters.length ? `${letters.join(" × ")} = ${numbers}` : numbers;
+}
+
+function statistics(facts) {
+  const { least, most, mean, spread, odd } = facts.here;
+  const strange = odd ? `, ${whole(odd)} not finite` : "";
+  return `${short(least)} to ${short(most)}, mean ${short(mean)} ± ${short(spread)}${strange}`;
+}
+
+function describe(own, facts) {
+  return `${own.what ?? "value"} of ${own.name}, ${shapeText(own, facts)}, ${statistics(facts)}`;
+}
+
+function point(own, event) {
+  if (!own.found) return;
+  const box = own.canvas.getBoundingClientRect();
+  const [height, width] = own.found.facts.size;
+  const row = Math.floor(((event.clientY - box.top) / box.height) * height);
+  const column = Math.floor(((event.clientX - box.left) / box.width) * width);
+  own.cursor = [Math.max(0, Math.min(height - 1, row)), Math.max(0, Math.min(width - 1, column))];
+  say(own);
+}
+
+function keyed(own, event) {
+  const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+  if (!own.found) return;
+  if (event.key in moves) {
+    const size = own.found.facts.size;
+    own.cursor = own.cursor.map((at, axis) => Math.max(0, Math.min(size[axis] - 1, at + moves[event.key][axis])));
+    say(own);
+    event.preventDefault();
+  } else if (event.key === "Enter") pick(own);
+}
+
+// The index of the entry that a cell shows first, in the whole tensor.
+function indexOf(own) {
+  const { facts } = own.found;
+  const place = [facts.rows[0] + own.cursor[0] * facts.step[0], facts.columns[0] + own.cursor[1] * facts.step[1]];
+  const leading = own.at ?? facts.shape.slice(0, -2).map(() => 0);
+  return facts.shape.length < 2 ? [place[1]] : [...leading, ...place];
+}
+
+function say(own) {
+  const { facts, cells } = own.found;
+  const number = cells[own.cursor[0] * facts.size[1] + own.cursor[1]];
+  const index = indexOf(own);
+  const coarse = facts.step[0] * facts.step[1] > 1 ? `, the farthest from 0 of ${facts.step[0]} × ${facts.step[1]}` : "";
+  const words = [own.rowLabels?.[index.at(-2)], own.columnLabels?.[index.at(-1)]].filter((word) => word !== undefined);
+  fill(own.under, `[${index.join(", ")}] ${words.join(" → ")} = ${exact(number)}${coarse}`);
+  own.canvas.title = own.under.textContent;
+}
+
+function pick(own) {
+  if (own.found) own.onpick?.(indexOf(own), own);
+}

@@ -1,0 +1,171 @@
+// The map: the model from the tokens to the loss, each part a box that opens; inside lie its tensors as heat maps.
+
+import { button, make, short, visible, whole } from "./dom.js";
+import { heat } from "./heat.js";
+import { look } from "./state.js";
+import { openCard } from "./card.js";
+
+export const mapView = { id: "map", title: "Map", draw };
+
+const SHOWN = { values: ["value"], gradients: ["gradient"], both: ["value", "gradient"], change: ["before", "value", "change"] };
+const WORDS = {
+  embedding: "tokens become vectors", source_embedding: "tokens of the source become vectors", attention: "who looks at whom",
+  cross_attention: "who looks at the source", feed_forward: "every position by itself", final_norm: "the stream, normalized",
+  head: "vectors become logits", attend: "softmax(q·k) · v", logits: "what it says", vectors: "what it returns", blocks: "the residual stream",
+};
+
+function draw(place, page) {
+  const settings = look("map");
+  const open = new Set(settings.open ?? []);
+  const shown = settings.shown ?? "values";
+  const tree = treeOf(page.run);
+  const lanes = lanesOf(tree, page);
+  const flow = make("div", { class: "flow" }, lanes.map((nodes) => make("div", { class: "lane" }, nodes.map((node) => drawNode(node, page, open, shown)))));
+  const opened = (all) => { look("map", { open: all ? everyName(tree) : [] }); page.redraw(); };
+  place.append(make("div", { class: "stack" },
+    make("div", { class: "row" }, switcher(shown, page), button("Open all", () => opened(true)), button("Close all", () => opened(false))),
+    tokensRow(page), flow, ending(page)));
+}
+
+function switcher(shown, page) {
+  const names = page.hasChanges ? ["values", "gradients", "both", "change"] : ["values", "gradients", "both"];
+  return make("div", { class: "row", role: "group", "aria-label": "What is shown" }, names.map((name) =>
+    button(name, () => { look("map", { shown: name }); page.redraw(); }, { "aria-pressed": String(name === shown) })));
+}
+
+// --- the tree of names ----------------------------------------------------------------------------------------------
+
+// {name, tensors: [{name, shape, axes, kind}], inside: Map}: by the dots in their names, in the order in which they are made
+function treeOf(run) {
+  const root = { name: "", first: Infinity, tensors: [], inside: new Map() };
+  for (const value of run.values) add(root, value, "value");
+  for (const value of run.parameters) add(root, value, "parameter");
+  arrange(root);
+  return root;
+}
+
+function add(root, value, kind) {
+  const words = value.name.split(".");
+  let node = root;
+  words.slice(0, -1).forEach((word, depth) => { node = child(node, word, words.slice(0, depth + 1).join(".")); });
+  const last = words.at(-1);
+  // What a layer returned goes by the layer's own name: it lies in that layer's box.
+  if (node.inside.has(last)) node = node.inside.get(last);
+  node.tensors.push({ ...value, kind });
+  if (value.number !== null) node.first = Math.min(node.first, value.number);
+}
+
+function child(node, word, name) {
+  if (!node.inside.has(word)) {
+    const made = { name, first: Infinity, tensors: [], inside: new Map() };
+    node.inside.set(word, made);
+    const own = node.tensors.findIndex((tensor) => tensor.name === name);
+    if (own >= 0) made.tensors.push(...node.tensors.splice(own, 1));
+  }
+  return node.inside.get(word);
+}
+
+function arrange(node) {
+  for (const inner of node.inside.values()) {
+    arrange(inner);
+    node.first = Math.min(node.first, inner.first);
+  }
+  const firsts = node.tensors.map((tensor) => tensor.number ?? Infinity);
+  node.first = Math.min(node.first, ...firsts);
+  node.tensors.sort((a, b) => (a.kind === b.kind ? (a.number ?? 0) - (b.number ?? 0) : a.kind === "value" ? -1 : 1));
+  node.inside = new Map([...node.inside].sort(([, a], [, b]) => a.first - b.first));
+}
+
+function everyName(node) {
+  return [...node.inside.values()].flatMap((inner) => [inner.name, ...everyName(inner)]);
+}
+
+// Blocks stand in the lane itself; an encoder-decoder has two lanes.
+function lanesOf(tree, page) {
+  const flat = (nodes) => nodes.flatMap((node) => (node.name.split(".").at(-1) === "blocks" ? [...node.inside.values()] : [node]));
+  const inside = [...tree.inside.values(), ...tree.tensors.filter((tensor) => !tree.inside.has(tensor.name)).map(alone)];
+  if (page.info.architecture !== "encoder-decoder") return [flat(inside)];
+  const isSource = (node) => node.name.startsWith("source") || node.name.startsWith("encoder");
+  const opened = (nodes) => flat(nodes.flatMap((node) => (["encoder", "decoder"].includes(node.name) ? [...node.inside.values()] : [node])));
+  return [opened(inside.filter(isSource)), opened(inside.filter((node) => !isSource(node)))];
+}
+
+function alone(tensor) {
+  return { name: tensor.name, first: tensor.number ?? Infinity, tensors: [tensor], inside: new Map() };
+}
+
+// --- boxes ----------------------------------------------------------------------------------------------------------
+
+function drawNode(node, page, open, shown) {
+  const isOpen = open.has(node.name);
+  const last = node.name.split(".").at(-1);
+  const title = /^\d+$/.test(last) ? `block ${last}` : last.replaceAll("_", " ");
+  const box = make("div", { class: "node", "data-name": node.name });
+  const head = make("button", { type: "button", class: "head", "aria-expanded": String(isOpen) },
+    make("strong", {}, title), make("span", { class: "what" }, WORDS[last] ?? ""), make("span", { class: "grow" }),
+    make("span", { class: "what" }, counted(node)), make("span", { "aria-hidden": "true" }, isOpen ? "−" : "+"));
+  head.addEventListener("click", () => {
+    const names = new Set(look("map").open ?? []);
+    if (names.has(node.name)) names.delete(node.name); else names.add(node.name);
+    look("map", { open: [...names] });
+    open.clear();
+    names.forEach((name) => open.add(name));
+    const next = drawNode(node, page, open, shown);
+    box.replaceWith(next);
+    next.querySelector(".head").focus();
+  });
+  box.append(head);
+  if (isOpen) box.append(body(node, page, open, shown));
+  return box;
+}
+
+function counted(node) {
+  const all = (one) => one.tensors.length + [...one.inside.values()].reduce((sum, inner) => sum + all(inner), 0);
+  const count = all(node);
+  return count === 1 ? "1 tensor" : `${whole(count)} tensors`;
+}
+
+function body(node, page, open, shown) {
+  const inner = [...node.inside.values()].map((one) => drawNode(one, page, open, shown));
+  return make("div", { class: "body" }, make("div", { class: "tensors" }, node.tensors.map((tensor) => tensorBox(tensor, page, shown))), inner);
+}
+
+function tensorBox(tensor, page, shown) {
+  const place = make("div", { class: "pair", "data-tensor": tensor.name });
+  const at = tensor.shape.slice(0, -2).map(() => 0);
+  const redraw = () => place.replaceChildren(...choosers(tensor, at, redraw), ...SHOWN[shown].map((what) => one(tensor, what, [...at], page)));
+  redraw();
+  return place;
+}
+
+function one(tensor, what, at, page) {
+  const labels = page.labelsFor(tensor);
+  return heat({
+    ...tensor, what, at, ...labels, title: what === "value" ? tensor.name : `${what} of ${tensor.name}`,
+    onpick: (index) => openCard({ name: tensor.name, index, gradient: what.startsWith("gradient") }),
+  });
+}
+
+// A chooser for each axis before the last two, such as heads.
+function choosers(tensor, at, redraw) {
+  return tensor.shape.slice(0, -2).map((size, axis) => {
+    if (size === 1) return null;
+    const choice = make("input", { type: "number", min: "0", max: String(size - 1), value: String(at[axis]) });
+    choice.addEventListener("change", () => { at[axis] = Math.max(0, Math.min(size - 1, Number(choice.value) || 0)); redraw(); });
+    return make("label", {}, `${tensor.axes[axis] ?? "index"} of ${size}`, choice);
+  }).filter(Boolean);
+}
+
+function tokensRow(page) {
+  const row = (tokens, title) => (tokens ? make("div", {}, make("h3", {}, title), make("div", { class: "tokens" },
+    tokens.map((token, position) => make("span", { class: "token", title: `position ${position}, id ${token.id}` }, visible(token.label))))) : null);
+  return make("div", { class: "row" }, row(page.run.source, "Source"), row(page.run.tokens, "Tokens"));
+}
+
+function ending(page) {
+  const { run } = page;
+  const loss = run.loss === null ? null : make("p", {}, "loss ", make("b", { class: "mono" }, short(run.loss, 6)),
+    run.loss_before !== run.loss ? ` (before the changes ${short(run.loss_before, 6)})` : "");
+  const next = run.next ? make("p", {}, "likeliest next: ", run.next.slice(0, 5).map((one) => make("span", { class: "token" }, `${visible(one.label)} ${(one.probability * 100).toFixed(1)} %`))) : null;
+  return make("div", { class: "box stack" }, loss, next);
+}

@@ -1,0 +1,5 @@
+// The views of the page, in the order of their tabs: {id, title, draw(place, page)}.
+
+import { mapView } from "./map.js";
+
+export const VIEWS = [mapView];
