@@ -11,7 +11,6 @@ from engines.cpu.kernel_cases import STAND_INS
 from glassformer import ops
 from glassformer.dispatch import use_engine
 from glassformer.engines.cpu import cores
-from glassformer.engines.cpu.lanes import _has_dot_products
 from glassformer.engines.cpu.matvec import MOST_ROWS, described, multiply, multiply_few, workspace
 from glassformer.engines.cpu.quantized_rows import CODES, unpack
 from glassformer.engines.cpu.team import WORTHWHILE, on_all_cores
@@ -110,13 +109,16 @@ def test_blocks_are_turned_into_their_values(form, rows, columns):
     np.testing.assert_allclose(found[:rows, :columns], w.dequantize(), rtol=0, atol=1e-6)
 
 
-def test_processors_without_dot_products_get_the_same_sums(rng, monkeypatch):
+@pytest.mark.parametrize("least", [False, True])
+@pytest.mark.parametrize("own", [False, True])
+def test_processors_with_and_without_dot_products_get_the_same_sums(rng, monkeypatch, own, least):
     import numba
 
     from glassformer.engines.cpu import lanes
 
-    _has_dot_products()
-    monkeypatch.setattr(lanes, "_has_dot_products", lambda: False)
+    if not own:
+        monkeypatch.setattr(lanes, "_has_dot_products", lambda: False)
+        monkeypatch.setattr(lanes, "_has_mixed_products", lambda: False)
 
     @numba.njit
     def product(w, x, y):
@@ -127,7 +129,8 @@ def test_processors_without_dot_products_get_the_same_sums(rng, monkeypatch):
         b = lanes.bytes_at
         return lanes.dot(lanes.no_integers(), b(w), b(w + 16), b(w + 32), b(w + 48), b(x))
 
-    fours, x = (rng.integers(-128, 128, size, dtype=np.int8) for size in ((4, 4, 4), (4, 4)))  # (place, row, byte)
+    most = -127 if least else 128
+    fours, x = (rng.integers(-128, most, size, dtype=np.int8) for size in ((4, 4, 4), (4, 4)))  # (place, row, byte)
     y = np.empty(4, np.float32)
     product(*(int(array.ctypes.data) for array in (fours, x, y)))
     np.testing.assert_array_equal(y, np.einsum("prb,pb->r", fours.astype(int), x.astype(int)))

@@ -138,10 +138,16 @@ def dot(builder, sums, a, b, c, d, x):
     Each of a, b, c and d holds four bytes of each of four rows.
     """
     words = builder.bitcast(x, _INTS)
+    shift = ir.Constant(_INTS, [0] * 4)
     for place, four in enumerate((a, b, c, d)):
         word = builder.shuffle_vector(words, words, ir.Constant(_INTS, [place] * 4))
-        sums = _add_products(builder, sums, four, builder.bitcast(word, _BYTES))
-    return sums
+        if _has_mixed_products():
+            # Σ a x = Σ (a + 128) x − 128 Σ x. Flipping the highest bit adds 128, where a byte is read without sign.
+            sums = _add_mixed(builder, sums, builder.xor(four, _each(0x80)), word)
+            shift = _add_mixed(builder, shift, _each(0x80), word)
+        else:
+            sums = _add_products(builder, sums, four, builder.bitcast(word, _BYTES))
+    return builder.sub(sums, shift) if _has_mixed_products() else sums
 
 
 @instruction(INTEGERS, INTEGERS, INTEGERS)
@@ -244,6 +250,27 @@ def _add_products(builder, sums, a, b):
             builder.shuffle_vector(products, products, ir.Constant(picks, odd)),
         )
     return builder.add(sums, products)
+
+
+def _add_mixed(builder, sums, a, words):
+    """Add to each of four sums the products of four neighbors: bytes without sign, and signed ones in words."""
+    signature = ir.FunctionType(_INTS, [_INTS, _INTS, _INTS])
+    add = builder.module.declare_intrinsic(_MIXED, fnty=signature)
+    return builder.call(add, [sums, builder.bitcast(a, _INTS), words])
+
+
+_MIXED = "llvm.x86.avx512.vpdpbusd.128"
+
+
+@cache
+def _has_mixed_products() -> bool:
+    """Tell whether this processor adds up products of unsigned and signed bytes in one instruction."""
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return False
+    if numba.config.CPU_NAME or numba.config.CPU_FEATURES is not None:  # compiled for another processor than this one
+        return False
+    has = binding.get_host_cpu_features()
+    return bool(has.get("avxvnni") or (has.get("avx512vnni") and has.get("avx512vl")))
 
 
 @cache
