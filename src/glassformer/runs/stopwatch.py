@@ -28,10 +28,15 @@ class Stopwatch:
     @property
     def tokens_per_second(self) -> float:
         """Tokens trained on per second, evaluations included in the time."""
-        return self.tokens / max(self.seconds - self.compiling, 1e-9)
+        return self.tokens / max(self._working, 1e-9)
 
     @property
     def remaining(self) -> float:
         """Seconds to go at this pace."""
         taken = self.done - self.first
-        return (self.seconds - self.compiling) / max(taken, 1) * (self.total - self.done)
+        return self._working / max(taken, 1) * (self.total - self.done)
+
+    @property
+    def _working(self) -> float:
+        """Seconds that tell the pace: not those of compiling, once there is a step beside the one that was compiled."""
+        return self.seconds - (self.compiling if self.done - self.first > 1 else 0.0)
