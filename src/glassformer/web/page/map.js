@@ -4,9 +4,11 @@ import { button, make, short, visible, whole } from "./dom.js";
 import { heat } from "./heat.js";
 import { look } from "./state.js";
 import { openCard } from "./card.js";
+import { mapPicture } from "./map_picture.js";
 
 export const mapView = { id: "map", title: "Map", draw };
 
+const FEW = 12;
 const SHOWN = { values: ["value"], gradients: ["gradient"], both: ["value", "gradient"], change: ["before", "value", "change"] };
 const WORDS = {
   embedding: "tokens become vectors", source_embedding: "tokens of the source become vectors", attention: "who looks at whom",
@@ -20,11 +22,21 @@ function draw(place, page) {
   const shown = settings.shown ?? "values";
   const tree = treeOf(page.run);
   const lanes = lanesOf(tree, page);
-  const flow = make("div", { class: "flow" }, lanes.map((nodes) => make("div", { class: "lane" }, nodes.map((node) => drawNode(node, page, open, shown)))));
+  const many = lanes.flat().length > FEW; // then what is closed is in the picture alone
+  const listed = lanes.map((nodes) => nodes.filter((node) => !many || open.has(node.name)));
+  const flow = make("div", { class: "flow" }, listed.filter((nodes) => nodes.length).map((nodes) =>
+    make("div", { class: "lane" }, nodes.map((node) => drawNode(node, page, open, shown)))));
+  const show = (names) => {
+    look("map", { open: [...new Set([...(look("map").open ?? []), ...names])] });
+    page.redraw();
+    document.querySelector(`[data-name="${names.at(-1)}"]`)?.scrollIntoView({ block: "nearest" });
+    document.querySelector(`[data-name="${names.at(-1)}"] > .head`)?.focus({ preventScroll: true });
+  };
+  const tokens = lanes.length === 2 ? ["source", "target"] : ["tokens"];
   const opened = (all) => { look("map", { open: all ? everyName(tree) : [] }); page.redraw(); };
   place.append(make("div", { class: "stack" },
     make("div", { class: "row" }, switcher(shown, page), button("Open all", () => opened(true)), button("Close all", () => opened(false))),
-    tokensRow(page), flow, ending(page)));
+    tokensRow(page), mapPicture(lanes, tokens, show), flow, ending(page)));
 }
 
 function switcher(shown, page) {
@@ -70,6 +82,9 @@ function arrange(node) {
     arrange(inner);
     node.first = Math.min(node.first, inner.first);
   }
+  // Parts with parameters alone, such as the matrix of the keys, stand behind the first that has values.
+  const known = [...node.inside.values()].map((inner) => inner.first).filter(Number.isFinite);
+  for (const inner of node.inside.values()) if (!Number.isFinite(inner.first) && known.length) inner.first = Math.min(...known) + 0.5;
   const firsts = node.tensors.map((tensor) => tensor.number ?? Infinity);
   node.first = Math.min(node.first, ...firsts);
   node.tensors.sort((a, b) => (a.kind === b.kind ? (a.number ?? 0) - (b.number ?? 0) : a.kind === "value" ? -1 : 1));

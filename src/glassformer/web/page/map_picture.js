@@ -1,0 +1,91 @@
+// The model as one picture: a stream from left to right, and what each block writes into it. Every part is a button.
+
+import { make } from "./dom.js";
+
+const HEIGHT = 128; // of a lane
+const TALL = 46; // of a sublayer's box
+const SUBLAYERS = ["attention", "cross_attention", "feed_forward"];
+const SIGNS = { attention: "A", cross_attention: "X", feed_forward: "F" };
+
+// lanes: lists of nodes {name, inside}; open(names): shows what lies inside of parts with these names
+export function mapPicture(lanes, tokens, open) {
+  const widest = Math.max(...lanes.map((nodes) => nodes.reduce((sum, node) => sum + partWidth(node), 0)));
+  const wide = Math.max(560, widest + 90);
+  const picture = make("svg", { viewBox: `0 0 ${wide} ${HEIGHT * lanes.length}`, class: "picture", role: "group", "aria-label": "The model, from the tokens to what it says" });
+  const ends = lanes.map((nodes, lane) => pictureLane(picture, nodes, lane, tokens[lane], wide, open));
+  picture.style.maxWidth = `${wide * 1.15}px`;
+  picture.style.minWidth = `${wide * 0.8}px`;
+  if (lanes.length === 2) pictureMemory(picture, ends[0], lanes[1], ends[1].places);
+  return make("div", { class: "scroll" }, picture);
+}
+
+function isBlock(node) {
+  return /(^|\.)blocks\.\d+$/.test(node.name);
+}
+
+function partWidth(node) {
+  return isBlock(node) ? 40 : 92;
+}
+
+function pictureLane(picture, nodes, lane, tokens, wide, open) {
+  const middle = HEIGHT * lane + HEIGHT / 2;
+  const count = nodes.filter(isBlock).length;
+  const spare = wide - 70 - nodes.reduce((sum, node) => sum + partWidth(node), 0);
+  const more = count ? spare / count : 0; // blocks share the room that is left
+  picture.append(make("line", { x1: 10, y1: middle, x2: wide - 8, y2: middle, class: "stream" }));
+  picture.append(pictureText(8, middle - 14, tokens, "what"));
+  const places = new Map();
+  let x = 62;
+  for (const node of nodes) {
+    const width = partWidth(node) + (isBlock(node) ? more : 0);
+    places.set(node.name, { x: x + width / 2, y: middle });
+    picture.append(isBlock(node) ? pictureBlock(node, x, middle, width, open) : picturePart(node, x, middle, width, open));
+    x += width;
+  }
+  return { x, y: middle, places };
+}
+
+function pictureBlock(node, x, middle, width, open) {
+  const number = node.name.split(".").at(-1);
+  const kinds = SUBLAYERS.filter((kind) => node.inside.has(kind));
+  const each = (width - 8) / Math.max(1, kinds.length);
+  const label = make("g", {}, pictureText(x + width / 2, middle + HEIGHT / 2 - 8, number, "what middle"));
+  const boxes = kinds.map((kind, place) => {
+    const inner = node.inside.get(kind);
+    const title = `block ${number}: ${kind.replaceAll("_", " ")}`;
+    const room = { x: x + 4 + place * each + 1, y: middle - TALL / 2, width: Math.max(4, each - 2), height: TALL };
+    return pictureButton(title, each > 15 ? SIGNS[kind] : "", room, kind, () => open([node.name, inner.name]));
+  });
+  const whole = { x: x + 2, y: middle - TALL / 2 - 5, width: width - 4, height: TALL + 10 };
+  if (!kinds.length) boxes.push(pictureButton(`block ${number}`, number, whole, "part", () => open([node.name])));
+  return make("g", {}, make("rect", { ...whole, rx: 6, class: "frame" }), boxes, label);
+}
+
+function picturePart(node, x, middle, width, open) {
+  const title = node.name.split(".").at(-1).replaceAll("_", " ");
+  const room = { x: x + 4, y: middle - 17, width: width - 8, height: 34 };
+  return pictureButton(title, title.replace("embedding", "embed"), room, "part", () => open([node.name]));
+}
+
+function pictureButton(title, text, room, kind, act) {
+  const group = make("g", { role: "button", tabindex: "0", class: `press ${kind}`, "aria-label": title },
+    make("title", {}, title), make("rect", { ...room, rx: 4 }), pictureText(room.x + room.width / 2, room.y + room.height / 2 + 4, text, "middle"));
+  group.addEventListener("click", act);
+  group.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); act(); }
+  });
+  return group;
+}
+
+// What the encoder made is read by every block of the decoder.
+function pictureMemory(picture, from, nodes, places) {
+  const last = from.x;
+  const y = from.y + HEIGHT / 2 - 2;
+  const blocks = nodes.filter(isBlock).map((node) => places.get(node.name));
+  if (!blocks.length) return;
+  picture.prepend(make("path", { class: "memory", d: `M ${last} ${from.y} V ${y} H ${blocks[0].x} ${blocks.map((place) => `M ${place.x} ${y} V ${place.y - TALL / 2 - 5}`).join(" ")}` }));
+}
+
+function pictureText(x, y, text, kind) {
+  return make("text", { x, y, class: kind }, text);
+}
