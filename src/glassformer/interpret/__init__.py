@@ -7,6 +7,7 @@ head_statistics(seen, "decoder").kinds    # what kind of head each one is
 run = watch(model, params, batch)         # every value by its name
 run.changed(zero("blocks.0.attention.output.x", head=1)).loss    # what would have been
 gradients(run)["blocks.0.attention.attend.weights"]              # what the loss says of it
+card(run, "blocks.0", (0, 3, 5)).filled                          # what one number is made of
 
 lens(run).ranks(7)                        # how likely token 7 is at every point of the stream
 attribute(run, Logit(7, against=3))       # what every head, layer and bias adds to a difference of logits
@@ -17,6 +18,8 @@ detect_heads(model, params)               # previous-token heads, induction head
 
 from .ablation import Ablation, ablate, ablate_heads, ablate_layers, ablate_neurons
 from .attribution import Attribution, attribute, neuron_attribution
+from .card import Card, Reader, evaluate
+from .cards import Cards, card
 from .changes import (
     Change,
     add,
@@ -34,9 +37,11 @@ from .changes import (
 )
 from .detectors import HeadScores, NamedHead, detect_heads, head_scores, repeated_tokens
 from .flow import Flow, gradient_flow
+from .formula import Formula, Link, Operand, Part, Term
 from .gradients import Gradients, Logit, Loss, Sum, gradients
 from .heads import HeadStatistics, head_statistics, strongest_keys, top_positions
 from .lens import Lens, lens
+from .lines import Source
 from .many import bytes_at_once, each, run_loss
 from .neurons import ExcitingInputs, exciting_inputs
 from .patching import Patching, patch_heads, patch_stream, patch_sublayers
@@ -61,9 +66,12 @@ __all__ = [
     "NUMBERS",
     "Ablation",
     "Attribution",
+    "Card",
+    "Cards",
     "Change",
     "ExcitingInputs",
     "Flow",
+    "Formula",
     "Gradients",
     "HeadScores",
     "HeadStatistics",
@@ -71,19 +79,25 @@ __all__ = [
     "Labels",
     "LayerStatistics",
     "Lens",
+    "Link",
     "Logit",
     "Loss",
     "Move",
     "NamedHead",
+    "Operand",
+    "Part",
     "Patching",
     "PathEffect",
     "Probe",
     "Proof",
+    "Reader",
     "Rollout",
     "Run",
     "Shown",
     "Similarity",
+    "Source",
     "Sum",
+    "Term",
     "Trace",
     "TunedLens",
     "Update",
@@ -98,8 +112,10 @@ __all__ = [
     "attention_rollout",
     "attribute",
     "bytes_at_once",
+    "card",
     "detect_heads",
     "each",
+    "evaluate",
     "exciting_inputs",
     "fit_probe",
     "freeze",

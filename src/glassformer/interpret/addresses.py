@@ -40,7 +40,7 @@ Addresses = dict[str, Address]
 
 def find_addresses(calls: list[Call], record: Tree, output: str = LOGITS) -> Addresses:
     """Return the address of every value of a record, of what every layer returned, and of scores and masks."""
-    made, read = _made(calls), _read(calls)
+    made, read = find_makers(calls), find_readers(calls)
     parts: dict[int, str] = {}
     leaves: dict[str, Any] = {}
     _walk(record, "", parts, leaves)
@@ -83,7 +83,7 @@ def check_name(name: str, known: Any) -> None:
         raise ConfigError(f"there is no value {name!r} in this run", hint=did_you_mean(name, known))
 
 
-def _made(calls: list[Call]) -> dict[int, Address]:
+def find_makers(calls: list[Call]) -> dict[int, Address]:
     """Return for each array the first call that returned it, the innermost."""
     made: dict[int, Address] = {}
     for call in sorted(calls, key=lambda one: (one.end, -one.number)):
@@ -92,7 +92,7 @@ def _made(calls: list[Call]) -> dict[int, Address]:
     return made
 
 
-def _read(calls: list[Call]) -> dict[int, Address]:
+def find_readers(calls: list[Call]) -> dict[int, Address]:
     """Return for each array the first call that read it, the outermost."""
     read: dict[int, Address] = {}
     for call in calls:

@@ -134,12 +134,14 @@ class Gradients(Mapping[str, Array]):
 
     @cached_property
     def _places(self) -> dict[str, Callable[[], Array]]:
-        return {name: place for name in self.run if (place := self._place(self.run.addresses[name])) is not None}
+        return {name: place for name in self.run if (place := self.place(self.run.addresses[name])) is not None}
 
-    def _place(self, address: Address) -> Callable[[], Array] | None:
+    def place(self, address: Address) -> Callable[[], Array] | None:
         """Return where the gradient of a value is found, None for one that has none."""
-        if address in self.arrived:
-            return lambda: self.arrived[address]
+        return (lambda: self.arrived[address]) if address in self.arrived else self.handed(address)
+
+    def handed(self, address: Address) -> Callable[[], Array] | None:
+        """Return where the gradient is found that goes on to what made a value: if it was changed, before that."""
         own = self.run.calls[address.number]
         call = self.undoing.get(address.number)
         if call is None:

@@ -1,0 +1,165 @@
+"""The card of a number: where any entry of any value, parameter or gradient of a run comes from.
+
+    cards = Cards(run)                                         found once, asked often
+    made = cards.card("blocks.0.attention", (0, 4, 2))
+    made.formula      y[n,t,j] = Σ_k x[n,t,k] · w[k,j] + b[j]
+    made.filled       0.31 = 0.52 · 1.3 + … + 29 more + 0.01
+    evaluate(made)    the same number, from what stands on the card alone
+    cards.card("blocks.0.attention", (0, 4, 2), gradient=True)
+
+A gradient is the sum of what all readers of a value send back, and the card says how much each of them does: of the
+residual stream, what comes through a sublayer and what comes past it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..errors import ConfigError
+from .formula import Formula, Link, Term
+from .lines import Source
+
+MOST = 40
+"""How many terms and links are handed on as plain data: the largest."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reader:
+    """What one reader of a value sends back to it: its part of the gradient."""
+
+    label: str
+    op: str
+    made: Formula
+    source: Source | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Card:
+    """One number, and everything about it.
+
+    axes       what each part of the index is called
+    kind       value, parameter, gradient or input
+    op         who computed it
+    made       the formula with its numbers; None where nobody here knows it, and `note` says so
+    feeds      names of what was computed from it
+    also       other names of the same value
+    readers    of a gradient: what each reader of the value sends back
+    source     the lines that computed it, and those that computed its gradient
+    gradient   the gradient of the entry, None where it has none, for a `reason`
+    """
+
+    name: str
+    index: tuple[int, ...]
+    axes: list[str]
+    shape: tuple[int, ...]
+    value: float
+    kind: str
+    op: str
+    made: Formula | None = None
+    note: str = ""
+    feeds: list[str] = field(default_factory=list)
+    also: list[str] = field(default_factory=list)
+    readers: list[Reader] = field(default_factory=list)
+    source: dict[str, Source | None] = field(default_factory=dict)
+    gradient: float | None = None
+    reason: str = ""
+    read: list[str] = field(default_factory=list)  # the names of what was read, where entries are not known
+
+    def __repr__(self) -> str:
+        return f"<card of {self.name}{list(self.index)}: {self.filled or self.op}>"
+
+    @property
+    def formula(self) -> str | None:
+        """The formula, in the names of the code."""
+        return None if self.made is None else self.made.text
+
+    @property
+    def filled(self) -> str | None:
+        """The formula with its numbers, of long sums the largest terms."""
+        return None if self.made is None else self.made.filled
+
+    @property
+    def combine(self) -> str | None:
+        """How the terms make the number: sum, product, or expression, which the formula is."""
+        return None if self.made is None else self.made.combine
+
+    @property
+    def terms(self) -> list[Term]:
+        """All terms of the formula."""
+        return [] if self.made is None else self.made.terms()
+
+    @property
+    def inputs(self) -> Iterator[Link]:
+        """The entries that it was made from."""
+        return iter(()) if self.made is None else self.made.links()
+
+    def to_dict(self, most: int = MOST) -> dict[str, Any]:
+        """Return plain data, of long formulas the `most` largest terms and how much the others are."""
+        return {
+            "name": self.name,
+            "index": list(self.index),
+            "axes": self.axes,
+            "shape": list(self.shape),
+            "value": _plain(self.value),
+            "kind": self.kind,
+            "op": self.op,
+            **_formula(self.made, most),
+            "note": self.note,
+            "read": self.read,
+            "feeds": self.feeds,
+            "also": self.also,
+            "readers": [
+                {"label": reader.label, "op": reader.op, **_formula(reader.made, most // len(self.readers) + 4)}
+                for reader in self.readers
+            ],
+            "source": {way: None if found is None else found._asdict() for way, found in self.source.items()},
+            "gradient": _plain(self.gradient),
+            "reason": self.reason,
+        }
+
+
+def evaluate(card: Card) -> float:
+    """Compute a number again, from the formula and the numbers on its card."""
+    if card.made is None:
+        raise ConfigError(f"the card of {card.name} has no formula", hint=card.note or "its op is not in the table")
+    return card.made.number()
+
+
+def _formula(made: Formula | None, most: int) -> dict[str, Any]:
+    """Return a formula as plain data."""
+    if made is None:
+        return {"formula": None, "filled": None, "expression": None, "combine": None, "evaluated": None, "terms": [],
+                "more": 0, "rest": 0.0, "inputs": [], "more_inputs": 0}  # fmt: skip
+    terms, size, number = made.terms(most), made.size, made.number()
+    rest = made.total() - math.fsum(term.value for term in terms) if size > len(terms) else 0.0
+    links = dict.fromkeys(
+        Link(part.name, part.index, part.gradient) for term in terms for part in term.parts if part.name is not None
+    )
+    count = made.link_count()
+    if count <= 2 * most:
+        links = dict.fromkeys(made.links())
+    return {
+        "formula": made.text,
+        "filled": made.filled,
+        "expression": made.expression,
+        "combine": made.combine,
+        "evaluated": _plain(number),
+        "terms": [_term(term) for term in terms],
+        "more": size - len(terms),
+        "rest": _plain(rest),
+        "inputs": [{"name": one.name, "index": list(one.index), "gradient": one.gradient} for one in links],
+        "more_inputs": count - len(links),
+    }
+
+
+def _term(term: Term) -> dict[str, Any]:
+    parts = [{**asdict(part), "value": _plain(part.value), "index": list(part.index)} for part in term.parts]
+    return {"label": term.label, "value": _plain(term.value), "parts": parts}
+
+
+def _plain(number: float | None) -> float | str | None:
+    """Return a number as JSON has it; what is not finite as text."""
+    return number if number is None or math.isfinite(number) else str(number)

@@ -1,0 +1,341 @@
+"""Who makes the cards of a run: its steps and its gradients are found once, then any number is asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..arrays import Array
+from ..errors import ConfigError, GlassformerError, LengthError, did_you_mean
+from ..tree import flatten
+from .addresses import MASK
+from .card import Card, Reader
+from .formula import Formula, Index, Operand
+from .formulas import TABLE, BackSight, Sight
+from .formulas.masks import mask
+from .formulas.sight import plain
+from .formulas.targets import loss, of_logits, of_value, value_of
+from .gradients import LOSS, Gradients, Loss, Target, gradients
+from .lines import source_of
+from .run import Run
+from .step import MOVES, Step, moved, moved_back
+from .steps import Steps
+from .where import axes_of
+
+LOSS_NAME = "loss"
+TOLERANCE = {"float64": 1e-9, "float32": 1e-3}
+
+
+class Cards:
+    """The cards of a run, and of the gradients of one number: Cards(run).card("blocks.0", (0, 3, 5))."""
+
+    def __init__(self, run: Run, of: Target = LOSS, found: Gradients | None = None) -> None:
+        self.run, self.of = run, of
+        self.steps = Steps(run)
+        self.sight = Sight(self.steps)
+        if found is not None:
+            self.__dict__["found"] = found
+
+    def card(self, name: str, index: tuple[int, ...] = (), *, gradient: bool = False) -> Card:
+        """Return the card of one entry of a value, a parameter or a part of the batch, or of its gradient."""
+        array = self._array(name)
+        place = _checked(name, index, array.shape)
+        return self._of_gradient(name, array, place) if gradient else self._of_value(name, array, place)
+
+    def names(self) -> list[str]:
+        """Return everything that has cards."""
+        known = [*self.run, *self.steps.params, *self.steps.inputs]
+        return list(dict.fromkeys([*known, *([LOSS_NAME] if self.run.batch.targets is not None else [])]))
+
+    @cached_property
+    def found(self) -> Gradients | None:
+        """The gradients; None where there are none, for a reason."""
+        try:
+            return gradients(self.run, self.of)
+        except GlassformerError as error:
+            self.__dict__["_missing"] = str(error)
+            return None
+
+    def _array(self, name: str) -> Array:
+        """Return a value, a parameter, a part of the batch or the loss by its name."""
+        if name == LOSS_NAME:
+            return np.asarray(self.run.loss)
+        if name in self.steps.params:
+            return self.steps.params[name]
+        if name in self.run:
+            return self.run[name]
+        if name in self.steps.inputs:
+            return self.steps.inputs[name]
+        known = self.names()
+        raise ConfigError(f"there is no value or parameter {name!r} in this run", hint=did_you_mean(name, known))
+
+    # --- values ------------------------------------------------------------------------------------------------------
+
+    def _of_value(self, name: str, array: Array, index: Index) -> Card:
+        """Return the card of a value: who made it, and what its gradient is."""
+        value = float(array[index])
+        op, made, function, note = self._explained(name, array, index)
+        gradient, reason = self._gradient(name, index)
+        return Card(
+            name, index, self._axes(name, array), array.shape, value, self._sort(name), op, made,
+            note or _differs(made, value, array),
+            feeds=self._feeds(name, array),
+            also=[other for other in self.steps.names(array) if other != name],
+            source={
+                "forward": source_of(function, made.lines if made else ""),
+                "backward": None if gradient is None else self._readers(name, array, index)[0].source,
+            },
+            gradient=gradient, reason=reason,
+            read=[] if made else self._read(array),
+        )  # fmt: skip
+
+    def _explained(
+        self, name: str, array: Array, index: Index
+    ) -> tuple[str, Formula | None, Callable[..., Any] | None, str]:
+        """Return who made an entry, its formula, the function with its lines, and what there is to note."""
+        last = name.rpartition(".")[2]
+        if name == LOSS_NAME:
+            return "ops.cross_entropy", loss(self.sight, self.run), ops.cross_entropy, ""
+        if name in self.steps.params or name not in self.run:
+            what = "a parameter" if name in self.steps.params else "given with the batch"
+            return what, Formula(last, "given", {"given": Operand(what, float(array[index]))}), None, ""
+        address = self.run.addresses[name]
+        changes = [change.word for change in self.run.changes if self.run.addresses.get(change.name) == address]
+        before = (self.run.made or {}).get(address)
+        if changes and before is not None:
+            words, was = " and ".join(changes), plain("before", before[index])
+            made = Formula(last, "changed", {"changed": Operand(f"what {words} put here", float(array[index]))})
+            return f"changed: {words}", made, None, f"it was {was.values:.6g}"
+        if address.place == MASK:
+            call = self.run.calls[address.number]
+            return "ops.attention", mask(self.run, call, index), ops.attention, ""
+        step, index = self._maker(array, index)
+        if step is None or step.rule not in TABLE:
+            return self._unknown(array, step)
+        return step.op, TABLE[step.rule].forward(self.sight, step, index), step.written or step.call.function, ""
+
+    def _maker(self, array: Array, index: Index) -> tuple[Step | None, Index]:
+        """Return the step that made an entry; for one that was only moved, and had no name before, the one before."""
+        step = self.steps.makers.get(id(array))
+        while step is not None and step.rule in MOVES:
+            x = step.inputs["x"]
+            if self.steps.name(x) is not None or id(x) not in self.steps.makers:
+                break
+            step, index = self.steps.makers[id(x)], moved_back(step, index)
+        return step, index
+
+    def _unknown(self, array: Array, step: Step | None) -> tuple[str, None, Callable[..., Any] | None, str]:
+        """Return what can be said of a value whose op is not in the table."""
+        if step is not None:
+            return step.op, None, step.call.function, f"computed by {step.op}, which has no formula here"
+        address = self.steps.address(array)
+        assert address is not None
+        parent = self.run.calls[address.number].parent
+        if parent is None:
+            return "the model", None, None, "put together between two calls, in lines that have no formula here"
+        return parent.name, None, parent.function, f"computed in the lines of {parent.name}, which have no formula here"
+
+    def _read(self, array: Array) -> list[str]:
+        """Return the names of what an unknown step read."""
+        step = self.steps.makers.get(id(array))
+        names = [] if step is None else [self.steps.name(one) for one in step.inputs.values()]
+        return [name for name in names if name is not None]
+
+    # --- gradients ---------------------------------------------------------------------------------------------------
+
+    def _of_gradient(self, name: str, array: Array, index: Index) -> Card:
+        """Return the card of a gradient: what every reader of the value sends back."""
+        value, reason = self._gradient(name, index)
+        if value is None:
+            raise ConfigError(f"{name} has no gradient", hint=reason)
+        readers = self._readers(name, array, index)
+        made = _together(name, readers)
+        target = value_of(self.of)
+        return Card(
+            name, index, self._axes(name, array), array.shape, value, "gradient",
+            readers[0].op if len(readers) == 1 else "the sum of what its readers send back", made,
+            _differs(made, value, array),
+            feeds=self._below(array), also=[other for other in self.steps.names(array) if other != name],
+            readers=readers if len(readers) > 1 else [],
+            source={"forward": None, "backward": readers[0].source},
+            reason=f"the gradient of {target}",
+        )  # fmt: skip
+
+    def _gradient(self, name: str, index: Index) -> tuple[float | None, str]:
+        """Return the gradient of an entry, or why there is none."""
+        if name == LOSS_NAME:
+            return (1.0, "") if isinstance(self.of, Loss) else (None, f"{value_of(self.of)} does not depend on it")
+        found = self.found
+        if found is None:
+            return None, self.__dict__["_missing"]
+        if name in self.steps.params:
+            return float(self._params[name][index]), ""
+        if name in found:
+            return float(found[name][index]), ""
+        whole = name not in self.run or self.run.addresses[name].place == MASK
+        return None, "it is no real number" if whole else "no parameter changes it, so nothing is sent back"
+
+    @cached_property
+    def _params(self) -> dict[str, Array]:
+        assert self.found is not None
+        return flatten(self.found.params)
+
+    @cached_property
+    def _back(self) -> BackSight:
+        assert self.found is not None
+        return BackSight(self.steps, self.found)
+
+    def _readers(self, name: str, array: Array, index: Index) -> list[Reader]:
+        """Return what every reader sends back to an entry."""
+        if name == LOSS_NAME:
+            return [Reader("the target", "the target", Formula("dloss", "one", {"one": plain("1", 1.0)}))]
+        sent = [self._sent(step, role, index) for step, role in self.steps.readers.get(id(array), [])]
+        direct = [of_value(self.run, self.of, name, index)]
+        if array is self.run.logits:
+            direct.append(of_logits(self.sight, self.run, self.of, index))
+        op = "ops.cross_entropy_backward" if isinstance(self.of, Loss) else "the target"
+        source = source_of(ops.cross_entropy_backward, "return p * total_a") if isinstance(self.of, Loss) else None
+        sent += [Reader(f"of {value_of(self.of)}", op, made, source) for made in direct if made is not None]
+        if self.steps.open or not sent:
+            sent += self._rest(name, index, sent)
+        return sent
+
+    def _sent(self, step: Step, role: str, index: Index) -> Reader:
+        """Return what one reader sends back; one that only moves entries without a name hands on what others send."""
+        while step.rule in MOVES and self.steps.name(step.output) is None:
+            after = self.steps.readers.get(id(step.output), [])
+            if len(after) != 1:
+                break
+            index = moved(step, index)
+            step, role = after[0]
+        row = TABLE.get(step.rule)
+        if row is not None and row.backward is not None:
+            made = row.backward(self._back, step, role, index)
+        else:
+            made = self._said(step, role, index)
+        assert self.found is not None
+        call = self.found.undoing.get(step.call.number)
+        source = None if call is None else source_of(call.function, made.lines)
+        return Reader(self._label(step, role), _backward_name(step), made, source)
+
+    def _said(self, step: Step, role: str, index: Index) -> Formula:
+        """Return what an op that is not in the table sent back, by its own word."""
+        gradient = self._back.sent(step, role)
+        number = 0.0 if gradient is None else float(gradient[index])
+        return Formula(f"d{role}", "said", {"said": plain(f"what {_backward_name(step)} returned", number)})
+
+    def _rest(self, name: str, index: Index, sent: list[Reader]) -> list[Reader]:
+        """Return what comes back through lines that nobody here knows: all that is left."""
+        value, _ = self._gradient(name, index)
+        assert value is not None
+        rest = value - sum(reader.made.number() for reader in sent)
+        if sent and abs(rest) <= 1e-9 * max(abs(value), *(abs(reader.made.number()) for reader in sent)):
+            return []
+        where = ", ".join(sorted(self.steps.open)) or "nothing reads it"
+        if rest == 0:
+            return [Reader("nothing", "nothing reads it", Formula("dx", "none", {"none": plain("0", 0.0)}))]
+        made = Formula("rest", "rest", {"rest": plain(f"what comes back through lines of {where}", rest)})
+        return [Reader(f"through lines of {where}", where, made)]
+
+    def _label(self, step: Step, role: str) -> str:
+        """Say which way a part of a gradient comes."""
+        ahead = next(iter(self.steps.fed_by(step)), step.op)
+        if step.rule != "sum" or role != "x":
+            return f"through {ahead}"
+        beside = [self.steps.name(array) for own, array in step.inputs.items() if own != "x"]
+        return f"past {' and '.join(name for name in beside if name)}, from {ahead}"
+
+    # --- what is around ----------------------------------------------------------------------------------------------
+
+    def _axes(self, name: str, array: Array) -> list[str]:
+        words = axes_of(name, array.ndim)
+        return words if len(words) == array.ndim else [f"axis {number}" for number in range(array.ndim)]
+
+    def _sort(self, name: str) -> str:
+        """Return what a name stands for: value, parameter or input."""
+        if name in self.steps.params:
+            return "parameter"
+        return "value" if name in self.run or name == LOSS_NAME else "input"
+
+    def _feeds(self, name: str, array: Array) -> list[str]:
+        """Return the names of what was computed from an array."""
+        if name not in self.run and name not in self.steps.params:
+            ids = [step for step in self.steps.makers.values() if step.settings.get("ids") is array]
+            return [self.steps.name(step.output) or step.op for step in ids]
+        last = [LOSS_NAME] if array is self.run.logits and self.run.batch.targets is not None else []
+        return [*dict.fromkeys(self.steps.fed(array)), *last]
+
+    def _below(self, array: Array) -> list[str]:
+        """Return the names of what a gradient goes on to: what the value was made from."""
+        step = self.steps.makers.get(id(array))
+        names: list[str] = []
+        for one in () if step is None else step.inputs.values():
+            name = self.steps.name(one)
+            names += self._below(one) if name is None else [name]
+        return list(dict.fromkeys(names))
+
+
+def card(
+    run: Run,
+    name: str,
+    index: tuple[int, ...] = (),
+    *,
+    of: Target = LOSS,
+    gradient: bool = False,
+    found: Gradients | None = None,
+) -> Card:
+    """Return the card of one entry of a value, a parameter or a part of the batch, or of its gradient.
+
+    found   gradients of the same run and target, where they are known already
+    """
+    return Cards(run, of, found).card(name, index, gradient=gradient)
+
+
+def _backward_name(step: Step) -> str:
+    return step.op.removesuffix("forward") + "backward" if step.call.is_method else f"{step.op}_backward"
+
+
+def _together(name: str, readers: list[Reader]) -> Formula:
+    """Return the gradient as the sum of what readers send back; of one alone, its own formula."""
+    if len(readers) == 1:
+        return readers[0].made
+    operands = {f"r{number}": Operand(reader.label, reader.made) for number, reader in enumerate(readers)}
+    lines = next((reader.made.lines for reader in readers), "")
+    return Formula(f"d{name.rpartition('.')[2]}", " + ".join(operands), operands, lines)
+
+
+def _differs(made: Formula | None, value: float, array: Array) -> str:
+    """Say so where a formula does not give the number that is there."""
+    if made is None:
+        return ""
+    again = made.number()
+    size = max(abs(value), abs(again), made.largest())
+    near = TOLERANCE.get(array.dtype.name, 1e-9)
+    if abs(again - value) <= near * size or again == value or (np.isnan(again) and np.isnan(value)):
+        return ""
+    return f"the formula gives {again:.6g}: something on the way was changed, or is computed otherwise"
+
+
+def _checked(name: str, index: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return an index of numbers from zero on; refuse one of other axes, or outside."""
+    try:
+        place = tuple(int(part) for part in index)
+        whole = all(int(part) == part for part in index)
+    except (TypeError, ValueError):
+        place, whole = (), False
+    if not whole:
+        raise ConfigError(f"the index {index!r} is no tuple of whole numbers", hint=f"{name} has the shape {shape}")
+    if len(place) != len(shape):
+        raise ConfigError(
+            f"{name} has {len(shape)} axes, the index {place} has {len(place)}", hint=f"its shape is {shape}"
+        )
+    for axis, (part, size) in enumerate(zip(place, shape, strict=True)):
+        if not -size <= part < size:
+            raise LengthError(
+                f"{name} has no entry {part} on axis {axis}", hint=f"it has {size}, from 0 to {size - 1}: shape {shape}"
+            )
+    return tuple(part % size for part, size in zip(place, shape, strict=True))

@@ -1,0 +1,109 @@
+"""What formulas are made with: entries of arrays with their names, and the gradients that each step was handed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...arrays import Array
+from ..addresses import Address
+from ..formula import Formula, Index, Operand
+from ..gradients import Gradients
+from ..step import Step
+from ..steps import Steps
+
+
+class Sight:
+    """The steps of a run, and the numbers of its arrays with where they stand."""
+
+    def __init__(self, steps: Steps) -> None:
+        self.steps = steps
+
+    def value(self, symbol: str, array: Array, letters: str, index: Index) -> Operand:
+        """Return entries of an array, written as symbol[letters]."""
+        name, place = self.steps.found(array, index)
+        return Operand(written(symbol, letters), array[index], name, place)
+
+
+class BackSight(Sight):
+    """Besides values, the gradient that each step was handed."""
+
+    def __init__(self, steps: Steps, found: Gradients) -> None:
+        super().__init__(steps)
+        self.found = found
+
+    def array(self, array: Array) -> Array | None:
+        """Return the gradient of an array as the step that made it was handed it, None where there is none."""
+        address = self.steps.address(array)
+        place = None if address is None else self.found.handed(address)
+        return None if place is None else place()
+
+    def sent(self, step: Step, role: str) -> Array | None:
+        """Return what the backward of a step, by its own word, sent back to one of the arrays that it read."""
+        places = [place for place, array in enumerate(step.call.arguments) if array is step.inputs[role]]
+        place = self.found.handed(Address(step.call.number, places[0])) if places else None
+        return None if place is None else place()
+
+    def gradient(self, symbol: str, array: Array, letters: str, index: Index) -> Operand:
+        """Return entries of the gradient of an array, written as symbol[letters]."""
+        name, place = self.steps.found_ahead(array, index)
+        if name is None:
+            name, place = self.steps.found(array, index)
+        gradient = self.array(array)
+        values = np.zeros(np.broadcast_shapes(*map(np.shape, index))) if gradient is None else gradient[index]
+        return Operand(written(symbol, letters), values, name, place, gradient=True)
+
+
+# --- letters and indices ---------------------------------------------------------------------------------------------
+
+
+def written(symbol: str, letters: str) -> str:
+    """Write a symbol with its index."""
+    return f"{symbol}[{','.join(letters)}]" if letters else symbol
+
+
+def rows_of(array: Array) -> str:
+    """Return the letters of all axes but the last."""
+    return {2: "n", 3: "nt", 4: "nht"}.get(array.ndim, "")
+
+
+def running(letters: str) -> str:
+    """Return letters as the arguments of a sum."""
+    return ", ".join(letters)
+
+
+def along(size: int) -> Array:
+    """Return the numbers of the entries along an axis."""
+    return np.arange(size)
+
+
+def every(shape: tuple[int, ...]) -> tuple[Array, ...]:
+    """Return the indices of all entries of some axes, one after the other."""
+    return tuple(part.reshape(-1) for part in np.indices(shape))
+
+
+def broadcast_index(array: Array, index: Index) -> Index:
+    """Return the index of an entry in an array that broadcasts to the one that the index is for."""
+    own = index[len(index) - array.ndim :]
+    return tuple(part if size > 1 else 0 for part, size in zip(own, array.shape, strict=True))
+
+
+# --- operands of no array --------------------------------------------------------------------------------------------
+
+
+def plain(symbol: str, number: Any) -> Operand:
+    """Return a number that is read from no array."""
+    return Operand(symbol, float(number))
+
+
+def nothing(result: str, why: str, lines: str = "") -> Formula:
+    """Return the formula of a zero."""
+    return Formula(result, "nothing", {"nothing": plain(f"0, for {why}", 0)}, lines)
+
+
+def kept(step: Step, index: Index, letters: str) -> Operand:
+    """Return what dropout multiplies entries by: zero, or 1 / (1 − rate)."""
+    keep = step.settings["keep"] if "keep" in step.settings else step.settings["saved"]
+    factor = 1 / (1 - step.settings["rate"])
+    return Operand(f"{written('keep', letters)}/(1 − rate)", np.where(keep[index], factor, 0.0))

@@ -1,0 +1,207 @@
+"""The steps of a run: which array was computed from which others, in an op or in lines of a layer between its calls.
+
+A run is a list of calls. Here it becomes a graph: every array has the step that made it, and all steps that read it.
+An op is a step, attention three of them: scores, softmax, and the mixture of the values. What a layer does by itself,
+as adding x and h, splitting heads or looking at the first position, is a step too: `glue.py` knows these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array
+from ..ops import ACTIVATIONS
+from ..tree import flatten
+from .addresses import LOGITS, RETURNED, Address, find_makers, find_readers, value_at
+from .glue import GLUE
+from .run import Run
+from .step import MOVES, Step, moved, moved_back
+from .watching import Call
+
+NORMS = {"layer_norm": "rstd", "rms_norm": "rrms"}
+UNKNOWN = "unknown"
+
+
+class Steps:
+    """The steps of a run, found once.
+
+    params   the parameters by name
+    makers   the step that made an array, by the array's id
+    readers  the steps that read it, each with the role that it has there
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.params: dict[str, Array] = flatten(run.params)
+        self.inputs = {name: np.asarray(part) for name, part in run.batch._asdict().items() if part is not None}
+        self.makers: dict[int, Step] = {}
+        self.readers: dict[int, list[tuple[Step, str]]] = {}
+        self._uses: dict[int, list[Step]] = {}  # those too whose gradient comes with another's
+        self.open: set[str] = set()  # methods whose lines nobody here knows
+        self._all_names: dict[int, list[str]] = {}
+        self._names = self._named()
+        self._made, self._read = find_makers(run.calls), find_readers(run.calls)
+        for step in self._steps():
+            self.makers.setdefault(id(step.output), step)
+            for role, array in step.inputs.items():
+                self._uses.setdefault(id(array), []).append(step)
+                if role not in step.folded:
+                    self.readers.setdefault(id(array), []).append((step, role))
+
+    def address(self, array: Array) -> Address | None:
+        """Return which call returned an array, or read it first."""
+        return self._made.get(id(array)) or self._read.get(id(array))
+
+    def name(self, array: Array) -> str | None:
+        """Return the name of a value, a parameter or a part of the batch, None for an array without one."""
+        return self._names.get(id(array))
+
+    def names(self, array: Array) -> list[str]:
+        """Return all names that an array goes by."""
+        return self._all_names.get(id(array), [])
+
+    def found(self, array: Array, index: tuple[Any, ...]) -> tuple[str | None, tuple[Any, ...]]:
+        """Return the name of entries, and their index there; entries that were only moved have the name they had."""
+        name, step = self.name(array), self.makers.get(id(array))
+        if name is None and step is not None and step.rule in MOVES:
+            return self.found(step.inputs["x"], moved_back(step, index))
+        return name, index
+
+    def found_ahead(self, array: Array, index: tuple[Any, ...]) -> tuple[str | None, tuple[Any, ...]]:
+        """Return the name of entries, or the one that they have once they were moved."""
+        name, readers = self.name(array), self.readers.get(id(array), [])
+        if name is None and len(readers) == 1 and readers[0][0].rule in MOVES:
+            step = readers[0][0]
+            return self.found_ahead(step.output, moved(step, index))
+        return name, index
+
+    def fed(self, array: Array) -> Iterator[str]:
+        """Return the names of what was computed from an array; for values without one, of what these feed."""
+        for step in self._uses.get(id(array), []):
+            yield from self.fed_by(step)
+
+    def fed_by(self, step: Step) -> Iterator[str]:
+        """Return the name of what a step made, or the names of what that feeds."""
+        name = self.name(step.output)
+        if name is not None:
+            yield name
+        elif id(step.output) in self._uses:
+            yield from self.fed(step.output)
+        else:
+            yield step.op
+
+    def _named(self) -> dict[int, str]:
+        """Return the shortest name of each array: of what a layer returned, its own name."""
+        for name, address in self.run.addresses.items():
+            if not isinstance(address.place, str):
+                self._all_names.setdefault(id(value_at(self.run.calls, address)), []).append(name)
+        names = {array: min(own, key=_length) for array, own in self._all_names.items()}
+        names[id(self.run.logits)] = LOGITS
+        given = {**self.params, **self.inputs}
+        return {**names, **{id(array): name for name, array in given.items()}}
+
+    def _steps(self) -> Iterator[Step]:
+        children: dict[int, list[Call]] = {}
+        for call in self.run.calls:
+            if call.parent is not None:
+                children.setdefault(call.parent.number, []).append(call)
+        for call in self.run.calls:
+            inner = children.get(call.number, [])
+            if call.is_method:
+                yield from self._of_method(call, inner)
+            elif call.parent is None or call.parent.is_method:
+                yield from _of_op(call, inner)
+
+    def _of_method(self, call: Call, inner: list[Call]) -> Iterator[Step]:
+        rule = GLUE.get(call.name)
+        if rule is not None:
+            yield from rule(call, inner)
+        elif call.name.endswith(".forward"):
+            self.open.add(call.name)
+            y = call.outputs[0]
+            if isinstance(y, np.ndarray) and self._made_here(call, y):
+                yield Step(UNKNOWN, call, y, _arrays(call.arguments[2:], call.settings))
+
+    def _made_here(self, call: Call, y: Array) -> bool:
+        """Tell whether a call itself made what it returned."""
+        return self._made.get(id(y)) == Address(call.number, RETURNED)
+
+
+def _length(name: str) -> tuple[bool, int]:
+    return name.endswith("blocks"), len(name)  # a block's name rather than that of the list
+
+
+def _arrays(arguments: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, Array]:
+    """Return the arrays of real numbers among arguments."""
+    named = {**{str(place): value for place, value in enumerate(arguments)}, **settings}
+    return {name: value for name, value in named.items() if isinstance(value, np.ndarray) and value.dtype.kind in "fc"}
+
+
+def _of_op(call: Call, inner: list[Call]) -> Iterator[Step]:
+    """Return the steps of an op."""
+    y = call.outputs[0]
+    if not isinstance(y, np.ndarray):
+        return
+    if call.name == "linear":
+        yield _linear(call)
+    elif call.name in NORMS:
+        yield from _norm(call, inner)
+    elif call.name == "attention":
+        yield from _attention(call, inner)
+    elif call.name in ("embedding", "relative_bias"):
+        table, ids = call.arguments
+        yield Step(call.name, call, y, {"table": table}, {**call.settings, "ids": ids})
+    elif call.name == "rotary":
+        yield Step("rotary", call, y, {"x": call.arguments[0]}, {"saved": call.outputs[1], **call.settings})
+    elif call.name == "gated":
+        yield Step("gated", call, y, dict(zip(("gate", "up"), call.arguments, strict=True)), call.settings)
+    elif call.name in ACTIVATIONS:
+        yield Step("activation", call, y, {"x": call.arguments[0]}, {"activation": call.name})
+    elif call.name in ("mean_pool", "dropout"):
+        yield Step(call.name, call, y, {"x": call.arguments[0]}, {"saved": call.outputs[1], **call.settings})
+    else:
+        yield Step(UNKNOWN, call, y, _arrays(call.arguments, {}))
+
+
+def _linear(call: Call) -> Step:
+    x, w, *rest = call.arguments
+    inputs = {"x": x, "w": w}
+    # A tied head reads the embedding, turned over.
+    table = w.base
+    if table is not None and table.shape == w.shape[::-1] and np.shares_memory(table, w):
+        inputs = {"x": x, "table": table}
+    b = call.settings.get("b", rest[0] if rest else None)
+    return Step("linear", call, call.outputs[0], inputs if b is None else {**inputs, "b": b})
+
+
+def _norm(call: Call, inner: list[Call]) -> Iterator[Step]:
+    """Return a norm and its statistics; what these send back to x is part of the norm's own gradient."""
+    names = ("x", "gamma", "beta")
+    inputs = {name: array for name, array in zip(names, call.arguments, strict=False) if array is not None}
+    x, root = inputs["x"], NORMS[call.name]
+    read = {"x": x}
+    for one in inner:
+        if one.name == "average" and one.arguments[0] is x:
+            inputs["mean"] = read["mean"] = one.outputs[0]
+            yield Step("mean", one, one.outputs[0], {"x": x}, folded=("x",))
+        if one.name == "inverse_root":
+            inputs[root] = one.outputs[0]
+            yield Step(root, one, one.outputs[0], dict(read), dict(one.settings), folded=tuple(read))
+    yield Step(call.name, call, call.outputs[0], inputs)
+
+
+def _attention(call: Call, inner: list[Call]) -> Iterator[Step]:
+    """Return the three lines of attention."""
+    softmax = next(one for one in inner if one.name == "softmax")
+    names = ("q", "k", "v", "bias")
+    given = {"bias": call.settings.get("bias"), **dict(zip(names, call.arguments, strict=False))}
+    scores, weights = softmax.arguments[0], softmax.outputs[0]
+    read = {name: given[name] for name in ("q", "k", "bias") if given[name] is not None}
+    yield Step("scores", call, scores, read, {"scale": call.settings.get("scale")})
+    yield Step("softmax", softmax, weights, {"scores": scores}, dict(softmax.settings))
+    saved = call.outputs[1]
+    settings = {"keep": saved.keep, "rate": call.settings.get("rate", 0.0)}
+    yield Step("mix", call, call.outputs[0], {"weights": weights, "v": given["v"]}, settings)
