@@ -88,6 +88,7 @@ def _named(shown: Run, name: str, value: Any) -> dict[str, Any]:
         "shape": list(value.shape),
         "axes": axes_of(name, value.ndim),
         "number": order,
+        "same": None if address is None else f"{address.number} {address.place}",  # other names of the same value
         "op": None if call is None else call.name,
     }
 

@@ -73,7 +73,7 @@ function fullColor(stats) {
 
 // Cells are squares where that fits; few rows are high enough to be hit.
 function sizeOf(own, height, width) {
-  const side = own.size ?? 360;
+  const side = own.size ?? Math.max(200, Math.min(360, innerWidth - 110));
   const across = Math.max(side / CELLS, Math.min(26, side / width));
   const down = Math.max(Math.min(across, side / height), Math.min(16, side / 2 / height));
   return [Math.max(height * down, 22), Math.max(width * across, 22)];

@@ -87,8 +87,20 @@ function arrange(node) {
   for (const inner of node.inside.values()) if (!Number.isFinite(inner.first) && known.length) inner.first = Math.min(...known) + 0.5;
   const firsts = node.tensors.map((tensor) => tensor.number ?? Infinity);
   node.first = Math.min(node.first, ...firsts);
+  node.tensors = withoutTwins(node.tensors);
   node.tensors.sort((a, b) => (a.kind === b.kind ? (a.number ?? 0) - (b.number ?? 0) : a.kind === "value" ? -1 : 1));
   node.inside = new Map([...node.inside].sort(([, a], [, b]) => a.first - b.first));
+}
+
+// A value that goes by two names in one box is drawn once, under both.
+function withoutTwins(tensors) {
+  const found = new Map();
+  for (const tensor of tensors) {
+    const twin = tensor.same && found.get(tensor.same);
+    if (twin) twin.names.push(tensor.name);
+    else found.set(tensor.same ?? tensor.name, { ...tensor, names: [tensor.name] });
+  }
+  return [...found.values()];
 }
 
 function everyName(node) {
@@ -106,7 +118,7 @@ function lanesOf(tree, page) {
 }
 
 function alone(tensor) {
-  return { name: tensor.name, first: tensor.number ?? Infinity, tensors: [tensor], inside: new Map() };
+  return { name: tensor.name, first: tensor.number ?? Infinity, tensors: [{ names: [tensor.name], ...tensor }], inside: new Map() };
 }
 
 // --- boxes ----------------------------------------------------------------------------------------------------------
@@ -146,7 +158,7 @@ function body(node, page, open, shown) {
 }
 
 function tensorBox(tensor, page, shown) {
-  const place = make("div", { class: "pair", "data-tensor": tensor.name });
+  const place = make("div", { class: "pair", "data-tensor": tensor.names.join(" ") });
   const at = tensor.shape.slice(0, -2).map(() => 0);
   const redraw = () => place.replaceChildren(...choosers(tensor, at, redraw), ...SHOWN[shown].map((what) => one(tensor, what, [...at], page)));
   redraw();
@@ -156,7 +168,7 @@ function tensorBox(tensor, page, shown) {
 function one(tensor, what, at, page) {
   const labels = page.labelsFor(tensor);
   return heat({
-    ...tensor, what, at, ...labels, title: what === "value" ? tensor.name : `${what} of ${tensor.name}`,
+    ...tensor, what, at, ...labels, title: `${what === "value" ? "" : `${what} of `}${tensor.names.join(" = ")}`,
     onpick: (index) => openCard({ name: tensor.name, index, gradient: what.startsWith("gradient") }),
   });
 }
