@@ -5,12 +5,14 @@ GLASSFORMER_REQUIRE_ALL is 1: then it fails.
 """
 
 import contextlib
+import json
 import os
 import shutil
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -148,3 +150,35 @@ def check_access(page: Any) -> None:
         assert wide <= size["width"], f"the page is {wide} pixels wide on a screen of {size['width']}"
     page.set_viewport_size(WIDE)
     page.emulate_media(color_scheme="light")
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+class Served(NamedTuple):
+    """What `glassformer explore` served, and what the page would have been told first."""
+
+    address: str
+    page: str
+    models: dict[str, Any]
+
+
+def serve_once(patch: Any) -> list[Served]:
+    """Let every server answer for its page and for its list of models, then end; return what they said, in a list."""
+    found: list[Served] = []
+
+    def serve(self: Server) -> None:
+        thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.socket]}, daemon=True)
+        thread.start()
+        found.append(Served(self.address, get(self.address), json.loads(get(f"{self.address}ask/models", b"{}"))))
+        self.end()
+        thread.join(10)
+
+    patch.setattr(Server, "serve", serve)
+    return found
+
+
+def get(address: str, body: bytes | None = None) -> str:
+    """Return what a server says at an address."""
+    with urllib.request.urlopen(urllib.request.Request(address, body), timeout=10) as answer:
+        return answer.read().decode()
