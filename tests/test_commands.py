@@ -11,6 +11,7 @@ the demo     two steps for each of its three models, a few of the proofs, and a 
 check        a few cases of each kind; `tests/cli/test_check.py` shows that it asks for all
 bench        one round of one step, of the smallest models, contenders in this process, as if no peer were installed;
              what this process holds is taken for the memory that a fresh one needs
+explore      the server answers for its page once, then ends, and no window is opened; port 8765 is any that is free
 inspect      figures with few dots, in the light theme where both would be drawn
 published    each file is read once for all lines
 make         in a folder whose `.venv` is there already, with programs that note how they are called
@@ -32,10 +33,11 @@ from subprocess import run as run_program
 import pytest
 
 from benches import be_brief, contend_here
+from browser import serve_once
 from devices import answer, start
 from glassformer import loading
 from glassformer.bench import attention, attention_steps, generate, machine, memory, startup, train
-from glassformer.cli import demo
+from glassformer.cli import demo, explore
 from glassformer.cli import train as train_command
 from glassformer.cli.app import COMMANDS, load_command
 from glassformer.cli.examples import EXAMPLES
@@ -168,6 +170,14 @@ def measure_little(patch):
     patch.setattr(startup.Command, "run", lambda self, steps: [1.0] * steps)
 
 
+def explore_briefly(patch):
+    """Let what serves a page end at once."""
+    serve_once(patch)
+    anywhere = explore.Server
+    patch.setattr(explore, "Server", lambda explorer, port: anywhere(explorer))
+    patch.setattr(explore.webbrowser, "open", lambda address: True)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def small(numpy_engine):
     """Make small what commands do, and read a published model once."""
@@ -175,6 +185,7 @@ def small(numpy_engine):
         train_little(patch)
         prove_few(patch)
         measure_little(patch)
+        explore_briefly(patch)
         patch.setattr(loading, "open_published", once(loading.open_published))
         patch.setattr("glassformer.plots.style.DPI", 24)
         patch.setattr("glassformer.plots.drawing.THEMES", {"light": THEMES["light"]})

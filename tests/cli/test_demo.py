@@ -51,3 +51,4 @@ def test_people_get_tables_and_the_time_of_all(tmp_path, monkeypatch):
     result = command("demo")
     assert result.code == 0, result.err
     assert "s in all. Open runs/demo-2/" in result.out
+    assert result.out.endswith("change any number: glassformer explore runs/demo-2/text\n")

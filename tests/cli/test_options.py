@@ -111,6 +111,12 @@ OPTIONS = {
         "--format": Changes("inspect {majority}", "--format svg"),
         "--json": Changes("inspect {majority}", "--json"),
     },
+    "explore": {
+        "--prompt": Elsewhere("cli/test_explore.py", "test_the_page_begins_with_the_model_and_the_prompt"),
+        "--runs": Elsewhere("cli/test_explore.py", "test_runs_of_a_folder_are_offered"),
+        "--port": Elsewhere("cli/test_explore.py", "test_a_port_can_be_chosen_and_one_in_use_is_refused"),
+        "--browser": Elsewhere("cli/test_explore.py", "test_a_browser_is_opened_unless_it_is_not_wanted"),
+    },
     "replay": {
         "--frames": Elsewhere("cli/test_replay.py", "test_every_option_has_its_effect"),
         "--step": Elsewhere("cli/test_replay.py", "test_every_option_has_its_effect"),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import interpret, plots
-from ..errors import ConfigError
+from ..errors import ConfigError, typed
 from ..files import new_folder
 from ..interpret import Labels, Trace
 from ..proofs import prove_all
@@ -77,6 +77,7 @@ def demo(
         "text": PROMPT + said,
         "dates": dates,
         "report": str(page),
+        "explore": f"glassformer explore {typed(folder / 'text')}",
         "seconds": round(time.perf_counter() - began, 1),
     }
     if json:
@@ -102,6 +103,7 @@ def _print(summary: dict[str, Any]) -> None:
     out.print(summary["text"], markup=False)
     out.print(table("typed", "read as", rows=summary["dates"].items()))
     out.print(f"{summary['seconds']:.0f} s in all. Open {summary['report']}", markup=False)
+    out.print(f"To see one of them work, touch and change any number: {summary['explore']}", markup=False)
 
 
 # --- the page: results, what the models say, and a look inside each -------------------------------------------------
