@@ -13,7 +13,7 @@ const SHOWN = { values: ["value"], gradients: ["gradient"], both: ["value", "gra
 const WORDS = {
   embedding: "tokens become vectors", source_embedding: "tokens of the source become vectors", attention: "who looks at whom",
   cross_attention: "who looks at the source", feed_forward: "every position by itself", final_norm: "the stream, normalized",
-  head: "vectors become logits", attend: "softmax(q·k) · v", logits: "what it says", vectors: "what it returns", blocks: "the residual stream",
+  head: "vectors become logits", attend: "softmax(q·k) · v", logits: "what it says", vectors: "what it returns", blocks: "the stream after all blocks", encoder: "what the decoder reads", decoder: "what the head reads",
 };
 
 function draw(place, page) {
@@ -109,11 +109,12 @@ function everyName(node) {
 
 // Blocks stand in the lane itself; an encoder-decoder has two lanes.
 function lanesOf(tree, page) {
-  const flat = (nodes) => nodes.flatMap((node) => (node.name.split(".").at(-1) === "blocks" ? [...node.inside.values()] : [node]));
+  const spread = (node) => [...node.inside.values(), ...node.tensors.map(alone)]; // what a group returned stands behind it
+  const flat = (nodes) => nodes.flatMap((node) => (node.name.split(".").at(-1) === "blocks" && node.inside.size ? spread(node) : [node]));
   const inside = [...tree.inside.values(), ...tree.tensors.filter((tensor) => !tree.inside.has(tensor.name)).map(alone)];
   if (page.info.architecture !== "encoder-decoder") return [flat(inside)];
   const isSource = (node) => node.name.startsWith("source") || node.name.startsWith("encoder");
-  const opened = (nodes) => flat(nodes.flatMap((node) => (["encoder", "decoder"].includes(node.name) ? [...node.inside.values()] : [node])));
+  const opened = (nodes) => flat(nodes.flatMap((node) => (["encoder", "decoder"].includes(node.name) ? spread(node) : [node])));
   return [opened(inside.filter(isSource)), opened(inside.filter((node) => !isSource(node)))];
 }
 

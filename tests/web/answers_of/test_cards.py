@@ -1,0 +1,53 @@
+"""Cards as a page gets them: exact for every architecture, with a proof."""
+
+import json
+
+import numpy as np
+import pytest
+
+from browser import TASKS, state, tiny_explorer
+from glassformer.errors import GlassformerError
+from glassformer.web.answers import ask, load_answers
+
+
+@pytest.fixture(scope="module")
+def explorer(numpy_engine):
+    load_answers()
+    return tiny_explorer()
+
+
+@pytest.mark.parametrize("architecture", TASKS)
+def test_formulas_and_proofs_of_cells_drawn_at_random_agree(explorer, architecture, rng):
+    own = state(architecture)
+    values = ask(explorer, "run", {"state": own})["values"]
+    for number in rng.choice(len(values), 12, replace=False):
+        name, shape = values[number]["name"], values[number]["shape"]
+        index = [int(rng.integers(size)) for size in shape]
+        found = ask(explorer, "card", {"state": own, "name": name, "index": index})
+        json.dumps(found, allow_nan=False)
+        assert found["evaluated"] == pytest.approx(found["value"], rel=1e-12, abs=1e-12)
+        if found["gradient"] is not None:
+            back = ask(explorer, "card", {"state": own, "name": name, "index": index, "gradient": True})
+            assert back["evaluated"] == pytest.approx(found["gradient"], rel=1e-12, abs=1e-12)
+            proof = ask(explorer, "proof", {"state": own, "name": name, "index": index})
+            assert proof["difference"] < 1e-9
+            assert proof["step"] == pytest.approx(found["gradient"], rel=1e-9, abs=1e-12)
+
+
+def test_a_changed_run_has_cards_of_its_own(explorer):
+    question = {"name": "logits", "index": [0, 1, 2]}
+    plain = ask(explorer, "card", {"state": state("decoder"), **question})
+    changed = state("decoder", changes=[{"word": "zero", "name": "blocks.0"}])
+    assert ask(explorer, "card", {"state": changed, **question})["value"] != plain["value"]
+    assert np.isfinite(plain["value"])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"name": "nowhere", "index": [0]}, {"name": "logits", "index": [0]}, {"name": "logits", "index": [0, 0, 10**6]},
+     {"name": "logits", "index": "all"}, {"name": None, "index": []}],
+)  # fmt: skip
+def test_cells_that_are_not_there_are_refused(explorer, wrong):
+    for word in ("card", "proof"):
+        with pytest.raises(GlassformerError):
+            ask(explorer, word, {"state": state("decoder"), **wrong})

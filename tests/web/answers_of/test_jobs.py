@@ -1,0 +1,33 @@
+"""A page asks how far work is, and may stop it."""
+
+import threading
+
+import pytest
+
+from glassformer.errors import ConfigError
+from glassformer.web.answers import ask, load_answers
+from glassformer.web.explorer import Explorer
+
+
+def test_work_is_followed_and_stopped():
+    load_answers()
+    explorer, begun = Explorer({}), threading.Event()
+
+    def work(job):
+        while True:
+            job.show(1, 3, "a part")
+            begun.set()
+
+    job = explorer.jobs.start(work)
+    assert begun.wait(10)
+    assert ask(explorer, "job", {"job": job.key})["note"] == "a part"
+    ask(explorer, "stop", {"job": job.key})
+    assert job.ended.wait(10)
+    assert ask(explorer, "job", {"job": job.key})["error"]["error"] == "stopped"
+
+
+def test_work_that_nobody_began_is_refused():
+    load_answers()
+    for word in ("job", "stop"):
+        with pytest.raises(ConfigError, match="no such job"):
+            ask(Explorer({}), word, {"job": "none"})

@@ -1,0 +1,138 @@
+"""Runs as pages ask for them: changes, targets and steps as Python makes them; each is made once."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from browser import TASKS, state, tiny_explorer
+from glassformer.errors import GlassformerError
+from glassformer.interpret import Logit, Loss, Sum, gradients, put, scale, take, update, watch, zero
+from glassformer.training.optimizers import SGD
+from glassformer.web.explorer import _Kept
+from glassformer.web.state import read_state
+
+NAME = {"encoder": "blocks.1", "decoder": "blocks.1", "encoder-decoder": "decoder.blocks.1"}
+
+
+@pytest.fixture(scope="module")
+def explorer(numpy_engine):
+    return tiny_explorer()
+
+
+def seen(explorer, architecture, **more):
+    return explorer.seen(read_state(state(architecture, **more)))
+
+
+@pytest.mark.parametrize("architecture", TASKS)
+def test_changes_are_those_of_python(explorer, architecture):
+    name = NAME[architecture]
+    sent = [
+        {"word": "zero", "name": f"{name}.attention.output.x", "where": {"head": 1}},
+        {"word": "scale", "name": f"{name}.feed_forward", "value": 0.5, "where": {"position": 2}},
+    ]
+    found = seen(explorer, architecture, changes=sent)
+    made = [zero(f"{name}.attention.output.x", head=1), scale(f"{name}.feed_forward", 0.5, position=2)]
+    expected = found.plain.changed(*made)
+    np.testing.assert_array_equal(found.run.logits, expected.logits)
+    np.testing.assert_array_equal(found.array("value", name), expected[name])
+    np.testing.assert_array_equal(found.array("before", name), found.plain[name])
+    np.testing.assert_array_equal(found.array("change", name), expected[name] - found.plain[name])
+
+
+def test_a_text_to_take_from_and_to_steer_to(explorer):
+    other = explorer.opened("decoder").watch("for y in")
+    base = seen(explorer, "decoder").run
+    patch = {"word": "take", "name": "blocks.0", "where": {"position": 4}, "other": "for y in"}
+    taken = seen(explorer, "decoder", changes=[patch]).run
+    np.testing.assert_array_equal(taken.logits, base.changed(take("blocks.0", other, position=4)).logits)
+    steered = seen(explorer, "decoder", changes=[{**patch, "word": "steer", "value": 1.0}]).run
+    np.testing.assert_allclose(steered.logits, taken.logits, atol=1e-12)
+
+
+def test_gradients_are_changed_on_the_way_back(explorer):
+    found = seen(explorer, "decoder", changes=[{"word": "stop", "name": "blocks.1"}])
+    assert np.all(found.gradients["blocks.0"] == 0)
+    assert np.any(found.plain_gradients["blocks.0"] != 0)
+
+
+@pytest.mark.parametrize(
+    ("of", "target"),
+    [
+        ({"kind": "loss"}, Loss()),
+        ({"kind": "logit", "token": 3, "against": 5, "position": 1}, Logit(3, 1, against=5)),
+        ({"kind": "entry", "name": "blocks.0", "index": [0, 1, 2]}, Sum("blocks.0", position=1, feature=2)),
+    ],
+)
+def test_any_number_runs_back(explorer, of, target):
+    found = seen(explorer, "decoder", of=of)
+    expected = gradients(found.run, target)
+    np.testing.assert_allclose(found.gradients["embedding"], expected["embedding"], atol=1e-15)
+
+
+def test_a_step_moves_the_parameters(explorer):
+    found = seen(explorer, "decoder", steps=[{"optimizer": "sgd", "lr": 0.1}])
+    start = seen(explorer, "decoder").run
+    after = update(start, SGD(), lr=0.1)
+    np.testing.assert_array_equal(found.run.logits, watch(start.model, after.params, start.batch).logits)
+    assert found.run.loss < start.loss
+
+
+def test_weights_and_tokens_are_changed_too(explorer):
+    start = seen(explorer, "decoder").run
+    sent = [{"word": "put", "name": "head.w", "where": {"row": 1, "feature": 2}, "value": 3.0},
+            {"word": "put", "name": "tokens", "where": {"position": 0}, "value": 4}]  # fmt: skip
+    name = "embedding.tokens.table" if start.model.config.tied_head else "head.w"
+    sent[0]["name"] = name
+    found = seen(explorer, "decoder", changes=sent).run
+    expected = start.changed(put(name, 3.0, row=1, feature=2), put("tokens", 4, position=0))
+    np.testing.assert_array_equal(found.logits, expected.logits)
+    assert found.batch.tokens[0, 0] == 4
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"changes": [{"word": "zero", "name": "blocks.9"}]},
+        {"changes": [{"word": "zero", "name": "blocks.0", "where": {"head": 0}}]},
+        {"changes": [{"word": "take", "name": "blocks.0", "other": "short"}]},
+        {"of": {"kind": "logit", "token": 10**6}},
+        {"of": {"kind": "entry", "name": "blocks.0", "index": [0, 99, 0]}},
+        {"of": {"kind": "entry", "name": "blocks.0", "index": [0]}},
+        {"steps": [{"optimizer": "adams", "lr": 0.1}]},
+        {"text": ""},
+        {"answer": "an answer"},
+    ],
+)
+def test_what_does_not_fit_is_refused(explorer, wrong):
+    with pytest.raises(GlassformerError):
+        seen(explorer, "decoder", **wrong).gradients["embedding"]
+
+
+def test_what_is_asked_for_at_the_same_time_is_made_once():
+    kept, made, inside = _Kept(), [], threading.Barrier(4)
+
+    def ask():
+        inside.wait()
+        kept.get("key", lambda: made.append(1) or len(made))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [1]
+
+
+def test_what_nobody_asked_for_longest_is_forgotten():
+    kept, made = _Kept(), []
+    for key in ("a", "b", "a", "c", "b"):
+        kept.get(key, lambda key=key: made.append(key) or key, most=2)
+    assert made == ["a", "b", "c", "b"]
+
+
+def test_an_error_is_not_remembered():
+    kept = _Kept()
+    with pytest.raises(ZeroDivisionError):
+        kept.get("key", lambda: 1 // 0)
+    assert kept.get("key", lambda: 3) == 3

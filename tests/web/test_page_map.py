@@ -1,0 +1,100 @@
+"""The map in a real browser: everything is reached by clicks, and any cell opens its card."""
+
+import json
+import re
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import expect
+
+from browser import TASKS, state
+from glassformer.tree import flatten
+from glassformer.web.state import read_state
+
+
+def visit(page, server, architecture, **more):
+    """Open a state in a page."""
+    page.goto(f"{server.address}#{quote(json.dumps(state(architecture, **more)))}")
+    page.reload()
+    page.wait_for_selector(".picture")
+
+
+@pytest.mark.parametrize("architecture", TASKS)
+def test_every_name_of_the_record_is_reached_by_clicks(architecture, page, server, explorer):
+    visit(page, server, architecture)
+    press = "all => all.forEach(one => one.dispatchEvent(new MouseEvent('click')))"
+    page.locator(".press").evaluate_all(press)
+    closed = page.locator(".node > .head[aria-expanded=false]")
+    while closed.count():
+        closed.evaluate_all(press)
+    page.wait_for_load_state("networkidle")
+    shown = " ".join(page.locator("[data-tensor]").evaluate_all("all => all.map(one => one.dataset.tensor)")).split()
+    run = explorer.seen(read_state(state(architecture))).run
+    assert set(shown) == {*run, *flatten(run.params)}
+    assert page.locator(".heat .bad").count() == 0
+
+
+def test_the_picture_opens_what_is_clicked_and_the_keyboard_does_too(page, server):
+    visit(page, server, "decoder")
+    page.get_by_role("button", name="block 1: attention").click()
+    assert page.locator('[data-name="blocks.1.attention"] > .head').get_attribute("aria-expanded") == "true"
+    page.get_by_role("button", name="block 0: feed forward").press("Enter")
+    assert page.locator('[data-name="blocks.0.feed_forward"] > .head').get_attribute("aria-expanded") == "true"
+    page.get_by_role("button", name="Close all").click()
+    assert page.locator("[data-tensor]").count() == 0
+
+
+def test_a_cell_opens_its_card_with_formula_source_links_and_proof(page, server, explorer):
+    visit(page, server, "decoder")
+    page.get_by_role("button", name="block 0: attention").click()
+    canvas = page.locator('[data-tensor~="blocks.0.attention"] canvas').first
+    page.wait_for_load_state("networkidle")
+    canvas.focus()
+    for key in ("ArrowDown", "ArrowRight", "ArrowRight", "Enter"):
+        canvas.press(key)
+    page.wait_for_selector("#card .value")
+    value = explorer.seen(read_state(state("decoder"))).run["blocks.0.attention"][0, 1, 2]
+    said = page.locator("#card .value").inner_text().replace("−", "-")
+    assert float(said) == pytest.approx(value, rel=1e-15)
+    assert page.locator("#card .formula").first.inner_text().startswith("y[")
+    assert "ops/linear.py" in page.locator("#card summary").first.inner_text()
+    page.get_by_role("button", name="Prove it").click()
+    page.wait_for_selector("#card .good")
+    page.get_by_role("button", name="How it was found").click()
+    title = page.locator("#card h2")
+    expect(title).to_have_text("∂ / ∂ blocks.0.attention[0, 1, 2]")
+    page.locator("#card li button").first.click()
+    expect(title).not_to_contain_text("blocks.0.attention[")
+    page.get_by_role("button", name="Back to the card before").click()
+    expect(title).to_have_text("∂ / ∂ blocks.0.attention[0, 1, 2]")
+    page.keyboard.press("Escape")
+    assert page.locator("#card").is_hidden()
+
+
+def test_values_gradients_and_what_a_change_did_stand_side_by_side(page, server):
+    change = {"word": "zero", "name": "blocks.0.attention"}
+    visit(page, server, "decoder", changes=[change], look={"map": {"open": ["blocks.1"]}})
+    heats = page.locator('[data-tensor~="blocks.1"] figure')
+    for name, count in (("values", 1), ("gradients", 1), ("both", 2), ("change", 3)):
+        page.get_by_role("button", name=name, exact=True).click()
+        assert heats.count() == count
+    assert "before the changes" in page.locator("#view").inner_text()
+    strip = page.locator("#strip")
+    page.get_by_role("button", name="Take all back").click()
+    expect(strip).not_to_contain_text("zero blocks.0.attention")
+    page.keyboard.press("Control+z")
+    expect(strip).to_contain_text("zero blocks.0.attention")
+
+
+def test_the_address_keeps_the_state(page, server):
+    visit(page, server, "decoder")
+    page.locator("#text").fill("while y")
+    page.locator("#text").press("Enter")
+    expect(page.locator(".tokens")).to_contain_text("w")
+    page.get_by_role("button", name="block 1: attention").click()
+    there = page.evaluate("location.href")
+    page.goto("about:blank")
+    page.goto(there)
+    page.wait_for_selector('[data-name="blocks.1.attention"]')
+    assert page.locator("#text").input_value() == "while y"
+    assert re.search(r"#%7B", there)

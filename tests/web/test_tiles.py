@@ -1,0 +1,75 @@
+"""Tiles: the right entries, and of many the one farthest from zero."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+
+from glassformer.errors import GlassformerError
+from glassformer.web.tiles import as_matrix, cut, statistics
+
+
+def read(tile):
+    """What a page reads from the bytes of a tile."""
+    sent = tile.to_bytes()
+    length = struct.unpack("<I", sent[:4])[0]
+    facts = json.loads(sent[4 : 4 + length])
+    assert (4 + length) % 8 == 0
+    return facts, np.frombuffer(sent, "<f8", offset=4 + length).reshape(facts["size"])
+
+
+def test_a_small_part_is_sent_entry_by_entry_to_the_last_bit(rng):
+    x = rng.standard_normal((2, 3, 7, 9))
+    facts, cells = read(cut(as_matrix(x, (1, 2)), (1, 5), (2, 9), 100, 100, {"name": "x"}))
+    np.testing.assert_array_equal(cells, x[1, 2, 1:5, 2:9])
+    assert (facts["rows"], facts["columns"], facts["step"], facts["name"]) == ([1, 5], [2, 9], [1, 1], "x")
+
+
+@pytest.mark.parametrize("shape", [(10, 10), (11, 7), (1, 100), (64, 3)])
+def test_of_more_than_fits_each_cell_shows_the_farthest_from_zero(rng, shape):
+    x = rng.standard_normal(shape).astype(np.float32)
+    facts, cells = read(cut(x, (0, shape[0]), (0, shape[1]), 4, 5, {}))
+    down, right = facts["step"]
+    assert cells.shape[0] <= 4
+    assert cells.shape[1] <= 5
+    for (row, column), cell in np.ndenumerate(cells):
+        patch = x[row * down : (row + 1) * down, column * right : (column + 1) * right]
+        assert cell == patch.flat[np.abs(patch).argmax()]
+
+
+def test_what_is_no_number_does_not_hide():
+    x = np.zeros((8, 8))
+    x[3, 3] = np.nan
+    _, cells = read(cut(x, (0, 8), (0, 8), 2, 2, {}))
+    assert np.isnan(cells[0, 0])
+    assert not np.isnan(cells[1, 1])
+    assert statistics(x)["odd"] == 1
+
+
+def test_a_vector_is_one_row_and_a_number_one_cell():
+    assert as_matrix(np.arange(3.0), ()).shape == (1, 3)
+    assert as_matrix(np.float64(2), ()).shape == (1, 1)
+
+
+def test_statistics_leave_out_what_is_not_finite():
+    found = statistics(np.array([1.0, 3.0, np.inf]))
+    assert (found["least"], found["most"], found["mean"], found["spread"], found["odd"]) == (1, 3, 2, 1, 1)
+    assert statistics(np.array([np.nan]))["mean"] is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda x: as_matrix(x, ()),
+        lambda x: as_matrix(x, (2,)),
+        lambda x: as_matrix(x, (-1,)),
+        lambda x: cut(x[0], (0, 9), (0, 4), 4, 4, {}),
+        lambda x: cut(x[0], (2, 2), (0, 4), 4, 4, {}),
+        lambda x: cut(x[0], (0, 3), (0, 4), 0, 4, {}),
+        lambda x: cut(x[0], (0, 3), (0, 4), 4, 5000, {}),
+    ],
+)
+def test_what_is_not_there_is_refused(wrong):
+    with pytest.raises(GlassformerError):
+        wrong(np.zeros((2, 3, 4)))
