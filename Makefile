@@ -17,13 +17,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-com
 
 # A stamp is newer than pyproject.toml as long as what it declares is installed.
 BASE := $(VENV)/.installed-base
+LINT := $(VENV)/.installed-lint
 DEV  := $(VENV)/.installed-dev
 
 BENCHMARKS := $(filter-out benchmarks/_% benchmarks/campaign.py,$(wildcard benchmarks/*.py))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test fuzz check campaign stamps bench clean
+.PHONY: help demo test fuzz check lint structure campaign stamps bench clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,10 +40,14 @@ test: $(DEV) ## Run every test
 fuzz: $(DEV) ## Run the tests that draw examples on many new ones
 	$(BIN)/python -m pytest -n 2 -m hypothesis --hypothesis-profile fuzz --timeout 3600 $(ARGS)
 
-check: $(DEV) ## Lint, check the format, the types and the direction of imports
+check: lint structure ## Lint, check the format, the types and the direction of imports
+
+lint: $(LINT) ## Lint, check the format and the types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+structure: $(DEV) ## Check the direction of imports and the lengths of files
 	$(BIN)/python -m pytest -q tests/test_structure.py
 
 campaign: $(DEV) ## Kill, damage, starve and confuse it for 70 minutes (ARGS=--quick: two), and count what is lost
@@ -67,10 +72,16 @@ $(BASE): pyproject.toml | $(BIN)/pip$(EXE)
 	@$(PIP) --editable .
 	@touch $@
 
-$(DEV): pyproject.toml | $(BIN)/pip$(EXE)
-	@echo "Installing glassformer and its test tools into $(VENV) (the first time takes minutes) ..."
-	@$(PIP) --editable '.[test,dev]'
+$(LINT): pyproject.toml | $(BIN)/pip$(EXE)
+	@echo "Installing glassformer and what checks its source into $(VENV) ..."
+	@$(PIP) --editable '.[dev]'
 	@touch $(BASE) $@
+
+# After what checks the source, which can then be checked while the oracles are installed: `make --jobs 2 lint test`.
+$(DEV): $(LINT)
+	@echo "Installing its test tools into $(VENV) (the first time takes minutes) ..."
+	@$(PIP) --editable '.[test]'
+	@touch $@
 
 # venv installs pip last, so this file exists only in a complete environment.
 $(BIN)/pip$(EXE):

@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 from functools import partial
+from pathlib import Path
 
 # Read when NumPy, PyTorch and JAX are first imported, so they come before every other import.
 # pytest-xdist runs one process per core; more threads per process would only get in each other's way. Kernels still cut
@@ -22,7 +23,8 @@ import pytest  # noqa: E402
 from glassformer import dispatch, ops, registry  # noqa: E402
 from glassformer.data import TASKS  # noqa: E402
 from glassformer.text import TOKENIZERS  # noqa: E402
-from pages import write_dot  # noqa: E402
+from long_files import LONG_FILES  # noqa: E402
+from pages import really_drawn, write_dots  # noqa: E402
 from published_models import data_file  # noqa: E402
 
 try:
@@ -80,16 +82,15 @@ def numpy_engine():
 
 @pytest.fixture
 def unseen_figures(monkeypatch):
-    """Make every figure of a page or a run, and write a dot in its place: `tests/plots` draws and looks at them all."""
-    monkeypatch.setattr("glassformer.plots.drawing.save", write_dot)
+    """Write a dot in place of every figure of a page or a run: `tests/plots` draws and looks at them all."""
+    really_drawn()  # is remembered
+    monkeypatch.setattr("glassformer.plots.drawing._in_themes", write_dots)
 
 
 @pytest.fixture
 def coarse_figures(monkeypatch):
     """Draw figures with few dots, and do not arrange them: quick, where nobody asks but whether they can be drawn."""
-    from glassformer.plots import save
-
-    monkeypatch.setattr("glassformer.plots.drawing.save", save)
+    monkeypatch.setattr("glassformer.plots.drawing._in_themes", really_drawn())
     monkeypatch.setattr("glassformer.plots.style.DPI", 24)
     monkeypatch.setattr("glassformer.plots.style.ConstrainedLayoutEngine", lambda **pads: None)
 
@@ -124,6 +125,17 @@ def pytest_collection_modifyitems(config, items):
     if absent:
         config.hook.pytest_deselected(items=absent)
         items[:] = [item for item in items if item not in absent]
+    places = {f"{Path(__file__).parent.name}/{name}": place for place, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Let one process run all tests of a file: what they share is made once, and what they compile nobody waits for."""
+    from xdist.scheduler import LoadFileScheduling
+
+    config.option.loadscopereorder = False  # the longest files come first, not those with the most tests
+    return LoadFileScheduling(config, log)
 
 
 def pytest_collection_finish(session):

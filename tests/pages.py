@@ -1,6 +1,7 @@
-"""How pages are read: strictly, by the parser that Python carries; and a dot that stands for any figure."""
+"""How pages are read: strictly, by the parser that Python carries; and dots that stand for figures."""
 
 import base64
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -51,7 +52,17 @@ def read_page(path):
     return Page(path.read_text(encoding="utf-8"))
 
 
-def write_dot(figure, path):
-    """Write a dot in place of a figure, and return where it is, as `plots.save` does."""
-    assert figure.get_label()
-    return write_new(Path(path), DOT)
+def write_dots(draw, folder, name, theme, forms):
+    """Write a dot in place of a figure in each of its themes and forms, and draw nothing: see `plots/drawing.py`."""
+    from glassformer.plots.drawing import THEMES
+
+    names = [name] if theme else [f"{name}-{one}" if number else name for number, one in enumerate(THEMES)]
+    return [(name, [write_new(Path(folder) / f"{one}.{form}", DOT) for form in forms]) for one in names]
+
+
+@cache
+def really_drawn():
+    """What draws a figure in its themes, as it was before a test put `write_dots` in its place."""
+    from glassformer.plots import drawing
+
+    return drawing._in_themes

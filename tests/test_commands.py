@@ -7,12 +7,16 @@ changed; what they ask for is made small where it is done, by `small`:
 engine       NumPy, unless the line names another: nothing has to be compiled
 training     two steps, two more where a run goes on, of a model of one layer, unless the line sets its sizes; to train
              it on, a small file stands for SmolLM2's: `tests/cli/test_finetune.py` has the real one
-the demo     two steps for each of its three models, a few of the proofs, and a dot for each figure
+the demo     two steps for each of its three models, a few of the proofs
+figures      a dot for each; `tests/cli/test_inspect.py`, `test_demo.py` and `test_train.py` draw those of commands
 check        a few cases of each kind; `tests/cli/test_check.py` shows that it asks for all
 bench        one round of one step, of the smallest models, contenders in this process, as if no peer were installed;
              what this process holds is taken for the memory that a fresh one needs
+<<<<<<< HEAD
 explore      the server answers for its page once, then ends, and no window is opened; port 8765 is any that is free
 inspect      figures with few dots, in the light theme where both would be drawn
+=======
+>>>>>>> h-suite-b
 published    each file is read once for all lines
 make         in a folder whose `.venv` is there already, with programs that note how they are called
 --mesh       in a process with eight devices, as such a mesh needs, which makes training small in the same way
@@ -22,6 +26,7 @@ What needs a network, or changes the shell or the installation, is not tried: `U
 
 import io
 import json
+import os
 import re
 import shlex
 import shutil
@@ -42,13 +47,12 @@ from glassformer.cli import train as train_command
 from glassformer.cli.app import COMMANDS, load_command
 from glassformer.cli.examples import EXAMPLES
 from glassformer.data import pydoc_topics
-from glassformer.plots import THEMES
 from glassformer.proofs import check, layer_cases, lora_cases, model_cases, op_cases
 from glassformer.runs.run import open_run
 from glassformer.runs.session import new_session
 from glassformer.weights import registry
 from oracles import QUICK, require
-from pages import write_dot
+from pages import write_dots
 from published_models import KEPT, pulled
 from runs import TINY, command
 
@@ -187,8 +191,7 @@ def small(numpy_engine):
         measure_little(patch)
         explore_briefly(patch)
         patch.setattr(loading, "open_published", once(loading.open_published))
-        patch.setattr("glassformer.plots.style.DPI", 24)
-        patch.setattr("glassformer.plots.drawing.THEMES", {"light": THEMES["light"]})
+        patch.setattr("glassformer.plots.drawing._in_themes", write_dots)
         yield
 
 
@@ -217,8 +220,6 @@ def run(line: str, desk: Path, monkeypatch) -> None:
         return
     needs(line, desk, monkeypatch)
     monkeypatch.chdir(desk)
-    if " demo" in line:  # tests/cli/test_demo.py draws them
-        monkeypatch.setattr("glassformer.plots.drawing.save", write_dot)
     if line.startswith("make "):
         code, heard = make(line, desk)
     elif "--mesh" in line and " train " in line:
@@ -254,10 +255,11 @@ def make(line: str, desk: Path) -> tuple[int, str]:
         for name in ("python", "pip", "glassformer"):
             (programs / name).write_text('#!/bin/sh\necho "$(basename "$0") $*" >> called\n', encoding="utf-8")
             (programs / name).chmod(0o755)
-        for name in ("base", "dev"):  # newer than what it was made from
+        for name in ("base", "lint", "dev"):  # each newer than what it was made from
             (folder / ".venv" / f".installed-{name}").touch()
     (folder / "called").write_text("", encoding="utf-8")
-    done = run_program(shlex.split(line), cwd=folder, capture_output=True, text=True, timeout=60)
+    alone = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}  # of a make that runs the tests
+    done = run_program(shlex.split(line), cwd=folder, env=alone, capture_output=True, text=True, timeout=60)
     wanted = {"make demo": "glassformer demo", "make test": "python -m pytest -n 2"}[line]
     assert (folder / "called").read_text(encoding="utf-8").splitlines() == [wanted]
     return done.returncode, done.stdout + done.stderr

@@ -1,6 +1,7 @@
 """Every gradient is derived by hand: nothing in the package asks a library for one, but the contenders in bench/."""
 
 import ast
+import re
 from pathlib import Path
 
 import glassformer
@@ -15,12 +16,16 @@ AUTOGRAD = {
 """Names in JAX and PyTorch by which gradients are found, or made to be found, without us."""
 
 OTHERS = {"autograd", "GradientTape"}
+NAMED = re.compile(rf"\b({'|'.join(AUTOGRAD | OTHERS | {'loss.backward'})})\b")
+"""A file in which none of these words stands need not be read further."""
 
 
 def asked_for(path: Path) -> list[str]:
     """The places of a file that name autograd: as an attribute of a library, or imported from one."""
-    found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    found, text = [], path.read_text(encoding="utf-8")
+    if not NAMED.search(text):
+        return found
+    for node in ast.walk(ast.parse(text)):
         names: set[str] = set()
         if isinstance(node, ast.Attribute):
             root = ast.unparse(node).split(".")[0]

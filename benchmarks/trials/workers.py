@@ -22,7 +22,9 @@ from process_groups import free_port  # isort: skip
 from runs import assert_same_run, options, write_data  # isort: skip
 
 STEPS = 24
-LIMITS = {"GLASSFORMER_SILENCE": "20", "GLASSFORMER_START": "60"}
+SILENCE = 5
+"""Seconds for each process after which one that says nothing is lost: the more there are, the longer each waits."""
+START = {"GLASSFORMER_START": "60"}
 END = 120.0
 """Seconds in which all must have ended, once one is lost."""
 JAX = {
@@ -44,7 +46,7 @@ def _ready(shared: Path) -> None:
 
 def _started(folder: Path, count: int, *arguments: object, said: str) -> list[Child]:
     """Start the same command as each of several processes."""
-    environment = {**LIMITS, "GLASSFORMER_SECRET": secrets.token_hex()}
+    environment = {**START, "GLASSFORMER_SILENCE": str(SILENCE * count), "GLASSFORMER_SECRET": secrets.token_hex()}
     place = ["--coordinator", f"127.0.0.1:{free_port()}", "--processes", count]
     return [
         forks.command(folder / f"{said}-{number}.txt", "train", *arguments, *place, "--process", number, **environment)

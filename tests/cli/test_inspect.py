@@ -12,7 +12,7 @@ from glassformer.runs.base import Base
 from pages import read_page
 from runs import command, tiny_session
 
-pytestmark = pytest.mark.usefixtures("numpy_engine", "coarse_figures")
+pytestmark = pytest.mark.usefixtures("numpy_engine", "unseen_figures")
 
 
 def trained(task, folder):
@@ -30,8 +30,8 @@ def inspect(*words):
 
 @pytest.mark.parametrize("task", ["majority", "counting", "sort", "dates", "lines", "text"])
 def test_every_task_has_a_page_in_both_themes(task, tmp_path, monkeypatch, request):
-    if task in ("counting", "sort", "lines"):  # of their architectures the others are drawn
-        request.getfixturevalue("unseen_figures")
+    if task == "majority":  # `tests/plots/test_inspection.py` draws every architecture
+        request.getfixturevalue("coarse_figures")
     monkeypatch.setattr("glassformer.cli.inspect.SAMPLE", 40)
     run = trained(task, tmp_path / "mine")
     found = json.loads(inspect(run, "--json").out)
@@ -72,7 +72,7 @@ def test_what_a_language_model_writes_keeps_its_lines(tmp_path):
     assert sample in read_page(path).words
 
 
-def test_one_theme_and_figures_for_slides(tmp_path):
+def test_one_theme_and_figures_for_slides(tmp_path, coarse_figures):
     run = trained("majority", tmp_path / "mine")
     result = inspect(run, "00112220", "--theme", "dark", "--format", "svg", "--out", tmp_path / "slides")
     assert "drawing " in result.err

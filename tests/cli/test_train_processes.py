@@ -16,7 +16,7 @@ from runs import command, options, untimed, write_data
 
 pytestmark = [pytest.mark.usefixtures("jax"), pytest.mark.timeout(900)]  # a loaded machine may take long to compile
 
-STEPS = 12
+STEPS = 6
 OWN = """
 import glassformer as gf
 
@@ -48,7 +48,7 @@ def words(folder: Path, count: int) -> list:
     """Return what `train` is told for a new run in folder/run, of a task of one's own, by so many processes."""
     data = write_data("lines", folder)
     (folder / "own.py").write_text(OWN, encoding="utf-8")
-    settings = options("lines", activation="square", steps=STEPS, eval_every=6, save_every=6)
+    settings = options("lines", activation="square", steps=STEPS, eval_every=3, save_every=3)
     place = ["--engine", "jax", "--mesh", f"data={count}", "--out", folder / "run", "--json"]
     return ["--task", folder / "own.py", "--data", data, *settings, *place]
 

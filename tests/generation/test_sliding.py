@@ -14,7 +14,7 @@ from sequences import model_of, prompts_of, written
 GREEDY = Sampling(temperature=0)
 WARM = Sampling(temperature=1.2, top_k=12, repetition_penalty=1.2, frequency_penalty=0.1)
 LENGTHS = (3, 9, 1, 24, 6)  # one of them as long as the context
-FAR = 70  # past two moves of a context of 24
+FAR = 52  # past two moves of a context of 24
 
 
 def by_hand(model, params, prompt, count):

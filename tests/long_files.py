@@ -1,0 +1,24 @@
+"""The files whose tests take longest."""
+
+LONG_FILES = (
+    "proofs/test_mutations.py",
+    "proofs/test_layer_contract.py",
+    "engines/cpu/test_contract.py",
+    "test_edits.py",
+    "engines/jax/test_reader.py",
+    "cluster/test_processes.py",
+    "engines/cpu/test_block.py",
+    "ops/test_jax.py",
+    "models/test_jax.py",
+    "engines/jax/test_trainer.py",
+    "engines/jax/test_meshes.py",
+    "test_commands.py",
+    "cli/test_generate.py",
+    "bench/test_generate.py",
+    "cli/test_finetune.py",
+    "api/test_files.py",
+    "api/test_loop.py",
+    "cluster/test_watch.py",
+    "cli/test_train_processes.py",
+)
+"""They come first, since all tests of a file run in one process: at the end none is left with a long one alone."""
