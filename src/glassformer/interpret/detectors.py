@@ -20,7 +20,7 @@ itself. `chance` is what a head without preference would score.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from ..arrays import Array, Tree
 from ..errors import ConfigError, LengthError
 from ..models import Batch, Encoder, EncoderDecoder, Model
 from .run import Run, watch
+from .show import Map, table_html
 from .stream import stacks, sublayers
 
 THRESHOLD = 0.4
@@ -58,6 +59,16 @@ class HeadScores:
             for layer, head in np.argwhere(scores >= self.chance[kind] + threshold * (1 - self.chance[kind]))
         ]
         return sorted(found, key=lambda one: -one.score)
+
+    def _repr_html_(self) -> str:
+        rows: list[list[Any]] = []
+        for kind, scores in self.scores.items():
+            layer, head = np.unravel_index(int(scores.argmax()), scores.shape)
+            strongest = f"layer {layer}, head {head}"
+            rows.append([kind, self.chance[kind], float(scores.max()), strongest, Map(scores, 1.0)])
+        named = ", ".join(f"{one.layer}.{one.head} {one.kind} {one.score:.2f}" for one in self.named())
+        columns = ("kind", "by chance", "highest", "of", "all layers (down) and heads")
+        return table_html("what the heads look for", columns, rows, [f"clearly: {named}" if named else "none clearly"])
 
 
 def repeated_tokens(vocab: int, length: int, examples: int = 8, *, seed: int = 0) -> Array:

@@ -118,7 +118,15 @@ def watch(model: Model, params: Tree, batch: Batch) -> Run:
             f"the tokens have shape {np.shape(batch.tokens)}", hint="a watched batch is (examples, positions)"
         )
     plain = replace(model, execution=PLAIN)  # type: ignore[type-var]
-    return _watched(plain, tree_map(_plain, params), batch)
+    return _watched(plain, unpacked(params), batch)
+
+
+def unpacked(params: Tree) -> Tree:
+    """Return parameters as a run has them: NumPy arrays in at least single precision, those in blocks unpacked.
+
+    What is such an array already stays itself: unpack once what is watched more than once.
+    """
+    return tree_map(_plain, params)
 
 
 def _watched(model: Model, params: Tree, batch: Batch) -> Run:

@@ -12,6 +12,8 @@ from ..errors import ConfigError, LengthError, did_you_mean
 from ..layers import AlibiPositions, Attention, Stack
 from ..models import Batch, Encoder, EncoderDecoder, Model
 from ..text.tokenizer import Tokenizer
+from ..tree import flatten
+from .show import html_of
 
 CLS = "[CLS]"
 """The label of the learned vector that an encoder may put before a sequence."""
@@ -65,6 +67,11 @@ class Trace:
     def kinds(self) -> tuple[str, ...]:
         """The kinds of attention this model has."""
         return tuple(self.attention)
+
+    def _repr_html_(self) -> str:
+        parts = {"attention": self.attention, "residual": self.residual, "logits": self.logits}
+        named = flatten({name: part for name, part in parts.items() if part is not None})
+        return html_of(f"one example in this {self.architecture}", named.items(), len(named))
 
     @property
     def probabilities(self) -> Array | None:

@@ -21,6 +21,7 @@ import numpy as np
 from ..arrays import Array, Tree
 from ..errors import ConfigError, did_you_mean
 from ..interpret import trace
+from ..interpret.show import html_of
 from ..models import Batch, Model
 from ..training.gradients import global_norm
 from ..tree import flatten
@@ -48,6 +49,10 @@ class Course(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def _repr_html_(self) -> str:
+        drawn = [(name, row) for name, row in self.rows.items() if not isinstance(row, list)]
+        return html_of(f"the course of a training, {len(self.steps)} frames", drawn, len(drawn))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON: what is no number is None."""
