@@ -2,7 +2,8 @@
 
     score = attention that goes to the places a kind of head looks at, averaged over the queries that have such a place
 
-    previous token    the place before
+    previous token    the place before, for tokens that are new: with one that came before, a head may have other things
+                      to do
     first token       the first place
     duplicate token   earlier places with the same token
     induction         places right after an earlier same token: "… A B … A" looks at B, which comes next (Olsson 2022)
@@ -121,8 +122,9 @@ def _places(tokens: Array) -> dict[str, Array]:
     after = np.zeros_like(same)
     after[:, :, 1:] = same[:, :, :-1]
     everywhere = np.ones((count, 1, 1), dtype=bool)
+    is_new = ~same.any(axis=-1, keepdims=True)
     return {
-        "previous token": everywhere & (key == query - 1),
+        "previous token": is_new & (key == query - 1),
         "first token": everywhere & (key == 0) & (query > 0),
         "duplicate token": same,
         "induction": after & (key != query),
