@@ -36,6 +36,10 @@ THRESHOLD = 0.4
 """A head of a kind gives it at least so much of its attention beyond what chance would."""
 
 
+MOST_NAMED = 24
+"""Heads that a notebook names."""
+
+
 class NamedHead(NamedTuple):
     """A head that clearly is of a kind."""
 
@@ -67,9 +71,11 @@ class HeadScores:
             layer, head = np.unravel_index(int(scores.argmax()), scores.shape)
             strongest = f"layer {layer}, head {head}"
             rows.append([kind, self.chance[kind], float(scores.max()), strongest, Map(scores, 1.0)])
-        named = ", ".join(f"{one.layer}.{one.head} {one.kind} {one.score:.2f}" for one in self.named())
+        named = [f"{one.kind} {one.layer}.{one.head} {one.score:.2f}" for one in self.named()]
+        more = [] if len(named) <= MOST_NAMED else [f"and {len(named) - MOST_NAMED:,} more"]
+        clearly = f"clearly: {', '.join([*named[:MOST_NAMED], *more])}" if named else "no head is clearly of a kind"
         columns = ("kind", "by chance", "highest", "of", "all layers (down) and heads")
-        return table_html("what the heads look for", columns, rows, [f"clearly: {named}" if named else "none clearly"])
+        return table_html("what the heads look for", columns, rows, [clearly])
 
 
 def repeated_tokens(vocab: int, length: int, examples: int = 8, *, seed: int = 0) -> Array:

@@ -90,14 +90,18 @@ section { margin-bottom: 2.4rem; }
 .maps canvas { width: 100%; image-rendering: pixelated; display: block; }
 figure small { color: var(--quiet); font-size: .85rem; }
 .curve { padding: .5rem .8rem .6rem; }
-.curve p { margin: 0 0 .3rem; display: flex; justify-content: space-between; gap: .8rem; font-size: .9rem; }
+.curve p { display: flex; justify-content: space-between; gap: .8rem; max-width: none; margin: 0 0 .3rem;
+  font-size: .9rem; }
 .curve p span { overflow-wrap: anywhere; }
 .curve b { font-variant-numeric: tabular-nums; white-space: nowrap; }
 svg { display: block; width: 100%; height: 5.5rem; overflow: visible; }
 .wide svg { height: 11rem; }
 svg polyline { fill: none; stroke: var(--accent); stroke-width: 1.5; vector-effect: non-scaling-stroke; }
 svg line { stroke: var(--ink); stroke-width: 1; stroke-dasharray: 4 3; vector-effect: non-scaling-stroke; }
-.scores td { text-align: center; padding: .3rem .7rem; border: 1px solid var(--line); min-width: 3.6rem; }
+.scroll { margin: .5rem 0 0; }
+.scores { font-size: .85rem; width: 100%; }
+.scores td, .scores th { text-align: center; padding: .2rem .3rem; }
+.scores td { border: 1px solid var(--line); }
 .tokens { display: flex; flex-wrap: wrap; gap: .25rem; margin-bottom: .8rem; max-width: none;
   font: .9rem ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; }
 .tokens span { white-space: pre; padding: 0 .35rem; border: 1px solid var(--line); border-radius: .3rem;
@@ -138,10 +142,10 @@ function drawn(tag, parent, settings) {
   parent.appendChild(made);
   return made;
 }
-function curve(home, name, points) {
+function curve(home, name, points, range) {
   const known = points.filter(p => p[1] !== null);
-  if (known.length < 2) return;
-  const ys = known.map(p => p[1]), low = Math.min(...ys), high = Math.max(...ys);
+  if (known.length < 2) return null;
+  const ys = known.map(p => p[1]), [low, high] = range || [Math.min(...ys), Math.max(...ys)];
   const x = step => 1000 * (step - first) / Math.max(1, last - first);
   const figure = element("figure", home, undefined, "curve"), words = element("p", figure);
   element("span", words, name);
@@ -151,33 +155,48 @@ function curve(home, name, points) {
   drawn("polyline", svg, {
     points: known.map(p => x(p[0]) + "," + (97 - 94 * (p[1] - low) / (high - low || 1))).join(" ") });
   const mark = drawn("line", svg, { y1: 0, y2: 100 });
-  element("small", figure, low.toPrecision(3) + " … " + high.toPrecision(3));
+  element("small", figure, range ? low + " … " + high : low.toPrecision(3) + " … " + high.toPrecision(3));
   updates.push(i => {
     const step = data.steps[i];
     mark.setAttribute("x1", x(step)); mark.setAttribute("x2", x(step));
     const near = known.reduce((a, b) => Math.abs(b[0] - step) < Math.abs(a[0] - step) ? b : a);
     now.textContent = near[1].toPrecision(4);
   });
+  return figure;
 }
-function heads(part) {
-  const frame = element("div", section(part.name), undefined, "scroll"), table = element("table", frame);
-  table.className = "scores";
-  frame.tabIndex = 0;
-  updates.push(i => {
-    table.textContent = "";
-    const names = element("tr", table);
-    element("th", names);
-    part.values[i][0].forEach((_, head) => element("th", names, "head " + (head + 1)));
-    part.values[i].forEach((row, layer) => {
-      const line = element("tr", table);
-      element("th", line, "layer " + (layer + 1));
-      row.forEach(score => {
-        const cell = element("td", line, score === null ? "" : score.toFixed(2));
-        const share = Math.round(60 * Math.min(1, Math.max(0, score)));
-        cell.style.background = "color-mix(in srgb, var(--accent) " + share + "%, transparent)";
+function grouped(parts) {
+  const groups = new Map();
+  for (const part of parts) {
+    const dot = part.name.indexOf("."), name = dot < 0 ? "" : part.name.slice(0, dot);
+    if (!groups.has(name)) groups.set(name, []);
+    groups.get(name).push({ ...part, own: part.name.slice(dot + 1) });
+  }
+  return groups;
+}
+function heads(name, parts) {
+  const home = element("div", section(name || "scores of heads"), undefined, "grid curves");
+  for (const part of parts) {
+    const best = part.values.map((scores, i) => [data.steps[i], Math.max(...scores.flat())]);
+    const drawing = curve(home, part.own + ", the strongest", best, [0, 1]);
+    const figure = drawing || element("figure", home, part.own, "curve");
+    const frame = element("div", figure, undefined, "scroll"), table = element("table", frame, undefined, "scores");
+    frame.tabIndex = 0; frame.setAttribute("role", "region"); frame.setAttribute("aria-label", part.own + " by head");
+    updates.push(i => {
+      table.textContent = "";
+      const names = element("tr", table);
+      element("th", names, "layer");
+      part.values[i][0].forEach((_, head) => element("th", names, "head " + (head + 1)));
+      part.values[i].forEach((row, layer) => {
+        const line = element("tr", table);
+        element("th", line, layer + 1);
+        row.forEach(score => {
+          const cell = element("td", line, score === null ? "" : score.toFixed(2));
+          const share = Math.round(60 * Math.min(1, Math.max(0, score)));
+          cell.style.background = "color-mix(in srgb, var(--accent) " + share + "%, transparent)";
+        });
       });
     });
-  });
+  }
 }
 function tokens(home, words, name) {
   const line = element("p", home, undefined, "tokens");
@@ -191,8 +210,8 @@ function maps(part) {
     (data.labels[0].length ? "; point at a map to see which." : "."));
   const queries = tokens(home, data.labels[0], alike ? "tokens" : "rows");
   const keys = alike ? queries : tokens(home, data.labels[1], "columns");
-  const grid = element("div", home, undefined, "grid maps");
-  for (let l = 0; l < L; l++) for (let h = 0; h < H; h++) {
+  for (let l = 0, grid; l < L; l++) for (let h = 0; h < H; h++) {
+    if (h === 0) grid = element("div", home, undefined, "grid maps");
     const figure = element("figure", grid), canvas = element("canvas", figure);
     canvas.width = S; canvas.height = T;
     canvas.setAttribute("role", "img");
@@ -229,27 +248,16 @@ function text(part) {
   const shown = element("pre", section(part.name), undefined, "sample");
   updates.push(i => { shown.textContent = part.values[i]; });
 }
-function numbers(parts) {
-  const groups = new Map();
-  for (const part of parts) {
-    const name = part.name.includes(".") ? part.name.slice(0, part.name.indexOf(".")) : "";
-    if (!groups.has(name)) groups.set(name, []);
-    groups.get(name).push(part);
-  }
-  for (const [name, own] of groups) {
-    const grid = element("div", section(name || "numbers"), undefined, "grid curves");
-    for (const part of own) curve(grid, name ? part.name.slice(name.length + 1) : part.name,
-      part.values.map((y, i) => [data.steps[i], y]));
-  }
+function numbers(name, parts) {
+  const home = element("div", section(name || "numbers"), undefined, "grid curves");
+  for (const part of parts) curve(home, part.own, part.values.map((y, i) => [data.steps[i], y]));
 }
-const whole = data.curve.length > 1;
+const whole = data.curve.length > 1, of = kind => data.parts.filter(part => part.kind === kind);
 if (whole) curve(element("div", section("training loss"), undefined, "wide"), "loss", data.curve);
-for (const part of data.parts) {
-  if (part.kind === "maps") maps(part);
-  if (part.kind === "heads") heads(part);
-  if (part.kind === "text") text(part);
-}
-numbers(data.parts.filter(part => part.kind === "number" && !(whole && part.name === "loss")));
+grouped(of("heads")).forEach((parts, name) => heads(name, parts));
+of("maps").forEach(maps);
+of("text").forEach(text);
+grouped(of("number").filter(part => !(whole && part.name === "loss"))).forEach((parts, name) => numbers(name, parts));
 function show() {
   const i = Number(at.value);
   said.textContent = "step " + data.steps[i].toLocaleString("en") + " of " + last.toLocaleString("en");
