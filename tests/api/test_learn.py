@@ -45,6 +45,25 @@ def test_a_folder_holds_the_run_of_the_command(tmp_path):
     assert gf.load(tmp_path / "python").history.loss.tolist() == model.history.loss.tolist()
 
 
+def test_a_training_is_recorded_where_it_has_a_folder(tmp_path):
+    model = gf.train(None, "majority", out=tmp_path / "run", record=True, **TINY["majority"], **QUICK)
+    frames = list(gf.replay(tmp_path / "run"))
+    assert [frame.step for frame in frames] == [0, 1, 2, 3, 4]
+    assert [frame.loss for frame in frames[1:]] == model.history.loss.tolist()
+    with pytest.raises(ConfigError, match="a training in memory is not recorded"):
+        gf.train(None, "majority", record=True, **TINY["majority"], **QUICK)
+
+
+def test_a_recording_begins_with_the_parameters_that_were_given(tmp_path):
+    drawn = gf.train(None, "majority", **TINY["majority"], **QUICK)
+    given = {"params": drawn.params, "out": tmp_path / "run", "record": True}
+    gf.train(None, "majority", **given, **TINY["majority"], **QUICK)
+    found = gf.replay(tmp_path / "run")
+    assert found.kept[0] == 0
+    assert_same_bits(found.at(0).params, drawn.params)
+    assert found.at(3).step == 3
+
+
 def test_presets_configs_and_models_are_models():
     small = {"width": 8, "heads": 2, "layers": 1}
     by_name = gf.train("tiny-decoder", "counting", **small, **QUICK)

@@ -8,6 +8,7 @@ import pytest
 from glassformer.cli.look_views import VIEWS
 from glassformer.cli.subject import find_subject
 from glassformer.interpret import attribute
+from pages import read_page, write_dot
 from runs import command, tiny_session
 
 INPUTS = {"majority": ("00112220", "11112220"), "dates": ("1. mai 2020", "2. mai 2020"), "text": ("the ", "tho ")}
@@ -97,3 +98,24 @@ def test_tokens_that_are_several_are_named(folders):
     assert "no position 5" in err
     err = refused(folders["text"], "the", "patching", "--other", "the loop")
     assert "as many tokens" in err
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_figure_and_a_page_are_written(view, folders, tmp_path, unseen_figures, monkeypatch):
+    monkeypatch.setattr("glassformer.plots.save", write_dot)
+    more = ["--other", "11112220", "--token", "#1"] if view == "patching" else []
+    files = tmp_path / "figure.png", tmp_path / "page.html"
+    look(folders["majority"], "00112220", view, *more, "--figure", files[0], "--page", files[1])
+    assert files[0].stat().st_size > 0
+    page = read_page(files[1])
+    assert "It reads '00112220'." in page.words
+    assert page.images[0]["src"].startswith("data:image/png;base64,")
+    assert page.images[0]["alt"]
+    assert "table" in page.tags
+
+
+@pytest.mark.parametrize(("option", "file"), [("--figure", "a.gif"), ("--page", "a.pdf")])
+def test_files_of_other_kinds_are_refused(option, file, folders, tmp_path):
+    err = refused(folders["majority"], "00112220", "lens", option, tmp_path / file)
+    assert "is no name of a" in err
+    assert not (tmp_path / file).exists()

@@ -131,6 +131,8 @@ OPTIONS = {
         "--other": Changes("look {majority} 00112220 patching --other 00112221", "--other 11111111"),
         "--way": Changes("look {majority} 00112220 ablation", "--way mean"),
         "--top": Changes("look {majority} 00112220 neurons", "--top 3"),
+        "--figure": Elsewhere("cli/test_look.py", "test_a_figure_and_a_page_are_written"),
+        "--page": Elsewhere("cli/test_look.py", "test_a_figure_and_a_page_are_written"),
         "--json": Changes("look {majority} 00112220", "--json"),
     },
     "check": {

@@ -8,8 +8,29 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.interpret import gradients, show, watch
+from glassformer.interpret import (
+    HeadScores,
+    Logit,
+    Patching,
+    ablate_heads,
+    attention_rollout,
+    attribute,
+    detect_heads,
+    exciting_inputs,
+    fit_probe,
+    gradients,
+    head_statistics,
+    integrated_gradients,
+    lens,
+    patch_stream,
+    show,
+    trace,
+    tuned_lens,
+    update,
+    watch,
+)
 from glassformer.interpret.show import ROWS, cells_of, colored, png_of
+from glassformer.training import SGD
 
 
 @pytest.mark.parametrize("fixture", ["encoder", "decoder", "encoder_decoder"])
@@ -23,6 +44,49 @@ def test_runs_and_gradients_show_themselves(fixture, request):
         assert first.count("<tr>") == first.count("</tr>") > 5
     assert "blocks.0.attention.attend.weights" in run._repr_html_() or fixture == "encoder_decoder"
     assert repr(show(run.params)).count("\n") == len(gf.tree.flatten(run.params))
+
+
+def results(run, other):
+    """One of each kind of result."""
+    model, params, batch = run.model, run.params, run.batch
+    of = Logit(1, against=0)
+    attention = {"encoder": "encoder", "decoder": "decoder"}.get(model.config.architecture, "cross")
+    yield lens(run)
+    yield attribute(run, of)
+    yield ablate_heads(run, targets=[of])
+    yield patch_stream(run, other, of)
+    yield from detect_heads(model, params, length=3).values()
+    yield integrated_gradients(run, of, baseline=0.9 * run["embedding"])
+    yield attention_rollout(run)
+    yield tuned_lens(run)
+    yield update(run, SGD(), lr=0.1)
+    yield exciting_inputs(model, params, [batch], layer=0)
+    yield fit_probe(np.eye(4), np.arange(4.0))
+    yield trace(model, params, batch)
+    yield head_statistics(trace(model, params, batch), attention)
+
+
+@pytest.mark.parametrize("fixture", ["encoder", "decoder", "encoder_decoder"])
+def test_results_show_themselves(fixture, request):
+    model, params, batch = request.getfixturevalue(fixture)
+    run = watch(model, params, batch)
+    other = watch(model, params, batch._replace(tokens=batch.tokens[::-1].copy()))
+    for result in results(run, other):
+        shown = result._repr_html_()
+        assert shown == result._repr_html_()
+        assert shown.count("<tr>") == shown.count("</tr>") >= 1
+        assert len(shown) < 300_000
+        # Nothing is fetched, and no color but those of heat maps is set: the page's own are light or dark.
+        assert "src=" not in shown.replace('src="data:image/png;base64,', "")
+        assert "color" not in re.sub(r'"data:image/png;base64,[^"]*"', "", shown)
+
+
+def test_large_results_stay_small():
+    rng = np.random.default_rng(0)
+    scores = HeadScores({kind: rng.random((96, 96)) for kind in "abcdef"}, dict.fromkeys("abcdef", 0.1))
+    patching = Patching([f"block {n}" for n in range(200)], "position", rng.random((200, 2000)), None, 0.0, 1.0, 1)
+    for result in (scores, patching):
+        assert len(result._repr_html_()) < 300_000
 
 
 def test_trained_models_show_their_parameters():

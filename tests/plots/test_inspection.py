@@ -36,6 +36,7 @@ def test_an_encoder_shows_classes_and_heads_over_all_examples(encoder, tmp_path)
     assert names(files) == {
         *("index", "prediction", "encoder-layer-1", "encoder-heads", "encoder-positions"),
         *("encoder-position-table", "encoder-position-similarity", "encoder-layers", "loss"),
+        *("lens", "attribution", "encoder-kinds"),
     }
     page = check(files)
     assert "Mine" in page.words

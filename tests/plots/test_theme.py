@@ -9,7 +9,7 @@ from matplotlib.colors import to_rgb
 from boxes import drawn
 from glassformer.errors import ConfigError
 from glassformer.plots import THEMES, attention_heads, layer_curves, loss_curve, prediction_bars, save, themed
-from glassformer.plots.report import _DARK, _LIGHT
+from glassformer.plots.page import _DARK, _LIGHT
 from glassformer.plots.theme import colors, contrast, ink_on, signed_colors, weight_colors
 
 METRICS = [{"step": i, "loss": 2 / (i + 1), "val_loss": 1.0, "accuracy": 0.5} for i in range(30)]

@@ -27,6 +27,7 @@ def train(
     validation: Any = None,
     params: Tree | None = None,
     out: str | Path | None = None,
+    record: bool = False,
     execution: Execution | None = None,
     show: bool = True,
     **settings: Any,
@@ -42,6 +43,7 @@ def train(
     validation   arrays or a Dataset to hold out, where data is one; None: a tenth of it
     params       parameters to start from, instead of drawn ones
     out          a folder for the run, as `glassformer train --out` writes it: with checkpoints, to be resumed
+    record       with `out`: keep what it takes to return to any step with `gf.replay`
     execution    how the engine jax computes it
     show         a live panel in a terminal, a curve in a notebook, lines in a pipe; False: nothing
     settings     of the recipe (lr, batch, optimizer, …), of the model (width, layers, …) and of the task
@@ -65,6 +67,7 @@ def train(
         validation=validation,
         params=params,
         out=out,
+        record=record,
         execution=execution,
         **settings,
     )

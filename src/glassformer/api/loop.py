@@ -60,6 +60,7 @@ class Loop:
         validation: Any = None,
         params: Tree | None = None,
         out: str | Path | None = None,
+        record: bool = False,
         execution: Execution | None = None,
         **settings: Any,
     ) -> None:
@@ -68,7 +69,12 @@ class Loop:
             from ..cli.devices import execution_of
 
             execution = execution_of(None, None, scan=False, remat=False)
-        asked = _Asked(data, changes, seed, validation, out, execution)
+        if record and out is None:
+            raise ConfigError(
+                "a training in memory is not recorded: its states are kept in the folder of the run",
+                hint='name one: gf.train(…, out="runs/mine", record=True)',
+            )
+        asked = _Asked(data, changes, seed, validation, out, execution, record)
         if isinstance(model, TrainedModel):
             if params is not None:
                 raise ConfigError("params are given, and a trained model has its own", hint="leave params out")
@@ -119,6 +125,7 @@ class _Asked(NamedTuple):
     validation: Any
     out: str | Path | None
     execution: Execution | None
+    record: bool
 
 
 def _new(model: Any, asked: _Asked, params: Tree | None) -> tuple[Session, TrainedModel]:
@@ -134,7 +141,7 @@ def _new(model: Any, asked: _Asked, params: Tree | None) -> tuple[Session, Train
         config = given.replace(**separated(of_model)[0])
         check_fit(task, "this model", config)
     run = _run(asked, task, origin, config, Recipe.from_dict(recipe), of_model, None)
-    session = session_of(run, task, params)
+    session = session_of(run, task, params, recorded=asked.record)
     writer = task.answer_tokenizer.specials
     start = writer.get(START)
     if start is None and isinstance(config, EncoderDecoderConfig):
@@ -175,7 +182,7 @@ def _tuning(model: TrainedModel, asked: _Asked, lora: LoRA | None) -> tuple[Sess
     begin = what_is_trained(base, lora, asked.seed)
     begun = None if asked.out is None else Base.of(model.source, base, lora)
     run = _run(asked, task, origin, config, recipe, of_model, begun)
-    session = session_of(run, task, *begin)
+    session = session_of(run, task, *begin, recorded=asked.record)
     where = "" if asked.out is None else str(asked.out)
     labels = class_labels(task, config)
     return session, replace(

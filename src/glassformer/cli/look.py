@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from .look_views import VIEWS, Found, Question
 from .output import JsonOption, bytes_text, console, print_json, table, talk
 
 TOP = 10
+FIGURES = (".png", ".svg", ".pdf")
 LAYERED = ("lens", "patching", "gradients")
 """Views whose rows are in the order of the layers."""
 
@@ -39,6 +41,12 @@ def look(
     top: Annotated[
         int | None, typer.Option(min=1, help="How many rows are shown (default: all layers, 10 of anything else).")
     ] = None,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it into this file: .png, .svg or .pdf.")
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write table and figure into this page, one .html file.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Look inside: what each layer would say, which part says it, what happens without it, how gradients flow.
@@ -52,6 +60,7 @@ def look(
     neurons       which neurons add most to the logit
     """
     check_question(view, text, other)
+    check_files(figure, page)
     subject = find_subject(model)
     if has_no_head(subject.model):
         raise ConfigError(
@@ -63,11 +72,15 @@ def look(
     with progress(quiet=json) as show:
         found = VIEWS[view](Question(subject, run, target, source, way, show))
     said = {"model": model, "view": view, "target": subject.label(target.token), **found.facts}
+    above = "" if target.against is None else f" above {subject.label(target.against)!r}"
+    title = found.title.format(target=repr(subject.label(target.token)) + above)
+    write_files(found, title, (f"Inside {model}", f"It reads {text!r}."), figure, page)
     if json:
         print_json({**said, "rows": found.records})
         return
-    above = "" if target.against is None else f" above {subject.label(target.against)!r}"
-    show_rows(found, repr(subject.label(target.token)) + above, top or (len(found.rows) if view in LAYERED else TOP))
+    show_rows(found, title, top or (len(found.rows) if view in LAYERED else TOP))
+    for path in filter(None, (figure, page)):
+        talk(f"wrote {path}")
 
 
 def check_question(view: str, text: str, other: str | None) -> None:
@@ -82,9 +95,35 @@ def check_question(view: str, text: str, other: str | None) -> None:
         raise DataError("there is nothing to read", hint="pass an INPUT")
 
 
-def show_rows(found: Found, target: str, count: int) -> None:
+def check_files(figure: Path | None, page: Path | None) -> None:
+    """Refuse files whose names do not end as what is written into them, before anything is computed."""
+    if figure is not None and figure.suffix.lower() not in FIGURES:
+        raise ConfigError(f"{figure} is no name of a figure", hint=f"let it end in {', '.join(FIGURES)}")
+    if page is not None and page.suffix.lower() != ".html":
+        raise ConfigError(f"{page} is no name of a page", hint="let it end in .html")
+
+
+def write_files(found: Found, title: str, top: tuple[str, str], figure: Path | None, page: Path | None) -> None:
+    """Write a figure of what was found, and a page with the figure and all rows, where they are wanted.
+
+    `top` is the title of the page, and what stands below it.
+    """
+    if figure is not None:
+        from ..plots import save
+
+        save(found.draw(title), figure)
+    if page is not None:
+        from ..plots import Section, Sketch, Table, write_page
+
+        table = Table(found.columns, found.rows)
+        sketch = Sketch("view", lambda: found.draw(title))
+        section = Section(title, "\n\n".join(found.notes), [sketch], [table])
+        write_page(page, top[0], [section], intro=top[1])
+
+
+def show_rows(found: Found, title: str, count: int) -> None:
     """Print what was found, the first rows of it."""
-    console().print(found.title.format(target=target), markup=False)
+    console().print(title, markup=False)
     console().print(table(*found.columns, rows=found.rows[:count]))
     if len(found.rows) > count:
         console().print(f"{len(found.rows) - count:,} more rows: --top {len(found.rows)}", markup=False)

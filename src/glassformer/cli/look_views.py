@@ -41,12 +41,13 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class Found:
-    """What a view shows: rows of text for people, records for programs."""
+    """What a view shows: rows of text for people, records for programs, and what draws a figure of it."""
 
     title: str
     columns: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     records: list[dict[str, Any]]
+    draw: Callable[[str], Any]  # is told the title, and returns a figure
     facts: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -65,7 +66,16 @@ def view_lens(asked: Question) -> Found:
         shown = "  ".join(f"{_word(word)} {_share(p)}" for word, p in says)
         rows.append((point.label, shown, _share(chance), f"{rank + 1:,}"))
         records.append({"point": point.label, "name": point.name, "says": says, "p": chance, "rank": rank + 1})
-    return Found("What each layer would say; {target} beside it", ("after", "says", ">p", ">rank"), rows, records)
+
+    def draw(title: str) -> Any:
+        from ..plots.methods import lens_map
+
+        if subject.is_classifier:
+            return lens_map(seen, ["the text"], subject.label, title=title)
+        return lens_map(lens(run), read_labels(subject, run), subject.label, title=title)
+
+    columns = ("after", "says", ">p", ">rank")
+    return Found("What each layer would say; {target} beside it", columns, rows, records, draw)
 
 
 def view_attribution(asked: Question) -> Found:
@@ -76,7 +86,8 @@ def view_attribution(asked: Question) -> Found:
     kinds = "  ".join(f"{kind.replace('_', '-')} {value:+.4f}" for kind, value in found.by_kind().items())
     facts = {"logit": float(found.value), "by_kind": {kind: float(v) for kind, v in found.by_kind().items()}}
     notes = [f"all parts sum to the logit, {found.value:.4f}: {kinds}"]
-    return Found("What adds to the logit of {target}", ("part", "kind", ">adds"), rows, records, facts, notes)
+    draw = _bars([row[0] for row in rows], [r["value"] for r in records], "adds to the logit")
+    return Found("What adds to the logit of {target}", ("part", "kind", ">adds"), rows, records, draw, facts, notes)
 
 
 def view_ablation(asked: Question) -> Found:
@@ -97,7 +108,8 @@ def view_ablation(asked: Question) -> Found:
         for r in records
     ]
     columns = ("without", ">logit", ">loss")
-    return Found("How the logit of {target} and the loss change without a head", columns, rows, records)
+    draw = _bars([row[0] for row in rows], [r["logit"] for r in records], "change of the logit without it")
+    return Found("How the logit of {target} and the loss change without a head", columns, rows, records, draw)
 
 
 def view_patching(asked: Question) -> Found:
@@ -125,7 +137,13 @@ def view_patching(asked: Question) -> Found:
     facts = {"run": float(found.run), "source": float(found.source)}
     notes = [f"the logit is {found.run:.4f} here and {found.source:.4f} for the other text"]
     title = "How far the other text's stream, put in at one place, takes the logit of {target}: 1.00 is all of the way"
-    return Found(title, columns, rows, records, facts, notes)
+
+    def draw(_: str) -> Any:
+        from ..plots.methods import patching_map
+
+        return patching_map(found, words[: share.shape[1]], title="What the other text's stream does to the logit")
+
+    return Found(title, columns, rows, records, draw, facts, notes)
 
 
 def view_gradients(asked: Question) -> Found:
@@ -144,7 +162,10 @@ def view_gradients(asked: Question) -> Found:
             "gradient × input: " + "  ".join(f"{_word(w)} {v:+.3f}" for w, v in zip(words, each, strict=False))
         )
     columns = ("before", ">gradient", ">through it", ">share")
-    return Found("How the gradient of the logit of {target} runs back", columns, rows, records, facts, notes)
+    draw = _bars(
+        [flow.name for flow in flows], [flow.leaving for flow in flows], "size of the gradient before it", len(flows)
+    )
+    return Found("How the gradient of the logit of {target} runs back", columns, rows, records, draw, facts, notes)
 
 
 def view_heads(asked: Question) -> Found:
@@ -158,7 +179,13 @@ def view_heads(asked: Question) -> Found:
         for r in sorted(records, key=lambda r: -r["score"])
     ]
     columns = ("head", "looks at", ">how surely", ">distance")
-    return Found("What the heads look at, layers and heads counted from 1", columns, rows, records)
+
+    def draw(title: str) -> Any:
+        from ..plots.heads import head_specialization
+
+        return head_specialization(head_statistics(seen, seen.kinds[-1]), title=title)
+
+    return Found("What the heads look at, layers and heads counted from 1", columns, rows, records, draw)
 
 
 def view_neurons(asked: Question) -> Found:
@@ -173,7 +200,8 @@ def view_neurons(asked: Question) -> Found:
     ]
     records.sort(key=lambda r: -abs(r["value"]))
     rows = [(r["name"], str(r["neuron"]), f"{r['value']:+.4f}") for r in records]
-    return Found("Which neurons add to the logit of {target}", ("layer", ">neuron", ">adds"), rows, records)
+    draw = _bars([f"{row[0]} {row[1]}" for row in rows], [r["value"] for r in records], "adds to the logit")
+    return Found("Which neurons add to the logit of {target}", ("layer", ">neuron", ">adds"), rows, records, draw)
 
 
 VIEWS: dict[str, Callable[[Question], Found]] = {
@@ -185,6 +213,17 @@ VIEWS: dict[str, Callable[[Question], Found]] = {
     "heads": view_heads,
     "neurons": view_neurons,
 }
+
+
+def _bars(names: Sequence[str], values: Sequence[float], unit: str, top: int = 20) -> Callable[[str], Any]:
+    """Return what draws the first of some numbers as bars."""
+
+    def draw(title: str) -> Any:
+        from ..plots.methods import signed_bars
+
+        return signed_bars(names, np.asarray(values), top=top, title=title, unit=unit)
+
+    return draw
 
 
 def _part(name: str, head: int | None) -> str:

@@ -13,7 +13,15 @@ from ..models import Batch
 from ..plots import save_themes
 from ..plots.replay import training_course
 from ..plots.replay_page import write_replay
-from ..runs.course import Course, attention_on, gradient_norms_on, measured, samples, weight_norms
+from ..runs.course import (
+    Course,
+    attention_on,
+    detected_heads,
+    gradient_norms_on,
+    measured,
+    samples,
+    weight_norms,
+)
 from ..runs.replay import Replay
 from ..runs.replay import replay as open_replay
 from ..runs.run import open_run
@@ -24,6 +32,8 @@ from .output import JsonOption, console, print_json
 
 LONGEST = 48
 """Tokens of an example whose attention is shown, at most: a map of more is not read."""
+SHORTEST = 4
+"""Tokens that a model must read for heads to be told apart: two that come twice."""
 PAGE, PICTURE = "replay.html", "course"
 
 
@@ -48,6 +58,7 @@ def replay(
     steps = found.spaced(frames) if not step else sorted({found.checked(one) for one in step})
     batch = example(found, text)
     measures = {
+        **_heads(found),
         "attention": attention_on(batch),
         "gradient": _largest(gradient_norms_on(found.trainer.batch(found.task.train, 0))),
         "weight": _largest(weight_norms),
@@ -94,6 +105,11 @@ def draw(found: Replay, course: Course, batch: Batch, folder: Path) -> Path:
         metrics=found.run.metrics(),
         labels=(seen.query_labels(kind), seen.key_labels(kind)),
     )
+
+
+def _heads(found: Replay) -> dict[str, Any]:
+    """Return the measure of what heads look for, where a model reads enough tokens to tell."""
+    return {"heads": detected_heads()} if found.run.config.context >= SHORTEST else {}
 
 
 def _largest(measure: Any, count: int = 8) -> Any:

@@ -51,7 +51,7 @@ from .probes import Probe, fit_probe, probe_points, train_probe
 from .proof import Proof, prove
 from .rollout import Rollout, attention_rollout, value_weighted_attention
 from .rows import token_rows
-from .run import Run, watch
+from .run import Run, unpacked, watch
 from .saliency import Integrated, gradient_times_input, integrated_gradients, saliency
 from .show import Shown, show
 from .similarity import layer_similarity, linear_cka
@@ -161,6 +161,7 @@ __all__ = [
     "train_lens",
     "train_probe",
     "tuned_lens",
+    "unpacked",
     "update",
     "value_weighted_attention",
     "watch",

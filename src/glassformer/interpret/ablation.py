@@ -24,6 +24,7 @@ from .changes import Change, mean, resample, zero
 from .gradients import Logit
 from .many import MEMORY, Progress, bytes_at_once, each, run_loss
 from .run import Run
+from .show import table_html
 from .stream import ATTENTIONS, KINDS, chosen_stack, sublayers
 
 WAYS = ("zero", "mean", "resample")
@@ -62,6 +63,12 @@ class Ablation:
             loss = None if self.loss is None else float(self.loss[number])
             rows.append({**self.parts[number]._asdict(), "loss": loss, "logits": self.logits[number].tolist()})
         return rows
+
+    def _repr_html_(self) -> str:
+        rows = [[*list(row.values())[:-1], *row["logits"]] for row in self.rows()]
+        logits = [f"logit of {target.token}" for target in self.targets]
+        columns = ("without", "layer", "head", "neuron", "loss", *logits)
+        return table_html(f"what changes without each of {len(rows)} parts", columns, rows)
 
 
 def ablate_heads(run: Run, way: str = "zero", **settings: Any) -> Ablation:

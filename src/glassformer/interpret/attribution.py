@@ -25,6 +25,7 @@ from ..tree import flatten
 from .changes import Change, stop
 from .gradients import Gradients, Logit, gradients
 from .run import Run
+from .show import table_html
 from .stream import ATTENTIONS, is_classifier, stacks, sublayers
 
 ROOTS = (".rstd", ".rrms")
@@ -59,6 +60,13 @@ class Attribution:
     def rows(self) -> list[dict[str, Any]]:
         """Return one record per part, the largest first, ready for a table or JSON."""
         return [part._asdict() for part in sorted(self.parts, key=lambda part: -abs(part.value))]
+
+    def _repr_html_(self) -> str:
+        rows = [list(row.values()) for row in self.rows()]
+        kinds = ", ".join(f"{kind.replace('_', '-')} {value:+.4g}" for kind, value in self.by_kind().items())
+        title = f"what adds to {self.value:.4g}, the logit of {self.target.token}"
+        title += "" if self.target.against is None else f" above {self.target.against}"
+        return table_html(title, ("part", "kind", "layer", "head", "adds"), rows, [f"all together: {kinds}"])
 
     def by_kind(self) -> dict[str, float]:
         """Return what all parts of each kind add together."""

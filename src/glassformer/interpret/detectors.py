@@ -2,7 +2,8 @@
 
     score = attention that goes to the places a kind of head looks at, averaged over the queries that have such a place
 
-    previous token    the place before
+    previous token    the place before, for tokens that are new: with one that came before, a head may have other things
+                      to do
     first token       the first place
     duplicate token   earlier places with the same token
     induction         places right after an earlier same token: "… A B … A" looks at B, which comes next (Olsson 2022)
@@ -20,7 +21,7 @@ itself. `chance` is what a head without preference would score.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,10 +29,15 @@ from ..arrays import Array, Tree
 from ..errors import ConfigError, LengthError
 from ..models import Batch, Encoder, EncoderDecoder, Model
 from .run import Run, watch
+from .show import Map, table_html
 from .stream import stacks, sublayers
 
 THRESHOLD = 0.4
 """A head of a kind gives it at least so much of its attention beyond what chance would."""
+
+
+MOST_NAMED = 24
+"""Heads that a notebook names."""
 
 
 class NamedHead(NamedTuple):
@@ -58,6 +64,18 @@ class HeadScores:
             for layer, head in np.argwhere(scores >= self.chance[kind] + threshold * (1 - self.chance[kind]))
         ]
         return sorted(found, key=lambda one: -one.score)
+
+    def _repr_html_(self) -> str:
+        rows: list[list[Any]] = []
+        for kind, scores in self.scores.items():
+            layer, head = np.unravel_index(int(scores.argmax()), scores.shape)
+            strongest = f"layer {layer}, head {head}"
+            rows.append([kind, self.chance[kind], float(scores.max()), strongest, Map(scores, 1.0)])
+        named = [f"{one.kind} {one.layer}.{one.head} {one.score:.2f}" for one in self.named()]
+        more = [] if len(named) <= MOST_NAMED else [f"and {len(named) - MOST_NAMED:,} more"]
+        clearly = f"clearly: {', '.join([*named[:MOST_NAMED], *more])}" if named else "no head is clearly of a kind"
+        columns = ("kind", "by chance", "highest", "of", "all layers (down) and heads")
+        return table_html("what the heads look for", columns, rows, [clearly])
 
 
 def repeated_tokens(vocab: int, length: int, examples: int = 8, *, seed: int = 0) -> Array:
@@ -110,8 +128,9 @@ def _places(tokens: Array) -> dict[str, Array]:
     after = np.zeros_like(same)
     after[:, :, 1:] = same[:, :, :-1]
     everywhere = np.ones((count, 1, 1), dtype=bool)
+    is_new = ~same.any(axis=-1, keepdims=True)
     return {
-        "previous token": everywhere & (key == query - 1),
+        "previous token": is_new & (key == query - 1),
         "first token": everywhere & (key == 0) & (query > 0),
         "duplicate token": same,
         "induction": after & (key != query),

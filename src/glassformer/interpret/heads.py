@@ -8,6 +8,7 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import LengthError
+from .show import table_html
 from .trace import Trace
 
 BROAD = 0.2
@@ -72,6 +73,11 @@ class HeadStatistics:
             for layer in range(L)
             for head in range(H)
         ]
+
+    def _repr_html_(self) -> str:
+        rows = [list(row.values()) for row in self.rows()]
+        columns = ("layer", "head", "kind", "how surely", "entropy", "distance", "looks most at")
+        return table_html(f"the heads of {self.kind} attention, layers and heads counted from 1", columns, rows)
 
 
 def head_statistics(seen: Trace | Sequence[Trace], kind: str | None = None) -> HeadStatistics:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,14 @@ from .. import ops
 from ..arrays import Array
 from ..errors import ConfigError, LengthError, did_you_mean
 from .run import Run
+from .show import Map, table_html
 from .stream import Point, check_tokens, is_classifier, points, read_out
 from .watching import Watcher, watched
+
+PIECE = 64
+"""The largest of so many logits is found first, and then the largest of those."""
+LOT = 1 << 21
+"""Logits whose softmax is computed at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,22 +43,40 @@ class Lens:
 
     def probabilities(self, tokens: Any) -> Array:
         """Return the probability of chosen tokens at every point, (N, B, T): one token, or one for each position."""
-        return _taken(ops.softmax(self.logits)[0], self._ids(tokens))
+        return np.exp(_taken(self.logits, self._ids(tokens)) - self._totals)
 
     def ranks(self, tokens: Any) -> Array:
         """Return how many tokens stand above the chosen ones at every point, (N, B, T): 0 for the likeliest."""
         chosen = _taken(self.logits, self._ids(tokens))
-        return np.sum(self.logits > chosen[..., None], axis=-1)
+        return np.count_nonzero(self.logits > chosen[..., None], axis=-1)
 
     def top(self, count: int = 5) -> tuple[Array, Array]:
         """Return the likeliest tokens of every point and their probabilities, (N, B, T, count) each."""
         size = self.logits.shape[-1]
         if not 1 <= count <= size:
             raise ConfigError(f"the top {count} of {size:,} logits", hint=f"ask for 1 to {size:,}")
-        ids = np.sort(np.argpartition(-self.logits, count - 1, axis=-1)[..., :count], axis=-1)
-        order = np.argsort(-np.take_along_axis(self.logits, ids, axis=-1), axis=-1, kind="stable")
-        ids = np.take_along_axis(ids, order, axis=-1)
-        return ids, np.take_along_axis(ops.softmax(self.logits)[0], ids, axis=-1)
+        rows = self.logits.reshape(-1, size)
+        ids = np.stack([_largest(row, count) for row in rows]).reshape(*self.logits.shape[:-1], count)
+        return ids, np.exp(np.take_along_axis(self.logits, ids, axis=-1) - self._totals[..., None])
+
+    def _repr_html_(self) -> str:
+        ids, odds = self.top(min(3, self.logits.shape[-1]))
+        rows: list[list[Any]] = []
+        for point, own, shares in zip(self.points, ids[:, 0], odds[:, 0], strict=True):
+            last = zip(own.reshape(-1, own.shape[-1])[-1], shares.reshape(-1, own.shape[-1])[-1], strict=True)
+            says = "  ".join(f"{token} {100 * share:.1f} %" for token, share in last)
+            rows.append([point.label, says, Map(shares[..., 0], 1.0)])
+        columns = ("after", "says at the end", "how surely, by position")
+        return table_html(f"the head at {len(rows)} points of the stream", columns, rows)
+
+    @cached_property
+    def _totals(self) -> Array:
+        """Return log Σ exp(logits) at every point and position, (N, B, T): what probabilities are measured by."""
+        rows = self.logits.reshape(-1, self.logits.shape[-1])
+        highest = rows.max(axis=-1)
+        # The likeliest token has the probability 1 / Σ exp(logits − highest).
+        shares = [ops.softmax(some)[0].max(axis=-1) for some in _cut(rows)]
+        return (highest - np.log(np.concatenate(shares))).reshape(self.logits.shape[:-1])
 
     def _ids(self, tokens: Any) -> Array:
         ids = check_tokens(self.run, tokens)
@@ -71,11 +96,11 @@ def lens(run: Run, *, at: Sequence[str] | None = None, positions: Any = None) ->
     """
     chosen = chosen_points(run, at)
     index = _index(run, positions)
-    if index is None:
+    if is_classifier(run):
         return Lens(run, chosen, np.stack([read_point(run, run[point.name]) for point in chosen]))
-    # Few positions are read at all points at once: the head, often the largest matrix of all, is gone through once.
+    # All positions of all points as one sequence: the head, often the largest matrix of all, is gone through once.
     x = np.stack([run[point.name][:, index] for point in chosen])  # (N, B, T, D)
-    logits = read_point(run, x.reshape(-1, *x.shape[2:])).reshape(*x.shape[:3], -1)
+    logits = read_point(run, x.reshape(1, -1, x.shape[-1])).reshape(*x.shape[:3], -1)
     # Products of other shapes may differ in the last digit: what the model said is known already.
     said = [number for number, point in enumerate(chosen) if point == points(run)[-1]]
     logits[said] = run.logits[:, index]
@@ -100,10 +125,10 @@ def read_point(run: Run, x: Array) -> Array:
     return logits
 
 
-def _index(run: Run, positions: Any) -> Array | None:
+def _index(run: Run, positions: Any) -> Array | slice:
     """Return the numbers of positions."""
     if positions is None:
-        return None
+        return slice(None)
     if is_classifier(run):
         raise ConfigError("a classifier speaks of the sequence, not of positions", hint="leave positions out")
     count = run.logits.shape[1]
@@ -118,3 +143,25 @@ def _index(run: Run, positions: Any) -> Array | None:
 
 def _taken(values: Array, ids: Array) -> Array:
     return np.take_along_axis(values, ids[..., None], axis=-1)[..., 0]
+
+
+def _largest(row: Array, count: int) -> Array:
+    """Return where the largest numbers of a row are, the largest first.
+
+    They are in the pieces of the row with the largest maxima, so that only these are looked at one by one.
+    """
+    starts = np.arange(0, len(row), PIECE)
+    if len(starts) > count:
+        maxima = np.maximum.reduceat(row, starts)
+        first = starts[np.argpartition(-maxima, count - 1)[:count]]
+        places = np.sort((first[:, None] + np.arange(PIECE)).reshape(-1))
+        places = places[places < len(row)]
+    else:
+        places = np.arange(len(row))
+    return places[np.argsort(-row[places], kind="stable")[:count]]
+
+
+def _cut(rows: Array) -> list[Array]:
+    """Cut rows (N, V) into lots that are computed one after the other, so that what is in between takes no memory."""
+    size = max(1, LOT // rows.shape[-1])
+    return [rows[start : start + size] for start in range(0, len(rows), size)]

@@ -21,6 +21,7 @@ from ..models import Batch, EncoderDecoder, Model
 from .many import Progress
 from .rows import real_tokens
 from .run import Run, watch
+from .show import table_html
 from .stream import chosen_stack, sublayers
 
 
@@ -50,6 +51,14 @@ class ExcitingInputs:
         batch, example, position = (int(x[neuron, rank]) for x in (self.batches, self.examples, self.positions))
         tokens = np.asarray(data[batch].source if self.of_source else data[batch].tokens)
         return tokens[example][max(0, position - before) : position + after + 1]
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [n, float(self.share[n]), *(f"{token}: {value:.3g}" for token, value in zip(own, values, strict=True))]
+            for n, (own, values) in enumerate(zip(self.tokens, self.values, strict=True))
+        ]
+        columns = ("neuron", "above zero on", *(f"token {n + 1}" for n in range(self.tokens.shape[1])))
+        return table_html("the tokens that excite each neuron most", columns, rows)
 
 
 def exciting_inputs(

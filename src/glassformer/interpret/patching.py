@@ -27,6 +27,7 @@ from .changes import Change, take
 from .gradients import Logit, Loss, gradients
 from .many import MEMORY, Progress, bytes_at_once, each, run_loss
 from .run import Run
+from .show import Map, table_html
 from .stream import ATTENTIONS, chosen_stack, points, sublayers
 
 Answer = Logit | Loss
@@ -61,6 +62,15 @@ class Patching:
                 "both runs give the same answer, so there is no way between them", hint="read `effect`, or ask another"
             )
         return self.effect / (self.source - self.run)
+
+    def _repr_html_(self) -> str:
+        largest = float(np.abs(self.effect).max())
+        rows: list[list[Any]] = []
+        for name, own in zip(self.rows, self.effect, strict=True):
+            best = int(np.abs(own).argmax())
+            rows.append([name, Map(own, largest), float(own[best]), f"{self.columns} {best}"])
+        title = f"from {self.run:.4g} to {self.source:.4g}: what each value of the source does"
+        return table_html(title, ("patched", f"effect by {self.columns}", "largest", "at"), rows)
 
 
 def patch_stream(run: Run, source: Run, of: Answer, *, stack: str | None = None, **settings: Any) -> Patching:

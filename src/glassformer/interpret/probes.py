@@ -27,6 +27,7 @@ from ..training import Adam, Optimizer
 from .many import Progress
 from .rows import token_rows
 from .run import Run
+from .show import html_of
 from .stream import points
 
 
@@ -42,6 +43,9 @@ class Probe:
         if np.ndim(x) < 1 or np.shape(x)[-1] != len(self.w):
             raise ShapeError(f"the vectors are {np.shape(x)}", hint=f"this probe reads {len(self.w)} features")
         return x @ self.w + self.b
+
+    def _repr_html_(self) -> str:
+        return html_of("a linear probe", [("w", self.w), ("b", self.b)], 2)
 
     def classes(self, x: Array) -> Array:
         """Return the class that the probe reads in each vector, (N,)."""

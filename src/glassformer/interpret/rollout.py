@@ -25,6 +25,7 @@ from ..errors import ConfigError
 from ..tree import flatten
 from .addresses import check_name
 from .run import Run
+from .show import html_of
 from .stream import ATTENTIONS, chosen_stack, sublayers
 
 
@@ -37,6 +38,10 @@ class Rollout(NamedTuple):
 
     own: Array
     source: Array | None
+
+    def _repr_html_(self) -> str:
+        found = {name: value for name, value in self._asdict().items() if value is not None}
+        return html_of("where the vectors come from", found.items(), len(found))
 
 
 def attention_rollout(run: Run, stack: str | None = None, *, share: float = 0.5) -> Rollout:

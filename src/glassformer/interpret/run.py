@@ -117,8 +117,16 @@ def watch(model: Model, params: Tree, batch: Batch) -> Run:
         raise ConfigError(
             f"the tokens have shape {np.shape(batch.tokens)}", hint="a watched batch is (examples, positions)"
         )
-    as_written = replace(model, execution=PLAIN)  # type: ignore[type-var]
-    return _watched(as_written, tree_map(plain, params), batch)
+    plain = replace(model, execution=PLAIN)  # type: ignore[type-var]
+    return _watched(plain, unpacked(params), batch)
+
+
+def unpacked(params: Tree) -> Tree:
+    """Return parameters as a run has them: NumPy arrays in at least single precision, those in blocks unpacked.
+
+    What is such an array already stays itself: unpack once what is watched more than once.
+    """
+    return tree_map(_plain, params)
 
 
 def _watched(model: Model, params: Tree, batch: Batch) -> Run:
@@ -140,7 +148,7 @@ def has_no_head(model: Model) -> bool:
     return getattr(model.config, "head", None) == "none"
 
 
-def plain(leaf: Any) -> Array:
+def _plain(leaf: Any) -> Array:
     """Return a parameter as a NumPy array in at least single precision."""
     return leaf.dequantize() if isinstance(leaf, Quantized) else np.asarray(widen(leaf))
 

@@ -24,6 +24,7 @@ from .gradients import gradients
 from .many import Progress
 from .patching import Answer, answer
 from .run import Run
+from .show import Map, table_html
 
 INPUT = "embedding"
 NODES = 8
@@ -52,6 +53,14 @@ class Integrated:
     def missing(self) -> float:
         """By how much the sum is off."""
         return self.difference - float(self.tokens.sum())
+
+    def _repr_html_(self) -> str:
+        largest = float(np.abs(self.tokens).max())
+        rows = [[f"example {n}", Map(own, largest), float(own.sum())] for n, own in enumerate(self.tokens)]
+        notes = [f"they should sum to {self.difference:.6g}, and miss it by {self.missing:.2g}"]
+        return table_html(
+            f"integrated gradients, by {self.gradients:,} gradients", ("", "by token", "sum"), rows, notes
+        )
 
 
 def integrated_gradients(

@@ -1,7 +1,7 @@
 """Named arrays as one looks at them in a notebook: a row each, with its shape, its numbers and a small heat map.
 
     show(params)            a tree of parameters, gradients, a record
-    run, gradients(run)     show themselves
+    run, gradients(run)     show themselves, and so do lens(run), attribute(run, …) and the other results
 
 A heat map is red where numbers are positive, blue where they are negative, and lets the page through where they are
 zero: it reads the same on a light page and on a dark one. Arrays larger than the map are averaged into its cells.
@@ -12,9 +12,9 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -66,6 +66,34 @@ def html_of(title: str, named: Iterable[tuple[str, Any]], count: int) -> str:
     return f'<div><b>{escape(title)}</b><table style="{_STYLE[0]}">{"".join(rows)}</table>{rest}</div>'
 
 
+def table_html(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], notes: Sequence[str] = ()) -> str:
+    """Return what a method found as a table; a cell may be a word, a number, or a `Map`."""
+    head = "".join(f'<th style="{_STYLE[1]}">{escape(name)}</th>' for name in columns)
+    body = "".join(
+        "<tr>" + "".join(f'<td style="{_STYLE[1]}">{_cell(cell)}</td>' for cell in row) + "</tr>" for row in rows[:ROWS]
+    )
+    lines = "".join(f"<div>{escape(line)}</div>" for line in [*_left_out(len(rows)), *notes])
+    table = f'<table style="{_STYLE[0]}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f"<div><b>{escape(title)}</b>{table}{lines}</div>"
+
+
+class Map(NamedTuple):
+    """Numbers to be drawn in a cell of a table, (rows, columns) or (columns,); `largest` has the full color."""
+
+    numbers: Array
+    largest: float | None = None
+
+
+def _cell(cell: Any) -> str:
+    if isinstance(cell, Map):
+        grid = np.atleast_2d(np.asarray(cell.numbers, dtype=np.float64))
+        return image_of(cells_of(grid, (64, 64)), cell.largest, size=10)
+    if cell is None:
+        return ""
+    is_real = isinstance(cell, float | np.floating)
+    return escape(f"{cell:.4g}" if is_real else str(cell))
+
+
 def _left_out(count: int) -> list[str]:
     return [f"… and {count - ROWS:,} more"] if count > ROWS else []
 
@@ -96,19 +124,23 @@ def _picture(x: Any) -> str:
     """Return a heat map as an image inside of the page."""
     if isinstance(x, Quantized) or np.asarray(x).dtype.kind not in "fiub" or np.ndim(x) == 0 or np.size(x) < 2:
         return ""
-    grid = cells_of(np.asarray(x, dtype=np.float64))
-    source = base64.b64encode(png_of(colored(grid))).decode()
+    return image_of(cells_of(np.asarray(x, dtype=np.float64)))
+
+
+def image_of(grid: Array, largest: float | None = None, *, size: int = 4) -> str:
+    """Return a grid as an image inside of the page, each cell so many dots wide."""
+    source = base64.b64encode(png_of(colored(grid, largest))).decode()
     height, width = grid.shape
-    size = f"width:{4 * width}px;height:{4 * height}px;image-rendering:pixelated"
-    return f'<img alt="heat map" style="{size}" src="data:image/png;base64,{source}">'
+    style = f"width:{size * width}px;height:{size * height}px;image-rendering:pixelated"
+    return f'<img alt="heat map" style="{style}" src="data:image/png;base64,{source}">'
 
 
-def cells_of(x: Array) -> Array:
+def cells_of(x: Array, cells: tuple[int, int] = CELLS) -> Array:
     """Return an array of any shape as a grid of at most so many cells, each the mean of what falls into it."""
     while x.ndim > 2:  # the first example, and the first head
         x = x[0]
     x = np.atleast_2d(x)
-    for axis, most in enumerate(CELLS):
+    for axis, most in enumerate(cells):
         if x.shape[axis] > most:
             starts = np.arange(most) * x.shape[axis] // most
             sizes = np.diff([*starts, x.shape[axis]])
@@ -116,13 +148,13 @@ def cells_of(x: Array) -> Array:
     return x
 
 
-def colored(grid: Array) -> Array:
+def colored(grid: Array, largest: float | None = None) -> Array:
     """Return red, green, blue and opacity (…, 4): the farther from zero, the less the page shows through."""
     grid = np.nan_to_num(grid, nan=0.0, posinf=0.0, neginf=0.0)
-    largest = np.abs(grid).max() or 1.0
+    largest = (np.abs(grid).max() if largest is None else largest) or 1.0
     image = np.empty((*grid.shape, 4), dtype=np.uint8)
     image[..., :3] = np.where((grid >= 0)[..., None], POSITIVE, NEGATIVE)
-    image[..., 3] = np.round(255 * np.abs(grid) / largest)
+    image[..., 3] = np.round(255 * np.minimum(np.abs(grid) / largest, 1))
     return image
 
 

@@ -12,6 +12,8 @@ from ..errors import ConfigError, LengthError, did_you_mean
 from ..layers import AlibiPositions, Attention, Stack
 from ..models import Batch, Encoder, EncoderDecoder, Model
 from ..text.tokenizer import Tokenizer
+from ..tree import flatten
+from .show import html_of
 
 CLS = "[CLS]"
 """The label of the learned vector that an encoder may put before a sequence."""
@@ -66,6 +68,11 @@ class Trace:
         """The kinds of attention this model has."""
         return tuple(self.attention)
 
+    def _repr_html_(self) -> str:
+        parts = {"attention": self.attention, "residual": self.residual, "logits": self.logits}
+        named = flatten({name: part for name, part in parts.items() if part is not None})
+        return html_of(f"one example in this {self.architecture}", named.items(), len(named))
+
     @property
     def probabilities(self) -> Array | None:
         """The predictions: the softmax of the logits."""
@@ -91,7 +98,7 @@ class Trace:
 
 def trace(model: Model, params: Tree, batch: Batch, *, example: int = 0, labels: Labels = NUMBERS) -> Trace:
     """Run one example of a batch and return everything there is to see."""
-    batch = _flat(batch)
+    batch = flat_batch(batch)
     count = batch.tokens.shape[0]
     if not -count <= example < count:
         raise LengthError(f"there is no example {example} in a batch of {count}", hint=f"use 0 to {count - 1}")
@@ -101,7 +108,7 @@ def trace(model: Model, params: Tree, batch: Batch, *, example: int = 0, labels:
 
 def trace_each(model: Model, params: Tree, batch: Batch, *, labels: Labels = NUMBERS) -> list[Trace]:
     """Run a whole batch at once and return the trace of every example."""
-    batch = _flat(batch)
+    batch = flat_batch(batch)
     logits, saved = _run(model, params, batch)
     parts = _parts(model, params, batch, saved, labels)
     maps = _attention(parts)
@@ -237,7 +244,7 @@ def _residual(part: _Part, number: int) -> Array:
     return np.stack([part.embedded[number], *outputs])
 
 
-def _flat(batch: Batch) -> Batch:
+def flat_batch(batch: Batch) -> Batch:
     """Return the batch with exactly one axis of examples."""
     leading = np.shape(batch.tokens)[:-1]
     count = int(np.prod(leading))

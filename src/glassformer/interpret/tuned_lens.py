@@ -26,6 +26,7 @@ from ..training import Adam, Optimizer
 from .lens import Lens, chosen_points, read_point
 from .many import Progress
 from .run import Run
+from .show import html_of
 from .stream import Point, is_classifier, read_out, read_out_backward
 from .watching import Watcher, watched
 
@@ -40,6 +41,10 @@ class TunedLens:
     def read(self, run: Run) -> Lens:
         """Return what the head reads at every point, each translated by its map, and at the last."""
         return Lens(run, self.points, np.stack([read_point(run, x) for x in self._translated(run)]))
+
+    def _repr_html_(self) -> str:
+        named = [(point.label, own["w"]) for point, own in zip(self.points, self.maps, strict=False)]
+        return html_of(f"a tuned lens with a map for each of {len(named)} points", named, len(named))
 
     def _translated(self, run: Run) -> list[Array]:
         _check(self, run)

@@ -11,6 +11,7 @@ from ..training.optimizer import Optimizer
 from ..tree import flatten
 from .gradients import gradients
 from .run import Run, watch
+from .show import table_html
 
 
 class Move(NamedTuple):
@@ -44,6 +45,12 @@ class Update(NamedTuple):
     def promised(self) -> float:
         """The change of the loss to first order, over all parameters."""
         return sum(move.promised for move in self.moves)
+
+    def _repr_html_(self) -> str:
+        rows = [list(move) for move in sorted(self.moves, key=lambda move: move.promised)]
+        title = f"the loss goes from {self.before:.6g} to {self.after:.6g}; to first order it would fall by "
+        columns = ("parameter", "size", "gradient", "moves by", "relative", "downhill", "promised")
+        return table_html(f"{title}{-self.promised:.4g}", columns, rows)
 
 
 def update(run: Run, optimizer: Optimizer, *, lr: float | None = None, state: Tree | None = None) -> Update:

@@ -25,7 +25,7 @@ from .residual import Residual
 
 # Which child of a block's dropout key is whose: outputs of sublayers first, then the weights of attention. The numbers
 # are fixed, so that a block without cross-attention drops the same as one that has it, wherever they do the same.
-_OUTPUT_KEYS = {"attention": 0, "cross_attention": 1, "feed_forward": 2}
+OUTPUT_KEYS = {"attention": 0, "cross_attention": 1, "feed_forward": 2}
 _WEIGHT_KEYS = {"attention": 3, "cross_attention": 4}
 
 
@@ -54,7 +54,7 @@ class Block(Layer):
     @cached_property
     def residuals(self) -> tuple[Residual, ...]:
         """The block as a list: attention, perhaps cross-attention, feed-forward."""
-        sublayers = {name: getattr(self, name) for name in _OUTPUT_KEYS}
+        sublayers = {name: getattr(self, name) for name in OUTPUT_KEYS}
         return tuple(
             Residual(name, sublayer, self.norm, self.norm_position, self.dropout)
             for name, sublayer in sublayers.items()
@@ -90,29 +90,11 @@ class Block(Layer):
 
         With a `cache`, x are further tokens of sequences whose earlier ones it remembers: they attend to all of them.
         """
-        if self.cross_attention is not None and memory is None and (cache is None or cache.memory is None):
-            raise ShapeError("this block attends to a memory, but none was given", hint="pass memory (..., S, D)")
-        # What each sublayer reads besides the stream x.
-        given: dict[str, dict[str, Any]] = {
-            "attention": {
-                "bias": bias,
-                "mask": mask,
-                "rotation": rotation,
-                "key": _child(key, _WEIGHT_KEYS["attention"]),
-                "cache": None if cache is None else cache.attention,
-            },
-            "cross_attention": {
-                "memory": memory,
-                "mask": memory_mask,
-                "key": _child(key, _WEIGHT_KEYS["cross_attention"]),
-                "cache": None if cache is None else cache.memory,
-            },
-            "feed_forward": {},
-        }
+        given = sublayer_inputs(self, memory, bias, mask, memory_mask, rotation, key, cache)
         # x ← x + f(norm x), for each sublayer f in turn
         saved: dict[str, Tree] = {}
         for residual in self.residuals:
-            own_key = _child(key, _OUTPUT_KEYS[residual.name])
+            own_key = child_key(key, OUTPUT_KEYS[residual.name])
             x, record = residual.forward(params, x, given[residual.name], own_key)
             saved |= record
         saved["output"] = x
@@ -135,7 +117,38 @@ class Block(Layer):
         return read, grads
 
 
-def _child(key: Array | None, number: int) -> Array | None:
+def sublayer_inputs(
+    block: Block,
+    memory: Array | None,
+    bias: Array | None,
+    mask: Array | None,
+    memory_mask: Array | None,
+    rotation: tuple[Array, Array] | None,
+    key: Array | None,
+    cache: BlockCache | None,
+) -> dict[str, dict[str, Any]]:
+    """Return what each sublayer reads besides the stream x, by its name, of what `Block.forward` is given."""
+    if block.cross_attention is not None and memory is None and (cache is None or cache.memory is None):
+        raise ShapeError("this block attends to a memory, but none was given", hint="pass memory (..., S, D)")
+    return {
+        "attention": {
+            "bias": bias,
+            "mask": mask,
+            "rotation": rotation,
+            "key": child_key(key, _WEIGHT_KEYS["attention"]),
+            "cache": None if cache is None else cache.attention,
+        },
+        "cross_attention": {
+            "memory": memory,
+            "mask": memory_mask,
+            "key": child_key(key, _WEIGHT_KEYS["cross_attention"]),
+            "cache": None if cache is None else cache.memory,
+        },
+        "feed_forward": {},
+    }
+
+
+def child_key(key: Array | None, number: int) -> Array | None:
     """Return the key of a child, None where there is no key."""
     return None if key is None else ops.fold_key(key, number)
 

@@ -6,12 +6,11 @@ equal parameters here.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from .. import ops
 from ..arrays import Array, Tree
-from ..errors import ConfigError, ShapeError
-from .block import _OUTPUT_KEYS, _WEIGHT_KEYS, Block, _child
+from ..errors import ConfigError
+from .block import OUTPUT_KEYS, Block, child_key, sublayer_inputs
 from .cache import BlockCache
 from .layer import InputGrads
 
@@ -41,17 +40,7 @@ class Parallel(Block):
         cache: BlockCache | None = None,
     ) -> tuple[Array, Tree]:
         """Run the block on x (..., T, D), given what `Block.forward` is given."""
-        kept = None if cache is None else cache.memory
-        if self.cross_attention is not None and memory is None and kept is None:
-            raise ShapeError("this block attends to a memory, but none was given", hint="pass memory (..., S, D)")
-        own = None if cache is None else cache.attention
-        given: dict[str, dict[str, Any]] = {
-            "attention": {"bias": bias, "mask": mask, "rotation": rotation, "cache": own},
-            "cross_attention": {"memory": memory, "mask": memory_mask, "cache": kept},
-            "feed_forward": {},
-        }
-        for name, number in _WEIGHT_KEYS.items():
-            given[name]["key"] = _child(key, number)
+        given = sublayer_inputs(self, memory, bias, mask, memory_mask, rotation, key, cache)
         # y = x + Σ f(norm x), over the sublayers f
         saved: dict[str, Tree] = {}
         y = x
@@ -59,9 +48,9 @@ class Parallel(Block):
             name = residual.name
             h, saved[f"{name}_norm"] = self.norm.forward(params[f"{name}_norm"], x)
             h, saved[name] = residual.sublayer.forward(params[name], h, **given[name])
-            if key is not None and self.dropout > 0:
-                drop = ops.fold_key(key, _OUTPUT_KEYS[name])
-                h, saved[f"{name}_dropout"] = ops.dropout(h, drop, rate=self.dropout)
+            own_key = child_key(key, OUTPUT_KEYS[name])
+            if own_key is not None and self.dropout > 0:
+                h, saved[f"{name}_dropout"] = ops.dropout(h, own_key, rate=self.dropout)
             y = y + h
         saved["output"] = y
         return y, saved

@@ -87,6 +87,30 @@ COLUMNS = (
     "change: how far the block moved that vector, as a share of its length."
 )
 
+LENS = (
+    "The vector of a token has one width from the first block to the last, so the head can read it anywhere: what "
+    "would the model have said, had it stopped there?"
+)
+
+LENS_MAP = (
+    "Read a column from below: the likeliest token after each layer, in a stronger color for more probable. On top "
+    "stands what the model says. Where a column turns to its answer, the layers below have found it."
+)
+
+ATTRIBUTION = (
+    "The likeliest answer has the logit {value:.4g}. It is a sum: of what the embeddings, every head, every "
+    "feed-forward layer and every bias write to the stream in its favor, or against it."
+)
+
+PARTS = (
+    "The longest bars decide. This is the direct path alone: what a part does by way of later layers counts as theirs."
+)
+
+KINDS = (
+    "What every head does with random tokens that come twice: nothing in them is worth looking at but places and the "
+    "repetition. Induction heads look at what followed the same token before, which is what comes next."
+)
+
 TRAINING = "How the model came to be."
 
 LOSS = (

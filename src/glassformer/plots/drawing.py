@@ -1,13 +1,15 @@
 """Drawing pictures, alone or those of a report: in both themes, as other formats too, one after the other."""
 
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from ..errors import ConfigError
+from ..files import write_new
 from ..settings import check_known
-from .report import Picture, Section, Sketch
+from .report import Picture, Section, Sketch, write_report
 from .style import FORMATS, save
 from .theme import THEMES, themed
 
@@ -70,6 +72,13 @@ def files_of(sections: Sequence[Section]) -> list[str]:
             dark = [] if picture.dark is None else [picture.dark]
             names += [str(name) for name in (picture.path, *dark, *picture.copies)]
     return names
+
+
+def write_page(path: str | Path, title: str, sections: Sequence[Section], *, intro: str = "") -> Path:
+    """Draw sections, write them as one page that holds its pictures, light and dark, and return where it is."""
+    with tempfile.TemporaryDirectory() as folder:
+        page = write_report(folder, title, draw_sections(folder, sections), intro=intro, embed=True)
+        return write_new(path, page.read_bytes())
 
 
 def save_themes(draw: Callable[[], Figure], folder: str | Path, name: str, *, form: str = "png") -> list[Path]:

@@ -28,6 +28,7 @@ from . import captions
 from .attention import MOST_HEADS, attention_grid, attention_heads, full_against_causal
 from .drawing import Progress, draw_sections, files_of
 from .heads import are_named, head_positions, head_specialization
+from .inside import method_sections
 from .labels import plain, visible, visible_all
 from .layers import layer_curves
 from .loss import loss_curve
@@ -77,7 +78,8 @@ def inspect_model(
     traces = trace_each(model, params, batch, labels=labels)
     folder = Path(folder)
     sketched = [_input(traces[example], len(traces)), *sections]
-    sketched += _sections(model, params, traces, example, labels, metrics)
+    found = method_sections(model, params, batch, example, labels)
+    sketched += _sections(model, params, traces, example, labels, metrics, found)
     drawn = draw_sections(folder, sketched, theme=theme, copies=copies, progress=progress)
     summary = [*summary, *_summary(model, params)]
     page = write_report(folder, title, drawn, intro=intro, summary=summary, embed=embed, theme=theme)
@@ -91,12 +93,14 @@ def _sections(
     example: int,
     labels: Labels,
     metrics: Sequence[Mapping[str, Any]],
+    methods: Sequence[Section],
 ) -> list[Section]:
     """Sketch all sections: what came out first, then an overview of all heads and layers, then each of them."""
     seen = traces[example]
     statistics = {attention: head_statistics(traces, attention) for attention in seen.kinds}
     sketched = [
         _predictions(seen, labels),
+        *methods,
         _heads(seen, statistics, len(traces)),
         _layers(traces),
         *(_attention(seen, attention, statistics[attention]) for attention in seen.kinds),

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from ..errors import DataError
 from ..files import write_new
-from ..text import printable
+from .page import clean, page_html, page_style, paragraphs, plain_text
 from .style import DPI, save
 
 INDEX = "index.html"
@@ -109,16 +109,11 @@ def write_report(
     anchored = _anchored(sections)
     place = _Place(folder, embed, theme)
     body = [_section(place, section, anchor) for anchor, section in anchored.items()]
-    links = "".join(f'<a href="#{anchor}">{_text(section.heading)}</a>' for anchor, section in anchored.items())
+    links = "".join(f'<a href="#{anchor}">{plain_text(section.heading)}</a>' for anchor, section in anchored.items())
     contents = f'<nav aria-label="Contents">{links}</nav>' if len(sections) > 1 else ""
-    page = _PAGE.format(
-        title=_text(title),
-        style=page_style(theme),
-        intro=_paragraphs(intro, "intro"),
-        summary=_tiles(summary),
-        contents=contents,
-        body="\n".join(body),
-    )
+    header = f"{paragraphs(intro, 'intro')}\n{_tiles(summary)}"
+    main = "\n".join([contents, "<main>", *body, "</main>"])
+    page = page_html(title, header, main, style=page_style(theme))
     return write_new(folder / INDEX, page.encode("utf-8"))
 
 
@@ -131,13 +126,13 @@ class _Place(NamedTuple):
 
 
 def _section(place: _Place, section: Section, anchor: str) -> str:
-    parts = [f'<section id="{anchor}">', f"<h2>{_text(section.heading)}</h2>", _paragraphs(section.text)]
-    parts += [f'<pre class="sample">{_text(sample)}</pre>' for sample in section.samples]
+    parts = [f'<section id="{anchor}">', f"<h2>{plain_text(section.heading)}</h2>", paragraphs(section.text)]
+    parts += [f'<pre class="sample">{plain_text(sample)}</pre>' for sample in section.samples]
     parts += _contents(place, section.pictures, section.tables)
     for fold in section.folds:
         inner = "\n".join(_contents(place, fold.pictures, fold.tables))
         state = " open" if fold.is_open else ""
-        parts.append(f"<details{state}><summary>{_text(fold.line)}</summary>\n{inner}\n</details>")
+        parts.append(f"<details{state}><summary>{plain_text(fold.line)}</summary>\n{inner}\n</details>")
     return "\n".join(part for part in [*parts, "</section>"] if part)
 
 
@@ -155,8 +150,8 @@ def _picture(place: _Place, picture: Picture | Sketch) -> str:
         shown = {"": shown[place.theme or "light"] or picture.path}
     alt = picture.alt or picture.caption
     images = "".join(_image(place, path, alt, theme) for theme, path in shown.items() if path is not None)
-    links = [f'<a href="{_address(copy)}">{_text(Path(copy).name)}</a>' for copy in picture.copies]
-    words = " ".join(part for part in (_text(picture.caption), *links) if part)
+    links = [f'<a href="{_address(copy)}">{plain_text(Path(copy).name)}</a>' for copy in picture.copies]
+    words = " ".join(part for part in (plain_text(picture.caption), *links) if part)
     caption = f"<figcaption>{words}</figcaption>" if words else ""
     return f"<figure{kind}>{images}{caption}</figure>"
 
@@ -166,7 +161,7 @@ def _image(place: _Place, path: str | Path, alt: str, theme: str) -> str:
     width, height = _size(place.folder / path)
     # Figures are drawn for screens with several dots per CSS pixel.
     shape = f'width="{round(width * 96 / DPI)}" height="{round(height * 96 / DPI)}"'
-    words = escape(_clean(alt), quote=True)
+    words = escape(clean(alt), quote=True)
     if place.embed:
         link, source = "", "data:image/png;base64," + base64.b64encode((place.folder / path).read_bytes()).decode()
     else:
@@ -202,7 +197,7 @@ def _table(table: Table) -> str:
     ]
 
     def cell(tag: str, mark: str, value: Any) -> str:
-        text = _text(value)
+        text = plain_text(value)
         # What is long is broken, so that it can be read on a narrow screen.
         mark = ' class="long"' if not mark and len(text) > LONG else mark
         return f"<{tag}{mark}>{text}</{tag.split()[0]}>"
@@ -210,13 +205,13 @@ def _table(table: Table) -> str:
     def cells(tag: str, values: Sequence[Any]) -> str:
         return "".join(cell(tag, mark, value) for mark, value in zip(marks, values, strict=True))
 
-    caption = f"<caption><span>{_text(table.caption)}</span></caption>" if table.caption else ""
+    caption = f"<caption><span>{plain_text(table.caption)}</span></caption>" if table.caption else ""
     written = zip(*map(_written, columns), strict=True)
     rows = "".join(f"<tr>{cells('td', row)}</tr>" for row in written)
     names = [name.removeprefix(">") for name in table.columns]
     head = cells('th scope="col"', names)
     # What scrolls must be reached by the keyboard too, and have a name there.
-    name = escape(_clean(table.caption or f"Table: {', '.join(names)}"), quote=True)
+    name = escape(clean(table.caption or f"Table: {', '.join(names)}"), quote=True)
     inner = f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
     return f'<div class="scroll" role="region" aria-label="{name}" tabindex="0">{inner}</div>'
 
@@ -245,26 +240,8 @@ def _written(column: Sequence[Any]) -> Sequence[Any]:
 def _tiles(summary: Sequence[tuple[str, Any]]) -> str:
     if not summary:
         return ""
-    tiles = "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in summary)
+    tiles = "".join(f"<div><dt>{plain_text(name)}</dt><dd>{plain_text(value)}</dd></div>" for name, value in summary)
     return f'<dl class="tiles">{tiles}</dl>'
-
-
-def _paragraphs(text: str, style: str = "") -> str:
-    mark = f' class="{style}"' if style else ""
-    return "\n".join(f"<p{mark}>{_text(part.strip())}</p>" for part in text.split("\n\n") if part.strip())
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        value = "yes" if value else "no"
-    elif isinstance(value, int | float):
-        value = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-    return escape(_clean(str(value)), quote=False)
-
-
-def _clean(text: str) -> str:
-    """Replace what an HTML file cannot hold: lone surrogates and control characters."""
-    return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", "\N{REPLACEMENT CHARACTER}", printable(text))
 
 
 def _anchored(sections: Sequence[Section]) -> dict[str, Section]:
@@ -277,88 +254,3 @@ def _anchored(sections: Sequence[Section]) -> dict[str, Section]:
             number, anchor = number + 1, f"{base}-{number}"
         anchored[anchor] = section
     return anchored
-
-
-_LIGHT = "--page: #f7f8fa; --card: #ffffff; --ink: #1f2430; --quiet: #5d6778; --line: #e1e5eb; --accent: #0072b2;"
-_DARK = "--page: #14171d; --card: #1d222b; --ink: #e8ebf0; --quiet: #a3adbd; --line: #323a47; --accent: #6cc0f0;"
-
-
-def page_style(theme: str | None) -> str:
-    """Return the style of a page in one theme, or in the one that its reader likes."""
-    if theme is not None:
-        return f":root {{ color-scheme: {theme}; {_LIGHT if theme == 'light' else _DARK} }}{_RULES}"
-    # A picture that was drawn in one theme alone lies on white paper.
-    paper = "figure.paper > a, figure.paper img { background: #ffffff; }"
-    dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} {paper} .light {{ display: none; }} }}"
-    light = "@media not (prefers-color-scheme: dark) { .dark { display: none; } }"
-    return f":root {{ color-scheme: light dark; {_LIGHT} }}{_RULES}{dark}\n{light}\n"
-
-
-_RULES = """
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--ink);
-  font: 17px/1.6 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
-main, header { max-width: 66rem; margin: 0 auto; padding: 0 1.25rem; }
-header { padding-top: 3rem; }
-h1 { font-size: clamp(1.7rem, 4vw, 2.5rem); line-height: 1.2; margin: 0 0 .6rem; letter-spacing: -.02em;
-  overflow-wrap: anywhere; }
-h2 { font-size: 1.45rem; line-height: 1.3; margin: 0 0 .5rem; letter-spacing: -.01em; }
-p { max-width: 44rem; margin: 0 0 1rem; }
-.intro { font-size: 1.12rem; color: var(--quiet); }
-nav { position: sticky; top: 0; z-index: 1; display: flex; gap: .2rem; overflow-x: auto; max-width: 66rem;
-  margin: 1.5rem auto; padding: .4rem 1.25rem; background: var(--page); border-bottom: 1px solid var(--line); }
-nav a { padding: .25rem .7rem; border-radius: 1rem; color: var(--quiet); text-decoration: none; white-space: nowrap;
-  font-size: .92rem; }
-nav a:hover, nav a:focus-visible { background: var(--card); color: var(--accent); }
-section { margin: 0 0 3.2rem; scroll-margin-top: 4rem; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(10.5rem, 1fr)); gap: .7rem; margin: 1.4rem 0; }
-.tiles div { background: var(--card); border: 1px solid var(--line); border-radius: .7rem; padding: .6rem .9rem; }
-.tiles dt { color: var(--quiet); font-size: .8rem; }
-.tiles dd { margin: 0; font-size: 1.1rem; font-weight: 600; overflow-wrap: break-word; }
-figure { margin: 1.2rem 0; background: var(--card); border: 1px solid var(--line); border-radius: .8rem;
-  overflow: hidden; }
-figure > a { display: block; overflow-x: auto; }
-figure img { display: block; max-width: max(100%, 50rem); height: auto; margin: 0 auto; }
-figcaption { padding: .8rem 1.1rem; border-top: 1px solid var(--line); color: var(--quiet); font-size: .95rem; }
-.scroll { overflow-x: auto; margin: 1.2rem 0; }
-table { border-collapse: collapse; font-size: .93rem; font-variant-numeric: tabular-nums; }
-caption { text-align: left; color: var(--quiet); padding-bottom: .4rem; }
-caption span { display: inline-block; position: sticky; left: 0; max-width: min(44rem, calc(100vw - 2.5rem)); }
-th, td { padding: .32rem .9rem .32rem 0; border-bottom: 1px solid var(--line); text-align: left; white-space: pre;
-  vertical-align: top; }
-th { color: var(--quiet); font-weight: 600; }
-.number { text-align: right; }
-.long { white-space: pre-wrap; overflow-wrap: anywhere; min-width: 12rem; }
-details { border-bottom: 1px solid var(--line); }
-details > summary { cursor: pointer; color: var(--accent); padding: .45rem 0; overflow-wrap: anywhere; }
-figcaption a { color: var(--accent); margin-right: .6rem; }
-pre.sample { background: var(--card); border: 1px solid var(--line); border-radius: .7rem; padding: .8rem 1.1rem;
-  max-width: 100%; margin: 0 0 1rem; font: .95rem/1.5 ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace;
-  white-space: pre-wrap; overflow-wrap: anywhere; }
-footer { max-width: 66rem; margin: 0 auto; padding: 0 1.25rem 2.5rem; color: var(--quiet); font-size: .85rem; }
-@media (min-width: 48rem) { nav { flex-wrap: wrap; } }
-@media print { nav { display: none; } figure { break-inside: avoid; } }
-"""
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<header>
-<h1>{title}</h1>
-{intro}
-{summary}
-</header>
-{contents}
-<main>
-{body}
-</main>
-<footer>Written by Glassformer.</footer>
-</body>
-</html>
-"""

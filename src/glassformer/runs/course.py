@@ -20,7 +20,8 @@ import numpy as np
 
 from ..arrays import Array, Tree
 from ..errors import ConfigError, did_you_mean
-from ..interpret import trace
+from ..interpret import detect_heads, trace
+from ..interpret.show import html_of
 from ..models import Batch, Model
 from ..training.gradients import global_norm
 from ..tree import flatten
@@ -48,6 +49,10 @@ class Course(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def _repr_html_(self) -> str:
+        drawn = [(name, row) for name, row in self.rows.items() if not isinstance(row, list)]
+        return html_of(f"the course of a training, {len(self.steps)} frames", drawn, len(drawn))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON: what is no number is None."""
@@ -127,6 +132,23 @@ def weights(*names: str) -> Measure:
 def scored(score: Callable[[Model, Tree], Any]) -> Measure:
     """Return what score(model, params) says of each frame, such as a number for every head, (L, H)."""
     return lambda frame: score(frame.model, frame.trained.params)
+
+
+def detected_heads(*kinds: str) -> Measure:
+    """Return how much every head is of each kind, (L, H) by kind, on repeated random tokens: see `detect_heads`.
+
+    kinds   such as induction (none: all); of an encoder-decoder, of the attention of its decoder to itself
+    """
+
+    def measure(frame: Frame) -> dict[str, Array]:
+        found = detect_heads(frame.model, frame.trained.params)
+        scores = found["decoder" if "decoder" in found else "encoder"].scores
+        for kind in kinds:
+            if kind not in scores:
+                raise ConfigError(f"heads are not scored as {kind!r}", hint=did_you_mean(kind, scores))
+        return {kind: scores[kind] for kind in kinds or scores}
+
+    return measure
 
 
 def samples(count: int = 1, length: int = 60) -> Measure:

@@ -251,7 +251,10 @@ def session_of(
     """Begin a session of a run; what is trained is drawn anew unless given."""
     trainer = _trainer(run, task, parametrization)
     state = trainer.first(params)
-    return Session(run, task, trainer, state, parametrization, recording=begin(run, state) if recorded else None)
+    recording = begin(run, state) if recorded else None
+    if recording is not None and params is not None and run.base is None:
+        recording.keep(trainer.take(state), "from")  # nothing else says where it began
+    return Session(run, task, trainer, state, parametrization, recording=recording)
 
 
 def resume_session(

@@ -15,7 +15,7 @@ from ..arrays import Array, Tree
 from ..errors import ConfigError, did_you_mean
 from ..interpret import Gradients, Logit, Loss, Run, Sum, gradients, update, watch
 from ..interpret import changes as made
-from ..interpret.run import has_no_head, plain
+from ..interpret.run import has_no_head, unpacked
 from ..subject import Subject, find_subject
 from ..training.optimizers import OPTIMIZERS
 from ..tree import flatten, tree_map
@@ -161,7 +161,7 @@ class Explorer:
 
 def open_subject(subject: Subject) -> Opened:
     """Return a model with its parameters as plain arrays: small ones in float64."""
-    params = tree_map(plain, subject.params)
+    params = unpacked(subject.params)
     if sum(leaf.size for leaf in flatten(params).values()) <= PRECISE:
         params = tree_map(lambda leaf: leaf.astype(np.float64), params)
     return Opened(subject, params)

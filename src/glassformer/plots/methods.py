@@ -1,0 +1,152 @@
+"""What the methods of looking inside found: the lens, parts that add up, places that were patched, kinds of heads."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ..arrays import Array
+from ..errors import ShapeError
+from ..interpret import HeadScores, Lens, Patching
+from .labels import text_width, visible, visible_all, weight_text
+from .style import color_bar, new_figure, panels, styled, titled, write_cell
+from .theme import colors, signed_colors, weight_colors
+from .ticks import number_ticks, token_ticks
+
+MOST_ROWS = 33
+"""Of more points of the stream, those behind the blocks are drawn alone."""
+MOST_POSITIONS = 24
+CELL = 33.0
+"""The points that a token in a cell may be wide."""
+WRITTEN = 400
+"""Numbers are written into the cells of a map with at most so many."""
+
+
+@styled
+def lens_map(
+    seen: Lens,
+    inputs: Sequence[str],
+    label: Callable[[int], str] = str,
+    *,
+    example: int = 0,
+    title: str = "What each layer would say",
+) -> Figure:
+    """Write the likeliest token of every point of the stream, the last one on top, above every position that was read.
+
+    `inputs` names the positions of the lens, or is one word for a classifier. The last 24 positions are shown.
+    """
+    chosen = [n for n, point in enumerate(seen.points) if " " not in point.label.removeprefix("block ")]
+    chosen = list(range(len(seen.points))) if len(seen.points) <= MOST_ROWS else chosen
+    ids, odds = (part[chosen, example].reshape(len(chosen), -1) for part in seen.top(1))
+    if ids.shape[1] != len(inputs):
+        raise ShapeError(f"{len(inputs)} words for {ids.shape[1]} positions", hint="name every position of the lens")
+    first = max(0, len(inputs) - MOST_POSITIONS)
+    ids, odds, names = ids[::-1, first:], odds[::-1, first:], visible_all(inputs[first:], 7)
+    rows, columns = ids.shape
+    width = max(0.52 * columns + 2.4, 4.6)
+    figure = new_figure(width, 0.27 * rows + 1.5)
+    ax = figure.subplots()
+    ramp = weight_colors()
+    image = ax.imshow(odds, cmap=ramp, vmin=0, vmax=1, aspect="auto")
+    for (row, column), value in np.ndenumerate(odds):
+        text = visible(label(int(ids[row, column])), 7)
+        size = min(7.5, 7.5 * CELL / text_width(text, 7.5))
+        write_cell(ax, (column, row), text, size=size, background=ramp(float(value)))
+    token_ticks(ax.xaxis, names, room=width - 2.2)
+    ax.set_yticks(range(rows), [seen.points[n].label for n in reversed(chosen)])
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    some = f" (the last {columns} of {len(inputs)})" if first else ""
+    ax.set_xlabel(f"what was read{some}", color=colors().quiet)
+    color_bar(figure, ax, image, "probability")
+    said = ", ".join(visible(label(int(i))) for i in ids[0])
+    return titled(figure, title, f"the likeliest token at {rows} points of the stream. At the last: {said}.")
+
+
+@styled
+def signed_bars(names: Sequence[str], values: Array, *, top: int = 20, title: str, unit: str = "adds") -> Figure:
+    """Draw the first `top` of some signed numbers as bars, from the top: what adds in blue, what takes away in red."""
+    values = np.asarray(values, dtype=np.float64)
+    if values.ndim != 1 or len(values) != len(names) or not len(names):
+        raise ShapeError(f"{len(names)} names for values of shape {values.shape}", hint="pass one value for each name")
+    shown, labels = values[:top], visible_all(names[:top], 40)
+    figure = new_figure(7.0, 0.29 * len(shown) + 1.3)
+    ax = figure.subplots()
+    used = colors()
+    bars = ax.barh(range(len(shown)), shown, color=[used.blue if v >= 0 else used.vermilion for v in shown], height=0.7)
+    ax.bar_label(bars, fmt="{:+.3g}", padding=4, fontsize=8)
+    ax.axvline(0, color=used.edge, linewidth=0.8)
+    ax.margins(x=0.14)
+    ax.set_yticks(range(len(shown)), labels)
+    ax.invert_yaxis()
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    some = f" · the first {len(shown)} of {len(names):,}" if len(names) > len(shown) else ""
+    ax.set_xlabel(f"{unit}{some}", color=used.quiet)
+    listed = ", ".join(f"{name} {value:+.3g}" for name, value in zip(labels, shown, strict=True))
+    return titled(figure, title, f"bars of {len(shown)} numbers: {listed}.")
+
+
+@styled
+def patching_map(found: Patching, labels: Sequence[str] | None = None, *, title: str = "Patched") -> Figure:
+    """Draw what every patched value does to the answer, the last point on top; `labels` name positions."""
+    effect = found.effect[::-1]
+    rows, columns = effect.shape
+    width = float(np.clip(0.45 * columns + 2.8, 4.6, 16))
+    figure = new_figure(width, 0.25 * rows + 1.5)
+    ax = figure.subplots()
+    most = float(np.abs(effect).max()) or 1.0
+    ramp = signed_colors()
+    image = ax.imshow(effect, cmap=ramp, vmin=-most, vmax=most, aspect="auto")
+    if effect.size <= WRITTEN:
+        for (row, column), value in np.ndenumerate(effect):
+            background = ramp(0.5 + float(value) / most / 2)
+            write_cell(ax, (column, row), f"{value:.2f}", size=6.5, background=background)
+    if labels is None:
+        number_ticks(ax.xaxis, [str(n) for n in range(columns)], room=width - 2.6)
+    else:
+        token_ticks(ax.xaxis, visible_all(labels, 8), room=width - 2.6)
+    ax.set_yticks(range(rows), found.rows[::-1])
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    ax.set_xlabel(found.columns, color=colors().quiet)
+    color_bar(figure, ax, image, f"change of the answer, from {found.run:.3g} towards {found.source:.3g}")
+    row, column = np.unravel_index(int(np.abs(effect).argmax()), effect.shape)
+    words = f"heat map of {rows} by {columns} values. The largest effect, {effect[row, column]:.3g}, is that of "
+    return titled(figure, title, f"{words}{found.rows[::-1][row]} at {found.columns} {column}.")
+
+
+@styled
+def detector_maps(found: HeadScores, *, title: str = "What heads look for") -> Figure:
+    """Draw how much every head is of each kind, a row for each layer, beyond what chance would give."""
+    kinds = list(found.scores)
+    layers, heads = found.scores[kinds[0]].shape
+    columns = min(3, len(kinds))
+    width = float(np.clip(0.42 * heads + 0.5, 2.1, 5))
+    height = float(np.clip(0.3 * layers + 0.7, 1.4, 7))
+    figure = new_figure(max(columns * width + 1.0, 5.4), height * -(-len(kinds) // columns) + 0.9)
+    axes = panels(figure, len(kinds), columns)
+    for ax, kind in zip(axes, kinds, strict=True):
+        image = _score_map(ax, found.scores[kind], f"{kind} (by chance {found.chance[kind]:.2f})")
+    color_bar(figure, axes, image, "share of attention")
+    named = "; ".join(f"layer {one.layer + 1} head {one.head + 1} {one.kind} {one.score:.2f}" for one in found.named())
+    words = f"maps of the scores of {layers} by {heads} heads for {', '.join(kinds)}"
+    return titled(figure, title, f"{words}. {named or 'No head is clearly of a kind'}.")
+
+
+def _score_map(ax: Axes, scores: Array, title: str) -> object:
+    """Draw one kind of score, layers downward and heads to the right, counted from 1."""
+    ramp = weight_colors()
+    image = ax.imshow(scores, cmap=ramp, vmin=0, vmax=1, aspect="auto")
+    if scores.size <= 64:
+        for (row, column), value in np.ndenumerate(scores):
+            write_cell(ax, (column, row), weight_text(float(value)), size=7, background=ramp(float(value)))
+    number_ticks(ax.xaxis, [str(n + 1) for n in range(scores.shape[1])], room=2.0)
+    number_ticks(ax.yaxis, [str(n + 1) for n in range(scores.shape[0])], room=1.0)
+    ax.set_title(title, fontsize=8.5)
+    ax.set_xlabel("head", color=colors().quiet)
+    ax.set_ylabel("layer", color=colors().quiet)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    return image
