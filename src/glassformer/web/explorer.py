@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -13,15 +13,17 @@ import numpy as np
 
 from ..arrays import Array, Tree
 from ..errors import ConfigError, did_you_mean
-from ..interpret import Gradients, Logit, Loss, Run, Sum, gradients, update, watch
+from ..interpret import Gradients, Logit, Loss, Run, Sum, Update, gradients, update, watch
 from ..interpret import changes as made
+from ..interpret.changes import Change
+from ..interpret.positions import without_positions
 from ..interpret.run import has_no_head, plain
 from ..subject import Subject, find_subject
 from ..training.optimizers import OPTIMIZERS
 from ..tree import flatten, tree_map
 from .jobs import Jobs
 from .offers import Offer, chosen
-from .state import BACKWARD, Asked, Changed, State
+from .state import POSITIONS, Asked, Changed, State, Stepped
 
 PRECISE = 4_000_000
 """Models with at most so many parameters are explored in float64, so that every card is exact to the last digits."""
@@ -39,11 +41,30 @@ class Opened:
 
     subject: Subject
     params: Tree
+    _words: dict[str, list[str]] = field(default_factory=dict)
 
     @cached_property
     def count(self) -> int:
         """How many parameters it has."""
         return sum(leaf.size for leaf in flatten(self.params).values())
+
+    @cached_property
+    def identities(self) -> set[int]:
+        """Which arrays its parameters are."""
+        return {id(leaf) for leaf in flatten(self.params).values()}
+
+    def words(self, part: str) -> list[str]:
+        """Return what every token is called that the model reads as `tokens` or `source`, or every class."""
+        if part not in self._words:
+            labels, config = self.subject.labels, self.subject.model.config
+            calls = {"tokens": labels.tokens, "source": labels.source, "classes": labels.classes}
+            sizes = {"tokens": config.vocab, "source": getattr(config, "source_size", None),
+                     "classes": getattr(config, "classes", None)}  # fmt: skip
+            call, size = calls.get(part), sizes.get(part)
+            if call is None or size is None:
+                raise ConfigError(f"the model has no {part[:40]!r}", hint="use tokens, source or classes")
+            self._words[part] = [call(number) for number in range(size)]
+        return self._words[part]
 
     def watch(self, text: str, answer: str | None = None, params: Tree | None = None) -> Run:
         """Watch the model read a text."""
@@ -55,16 +76,29 @@ class Opened:
 
 @dataclass(eq=False)
 class Seen:
-    """A run as a page has asked for it, and what was found out about it."""
+    """A run as a page has asked for it, and what was found out about it.
+
+    plain     the run without the changes, after the steps
+    start     what is known of the plain run; None if this is it
+    made      the changes, in the order in which the page gave them
+    memory    what the optimizer of the last step remembers, by its name
+    """
 
     state: State
     opened: Opened
     plain: Run
     run: Run
     of: Any
-    backward: tuple[made.Change, ...] = ()
+    made: tuple[Change, ...] = ()
+    memory: dict[str, Tree] = field(default_factory=dict)
+    start: Seen | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
     kept: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def plain_seen(self) -> Seen:
+        """The run without the changes, with what is known of it."""
+        return self.start or self
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
         """Return something about the run, made when it is first asked for."""
@@ -72,6 +106,17 @@ class Seen:
             if name not in self.kept:
                 self.kept[name] = make()
             return self.kept[name]
+
+    @property
+    def backward(self) -> tuple[Change, ...]:
+        """The changes of gradients."""
+        return tuple(change for change in self.made if change.backward)
+
+    @property
+    def idle(self) -> list[int]:
+        """Which of the changes altered nothing, by their places."""
+        nothing = [*self.run.idle, *(self.gradients.idle if self.backward else ())]
+        return [number for number, change in enumerate(self.made) if any(change is one for one in nothing)]
 
     @property
     def gradients(self) -> Gradients:
@@ -91,17 +136,53 @@ class Seen:
             "before": lambda: named(self.plain.params, self.plain, name),
             "gradient before": lambda: named(self.plain_gradients.params, self.plain_gradients, name),
             "change": lambda: self.array("value", name).astype(np.float64) - self.array("before", name),
+            "gradient change": lambda: self.array("gradient", name) - self.array("gradient before", name),
         }
         if what not in kinds:
             raise ConfigError(f"there is no kind of number {what[:40]!r}", hint=did_you_mean(what[:40], kinds))
         return kinds[what]()
 
-    @property
-    def size(self) -> int:
-        """Bytes that the run keeps, counted once."""
-        arrays = {id(a): a.nbytes for one in {self.run, self.plain} for call in one.calls for a in call.outputs
-                  if isinstance(a, np.ndarray)}  # fmt: skip
-        return sum(arrays.values()) * (2 if "gradients" in self.kept else 1)
+    def other(self, text: str) -> Run:
+        """Return the run of the same parameters on another text."""
+        return self.once(f"other {text}", lambda: self.opened.watch(text, self.state.answer, self.run.params))
+
+    def step(self, step: Stepped) -> Update:
+        """Return what one step of an optimizer does; the last one asked for is kept."""
+        if step.optimizer not in OPTIMIZERS:
+            raise ConfigError(
+                f"there is no optimizer {step.optimizer[:40]!r}", hint=did_you_mean(step.optimizer[:40], OPTIMIZERS)
+            )
+        if self.start is not None:
+            return self.start.step(step)
+        with self.lock:
+            asked, found = self.kept.get("step", (None, None))
+            if found is None or asked != step:
+                optimizer = OPTIMIZERS[step.optimizer]()
+                found = update(self.plain, optimizer, lr=step.lr, state=self.memory.get(step.optimizer))
+                self.kept["step"] = (step, found)
+            return found
+
+    def arrays(self) -> dict[int, int]:
+        """Return the bytes of every array that is kept, by its identity: runs share many of them."""
+        found = self.once("arrays", self._arrays)
+        others = {n: size for thing in self.kept.values() if isinstance(thing, Run) for n, size in _arrays(thing)}
+        after = {n: size for tree in self.kept.get("step", (None, ()))[1][:2] for n, size in _leaves(tree)}
+        back = {-n: size for n, size in found.items()} if "gradients" in self.kept else {}
+        return {**found, **others, **after, **back}
+
+    def _arrays(self) -> dict[int, int]:
+        own = dict([*_arrays(self.plain), *_arrays(self.run), *_leaves(self.memory)])
+        return {n: size for n, size in own.items() if n not in self.opened.identities}
+
+
+def _arrays(run: Run) -> Iterator[tuple[int, int]]:
+    """Return the bytes of the arrays of a run, each with its identity."""
+    yield from ((id(a), a.nbytes) for call in run.calls for a in call.outputs if isinstance(a, np.ndarray))
+    yield from _leaves(run.params)
+
+
+def _leaves(tree: Tree) -> Iterator[tuple[int, int]]:
+    yield from ((id(leaf), leaf.nbytes) for leaf in flatten(tree).values() if isinstance(leaf, np.ndarray))
 
 
 class Explorer:
@@ -129,23 +210,53 @@ class Explorer:
 
     def _run(self, state: State) -> Seen:
         opened = self.opened(state.model)
-        plain_run = opened.watch(state.text, state.answer)
-        plain_run = stepped(plain_run, state)
-        forward = [self._change(state, opened, plain_run, c) for c in state.changes if c.word not in BACKWARD]
-        back = tuple(self._change(state, opened, plain_run, c) for c in state.changes if c.word in BACKWARD)
-        run = plain_run.changed(*forward) if forward else plain_run
-        of = target(run, state.of)
-        return Seen(state, opened, plain_run, run, of, back)
+        start = replace(state, changes=(), of=Asked())
+        if state == start:
+            return self._begun(opened, state)
+        if state.of != start.of:  # another number runs back through the same run
+            same = self.seen(replace(state, of=start.of))
+            return replace(same, state=state, of=target(same.run, state.of), lock=threading.RLock(), kept={})
+        before = self.seen(start)
+        changes = tuple(self._change(before, asked) for asked in state.changes)
+        base = before.run
+        if any(change.name == POSITIONS for change in changes):
+            base = before.once("without positions", lambda: without_positions(before.run))
+            changes = tuple(_as_before(change, before.run) for change in changes)
+        run = base.changed(*(one for one in changes if not one.backward and one.name != POSITIONS))
+        return replace(
+            before,
+            state=state,
+            run=run,
+            of=target(run, state.of),
+            made=changes,
+            start=before,
+            lock=threading.RLock(),
+            kept={},
+        )
 
-    def _change(self, state: State, opened: Opened, run: Run, asked: Changed) -> made.Change:
+    def _begun(self, opened: Opened, state: State) -> Seen:
+        """Return the run without changes, after the steps of optimizers on what it reads."""
+        if not state.steps:
+            run = opened.watch(state.text, state.answer)
+            return Seen(state, opened, run, run, target(run, state.of))
+        for count in range(len(state.steps)):  # from the first on, so that none waits for many others
+            before = self.seen(replace(state, steps=state.steps[:count]))
+        last = state.steps[-1]
+        after = before.step(last)
+        run = watch(before.run.model, after.params, before.run.batch)
+        return Seen(state, opened, run, run, target(run, state.of), memory={last.optimizer: after.state})
+
+    def _change(self, before: Seen, asked: Changed) -> Change:
         """Return a change as `interpret` knows it."""
         where: dict[str, Any] = dict(asked.where)
-        name, value = asked.name, asked.value
+        name, value, run = asked.name, asked.value, before.run
+        if name == POSITIONS and (asked.word != "zero" or where):
+            raise ConfigError(f"positions cannot be changed by {asked.word!r}", hint="zero switches all of them off")
         if asked.word in ("zero", "freeze", "stop"):
             return getattr(made, asked.word)(name, **where)
         if asked.word not in ("take", "steer", "mean"):
             return getattr(made, asked.word)(name, value, **where)
-        other = opened.watch(asked.other, state.answer, run.params)
+        other = before.other(asked.other)
         if asked.word == "take":
             return made.take(name, other, **where)
         if asked.word == "mean":
@@ -165,18 +276,9 @@ def open_subject(subject: Subject) -> Opened:
     return Opened(subject, params)
 
 
-def stepped(run: Run, state: State) -> Run:
-    """Return the run after steps of optimizers on what it reads."""
-    memory: dict[str, Tree] = {}
-    for step in state.steps:
-        if step.optimizer not in OPTIMIZERS:
-            raise ConfigError(
-                f"there is no optimizer {step.optimizer[:40]!r}", hint=did_you_mean(step.optimizer[:40], OPTIMIZERS)
-            )
-        after = update(run, OPTIMIZERS[step.optimizer](), lr=step.lr, state=memory.get(step.optimizer))
-        memory = {step.optimizer: after.state}
-        run = watch(run.model, after.params, run.batch)
-    return run
+def _as_before(change: Change, run: Run) -> Change:
+    """Return a change that freezes a value with what it was in a run."""
+    return replace(change, value=run[change.name], word="take") if change.word == "freeze" else change
 
 
 def target(run: Run, asked: Asked) -> Any:
@@ -247,4 +349,4 @@ class _Kept(Generic[Thing]):
 
 
 def _sizes(things: Iterable[Any]) -> int:
-    return sum(thing.size for thing in things)
+    return sum({n: size for thing in things for n, size in thing.arrays().items()}.values())
