@@ -85,7 +85,7 @@ class Guard:
         if not hmac.compare_digest(first.encode(), self.secret.encode()) or (not rest and scope["path"][-1:] != "/"):
             return 404, "there is nothing here: open the address that `glassformer explore` printed"
         length = headers.get("content-length", ["0"])[0]
-        if not length.isdigit() or int(length) > LARGEST:
+        if not length.isdecimal() or int(length) > LARGEST:
             return 413, "the question is too long"
         return None
 
@@ -102,7 +102,7 @@ async def _refuse(send: Send, status: int, text: str) -> None:
 
 
 async def read_body(request: Any) -> bytes:
-    """Return the body of a request, which may lie about its length; None above the limit."""
+    """Return the body of a request, which may lie about its length; above the limit, it is refused."""
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
+import signal
 import socket
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import uvicorn
+from anyio import to_thread
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -42,7 +47,7 @@ def application(explorer: Explorer, secret: str, port: int) -> ASGIApp:
     async def answer(request: Request) -> Response:
         try:
             question = _question(await read_body(request))
-            found = await run_in_threadpool(ask, explorer, request.path_params["word"], question)
+            found = await _aside(ask, explorer, request.path_params["word"], question)
             return _json(found)
         except Exception as error:  # the page must hear of everything, and the server go on
             return _refusal(error)
@@ -50,7 +55,7 @@ def application(explorer: Explorer, secret: str, port: int) -> ASGIApp:
     async def tile(request: Request) -> Response:
         try:
             question = _question(await read_body(request))
-            body = await run_in_threadpool(tile_bytes, explorer, question)
+            body = await _aside(tile_bytes, explorer, question)
             return Response(body, media_type="application/octet-stream")
         except Exception as error:
             return _refusal(error)
@@ -62,7 +67,22 @@ def application(explorer: Explorer, secret: str, port: int) -> ASGIApp:
         Route("/tile", tile, methods=["POST"]),
     ]
     hosts = frozenset(f"{name}:{port}" for name in (HOST, "localhost"))
-    return Guard(Starlette(routes=routes), secret, hosts)
+    inner = Starlette(routes=routes, exception_handlers={404: _nothing_there, 405: _not_so})
+    inner.router.redirect_slashes = False
+    return Guard(inner, secret, hosts)
+
+
+async def _aside(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function in another thread; a server that ends does not wait for it."""
+    return await to_thread.run_sync(partial(function, *args), abandon_on_cancel=True)
+
+
+async def _nothing_there(request: Request, error: Exception) -> Response:
+    return _refusal(ConfigError("there is nothing at this address"), 404)
+
+
+async def _not_so(request: Request, error: Exception) -> Response:
+    return _refusal(ConfigError(f"this address cannot be asked by {request.method}"), 405)
 
 
 async def _file(request: Request) -> Response:
@@ -116,10 +136,11 @@ class Server:
         self.port = int(self.socket.getsockname()[1])
         self.secret = new_secret()
         app = application(explorer, self.secret, self.port)
-        # One's own signal handlers, no log of every request, and no waiting for tabs that are still open.
-        config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, lifespan="off",
-                                timeout_graceful_shutdown=2)  # fmt: skip
-        self.server = uvicorn.Server(config)
+        self.explorer = explorer
+        # Plain HTTP and nothing else, no word about every request, and no waiting for tabs that are still open.
+        config = uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_level="critical", access_log=False,
+                                server_header=False, timeout_graceful_shutdown=1)  # fmt: skip
+        self.server = _Ended(config)
 
     @property
     def address(self) -> str:
@@ -127,12 +148,32 @@ class Server:
         return f"http://{HOST}:{self.port}/{self.secret}/"
 
     def serve(self) -> None:
-        """Answer until Ctrl-C."""
-        self.server.run(sockets=[self.socket])
+        """Answer until Ctrl-C, SIGTERM or `end`; what still goes on then is stopped."""
+        try:
+            self.server.run(sockets=[self.socket])
+        finally:
+            self.explorer.jobs.stop_all()
 
     def end(self) -> None:
         """Stop answering, from another thread."""
         self.server.should_exit = True
+
+
+class _Ended(uvicorn.Server):
+    """A server for which a signal to end is no failure: it ends, and nothing is raised."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Let Ctrl-C and SIGTERM end the server, while it runs."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {one: signal.signal(one, self.handle_exit) for one in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
 
 
 def _bound(port: int) -> socket.socket:
@@ -141,6 +182,7 @@ def _bound(port: int) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((HOST, port))
+        bound.listen()  # whoever follows the address at once waits, instead of finding nobody
     except OSError as error:
         bound.close()
         raise ConfigError(

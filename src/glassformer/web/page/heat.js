@@ -60,18 +60,23 @@ function draw(own) {
   own.canvas.style.height = `${size[0]}px`;
   own.canvas.dataset.dark = isDark();
   own.canvas.setAttribute("aria-label", describe(own, facts));
-  fill(own.caption, make("b", {}, own.title ?? own.name), make("span", {}, shapeText(own, facts)), make("span", {}, statistics(facts)));
+  const cutOff = top < fullColor({ least: facts.here.least, most: facts.here.most }) ? make("span", {}, `full color from ${short(top)}`) : null;
+  fill(own.caption, make("b", {}, own.title ?? own.name), make("span", {}, shapeText(own, facts)), make("span", {}, statistics(facts)), cutOff ?? "");
 }
 
+// The number with the full color: one outlier must not make everything else pale.
 function fullColor(stats) {
-  return Math.max(Math.abs(stats.least ?? 0), Math.abs(stats.most ?? 0));
+  const largest = Math.max(Math.abs(stats.least ?? 0), Math.abs(stats.most ?? 0));
+  const usual = Math.abs(stats.mean ?? 0) + 4 * (stats.spread ?? 0);
+  return usual > 0 ? Math.min(largest, usual) : largest;
 }
 
-// Cells are squares where they fit, never smaller than a pixel, and a lone row is high enough to be hit.
+// Cells are squares where that fits; few rows are high enough to be hit.
 function sizeOf(own, height, width) {
-  const side = own.size ?? 360;
-  const cell = Math.max(1, Math.min(26, side / Math.max(height, width)));
-  return [Math.max(height * cell, height === 1 ? 22 : 8), Math.max(width * cell, 8)];
+  const side = own.size ?? Math.max(200, Math.min(360, innerWidth - 110));
+  const across = Math.max(side / CELLS, Math.min(26, side / width));
+  const down = Math.max(Math.min(across, side / height), Math.min(16, side / 2 / height));
+  return [Math.max(height * down, 22), Math.max(width * across, 22)];
 }
 
 export function shapeText(own, facts) {

@@ -70,7 +70,7 @@ function drawTop() {
   $("top").dataset.model = now.model;
   const models = make("select", { id: "model", onchange: (event) => { closeCard(); change({ model: event.target.value, text: "", answer: null, changes: [], steps: [], of: { kind: "loss" } }); } },
     offers.map((offer) => make("option", { value: offer.key, selected: offer.key === now.model }, offer.title)));
-  const text = field("text", page.info?.architecture === "encoder-decoder" ? "Source" : "Text", now.text, (value) => change({ text: value, answer: null }));
+  const text = field("text", page.info?.architecture === "encoder-decoder" ? "Source" : "Text", now.text, (value) => value !== state().text && change({ text: value, answer: null }));
   const answer = page.info?.architecture === "encoder-decoder"
     ? field("answer", "Answer (empty: its own)", now.answer ?? "", (value) => change({ answer: value === "" ? null : value })) : null;
   fill($("top"), make("h1", {}, "Glassformer"), make("label", {}, "Model", models), text, answer, target(now));

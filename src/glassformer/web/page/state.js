@@ -25,6 +25,7 @@ export function runStateBefore() {
 // Change parts of the state; what concerns the run can be undone.
 export function change(parts, { undoable = true } = {}) {
   const before = now;
+  if (Object.entries(parts).every(([name, part]) => JSON.stringify(now[name]) === JSON.stringify(part))) return;
   now = { ...now, ...parts };
   if (undoable && OF_THE_RUN.some((name) => JSON.stringify(before[name]) !== JSON.stringify(now[name]))) {
     past.push(before);
