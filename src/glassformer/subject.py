@@ -54,9 +54,13 @@ class Subject:
         return with_targets(self.model, batch)
 
     def answering(self, batch: Batch, answer: str) -> Batch:
-        """Return a batch of an encoder-decoder with another answer than its own."""
+        """Return a batch of an encoder-decoder with another answer than its own, or of a classifier with a class."""
+        if self.is_classifier:
+            return batch._replace(targets=np.array([self.token(answer)]))
         if batch.source is None or self.tokenizer is None:
-            raise ConfigError(f"{self.name} gives no answer to a source", hint="an encoder-decoder does")
+            raise ConfigError(
+                f"{self.name} gives no answer to a source", hint="an encoder-decoder does, and a classifier"
+            )
         start = np.asarray(batch.tokens)[0, 0]
         ids = [start, *np.asarray(self.tokenizer.encode(answer)).reshape(-1)]
         return with_targets(self.model, batch._replace(tokens=np.array([ids]), targets=None, mask=None))

@@ -110,6 +110,7 @@ class Gradients(Mapping[str, Array]):
     params: Tree
     undoing: dict[int, Call]
     arrived: Mapping[Address, Array]  # the gradients of values that were changed, as they became
+    idle: tuple[Change, ...] = ()  # the changes of gradients that altered nothing
 
     def __getitem__(self, name: str) -> Array:
         check_name(name, self.run)
@@ -169,12 +170,15 @@ def gradients(run: Run, of: Target = LOSS, changes: Sequence[Change] = ()) -> Gr
     undoing = pairs(run.calls, watcher.calls)
     values = [change for change in run.changes if change.name in run.addresses]
     arrived: dict[Address, Array] = {}
+    altered: list[Change] = []
     if values or seeds or changes:
         rules = _Undoing(run, values, [*seeds, *changes], undoing, arrived)
+        altered = rules.altered
         watcher = Watcher(rules.before, rules.after)
         grads = watched(run.model.backward, run.params, run.record, dlogits, watcher=watcher)
         undoing = {number: watcher.calls[call.number] for number, call in undoing.items()}
-    return Gradients(run, grads, undoing, arrived)
+    idle = tuple(change for change in changes if not any(change is one for one in altered))
+    return Gradients(run, grads, undoing, arrived, idle)
 
 
 class _Undoing:
@@ -189,6 +193,7 @@ class _Undoing:
         arrived: dict[Address, Array],
     ) -> None:
         self.run, self.heads, self.arrived = run, run.heads, arrived
+        self.altered: list[Change] = []
         self.forward = {call.number: run.calls[number] for number, call in undoing.items()}
         self.changes: dict[Address, list[Change]] = {}
         self.norms: set[int] = set()
@@ -236,7 +241,9 @@ class _Undoing:
         changes = self.changes.get(address, [])
         for change in changes:
             if change.backward:
-                gradient = change.apply(gradient, self.heads)
+                before, gradient = gradient, change.apply(gradient, self.heads)
+                if not np.array_equal(before, gradient):
+                    self.altered.append(change)
         if changes:
             self.arrived[address] = gradient
         for change in reversed(changes):

@@ -20,7 +20,7 @@ from ..errors import ConfigError
 from ..models import Batch
 from .changes import Change
 from .meddling import Meddling, Placed
-from .run import Run, read, run_only_values, thawed
+from .run import Run, read, run_only_values, sorted_changes, thawed, watch
 from .watching import Call, Watcher, watched
 
 MEMORY = 1 << 30
@@ -47,8 +47,8 @@ def each(
     progress: Progress | None = None,
 ) -> Array:
     """Return the measure of a run with each of several lists of changes, in their order: see `Run.changed`."""
-    start = run.plain or run
-    all_changes = [run_only_values(start, (*run.changes, *changes)) for changes in variants]
+    start, given = settled(run)
+    all_changes = [[*given, *run_only_values(start, tuple(changes))] for changes in variants]
     firsts = [min((start.addresses[c.name].number for c in own), default=len(start.calls)) for own in all_changes]
     order = sorted(range(len(variants)), key=firsts.__getitem__)
     size = max(1, int(memory // bytes_of(start)))
@@ -62,6 +62,15 @@ def each(
         if progress is not None:
             progress(done, len(variants))
     return np.array(results)
+
+
+def settled(run: Run) -> tuple[Run, list[Change]]:
+    """Return the run whose parameters and batch are those that a changed run has, and its changes of values."""
+    start = run.plain or run
+    inputs, values = sorted_changes(start, run.changes)
+    if not inputs:
+        return start, values
+    return watch(run.model, run.params, run.batch), [thawed(change, start) for change in values]
 
 
 def bytes_at_once(run: Run, variants: int, memory: int = MEMORY) -> int:

@@ -20,11 +20,16 @@ Placed = dict[Address, list[tuple[slice, Change]]]
 
 @dataclass(frozen=True)
 class Meddling:
-    """What a watcher of a changed run does with each call; `made` keeps what was there before, by its address."""
+    """What a watcher of a changed run does with each call.
+
+    made    what was there before, by its address
+    idle    the changes that altered nothing
+    """
 
     changes: Placed
     heads: int
     made: dict[Address, Array] = field(default_factory=dict)
+    idle: list[Change] = field(default_factory=list)
 
     def before(self, call: Call) -> None:
         """Change what a call reads."""
@@ -49,6 +54,8 @@ class Meddling:
         self.made[address] = value
         for rows, change in self.changes[address]:
             changed = change.apply(value[rows], self.heads)
+            if np.array_equal(changed, value[rows]):
+                self.idle.append(change)
             value = np.array(value, dtype=changed.dtype)  # a complex step makes a value complex
             value[rows] = changed
         return value

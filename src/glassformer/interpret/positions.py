@@ -1,6 +1,7 @@
 """How alike positions look to a model, by how far apart they are."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ from .. import ops
 from ..arrays import Array, Tree, widen
 from ..errors import ConfigError, ShapeError
 from ..models import EncoderDecoder, Model
+from .run import Run, watch
 
 MARKED_DISTANCES = (1, 5, 10, 25)
 """The distances that tables and curves name."""
@@ -64,3 +66,21 @@ def similarity_by_distance(table: Array) -> Similarity:
     rows = [np.diagonal(cosines, k) for k in range(len(cosines))]
     mean, low, high = (np.array([reduce(row) for row in rows]) for reduce in (np.mean, np.min, np.max))
     return Similarity(np.arange(len(rows)), mean, low, high)
+
+
+def without_positions(run: Run) -> Run:
+    """Return the run of the same model, told nothing of where its tokens stand: of positions "none"."""
+    config = run.model.config
+    if config.positions == "none":
+        raise ConfigError("this model knows no positions", hint="a decoder tells them by its causal mask alone")
+    unset = {"rotary_scaling": None, "rotary_pairing": "halves", "padding_id": None}
+    bare = replace(config, positions="none", **{n: value for n, value in unset.items() if hasattr(config, n)})
+    model: Model = replace(run.model, config=bare)  # type: ignore[type-var]
+    return watch(model, _known(run.params, model.specs()), run.batch)
+
+
+def _known(params: Tree, specs: Tree) -> Tree:
+    """Return the parameters that there are specs for."""
+    if isinstance(specs, dict):
+        return {name: _known(params[name], part) for name, part in specs.items()}
+    return [_known(*pair) for pair in zip(params, specs, strict=True)] if isinstance(specs, list) else params

@@ -99,7 +99,7 @@ class Run(Mapping[str, Array]):
         """
         start = self.plain or self
         wanted = (*self.changes, *changes)
-        inputs, values = _sorted(start, wanted)
+        inputs, values = sorted_changes(start, wanted)
         frozen = [thawed(change, start) for change in values]
         base, idle = _with_inputs(start, inputs)
         run = _changed(base, frozen) if frozen else base
@@ -156,7 +156,7 @@ def _plain(leaf: Any) -> Array:
 # --- changes ---------------------------------------------------------------------------------------------------------
 
 
-def _sorted(start: Run, changes: tuple[Change, ...]) -> tuple[list[Change], list[Change]]:
+def sorted_changes(start: Run, changes: tuple[Change, ...]) -> tuple[list[Change], list[Change]]:
     """Tell changes of parameters and of the batch from those of values."""
     given = {*flatten(start.params), *(name for name, part in start.batch._asdict().items() if part is not None)}
     for change in changes:
@@ -172,7 +172,7 @@ def _sorted(start: Run, changes: tuple[Change, ...]) -> tuple[list[Change], list
 
 def run_only_values(start: Run, changes: tuple[Change, ...]) -> list[Change]:
     """Refuse changes of parameters and of the batch, which concern all examples or other calls."""
-    inputs, values = _sorted(start, changes)
+    inputs, values = sorted_changes(start, changes)
     if inputs:
         raise ConfigError(
             f"{inputs[0].name} is no value of the run, and cannot be changed for one variant alone",
@@ -221,13 +221,7 @@ def _changed(start: Run, changes: list[Change]) -> Run:
     first = min(number for number, _ in by_address)
     watcher = Watcher(meddling.before, meddling.after, start.calls, first)
     logits, record = watched(read, start.model, start.params, start.batch, watcher=watcher)
-    idle = tuple(
-        change
-        for address, own in by_address.items()
-        if np.array_equal(meddling.made[address], value_at(watcher.calls, address))
-        for _, change in own
-    )
     return replace(
-        start, logits=logits, record=record, calls=watcher.calls, changes=tuple(changes), idle=idle, plain=start,
-        made=meddling.made,
+        start, logits=logits, record=record, calls=watcher.calls, changes=tuple(changes), idle=tuple(meddling.idle),
+        plain=start, made=meddling.made,
     )  # fmt: skip

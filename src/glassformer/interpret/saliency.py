@@ -20,7 +20,7 @@ from ..arrays import Array
 from ..errors import ConfigError, ShapeError, TrainingError
 from .addresses import check_name
 from .changes import Change, put
-from .gradients import gradients
+from .gradients import Gradients, Target, gradients
 from .many import Progress
 from .patching import Answer, answer
 from .run import Run
@@ -31,14 +31,18 @@ NODES = 8
 """Gradients that each piece of the way takes: Gauss's rule is then exact for polynomials of degree 15."""
 
 
-def saliency(run: Run, of: Answer, name: str = INPUT) -> Array:
-    """Return the length of the gradient at every token, (B, T)."""
-    return np.linalg.norm(gradients(run, of)[name], axis=-1)
+def saliency(run: Run, of: Target | Gradients, name: str = INPUT) -> Array:
+    """Return the length of the gradient at every token, (B, T); of an answer, or of gradients that are there."""
+    return np.linalg.norm(_gradients(run, of)[name], axis=-1)
 
 
-def gradient_times_input(run: Run, of: Answer, name: str = INPUT) -> Array:
-    """Return Σ x · dx at every token, (B, T)."""
-    return np.sum(run[name] * gradients(run, of)[name], axis=-1)
+def gradient_times_input(run: Run, of: Target | Gradients, name: str = INPUT) -> Array:
+    """Return Σ x · dx at every token, (B, T); of an answer, or of gradients that are there."""
+    return np.sum(run[name] * _gradients(run, of)[name], axis=-1)
+
+
+def _gradients(run: Run, of: Target | Gradients) -> Gradients:
+    return of if isinstance(of, Gradients) else gradients(run, of)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,12 +102,12 @@ def integrated_gradients(
         # Short pieces, where the way is steep, may miss more than their length's share: there are few of them.
         if abs(at_b - at_a - piece.sum()) <= allowed * max(b - a, 0.02):
             total, done = total + piece, done + b - a
-            if progress is not None:
-                progress(round(100 * done), 100)
         else:
             middle = (a + b) / 2
             at_middle = way.answer(middle)
             pieces += [(middle, b, at_middle, at_b), (a, middle, at_a, at_middle)]
+        if progress is not None:
+            progress(round(100 * done), 100)
     found = Integrated(total, last - first, used)
     if abs(found.missing) > allowed:
         raise _incomplete(used, tolerance)

@@ -2,6 +2,7 @@
 
     offers.py      the models that the page may open
     state.py       what a page asks to see, as data: it travels in the address
+    seen.py        a model, and a run of it as it was asked for
     explorer.py    models and runs, kept while they are asked about
     tiles.py       parts of arrays in the resolution that a screen needs
     answers.py     the table of what a page may ask, filled by the files in answers_of

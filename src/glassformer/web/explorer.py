@@ -5,103 +5,31 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from ..arrays import Array, Tree
-from ..errors import ConfigError, did_you_mean
-from ..interpret import Gradients, Logit, Loss, Run, Sum, gradients, update, watch
+from ..errors import ConfigError
+from ..interpret import Logit, Loss, Run, Sum, watch
 from ..interpret import changes as made
-from ..interpret.run import has_no_head, unpacked
+from ..interpret.changes import Change
+from ..interpret.positions import without_positions
+from ..interpret.run import has_no_head
 from ..subject import Subject, find_subject
-from ..training.optimizers import OPTIMIZERS
-from ..tree import flatten, tree_map
 from .jobs import Jobs
 from .offers import Offer, chosen
-from .state import BACKWARD, Asked, Changed, State
+from .seen import Opened, Seen, open_subject
+from .state import POSITIONS, Asked, Changed, State
 
-PRECISE = 4_000_000
-"""Models with at most so many parameters are explored in float64, so that every card is exact to the last digits."""
+__all__ = ["Explorer", "Opened", "Seen"]
+
 MODELS = 3
 """So many models are kept open."""
 RUN_BYTES = 1 << 30
 """Runs that nobody asked about for longest are forgotten above this."""
 
 Thing = TypeVar("Thing")
-
-
-@dataclass(eq=False)
-class Opened:
-    """A model ready to read: its parameters as plain arrays, unpacked once."""
-
-    subject: Subject
-    params: Tree
-
-    @cached_property
-    def count(self) -> int:
-        """How many parameters it has."""
-        return sum(leaf.size for leaf in flatten(self.params).values())
-
-    def watch(self, text: str, answer: str | None = None, params: Tree | None = None) -> Run:
-        """Watch the model read a text."""
-        batch = self.subject.batch(text)
-        if answer is not None:
-            batch = self.subject.answering(batch, answer)
-        return watch(self.subject.model, self.params if params is None else params, batch)
-
-
-@dataclass(eq=False)
-class Seen:
-    """A run as a page has asked for it, and what was found out about it."""
-
-    state: State
-    opened: Opened
-    plain: Run
-    run: Run
-    of: Any
-    backward: tuple[made.Change, ...] = ()
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    kept: dict[str, Any] = field(default_factory=dict)
-
-    def once(self, name: str, make: Callable[[], Any]) -> Any:
-        """Return something about the run, made when it is first asked for."""
-        with self.lock:
-            if name not in self.kept:
-                self.kept[name] = make()
-            return self.kept[name]
-
-    @property
-    def gradients(self) -> Gradients:
-        """The gradients of the number asked for."""
-        return self.once("gradients", lambda: gradients(self.run, self.of, self.backward))
-
-    @property
-    def plain_gradients(self) -> Gradients:
-        """The gradients without any change."""
-        return self.once("plain gradients", lambda: gradients(self.plain, self.of))
-
-    def array(self, what: str, name: str) -> Array:
-        """Return a value, a parameter, or the gradient of either; `before` and `change` are about the run unchanged."""
-        kinds: dict[str, Callable[[], Array]] = {
-            "value": lambda: named(self.run.params, self.run, name),
-            "gradient": lambda: named(self.gradients.params, self.gradients, name),
-            "before": lambda: named(self.plain.params, self.plain, name),
-            "gradient before": lambda: named(self.plain_gradients.params, self.plain_gradients, name),
-            "change": lambda: self.array("value", name).astype(np.float64) - self.array("before", name),
-        }
-        if what not in kinds:
-            raise ConfigError(f"there is no kind of number {what[:40]!r}", hint=did_you_mean(what[:40], kinds))
-        return kinds[what]()
-
-    @property
-    def size(self) -> int:
-        """Bytes that the run keeps, counted once."""
-        arrays = {id(a): a.nbytes for one in (self.run, self.plain) for call in one.calls for a in call.outputs
-                  if isinstance(a, np.ndarray)}  # fmt: skip
-        return sum(arrays.values()) * (2 if "gradients" in self.kept else 1)
 
 
 class Explorer:
@@ -131,23 +59,53 @@ class Explorer:
 
     def _run(self, state: State) -> Seen:
         opened = self.opened(state.model)
-        plain_run = opened.watch(state.text, state.answer)
-        plain_run = stepped(plain_run, state)
-        forward = [self._change(state, opened, plain_run, c) for c in state.changes if c.word not in BACKWARD]
-        back = tuple(self._change(state, opened, plain_run, c) for c in state.changes if c.word in BACKWARD)
-        run = plain_run.changed(*forward) if forward else plain_run
-        of = target(run, state.of)
-        return Seen(state, opened, plain_run, run, of, back)
+        start = replace(state, changes=(), of=Asked())
+        if state == start:
+            return self._begun(opened, state)
+        if state.of != start.of:  # another number runs back through the same run
+            same = self.seen(replace(state, of=start.of))
+            return replace(same, state=state, of=target(same.run, state.of), lock=threading.RLock(), kept={})
+        before = self.seen(start)
+        changes = tuple(self._change(before, asked) for asked in state.changes)
+        base = before.run
+        if any(change.name == POSITIONS for change in changes):
+            base = before.once("without positions", lambda: without_positions(before.run))
+            changes = tuple(_as_before(change, before.run) for change in changes)
+        run = base.changed(*(one for one in changes if not one.backward and one.name != POSITIONS))
+        return replace(
+            before,
+            state=state,
+            run=run,
+            of=target(run, state.of),
+            made=changes,
+            start=before,
+            lock=threading.RLock(),
+            kept={},
+        )
 
-    def _change(self, state: State, opened: Opened, run: Run, asked: Changed) -> made.Change:
+    def _begun(self, opened: Opened, state: State) -> Seen:
+        """Return the run without changes, after the steps of optimizers on what it reads."""
+        if not state.steps:
+            run = opened.watch(state.text, state.answer)
+            return Seen(state, opened, run, run, target(run, state.of))
+        for count in range(len(state.steps)):  # from the first on, so that none waits for many others
+            before = self.seen(replace(state, steps=state.steps[:count]))
+        last = state.steps[-1]
+        after = before.step(last)
+        run = watch(before.run.model, after.params, before.run.batch)
+        return Seen(state, opened, run, run, target(run, state.of), memory={last.optimizer: after.state})
+
+    def _change(self, before: Seen, asked: Changed) -> Change:
         """Return a change as `interpret` knows it."""
         where: dict[str, Any] = dict(asked.where)
-        name, value = asked.name, asked.value
+        name, value, run = asked.name, asked.value, before.run
+        if name == POSITIONS and (asked.word != "zero" or where):
+            raise ConfigError(f"positions cannot be changed by {asked.word!r}", hint="zero switches all of them off")
         if asked.word in ("zero", "freeze", "stop"):
             return getattr(made, asked.word)(name, **where)
         if asked.word not in ("take", "steer", "mean"):
             return getattr(made, asked.word)(name, value, **where)
-        other = opened.watch(asked.other, state.answer, run.params)
+        other = before.other(asked.other)
         if asked.word == "take":
             return made.take(name, other, **where)
         if asked.word == "mean":
@@ -159,26 +117,9 @@ class Explorer:
         return made.add(name, value * (taken - start)[index], **where)
 
 
-def open_subject(subject: Subject) -> Opened:
-    """Return a model with its parameters as plain arrays: small ones in float64."""
-    params = unpacked(subject.params)
-    if sum(leaf.size for leaf in flatten(params).values()) <= PRECISE:
-        params = tree_map(lambda leaf: leaf.astype(np.float64), params)
-    return Opened(subject, params)
-
-
-def stepped(run: Run, state: State) -> Run:
-    """Return the run after steps of optimizers on what it reads."""
-    memory: dict[str, Tree] = {}
-    for step in state.steps:
-        if step.optimizer not in OPTIMIZERS:
-            raise ConfigError(
-                f"there is no optimizer {step.optimizer[:40]!r}", hint=did_you_mean(step.optimizer[:40], OPTIMIZERS)
-            )
-        after = update(run, OPTIMIZERS[step.optimizer](), lr=step.lr, state=memory.get(step.optimizer))
-        memory = {step.optimizer: after.state}
-        run = watch(run.model, after.params, run.batch)
-    return run
+def _as_before(change: Change, run: Run) -> Change:
+    """Return a change that freezes a value with what it was in a run."""
+    return replace(change, value=run[change.name], word="take") if change.word == "freeze" else change
 
 
 def target(run: Run, asked: Asked) -> Any:
@@ -205,12 +146,6 @@ def target(run: Run, asked: Asked) -> Any:
         return Sum("vectors", weights)
     row = run.logits[0] if run.logits.ndim == 2 else run.logits[0, -1]
     return Logit(int(np.argmax(row)))
-
-
-def named(params: Tree, values: Any, name: str) -> Array:
-    """Return a parameter, or a value, by its name."""
-    leaves = flatten(params)
-    return leaves[name] if name in leaves else values[name]
 
 
 class _Kept(Generic[Thing]):
@@ -249,4 +184,4 @@ class _Kept(Generic[Thing]):
 
 
 def _sizes(things: Iterable[Any]) -> int:
-    return sum(thing.size for thing in things)
+    return sum({n: size for thing in things for n, size in thing.arrays().items()}.values())

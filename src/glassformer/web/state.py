@@ -18,6 +18,8 @@ BACKWARD = ("stop", "put_gradient", "scale_gradient")
 WITH_NUMBER = ("put", "scale", "add", "steer", "put_gradient", "scale_gradient")
 WITH_OTHER = ("take", "steer", "mean")
 AXES = ("example", "head", "position", "key", "feature", "row")
+POSITIONS = "positions"
+"""The name that stands for all that tells a model where its tokens are: zero switches it off."""
 TARGETS = ("loss", "logit", "entry")
 LONGEST = 20_000
 """Characters of a text, at most."""
@@ -82,7 +84,7 @@ def read_state(given: Any) -> State:
         None if answer is None else _text(answer, "answer"),
         tuple(map(read_change, _list(fields.get("changes", []), "changes"))),
         _of(fields.get("of", {})),
-        tuple(map(_step, _list(fields.get("steps", []), "steps"))),
+        tuple(map(read_step, _list(fields.get("steps", []), "steps"))),
     )
 
 
@@ -112,7 +114,8 @@ def _of(given: Any) -> Asked:
     )
 
 
-def _step(given: Any) -> Stepped:
+def read_step(given: Any) -> Stepped:
+    """Return one step."""
     fields = _fields(given, "a step", {"optimizer", "lr"})
     return Stepped(_text(fields.get("optimizer"), "optimizer"), _number(fields.get("lr"), "lr"))
 

@@ -75,7 +75,7 @@ def run(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
         "of": said_of(seen),
         "next": None if has_no_head(shown.model) else likeliest(opened, shown),
         "next_before": None if has_no_head(shown.model) else likeliest(opened, seen.plain),
-        "idle": [seen.state.changes.index(c) for c in seen.state.changes if _is_idle(seen, c)],
+        "idle": seen.idle,
     }
 
 
@@ -132,9 +132,3 @@ def said_of(seen: Seen) -> dict[str, Any]:
         "name": name,
         "index": index,
     }
-
-
-def _is_idle(seen: Seen, asked: Any) -> bool:
-    """Tell whether a change altered nothing."""
-    own = {(change.word, change.name) for change in seen.run.idle}
-    return (asked.word, asked.name) in own

@@ -1,0 +1,161 @@
+"""What follows from changes, and what can be switched off, put in its place, or tried one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ... import ops
+from ...errors import ConfigError
+from ...interpret import Logit, Run
+from ...interpret.run import has_no_head
+from ...interpret.stream import Sublayer, sublayers
+from ..answers import answers, only, seen_by
+from ..explorer import Explorer, Opened
+from ..state import POSITIONS, read_int
+from .runs import tokens_of
+
+MOST_TOKENS = 50
+"""Tokens that a search returns, at most."""
+TOP = 8
+"""Of so many tokens, the likeliest before and after, the outcome tells."""
+EMBEDDINGS = {"source_embedding": "source", "embedding": "tokens"}
+"""Where the stream begins, by the part of the batch that is read there."""
+
+
+# --- tokens ----------------------------------------------------------------------------------------------------------
+
+
+@answers("vocabulary")
+def vocabulary(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Return tokens whose text has a text in it: equal ones first, then those that begin with it.
+
+    part    tokens, source or classes
+    text    what to look for; #12 is the token of that number
+    """
+    only(question, "model", "part", "text")
+    words = explorer.opened(str(question.get("model"))).words(str(question.get("part", "tokens")))
+    text = question.get("text", "")
+    if not isinstance(text, str) or len(text) > 200:
+        raise ConfigError("the search is no short text", hint="give at most 200 characters")
+    found = _matching(words, text)
+    shown = [{"id": number, "label": words[number]} for number in found[:MOST_TOKENS]]
+    return {"tokens": shown, "found": len(found), "size": len(words)}
+
+
+def _matching(words: list[str], text: str) -> list[int]:
+    """Return the numbers of words that have a text in them, the closest first."""
+    if text.startswith("#") and text[1:].isdigit():
+        return [int(text[1:])] if int(text[1:]) < len(words) else []
+    wanted = text.casefold()
+    found = [number for number, word in enumerate(words) if wanted in word.casefold()]
+
+    def order(number: int) -> tuple[bool, bool, bool, int, int]:
+        word = words[number]
+        plain = word.strip().casefold()
+        return word != text, plain != wanted.strip(), not plain.startswith(wanted.strip()), len(word), number
+
+    return sorted(found, key=order)
+
+
+@answers("second")
+def second(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Return how the model reads a second text, and whether values can be taken from it at equal places."""
+    only(question, "state", "other")
+    seen = seen_by(explorer, question)
+    other = seen.plain_seen.other(str(question.get("other", "")))
+    parts = {part: tokens_of(seen.opened, other, part) for part in ("tokens", "source")}
+    fits = all(np.shape(getattr(seen.run.batch, part)) == np.shape(getattr(other.batch, part)) for part in parts)
+    return {**parts, "fits": fits}
+
+
+# --- before and after ------------------------------------------------------------------------------------------------
+
+
+@answers("outcome")
+def outcome(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Return how likely tokens, or classes, are at a position before and after the changes."""
+    only(question, "state", "position")
+    seen = seen_by(explorer, question)
+    if has_no_head(seen.run.model):
+        raise ConfigError("the model returns vectors and says no token", hint="compare its vectors as heat maps")
+    position = read_int(question.get("position", -1), "position")
+    before, after = (_probabilities(run, position) for run in (seen.plain, seen.run))
+    ranks = [np.argsort(-p, kind="stable") for p in (before, after)]
+    chosen = list(dict.fromkeys(int(n) for order in reversed(ranks) for n in order[:TOP]))
+    places = [{int(n): place + 1 for place, n in enumerate(order)} for order in ranks]
+    label = seen.opened.subject.label
+    rows = [
+        {"id": n, "label": label(n), "before": float(before[n]), "after": float(after[n]),
+         "rank_before": places[0][n], "rank_after": places[1][n]}
+        for n in chosen
+    ]  # fmt: skip
+    return {"rows": rows, "positions": 1 if seen.run.logits.ndim == 2 else seen.run.logits.shape[1]}
+
+
+def _probabilities(run: Run, position: int) -> Any:
+    """Return the probability of every token at a position, or of every class."""
+    row = run.logits[Logit(0, position).place(run, 0)[:-1]]
+    return ops.softmax(np.asarray(row, dtype=np.float64))[0]
+
+
+# --- switches --------------------------------------------------------------------------------------------------------
+
+
+@answers("switches")
+def switches(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Return what can be switched off: a row for each layer, its parts with the changes that silence them.
+
+    A norm that is off takes away no mean and divides by nothing: y = gamma · x + beta.
+    """
+    only(question, "state")
+    seen = seen_by(explorer, question)
+    run = seen.plain
+    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    for one in sublayers(run):
+        block = rows.setdefault((one.stack, one.layer), {"stack": one.stack, "layer": one.layer, "parts": []})
+        block["parts"].append(_switch(run, one))
+    return {"rows": list(rows.values()), "heads": run.heads, "rest": _rest(run), "tokens": _places(seen.opened, run)}
+
+
+def _switch(run: Run, one: Sublayer) -> dict[str, Any]:
+    """Return the switches of a sublayer: of all of it, of its norm, and of each of its heads."""
+    mixed = f"{one.name}.output.x"
+    heads = [[_zero(mixed, head=head)] for head in range(run.heads)] if mixed in run else []
+    return {"kind": one.kind, "off": [_zero(one.name)], "norm": _norm_off(run, f"{one.name}_norm"), "heads": heads}
+
+
+def _norm_off(run: Run, name: str) -> list[dict[str, Any]] | None:
+    """Return what makes a norm leave its input as it is, but for gamma and beta; None where there is no norm."""
+    statistics = {"mean": 0.0, "rstd": 1.0, "rrms": 1.0}
+    found = [_put(f"{name}.{word}", value) for word, value in statistics.items() if f"{name}.{word}" in run]
+    return found or None
+
+
+def _rest(run: Run) -> list[dict[str, Any]]:
+    """Return the switches of what stands outside of the blocks."""
+    norms = [name for name in run if name.endswith("final_norm")]
+    found = [{"title": name.replace(".", " ").replace("_", " "), "off": _norm_off(run, name)} for name in norms]
+    if run.model.config.positions != "none":
+        found.append({"title": f"{run.model.config.positions} positions", "off": [_zero(POSITIONS)]})
+    return found
+
+
+def _places(opened: Opened, run: Run) -> list[dict[str, Any]]:
+    """Return a switch for each token: its vector says nothing."""
+    found = []
+    for name, part in EMBEDDINGS.items():
+        read = tokens_of(opened, run, part)
+        if name in run and read is not None and run[name].shape[1] == len(read):
+            each = [{"label": one["label"], "off": [_zero(name, position=n)]} for n, one in enumerate(read)]
+            found.append({"part": part, "tokens": each})
+    return found
+
+
+def _zero(name: str, **where: int) -> dict[str, Any]:
+    return {"word": "zero", "name": name, "where": where, "value": 0, "other": ""}
+
+
+def _put(name: str, value: float) -> dict[str, Any]:
+    return {"word": "put", "name": name, "where": {}, "value": value, "other": ""}

@@ -1,0 +1,111 @@
+"""One change at a time, for all of a kind: every head switched off, every vector of the stream taken from elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import ConfigError
+from ...interpret import Logit, Loss, ablate_heads, bytes_at_once, patch_stream
+from ...interpret.addresses import VECTORS
+from ...interpret.patching import Answer, answer
+from ...interpret.stream import ATTENTIONS, chosen_stack, points, stacks, sublayers
+from ..answers import answers, only, seen_by
+from ..explorer import Explorer, Seen
+from ..jobs import Job
+from .runs import said_of
+
+MOST = 4096
+"""Variants of one sweep, at most: each is a run of the model."""
+KINDS = ("heads", "stream")
+
+
+@answers("sweep_cost")
+def sweep_cost(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Return how many runs a sweep takes, and how much memory at once."""
+    only(question, "state", "kind", "stack")
+    seen = seen_by(explorer, question)
+    count = _count(seen, question)
+    return {"runs": count, "bytes": bytes_at_once(seen.run, count), "stacks": list(stacks(seen.run)), "most": MOST}
+
+
+@answers("sweep")
+def sweep(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Begin a sweep.
+
+    kind    heads: each is switched off; stream: each vector is taken from a second text
+    other   the second text
+    stack   of an encoder-decoder: whose stream
+    """
+    only(question, "state", "kind", "other", "stack")
+    seen = seen_by(explorer, question)
+    of = measured(seen)
+    count = _count(seen, question)
+    if count > MOST:
+        raise ConfigError(f"that would be {count:,} runs", hint=f"at most {MOST:,}: shorten the text")
+    if question["kind"] == "heads":
+        return explorer.jobs.start(lambda job: _heads(job, seen, of)).to_dict()
+    other = str(question.get("other", ""))
+    stack = chosen_stack(seen.run, question.get("stack"))
+    return explorer.jobs.start(lambda job: _stream(job, seen, of, other, stack)).to_dict()
+
+
+def measured(seen: Seen) -> Answer:
+    """Return the loss or the logit that runs back; an entry of what an encoder without a head returns is one, too."""
+    if isinstance(seen.of, Loss | Logit):
+        return seen.of
+    asked = said_of(seen)
+    if asked["name"] in (VECTORS, "logits") and len(asked["index"]) == 3:
+        example, position, feature = asked["index"]
+        return Logit(feature, position, example)
+    raise ConfigError(f"{asked['title']} is neither the loss nor a logit", hint="let one of them run back, above")
+
+
+def _count(seen: Seen, question: dict[str, Any]) -> int:
+    kind = question.get("kind")
+    if kind not in KINDS:
+        raise ConfigError("there is no such sweep", hint=f"use {' or '.join(KINDS)}")
+    if kind == "heads":
+        return len(sublayers(seen.run, kinds=ATTENTIONS)) * seen.run.heads
+    return sum(seen.run[point.name].shape[1] for point in points(seen.run, question.get("stack")))
+
+
+def _heads(job: Job, seen: Seen, of: Answer) -> dict[str, Any]:
+    by_loss = isinstance(of, Loss)
+    targets = [] if isinstance(of, Loss) else [of]
+    found = ablate_heads(seen.run, targets=targets, progress=job.show)
+    effect = found.loss if by_loss else found.logits[:, 0]
+    names = list(dict.fromkeys(part.name for part in found.parts))
+    return _result(seen, of, np.asarray(effect).reshape(len(names), -1), found.bytes) | {
+        "rows": [name.removesuffix(".output.x") for name in names],
+        "names": names,
+        "axis": "head",
+        "word": "zero",
+        "columns": [str(head) for head in range(seen.run.heads)],
+    }
+
+
+def _stream(job: Job, seen: Seen, of: Answer, other: str, stack: str) -> dict[str, Any]:
+    source = seen.plain_seen.other(other)
+    found = patch_stream(seen.run, source, of, stack=stack, estimate=False, progress=job.show)
+    places = points(seen.run, stack)
+    read = seen.run.batch.source if stack == "encoder" and "decoder" in stacks(seen.run) else seen.run.batch.tokens
+    labels = seen.opened.subject.labels
+    call = labels.source if read is seen.run.batch.source and labels.source is not None else labels.tokens
+    words = [call(int(number)) for number in np.asarray(read)[0]]
+    width = found.effect.shape[1]
+    return _result(seen, of, found.effect, found.bytes) | {
+        "rows": [point.label for point in places],
+        "names": [point.name for point in places],
+        "axis": "position",
+        "word": "take",
+        "other": other,
+        "columns": words if len(words) == width else [str(n) for n in range(width)],
+        "there": found.source,
+    }
+
+
+def _result(seen: Seen, of: Answer, effect: Any, taken: int) -> dict[str, Any]:
+    return {"effect": effect, "before": answer(of, seen.run, seen.run.logits), "of": said_of(seen)["title"],
+            "bytes": taken}  # fmt: skip

@@ -1,0 +1,159 @@
+// Backward: which number runs back, its gradient on the way from the logits to the tokens, and a step by it.
+
+import { button, exact, fill, make, short, visible } from "./dom.js";
+import { cssColor, inkOn } from "./color.js";
+import { heat } from "./heat.js";
+import { ask, work } from "./server.js";
+import { change, look, runState, state } from "./state.js";
+import { addToCards, openCard } from "./card.js";
+import { keepSteady } from "./steady.js";
+import { stepBox } from "./step.js";
+import { targetBox } from "./target.js";
+
+export const backwardView = { id: "backward", title: "Backward", draw: drawBackward };
+
+const PAUSE = 650; // milliseconds at each point of the stream
+const stillness = window.matchMedia("(prefers-reduced-motion: reduce)");
+let walking = null; // the timer of the walk
+
+function drawBackward(place, page) {
+  clearTimeout(walking);
+  const way = make("div", { class: "stack" }, make("p", { class: "quiet" }, "…"));
+  const flow = make("div", { class: "scroll high", tabindex: "0", role: "group", "aria-label": "Flow at every residual connection" });
+  const tokens = make("div", { class: "stack" });
+  const step = stepBox(page);
+  const ready = ask("backward", { state: runState() }).then((found) => {
+    fill(way, walkBox(found, page));
+    fill(flow, found.flow ? flowTable(found.flow) : make("p", { class: "quiet" }, found.no_flow));
+    fill(tokens, found.tokens.map((part) => saliencyBox(part, page)));
+  }).catch((error) => fill(way, make("p", { class: "bad" }, error.message)));
+  place.append(
+    backwardPart("The number that runs back", null, targetBox(page)),
+    backwardPart("The way back", "The gradient of the stream, from what the model returns to what it reads: how long it is at each point (bars by the logarithm), and its entries.", way),
+    backwardPart("Flow", "At each residual connection a gradient goes on as it is, along the stream, and once more through the sublayer: which of the two carries?", flow),
+    backwardPart("Tokens", "Gradient × input: what each token adds, were the model linear. Integrated gradients add up to the whole difference from vectors of zeros.", tokens),
+    backwardPart("Take one step", "What an optimizer would do with the gradient of the loss of this text, and what comes of it.", step),
+  );
+  keepSteady(place, [ready, step.ready]);
+}
+
+function backwardPart(title, words, ...inside) {
+  return make("section", { class: "box stack" }, make("h2", {}, title), words ? make("p", { class: "quiet" }, words) : null, inside.flat());
+}
+
+// --- the way back ---------------------------------------------------------------------------------------------------
+
+function walkBox(found, page) {
+  const { points } = found;
+  const share = lengthShare(points.map((point) => point.norm));
+  const seen = make("div", { class: "seen" });
+  const items = points.map((point, n) => {
+    const bar = make("span", { class: "bar", "aria-hidden": "true" });
+    bar.style.width = `${share(point.norm) * 100}%`;
+    return button([make("span", {}, point.title), make("span", {}, bar), make("span", { class: "mono" }, short(point.norm))], () => { halt(); goTo(n); }, { class: "stop", title: `${point.name}: length ${exact(point.norm)}` });
+  });
+  const play = button("Play", () => (walking ? halt() : begin()), { class: "main" });
+  const slider = make("input", { type: "range", min: "0", max: String(points.length - 1), step: "1", "aria-label": "Point of the stream", oninput: () => { halt(); goTo(Number(slider.value)); } });
+  let now = Math.min(look("backward").point ?? points.length - 1, points.length - 1);
+  const goTo = (n) => {
+    now = n;
+    look("backward", { point: n });
+    slider.value = String(n);
+    items.forEach((item, k) => {
+      item.parentElement.classList.toggle("ahead", k > n);
+      if (k === n) item.setAttribute("aria-current", "step"); else item.removeAttribute("aria-current");
+    });
+    const list = items[n].closest("ol");
+    if (list && items[n].offsetParent) list.scrollTop = Math.max(0, items[n].parentElement.offsetTop - list.offsetTop - list.clientHeight / 2);
+    fill(seen, pointMap(points[n], page));
+  };
+  const halt = () => { clearTimeout(walking); walking = null; fill(play, "Play"); };
+  const advance = () => {
+    if (!play.isConnected) { walking = null; return; }
+    if (now + 1 >= points.length) { halt(); return; }
+    goTo(now + 1);
+    walking = setTimeout(advance, PAUSE);
+  };
+  const begin = () => {
+    if (stillness.matches) { goTo(points.length - 1); return; } // all at once: nothing moves by itself
+    goTo(now + 1 >= points.length ? 0 : now);
+    fill(play, "Pause");
+    walking = setTimeout(advance, PAUSE);
+  };
+  const box = [make("div", { class: "row" }, play, button("Back", () => { halt(); goTo(Math.max(0, now - 1)); }), button("On", () => { halt(); goTo(Math.min(points.length - 1, now + 1)); }), slider),
+    make("div", { class: "walk" }, make("ol", { tabindex: "0", "aria-label": "Points of the stream, from the end" }, items.map((item) => make("li", {}, item))), seen)];
+  goTo(now);
+  return box;
+}
+
+// Gradients differ by orders of magnitude: bars have the logarithm of a length, over a decade at least.
+function lengthShare(numbers) {
+  const sizes = numbers.filter((number) => number > 0).map(Math.log10);
+  const [least, most] = [Math.min(...sizes), Math.max(...sizes)];
+  const decades = Math.max(1, most - least);
+  return (number) => (number > 0 ? 0.05 + 0.95 * (1 - (most - Math.log10(number)) / decades) : 0);
+}
+
+function pointMap(point, page) {
+  const tensor = page.run.values.find((one) => one.name === point.name);
+  const map = heat({ ...tensor, what: "gradient", ...page.labelsFor(tensor), title: `∂ ${page.run.of.title} / ∂ ${point.name}`, size: 420,
+    onpick: (index) => openCard({ name: point.name, index, gradient: true }) });
+  // A few long rows are drawn higher than wide, so that one can tell the tokens apart.
+  map.ready.then(() => { const canvas = map.querySelector("canvas"); if (canvas.offsetHeight < canvas.height * 12) canvas.style.height = `${Math.min(420, canvas.height * 12)}px`; });
+  return map;
+}
+
+// --- flow -----------------------------------------------------------------------------------------------------------
+
+function flowTable(flow) {
+  const share = lengthShare(flow.flatMap((one) => [one.arriving, one.leaving, one.through]));
+  const cell = (number, part = share(number)) => {
+    const bar = make("span", { class: "bar", "aria-hidden": "true" });
+    bar.style.width = `${part * 4}rem`;
+    return make("td", { title: exact(number) }, make("span", { class: "barred" }, bar, make("span", { class: "mono" }, short(number))));
+  };
+  const head = ["sublayer", "arriving", "leaving", "through it", "its share", "cosine"].map((word) => make("th", { scope: "col" }, word));
+  const rows = flow.map((one) => make("tr", {}, make("th", { scope: "row", class: "mono" }, one.name), cell(one.arriving), cell(one.leaving), cell(one.through), cell(one.share, one.share), make("td", { class: "number mono" }, short(one.cosine))));
+  return make("table", { class: "flowed" }, make("thead", {}, make("tr", {}, head)), make("tbody", {}, rows));
+}
+
+// --- tokens ---------------------------------------------------------------------------------------------------------
+
+function saliencyBox(part, page) {
+  const integrated = make("div", { class: "stack" });
+  return make("div", { class: "stack" }, part.part === "source" ? make("h3", {}, "Source") : null, saliencyRow(part, part.values, "gradient × input"),
+    make("div", { class: "row" }, button("Integrate the gradients", () => integrate(part, integrated, page))), integrated);
+}
+
+function saliencyRow(part, values, what) {
+  const top = Math.max(...values.map((number) => Math.abs(number ?? 0)));
+  return make("div", { class: "tokens", role: "group", "aria-label": `${what} of each token` }, part.tokens.map((label, n) => {
+    const token = make("span", { class: "token" }, visible(label));
+    token.style.background = cssColor(values[n] ?? 0, top);
+    token.style.color = inkOn(values[n] ?? 0, top);
+    return make("span", { class: "told", title: `position ${n}: ${exact(values[n])}` }, token, make("small", {}, short(values[n], 2)));
+  }));
+}
+
+async function integrate(part, place, page) {
+  const stop = new AbortController();
+  const bar = make("progress", { max: 1, value: 0, "aria-label": "How far the integral is" });
+  fill(place, bar, make("div", { class: "row" }, button("Stop", () => stop.abort())));
+  try {
+    const found = await work("integrated", { state: runState(), name: part.name }, (job) => { bar.value = job.total ? job.done / job.total : 0; }, stop.signal);
+    fill(place, saliencyRow(part, found.values, "integrated gradient"), make("p", { class: "quiet" },
+      `They add up to ${short(found.difference, 5)}, the difference of ${page.run.of.title} from vectors of zeros; ${short(found.missing, 2)} is missing, after ${found.gradients} gradients.`));
+  } catch (error) {
+    fill(place, make("p", { class: error.message === "stopped" ? "quiet" : "bad" }, error.message));
+  }
+}
+
+// --- on the card of a number ----------------------------------------------------------------------------------------
+
+addToCards((card) => {
+  const { of } = state();
+  const isValue = card.kind !== "gradient" && card.kind !== "parameter";
+  const isIt = of.kind === "entry" && of.name === card.name && JSON.stringify(of.index) === JSON.stringify(card.index);
+  if (!isValue || isIt) return null;
+  return make("section", {}, button("Let this number run back", () => change({ of: { kind: "entry", name: card.name, index: card.index } })));
+});

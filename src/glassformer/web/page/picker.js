@@ -1,0 +1,35 @@
+// Choose a token by its text, from all that the model knows.
+
+import { button, fill, make, visible, whole } from "./dom.js";
+import { ask } from "./server.js";
+import { state } from "./state.js";
+
+let pickerCount = 0;
+
+// settings: title, part (tokens, source or classes), onpick({id, label}), start (text to look for first)
+export function tokenPicker(settings) {
+  const id = `picker-${(pickerCount += 1)}`;
+  const list = make("div", { class: "tokens picked", id: `${id}-list`, role: "group", "aria-label": "Tokens found" });
+  const said = make("p", { class: "quiet", role: "status" });
+  const box = make("input", { type: "search", id, autocomplete: "off", spellcheck: false, placeholder: "a text, or #12", "aria-controls": `${id}-list` });
+  box.value = settings.start ?? "";
+  let asked = 0;
+  let waiting = null;
+  const look = async () => {
+    const mine = (asked += 1);
+    try {
+      const found = await ask("vocabulary", { model: state().model, part: settings.part, text: box.value });
+      if (mine !== asked) return;
+      fill(list, found.tokens.map((token) => button(visible(token.label), () => settings.onpick(token), { class: "token", title: `token ${token.id}` })));
+      fill(said, found.found > found.tokens.length ? `the closest ${found.tokens.length} of ${whole(found.found)}` : `${whole(found.found)} found`);
+    } catch (error) {
+      fill(said, make("span", { class: "bad" }, error.message));
+    }
+  };
+  box.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(look, 120); });
+  box.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") { event.preventDefault(); look().then(() => list.querySelector("button")?.focus()); }
+  });
+  look();
+  return make("div", { class: "stack picker" }, make("label", { for: id }, settings.title, box), said, list);
+}

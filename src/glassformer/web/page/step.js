@@ -1,0 +1,83 @@
+// One step of an optimizer: what every parameter would move, the loss before, promised and after; and taking it.
+
+import { button, exact, fill, make, short, tell } from "./dom.js";
+import { ask } from "./server.js";
+import { change, look, runState, state } from "./state.js";
+
+const STEP_SHOWN = 12; // parameters shown first
+
+export function stepBox(page) {
+  const place = make("div", { class: "stack" });
+  if (page.run.loss === null) {
+    fill(place, make("p", { class: "quiet" }, page.info.classes ? "There is no loss yet: say above, under “the loss”, which class it should have said." : "This model says nothing, so it has no loss to lower."));
+    place.ready = Promise.resolve();
+    return place;
+  }
+  place.ready = ask("optimizers").then(({ optimizers }) => fill(place, stepForm(page, optimizers))).catch((error) => fill(place, make("p", { class: "bad" }, error.message)));
+  return place;
+}
+
+function stepForm(page, optimizers) {
+  const settings = look("step");
+  const chosen = optimizers.find((one) => one.name === settings.optimizer) ?? optimizers[0];
+  const lr = settings.optimizer === chosen.name && settings.lr > 0 ? settings.lr : chosen.lr;
+  const shown = make("div", { class: "stack" });
+  const rate = make("input", { type: "number", step: "any", min: "0", id: "step-rate" });
+  rate.value = String(lr);
+  const asked = () => ({ optimizer: chosen.name, lr: Number(rate.value) });
+  const select = make("select", { onchange: (event) => { look("step", { optimizer: event.target.value, lr: null }); page.redraw(); } },
+    optimizers.map((one) => make("option", { value: one.name, selected: one.name === chosen.name }, one.name)));
+  rate.addEventListener("change", () => { look("step", asked()); page.redraw(); });
+  const preview = () => { look("step", { ...asked(), open: true }); drawStep(page, asked(), shown); };
+  const taken = state().steps.length;
+  if (settings.open) drawStep(page, asked(), shown);
+  return [make("div", { class: "row" }, make("label", { class: "narrow" }, "Optimizer", select), make("label", { class: "narrow", for: "step-rate" }, "Rate", rate),
+    button("See what it would do", preview), button("Take the step", () => takeStep(asked()), { class: "main" }),
+    taken ? button("Take the last step back", () => change({ steps: state().steps.slice(0, -1) })) : null), shown];
+}
+
+// Tried first: a step that cannot be taken does not enter the state.
+async function takeStep(step) {
+  const steps = [...state().steps, step];
+  try {
+    await ask("run", { state: runState({ steps }) });
+    look("step", { ...step, open: true });
+    change({ steps });
+  } catch (error) {
+    tell(error.message);
+  }
+}
+
+async function drawStep(page, step, place) {
+  fill(place, make("p", { class: "quiet" }, "…"));
+  try {
+    const found = await ask("step", { state: runState(), ...step });
+    fill(place, lossLine(found), stepTable(found.moves));
+  } catch (error) {
+    fill(place, make("p", { class: "bad" }, error.message));
+  }
+}
+
+function lossLine(found) {
+  const one = (word, number) => make("span", { title: exact(number) }, `${word} `, make("b", {}, short(number, 6)));
+  const history = found.losses.length > 1 ? make("p", { class: "losses" }, make("span", {}, "so far "), found.losses.map((loss, n) => one(n ? `step ${n}` : "at first", loss))) : null;
+  return make("div", { class: "stack" }, history, make("p", { class: "losses" }, make("span", {}, "the next step: loss "), one("before", found.before), one("promised", found.promised), one("after", found.after)));
+}
+
+function stepTable(moves) {
+  const sorted = [...moves].sort((a, b) => b.relative - a.relative);
+  const top = Math.max(...sorted.map((move) => move.relative));
+  const all = look("step").all === true;
+  const body = make("tbody", {}, (all ? sorted : sorted.slice(0, STEP_SHOWN)).map((move) => stepRow(move, top)));
+  const more = button(`Show all ${sorted.length} parameters`, () => { look("step", { all: true }); fill(body, sorted.map((move) => stepRow(move, top))); more.remove(); });
+  const head = ["parameter", "relative change", "downhill", "promised"].map((word) => make("th", { scope: "col" }, word));
+  return make("div", { class: "stack" }, make("p", { class: "quiet" }, "Downhill: the cosine between the move and the way of steepest descent. Promised: the change of the loss to first order."),
+    make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "What every parameter would move" }, make("table", { class: "flowed" }, make("thead", {}, make("tr", {}, head)), body)), !all && sorted.length > STEP_SHOWN ? more : null);
+}
+
+function stepRow(move, top) {
+  const bar = make("span", { class: "bar", "aria-hidden": "true" });
+  bar.style.width = `${top ? (move.relative / top) * 6 : 0}rem`;
+  return make("tr", {}, make("th", { scope: "row", class: "mono" }, move.name), make("td", { title: exact(move.relative) }, make("span", { class: "barred" }, bar, make("span", { class: "mono" }, short(move.relative)))),
+    make("td", { class: "number mono" }, short(move.downhill)), make("td", { class: "number mono" }, short(move.promised)));
+}

@@ -1,0 +1,40 @@
+// Changes of the run: tried on the server first, so that one that cannot be made never enters the list.
+
+import { tell } from "./dom.js";
+import { ask } from "./server.js";
+import { change, runState, state } from "./state.js";
+
+export function changeKey(one) {
+  const where = Object.entries(one.where ?? {}).sort(([a], [b]) => (a < b ? -1 : 1));
+  return JSON.stringify([one.word, one.name, where, one.value ?? 0, one.other ?? ""]);
+}
+
+// Add changes, in the place of others if these are given; returns whether they could be made.
+export async function tryChanges(list, { without = [], also = {} } = {}) {
+  const drop = new Set(without.map(changeKey));
+  const next = () => [...state().changes.filter((one) => !drop.has(changeKey(one))), ...list];
+  try {
+    await ask("run", { state: runState({ changes: next(), ...also }) });
+  } catch (error) {
+    tell(error.message);
+    return false;
+  }
+  change({ changes: next(), ...also });
+  return true;
+}
+
+export function areMade(list) {
+  const made = new Set(state().changes.map(changeKey));
+  return list.every((one) => made.has(changeKey(one)));
+}
+
+// What is off goes on, and the other way round.
+export function toggleChanges(list) {
+  if (areMade(list)) return tryChanges([], { without: list });
+  const made = new Set(state().changes.map(changeKey));
+  return tryChanges(list.filter((one) => !made.has(changeKey(one))));
+}
+
+export function oneChange(word, name, where = {}, value = 0, other = "") {
+  return { word, name, where, value, other };
+}

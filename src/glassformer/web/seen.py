@@ -1,0 +1,188 @@
+"""A model ready to read, and a run of it as a page has asked for it, with what was found out about it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, Tree
+from ..errors import ConfigError, did_you_mean
+from ..interpret import Gradients, Run, Update, gradients, update, watch
+from ..interpret.changes import Change
+from ..interpret.run import unpacked
+from ..subject import Subject
+from ..training.optimizers import OPTIMIZERS
+from ..tree import flatten, tree_map
+from .state import State, Stepped
+
+PRECISE = 4_000_000
+"""Models with at most so many parameters are explored in float64, so that every card is exact to the last digits."""
+
+
+@dataclass(eq=False)
+class Opened:
+    """A model ready to read: its parameters as plain arrays, unpacked once."""
+
+    subject: Subject
+    params: Tree
+    _words: dict[str, list[str]] = field(default_factory=dict)
+
+    @cached_property
+    def count(self) -> int:
+        """How many parameters it has."""
+        return sum(leaf.size for leaf in flatten(self.params).values())
+
+    @cached_property
+    def identities(self) -> set[int]:
+        """Which arrays its parameters are."""
+        return {id(leaf) for leaf in flatten(self.params).values()}
+
+    def words(self, part: str) -> list[str]:
+        """Return what every token is called that the model reads as `tokens` or `source`, or every class."""
+        if part not in self._words:
+            labels, config = self.subject.labels, self.subject.model.config
+            calls = {"tokens": labels.tokens, "source": labels.source, "classes": labels.classes}
+            sizes = {"tokens": config.vocab, "source": getattr(config, "source_size", None),
+                     "classes": getattr(config, "classes", None)}  # fmt: skip
+            call, size = calls.get(part), sizes.get(part)
+            if call is None or size is None:
+                raise ConfigError(f"the model has no {part[:40]!r}", hint="use tokens, source or classes")
+            self._words[part] = [call(number) for number in range(size)]
+        return self._words[part]
+
+    def watch(self, text: str, answer: str | None = None, params: Tree | None = None) -> Run:
+        """Watch the model read a text."""
+        batch = self.subject.batch(text)
+        if answer is not None:
+            batch = self.subject.answering(batch, answer)
+        return watch(self.subject.model, self.params if params is None else params, batch)
+
+
+@dataclass(eq=False)
+class Seen:
+    """A run as a page has asked for it, and what was found out about it.
+
+    plain     the run without the changes, after the steps
+    start     what is known of the plain run; None if this is it
+    made      the changes, in the order in which the page gave them
+    memory    what the optimizer of the last step remembers, by its name
+    """
+
+    state: State
+    opened: Opened
+    plain: Run
+    run: Run
+    of: Any
+    made: tuple[Change, ...] = ()
+    memory: dict[str, Tree] = field(default_factory=dict)
+    start: Seen | None = None
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    kept: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def plain_seen(self) -> Seen:
+        """The run without the changes, with what is known of it."""
+        return self.start or self
+
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return something about the run, made when it is first asked for."""
+        with self.lock:
+            if name not in self.kept:
+                self.kept[name] = make()
+            return self.kept[name]
+
+    @property
+    def backward(self) -> tuple[Change, ...]:
+        """The changes of gradients."""
+        return tuple(change for change in self.made if change.backward)
+
+    @property
+    def idle(self) -> list[int]:
+        """Which of the changes altered nothing, by their places."""
+        nothing = [*self.run.idle, *(self.gradients.idle if self.backward else ())]
+        return [number for number, change in enumerate(self.made) if any(change is one for one in nothing)]
+
+    @property
+    def gradients(self) -> Gradients:
+        """The gradients of the number asked for."""
+        return self.once("gradients", lambda: gradients(self.run, self.of, self.backward))
+
+    @property
+    def plain_gradients(self) -> Gradients:
+        """The gradients without any change."""
+        return self.once("plain gradients", lambda: gradients(self.plain, self.of))
+
+    def array(self, what: str, name: str) -> Array:
+        """Return a value, a parameter, or the gradient of either; `before` and `change` are about the run unchanged."""
+        kinds: dict[str, Callable[[], Array]] = {
+            "value": lambda: named(self.run.params, self.run, name),
+            "gradient": lambda: named(self.gradients.params, self.gradients, name),
+            "before": lambda: named(self.plain.params, self.plain, name),
+            "gradient before": lambda: named(self.plain_gradients.params, self.plain_gradients, name),
+            "change": lambda: self.array("value", name).astype(np.float64) - self.array("before", name),
+            "gradient change": lambda: self.array("gradient", name) - self.array("gradient before", name),
+        }
+        if what not in kinds:
+            raise ConfigError(f"there is no kind of number {what[:40]!r}", hint=did_you_mean(what[:40], kinds))
+        return kinds[what]()
+
+    def other(self, text: str) -> Run:
+        """Return the run of the same parameters on another text."""
+        return self.once(f"other {text}", lambda: self.opened.watch(text, self.state.answer, self.run.params))
+
+    def step(self, step: Stepped) -> Update:
+        """Return what one step of an optimizer does; the last one asked for is kept."""
+        if step.optimizer not in OPTIMIZERS:
+            raise ConfigError(
+                f"there is no optimizer {step.optimizer[:40]!r}", hint=did_you_mean(step.optimizer[:40], OPTIMIZERS)
+            )
+        if self.start is not None:
+            return self.start.step(step)
+        with self.lock:
+            asked, found = self.kept.get("step", (None, None))
+            if found is None or asked != step:
+                optimizer = OPTIMIZERS[step.optimizer]()
+                found = update(self.plain, optimizer, lr=step.lr, state=self.memory.get(step.optimizer))
+                self.kept["step"] = (step, found)
+            return found
+
+    def arrays(self) -> dict[int, int]:
+        """Return the bytes of every array that is kept, by its identity: runs share many of them."""
+        found = self.once("arrays", self._arrays)
+        others = {n: size for thing in self.kept.values() if isinstance(thing, Run) for n, size in _arrays(thing)}
+        after = {n: size for tree in self.kept.get("step", (None, ()))[1][:2] for n, size in _leaves(tree)}
+        back = {-n: size for n, size in found.items()} if "gradients" in self.kept else {}
+        return {**found, **others, **after, **back}
+
+    def _arrays(self) -> dict[int, int]:
+        own = dict([*_arrays(self.plain), *_arrays(self.run), *_leaves(self.memory)])
+        return {n: size for n, size in own.items() if n not in self.opened.identities}
+
+
+def _arrays(run: Run) -> Iterator[tuple[int, int]]:
+    """Return the bytes of the arrays of a run, each with its identity."""
+    yield from ((id(a), a.nbytes) for call in run.calls for a in call.outputs if isinstance(a, np.ndarray))
+    yield from _leaves(run.params)
+
+
+def _leaves(tree: Tree) -> Iterator[tuple[int, int]]:
+    yield from ((id(leaf), leaf.nbytes) for leaf in flatten(tree).values() if isinstance(leaf, np.ndarray))
+
+
+def open_subject(subject: Subject) -> Opened:
+    """Return a model with its parameters as plain arrays: small ones in float64."""
+    params = unpacked(subject.params)
+    if sum(leaf.size for leaf in flatten(params).values()) <= PRECISE:
+        params = tree_map(lambda leaf: leaf.astype(np.float64), params)
+    return Opened(subject, params)
+
+
+def named(params: Tree, values: Any, name: str) -> Array:
+    """Return a parameter, or a value, by its name."""
+    leaves = flatten(params)
+    return leaves[name] if name in leaves else values[name]
