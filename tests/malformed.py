@@ -9,8 +9,8 @@ from browser import state
 
 JUNK: list[Any] = [
     None, True, -1, 2**31, 2**63, 10**400, 0.5, -0.0, 1e308, float("nan"), float("inf"), "", "x", "\ud800", "\0",
-    "💥" * 9, "a" * 30_000, [], [[]], {}, {"": {}}, [0] * 300, {"kind": "entry"}, {"word": "zero"}, "logits", "blocks.0",
-    "__class__", "../../etc/passwd", {"model": "encoder"}, [1, 2, 3, 4, 5, 6, 7, 8, 9],
+    "💥" * 9, "a" * 30_000, [], [[]], {}, {"": {}}, [0] * 300, {"kind": "entry"}, {"word": "zero"}, "logits",
+    "blocks.0", "__class__", "../../etc/passwd", {"model": "encoder"}, [1, 2, 3, 4, 5, 6, 7, 8, 9],
 ]  # fmt: skip
 
 QUESTIONS: dict[str, dict[str, Any]] = {

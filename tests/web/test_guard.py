@@ -111,7 +111,7 @@ def test_nobody_speaks_websocket_here(line):
     "path",
     ["/page/../server.py", "/page/..%2f..%2fserver.py", "/page/%2e%2e/guard.py", "/page/..\\guard.py",
      "/page//etc/passwd", "/page/style.css/", "/page/style.css%00.js", "/page/", "/page", "/etc/passwd",
-     "/%2fetc%2fpasswd",      "/page/guard.py", "/page/%ff", "/ask/", "/tile/x"],
+     "/%2fetc%2fpasswd", "/page/guard.py", "/page/%ff", "/ask/", "/tile/x"],
 )  # fmt: skip
 def test_no_file_is_read_by_a_name_that_a_page_sends(path, line):
     answered = line.request("GET", path)
