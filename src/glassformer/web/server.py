@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import contextvars
 import json
 import logging
 import math
@@ -15,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -73,8 +74,24 @@ def application(explorer: Explorer, secret: str, port: int) -> ASGIApp:
 
 
 async def _aside(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function in another thread; a server that ends does not wait for it."""
-    return await to_thread.run_sync(partial(function, *args), abandon_on_cancel=True)
+    """Call a function in a thread of its own, for which neither a server that ends nor Python waits."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+
+    def tell(settle: Callable[[Any], None], found: Any) -> None:
+        if not done.cancelled():
+            settle(found)
+
+    def work() -> None:
+        try:
+            told = partial(tell, done.set_result, function(*args))
+        except Exception as error:
+            told = partial(tell, done.set_exception, error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(told)
+
+    threading.Thread(target=contextvars.copy_context().run, args=(work,), daemon=True).start()
+    return await done
 
 
 async def _nothing_there(request: Request, error: Exception) -> Response:
@@ -95,6 +112,9 @@ async def _file(request: Request) -> Response:
 def _question(body: bytes) -> dict[str, Any]:
     try:
         question = json.loads(body or b"{}")
+        json.dumps(
+            question, ensure_ascii=False
+        ).encode()  # halves of characters are no text, and nobody could read them
     except (ValueError, RecursionError):
         raise ConfigError("the question is no JSON") from None
     if not isinstance(question, dict):

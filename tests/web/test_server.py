@@ -1,0 +1,205 @@
+"""The server: what it survives, whom it answers with what, where it listens, and how it ends."""
+
+import json
+import logging
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from browser import TASKS, TEXTS, get, state, tiny_explorer
+from glassformer.errors import ConfigError
+from glassformer.web import server as server_module
+from glassformer.web.answers import ANSWERS
+from glassformer.web.server import Server
+from malformed import nearly_right, not_http
+from raw_http import Line
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+# --- what it survives ------------------------------------------------------------------------------------------------
+
+
+def test_questions_that_are_nearly_right_are_answered_in_words(server, caplog):
+    """Some hundreds; `benchmarks/explorer.py` asks ten thousand."""
+    caplog.set_level(logging.CRITICAL, "glassformer")
+    rng = random.Random(0)
+    refused = 0
+    with Line(server) as line:
+        for _ in range(400):
+            word, question = nearly_right(rng, [*ANSWERS, "tile", "nothing"])
+            answered = line.ask(word, question)
+            assert answered.status in (200, 400), f"{word} {json.dumps(question)[:600]} {answered.said}"
+            if answered.status == 400:
+                refused += 1
+                assert answered.said.strip()
+    assert refused > 320
+    server.explorer.jobs.stop_all()
+
+
+def test_requests_that_are_no_http_are_refused_and_it_goes_on(server):
+    rng = random.Random(0)
+    with Line(server) as line:
+        for _ in range(200):
+            answered = line.send(not_http(rng))
+            assert 400 <= answered.status < 500
+            assert answered.said
+            line.close()
+        assert line.ask("models", {}).status == 200
+
+
+def test_an_error_of_ours_is_said_and_logged_and_it_goes_on(server, monkeypatch, caplog):
+    def fail(explorer, question):
+        raise ZeroDivisionError
+
+    monkeypatch.setitem(ANSWERS, "broken", fail)
+    with Line(server) as line:
+        answered = line.ask("broken", {})
+        assert (answered.status, answered.said) == (500, "that failed: ZeroDivisionError")
+        assert line.ask("models", {}).status == 200
+    assert "the explorer could not answer" in caplog.text
+
+
+def test_what_json_has_no_word_for_is_sent_as_null(server, monkeypatch):
+    import numpy as np
+
+    monkeypatch.setitem(
+        ANSWERS, "odd", lambda e, q: {"a": float("nan"), "b": np.array([1.0, np.inf]), "c": np.int64(3)}
+    )
+    with Line(server) as line:
+        assert json.loads(line.ask("odd", {}).body) == {"a": None, "b": [1.0, None], "c": 3}
+
+
+# --- whom it answers with what ---------------------------------------------------------------------------------------
+
+USERS = [
+    (architecture, text, changes)
+    for architecture, texts in {"encoder": ["11110222", "00012212"], "decoder": ["for x in", "class"]}.items()
+    for text in texts
+    for changes in ([], [{"word": "zero", "name": "blocks.0.attention.output.x", "where": {"head": 0}}],
+                    [{"word": "scale", "name": "blocks.1.feed_forward", "value": 3.0}])
+]  # fmt: skip
+
+
+def test_ten_users_at_once_see_their_own_state(server):
+    states = [{"model": model, "text": text, "changes": changes} for model, text, changes in USERS]
+    alone = tiny_explorer("encoder", "decoder")
+    server_module.load_answers()
+    wanted = [server_module.ask(alone, "run", {"state": one}) for one in states]
+    tiles = [server_module.tile_bytes(alone, {"state": one, "what": "gradient", "name": "logits"}) for one in states]
+    assert len({json.dumps(one["next"]) for one in wanted}) == len(states)
+    gate = threading.Barrier(10)
+
+    def use(user):
+        rng = random.Random(user)
+        gate.wait()
+        with Line(server) as line:
+            for number in rng.choices(range(len(states)), k=12):
+                run = json.loads(line.ask("run", {"state": states[number]}).body)
+                assert (run["next"], run["loss"]) == (wanted[number]["next"], wanted[number]["loss"])
+                question = {"state": states[number], "what": "gradient", "name": "logits"}
+                assert line.ask("tile", question).body == tiles[number]
+        return user
+
+    with ThreadPoolExecutor(10) as users:
+        assert list(users.map(use, range(10))) == list(range(10))
+
+
+def test_two_tabs_of_one_browser_see_their_own_state(page, server):
+    other = page.context.new_page()
+    other.goto(server.address)
+    page.locator("#text").fill("22220111")
+    page.locator("#text").press("Enter")
+    other.locator("#model").select_option("decoder")
+    other.wait_for_function(
+        "document.querySelector('#text').value === 'for x in' || document.querySelector('#text').value"
+    )
+    page.wait_for_function("document.querySelectorAll('.tokens .token')[0].textContent === '2'")
+    assert page.locator("#model").input_value() == "encoder"
+    page.reload()
+    page.wait_for_selector("#view .node")
+    assert page.locator("#text").input_value() == "22220111"
+    assert other.locator("#model").input_value() == "decoder"
+    other.close()
+
+
+# --- where it listens, and how it ends -------------------------------------------------------------------------------
+
+
+def test_it_listens_on_this_machine_alone(server):
+    assert server.socket.getsockname()[0] == "127.0.0.1"
+    assert server.address.startswith("http://127.0.0.1:")
+    others = {found[4][0] for found in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
+    for other in others - {"127.0.0.1", "127.0.1.1"}:
+        with pytest.raises(OSError), socket.create_connection((other, server.port), timeout=1):
+            pass
+
+
+def test_a_port_in_use_is_refused(server, explorer):
+    with pytest.raises(ConfigError, match=f"port {server.port} cannot be used: Address already in use") as refusal:
+        Server(explorer, server.port)
+    assert refusal.value.hint == "leave out --port, or name another"
+
+
+def test_whoever_comes_before_it_answers_waits(explorer):
+    early = Server(explorer)
+    with socket.create_connection(("127.0.0.1", early.port), timeout=5):
+        early.socket.close()
+
+
+SERVING = """
+import sys, time
+sys.path.insert(0, {tests!r})
+from browser import tiny_explorer
+from glassformer.web.answers import answers
+from glassformer.web.server import Server
+
+explorer = tiny_explorer("encoder")
+
+@answers("slow")
+def slow(explorer, question):
+    time.sleep(600)
+
+def forever(job):
+    while True:
+        job.show(1, 2, "going on")
+        time.sleep(0.05)
+
+explorer.jobs.start(forever)
+server = Server(explorer)
+print(server.address, flush=True)
+server.serve()
+"""
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_while_a_job_runs_a_tab_is_open_and_somebody_waits(ending):
+    program = [sys.executable, "-c", SERVING.format(tests=str(TESTS))]
+    running = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    address = running.stdout.readline().strip()
+    port, secret = address.split(":")[2].split("/")[:2]
+    get(address)
+    with running, socket.create_connection(("127.0.0.1", int(port))) as tab:
+        head = f"POST /{secret}/ask/slow HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: 2\r\n\r\n{{}}"
+        tab.sendall(head.encode())
+        get(f"{address}ask/models", b"{}")
+        running.send_signal(ending)
+        _, err = running.communicate(timeout=20)
+    assert (running.returncode, err) == (0, "")
+
+
+def test_every_architecture_is_offered(server):
+    with Line(server) as line:
+        found = json.loads(line.ask("models", {}).body)
+        assert [one["key"] for one in found["models"]] == list(TASKS)
+        for name in TASKS:
+            run = json.loads(line.ask("run", {"state": state(name)}).body)
+            read = run["source"] or run["tokens"]
+            assert "".join(token["label"] for token in read).startswith(TEXTS[name].lower())
