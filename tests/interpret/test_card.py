@@ -7,7 +7,7 @@ import pytest
 
 import glassformer as gf
 from glassformer.errors import ConfigError, LengthError
-from glassformer.interpret import Cards, Logit, Sum, card, evaluate, gradients, prove, scale, watch, zero
+from glassformer.interpret import Cards, Logit, Sum, card, evaluate, gradients, scale, watch, zero
 from glassformer.tree import flatten, rebuilt, tree_map
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
@@ -101,7 +101,7 @@ def test_gradients_agree_with_the_complex_step(name, made, rng):
     for _ in range(6):
         own = graded[rng.integers(len(graded))]
         index = drawn(cards, own, rng)
-        found, proof = cards.card(own, index, gradient=True), prove(cards.run, own, index)
+        found, proof = cards.card(own, index, gradient=True), cards.prove(own, index)
         assert abs(evaluate(found) - proof.step) <= 1e-9 * max(abs(proof.step), found.made.largest()), own
         assert proof.gradient == found.value == cards.card(own, index).gradient
 
@@ -139,7 +139,7 @@ decoder | final_norm 1 2 3 | y[n,t,j] = (x[n,t,j] − mean[n,t]) · rstd[n,t] ·
 decoder, Llama | final_norm.rrms 1 2 0 | rrms[n,t] = 1 / √(mean_i(x[n,t,i]²) + eps)
 decoder | blocks.1.attention.attend.scores 0 1 3 1 | scores[n,h,t,s] = Σ_c q[n,h,t,c] · k[n,h,s,c] · scale
 decoder | blocks.1.attention.attend.weights 0 1 1 3 | weights[n,h,t,s] = 0, for the mask hides the key
-decoder | blocks.1.attention.output.x 0 1 3 | y[n,h,t,c] = Σ_s weights[n,h,t,s] · v[n,h,s,c]
+decoder | blocks.1.attention.output.x 0 1 3 | x[n,t,i] = y[n,h,t,c] = Σ_s weights[n,h,t,s] · v[n,h,s,c]
 decoder, Llama | blocks.0.attention.attend.k 0 0 1 1 | y[n,h,t,a] = x[n,h,t,a] · cos[t,a] − x[n,h,t,b] · sin[t,a]
 decoder, Llama | blocks.0.feed_forward.down.x 0 1 1 | y[n,t,f] = gate[n,t,f] · σ(gate[n,t,f]) · up[n,t,f]
 decoder | logits 0 1 1 | y[n,t,j] = Σ_k x[n,t,k] · table[j,k]

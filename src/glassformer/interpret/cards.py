@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +22,7 @@ from .formulas.sight import plain
 from .formulas.targets import loss, of_logits, of_value, value_of
 from .gradients import LOSS, Gradients, Loss, Target, gradients
 from .lines import Source, source_of
+from .proof import Proof, in_double, prove
 from .run import Run
 from .step import MOVES, Step, moved, moved_back
 from .steps import Steps
@@ -77,6 +79,18 @@ class Cards:
         known = self.names()
         raise ConfigError(f"there is no value or parameter {name!r} in this run", hint=did_you_mean(name, known))
 
+    def prove(self, name: str, index: tuple[int, ...]) -> Proof:
+        """Find the gradient of one entry by the complex step as well; all but that step is found once."""
+        run, found = self._double
+        return prove(run, name, _checked(name, index, self.array(name).shape), self.of, found)
+
+    @cached_property
+    def _double(self) -> tuple[Run, Gradients]:
+        """The run and its gradients in float64."""
+        run = in_double(self.run)
+        own = self.found if run is self.run else None
+        return run, gradients(run, self.of) if own is None else own
+
     # --- values ------------------------------------------------------------------------------------------------------
 
     def _of_value(self, name: str, array: Array, index: Index) -> Card:
@@ -86,7 +100,7 @@ class Cards:
         gradient, reason = self._gradient(name, index)
         return Card(
             name, index, self._axes(name, array), array.shape, value, self._sort(name), op, made,
-            note or _differs(made, value, array),
+            note or _differs(made, value, self.run.logits),
             feeds=self._feeds(name, array),
             also=[other for other in self.steps.names(array) if other != name],
             source={
@@ -103,7 +117,7 @@ class Cards:
         """Return who made an entry, its formula, the function with its lines, and what there is to note."""
         last = name.rpartition(".")[2]
         if name == LOSS_NAME:
-            return "ops.cross_entropy", loss(self.sight, self.run), ops.cross_entropy, ""
+            return "ops.cross_entropy", self._loss, ops.cross_entropy, ""
         if name in self.steps.params or name not in self.run:
             what = "a parameter" if name in self.steps.params else "given with the batch"
             return what, Formula(last, "given", {"given": Operand(what, float(array[index]))}), None, ""
@@ -117,10 +131,17 @@ class Cards:
         if address.place == MASK:
             call = self.run.calls[address.number]
             return "ops.attention", mask(self.run, call, index), ops.attention, ""
-        step, index = self._maker(array, index)
+        step, place = self._maker(array, index)
         if step is None or step.rule not in TABLE:
             return self._unknown(array, step)
-        return step.op, TABLE[step.rule].forward(self.sight, step, index), step.written or step.call.function, ""
+        made = TABLE[step.rule].forward(self.sight, step, place)
+        if place is not index:  # it was moved since: k[n,h,t,c] = y[n,t,j] = …
+            made = replace(made, result=f"{last}[{'n,h,t,c' if array.ndim == 4 else 'n,t,i'}] = {made.result}")
+        return step.op, made, step.written or step.call.function, ""
+
+    @cached_property
+    def _loss(self) -> Formula:
+        return loss(self.sight, self.run)  # of all logits, once
 
     def _maker(self, array: Array, index: Index) -> tuple[Step | None, Index]:
         """Return the step that made an entry; for one that was only moved, and had no name before, the one before."""
@@ -168,7 +189,7 @@ class Cards:
         return Card(
             name, index, self._axes(name, array), array.shape, value, "gradient",
             readers[0].op if len(readers) == 1 else "the sum of what its readers send back", made,
-            _differs(made, value, array),
+            _differs(made, value, self.run.logits),
             feeds=self._below(array), also=[other for other in self.steps.names(array) if other != name],
             readers=readers if len(readers) > 1 else [],
             source={"forward": None, "backward": readers[0].source},
@@ -325,13 +346,13 @@ def _together(name: str, readers: list[Reader]) -> Formula:
     return Formula(f"d{name.rpartition('.')[2]}", " + ".join(operands), operands, lines)
 
 
-def _differs(made: Formula | None, value: float, array: Array) -> str:
+def _differs(made: Formula | None, value: float, logits: Array) -> str:
     """Say so where a formula does not give the number that is there."""
     if made is None:
         return ""
     again = made.number()
     size = max(abs(value), abs(again), made.largest())
-    near = TOLERANCE.get(array.dtype.name, 1e-9)
+    near = TOLERANCE.get(logits.dtype.name, 1e-9)
     if abs(again - value) <= near * size or again == value or (np.isnan(again) and np.isnan(value)):
         return ""
     return f"the formula gives {again:.6g}: something on the way was changed, or is computed otherwise"
