@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ConfigError
@@ -156,7 +156,16 @@ def _formula(made: Formula | None, most: int) -> dict[str, Any]:
 
 
 def _term(term: Term) -> dict[str, Any]:
-    parts = [{**asdict(part), "value": _plain(part.value), "index": list(part.index)} for part in term.parts]
+    parts = [
+        {
+            "text": one.text,
+            "value": _plain(one.value),
+            "name": one.name,
+            "index": list(one.index),
+            "gradient": one.gradient,
+        }
+        for one in term.parts
+    ]
     return {"label": term.label, "value": _plain(term.value), "parts": parts}
 
 

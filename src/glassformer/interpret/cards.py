@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +21,8 @@ from .formulas.masks import mask
 from .formulas.sight import plain
 from .formulas.targets import loss, of_logits, of_value, value_of
 from .gradients import LOSS, Gradients, Loss, Target, gradients
-from .lines import source_of
+from .lines import Source, source_of
+from .proof import Proof, in_double, prove
 from .run import Run
 from .step import MOVES, Step, moved, moved_back
 from .steps import Steps
@@ -36,13 +38,13 @@ class Cards:
     def __init__(self, run: Run, of: Target = LOSS, found: Gradients | None = None) -> None:
         self.run, self.of = run, of
         self.steps = Steps(run)
-        self.sight = Sight(self.steps)
+        self.sight = Sight(self.steps, self._made)
         if found is not None:
             self.__dict__["found"] = found
 
     def card(self, name: str, index: tuple[int, ...] = (), *, gradient: bool = False) -> Card:
         """Return the card of one entry of a value, a parameter or a part of the batch, or of its gradient."""
-        array = self._array(name)
+        array = self.array(name)
         place = _checked(name, index, array.shape)
         return self._of_gradient(name, array, place) if gradient else self._of_value(name, array, place)
 
@@ -50,6 +52,10 @@ class Cards:
         """Return everything that has cards."""
         known = [*self.run, *self.steps.params, *self.steps.inputs]
         return list(dict.fromkeys([*known, *([LOSS_NAME] if self.run.batch.targets is not None else [])]))
+
+    def has_gradient(self, name: str) -> bool:
+        """Tell whether there is a gradient of such a name."""
+        return self._gradient(name, (0,) * self.array(name).ndim)[0] is not None
 
     @cached_property
     def found(self) -> Gradients | None:
@@ -60,7 +66,7 @@ class Cards:
             self.__dict__["_missing"] = str(error)
             return None
 
-    def _array(self, name: str) -> Array:
+    def array(self, name: str) -> Array:
         """Return a value, a parameter, a part of the batch or the loss by its name."""
         if name == LOSS_NAME:
             return np.asarray(self.run.loss)
@@ -73,6 +79,18 @@ class Cards:
         known = self.names()
         raise ConfigError(f"there is no value or parameter {name!r} in this run", hint=did_you_mean(name, known))
 
+    def prove(self, name: str, index: tuple[int, ...]) -> Proof:
+        """Find the gradient of one entry by the complex step as well; all but that step is found once."""
+        run, found = self._double
+        return prove(run, name, _checked(name, index, self.array(name).shape), self.of, found)
+
+    @cached_property
+    def _double(self) -> tuple[Run, Gradients]:
+        """The run and its gradients in float64."""
+        run = in_double(self.run)
+        own = self.found if run is self.run else None
+        return run, gradients(run, self.of) if own is None else own
+
     # --- values ------------------------------------------------------------------------------------------------------
 
     def _of_value(self, name: str, array: Array, index: Index) -> Card:
@@ -82,12 +100,12 @@ class Cards:
         gradient, reason = self._gradient(name, index)
         return Card(
             name, index, self._axes(name, array), array.shape, value, self._sort(name), op, made,
-            note or _differs(made, value, array),
+            note or _differs(made, value, self.run.logits),
             feeds=self._feeds(name, array),
             also=[other for other in self.steps.names(array) if other != name],
             source={
                 "forward": source_of(function, made.lines if made else ""),
-                "backward": None if gradient is None else self._readers(name, array, index)[0].source,
+                "backward": None if gradient is None else self._undone(name, array, index),
             },
             gradient=gradient, reason=reason,
             read=[] if made else self._read(array),
@@ -99,7 +117,7 @@ class Cards:
         """Return who made an entry, its formula, the function with its lines, and what there is to note."""
         last = name.rpartition(".")[2]
         if name == LOSS_NAME:
-            return "ops.cross_entropy", loss(self.sight, self.run), ops.cross_entropy, ""
+            return "ops.cross_entropy", self._loss, ops.cross_entropy, ""
         if name in self.steps.params or name not in self.run:
             what = "a parameter" if name in self.steps.params else "given with the batch"
             return what, Formula(last, "given", {"given": Operand(what, float(array[index]))}), None, ""
@@ -113,20 +131,33 @@ class Cards:
         if address.place == MASK:
             call = self.run.calls[address.number]
             return "ops.attention", mask(self.run, call, index), ops.attention, ""
-        step, index = self._maker(array, index)
+        step, place = self._maker(array, index)
         if step is None or step.rule not in TABLE:
             return self._unknown(array, step)
-        return step.op, TABLE[step.rule].forward(self.sight, step, index), step.written or step.call.function, ""
+        made = TABLE[step.rule].forward(self.sight, step, place)
+        if place is not index:  # it was moved since: k[n,h,t,c] = y[n,t,j] = …
+            made = replace(made, result=f"{last}[{'n,h,t,c' if array.ndim == 4 else 'n,t,i'}] = {made.result}")
+        return step.op, made, step.written or step.call.function, ""
+
+    @cached_property
+    def _loss(self) -> Formula:
+        return loss(self.sight, self.run)  # of all logits, once
 
     def _maker(self, array: Array, index: Index) -> tuple[Step | None, Index]:
         """Return the step that made an entry; for one that was only moved, and had no name before, the one before."""
-        step = self.steps.makers.get(id(array))
+        step = self.steps.maker(array)
         while step is not None and step.rule in MOVES:
             x = step.inputs["x"]
-            if self.steps.name(x) is not None or id(x) not in self.steps.makers:
+            before = self.steps.maker(x)
+            if self.steps.name(x) is not None or before is None:
                 break
-            step, index = self.steps.makers[id(x)], moved_back(step, index)
+            step, index = before, moved_back(step, index)
         return step, index
+
+    def _made(self, sight: Sight, array: Array, index: Index) -> Formula | None:
+        """Return what an entry is made of, None where that is not known."""
+        step, index = self._maker(array, index)
+        return None if step is None or step.rule not in TABLE else TABLE[step.rule].forward(sight, step, index)
 
     def _unknown(self, array: Array, step: Step | None) -> tuple[str, None, Callable[..., Any] | None, str]:
         """Return what can be said of a value whose op is not in the table."""
@@ -141,7 +172,7 @@ class Cards:
 
     def _read(self, array: Array) -> list[str]:
         """Return the names of what an unknown step read."""
-        step = self.steps.makers.get(id(array))
+        step = self.steps.maker(array)
         names = [] if step is None else [self.steps.name(one) for one in step.inputs.values()]
         return [name for name in names if name is not None]
 
@@ -158,7 +189,7 @@ class Cards:
         return Card(
             name, index, self._axes(name, array), array.shape, value, "gradient",
             readers[0].op if len(readers) == 1 else "the sum of what its readers send back", made,
-            _differs(made, value, array),
+            _differs(made, value, self.run.logits),
             feeds=self._below(array), also=[other for other in self.steps.names(array) if other != name],
             readers=readers if len(readers) > 1 else [],
             source={"forward": None, "backward": readers[0].source},
@@ -187,13 +218,13 @@ class Cards:
     @cached_property
     def _back(self) -> BackSight:
         assert self.found is not None
-        return BackSight(self.steps, self.found)
+        return BackSight(self.steps, self._made, self.found)
 
     def _readers(self, name: str, array: Array, index: Index) -> list[Reader]:
         """Return what every reader sends back to an entry."""
         if name == LOSS_NAME:
             return [Reader("the target", "the target", Formula("dloss", "one", {"one": plain("1", 1.0)}))]
-        sent = [self._sent(step, role, index) for step, role in self.steps.readers.get(id(array), [])]
+        sent = [self._sent(step, role, index) for step, role in self.steps.readers(array)]
         direct = [of_value(self.run, self.of, name, index)]
         if array is self.run.logits:
             direct.append(of_logits(self.sight, self.run, self.of, index))
@@ -204,10 +235,15 @@ class Cards:
             sent += self._rest(name, index, sent)
         return sent
 
+    def _undone(self, name: str, array: Array, index: Index) -> Source | None:
+        """Return the lines that computed a gradient, of several readers those of the first."""
+        readers = self.steps.readers(array)
+        return self._sent(*readers[0], index).source if readers else self._readers(name, array, index)[0].source
+
     def _sent(self, step: Step, role: str, index: Index) -> Reader:
         """Return what one reader sends back; one that only moves entries without a name hands on what others send."""
         while step.rule in MOVES and self.steps.name(step.output) is None:
-            after = self.steps.readers.get(id(step.output), [])
+            after = self.steps.readers(step.output)
             if len(after) != 1:
                 break
             index = moved(step, index)
@@ -263,15 +299,17 @@ class Cards:
 
     def _feeds(self, name: str, array: Array) -> list[str]:
         """Return the names of what was computed from an array."""
+        if name in self.run and self.run.addresses[name].place == MASK:
+            return [f"{name.removesuffix(MASK)}weights"]
         if name not in self.run and name not in self.steps.params:
-            ids = [step for step in self.steps.makers.values() if step.settings.get("ids") is array]
+            ids = [step for step in self.steps.all() if step.settings.get("ids") is array]
             return [self.steps.name(step.output) or step.op for step in ids]
         last = [LOSS_NAME] if array is self.run.logits and self.run.batch.targets is not None else []
         return [*dict.fromkeys(self.steps.fed(array)), *last]
 
     def _below(self, array: Array) -> list[str]:
         """Return the names of what a gradient goes on to: what the value was made from."""
-        step = self.steps.makers.get(id(array))
+        step = self.steps.maker(array)
         names: list[str] = []
         for one in () if step is None else step.inputs.values():
             name = self.steps.name(one)
@@ -308,13 +346,13 @@ def _together(name: str, readers: list[Reader]) -> Formula:
     return Formula(f"d{name.rpartition('.')[2]}", " + ".join(operands), operands, lines)
 
 
-def _differs(made: Formula | None, value: float, array: Array) -> str:
+def _differs(made: Formula | None, value: float, logits: Array) -> str:
     """Say so where a formula does not give the number that is there."""
     if made is None:
         return ""
     again = made.number()
     size = max(abs(value), abs(again), made.largest())
-    near = TOLERANCE.get(array.dtype.name, 1e-9)
+    near = TOLERANCE.get(logits.dtype.name, 1e-9)
     if abs(again - value) <= near * size or again == value or (np.isnan(again) and np.isnan(value)):
         return ""
     return f"the formula gives {again:.6g}: something on the way was changed, or is computed otherwise"

@@ -15,7 +15,7 @@ import ast
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,8 +115,12 @@ class Formula:
 
     def number(self) -> float:
         """Compute the line."""
-        values = {name: operand.number() for name, operand in self.operands.items()}
-        return float(_computed(_parsed(self.expression), values))
+        return float(_computed(_parsed(self.expression), self.values))
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """The numbers by the names they have in the line."""
+        return {name: operand.number() for name, operand in self.operands.items()}
 
     @property
     def text(self) -> str:
@@ -140,22 +144,22 @@ class Formula:
     @property
     def size(self) -> int:
         """How many terms there are."""
-        return sum(values.size for values, *_ in self._groups())
+        return sum(values.size for values, *_ in self._groups)
 
     def total(self) -> float:
         """Return the sum of all terms."""
-        return float(sum(np.sum(values) for values, *_ in self._groups()))
+        return float(sum(np.sum(values) for values, *_ in self._groups))
 
     def largest(self) -> float:
         """Return the size of the largest term."""
-        return float(max((np.max(np.abs(values), initial=0.0) for values, *_ in self._groups()), default=0.0))
+        return float(max((np.max(np.abs(values), initial=0.0) for values, *_ in self._groups), default=0.0))
 
     def terms(self, most: int | None = None) -> list[Term]:
         """Return the terms: of a sum its summands, of a product its factors, else those of the sums inside.
 
         If there are more than `most`, only those that are largest.
         """
-        groups = self._groups()
+        groups = self._groups
         values = np.concatenate([values for values, *_ in groups])
         ends = np.cumsum([own.size for own, *_ in groups])
         order = np.arange(values.size)
@@ -178,6 +182,7 @@ class Formula:
         named = [operand for operand in self.operands.values() if operand.name is not None]
         return len(self.also) + sum(int(np.size(one.values)) for one in named) + sum(one.link_count() for one in inner)
 
+    @cached_property
     def _groups(self) -> list[tuple[Array, Any, list[str]]]:
         """Return the terms, sum by sum: their values, what is summed, and the letters that run."""
         top = _parsed(self.expression)
@@ -187,11 +192,10 @@ class Formula:
             nodes = _addends(top)
         else:
             nodes = [(1, node) for node in ast.walk(top) if _is_call(node, "sum", "mean")]
-        values = {name: operand.number() for name, operand in self.operands.items()}
         found = []
         for sign, node in nodes:
             inner, letters = (node.args[0], [one.id for one in node.args[1:]]) if _runs(node) else (node, [])
-            found.append((np.atleast_1d(sign * _computed(inner, values)), inner, letters))
+            found.append((np.atleast_1d(sign * _computed(inner, self.values)), inner, letters))
         return found
 
     def _term(self, values: Array, node: Any, letters: list[str], place: int) -> Term:
@@ -202,8 +206,7 @@ class Formula:
 
     def _operands(self, node: Any) -> list[Operand]:
         """Return the operands that stand in a part of the line."""
-        names = dict.fromkeys(one.id for one in ast.walk(node) if isinstance(one, ast.Name))
-        return [self.operands[name] for name in names if name in self.operands]
+        return [self.operands[name] for name in _names(node) if name in self.operands]
 
     @staticmethod
     def _running(operands: list[Operand], letter: str, place: int) -> int:
@@ -275,6 +278,12 @@ def _function(node: Any) -> str:
     return str(node.func.id)
 
 
+@cache
+def _names(node: Any) -> list[str]:
+    return list(dict.fromkeys(one.id for one in ast.walk(node) if isinstance(one, ast.Name)))
+
+
+@cache
 def _runs(node: Any) -> bool:
     """Tell whether there is a sum in a part of a line."""
     return any(_is_call(one, *RUNNING) for one in ast.walk(node))
@@ -329,7 +338,7 @@ def _name_written(name: str, formula: Formula, place: int | None, filled: bool, 
         return "π" if name == "pi" else name
     if not filled:
         return formula.operands[name].text
-    value = formula.operands[name].number()
+    value = formula.values[name]
     if np.ndim(value) and place is None:
         return formula.operands[name].text
     number = float(value if np.ndim(value) == 0 else value[place])
@@ -348,7 +357,7 @@ def _call_written(node: Any, formula: Formula, place: int | None, filled: bool, 
         text = _written(inner, formula, None, False, strength)
         text = f"Σ_{letters} {text}" if name == "sum" else f"{name}_{letters}({text})"
         return f"({text})" if name == "sum" and above >= 2 else text
-    values = np.atleast_1d(_computed(inner, {own: operand.number() for own, operand in formula.operands.items()}))
+    values = np.atleast_1d(_computed(inner, formula.values))
     if name == "max":
         return shown(float(np.max(values)))
     text = _terms_written(inner, formula, values)

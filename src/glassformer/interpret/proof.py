@@ -17,7 +17,7 @@ from ..errors import ConfigError
 from ..tree import flatten, tree_map
 from .addresses import MASK
 from .changes import add
-from .gradients import LOSS, Target, gradients
+from .gradients import LOSS, Gradients, Target, gradients
 from .run import Run, watch
 from .where import axes_of
 
@@ -36,8 +36,11 @@ class Proof(NamedTuple):
         return abs(self.gradient - self.step) / max(abs(self.gradient), abs(self.step), 1.0)
 
 
-def prove(run: Run, name: str, index: tuple[int, ...], of: Target = LOSS) -> Proof:
-    """Find the derivative of a target for one entry of a value or a parameter, both ways, in float64."""
+def prove(run: Run, name: str, index: tuple[int, ...], of: Target = LOSS, found: Gradients | None = None) -> Proof:
+    """Find the derivative of a target for one entry of a value or a parameter, both ways, in float64.
+
+    found   gradients of the same run and target, where they are known already in float64
+    """
     double = in_double(run)
     value = named(double, name)
     if value.dtype.kind not in "fc" or name.endswith(MASK):
@@ -48,7 +51,7 @@ def prove(run: Run, name: str, index: tuple[int, ...], of: Target = LOSS) -> Pro
             f"{name} has {value.ndim} axes, the index {index} has {len(index)}", hint=f"shape {value.shape}"
         )
     measured = of.value(double.changed(add(name, STEP * 1j, **where)))
-    return Proof(float(named_gradient(double, name, of)[index]), float(np.imag(measured) / STEP))
+    return Proof(float(named_gradient(double, name, of, found)[index]), float(np.imag(measured) / STEP))
 
 
 def in_double(run: Run) -> Run:
@@ -66,8 +69,8 @@ def named(run: Run, name: str) -> Array:
     return params[name] if name in params else run[name]
 
 
-def named_gradient(run: Run, name: str, of: Target = LOSS) -> Array:
+def named_gradient(run: Run, name: str, of: Target = LOSS, found: Gradients | None = None) -> Array:
     """Return the gradient of a value or a parameter by its name."""
-    found = gradients(run, of)
+    found = gradients(run, of) if found is None or found.run is not run else found
     params = flatten(found.params)
     return params[name] if name in params else found[name]

@@ -29,50 +29,59 @@ class Steps:
     """The steps of a run, found once.
 
     params   the parameters by name
-    makers   the step that made an array, by the array's id
-    readers  the steps that read it, each with the role that it has there
+    inputs   the parts of the batch by name
+    open     methods whose lines nobody here knows
     """
 
     def __init__(self, run: Run) -> None:
         self.run = run
+        self._same = _aliases(run.calls)
         self.params: dict[str, Array] = flatten(run.params)
         self.inputs = {name: np.asarray(part) for name, part in run.batch._asdict().items() if part is not None}
-        self.makers: dict[int, Step] = {}
-        self.readers: dict[int, list[tuple[Step, str]]] = {}
+        self._makers: dict[int, Step] = {}
+        self._readers: dict[int, list[tuple[Step, str]]] = {}
         self._uses: dict[int, list[Step]] = {}  # those too whose gradient comes with another's
-        self.open: set[str] = set()  # methods whose lines nobody here knows
+        self.open: set[str] = set()
         self._all_names: dict[int, list[str]] = {}
         self._names = self._named()
         self._made, self._read = find_makers(run.calls), find_readers(run.calls)
         for step in self._steps():
-            self.makers.setdefault(id(step.output), step)
+            self._makers.setdefault(self._id(step.output), step)
             for role, array in step.inputs.items():
-                self._uses.setdefault(id(array), []).append(step)
+                self._uses.setdefault(self._id(array), []).append(step)
                 if role not in step.folded:
-                    self.readers.setdefault(id(array), []).append((step, role))
+                    self._readers.setdefault(self._id(array), []).append((step, role))
+
+    def maker(self, array: Array) -> Step | None:
+        """Return the step that made an array, None for one that was given."""
+        return self._makers.get(self._id(array))
+
+    def readers(self, array: Array) -> list[tuple[Step, str]]:
+        """Return the steps that read an array, each with the role that it has there."""
+        return self._readers.get(self._id(array), [])
 
     def address(self, array: Array) -> Address | None:
         """Return which call returned an array, or read it first."""
-        return self._made.get(id(array)) or self._read.get(id(array))
+        return self._made.get(self._id(array)) or self._read.get(self._id(array))
 
     def name(self, array: Array) -> str | None:
         """Return the name of a value, a parameter or a part of the batch, None for an array without one."""
-        return self._names.get(id(array))
+        return self._names.get(self._id(array))
 
     def names(self, array: Array) -> list[str]:
         """Return all names that an array goes by."""
-        return self._all_names.get(id(array), [])
+        return self._all_names.get(self._id(array), [])
 
     def found(self, array: Array, index: tuple[Any, ...]) -> tuple[str | None, tuple[Any, ...]]:
         """Return the name of entries, and their index there; entries that were only moved have the name they had."""
-        name, step = self.name(array), self.makers.get(id(array))
+        name, step = self.name(array), self.maker(array)
         if name is None and step is not None and step.rule in MOVES:
             return self.found(step.inputs["x"], moved_back(step, index))
         return name, index
 
     def found_ahead(self, array: Array, index: tuple[Any, ...]) -> tuple[str | None, tuple[Any, ...]]:
         """Return the name of entries, or the one that they have once they were moved."""
-        name, readers = self.name(array), self.readers.get(id(array), [])
+        name, readers = self.name(array), self.readers(array)
         if name is None and len(readers) == 1 and readers[0][0].rule in MOVES:
             step = readers[0][0]
             return self.found_ahead(step.output, moved(step, index))
@@ -80,7 +89,7 @@ class Steps:
 
     def fed(self, array: Array) -> Iterator[str]:
         """Return the names of what was computed from an array; for values without one, of what these feed."""
-        for step in self._uses.get(id(array), []):
+        for step in self._uses.get(self._id(array), []):
             yield from self.fed_by(step)
 
     def fed_by(self, step: Step) -> Iterator[str]:
@@ -88,7 +97,7 @@ class Steps:
         name = self.name(step.output)
         if name is not None:
             yield name
-        elif id(step.output) in self._uses:
+        elif self._id(step.output) in self._uses:
             yield from self.fed(step.output)
         else:
             yield step.op
@@ -101,7 +110,14 @@ class Steps:
         names = {array: min(own, key=_length) for array, own in self._all_names.items()}
         names[id(self.run.logits)] = LOGITS
         given = {**self.params, **self.inputs}
-        return {**names, **{id(array): name for name, array in given.items()}}
+        return {**names, **{self._id(array): name for name, array in given.items()}}
+
+    def _id(self, array: Array) -> int:
+        return self._same.get(id(array), id(array))
+
+    def all(self) -> Iterator[Step]:
+        """Return all steps that made something."""
+        return iter(self._makers.values())
 
     def _steps(self) -> Iterator[Step]:
         children: dict[int, list[Call]] = {}
@@ -116,7 +132,7 @@ class Steps:
                 yield from _of_op(call, inner)
 
     def _of_method(self, call: Call, inner: list[Call]) -> Iterator[Step]:
-        rule = GLUE.get(call.name)
+        rule = GLUE.get(call.name) if _is_ours(call) else None
         if rule is not None:
             yield from rule(call, inner)
         elif call.name.endswith(".forward"):
@@ -127,7 +143,29 @@ class Steps:
 
     def _made_here(self, call: Call, y: Array) -> bool:
         """Tell whether a call itself made what it returned."""
-        return self._made.get(id(y)) == Address(call.number, RETURNED)
+        return self._made.get(self._id(y)) == Address(call.number, RETURNED)
+
+
+def _is_ours(call: Call) -> bool:
+    """Tell an op or a layer of this package from one's own of the same name."""
+    return call.function.__module__.partition(".")[0] == __package__.partition(".")[0]
+
+
+def _aliases(calls: list[Call]) -> dict[int, int]:
+    """Return the arrays of calls that a changed run took over, by those that the calls around them were given anew.
+
+    A method that runs again puts its arrays together again, with the same numbers, while calls in it that came before
+    the first change are not done again, and hold the arrays of the run before.
+    """
+    same: dict[int, int] = {}
+    for call in calls:
+        old = call.parent
+        while old is not None and old is not calls[old.number]:
+            for before, now in zip(old.arguments, calls[old.number].arguments, strict=False):
+                if isinstance(before, np.ndarray) and isinstance(now, np.ndarray) and before is not now:
+                    same[id(before)] = id(now)
+            old = old.parent
+    return same
 
 
 def _length(name: str) -> tuple[bool, int]:
@@ -145,7 +183,9 @@ def _of_op(call: Call, inner: list[Call]) -> Iterator[Step]:
     y = call.outputs[0]
     if not isinstance(y, np.ndarray):
         return
-    if call.name == "linear":
+    if not _is_ours(call):
+        yield Step(UNKNOWN, call, y, _arrays(call.arguments, {}))
+    elif call.name == "linear":
         yield _linear(call)
     elif call.name in NORMS:
         yield from _norm(call, inner)
@@ -183,13 +223,12 @@ def _norm(call: Call, inner: list[Call]) -> Iterator[Step]:
     inputs = {name: array for name, array in zip(names, call.arguments, strict=False) if array is not None}
     x, root = inputs["x"], NORMS[call.name]
     read = {"x": x}
-    for one in inner:
-        if one.name == "average" and one.arguments[0] is x:
-            inputs["mean"] = read["mean"] = one.outputs[0]
-            yield Step("mean", one, one.outputs[0], {"x": x}, folded=("x",))
-        if one.name == "inverse_root":
-            inputs[root] = one.outputs[0]
-            yield Step(root, one, one.outputs[0], dict(read), dict(one.settings), folded=tuple(read))
+    if call.name == "layer_norm":
+        inputs["mean"] = read["mean"] = inner[0].outputs[0]
+        yield Step("mean", inner[0], read["mean"], {"x": x}, folded=("x",))
+    last = inner[-1]  # behind the average of the squares
+    inputs[root] = last.outputs[0]
+    yield Step(root, last, last.outputs[0], read, dict(last.settings), folded=tuple(read))
     yield Step(call.name, call, call.outputs[0], inputs)
 
 

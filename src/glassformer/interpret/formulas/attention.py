@@ -69,15 +69,15 @@ def softmax(sight: Sight, step: Step, index: Index) -> Formula:
 
 
 def softmax_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
-    weights = step.output
+    weights = sight.before(step.output)  # what softmax itself gave, whatever was put in its place
     u = softmax_row(step.inputs["scores"], step.settings.get("mask"), index)
     if index[-1] not in u:
         return nothing("dscores[n,h,t,s]", "the mask hides the key", "return y * (dy")
     row = (*index[:-1], u)
     operands = {
         "y": sight.value("weights", weights, "nhts", index),
-        "dy": sight.gradient("dweights", weights, "nhts", index),
-        "dys": sight.gradient("dweights", weights, "nhtu", row),
+        "dy": sight.gradient("dweights", step.output, "nhts", index),
+        "dys": sight.gradient("dweights", step.output, "nhtu", row),
         "ys": sight.value("weights", weights, "nhtu", row),
     }
     return Formula("dscores[n,h,t,s]", "y * (dy - sum(dys * ys, u))", operands, "return y * (dy")

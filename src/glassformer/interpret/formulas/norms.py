@@ -30,15 +30,15 @@ def layer_norm_backward(sight: BackSight, step: Step, role: str, index: Index) -
     lead = rows_of(step.output)
     if role in ("gamma", "beta"):
         return _shared(sight, step, role, index)
-    row = index[:-1]
-    read = _row(sight, step, row)
+    read = _row(sight, step, index[:-1])
     if role == "rstd":
         return Formula(written("drstd", lead), "sum(dys * gammas * (xs - mean), i)", _without(read, "rstd"), DX)
     if role == "mean":
-        read["drstd"] = sight.gradient("drstd", step.inputs["rstd"], lead, (*row, 0))
-        read["D"] = plain("D", step.output.shape[-1])
-        expression = "-sum(dys * gammas * rstd - (xs - mean) * rstd**3 * drstd / D, i)"
+        read |= _through_root(sight, step, index[:-1])
+        expression = "-sum(dys * gammas * rstd - (xs - mean) * made**3 * drstd / D, i)"
         return Formula(written("dmean", lead), expression, read, DX)
+    if sight.is_changed(step.inputs["mean"]) or sight.is_changed(step.inputs["rstd"]):
+        return _held(sight, step, index)
     read |= _entry(sight, step, index)
     hat = "dys * gammas * (xs - mean) * rstd"
     expression = f"(dy * gamma - mean(dys * gammas, i) - (x - mean) * rstd * mean({hat}, i)) * rstd"
@@ -63,6 +63,8 @@ def rms_norm_backward(sight: BackSight, step: Step, role: str, index: Index) -> 
     read = _row(sight, step, index[:-1])
     if role == "rrms":
         return Formula(written("drrms", lead), "sum(dys * gammas * xs, i)", _without(read, "rrms"), DX)
+    if sight.is_changed(step.inputs["rrms"]):
+        return _held(sight, step, index)
     read |= _entry(sight, step, index)
     expression = "(dy * gamma - x * rrms * mean(dys * gammas * xs * rrms, i)) * rrms"
     return Formula(written("dx", f"{lead}j"), expression, read, DX)
@@ -110,6 +112,30 @@ def _entry(sight: BackSight, step: Step, index: Index) -> dict[str, Operand]:
         "gamma": sight.value("gamma", step.inputs["gamma"], "j", index[-1:]),
         "x": sight.value("x", step.inputs["x"], f"{lead}j", index),
     }
+
+
+def _through_root(sight: BackSight, step: Step, row: Index) -> dict[str, Operand]:
+    """Return the root as it was computed, and the gradient that passes through its changes: dv = −root³/2 · droot."""
+    lead, root = rows_of(step.output), "rstd" if "rstd" in step.inputs else "rrms"
+    array = step.inputs[root]
+    before = sight.before(array)
+    return {
+        "made": sight.value(root, before, lead, (*row, 0)) if before is array else plain(root, before[(*row, 0)]),
+        f"d{root}": sight.undone(f"d{root}", array, lead, (*row, 0)),
+        "D": plain("D", step.output.shape[-1]),
+    }
+
+
+def _held(sight: BackSight, step: Step, index: Index) -> Formula:
+    """Return dx of a norm whose statistics were changed: what comes back past them, and through each of them."""
+    lead, row = rows_of(step.output), index[:-1]
+    read = _entry(sight, step, index) | _statistics(sight, step, (*row, 0)) | _through_root(sight, step, row)
+    if "mean" not in step.inputs:
+        expression = "dy * gamma * rrms - x * made**3 * drrms / D"
+    else:
+        read["dmean"] = sight.undone("dmean", step.inputs["mean"], lead, (*row, 0))
+        expression = "dy * gamma * rstd - (x - mean) * made**3 * drstd / D + dmean / D"
+    return Formula(written("dx", f"{lead}j"), expression, read, DX)
 
 
 def _without(operands: dict[str, Operand], name: str) -> dict[str, Operand]:

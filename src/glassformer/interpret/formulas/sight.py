@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,22 +16,31 @@ from ..steps import Steps
 
 
 class Sight:
-    """The steps of a run, and the numbers of its arrays with where they stand."""
+    """The steps of a run, and the numbers of its arrays with where they stand.
 
-    def __init__(self, steps: Steps) -> None:
-        self.steps = steps
+    made   how a step made an entry: what a number without a name is made of stands in its place
+    """
+
+    def __init__(self, steps: Steps, made: Made) -> None:
+        self.steps, self.made = steps, made
 
     def value(self, symbol: str, array: Array, letters: str, index: Index) -> Operand:
         """Return entries of an array, written as symbol[letters]."""
         name, place = self.steps.found(array, index)
+        if name is None and np.ndim(array[index]) == 0:
+            formula = self.made(self, array, index)
+            return Operand(written(symbol, letters), array[index] if formula is None else formula)
         return Operand(written(symbol, letters), array[index], name, place)
+
+
+Made = Callable[[Sight, Array, Index], Formula | None]
 
 
 class BackSight(Sight):
     """Besides values, the gradient that each step was handed."""
 
-    def __init__(self, steps: Steps, found: Gradients) -> None:
-        super().__init__(steps)
+    def __init__(self, steps: Steps, made: Made, found: Gradients) -> None:
+        super().__init__(steps, made)
         self.found = found
 
     def array(self, array: Array) -> Array | None:
@@ -38,6 +48,26 @@ class BackSight(Sight):
         address = self.steps.address(array)
         place = None if address is None else self.found.handed(address)
         return None if place is None else place()
+
+    def before(self, array: Array) -> Array:
+        """Return an array as it was computed, before it was changed."""
+        address = self.steps.address(array)
+        return array if address is None else (self.steps.run.made or {}).get(address, array)
+
+    def is_changed(self, array: Array) -> bool:
+        """Tell whether an array is not what was computed there."""
+        return self.before(array) is not array
+
+    def undone(self, symbol: str, array: Array, letters: str, index: Index) -> Operand:
+        """Return the gradient that passes through the changes of an array, back to what was computed there."""
+        address, run = self.steps.address(array), self.steps.run
+        place = None if address is None else self.found.place(address)
+        assert place is not None, "only statistics of norms are asked for, which have gradients"
+        gradient = place()
+        for change in reversed(run.changes):
+            if run.addresses.get(change.name) == address:
+                gradient = change.undo(gradient, run.heads)
+        return Operand(written(symbol, letters), gradient[index], self.steps.name(array), index, gradient=True)
 
     def sent(self, step: Step, role: str) -> Array | None:
         """Return what the backward of a step, by its own word, sent back to one of the arrays that it read."""
