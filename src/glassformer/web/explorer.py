@@ -99,7 +99,7 @@ class Seen:
     @property
     def size(self) -> int:
         """Bytes that the run keeps, counted once."""
-        arrays = {id(a): a.nbytes for one in {self.run, self.plain} for call in one.calls for a in call.outputs
+        arrays = {id(a): a.nbytes for one in (self.run, self.plain) for call in one.calls for a in call.outputs
                   if isinstance(a, np.ndarray)}  # fmt: skip
         return sum(arrays.values()) * (2 if "gradients" in self.kept else 1)
 
@@ -110,18 +110,20 @@ class Explorer:
     def __init__(self, offers: dict[str, Offer], first: str | None = None, prompt: str | None = None) -> None:
         self.offers, self.first, self.prompt = offers, first, prompt
         self.jobs = Jobs()
+        self._given: dict[str, Subject] = {}
         self._models: _Kept[Opened] = _Kept()
         self._runs: _Kept[Seen] = _Kept()
 
     def opened(self, key: str) -> Opened:
         """Return a model by its key among the offers."""
         offer = chosen(self.offers, key)
-        return self._models.get(key, lambda: open_subject(find_subject(offer.place)), most=MODELS)
+        found = self._given.get(key)
+        return self._models.get(key, lambda: open_subject(found or find_subject(offer.place)), most=MODELS)
 
     def add(self, offer: Offer, subject: Subject) -> None:
         """Offer a model that is in memory, such as one that was trained here."""
+        self._given = {**self._given, offer.key: subject}
         self.offers = {**self.offers, offer.key: offer}
-        self._models.get(offer.key, lambda: open_subject(subject), most=MODELS)
 
     def seen(self, state: State) -> Seen:
         """Return the run of a state."""

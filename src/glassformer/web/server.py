@@ -141,6 +141,7 @@ def _bound(port: int) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((HOST, port))
+        bound.listen()  # whoever follows the address at once waits, instead of finding nobody
     except OSError as error:
         bound.close()
         raise ConfigError(
