@@ -43,6 +43,7 @@ from .patching import Patching, patch_heads, patch_stream, patch_sublayers
 from .paths import PathEffect, at, patch_path
 from .positions import MARKED_DISTANCES, Similarity, position_table, similarity_by_distance, similarity_matrix
 from .probes import Probe, fit_probe, probe_points, train_probe
+from .products import products, score_scale
 from .proof import Proof, prove
 from .rollout import Rollout, attention_rollout, value_weighted_attention
 from .rows import token_rows
@@ -122,6 +123,7 @@ __all__ = [
     "patch_sublayers",
     "position_table",
     "probe_points",
+    "products",
     "prove",
     "put",
     "put_gradient",
@@ -131,6 +133,7 @@ __all__ = [
     "saliency",
     "scale",
     "scale_gradient",
+    "score_scale",
     "show",
     "similarity_by_distance",
     "similarity_matrix",

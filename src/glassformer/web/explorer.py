@@ -13,7 +13,7 @@ import numpy as np
 
 from ..arrays import Array, Tree
 from ..errors import ConfigError, did_you_mean
-from ..interpret import Gradients, Logit, Loss, Run, Sum, gradients, update, watch
+from ..interpret import Gradients, Logit, Loss, Run, Sum, gradients, products, update, watch
 from ..interpret import changes as made
 from ..interpret.run import has_no_head, plain
 from ..subject import Subject, find_subject
@@ -91,6 +91,7 @@ class Seen:
             "before": lambda: named(self.plain.params, self.plain, name),
             "gradient before": lambda: named(self.plain_gradients.params, self.plain_gradients, name),
             "change": lambda: self.array("value", name).astype(np.float64) - self.array("before", name),
+            "products": lambda: products(self.run, name),  # of an attention: q·k before it is scaled
         }
         if what not in kinds:
             raise ConfigError(f"there is no kind of number {what[:40]!r}", hint=did_you_mean(what[:40], kinds))

@@ -1,5 +1,7 @@
 // The views of the page, in the order of their tabs: {id, title, draw(place, page)}.
 
+import { attentionView } from "./attention.js";
+import { lensView } from "./lens.js";
 import { mapView } from "./map.js";
 
-export const VIEWS = [mapView];
+export const VIEWS = [mapView, attentionView, lensView];
