@@ -48,6 +48,7 @@ from .patching import Patching, patch_heads, patch_stream, patch_sublayers
 from .paths import PathEffect, at, patch_path
 from .positions import MARKED_DISTANCES, Similarity, position_table, similarity_by_distance, similarity_matrix
 from .probes import Probe, fit_probe, probe_points, train_probe
+from .products import products, score_scale
 from .proof import Proof, prove
 from .rollout import Rollout, attention_rollout, value_weighted_attention
 from .rows import token_rows
@@ -138,6 +139,7 @@ __all__ = [
     "patch_sublayers",
     "position_table",
     "probe_points",
+    "products",
     "prove",
     "put",
     "put_gradient",
@@ -147,6 +149,7 @@ __all__ = [
     "saliency",
     "scale",
     "scale_gradient",
+    "score_scale",
     "show",
     "similarity_by_distance",
     "similarity_matrix",

@@ -20,6 +20,7 @@ itself. `chance` is what a head without preference would score.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -105,18 +106,19 @@ def detect_heads(
     return head_scores(watch(model, params, Batch(tokens, source=source)))
 
 
-def head_scores(run: Run) -> dict[str, HeadScores]:
-    """Score every head on the data of a run; by kind of attention."""
+def head_scores(run: Run, *, layers: Sequence[int] | None = None) -> dict[str, HeadScores]:
+    """Score every head on the data of a run; by kind of attention. `layers` are those to look at, all unless given."""
     found: dict[str, HeadScores] = {}
     for stack in stacks(run):
         is_source = stack == "encoder" and isinstance(run.model, EncoderDecoder)
         tokens = np.asarray(run.batch.source if is_source else run.batch.tokens)
         if isinstance(run.model, Encoder) and run.model.config.pooling == "cls":
             tokens = np.pad(tokens, ((0, 0), (1, 0)), constant_values=-1)
-        found[stack] = _scores(run, stack, "attention", _places(tokens))
+        found[stack] = _scores(run, stack, "attention", _places(tokens), layers)
         if sublayers(run, stack, ("cross_attention",)):
             length, seen = tokens.shape[1], np.asarray(run.batch.source).shape[1]
-            found["cross"] = _scores(run, stack, "cross_attention", _aligned(len(tokens), length, seen))
+            aligned = _aligned(len(tokens), length, seen)
+            found["cross"] = _scores(run, stack, "cross_attention", aligned, layers)
     return found
 
 
@@ -144,10 +146,16 @@ def _aligned(count: int, length: int, seen: int) -> dict[str, Array]:
     return {"alignment": everywhere & (key == query), "alignment to the next": everywhere & (key == query + 1)}
 
 
-def _scores(run: Run, stack: str, kind: str, places: dict[str, Array]) -> HeadScores:
+def _scores(
+    run: Run, stack: str, kind: str, places: dict[str, Array], layers: Sequence[int] | None = None
+) -> HeadScores:
     names = [one.name for one in sublayers(run, stack, (kind,))]
     if not names:
         raise ConfigError(f"the {stack} has no attention", hint="there is no head to score")
+    if layers is not None:
+        names = [name for number, name in enumerate(names) if number in layers]
+        if not names:
+            return HeadScores({}, {})
     weights = np.stack([run[f"{name}.attend.weights"] for name in names])  # (L, B, H, T, S)
     allowed = run[f"{names[0]}.attend.mask"][:, 0]  # (B, T, S)
     # A head has a choice only where it sees more than one key.

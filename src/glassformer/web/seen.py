@@ -12,7 +12,7 @@ import numpy as np
 
 from ..arrays import Array, Tree
 from ..errors import ConfigError, did_you_mean
-from ..interpret import Gradients, Run, Update, gradients, update, watch
+from ..interpret import Gradients, Run, Update, gradients, products, update, watch
 from ..interpret.changes import Change
 from ..interpret.run import unpacked
 from ..subject import Subject
@@ -125,6 +125,7 @@ class Seen:
             "before": lambda: named(self.plain.params, self.plain, name),
             "gradient before": lambda: named(self.plain_gradients.params, self.plain_gradients, name),
             "change": lambda: self.array("value", name).astype(np.float64) - self.array("before", name),
+            "products": lambda: products(self.run, name),  # of an attention: q·k before it is scaled
             "gradient change": lambda: self.array("gradient", name) - self.array("gradient before", name),
         }
         if what not in kinds:

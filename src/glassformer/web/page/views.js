@@ -1,7 +1,9 @@
 // The views of the page, in the order of their tabs: {id, title, draw(place, page)}.
 
+import { attentionView } from "./attention.js";
+import { lensView } from "./lens.js";
 import { mapView } from "./map.js";
 import { backwardView } from "./backward.js";
 import { changeView } from "./change_view.js";
 
-export const VIEWS = [mapView, changeView, backwardView];
+export const VIEWS = [mapView, attentionView, lensView, changeView, backwardView];

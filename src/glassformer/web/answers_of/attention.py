@@ -1,0 +1,94 @@
+"""Who looks at whom: the attentions of a run by kind, and what kind of head each one is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import ConfigError, LengthError, did_you_mean
+from ...interpret import Run, head_scores, score_scale
+from ...interpret.heads import attention_statistics
+from ...interpret.stream import stacks, sublayers
+from ...interpret.trace import CLS
+from ..answers import answers, only, seen_by
+from ..explorer import Explorer, Opened
+from ..state import read_int
+from .runs import tokens_of
+
+TITLES = {"encoder": "the encoder looks at itself", "decoder": "the decoder looks at itself",
+          "cross": "the decoder looks at the source"}  # fmt: skip
+
+
+@answers("attention")
+def attention(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Return the kinds of attention, each with the names of its layers and what stands along the sides of its maps."""
+    only(question, "state")
+    seen = seen_by(explorer, question)
+    run = seen.run
+    return {
+        "kinds": [
+            {
+                "kind": kind,
+                "title": TITLES[kind],
+                "layers": names,
+                "heads": run.heads,
+                "scales": [score_scale(run, name) for name in names],
+                "queries": _labels(
+                    seen.opened, run, kind, run[f"{names[0]}.attend.weights"].shape[-2], looked_at=False
+                ),
+                "keys": _labels(seen.opened, run, kind, run[f"{names[0]}.attend.weights"].shape[-1], looked_at=True),
+            }
+            for kind, names in attentions(run).items()
+        ]
+    }
+
+
+@answers("heads")
+def heads(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Return what the heads of one layer do with this text: a word for each, and how much each is of every kind."""
+    only(question, "state", "kind", "layer")
+    seen = seen_by(explorer, question)
+    known = attentions(seen.run)
+    kind = str(question.get("kind"))[:40]
+    if kind not in known:
+        raise ConfigError(f"this model has no attention of the kind {kind!r}", hint=did_you_mean(kind, known))
+    layer, count = read_int(question.get("layer"), "layer"), len(known[kind])
+    if not 0 <= layer < count:
+        raise LengthError(f"there is no layer {layer}", hint=f"there are {count}, from 0 to {count - 1}")
+    return seen.once(f"heads {kind} {layer}", lambda: _heads(seen.run, kind, layer, known[kind][layer]))
+
+
+def attentions(run: Run) -> dict[str, list[str]]:
+    """Return the names of all attentions of a run, by kind: encoder, decoder and cross."""
+    found = {stack: [one.name for one in sublayers(run, stack, ("attention",))] for stack in stacks(run)}
+    found["cross"] = [one.name for one in sublayers(run, None, ("cross_attention",))]
+    return {kind: names for kind, names in found.items() if names}
+
+
+def _heads(run: Run, kind: str, layer: int, name: str) -> dict[str, Any]:
+    scored = head_scores(run, layers=[layer])[kind]
+    sure: dict[int, str] = {}
+    for one in scored.named():
+        sure.setdefault(one.head, one.kind)
+    weights = run[f"{name}.attend.weights"]
+    # Heads that no detector knows are described by where their weights lie.
+    where = attention_statistics([(weights[:1], run[f"{name}.attend.mask"][0, 0])], kind=kind)
+    return {
+        "words": [sure.get(head, where.kinds[0][head]) for head in range(weights.shape[1])],
+        "spread": [float(x) for x in 1 - where.score[0]],
+        "scores": [
+            {word: float(values[0, head]) for word, values in scored.scores.items()} for head in range(weights.shape[1])
+        ],
+        "chance": scored.chance,
+    }
+
+
+def _labels(opened: Opened, run: Run, kind: str, count: int, *, looked_at: bool) -> list[str]:
+    """Return what stands at the queries, or at the keys, of a kind of attention."""
+    of_source = run.batch.source is not None and (kind == "encoder" or (kind == "cross" and looked_at))
+    tokens = tokens_of(opened, run, "source" if of_source else "tokens") or []
+    labels = [token["label"] for token in tokens]
+    before = [CLS] * (count - len(labels))  # a learned vector may stand before the tokens
+    labels = before + labels
+    return labels if len(labels) == count else [str(n) for n in np.arange(count)]

@@ -1,0 +1,145 @@
+"""What the model would say at each point of the residual stream, and what adds to a logit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import ConfigError, LengthError
+from ...interpret import Lens, Logit, attribute, lens
+from ...interpret.lens import chosen_points
+from ...interpret.run import has_no_head
+from ..answers import answers, only, seen_by
+from ..explorer import Explorer, Seen
+from ..jobs import Job
+from ..state import read_int
+
+TOP = 5
+WIDEST = 64
+"""Positions of one question, at most."""
+AT_ONCE = 128
+"""Vectors that the head reads between two looks at whether anybody still waits."""
+
+
+@answers("lens")
+def lens_of(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Begin to read the stream at some positions, the last one first.
+
+    first, count    positions; a classifier has none, and is read as a whole
+    token           one whose probability and rank are wanted everywhere, by its text or as #id; None: no one
+    between         whether to read between the sublayers of a block, too
+    """
+    only(question, "state", "first", "count", "token", "between")
+    seen = _with_head(seen_by(explorer, question))
+    run, subject = seen.run, seen.opened.subject
+    token = None if question.get("token") is None else subject.token(_word(question["token"], "token"))
+    between = question.get("between") is True
+    names = [p.name for p in chosen_points(run, None) if between or " " not in p.label.removeprefix("block ")]
+    if subject.is_classifier:
+        return explorer.jobs.start(lambda job: _read(job, seen, names, token, [None])).to_dict()
+    places = _places(question, run.logits.shape[1])
+    step = max(1, AT_ONCE // len(names))
+    parts = [places[max(0, end - step) : end] for end in range(len(places), 0, -step)]
+    return explorer.jobs.start(lambda job: _read(job, seen, names, token, parts)).to_dict()
+
+
+@answers("attribution")
+def attribution(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Begin to take a logit apart; the likeliest one unless a token is named, or how far it is above another."""
+    only(question, "state", "token", "against", "position")
+    seen = _with_head(seen_by(explorer, question))
+    word, other = (None if question.get(name) is None else _word(question[name], name) for name in ("token", "against"))
+    target = seen.opened.subject.target(seen.run, word, other, read_int(question.get("position", -1), "position"))
+    target.value(seen.run)  # what does not exist is refused at once
+    return explorer.jobs.start(lambda job: _parts(job, seen, target)).to_dict()
+
+
+def _read(job: Job, seen: Seen, names: list[str], token: int | None, parts: list[Any]) -> dict[str, Any]:
+    """Read the points at all positions, part by part."""
+    subject = seen.opened.subject
+    columns: list[dict[str, Any]] = []
+    labels: dict[int, str] = {}
+    shown: dict[str, Any] = {
+        "points": [point._asdict() for point in chosen_points(seen.run, names)],
+        "token": None if token is None else {"id": token, "label": subject.label(token)},
+    }
+    for number, part in enumerate(parts):
+        job.show(number, len(parts), "reading the stream", {**shown, "columns": columns, "labels": labels})
+        found = lens(seen.run, at=names, positions=part)
+        columns = [*_columns(found, token, part), *columns]
+        labels = {
+            n: subject.label(n) for n in {n for column in columns for cell in column["cells"] for n in cell["ids"]}
+        }
+    return {**shown, "columns": columns, "labels": labels}
+
+
+def _columns(found: Lens, token: int | None, places: list[int] | None) -> list[dict[str, Any]]:
+    """Return for each position what stands at every point: the likeliest tokens, and how the chosen one stands."""
+    logits = found.logits
+    ids, odds = found.top(min(TOP, logits.shape[-1]))
+    chance = rank = None
+    if token is not None:
+        chance, rank = (_by_position(values) for values in (found.probabilities(token), found.ranks(token)))
+    ids, odds = (_by_position(values, last=1) for values in (ids, odds))  # (N, T, count)
+    return [
+        {
+            "position": None if places is None else places[n],
+            "cells": [
+                {"ids": ids[point, n].tolist(), "p": odds[point, n].tolist(),
+                 "chance": None if chance is None else float(chance[point, n]),
+                 "rank": None if rank is None else int(rank[point, n]) + 1}
+                for point in range(len(found.points))
+            ],
+        }
+        for n in range(ids.shape[1])
+    ]  # fmt: skip
+
+
+def _by_position(values: Any, last: int = 0) -> Any:
+    """Return (N, T, …) of the first example; a classifier has one place."""
+    first = np.asarray(values)[:, 0]
+    return first if first.ndim == 2 + last else first[:, None]
+
+
+def _parts(job: Job, seen: Seen, target: Logit) -> dict[str, Any]:
+    job.show(0, 1, "running the logit back along the direct path")
+    found = attribute(seen.run, target)
+    subject = seen.opened.subject
+    named = {"token": target.token, "against": target.against}
+    return {
+        **{word: None if n is None else {"id": n, "label": subject.label(n)} for word, n in named.items()},
+        "position": None
+        if subject.is_classifier
+        else target.place(seen.run, target.token)[1] % seen.run.logits.shape[1],
+        "value": float(found.value),
+        "sum": float(sum(part.value for part in found.parts)),
+        "parts": [part._asdict() for part in found.parts],
+        "by_kind": found.by_kind(),
+    }
+
+
+def _with_head(seen: Seen) -> Seen:
+    """Refuse a model that says nothing."""
+    if has_no_head(seen.run.model):
+        raise ConfigError(
+            f"{seen.opened.subject.name} has no head to read the stream with: it makes vectors, not predictions",
+            hint="open a decoder, an encoder-decoder or a classifier",
+        )
+    return seen
+
+
+def _places(question: dict[str, Any], size: int) -> list[int]:
+    count = read_int(question.get("count", 8), "count")
+    if not 1 <= count <= WIDEST:
+        raise ConfigError(f"{count} positions at once", hint=f"ask for 1 to {WIDEST}")
+    first = read_int(question.get("first", max(0, size - count)), "first")
+    if not 0 <= first < size:
+        raise LengthError(f"there is no position {first}", hint=f"there are {size}, from 0 to {size - 1}")
+    return list(range(first, min(size, first + count)))
+
+
+def _word(given: Any, what: str) -> str:
+    if not isinstance(given, str) or not given or len(given) > 200:
+        raise ConfigError(f"the {what} is no text of a token", hint='give its text, or "#" and its id')
+    return given

@@ -1,0 +1,145 @@
+// The lens: what the model would say at each point of the residual stream, and what adds to a logit.
+
+import { cssColor, inkOn, onTheme } from "./color.js";
+import { button, fill, make, short, visible, whole } from "./dom.js";
+import { lensAttribution } from "./lens_parts.js";
+import { openCard } from "./card.js";
+import { work } from "./server.js";
+import { look, runState } from "./state.js";
+
+export const lensView = { id: "lens", title: "Lens", draw: drawLens };
+
+const LENS_WIDTHS = [8, 16, 32, 64];
+const lensKept = new Map(); // answers of this page, the oldest first: a run is read once
+let lensAsking = null;
+let lensShown = null;
+onTheme(() => { if (lensShown?.table.isConnected) lensTable(lensShown); });
+
+export function lensPercent(p) {
+  return p >= 0.9995 ? "100 %" : p < 0.0005 ? "0 %" : `${(p * 100).toFixed(p < 0.0995 ? 1 : 0)} %`;
+}
+
+function drawLens(place, page) {
+  const title = make("h2", {}, "Lens");
+  if (page.info.vectors) {
+    fill(place, title, make("p", {}, "This model has no head to read the stream with: it makes vectors, not predictions."),
+      make("p", { class: "quiet" }, "Open a decoder, an encoder-decoder or a classifier; the map and the attention of this one can be looked at as usual."));
+    return;
+  }
+  const own = { page, set: lensSettings(page), table: make("div", { class: "scroll lens-scroll", tabindex: "0", role: "region", "aria-label": "What each layer would say" }),
+    said: make("p", { class: "lens-said", "aria-live": "polite" }), progress: make("div", { class: "lens-progress" }), parts: make("section", { class: "stack tight" }), found: null };
+  own.redo = (parts) => { look("lens", parts); page.redraw(); };
+  fill(place, title, make("p", { class: "quiet" }, "The stream has one width from the first block to the last, so the head can read it anywhere: each cell is what the model would have said, had it stopped there."),
+    lensChoosers(own), own.progress, own.table, own.said, own.parts);
+  fill(own.said, "Point at a cell for its five likeliest; click it to choose its token.");
+  lensAsk(own);
+  lensAttribution(own.parts, page, own.set);
+}
+
+function lensSettings(page) {
+  const set = look("lens");
+  const size = page.run.tokens.length;
+  const count = LENS_WIDTHS.includes(set.count) ? set.count : LENS_WIDTHS[0];
+  const first = Math.max(0, Math.min(set.first ?? size - count, size - count));
+  return { size, count, first, token: set.token ?? null, between: set.between === true, against: set.against ?? null, position: set.position ?? null };
+}
+
+// --- what is chosen -------------------------------------------------------------------------------------------------
+
+function lensChoosers(own) {
+  const { set, page } = own;
+  const classes = page.info.classes;
+  const token = make("input", { type: "text", value: set.token ?? "", placeholder: "any", list: "lens-tokens", autocomplete: "off", spellcheck: false });
+  token.addEventListener("change", () => own.redo({ token: token.value === "" ? null : token.value }));
+  const between = make("input", { type: "checkbox", checked: set.between });
+  between.addEventListener("change", () => own.redo({ between: between.checked }));
+  return make("div", { class: "row" },
+    make("label", {}, classes ? "Follow a class" : "Follow a token (its text, or #id)", token),
+    set.token === null ? null : button("Follow none", () => own.redo({ token: null })),
+    make("datalist", { id: "lens-tokens" }, (page.run.next ?? []).map((one) => make("option", { value: lensName(one) }, one.label))),
+    make("label", { class: "lens-check" }, between, "between attention and feed-forward, too"),
+    classes || set.size <= LENS_WIDTHS[0] ? null : lensWindow(own));
+}
+
+function lensWindow(own) {
+  const { first, count, size } = own.set;
+  const from = make("input", { type: "number", min: "0", max: String(size - 1), value: String(first) });
+  from.addEventListener("change", () => own.redo({ first: Number(from.value) || 0 }));
+  const many = make("select", {}, LENS_WIDTHS.map((n) => make("option", { value: String(n), selected: n === count }, String(n))));
+  many.addEventListener("change", () => own.redo({ count: Number(many.value), first: undefined }));
+  return make("div", { class: "row" }, make("label", {}, `Positions of ${whole(size)}, from`, from), make("label", {}, "at once", many),
+    button("◀ earlier", () => own.redo({ first: Math.max(0, first - count) }), { disabled: first === 0 }),
+    button("later ▶", () => own.redo({ first: first + count }), { disabled: first + count >= size }));
+}
+
+// A token as it can be typed: by its text, or by its id where the text would not come back as one token.
+export function lensName(one) {
+  return `#${one.id}`;
+}
+
+// --- asking ---------------------------------------------------------------------------------------------------------
+
+async function lensAsk(own) {
+  lensAsking?.abort();
+  const { set } = own;
+  const question = { state: runState(), token: set.token, between: set.between };
+  if (!own.page.info.classes) Object.assign(question, { first: set.first, count: set.count });
+  const key = JSON.stringify(question);
+  if (lensKept.has(key)) { lensTable(Object.assign(own, { found: lensKept.get(key) })); return; }
+  const asking = new AbortController();
+  lensAsking = asking;
+  const show = (job) => {
+    if (asking.signal.aborted) return;
+    fill(own.progress, make("div", { class: "row" }, make("progress", { max: job.total || 1, value: job.done, "aria-label": "reading the stream" }), button("Stop", () => asking.abort())));
+    if (job.partial?.columns.length) lensTable(Object.assign(own, { found: job.partial }));
+  };
+  try {
+    const found = await work("lens", question, show, asking.signal);
+    lensKept.set(key, found);
+    if (lensKept.size > 12) lensKept.delete(lensKept.keys().next().value);
+    if (asking.signal.aborted) return;
+    fill(own.progress);
+    lensTable(Object.assign(own, { found }));
+  } catch (error) {
+    const stopped = asking.signal.aborted;
+    fill(own.progress, make("p", { class: stopped ? "quiet" : "bad" }, stopped ? "Stopped." : error.message), stopped ? button("Go on", () => lensAsk(own)) : null);
+  }
+}
+
+// --- the table ------------------------------------------------------------------------------------------------------
+
+function lensTable(own) {
+  lensShown = own;
+  const { found, page } = own;
+  const classes = page.info.classes;
+  const head = make("tr", {}, make("th", { scope: "col" }, "after"), found.columns.map((column) => make("th", { scope: "col", class: "mono" },
+    classes ? "the whole text" : [make("span", { class: "quiet" }, `${column.position} `), visible(page.run.tokens[column.position]?.label ?? "?")])));
+  const rows = found.points.map((point, row) => make("tr", {}, make("th", { scope: "row" }, point.label),
+    found.columns.map((column) => lensCell(own, row, column))));
+  const scrolled = own.table.firstChild ? own.table.scrollLeft : null;
+  fill(own.table, make("table", { class: "lens-table" }, make("thead", {}, head), make("tbody", {}, rows)));
+  own.table.scrollLeft = scrolled ?? own.table.scrollWidth;
+}
+
+function lensCell(own, row, column) {
+  const { found } = own;
+  const cell = column.cells[row];
+  const followed = cell.chance !== null;
+  const p = followed ? cell.chance : cell.p[0];
+  const label = (id) => visible(found.labels[id] ?? `#${id}`);
+  const inside = own.page.info.classes && !followed
+    ? cell.ids.map((id, n) => make("span", { class: "lens-class" }, `${label(id)} ${lensPercent(cell.p[n])}`))
+    : [make("span", { class: "word" }, followed ? `rank ${whole(cell.rank)}` : label(cell.ids[0])), make("span", { class: "share" }, lensPercent(p))];
+  const title = `${found.points[row].label}: ${cell.ids.map((id, n) => `${label(id)} ${lensPercent(cell.p[n])}`).join(", ")}`;
+  const say = () => fill(own.said, make("b", {}, `After ${found.points[row].label}${column.position === null ? "" : `, position ${column.position}`}: `),
+    cell.ids.map((id, n) => make("span", { class: "token" }, `${label(id)} ${lensPercent(cell.p[n])}`)),
+    followed ? ` ${visible(found.token.label)}: ${short(cell.chance, 3)}, rank ${whole(cell.rank)}` : "");
+  const pick = () => {
+    own.redo({ token: `#${cell.ids[0]}`, position: column.position, against: null });
+    if (row === found.points.length - 1) openCard({ name: "logits", index: column.position === null ? [0, cell.ids[0]] : [0, column.position, cell.ids[0]] });
+  };
+  const box = make("button", { type: "button", class: "lens-cell", title, onpointerenter: say, onfocus: say, onclick: pick }, inside);
+  box.style.background = cssColor(p, 1, false);
+  box.style.color = inkOn(p, 1);
+  return make("td", {}, box);
+}
