@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -19,14 +20,19 @@ from ..interpret.run import has_no_head, plain
 from ..subject import Subject, find_subject
 from ..training.optimizers import OPTIMIZERS
 from ..tree import flatten, tree_map
+from .films import Film, LiveFilm, recorded_film
 from .jobs import Jobs
-from .offers import Offer, chosen
+from .offers import RUNS, Offer, chosen, parted
 from .state import BACKWARD, Asked, Changed, State
 
 PRECISE = 4_000_000
 """Models with at most so many parameters are explored in float64, so that every card is exact to the last digits."""
 MODELS = 3
 """So many models are kept open."""
+FRAMES = 8
+"""So many frames of trainings are kept open."""
+FILMS = 4
+"""So many trainings are kept frame by frame."""
 RUN_BYTES = 1 << 30
 """Runs that nobody asked about for longest are forgotten above this."""
 
@@ -47,9 +53,7 @@ class Opened:
 
     def watch(self, text: str, answer: str | None = None, params: Tree | None = None) -> Run:
         """Watch the model read a text."""
-        batch = self.subject.batch(text)
-        if answer is not None:
-            batch = self.subject.answering(batch, answer)
+        batch = self.subject.batch(text, answer)
         return watch(self.subject.model, self.params if params is None else params, batch)
 
 
@@ -99,7 +103,7 @@ class Seen:
     @property
     def size(self) -> int:
         """Bytes that the run keeps, counted once."""
-        arrays = {id(a): a.nbytes for one in {self.run, self.plain} for call in one.calls for a in call.outputs
+        arrays = {id(a): a.nbytes for one in (self.run, self.plain) for call in one.calls for a in call.outputs
                   if isinstance(a, np.ndarray)}  # fmt: skip
         return sum(arrays.values()) * (2 if "gradients" in self.kept else 1)
 
@@ -107,21 +111,57 @@ class Seen:
 class Explorer:
     """Answers questions about models and runs, from as many threads as ask."""
 
-    def __init__(self, offers: dict[str, Offer], first: str | None = None, prompt: str | None = None) -> None:
-        self.offers, self.first, self.prompt = offers, first, prompt
+    def __init__(
+        self,
+        offers: dict[str, Offer],
+        first: str | None = None,
+        prompt: str | None = None,
+        folder: str | Path = RUNS,
+    ) -> None:
+        self.offers, self.first, self.prompt, self.folder = offers, first, prompt, folder
         self.jobs = Jobs()
+        self._given: dict[str, Subject] = {}
         self._models: _Kept[Opened] = _Kept()
+        self._frames: _Kept[Opened] = _Kept()
+        self._films: _Kept[Film] = _Kept()
+        self.live_films: dict[str, LiveFilm] = {}  # trainings of this server, by the keys of their models
         self._runs: _Kept[Seen] = _Kept()
 
     def opened(self, key: str) -> Opened:
-        """Return a model by its key among the offers."""
+        """Return a model by its key among the offers, or as it was after a step: KEY@STEP."""
+        base, step = parted(key)
+        if step is not None and key not in self.offers:
+            return self._frames.get(key, lambda: open_subject(self.film(base).subject(step)), most=FRAMES)
         offer = chosen(self.offers, key)
-        return self._models.get(key, lambda: open_subject(find_subject(offer.place)), most=MODELS)
+        return self._models.get(key, lambda: open_subject(self._found(offer)), most=MODELS)
 
-    def add(self, offer: Offer, subject: Subject) -> None:
-        """Offer a model that is in memory, such as one that was trained here."""
+    def _found(self, offer: Offer) -> Subject:
+        return self._given[offer.key] if offer.key in self._given else find_subject(offer.place)
+
+    def add(self, offer: Offer, subject: Subject | None = None) -> None:
+        """Offer a model more: one that is in memory, such as one that was trained here, or one by its place."""
+        if subject is not None:
+            self._given[offer.key] = subject
         self.offers = {**self.offers, offer.key: offer}
-        self._models.get(offer.key, lambda: open_subject(subject), most=MODELS)
+
+    def begin_film(self, key: str, film: LiveFilm) -> None:
+        """Keep a training that goes on here; of those that ended, the last few stay."""
+        kept = {**self.live_films, key: film}
+        ended = [old for old, one in kept.items() if one.ended]
+        self.live_films = {old: one for old, one in kept.items() if old not in ended[: max(0, len(kept) - FILMS)]}
+
+    def film(self, key: str) -> Film:
+        """Return the course of a training by the key of its model, with what was measured of it so far."""
+        if key in self.live_films:
+            return self.live_films[key]
+
+        def opened() -> Film:
+            offer = chosen(self.offers, key)
+            if key in self._given:
+                raise ConfigError(f"the course of {offer.title} was let go", hint="train it again")
+            return recorded_film(offer)
+
+        return self._films.get(key, opened, most=FILMS)
 
     def seen(self, state: State) -> Seen:
         """Return the run of a state."""
