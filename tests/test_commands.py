@@ -12,11 +12,7 @@ figures      a dot for each; `tests/cli/test_inspect.py`, `test_demo.py` and `te
 check        a few cases of each kind; `tests/cli/test_check.py` shows that it asks for all
 bench        one round of one step, of the smallest models, contenders in this process, as if no peer were installed;
              what this process holds is taken for the memory that a fresh one needs
-<<<<<<< HEAD
 explore      the server answers for its page once, then ends, and no window is opened; port 8765 is any that is free
-inspect      figures with few dots, in the light theme where both would be drawn
-=======
->>>>>>> h-suite-b
 published    each file is read once for all lines
 make         in a folder whose `.venv` is there already, with programs that note how they are called
 --mesh       in a process with eight devices, as such a mesh needs, which makes training small in the same way

@@ -45,25 +45,42 @@ class Subject:
         """Watch the model read a text."""
         return watch(self.model, self.params, self.batch(text))
 
-    def batch(self, text: str) -> Batch:
-        """Return a text as a batch of one, with a loss where there can be one."""
-        if self.trained is not None:
+    def batch(self, text: str, answer: str | None = None) -> Batch:
+        """Return a text as a batch of one, with a loss where there can be one.
+
+        answer   what stands behind a question, or is said about a source; None: the model's own. Of a classifier the
+                 class that is right, for a loss: it has none without
+        """
+        if answer is not None and not self.is_classifier:
+            batch = self._answered(text, answer)
+        elif self.trained is not None:
             batch = self.trained.example(text)
         else:
             batch = published_batch(self.loaded, self.name, text)
+        if answer is not None and self.is_classifier:
+            return batch._replace(targets=np.array([self.token(answer)]))
         return with_targets(self.model, batch)
 
-    def answering(self, batch: Batch, answer: str) -> Batch:
-        """Return a batch of an encoder-decoder with another answer than its own, or of a classifier with a class."""
-        if self.is_classifier:
-            return batch._replace(targets=np.array([self.token(answer)]))
-        if batch.source is None or self.tokenizer is None:
-            raise ConfigError(
-                f"{self.name} gives no answer to a source", hint="an encoder-decoder does, and a classifier"
-            )
-        start = np.asarray(batch.tokens)[0, 0]
-        ids = [start, *np.asarray(self.tokenizer.encode(answer)).reshape(-1)]
-        return with_targets(self.model, batch._replace(tokens=np.array([ids]), targets=None, mask=None))
+    @property
+    def answers(self) -> bool:
+        """Whether what the model writes is an answer, apart from what it reads."""
+        if isinstance(self.model.config, EncoderDecoderConfig):
+            return True
+        return self.trained is not None and self.trained.task.metric == "sequence"
+
+    def _answered(self, text: str, answer: str) -> Batch:
+        """Return a question, or a source, with another answer than the model's own."""
+        if not self.answers or self.tokenizer is None:
+            raise ConfigError(f"{self.name} gives no answers apart from its text", hint="write it behind the text")
+        if self.trained is not None:
+            batch = self.trained.task.encode_input(text)
+        else:
+            batch = published_batch(self.loaded, self.name, text)
+            batch = batch._replace(tokens=np.asarray(batch.tokens)[:, :1])
+        written = np.asarray(self.tokenizer.encode(answer)).reshape(1, -1)
+        tokens = np.concatenate([batch.tokens, written], axis=-1)
+        check_length(tokens.shape[-1], self.model.config.context, what="the text with its answer")
+        return batch._replace(tokens=tokens)
 
     def example_text(self) -> str:
         """Return a text to begin with."""

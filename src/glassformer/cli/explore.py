@@ -27,7 +27,7 @@ def explore(
     """
     if model is not None:
         locate(model)  # refused here, not on the page
-    server = Server(Explorer(find_offers([] if model is None else [model], runs), model, prompt), port)
+    server = Server(Explorer(find_offers([] if model is None else [model], runs), model, prompt, runs), port)
     out = console()
     out.print(f"explore it at {server.address}", markup=False, soft_wrap=True)
     out.print("Ctrl-C ends it")

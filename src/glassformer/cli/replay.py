@@ -6,8 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from ..data import Task
-from ..errors import ConfigError
 from ..interpret import trace
 from ..models import Batch
 from ..plots import save_themes
@@ -17,6 +15,7 @@ from ..runs.course import (
     Course,
     attention_on,
     detected_heads,
+    fixed_example,
     gradient_norms_on,
     measured,
     samples,
@@ -30,8 +29,6 @@ from . import devices
 from .inspect import progress
 from .output import JsonOption, console, print_json
 
-LONGEST = 48
-"""Tokens of an example whose attention is shown, at most: a map of more is not read."""
 SHORTEST = 4
 """Tokens that a model must read for heads to be told apart: two that come twice."""
 PAGE, PICTURE = "replay.html", "course"
@@ -56,7 +53,7 @@ def replay(
     devices.use_engine_of(open_run(run), engine, None)
     found = open_replay(run)
     steps = found.spaced(frames) if not step else sorted({found.checked(one) for one in step})
-    batch = example(found, text)
+    batch = fixed_example(found.task, text)
     measures = {
         **_heads(found),
         "attention": attention_on(batch),
@@ -72,20 +69,6 @@ def replay(
     folder = run / "replay" if out is None else out
     page = draw(found, course, batch, folder)
     console().print(f"{len(course.steps)} frames from step {course.steps[0]:,} to {course.steps[-1]:,}; open {page}")
-
-
-def example(found: Replay, text: str | None) -> Batch:
-    """Return what the model reads on the page, as a batch of one."""
-    task: Task = found.task
-    batch = next(iter(task.held_out.batches(1))) if text is None else task.encode_input(text)
-    length = batch.tokens.shape[-1]
-    if length > LONGEST:
-        if text is not None:
-            raise ConfigError(
-                f"the input has {length:,} tokens, and attention of at most {LONGEST} is shown", hint="shorten it"
-            )
-        batch = Batch(*(part if part is None or part.ndim < 2 else part[:, :LONGEST] for part in batch))
-    return batch
 
 
 def draw(found: Replay, course: Course, batch: Batch, folder: Path) -> Path:

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from ..errors import ConfigError
 from ..loading import load_tokenizer
-from ..text import PublishedTokenizer, Tokenizer
+from ..text import PublishedTokenizer, pieces_of
 from .generate import read_stdin
 from .output import JsonOption, console, print_json, table, visible
 
@@ -39,7 +39,7 @@ def tokenize(
             hint="leave out --specials and --parse-special",
         )
     else:
-        pieces = [(_spelled(tokenizer, i), i) for i in tokenizer.encode(typed).tolist()]
+        pieces = pieces_of(tokenizer, typed)
     special_ids = set(tokenizer.specials.values())
     if json:
         rows = [{"text": piece, "id": i, "special": i in special_ids} for piece, i in pieces]
@@ -52,8 +52,3 @@ def tokenize(
         shown.add_row(str(i), Text(f"{piece}  (special)" if i in special_ids else visible(piece)))
     out.print(shown)
     out.print(f"{len(pieces):,} tokens, {len(typed):,} characters")
-
-
-def _spelled(tokenizer: Tokenizer, i: int) -> str:
-    """Return the text of one id; a lone byte, which is no character, as an \\x escape."""
-    return tokenizer.decode([i]).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, Tree
+from ..data import Task
 from ..errors import ConfigError, did_you_mean
 from ..interpret import detect_heads, trace
 from ..interpret.show import html_of
@@ -26,6 +27,9 @@ from ..models import Batch, Model
 from ..training.gradients import global_norm
 from ..tree import flatten
 from .replay import Frame, Replay
+
+LONGEST = 48
+"""Tokens of an example whose attention is shown, at most: a map of more is not read."""
 
 Measure = Callable[[Frame], Any]
 Progress = Callable[[int, int], None]
@@ -81,6 +85,19 @@ def measured(
     if progress is not None:
         progress(len(wanted), len(wanted))
     return Course(np.array(wanted), {name: _stacked(name, values, len(wanted)) for name, values in rows.items()})
+
+
+def fixed_example(task: Task, text: str | None = None) -> Batch:
+    """Return what a model reads in every frame, as a batch of one: a typed input, or the first held-out example."""
+    batch = next(iter(task.held_out.batches(1))) if text is None else task.encode_input(text)
+    length = batch.tokens.shape[-1]
+    if length > LONGEST:
+        if text is not None:
+            raise ConfigError(
+                f"the input has {length:,} tokens, and attention of at most {LONGEST} is shown", hint="shorten it"
+            )
+        batch = Batch(*(part if part is None or part.ndim < 2 else part[:, :LONGEST] for part in batch))
+    return batch
 
 
 # --- measures --------------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from .continuation import OF_DATA, compared
 from .metrics import METRICS
 from .recording import Recording, recording_of
 from .run import Run, open_run
+from .session import Session
 from .trained import Trained
 
 
@@ -103,17 +104,11 @@ class Replay:
             if state is None or state.step < near:
                 state = self._kept_state(near)
             state = self._advanced(state, step)
-            yield self._frame(state)
+            yield frame_of(self, state, self.lines.get(state.step))
 
     def spaced(self, count: int = 40) -> list[int]:
-        """Return about so many steps from the first to the last, closer together at the beginning, where most happens.
-
-        step = first + (last − first) · (i / (count − 1))²
-        """
-        if count < 2:
-            raise ConfigError(f"{count} frames show no course", hint="ask for 2 or more")
-        first, last = self.steps.start, self.steps[-1]
-        return sorted({first + round((last - first) * (i / (count - 1)) ** 2) for i in range(count)})
+        """Return about so many steps from the first to the last: see `spaced_steps`."""
+        return spaced_steps(self.steps.start, self.steps[-1], count)
 
     # --- how a frame comes about -------------------------------------------------------------------------------------
 
@@ -167,15 +162,26 @@ class Replay:
                 )
         return line
 
-    def _frame(self, state: TrainingState) -> Frame:
-        taken = self.trainer.take(state)
-        # Copies: whoever takes the next step may use up the memory of this state.
-        own = taken._replace(**{name: tree_map(np.array, getattr(taken, name)) for name in TREES})
-        model = self.run.model
-        used = self.parametrization.effective(final_params(own, self.run.recipe))
-        params = self.parametrization.effective(own.params)
-        line = dict(self.lines.get(state.step, {}))
-        return Frame(state.step, own, model, params, line, Trained(model, used, self.task))
+
+def frame_of(taking: Replay | Session, state: TrainingState, line: dict[str, Any] | None) -> Frame:
+    """Return a state of a run as a frame, with the line of the step that led there."""
+    taken = taking.trainer.take(state)
+    # Copies: whoever takes the next step may use up the memory of this state.
+    own = taken._replace(**{name: tree_map(np.array, getattr(taken, name)) for name in TREES})
+    model = taking.run.model
+    used = taking.parametrization.effective(final_params(own, taking.run.recipe))
+    params = taking.parametrization.effective(own.params)
+    return Frame(state.step, own, model, params, dict(line or {}), Trained(model, used, taking.task))
+
+
+def spaced_steps(first: int, last: int, count: int = 40) -> list[int]:
+    """Return about so many steps from the first to the last, closer together at the beginning, where most happens.
+
+    step = first + (last − first) · (i / (count − 1))²
+    """
+    if count < 2:
+        raise ConfigError(f"{count} frames show no course", hint="ask for 2 or more")
+    return sorted({first + round((last - first) * (i / (count - 1)) ** 2) for i in range(count)})
 
 
 def replay(folder: str | Path) -> Replay:

@@ -6,10 +6,11 @@ from .chars import CharTokenizer
 from .llama2c import Llama2cTokenizer
 from .published import PublishedTokenizer
 from .stream import StreamDecoder
-from .tokenizer import TOKENIZERS, Tokenizer, printable, register_tokenizer, tokenizer_from_dict
+from .tokenizer import TOKENIZERS, Tokenizer, pieces_of, printable, register_tokenizer, tokenizer_from_dict
 from .words import WordTokenizer
 
 __all__ = [
     "Tokenizer", "CharTokenizer", "ByteTokenizer", "WordTokenizer", "BPETokenizer", "PublishedTokenizer",
     "Llama2cTokenizer", "StreamDecoder", "TOKENIZERS", "register_tokenizer", "tokenizer_from_dict", "printable",
+    "pieces_of",
 ]  # fmt: skip

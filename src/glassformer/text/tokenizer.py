@@ -80,6 +80,20 @@ def tokenizer_from_dict(data: Any) -> Tokenizer:
     return TOKENIZERS[family].from_dict(data)
 
 
+def pieces_of(tokenizer: Tokenizer, text: str) -> list[tuple[str, int]]:
+    """Return what a text is cut into, to look at: the spelling of each piece and its id.
+
+    A lone byte, which is no character, is spelled as an \\x escape.
+    """
+    if isinstance(tokenizer, PublishedTokenizer):
+        return tokenizer.pieces(text)
+    return [(_spelled(tokenizer, i), i) for i in tokenizer.encode(text).tolist()]
+
+
+def _spelled(tokenizer: Tokenizer, i: int) -> str:
+    return tokenizer.decode([i]).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def printable(text: str) -> str:
     """Return `text` with lone surrogates, which no terminal or UTF-8 file accepts, replaced by U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -4,8 +4,10 @@
     state.py       what a page asks to see, as data: it travels in the address
     seen.py        a model, and a run of it as it was asked for
     explorer.py    models and runs, kept while they are asked about
+    films.py       trainings frame by frame: of one that goes on here, or of a recorded run
     tiles.py       parts of arrays in the resolution that a screen needs
     answers.py     the table of what a page may ask, filled by the files in answers_of
+    readers.py     models that write, kept where they are in a text
     jobs.py        long work that shows how far it is and can be stopped
     guard.py       who may ask: this page and nobody else
     server.py      the application and the process that serves it

@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -17,8 +18,9 @@ from ..interpret.changes import Change
 from ..interpret.positions import without_positions
 from ..interpret.run import has_no_head
 from ..subject import Subject, find_subject
+from .films import Film, LiveFilm, recorded_film
 from .jobs import Jobs
-from .offers import Offer, chosen
+from .offers import RUNS, Offer, chosen, parted
 from .seen import Opened, Seen, open_subject
 from .state import POSITIONS, Asked, Changed, State
 
@@ -26,6 +28,10 @@ __all__ = ["Explorer", "Opened", "Seen"]
 
 MODELS = 3
 """So many models are kept open."""
+FRAMES = 8
+"""So many frames of trainings are kept open."""
+FILMS = 4
+"""So many trainings are kept frame by frame."""
 RUN_BYTES = 1 << 30
 """Runs that nobody asked about for longest are forgotten above this."""
 
@@ -35,23 +41,57 @@ Thing = TypeVar("Thing")
 class Explorer:
     """Answers questions about models and runs, from as many threads as ask."""
 
-    def __init__(self, offers: dict[str, Offer], first: str | None = None, prompt: str | None = None) -> None:
-        self.offers, self.first, self.prompt = offers, first, prompt
+    def __init__(
+        self,
+        offers: dict[str, Offer],
+        first: str | None = None,
+        prompt: str | None = None,
+        folder: str | Path = RUNS,
+    ) -> None:
+        self.offers, self.first, self.prompt, self.folder = offers, first, prompt, folder
         self.jobs = Jobs()
         self._given: dict[str, Subject] = {}
         self._models: _Kept[Opened] = _Kept()
+        self._frames: _Kept[Opened] = _Kept()
+        self._films: _Kept[Film] = _Kept()
+        self.live_films: dict[str, LiveFilm] = {}  # trainings of this server, by the keys of their models
         self._runs: _Kept[Seen] = _Kept()
 
     def opened(self, key: str) -> Opened:
-        """Return a model by its key among the offers."""
+        """Return a model by its key among the offers, or as it was after a step: KEY@STEP."""
+        base, step = parted(key)
+        if step is not None and key not in self.offers:
+            return self._frames.get(key, lambda: open_subject(self.film(base).subject(step)), most=FRAMES)
         offer = chosen(self.offers, key)
-        found = self._given.get(key)
-        return self._models.get(key, lambda: open_subject(found or find_subject(offer.place)), most=MODELS)
+        return self._models.get(key, lambda: open_subject(self._found(offer)), most=MODELS)
 
-    def add(self, offer: Offer, subject: Subject) -> None:
-        """Offer a model that is in memory, such as one that was trained here."""
-        self._given = {**self._given, offer.key: subject}
+    def _found(self, offer: Offer) -> Subject:
+        return self._given[offer.key] if offer.key in self._given else find_subject(offer.place)
+
+    def add(self, offer: Offer, subject: Subject | None = None) -> None:
+        """Offer a model more: one that is in memory, such as one that was trained here, or one by its place."""
+        if subject is not None:
+            self._given[offer.key] = subject
         self.offers = {**self.offers, offer.key: offer}
+
+    def begin_film(self, key: str, film: LiveFilm) -> None:
+        """Keep a training that goes on here; of those that ended, the last few stay."""
+        kept = {**self.live_films, key: film}
+        ended = [old for old, one in kept.items() if one.ended]
+        self.live_films = {old: one for old, one in kept.items() if old not in ended[: max(0, len(kept) - FILMS)]}
+
+    def film(self, key: str) -> Film:
+        """Return the course of a training by the key of its model, with what was measured of it so far."""
+        if key in self.live_films:
+            return self.live_films[key]
+
+        def opened() -> Film:
+            offer = chosen(self.offers, key)
+            if key in self._given:
+                raise ConfigError(f"the course of {offer.title} was let go", hint="train it again")
+            return recorded_film(offer)
+
+        return self._films.get(key, opened, most=FILMS)
 
     def seen(self, state: State) -> Seen:
         """Return the run of a state."""

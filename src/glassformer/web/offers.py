@@ -21,8 +21,8 @@ class Offer(NamedTuple):
 
     key: str
     title: str
-    kind: str  # run, published or given
-    place: str  # what `subject.find_subject` takes
+    kind: str  # run, published, given or trained
+    place: str  # what `subject.find_subject` takes; empty for what is in memory alone
 
 
 def find_offers(given: Iterable[str] = (), folder: str | Path = RUNS) -> dict[str, Offer]:
@@ -39,6 +39,12 @@ def find_offers(given: Iterable[str] = (), folder: str | Path = RUNS) -> dict[st
     for offer in offers:
         found.setdefault(offer.key, offer)
     return found
+
+
+def parted(key: str) -> tuple[str, int | None]:
+    """Return the key of a model, and the step of its training where one is named: KEY@STEP."""
+    base, mark, step = key.rpartition("@")
+    return (base, int(step)) if mark and step.isascii() and step.isdigit() and len(step) < 10 else (key, None)
 
 
 def chosen(offers: dict[str, Offer], key: str) -> Offer:

@@ -57,9 +57,7 @@ class Opened:
 
     def watch(self, text: str, answer: str | None = None, params: Tree | None = None) -> Run:
         """Watch the model read a text."""
-        batch = self.subject.batch(text)
-        if answer is not None:
-            batch = self.subject.answering(batch, answer)
+        batch = self.subject.batch(text, answer)
         return watch(self.subject.model, self.params if params is None else params, batch)
 
 

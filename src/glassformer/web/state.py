@@ -123,9 +123,9 @@ def read_step(given: Any) -> Stepped:
 # --- parts of what a page sends --------------------------------------------------------------------------------------
 
 
-def read_index(given: Any) -> tuple[int, ...]:
-    """Return an index of an entry."""
-    return tuple(read_int(part, "an index") for part in _list(given, "index", most=8))
+def read_index(given: Any, most: int = 8) -> tuple[int, ...]:
+    """Return an index of an entry, or a few other whole numbers."""
+    return tuple(read_int(part, "an index") for part in _list(given, "index", most=most))
 
 
 def read_int(given: Any, what: str) -> int:

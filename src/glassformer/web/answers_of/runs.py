@@ -15,7 +15,7 @@ from ...models import Encoder, EncoderDecoder
 from ...tree import flatten
 from ..answers import answers, only, seen_by
 from ..explorer import Explorer, Opened, Seen
-from ..offers import to_json
+from ..offers import chosen, parted, to_json
 from ..state import WITH_NUMBER, WITH_OTHER, WORDS
 
 TOP = 10
@@ -36,6 +36,7 @@ def open_model(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     model = opened.subject.model
     config = model.config
     return {
+        "title": title_of(explorer, str(question.get("model"))),
         "architecture": architecture(model),
         "facts": {name: getattr(config, name) for name in ("layers", "width", "heads", "vocab", "context")
                   if hasattr(config, name)},
@@ -44,9 +45,19 @@ def open_model(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
         "classes": opened.subject.is_classifier,
         "vectors": has_no_head(model),
         "chats": opened.subject.chats,
+        "answers": opened.subject.answers,
+        "writes": not isinstance(model, Encoder),
         "example": opened.subject.example_text(),
         "words": {"all": WORDS, "number": WITH_NUMBER, "other": WITH_OTHER},
     }  # fmt: skip
+
+
+def title_of(explorer: Explorer, key: str) -> str:
+    """Return what a model is called, with the step where it is one of its training."""
+    base, step = parted(key)
+    if key in explorer.offers or step is None:
+        return chosen(explorer.offers, key).title
+    return f"{explorer.film(base).title}, after step {step:,}"
 
 
 def architecture(model: Any) -> str:

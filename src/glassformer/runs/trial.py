@@ -1,0 +1,95 @@
+"""A training that is tried in memory first, and written as a run where it was worth it.
+
+    trial = new_trial("majority", {"steps": 200})
+    for record in trial.session.steps(): …
+    trial.frame()              the model as it is now, as a replay would show it
+    trial.write("runs/mine")   the run folder that `glassformer train --record` would have written
+
+Nothing is written before. Batches and first parameters follow from the seed, so every step of what is written later
+can be returned to, as of any recorded run: from its beginning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..data import build_task
+from ..errors import ConfigError
+from ..training.checkpoint import BEST
+from ..training.recipe import Recipe, changed_recipe
+from .in_memory import MemoryRun, memory_run
+from .new_run import create_run
+from .recording import begin
+from .replay import Frame, frame_of
+from .run import Run
+from .session import Session, model_config, session_of
+from .settings import sorted_settings
+
+
+@dataclass(eq=False)
+class Trial:
+    """A training in memory.
+
+    session    takes the steps
+    options    of the task
+    settings   of the model, as they were given
+    """
+
+    session: Session
+    options: dict[str, Any]
+    settings: dict[str, Any]
+
+    @property
+    def run(self) -> MemoryRun:
+        """What the steps did, and the best parameters."""
+        run = self.session.run
+        assert isinstance(run, MemoryRun)
+        return run
+
+    def frame(self) -> Frame:
+        """Return the training as it is now."""
+        self.session.write_records()
+        records = self.run.records
+        return frame_of(self.session, self.session.state, records[-1].to_dict() if records else None)
+
+    def write(self, folder: str | Path) -> Run:
+        """Write it as a run, into the first of folder, folder-2, folder-3, … that nobody has."""
+        session, own = self.session, self.run
+        session.write_records()
+        best = [record for record in own.records if record.is_best]
+        if not own.records:
+            raise ConfigError("no step was taken yet", hint="train it first")
+        run = create_run(
+            Path(folder),
+            session.task,
+            self.options,
+            own.config,
+            own.recipe,
+            execution=None,
+            settings=self.settings,
+            numbered=True,
+        )
+        begin(run, session.state)
+        run.append(own.records)
+        if best:
+            state = session.trainer.take(session.state)
+            judged = best[-1].evaluation
+            loss = None if judged is None else judged.loss
+            run.save_best(state._replace(step=best[-1].step, params=own.kept[BEST], ema=None, best=loss, stale=0))
+        run.save(session.trainer.take(session.state))
+        if run.lock is not None:
+            run.lock.let_go()
+        return run
+
+
+def new_trial(task_name: str, settings: dict[str, Any] | None = None, *, seed: int = 0) -> Trial:
+    """Begin a training in memory: the task's own model and recipe, changed by settings of either."""
+    of_task, of_model, of_recipe = sorted_settings(task_name, settings or {})
+    options = {"seed": seed, **of_task}
+    task = build_task(task_name, **options)
+    recipe = changed_recipe(task.recipe, {"seed": seed, **of_recipe})
+    config = model_config(task, None, {"dropout": recipe.pop("dropout"), **of_model})
+    run = memory_run(task_name, config, Recipe.from_dict(recipe), settings=of_model)
+    return Trial(session_of(run, task), options, of_model)

@@ -1,0 +1,226 @@
+"""Training: of a small model while one watches, or of a recorded run, step by step."""
+
+from __future__ import annotations
+
+import secrets
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ...arrays import Tree
+from ...data.summaries import SUMMARIES
+from ...errors import CheckpointError, ConfigError, did_you_mean
+from ...runs.replay import spaced_steps
+from ...runs.settings import default_task
+from ...runs.trained import Trained
+from ...runs.trial import Trial, new_trial
+from ...training.optimizers import OPTIMIZERS
+from ...tree import flatten
+from ..answers import answers, only
+from ..explorer import Explorer
+from ..films import FRAMES, ROOM, LiveFilm, RecordedFilm, is_recorded, subject_of, turn
+from ..jobs import Job, StoppedError
+from ..offers import Offer
+from ..state import read_index, read_int
+
+QUICK: dict[str, dict[str, Any]] = {
+    "majority": {},
+    "counting": {},
+    "sort": {"held_out": 1000},
+    "copy": {"steps": 1000},
+    "reverse": {"steps": 1000},
+    "induction": {},
+    "addition": {"batch": 64},
+    "parity": {"steps": 800, "train": 4000},
+    "dates": {"steps": 600, "batch": 32, "train": 4000, "held_out_each": 20, "locales": ["en", "de", "fr"]},
+}
+"""Tasks that are learned in about a minute or less, with what is set otherwise than usual for that."""
+MOST = {"layers": 8, "width": 256, "heads": 16, "steps": 5000}
+"""What a training on the page has at most: larger ones are for `glassformer train`."""
+ASKED = (*MOST, "optimizer", "lr")
+EVALUATIONS = 12
+WAIT = 0.2
+
+
+@answers("trainings")
+def trainings(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Return what can be trained here, with what settings, and the trainings that can be gone through."""
+    only(question)
+    return {
+        "tasks": [{"name": name, "summary": SUMMARIES[name]} for name in QUICK],
+        "optimizers": list(OPTIMIZERS),
+        "most": MOST,
+        "courses": [{"key": key, "title": title, "live": live} for key, title, live in _courses(explorer)],
+    }
+
+
+@answers("task")
+def task_settings(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that the training of a task begins with."""
+    only(question, "task")
+    return _task(_known(question.get("task")))
+
+
+def _known(task: Any) -> str:
+    if not isinstance(task, str) or task not in QUICK:
+        raise ConfigError(f"no {str(task)[:40]!r} is trained here", hint=did_you_mean(str(task)[:40], QUICK))
+    return task
+
+
+@cache
+def _task(name: str) -> dict[str, Any]:
+    task = default_task(name)
+    usual = {**task.settings, **task.recipe, **QUICK[name]}
+    return {
+        "name": name,
+        "architecture": task.architecture,
+        "settings": {setting: usual[setting] for setting in ASKED},
+    }
+
+
+def _courses(explorer: Explorer) -> list[tuple[str, str, bool]]:
+    """Return the trainings that can be gone through: those of this page, and recorded runs."""
+    live = [(key, film.title, not film.ended) for key, film in explorer.live_films.items()]
+    recorded = [
+        (offer.key, offer.title, False)
+        for offer in explorer.offers.values()
+        if offer.kind in ("run", "given") and is_recorded(offer.place)
+    ]
+    return [*live, *recorded]
+
+
+# --- a training here -------------------------------------------------------------------------------------------------
+
+
+@answers("train")
+def train(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Begin to train a small model in memory; the job shows how it goes, and offers the model at its end."""
+    only(question, "task", "settings", "seed")
+    task = _known(question.get("task"))
+    settings = _settings(task, question.get("settings", {}))
+    seed = read_int(question.get("seed", 0), "the seed")
+    key = f"{task}-{secrets.token_hex(4)}"
+    job = explorer.jobs.start(lambda job: _train(explorer, job, key, task, settings, seed))
+    return job.to_dict()
+
+
+def _settings(task: str, given: Any) -> dict[str, Any]:
+    """Return the settings of a training, checked as far as the page limits them."""
+    if not isinstance(given, dict):
+        raise ConfigError("the settings are no object", hint="give them by name")
+    for name, value in given.items():
+        if name not in ASKED:
+            raise ConfigError(f"there is no setting {str(name)[:40]!r} here", hint=did_you_mean(str(name)[:40], ASKED))
+        if name in MOST and read_int(value, name) > MOST[name]:
+            raise ConfigError(
+                f"{name} is {value:,}, and at most {MOST[name]:,} are trained here",
+                hint=f"train it by `glassformer train {task} --set {name}={value}`",
+            )
+    settings = {**QUICK[task], **given}
+    steps = settings.get("steps") or default_task(task).recipe["steps"]
+    return {**settings, "eval_every": max(1, steps // EVALUATIONS)}
+
+
+def _train(explorer: Explorer, job: Job, key: str, task: str, settings: dict[str, Any], seed: int) -> dict[str, Any]:
+    job.show(0, 0, "draws its data")
+    trial = new_trial(task, settings, seed=seed)
+    film = LiveFilm(key, f"{task}, trained here", trial)
+    film.job = job.key
+    explorer.begin_film(key, film)
+    try:
+        while not turn.acquire(timeout=WAIT):
+            job.show(0, film.planned, "waits for another training")
+        try:
+            _take_steps(trial, film, job)
+        finally:
+            turn.release()
+        params = _best(trial)
+    except StoppedError:
+        params = trial.session.trained.params
+    finally:
+        film.ended = True
+    reached = trial.session.state.step
+    film.title = f"{task}, trained here, {reached:,} steps"
+    session = trial.session
+    explorer.add(
+        Offer(key, film.title, "trained", ""), subject_of(Trained(session.model, params, session.task), film.title)
+    )
+    return film.to_dict()
+
+
+def _best(trial: Trial) -> Tree:
+    """Return the parameters with the lowest validation loss, or the last ones where none was finite."""
+    try:
+        return trial.session.load_params()
+    except CheckpointError:
+        return trial.session.trained.params
+
+
+def _take_steps(trial: Trial, film: LiveFilm, job: Job) -> None:
+    """Train to the end, and keep frames on the way."""
+    session = trial.session
+    size = sum(leaf.nbytes for leaf in flatten(session.state.params).values())
+    due = set(spaced_steps(0, film.planned, max(2, min(FRAMES, ROOM // size))))
+    film.note()
+    job.show(0, film.planned, "takes the first step; where kernels are new, they are compiled once", film.to_dict())
+    for record in session.steps():
+        film.lines.append(record.to_dict())
+        partial = None
+        if record.step in due or record.stop:
+            film.note()
+        if record.step in due or record.evaluation is not None or record.step % 10 == 0:
+            partial = film.to_dict()
+        job.show(record.step, film.planned, f"step {record.step:,} of {film.planned:,}", partial)
+
+
+@answers("keep")
+def keep(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Write a model that was trained here into the folder of runs; return its new key."""
+    only(question, "model")
+    key = str(question.get("model"))
+    film = explorer.live_films.get(key)
+    if film is None or not film.ended:
+        raise ConfigError(f"no training {key[:40]!r} has ended here", hint="train it again, or wait for its end")
+    with film.lock:
+        if film.folder is None:
+            run = film.trial.write(Path(explorer.folder) / film.task.name)
+            film.folder = run.folder
+    steps = film.lines[-1]["step"]
+    offer = Offer(film.folder.as_posix(), f"{film.folder.name}: {film.task.name}, {steps:,} steps", "run",
+                  str(film.folder))  # fmt: skip
+    explorer.add(offer)
+    return {"key": offer.key, "folder": str(film.folder)}
+
+
+# --- a course --------------------------------------------------------------------------------------------------------
+
+
+@answers("course")
+def course(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Begin to compute frames of a training: of the steps that are named, or of about 30."""
+    only(question, "model", "steps")
+    key = str(question.get("model"))
+    steps = read_index(question["steps"], most=200) if question.get("steps") is not None else None
+
+    def work(job: Job) -> dict[str, Any]:
+        job.show(0, 0, "opens the run")
+        film = explorer.film(key)
+        if isinstance(film, RecordedFilm):
+            film.compute(steps, job)
+        elif steps is not None:
+            for step in steps:
+                film.frame(step)
+        return film.to_dict()
+
+    return explorer.jobs.start(work).to_dict()
+
+
+@answers("course_map")
+def course_map(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Return who looks at whom in one head after a step of a training."""
+    only(question, "model", "step", "kind", "layer", "head")
+    kind = question.get("kind")
+    if kind is not None and not isinstance(kind, str):
+        raise ConfigError("the kind of attention is no word", hint="encoder, decoder or cross")
+    step, layer, head = (read_int(question.get(name), name) for name in ("step", "layer", "head"))
+    return explorer.film(str(question.get("model"))).attention(step, kind, layer, head)

@@ -1,0 +1,336 @@
+"""Writing: one token after the other, with what else could have come, and what the settings of sampling leave out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ...arrays import Array, Tree, check_ids
+from ...config import EncoderConfig
+from ...errors import ChatError, ConfigError, LengthError
+from ...generation.cuts import Stage, stages
+from ...generation.language_model import CONTEXT_OF_TEXT
+from ...generation.prediction import predict_masks
+from ...generation.sampling import Sampling, choose, likeliest, only_known
+from ...loading import language_model
+from ...runs.run import END
+from ...text import PublishedTokenizer, StreamDecoder, Tokenizer, pieces_of, printable
+from ...text.chat import encode_chat, render_chat
+from ...weights.sentence import embed, similarities
+from ..answers import answers, only
+from ..explorer import Explorer, Opened
+from ..jobs import Job
+from ..readers import Ids, Readers
+from ..state import LONGEST, State, read_index, read_int, read_state
+
+SAMPLING = ("temperature", "top_k", "top_p", "min_p")
+ASKED = ("state", "chat", "written", "seed", *SAMPLING)
+SHOWN = 24
+"""Tokens that are shown of a distribution."""
+MOST = 400
+"""Tokens of one answer, and those that are written at once, at most."""
+PIECES = 3000
+TEXTS = 8
+TURNS = 64
+
+_readers: WeakKeyDictionary[Any, Readers] = WeakKeyDictionary()
+"""Of each model, or of each run with its own parameters, that a page writes with."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What is read before the first new token, and what there is to know to go on.
+
+    ids, source   the tokens that the answer stands behind, and what the encoder of an encoder-decoder reads
+    ends          tokens that end an answer
+    """
+
+    opened: Opened
+    params: Tree
+    readers: Readers
+    ids: Ids
+    source: Ids | None
+    ends: frozenset[int]
+    tokenizer: Tokenizer
+
+    def logits(self, written: Ids) -> Array:
+        """Return the logits about the token after what was written; ids that the tokenizer does not have are out."""
+        model = self.opened.subject.model
+        logits = self.readers.logits(model, self.params, (*self.ids, *written), self.source)
+        return only_known(logits, self.tokenizer.size)
+
+    def text(self, written: Ids) -> str:
+        """Return what was written, as it goes on from what was read."""
+        before = [] if self.source is not None else self.ids[-CONTEXT_OF_TEXT:]
+        decoder = StreamDecoder(self.tokenizer, after=before)
+        pieces = [decoder.push(token) for token in written if token not in self.ends]
+        return printable("".join([*pieces, decoder.finish()]))
+
+    def room(self, written: Ids) -> int:
+        """Return how many tokens may still be written: the last one fills the place after the context."""
+        return self.opened.subject.model.config.context + 1 - len(self.ids) - len(written)
+
+
+def begun(explorer: Explorer, question: dict[str, Any]) -> tuple[Begun, Ids]:
+    """Return where a question stands: what was read, and what was written behind it."""
+    state = read_state(question.get("state"))
+    opened = explorer.opened(state.model)
+    model, subject = opened.subject.model, opened.subject
+    if isinstance(model.config, EncoderConfig):
+        raise ConfigError(f"{subject.name} is an encoder, which does not write", hint="choose another model")
+    params, owner = _params(explorer, state, opened)
+    readers = _readers.setdefault(owner, Readers())
+    written = read_index(question.get("written", []), most=MOST)
+    check_ids(np.array(written, dtype=np.int64), model.config.vocab, what="the ids that were written")
+    if question.get("chat") is not None:
+        ids, ends = _conversation(opened, question["chat"])
+        return Begun(opened, params, readers, ids, None, ends, subject.loaded.tokenizer), written
+    if subject.trained is not None:
+        batch, task = subject.trained.task.encode_input(state.text), subject.trained.task
+        ending = task.answer_tokenizer.specials.get(END)
+        ends = frozenset() if ending is None else frozenset({ending})
+        source = None if batch.source is None else _plain(batch.source[0])
+        return Begun(opened, params, readers, _plain(batch.tokens[0]), source, ends, task.answer_tokenizer), written
+    writer = language_model(subject.loaded)
+    read, source_ids = writer.encoded(state.text)
+    source = None if source_ids is None else _plain(source_ids)
+    known = writer.answer_tokenizer
+    return Begun(opened, params, readers, _plain(read), source, frozenset(writer.end_ids), known), written
+
+
+def _params(explorer: Explorer, state: State, opened: Opened) -> tuple[Tree, Any]:
+    """Return the parameters that write, with the steps and changes of a state, and whose they are."""
+    if not state.steps and not state.changes:
+        return opened.params, opened
+    seen = explorer.seen(state)
+    return seen.run.params, seen
+
+
+def _conversation(opened: Opened, given: Any) -> tuple[Ids, frozenset[int]]:
+    """Return the ids of a conversation up to the beginning of the next answer, and the tokens that end one."""
+    subject = opened.subject
+    if not subject.chats:
+        raise ConfigError(f"{subject.name} was not made for conversations", hint="let it continue a text")
+    tokenizer = subject.loaded.tokenizer
+    ids = _plain(encode_chat(tokenizer, _messages(given), template=subject.loaded.chat_template))
+    context = subject.model.config.context
+    if len(ids) > context:
+        raise LengthError(
+            f"the conversation has {len(ids):,} tokens, but this model reads at most {context:,}",
+            hint="leave out its oldest turns, or say it in fewer words",
+        )
+    ending = tokenizer.role_id("eos")
+    return ids, frozenset({*subject.loaded.end_ids, *(() if ending is None else (ending,))})
+
+
+def _messages(given: Any) -> list[dict[str, str]]:
+    if not isinstance(given, list) or not 1 <= len(given) <= TURNS:
+        raise ChatError("the conversation is no list of messages", hint=f"send 1 to {TURNS} of them")
+    for message in given:
+        fits = isinstance(message, dict) and set(message) == {"role", "content"}
+        if not fits or not all(isinstance(part, str) and len(part) <= LONGEST for part in message.values()):
+            raise ChatError("a message is no role with its content", hint='such as {"role": "user", "content": "…"}')
+        if message["role"] not in ("system", "user", "assistant"):
+            raise ChatError(f"there is no role {message['role'][:40]!r}", hint="system, user or assistant")
+    return [dict(message) for message in given]
+
+
+def _plain(ids: Array) -> Ids:
+    return tuple(int(i) for i in np.asarray(ids))
+
+
+def _sampling(question: dict[str, Any]) -> tuple[Sampling, int]:
+    """Return how the next token is chosen, and the seed."""
+    given = {name: question[name] for name in SAMPLING if question.get(name) is not None}
+    seed = read_int(question.get("seed", 0), "the seed")
+    if seed < 0:
+        raise ConfigError(f"the seed is {seed}", hint="use a seed of zero or more")
+    return Sampling.of(given), seed
+
+
+# --- the next token --------------------------------------------------------------------------------------------------
+
+
+@answers("next")
+def next_token(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Return the distribution of the next token, what each setting leaves out, and the token that the seed draws."""
+    only(question, *ASKED)
+    sampling, seed = _sampling(question)
+    begin, written = begun(explorer, question)
+    config = begin.opened.subject.model.config
+    place = {
+        "read": len(begin.ids),
+        "context": config.context,
+        "room": begin.room(written),
+        "text": begin.text(written),
+        "source": None if begin.source is None else len(begin.source),
+        "before": [_named(begin, i) for i in begin.ids],
+        "written": [_named(begin, i) for i in written],
+    }
+    if place["room"] <= 0:
+        return {**place, "choices": [], "full": True}
+    logits = begin.logits(written)
+    found = stages(logits, sampling)
+    drawn = _drawn(logits, sampling, seed, len(written))
+    shown = likeliest(found[0].probabilities, min(SHOWN, len(logits))).tolist()
+    shown += [] if drawn in shown else [drawn]
+    return {
+        **place,
+        "full": False,
+        "choices": [_choice(begin, found, i) for i in shown],
+        "count": int(np.sum(found[0].probabilities > 0)),
+        "left": int(np.sum(found[-1].probabilities > 0)),
+        "cut": {stage.name: {"count": int(stage.cut.sum()), "mass": float(before.probabilities[stage.cut].sum())}
+                for before, stage in pairwise(found)},
+        "drawn": _named(begin, drawn),
+    }  # fmt: skip
+
+
+def _drawn(logits: Array, sampling: Sampling, seed: int, place: int) -> int:
+    """Return the token at a place of the answer that `LanguageModel.generate` with the same seed would write there."""
+    rng = np.random.default_rng((seed, 0))
+    rng.random(place)  # each token before took one number
+    return int(choose(logits[None], None, sampling, [rng])[0])
+
+
+def _named(begin: Begun, number: int) -> dict[str, Any]:
+    label = begin.opened.subject.labels.tokens(number)
+    return {"id": number, "label": printable(label), "ends": number in begin.ends}
+
+
+def _choice(begin: Begun, found: list[Stage], number: int) -> dict[str, Any]:
+    """Return what one token is called, and its probability after each setting."""
+    cut = next((stage.name for stage in found if stage.cut[number]), None)
+    return {
+        **_named(begin, number),
+        "own": float(found[0].probabilities[number]),
+        "tempered": float(found[1].probabilities[number]),
+        "kept": float(found[-1].probabilities[number]),
+        "cut": cut,
+    }
+
+
+@answers("write")
+def write(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Begin to write some tokens on from where a question stands; each is shown as it comes."""
+    only(question, *ASKED, "count")
+    sampling, seed = _sampling(question)
+    count = read_int(question.get("count"), "count")
+    if not 1 <= count <= MOST:
+        raise ConfigError(f"{count:,} tokens are asked for", hint=f"ask for 1 to {MOST} at once")
+
+    def work(job: Job) -> dict[str, Any]:
+        begin, written = begun(explorer, question)
+        tokens: list[dict[str, Any]] = []
+        while len(tokens) < count and begin.room(written) > 0 and len(written) < MOST:
+            logits = begin.logits(written)
+            number = _drawn(logits, sampling, seed, len(written))
+            tokens.append(_choice(begin, stages(logits, sampling), number))
+            written = (*written, number)
+            job.show(len(tokens), count, f"{len(tokens)} of {count} tokens", {"tokens": list(tokens)})
+            if number in begin.ends:
+                break
+        return {"tokens": tokens, "text": begin.text(written), "full": begin.room(written) <= 0}
+
+    return explorer.jobs.start(work).to_dict()
+
+
+@answers("written_text")
+def written_text(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Return what was read and written as the text of a state, and whether it is read as the same tokens again."""
+    only(question, "state", "chat", "written")
+    begin, written = begun(explorer, question)
+    state = read_state(question.get("state"))
+    subject = begin.opened.subject
+    said, text, answer = begin.text(written), state.text, state.answer
+    if question.get("chat") is not None:
+        text = _prompt(begin.opened, question["chat"]) + said
+    elif subject.answers:
+        answer = said
+    else:
+        text = state.text + said
+    have = _plain(np.asarray(subject.batch(text, answer).tokens)[0])
+    want = (*begin.ids, *(i for i in written if i not in begin.ends))
+    return {"text": text, "answer": answer, "same": have == want, "now": len(have), "then": len(want)}
+
+
+# --- texts -----------------------------------------------------------------------------------------------------------
+
+
+@answers("prompt")
+def prompt(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Return the very text that a conversation becomes."""
+    only(question, "model", "chat")
+    opened = explorer.opened(str(question.get("model")))
+    ids, _ = _conversation(opened, question.get("chat"))
+    return {
+        "text": _prompt(opened, question["chat"]),
+        "count": len(ids),
+        "context": opened.subject.model.config.context,
+    }
+
+
+def _prompt(opened: Opened, chat: Any) -> str:
+    loaded = opened.subject.loaded
+    template = loaded.chat_template or loaded.tokenizer.chat_template
+    return render_chat(template, _messages(chat), specials=loaded.tokenizer.roles)
+
+
+@answers("pieces")
+def pieces(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Return what a tokenizer of a model cuts a text into."""
+    only(question, "model", "text")
+    opened = explorer.opened(str(question.get("model")))
+    text = question.get("text")
+    if not isinstance(text, str) or len(text) > LONGEST:
+        raise ConfigError("there is no text to cut", hint=f"give one of at most {LONGEST:,} characters")
+    subject = opened.subject
+    read = subject.tokenizer if subject.trained is None else subject.trained.task.tokenizer
+    if read is None:
+        raise ConfigError(f"{subject.name} has no tokenizer", hint="get its tokenizer.json as well")
+    found = pieces_of(read, text)
+    specials = set(read.specials.values())
+    return {
+        "kind": read.kind,
+        "size": read.size,
+        "count": len(found),
+        "context": subject.model.config.context,
+        "pieces": [{"text": printable(word), "id": i, "special": i in specials} for word, i in found[:PIECES]],
+    }
+
+
+@answers("similarity")
+def similarity(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Return how similar texts are to an encoder: the cosine between the vectors of every two."""
+    only(question, "model", "texts")
+    subject = explorer.opened(str(question.get("model"))).subject
+    texts = question.get("texts")
+    if not isinstance(texts, list) or not 2 <= len(texts) <= TEXTS or not all(isinstance(one, str) for one in texts):
+        raise ConfigError("there are no texts to compare", hint=f"give 2 to {TEXTS}")
+    if subject.loaded is None:
+        raise ConfigError(f"{subject.name} gives no vectors of texts", hint="choose an encoder of sentences")
+    if not all(text.strip() for text in texts):
+        raise ConfigError("a text is empty", hint="write something there, or leave it out")
+    vectors = embed(subject.loaded, texts)
+    return {"cosine": similarities(vectors), "width": int(vectors.shape[-1])}
+
+
+@answers("masks")
+def masks(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+    """Return what an encoder such as BERT finds behind the masks of a text."""
+    only(question, "model", "text")
+    opened = explorer.opened(str(question.get("model")))
+    subject, text = opened.subject, question.get("text")
+    tokenizer = subject.tokenizer
+    if not isinstance(tokenizer, PublishedTokenizer) or getattr(subject.model.config, "head", "") != "tokens":
+        raise ConfigError(f"{subject.name} fills in no masks", hint="choose an encoder such as BERT")
+    if not isinstance(text, str) or len(text) > LONGEST:
+        raise ConfigError("there is no text", hint=f"give one of at most {LONGEST:,} characters")
+    ids = np.asarray(tokenizer.encode(text, specials=True, parse_special=True))
+    found = predict_masks(subject.model, opened.params, ids, tokenizer=tokenizer, top=8)
+    places = [[one._asdict() for one in place] for place in found.choices]
+    return {"answer": printable(found.answer), "places": places}

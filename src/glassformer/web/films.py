@@ -1,0 +1,231 @@
+"""The course of a training, frame by frame: of one that goes on here, or of a recorded run.
+
+A frame is the model after a step. What the page shows of it is measured once and kept; the frame itself is the model
+`KEY@STEP`, which every view can look into.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ..arrays import Array
+from ..data import Task
+from ..dispatch import use_engine
+from ..errors import ConfigError, GlassformerError
+from ..interpret import Trace, detect_heads, trace
+from ..models import Batch
+from ..runs.course import LONGEST, fixed_example, gradient_norms_on, scored, weight_norms
+from ..runs.recording import FOLDER
+from ..runs.replay import Frame, Replay, replay
+from ..runs.run import open_run
+from ..runs.trained import Trained
+from ..runs.trial import Trial
+from ..subject import Subject, task_labels
+from ..weights.places import is_run, locate
+from .jobs import Job
+from .offers import Offer
+
+SAMPLES = 3
+"""Answers that are shown of each frame."""
+LENGTH = 40
+"""Tokens of what a language model goes on with."""
+POINTS = 600
+"""Steps that are drawn of a curve, at most."""
+FRAMES = 30
+"""Frames that are shown of a training unless more are asked for."""
+ROOM = 40_000_000
+"""Bytes that the frames of a training here take, at most."""
+
+turn = threading.Lock()
+"""Whoever takes steps has it: two trainings at once would only slow each other down."""
+
+
+class Film:
+    """Frames of one training, with what was measured of them.
+
+    key      of its model among the offers
+    title    what it is called
+    task     what it learns
+    reads    what its model reads in every frame
+    job      the key of the job in which it goes on, where it does
+    """
+
+    def __init__(self, key: str, title: str, task: Task, judged: Batch) -> None:
+        self.key, self.title, self.task, self.job = key, title, task, ""
+        self.folder: Path | None = None  # where one that was trained here was written
+        self.reads = fixed_example(task)
+        self.planned = 0
+        self.lock = threading.Lock()
+        self.lines: list[dict[str, Any]] = []
+        self.seen: dict[int, dict[str, Any]] = {}
+        self._traces: dict[int, Trace] = {}
+        self._gradients = gradient_norms_on(judged)
+        self._heads: Callable[[Frame], Any] | None = scored(detect_heads)
+
+    def measure(self, frame: Frame) -> None:
+        """Note what is shown of a frame."""
+        trained = frame.trained
+        labels = task_labels(trained)
+        seen = trace(frame.model, trained.params, self.reads, labels=labels)
+        found = {
+            "step": frame.step,
+            **{name: frame.metrics.get(name) for name in ("loss", "val_loss", "accuracy", "lr", "grad_norm")},
+            "weights": weight_norms(frame),
+            "gradients": self._gradients(frame),
+            "heads": self._head_scores(frame),
+            "samples": [list(pair) for pair in trained.samples(SAMPLES, LENGTH)],
+        }
+        with self.lock:
+            self._traces[frame.step], self.seen[frame.step] = seen, found
+
+    def _head_scores(self, frame: Frame) -> dict[str, Any]:
+        """Return how much every head is of each kind; nothing where the context is too short to tell."""
+        if self._heads is None:
+            return {}
+        try:
+            found = self._heads(frame)
+        except GlassformerError:
+            self._heads = None
+            return {}
+        return {
+            stack: {"scores": {name: value.tolist() for name, value in one.scores.items()}, "chance": one.chance}
+            for stack, one in found.items()
+        }
+
+    def attention(self, step: int, kind: str | None, layer: int, head: int) -> dict[str, Any]:
+        """Return who looks at whom in one head of a frame that was measured."""
+        if step not in self._traces:
+            raise ConfigError(f"the frame of step {step:,} was not computed yet", hint="ask for it first")
+        seen = self._traces[step]
+        chosen = seen.kinds[0] if kind is None else kind
+        seen.check_kind(chosen)
+        weights: Array = seen.attention[chosen]
+        for what, number, size in (("layer", layer, weights.shape[0]), ("head", head, weights.shape[1])):
+            if not 0 <= number < size:
+                raise ConfigError(f"there is no {what} {number}", hint=f"there are {size}, from 0 to {size - 1}")
+        return {
+            "kind": chosen,
+            "kinds": {name: list(maps.shape[:2]) for name, maps in seen.attention.items()},
+            "rows": seen.query_labels(chosen),
+            "columns": seen.key_labels(chosen),
+            "weights": weights[layer, head],
+            "cut": weights.shape[-2] == LONGEST,
+        }
+
+    def subject(self, step: int) -> Subject:
+        """Return the model after a step."""
+        return subject_of(self.frame(step).trained, f"{self.title}, step {step:,}")
+
+    def frame(self, step: int) -> Frame:
+        """Return a frame; a kind of film of its own says where from."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as a page sees it."""
+        with self.lock:
+            frames = [self.seen[step] for step in sorted(self.seen)]
+        every = -(-len(self.lines) // POINTS) or 1
+        drawn = [line for line in self.lines if line["step"] % every == 0 or line["step"] == 1]
+        return {
+            "key": self.key,
+            "title": self.title,
+            "task": self.task.name,
+            "summary": self.task.summary,
+            "planned": self.planned,
+            "every": every,
+            "loss": [[line["step"], line["loss"]] for line in drawn],
+            "judged": [[line["step"], line["val_loss"], line.get("accuracy")] for line in self.lines
+                       if line.get("val_loss") is not None],
+            "frames": frames,
+            "job": self.job,
+            "kept": "" if self.folder is None else str(self.folder),
+            "recorded": isinstance(self, RecordedFilm),
+        }  # fmt: skip
+
+
+class LiveFilm(Film):
+    """The frames of a training here, in memory; of large models fewer, so that they fit."""
+
+    def __init__(self, key: str, title: str, trial: Trial) -> None:
+        session = trial.session
+        super().__init__(key, title, session.task, session.trainer.batch(session.task.train, 0))
+        self.trial, self.planned = trial, session.run.recipe.steps
+        self.ended = False
+        self._frames: dict[int, Frame] = {}
+
+    def note(self) -> None:
+        """Keep the training as it is now."""
+        frame = self.trial.frame()
+        self.measure(frame)
+        empty = frame.state._replace(optimizer={}, ema=None)
+        self._frames[frame.step] = Frame(frame.step, empty, frame.model, frame.params, frame.metrics, frame.trained)
+
+    def frame(self, step: int) -> Frame:
+        """Return a frame that was kept."""
+        if step not in self._frames:
+            known = ", ".join(map(str, sorted(self._frames)))
+            raise ConfigError(f"no frame of step {step:,} was kept", hint=f"there are those of the steps {known}")
+        return self._frames[step]
+
+
+class RecordedFilm(Film):
+    """The frames of a recorded run, computed again bit for bit."""
+
+    def __init__(self, key: str, title: str, found: Replay) -> None:
+        super().__init__(key, title, found.task, found.trainer.batch(found.task.train, 0))
+        self.replay, self.planned = found, found.run.recipe.steps
+        self.lines = [found.lines[step] for step in sorted(found.lines)]
+
+    def frame(self, step: int) -> Frame:
+        """Return any frame there is."""
+        with turn, engine_of(self.replay.run.folder):
+            return self.replay.at(self.replay.checked(step))
+
+    def compute(self, steps: Iterable[int] | None, job: Job) -> dict[str, Any]:
+        """Measure the frames of some steps, about 30 unless given; those that are known already are not done again."""
+        wanted = self.replay.spaced(FRAMES) if steps is None else [self.replay.checked(step) for step in steps]
+        missing = sorted(set(wanted) - self.seen.keys())
+        job.show(0, len(missing), "waits for another training")
+        with turn, engine_of(self.replay.run.folder):
+            for done, frame in enumerate(self.replay.frames(missing)):
+                self.measure(frame)
+                job.show(done + 1, len(missing), f"frame {done + 1} of {len(missing)}", self.to_dict())
+        return self.to_dict()
+
+
+@contextlib.contextmanager
+def engine_of(folder: Path) -> Iterator[None]:
+    """Compute inside a `with` block by the engine that a run was trained with, where it is here."""
+    run = open_run(folder)
+    began = None if run.record is None else run.record.engine
+    with contextlib.ExitStack() as stack:
+        if began is not None:
+            with contextlib.suppress(ConfigError):
+                stack.enter_context(use_engine(began))
+        yield
+
+
+def subject_of(trained: Trained, name: str) -> Subject:
+    """Return a model that learned a task as what one looks into."""
+    return Subject(
+        trained.model, trained.params, task_labels(trained), trained.task.answer_tokenizer, trained, None, name
+    )
+
+
+def is_recorded(name: str) -> bool:
+    """Tell whether a model is a run that can be gone through."""
+    place = locate(name)
+    return is_run(place) and (place / FOLDER).is_dir()
+
+
+def recorded_film(offer: Offer) -> RecordedFilm:
+    """Open a recorded run."""
+    place = locate(offer.place)
+    if not is_run(place):
+        raise ConfigError(f"{offer.title} is no run: nothing is known of its training", hint="choose a recorded run")
+    with engine_of(place):
+        return RecordedFilm(offer.key, offer.title, replay(place))
