@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..errors import ConfigError, DataError, did_you_mean
 from ..interpret.run import has_no_head
-from ..subject import find_subject
+from ..subject import Subject, find_subject
 from .generate import ModelArgument
 from .look_views import VIEWS, Found, Question
 from .output import JsonOption, bytes_text, console, print_json, table, talk
@@ -62,10 +62,7 @@ def look(
     check_question(view, text, other)
     check_files(figure, page)
     subject = find_subject(model)
-    if has_no_head(subject.model):
-        raise ConfigError(
-            f"{model} has no head, so it predicts nothing", hint="`glassformer embed` and `inspect` show it"
-        )
+    check_head(subject)
     run = subject.watch(text)
     source = None if other is None else subject.watch(other)
     target = subject.target(run, token, against, position)
@@ -93,6 +90,13 @@ def check_question(view: str, text: str, other: str | None) -> None:
         raise ConfigError("patching needs a second text", hint="give it as --other TEXT, in as many tokens")
     if not text:
         raise DataError("there is nothing to read", hint="pass an INPUT")
+
+
+def check_head(subject: Subject) -> None:
+    """Refuse a model that predicts nothing."""
+    if has_no_head(subject.model):
+        hint = "`glassformer explore`, `embed` and `inspect` show it"
+        raise ConfigError(f"{subject.name} has no head, so it predicts nothing", hint=hint)
 
 
 def check_files(figure: Path | None, page: Path | None) -> None:

@@ -8,7 +8,7 @@ import { mapPicture } from "./map_picture.js";
 
 export const mapView = { id: "map", title: "Map", draw };
 
-const FEW = 12;
+const FEW = 20;
 const SHOWN = { values: ["value"], gradients: ["gradient"], both: ["value", "gradient"], change: ["before", "value", "change"] };
 const WORDS = {
   embedding: "tokens become vectors", source_embedding: "tokens of the source become vectors", attention: "who looks at whom",
