@@ -7,7 +7,7 @@ as adding x and h, splitting heads or looking at the first position, is a step t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -179,34 +179,19 @@ def _arrays(arguments: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, A
 
 
 def _of_op(call: Call, inner: list[Call]) -> Iterator[Step]:
-    """Return the steps of an op."""
-    y = call.outputs[0]
-    if not isinstance(y, np.ndarray):
+    """Return the steps of an op; of one that is not known, that it made its result from its arrays."""
+    if not isinstance(call.outputs[0], np.ndarray):
         return
-    if not _is_ours(call):
-        yield Step(UNKNOWN, call, y, _arrays(call.arguments, {}))
-    elif call.name == "linear":
-        yield _linear(call)
-    elif call.name in NORMS:
-        yield from _norm(call, inner)
-    elif call.name == "attention":
-        yield from _attention(call, inner)
-    elif call.name in ("embedding", "relative_bias"):
-        table, ids = call.arguments
-        yield Step(call.name, call, y, {"table": table}, {**call.settings, "ids": ids})
-    elif call.name == "rotary":
-        yield Step("rotary", call, y, {"x": call.arguments[0]}, {"saved": call.outputs[1], **call.settings})
-    elif call.name == "gated":
-        yield Step("gated", call, y, dict(zip(("gate", "up"), call.arguments, strict=True)), call.settings)
-    elif call.name in ACTIVATIONS:
-        yield Step("activation", call, y, {"x": call.arguments[0]}, {"activation": call.name})
-    elif call.name in ("mean_pool", "dropout"):
-        yield Step(call.name, call, y, {"x": call.arguments[0]}, {"saved": call.outputs[1], **call.settings})
+    names = [name for name, (forward, _) in ACTIVATIONS.items() if forward is call.function]
+    if names:
+        yield Step("activation", call, call.outputs[0], {"x": call.arguments[0]}, {"activation": names[0]})
+    elif call.name in OPS and _is_ours(call):
+        yield from OPS[call.name](call, inner)
     else:
-        yield Step(UNKNOWN, call, y, _arrays(call.arguments, {}))
+        yield Step(UNKNOWN, call, call.outputs[0], _arrays(call.arguments, {}))
 
 
-def _linear(call: Call) -> Step:
+def _linear(call: Call, inner: list[Call]) -> Iterator[Step]:
     x, w, *rest = call.arguments
     inputs = {"x": x, "w": w}
     # A tied head reads the embedding, turned over.
@@ -214,7 +199,23 @@ def _linear(call: Call) -> Step:
     if table is not None and table.shape == w.shape[::-1] and np.shares_memory(table, w):
         inputs = {"x": x, "table": table}
     b = call.settings.get("b", rest[0] if rest else None)
-    return Step("linear", call, call.outputs[0], inputs if b is None else {**inputs, "b": b})
+    yield Step("linear", call, call.outputs[0], inputs if b is None else {**inputs, "b": b})
+
+
+def _lookup(call: Call, inner: list[Call]) -> Iterator[Step]:
+    table, ids = call.arguments
+    yield Step(call.name, call, call.outputs[0], {"table": table}, {**call.settings, "ids": ids})
+
+
+def _recorded(call: Call, inner: list[Call]) -> Iterator[Step]:
+    """Return an op whose formula needs its record."""
+    settings = {**call.settings, "saved": call.outputs[1]}
+    yield Step(call.name, call, call.outputs[0], {"x": call.arguments[0]}, settings)
+
+
+def _gated(call: Call, inner: list[Call]) -> Iterator[Step]:
+    gate, up = call.arguments
+    yield Step("gated", call, call.outputs[0], {"gate": gate, "up": up}, call.settings)
 
 
 def _norm(call: Call, inner: list[Call]) -> Iterator[Step]:
@@ -244,3 +245,18 @@ def _attention(call: Call, inner: list[Call]) -> Iterator[Step]:
     saved = call.outputs[1]
     settings = {"keep": saved.keep, "rate": call.settings.get("rate", 0.0)}
     yield Step("mix", call, call.outputs[0], {"weights": weights, "v": given["v"]}, settings)
+
+
+OPS: dict[str, Callable[[Call, list[Call]], Iterator[Step]]] = {
+    "linear": _linear,
+    "embedding": _lookup,
+    "relative_bias": _lookup,
+    "layer_norm": _norm,
+    "rms_norm": _norm,
+    "attention": _attention,
+    "rotary": _recorded,
+    "mean_pool": _recorded,
+    "dropout": _recorded,
+    "gated": _gated,
+}
+"""The ops besides activations, each with the steps that it is."""
