@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import glassformer as gf
+from glassformer import ops
 from glassformer.errors import ConfigError, LengthError
 from glassformer.interpret import Cards, Logit, Sum, card, evaluate, gradients, scale, watch, zero
+from glassformer.interpret.steps import OPS
 from glassformer.tree import flatten, rebuilt, tree_map
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
@@ -104,6 +106,13 @@ def test_gradients_agree_with_the_complex_step(name, made, rng):
         found, proof = cards.card(own, index, gradient=True), cards.prove(own, index)
         assert abs(evaluate(found) - proof.step) <= 1e-9 * max(abs(proof.step), found.made.largest()), own
         assert proof.gradient == found.value == cards.card(own, index).gradient
+
+
+def test_every_op_with_a_gradient_is_known():
+    pairs = {name for name in ops.__all__ if f"{name}_backward" in ops.__all__}
+    elsewhere = {"attention_tiled", "cross_entropy", "log_softmax"}  # runs keep all weights; the loss has its own file
+    assert pairs - set(OPS) - set(ops.ACTIVATIONS) == elsewhere
+    assert set(OPS) <= pairs
 
 
 def test_a_card_reads_as_the_code_does(made):

@@ -57,30 +57,32 @@ def scores_backward(sight: BackSight, step: Step, role: str, index: Index) -> Fo
 
 def softmax(sight: Sight, step: Step, index: Index) -> Formula:
     scores = step.inputs["scores"]
+    lead, result = _row_letters(scores), written("weights", f"{_row_letters(scores)}s")
     u = softmax_row(scores, step.settings.get("mask"), index)
     if index[-1] not in u:
-        return Formula("weights[n,h,t,s]", "hidden", {"hidden": plain("0, for the mask hides the key", 0)}, "y = e /")
+        return nothing(result, "the mask hides the key", "y = e /")
     operands = {
-        "x": sight.value("scores", scores, "nhts", index),
-        "row": sight.value("scores", scores, "nhtu", (*index[:-1], u)),
+        "x": sight.value("scores", scores, f"{lead}s", index),
+        "row": sight.value("scores", scores, f"{lead}u", (*index[:-1], u)),
     }
     expression = "exp(x - max(row, u)) / sum(exp(row - max(row, u)), u)"
-    return Formula("weights[n,h,t,s]", expression, operands, "y = e /")
+    return Formula(result, expression, operands, "y = e /")
 
 
 def softmax_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
     weights = sight.before(step.output)  # what softmax itself gave, whatever was put in its place
+    lead, result = _row_letters(weights), written("dscores", f"{_row_letters(weights)}s")
     u = softmax_row(step.inputs["scores"], step.settings.get("mask"), index)
     if index[-1] not in u:
-        return nothing("dscores[n,h,t,s]", "the mask hides the key", "return y * (dy")
+        return nothing(result, "the mask hides the key", "return y * (dy")
     row = (*index[:-1], u)
     operands = {
-        "y": sight.value("weights", weights, "nhts", index),
-        "dy": sight.gradient("dweights", step.output, "nhts", index),
-        "dys": sight.gradient("dweights", step.output, "nhtu", row),
-        "ys": sight.value("weights", weights, "nhtu", row),
+        "y": sight.value("weights", weights, f"{lead}s", index),
+        "dy": sight.gradient("dweights", step.output, f"{lead}s", index),
+        "dys": sight.gradient("dweights", step.output, f"{lead}u", row),
+        "ys": sight.value("weights", weights, f"{lead}u", row),
     }
-    return Formula("dscores[n,h,t,s]", "y * (dy - sum(dys * ys, u))", operands, "return y * (dy")
+    return Formula(result, "y * (dy - sum(dys * ys, u))", operands, "return y * (dy")
 
 
 def mix(sight: Sight, step: Step, index: Index) -> Formula:
@@ -182,6 +184,10 @@ def scale_of(step: Step) -> float:
 def shared_head(step: Step, shared: str, head: int) -> int:
     """Return which head of keys or values serves a head of queries."""
     return int(head) // (step.output.shape[-3] // step.inputs[shared].shape[-3])
+
+
+def _row_letters(scores: Array) -> str:
+    return "nht"[4 - scores.ndim :] if scores.ndim <= 4 else ""
 
 
 def softmax_row(scores: Array, mask: Array | None, index: Index) -> Array:
