@@ -1,6 +1,9 @@
 """Cards of numbers: every formula computes the number it is about, and every gradient agrees with the complex step."""
 
+import doctest
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -289,3 +292,15 @@ def test_what_is_not_there_is_refused(name, index, kind, words, made):
 
 def test_the_last_entries_are_counted_from_the_end_as_everywhere(made):
     assert made["decoder"].card("blocks.0", (-1, -1, -1)).index == (1, 4, 7)
+
+
+def test_the_page_about_looking_inside_shows_real_cards():
+    page = (Path(__file__).parents[2] / "docs" / "looking_inside.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    (shown,) = re.findall(r"```\n(>>> .*?)```", page, flags=re.DOTALL)
+    scope = {"print": lambda *_: None}
+    exec(compile(block, "looking_inside.md", "exec"), scope)
+    del scope["print"]
+    test = doctest.DocTestParser().get_doctest(shown, scope, "looking_inside.md", None, 0)
+    found = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test)
+    assert (found.failed, found.attempted) == (0, 7)

@@ -106,4 +106,4 @@ def together(name: str, readers: list[Reader]) -> Formula:
         return readers[0].made
     operands = {f"r{number}": Operand(reader.label, reader.made) for number, reader in enumerate(readers)}
     lines = next((reader.made.lines for reader in readers), "")
-    return Formula(f"d{name.rpartition('.')[2]}", " + ".join(operands), operands, lines)
+    return Formula(f"d({name})", " + ".join(operands), operands, lines)
