@@ -18,18 +18,18 @@ from .card import Card
 from .formula import Formula, Index, Operand
 from .formulas import TABLE, BackSight, Sight
 from .formulas.masks import mask
-from .formulas.sight import plain
 from .formulas.targets import LOSS_NAME, loss, value_of
 from .gradients import LOSS, Gradients, Loss, Target, gradients
 from .lines import source_of
 from .proof import Proof, in_double, prove
-from .readers import Readers, together
+from .readers import Readers, summed
 from .run import Run
 from .step import MOVES, Step, moved_back
 from .steps import Steps
 from .where import axes_of
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-3}
+"""From where on a formula that gives another number than the one that is there is said to differ."""
 
 
 class Cards:
@@ -127,10 +127,10 @@ class Cards:
         address = self.run.addresses[name]
         changes = [change.word for change in self.run.changes if self.run.addresses.get(change.name) == address]
         before = (self.run.made or {}).get(address)
-        if changes and before is not None:
-            words, was = " and ".join(changes), plain("before", before[index])
+        if changes and before is not None and before[index] != array[index]:
+            words = " and ".join(changes)
             made = Formula(last, "changed", {"changed": Operand(f"what {words} put here", float(array[index]))})
-            return f"changed: {words}", made, None, f"it was {was.values:.6g}"
+            return f"changed: {words}", made, None, f"it was {float(before[index]):.6g}"
         if address.place == MASK:
             call = self.run.calls[address.number]
             return "ops.attention", mask(self.run, call, index), ops.attention, ""
@@ -187,7 +187,7 @@ class Cards:
         if value is None:
             raise ConfigError(f"{name} has no gradient", hint=reason)
         readers = self._readers.of(name, array, index, value)
-        made = together(name, readers)
+        made = summed(name, readers)
         target = value_of(self.of)
         return Card(
             name, index, self._axes(name, array), array.shape, value, "gradient",
@@ -195,7 +195,7 @@ class Cards:
             _differs(made, value, self.run.logits),
             feeds=self._below(array), also=[other for other in self.steps.names(array) if other != name],
             readers=readers if len(readers) > 1 else [],
-            source={"forward": None, "backward": readers[0].source},
+            source={"forward": readers[0].undoes, "backward": readers[0].source},
             reason=f"the gradient of {target}",
         )  # fmt: skip
 
@@ -210,8 +210,8 @@ class Cards:
             return float(self._params[name][index]), ""
         if name in found:
             return float(found[name][index]), ""
-        whole = name not in self.run or self.run.addresses[name].place == MASK
-        return None, "it is no real number" if whole else "no parameter changes it, so nothing is sent back"
+        real = name in self.run and self.run.addresses[name].place != MASK
+        return None, "no parameter changes it, so nothing is sent back" if real else "it is no real number"
 
     @cached_property
     def _params(self) -> dict[str, Array]:
@@ -287,10 +287,10 @@ def _checked(name: str, index: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return an index of numbers from zero on; refuse one of other axes, or outside."""
     try:
         place = tuple(int(part) for part in index)
-        whole = all(int(part) == part for part in index)
-    except (TypeError, ValueError):
-        place, whole = (), False
-    if not whole:
+        numbers = all(int(part) == part for part in index)
+    except (TypeError, ValueError, OverflowError):
+        place, numbers = (), False
+    if not numbers:
         raise ConfigError(f"the index {index!r} is no tuple of whole numbers", hint=f"{name} has the shape {shape}")
     if len(place) != len(shape):
         raise ConfigError(

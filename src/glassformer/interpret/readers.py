@@ -67,7 +67,8 @@ class Readers:
             made = self._said(step, role, index)
         call = self.sight.found.undoing.get(step.call.number)
         source = None if call is None else source_of(call.function, made.lines)
-        return Reader(self._label(step, role), _backward_name(step), made, source)
+        undoes = source_of(step.written or step.call.function)
+        return Reader(self._label(step, role), _backward_name(step), made, source, undoes)
 
     def _said(self, step: Step, role: str, index: Index) -> Formula:
         """Return what an op that is not in the table sent back, by its own word."""
@@ -100,7 +101,7 @@ def _backward_name(step: Step) -> str:
     return step.op.removesuffix("forward") + "backward" if step.call.is_method else f"{step.op}_backward"
 
 
-def together(name: str, readers: list[Reader]) -> Formula:
+def summed(name: str, readers: list[Reader]) -> Formula:
     """Return the gradient as the sum of what readers send back; of one alone, its own formula."""
     if len(readers) == 1:
         return readers[0].made

@@ -13,6 +13,7 @@ from .sight import BackSight, Sight, along, broadcast_index, every, kept, nothin
 
 
 def scores(sight: Sight, step: Step, index: Index) -> Formula:
+    """scores = q kᵀ · scale + bias."""
     n, h, t, s = index
     q, k = step.inputs["q"], step.inputs["k"]
     c, g = along(q.shape[-1]), shared_head(step, "k", h)
@@ -30,6 +31,7 @@ def scores(sight: Sight, step: Step, index: Index) -> Formula:
 
 
 def scores_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+    """dq = dscores k · scale, dk = dscoresᵀ q · scale, dbias = Σ dscores."""
     q, k, scores = step.inputs["q"], step.inputs["k"], step.output
     if role == "bias":
         return _bias(sight, step, index)
@@ -56,6 +58,7 @@ def scores_backward(sight: BackSight, step: Step, role: str, index: Index) -> Fo
 
 
 def softmax(sight: Sight, step: Step, index: Index) -> Formula:
+    """weights = exp(scores − max) / Σ exp(scores − max), over the keys that may be seen."""
     scores = step.inputs["scores"]
     lead, result = _row_letters(scores), written("weights", f"{_row_letters(scores)}s")
     u = softmax_row(scores, step.settings.get("mask"), index)
@@ -70,6 +73,7 @@ def softmax(sight: Sight, step: Step, index: Index) -> Formula:
 
 
 def softmax_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+    """dscores = weights · (dweights − Σ dweights · weights)."""
     weights = sight.before(step.output)  # what softmax itself gave, whatever was put in its place
     lead, result = _row_letters(weights), written("dscores", f"{_row_letters(weights)}s")
     u = softmax_row(step.inputs["scores"], step.settings.get("mask"), index)
@@ -86,6 +90,7 @@ def softmax_backward(sight: BackSight, step: Step, role: str, index: Index) -> F
 
 
 def mix(sight: Sight, step: Step, index: Index) -> Formula:
+    """y = weights v."""
     n, h, t, c = index
     weights, v = step.inputs["weights"], step.inputs["v"]
     s, g = along(v.shape[-2]), shared_head(step, "v", h)
@@ -99,6 +104,7 @@ def mix(sight: Sight, step: Step, index: Index) -> Formula:
 
 
 def mix_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+    """dweights = dy vᵀ, dv = weightsᵀ dy."""
     weights, v = step.inputs["weights"], step.inputs["v"]
     keep = step.settings["keep"] is not None
     if role == "weights":
@@ -125,6 +131,7 @@ def mix_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formu
 
 
 def rotary(sight: Sight, step: Step, index: Index) -> Formula:
+    """a′ = a cos − b sin, b′ = b cos + a sin."""
     a, b, angle, first = pair(step, index)
     x = step.inputs["x"]
     letters = "nhts"[4 - x.ndim : 3]
@@ -138,6 +145,7 @@ def rotary(sight: Sight, step: Step, index: Index) -> Formula:
 
 
 def rotary_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+    """da = da′ cos + db′ sin, db = db′ cos − da′ sin."""
     a, b, angle, first = pair(step, index)
     letters = "nht"[4 - step.output.ndim :]
     operands = {
