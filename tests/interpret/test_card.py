@@ -1,13 +1,18 @@
 """Cards of numbers: every formula computes the number it is about, and every gradient agrees with the complex step."""
 
+import doctest
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import glassformer as gf
+from glassformer import ops
 from glassformer.errors import ConfigError, LengthError
 from glassformer.interpret import Cards, Logit, Sum, card, evaluate, gradients, scale, watch, zero
+from glassformer.interpret.steps import OPS
 from glassformer.tree import flatten, rebuilt, tree_map
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
@@ -104,6 +109,13 @@ def test_gradients_agree_with_the_complex_step(name, made, rng):
         found, proof = cards.card(own, index, gradient=True), cards.prove(own, index)
         assert abs(evaluate(found) - proof.step) <= 1e-9 * max(abs(proof.step), found.made.largest()), own
         assert proof.gradient == found.value == cards.card(own, index).gradient
+
+
+def test_every_op_with_a_gradient_is_known():
+    pairs = {name for name in ops.__all__ if f"{name}_backward" in ops.__all__}
+    elsewhere = {"attention_tiled", "cross_entropy", "log_softmax"}  # runs keep all weights; the loss has its own file
+    assert pairs - set(OPS) - set(ops.ACTIVATIONS) == elsewhere
+    assert set(OPS) <= pairs
 
 
 def test_a_card_reads_as_the_code_does(made):
@@ -280,3 +292,15 @@ def test_what_is_not_there_is_refused(name, index, kind, words, made):
 
 def test_the_last_entries_are_counted_from_the_end_as_everywhere(made):
     assert made["decoder"].card("blocks.0", (-1, -1, -1)).index == (1, 4, 7)
+
+
+def test_the_page_about_looking_inside_shows_real_cards():
+    page = (Path(__file__).parents[2] / "docs" / "looking_inside.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    (shown,) = re.findall(r"```\n(>>> .*?)```", page, flags=re.DOTALL)
+    scope = {"print": lambda *_: None}
+    exec(compile(block, "looking_inside.md", "exec"), scope)
+    del scope["print"]
+    test = doctest.DocTestParser().get_doctest(shown, scope, "looking_inside.md", None, 0)
+    found = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test)
+    assert (found.failed, found.attempted) == (0, 7)

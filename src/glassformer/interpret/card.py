@@ -28,12 +28,16 @@ MOST = 40
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """What one reader of a value sends back to it: its part of the gradient."""
+    """What one reader of a value sends back to it: its part of the gradient.
+
+    source   the lines that computed it; `undoes`, what they undo
+    """
 
     label: str
     op: str
     made: Formula
     source: Source | None = None
+    undoes: Source | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,10 +48,10 @@ class Card:
     kind       value, parameter, gradient or input
     op         who computed it
     made       the formula with its numbers; None where nobody here knows it, and `note` says so
-    feeds      names of what was computed from it
+    feeds      names of what was computed from it; of a gradient, of what it goes on to
     also       other names of the same value
     readers    of a gradient: what each reader of the value sends back
-    source     the lines that computed it, and those that computed its gradient
+    source     the lines that computed it, and those that computed its gradient; of a gradient, those that they undo
     gradient   the gradient of the entry, None where it has none, for a `reason`
     """
 

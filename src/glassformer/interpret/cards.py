@@ -14,22 +14,22 @@ from ..arrays import Array
 from ..errors import ConfigError, GlassformerError, LengthError, did_you_mean
 from ..tree import flatten
 from .addresses import MASK
-from .card import Card, Reader
+from .card import Card
 from .formula import Formula, Index, Operand
 from .formulas import TABLE, BackSight, Sight
 from .formulas.masks import mask
-from .formulas.sight import plain
-from .formulas.targets import loss, of_logits, of_value, value_of
+from .formulas.targets import LOSS_NAME, loss, value_of
 from .gradients import LOSS, Gradients, Loss, Target, gradients
-from .lines import Source, source_of
+from .lines import source_of
 from .proof import Proof, in_double, prove
+from .readers import Readers, summed
 from .run import Run
-from .step import MOVES, Step, moved, moved_back
+from .step import MOVES, Step, moved_back
 from .steps import Steps
 from .where import axes_of
 
-LOSS_NAME = "loss"
 TOLERANCE = {"float64": 1e-9, "float32": 1e-3}
+"""From where on a formula that gives another number than the one that is there is said to differ."""
 
 
 class Cards:
@@ -39,8 +39,7 @@ class Cards:
         self.run, self.of = run, of
         self.steps = Steps(run)
         self.sight = Sight(self.steps, self._made)
-        if found is not None:
-            self.__dict__["found"] = found
+        self._given = found
 
     def card(self, name: str, index: tuple[int, ...] = (), *, gradient: bool = False) -> Card:
         """Return the card of one entry of a value, a parameter or a part of the batch, or of its gradient."""
@@ -57,14 +56,18 @@ class Cards:
         """Tell whether there is a gradient of such a name."""
         return self._gradient(name, (0,) * self.array(name).ndim)[0] is not None
 
-    @cached_property
+    @property
     def found(self) -> Gradients | None:
-        """The gradients; None where there are none, for a reason."""
+        """The gradients, None where there are none."""
+        return self._searched[0]
+
+    @cached_property
+    def _searched(self) -> tuple[Gradients | None, str]:
+        """The gradients, or why there are none."""
         try:
-            return gradients(self.run, self.of)
+            return self._given or gradients(self.run, self.of), ""
         except GlassformerError as error:
-            self.__dict__["_missing"] = str(error)
-            return None
+            return None, str(error).partition("\n")[0]
 
     def array(self, name: str) -> Array:
         """Return a value, a parameter, a part of the batch or the loss by its name."""
@@ -105,7 +108,7 @@ class Cards:
             also=[other for other in self.steps.names(array) if other != name],
             source={
                 "forward": source_of(function, made.lines if made else ""),
-                "backward": None if gradient is None else self._undone(name, array, index),
+                "backward": None if gradient is None else self._readers.source(name, array, index, gradient),
             },
             gradient=gradient, reason=reason,
             read=[] if made else self._read(array),
@@ -124,10 +127,10 @@ class Cards:
         address = self.run.addresses[name]
         changes = [change.word for change in self.run.changes if self.run.addresses.get(change.name) == address]
         before = (self.run.made or {}).get(address)
-        if changes and before is not None:
-            words, was = " and ".join(changes), plain("before", before[index])
+        if changes and before is not None and before[index] != array[index]:
+            words = " and ".join(changes)
             made = Formula(last, "changed", {"changed": Operand(f"what {words} put here", float(array[index]))})
-            return f"changed: {words}", made, None, f"it was {was.values:.6g}"
+            return f"changed: {words}", made, None, f"it was {float(before[index]):.6g}"
         if address.place == MASK:
             call = self.run.calls[address.number]
             return "ops.attention", mask(self.run, call, index), ops.attention, ""
@@ -183,8 +186,8 @@ class Cards:
         value, reason = self._gradient(name, index)
         if value is None:
             raise ConfigError(f"{name} has no gradient", hint=reason)
-        readers = self._readers(name, array, index)
-        made = _together(name, readers)
+        readers = self._readers.of(name, array, index, value)
+        made = summed(name, readers)
         target = value_of(self.of)
         return Card(
             name, index, self._axes(name, array), array.shape, value, "gradient",
@@ -192,7 +195,7 @@ class Cards:
             _differs(made, value, self.run.logits),
             feeds=self._below(array), also=[other for other in self.steps.names(array) if other != name],
             readers=readers if len(readers) > 1 else [],
-            source={"forward": None, "backward": readers[0].source},
+            source={"forward": readers[0].undoes, "backward": readers[0].source},
             reason=f"the gradient of {target}",
         )  # fmt: skip
 
@@ -200,15 +203,15 @@ class Cards:
         """Return the gradient of an entry, or why there is none."""
         if name == LOSS_NAME:
             return (1.0, "") if isinstance(self.of, Loss) else (None, f"{value_of(self.of)} does not depend on it")
-        found = self.found
+        found, missing = self._searched
         if found is None:
-            return None, self.__dict__["_missing"]
+            return None, missing
         if name in self.steps.params:
             return float(self._params[name][index]), ""
         if name in found:
             return float(found[name][index]), ""
-        whole = name not in self.run or self.run.addresses[name].place == MASK
-        return None, "it is no real number" if whole else "no parameter changes it, so nothing is sent back"
+        real = name in self.run and self.run.addresses[name].place != MASK
+        return None, "no parameter changes it, so nothing is sent back" if real else "it is no real number"
 
     @cached_property
     def _params(self) -> dict[str, Array]:
@@ -216,74 +219,9 @@ class Cards:
         return flatten(self.found.params)
 
     @cached_property
-    def _back(self) -> BackSight:
+    def _readers(self) -> Readers:
         assert self.found is not None
-        return BackSight(self.steps, self._made, self.found)
-
-    def _readers(self, name: str, array: Array, index: Index) -> list[Reader]:
-        """Return what every reader sends back to an entry."""
-        if name == LOSS_NAME:
-            return [Reader("the target", "the target", Formula("dloss", "one", {"one": plain("1", 1.0)}))]
-        sent = [self._sent(step, role, index) for step, role in self.steps.readers(array)]
-        direct = [of_value(self.run, self.of, name, index)]
-        if array is self.run.logits:
-            direct.append(of_logits(self.sight, self.run, self.of, index))
-        op = "ops.cross_entropy_backward" if isinstance(self.of, Loss) else "the target"
-        source = source_of(ops.cross_entropy_backward, "return p * total_a") if isinstance(self.of, Loss) else None
-        sent += [Reader(f"of {value_of(self.of)}", op, made, source) for made in direct if made is not None]
-        if self.steps.open or not sent:
-            sent += self._rest(name, index, sent)
-        return sent
-
-    def _undone(self, name: str, array: Array, index: Index) -> Source | None:
-        """Return the lines that computed a gradient, of several readers those of the first."""
-        readers = self.steps.readers(array)
-        return self._sent(*readers[0], index).source if readers else self._readers(name, array, index)[0].source
-
-    def _sent(self, step: Step, role: str, index: Index) -> Reader:
-        """Return what one reader sends back; one that only moves entries without a name hands on what others send."""
-        while step.rule in MOVES and self.steps.name(step.output) is None:
-            after = self.steps.readers(step.output)
-            if len(after) != 1:
-                break
-            index = moved(step, index)
-            step, role = after[0]
-        row = TABLE.get(step.rule)
-        if row is not None and row.backward is not None:
-            made = row.backward(self._back, step, role, index)
-        else:
-            made = self._said(step, role, index)
-        assert self.found is not None
-        call = self.found.undoing.get(step.call.number)
-        source = None if call is None else source_of(call.function, made.lines)
-        return Reader(self._label(step, role), _backward_name(step), made, source)
-
-    def _said(self, step: Step, role: str, index: Index) -> Formula:
-        """Return what an op that is not in the table sent back, by its own word."""
-        gradient = self._back.sent(step, role)
-        number = 0.0 if gradient is None else float(gradient[index])
-        return Formula(f"d{role}", "said", {"said": plain(f"what {_backward_name(step)} returned", number)})
-
-    def _rest(self, name: str, index: Index, sent: list[Reader]) -> list[Reader]:
-        """Return what comes back through lines that nobody here knows: all that is left."""
-        value, _ = self._gradient(name, index)
-        assert value is not None
-        rest = value - sum(reader.made.number() for reader in sent)
-        if sent and abs(rest) <= 1e-9 * max(abs(value), *(abs(reader.made.number()) for reader in sent)):
-            return []
-        where = ", ".join(sorted(self.steps.open)) or "nothing reads it"
-        if rest == 0:
-            return [Reader("nothing", "nothing reads it", Formula("dx", "none", {"none": plain("0", 0.0)}))]
-        made = Formula("rest", "rest", {"rest": plain(f"what comes back through lines of {where}", rest)})
-        return [Reader(f"through lines of {where}", where, made)]
-
-    def _label(self, step: Step, role: str) -> str:
-        """Say which way a part of a gradient comes."""
-        ahead = next(iter(self.steps.fed_by(step)), step.op)
-        if step.rule != "sum" or role != "x":
-            return f"through {ahead}"
-        beside = [self.steps.name(array) for own, array in step.inputs.items() if own != "x"]
-        return f"past {' and '.join(name for name in beside if name)}, from {ahead}"
+        return Readers(BackSight(self.steps, self._made, self.found), self.of)
 
     # --- what is around ----------------------------------------------------------------------------------------------
 
@@ -333,19 +271,6 @@ def card(
     return Cards(run, of, found).card(name, index, gradient=gradient)
 
 
-def _backward_name(step: Step) -> str:
-    return step.op.removesuffix("forward") + "backward" if step.call.is_method else f"{step.op}_backward"
-
-
-def _together(name: str, readers: list[Reader]) -> Formula:
-    """Return the gradient as the sum of what readers send back; of one alone, its own formula."""
-    if len(readers) == 1:
-        return readers[0].made
-    operands = {f"r{number}": Operand(reader.label, reader.made) for number, reader in enumerate(readers)}
-    lines = next((reader.made.lines for reader in readers), "")
-    return Formula(f"d{name.rpartition('.')[2]}", " + ".join(operands), operands, lines)
-
-
 def _differs(made: Formula | None, value: float, logits: Array) -> str:
     """Say so where a formula does not give the number that is there."""
     if made is None:
@@ -362,10 +287,10 @@ def _checked(name: str, index: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return an index of numbers from zero on; refuse one of other axes, or outside."""
     try:
         place = tuple(int(part) for part in index)
-        whole = all(int(part) == part for part in index)
-    except (TypeError, ValueError):
-        place, whole = (), False
-    if not whole:
+        numbers = all(int(part) == part for part in index)
+    except (TypeError, ValueError, OverflowError):
+        place, numbers = (), False
+    if not numbers:
         raise ConfigError(f"the index {index!r} is no tuple of whole numbers", hint=f"{name} has the shape {shape}")
     if len(place) != len(shape):
         raise ConfigError(

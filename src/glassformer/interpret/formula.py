@@ -327,8 +327,9 @@ def _written(node: Any, formula: Formula, place: int | None, filled: bool, above
     if isinstance(node.op, ast.Pow):
         return _written(node.left, formula, place, filled, 3) + POWERS[node.right.value]
     sign, strength, _ = OPERATORS[type(node.op)]
+    loose = strength if strength > 1 else 0  # a sum may begin with a minus
     tight = strength + isinstance(node.op, ast.Sub | ast.Div)
-    sides = (_written(node.left, formula, place, filled, strength), _written(node.right, formula, place, filled, tight))
+    sides = (_written(node.left, formula, place, filled, loose), _written(node.right, formula, place, filled, tight))
     text = sign.join(sides)
     return f"({text})" if strength < above else text
 

@@ -7,7 +7,8 @@ as adding x and h, splitting heads or looking at the first position, is a step t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..ops import ACTIVATIONS
 from ..tree import flatten
 from .addresses import LOGITS, RETURNED, Address, find_makers, find_readers, value_at
 from .glue import GLUE
+from .pairing import argument_name
 from .run import Run
 from .step import MOVES, Step, moved, moved_back
 from .watching import Call
@@ -179,48 +181,62 @@ def _arrays(arguments: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, A
 
 
 def _of_op(call: Call, inner: list[Call]) -> Iterator[Step]:
-    """Return the steps of an op."""
-    y = call.outputs[0]
-    if not isinstance(y, np.ndarray):
+    """Return the steps of an op; of one that is not known, that it made its result from its arrays."""
+    if not isinstance(call.outputs[0], np.ndarray):
         return
-    if not _is_ours(call):
-        yield Step(UNKNOWN, call, y, _arrays(call.arguments, {}))
-    elif call.name == "linear":
-        yield _linear(call)
-    elif call.name in NORMS:
-        yield from _norm(call, inner)
-    elif call.name == "attention":
-        yield from _attention(call, inner)
-    elif call.name in ("embedding", "relative_bias"):
-        table, ids = call.arguments
-        yield Step(call.name, call, y, {"table": table}, {**call.settings, "ids": ids})
-    elif call.name == "rotary":
-        yield Step("rotary", call, y, {"x": call.arguments[0]}, {"saved": call.outputs[1], **call.settings})
-    elif call.name == "gated":
-        yield Step("gated", call, y, dict(zip(("gate", "up"), call.arguments, strict=True)), call.settings)
-    elif call.name in ACTIVATIONS:
-        yield Step("activation", call, y, {"x": call.arguments[0]}, {"activation": call.name})
-    elif call.name in ("mean_pool", "dropout"):
-        yield Step(call.name, call, y, {"x": call.arguments[0]}, {"saved": call.outputs[1], **call.settings})
+    names = [name for name, (forward, _) in ACTIVATIONS.items() if forward is call.function]
+    if names:
+        yield Step("activation", call, call.outputs[0], {"x": call.arguments[0]}, {"activation": names[0]})
+    elif call.name in OPS and _is_ours(call) and _axes(call) == AXES.get(call.name, _axes(call)):
+        yield from OPS[call.name](call, inner)
     else:
-        yield Step(UNKNOWN, call, y, _arrays(call.arguments, {}))
+        yield Step(UNKNOWN, call, call.outputs[0], _arrays(call.arguments, {}))
 
 
-def _linear(call: Call) -> Step:
-    x, w, *rest = call.arguments
-    inputs = {"x": x, "w": w}
+def _axes(call: Call) -> int:
+    first: Any = next(iter(_given(call).values()))
+    return int(np.ndim(first))
+
+
+def _given(call: Call) -> dict[str, Any]:
+    """Return what an op was given, by the names in its signature; None for what was left out."""
+    named = {argument_name(call, place): value for place, value in enumerate(call.arguments)}
+    return defaultdict(lambda: None, {**named, **call.settings})
+
+
+def _linear(call: Call, inner: list[Call]) -> Iterator[Step]:
+    given = _given(call)
+    w = given["w"]
+    inputs = {"x": given["x"], "w": w}
     # A tied head reads the embedding, turned over.
     table = w.base
     if table is not None and table.shape == w.shape[::-1] and np.shares_memory(table, w):
-        inputs = {"x": x, "table": table}
-    b = call.settings.get("b", rest[0] if rest else None)
-    return Step("linear", call, call.outputs[0], inputs if b is None else {**inputs, "b": b})
+        inputs = {"x": given["x"], "table": table}
+    b = given["b"]
+    yield Step("linear", call, call.outputs[0], inputs if b is None else {**inputs, "b": b})
+
+
+def _lookup(call: Call, inner: list[Call]) -> Iterator[Step]:
+    given = _given(call)
+    ids = given["ids" if call.name == "embedding" else "buckets"]
+    yield Step(call.name, call, call.outputs[0], {"table": given["table"]}, {**call.settings, "ids": ids})
+
+
+def _recorded(call: Call, inner: list[Call]) -> Iterator[Step]:
+    """Return an op whose formula needs its record."""
+    given = _given(call)
+    yield Step(call.name, call, call.outputs[0], {"x": given["x"]}, {**given, "saved": call.outputs[1]})
+
+
+def _gated(call: Call, inner: list[Call]) -> Iterator[Step]:
+    given = _given(call)
+    yield Step("gated", call, call.outputs[0], {"gate": given["gate"], "up": given["up"]}, call.settings)
 
 
 def _norm(call: Call, inner: list[Call]) -> Iterator[Step]:
     """Return a norm and its statistics; what these send back to x is part of the norm's own gradient."""
-    names = ("x", "gamma", "beta")
-    inputs = {name: array for name, array in zip(names, call.arguments, strict=False) if array is not None}
+    given = _given(call)
+    inputs = {name: given[name] for name in ("x", "gamma", "beta") if given[name] is not None}
     x, root = inputs["x"], NORMS[call.name]
     read = {"x": x}
     if call.name == "layer_norm":
@@ -234,13 +250,34 @@ def _norm(call: Call, inner: list[Call]) -> Iterator[Step]:
 
 def _attention(call: Call, inner: list[Call]) -> Iterator[Step]:
     """Return the three lines of attention."""
+    given = _given(call)
     softmax = next(one for one in inner if one.name == "softmax")
-    names = ("q", "k", "v", "bias")
-    given = {"bias": call.settings.get("bias"), **dict(zip(names, call.arguments, strict=False))}
     scores, weights = softmax.arguments[0], softmax.outputs[0]
     read = {name: given[name] for name in ("q", "k", "bias") if given[name] is not None}
-    yield Step("scores", call, scores, read, {"scale": call.settings.get("scale")})
-    yield Step("softmax", softmax, weights, {"scores": scores}, dict(softmax.settings))
-    saved = call.outputs[1]
-    settings = {"keep": saved.keep, "rate": call.settings.get("rate", 0.0)}
+    yield Step("scores", call, scores, read, {"scale": given["scale"]})
+    yield Step("softmax", softmax, weights, {"scores": scores}, softmax.settings)
+    settings = {"keep": call.outputs[1].keep, "rate": given["rate"] or 0.0}
     yield Step("mix", call, call.outputs[0], {"weights": weights, "v": given["v"]}, settings)
+
+
+def _softmax(call: Call, inner: list[Call]) -> Iterator[Step]:
+    yield Step("softmax", call, call.outputs[0], {"scores": _given(call)["x"]}, call.settings)
+
+
+AXES = {"attention": 4, "mean_pool": 3}
+"""How many axes the first array of an op has where its formula is known, if that is not all the same."""
+
+OPS: dict[str, Callable[[Call, list[Call]], Iterator[Step]]] = {
+    "linear": _linear,
+    "embedding": _lookup,
+    "relative_bias": _lookup,
+    "layer_norm": _norm,
+    "rms_norm": _norm,
+    "attention": _attention,
+    "softmax": _softmax,
+    "rotary": _recorded,
+    "mean_pool": _recorded,
+    "dropout": _recorded,
+    "gated": _gated,
+}
+"""The ops besides activations, each with the steps that it is."""

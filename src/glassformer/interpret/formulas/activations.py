@@ -27,11 +27,13 @@ DERIVED = {
 
 
 def activation(sight: Sight, step: Step, index: Index) -> Formula:
+    """y = act(x)."""
     expression, operands, also = _activated(sight, step, "x", index)
     return Formula(written("y", f"{rows_of(step.output)}f"), expression, operands, "return", also)
 
 
 def activation_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+    """dx = dy · act′(x)."""
     letters = f"{rows_of(step.output)}f"
     operands = {"dy": sight.gradient("dy", step.output, letters, index)}
     expression, read, also = _derived(sight, step, "x", index)
@@ -39,6 +41,7 @@ def activation_backward(sight: BackSight, step: Step, role: str, index: Index) -
 
 
 def gated(sight: Sight, step: Step, index: Index) -> Formula:
+    """y = act(gate) · up."""
     letters = f"{rows_of(step.output)}f"
     expression, operands, also = _activated(sight, step, "gate", index)
     operands["up"] = sight.value("up", step.inputs["up"], letters, index)
@@ -46,6 +49,7 @@ def gated(sight: Sight, step: Step, index: Index) -> Formula:
 
 
 def gated_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+    """dgate = dy · up · act′(gate), dup = dy · act(gate)."""
     letters = f"{rows_of(step.output)}f"
     operands = {"dy": sight.gradient("dy", step.output, letters, index)}
     if role == "up":

@@ -13,6 +13,7 @@ from .sight import BackSight, Sight, along, broadcast_index, every, kept, nothin
 
 
 def scores(sight: Sight, step: Step, index: Index) -> Formula:
+    """scores = q kᵀ · scale + bias."""
     n, h, t, s = index
     q, k = step.inputs["q"], step.inputs["k"]
     c, g = along(q.shape[-1]), shared_head(step, "k", h)
@@ -30,6 +31,7 @@ def scores(sight: Sight, step: Step, index: Index) -> Formula:
 
 
 def scores_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+    """dq = dscores k · scale, dk = dscoresᵀ q · scale, dbias = Σ dscores."""
     q, k, scores = step.inputs["q"], step.inputs["k"], step.output
     if role == "bias":
         return _bias(sight, step, index)
@@ -56,34 +58,39 @@ def scores_backward(sight: BackSight, step: Step, role: str, index: Index) -> Fo
 
 
 def softmax(sight: Sight, step: Step, index: Index) -> Formula:
+    """weights = exp(scores − max) / Σ exp(scores − max), over the keys that may be seen."""
     scores = step.inputs["scores"]
+    lead, result = _row_letters(scores), written("weights", f"{_row_letters(scores)}s")
     u = softmax_row(scores, step.settings.get("mask"), index)
     if index[-1] not in u:
-        return Formula("weights[n,h,t,s]", "hidden", {"hidden": plain("0, for the mask hides the key", 0)}, "y = e /")
+        return nothing(result, "the mask hides the key", "y = e /")
     operands = {
-        "x": sight.value("scores", scores, "nhts", index),
-        "row": sight.value("scores", scores, "nhtu", (*index[:-1], u)),
+        "x": sight.value("scores", scores, f"{lead}s", index),
+        "row": sight.value("scores", scores, f"{lead}u", (*index[:-1], u)),
     }
     expression = "exp(x - max(row, u)) / sum(exp(row - max(row, u)), u)"
-    return Formula("weights[n,h,t,s]", expression, operands, "y = e /")
+    return Formula(result, expression, operands, "y = e /")
 
 
 def softmax_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+    """dscores = weights · (dweights − Σ dweights · weights)."""
     weights = sight.before(step.output)  # what softmax itself gave, whatever was put in its place
+    lead, result = _row_letters(weights), written("dscores", f"{_row_letters(weights)}s")
     u = softmax_row(step.inputs["scores"], step.settings.get("mask"), index)
     if index[-1] not in u:
-        return nothing("dscores[n,h,t,s]", "the mask hides the key", "return y * (dy")
+        return nothing(result, "the mask hides the key", "return y * (dy")
     row = (*index[:-1], u)
     operands = {
-        "y": sight.value("weights", weights, "nhts", index),
-        "dy": sight.gradient("dweights", step.output, "nhts", index),
-        "dys": sight.gradient("dweights", step.output, "nhtu", row),
-        "ys": sight.value("weights", weights, "nhtu", row),
+        "y": sight.value("weights", weights, f"{lead}s", index),
+        "dy": sight.gradient("dweights", step.output, f"{lead}s", index),
+        "dys": sight.gradient("dweights", step.output, f"{lead}u", row),
+        "ys": sight.value("weights", weights, f"{lead}u", row),
     }
-    return Formula("dscores[n,h,t,s]", "y * (dy - sum(dys * ys, u))", operands, "return y * (dy")
+    return Formula(result, "y * (dy - sum(dys * ys, u))", operands, "return y * (dy")
 
 
 def mix(sight: Sight, step: Step, index: Index) -> Formula:
+    """y = weights v."""
     n, h, t, c = index
     weights, v = step.inputs["weights"], step.inputs["v"]
     s, g = along(v.shape[-2]), shared_head(step, "v", h)
@@ -97,6 +104,7 @@ def mix(sight: Sight, step: Step, index: Index) -> Formula:
 
 
 def mix_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+    """dweights = dy vᵀ, dv = weightsᵀ dy."""
     weights, v = step.inputs["weights"], step.inputs["v"]
     keep = step.settings["keep"] is not None
     if role == "weights":
@@ -123,6 +131,7 @@ def mix_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formu
 
 
 def rotary(sight: Sight, step: Step, index: Index) -> Formula:
+    """a′ = a cos − b sin, b′ = b cos + a sin."""
     a, b, angle, first = pair(step, index)
     x = step.inputs["x"]
     letters = "nhts"[4 - x.ndim : 3]
@@ -136,6 +145,7 @@ def rotary(sight: Sight, step: Step, index: Index) -> Formula:
 
 
 def rotary_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+    """da = da′ cos + db′ sin, db = db′ cos − da′ sin."""
     a, b, angle, first = pair(step, index)
     letters = "nht"[4 - step.output.ndim :]
     operands = {
@@ -182,6 +192,10 @@ def scale_of(step: Step) -> float:
 def shared_head(step: Step, shared: str, head: int) -> int:
     """Return which head of keys or values serves a head of queries."""
     return int(head) // (step.output.shape[-3] // step.inputs[shared].shape[-3])
+
+
+def _row_letters(scores: Array) -> str:
+    return "nht"[4 - scores.ndim :] if scores.ndim <= 4 else ""
 
 
 def softmax_row(scores: Array, mask: Array | None, index: Index) -> Array:

@@ -31,5 +31,5 @@ def mask(run: Run, call: Call, index: Index) -> Formula:
     return Formula("mask[n,h,t,s]", " * ".join(operands), operands, "mask & allowed")
 
 
-def _is_part(whole: object, given: object) -> bool:
-    return isinstance(whole, np.ndarray) and isinstance(given, np.ndarray) and np.may_share_memory(whole, given)
+def _is_part(mask: object, given: object) -> bool:
+    return isinstance(mask, np.ndarray) and isinstance(given, np.ndarray) and np.may_share_memory(mask, given)

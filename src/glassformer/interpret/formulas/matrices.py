@@ -10,6 +10,7 @@ from .sight import BackSight, Sight, along, every, nothing, plain, rows_of, runn
 
 
 def linear(sight: Sight, step: Step, index: Index) -> Formula:
+    """y = x w + b, one column of w laid over a row of x."""
     *row, j = index
     x, lead = step.inputs["x"], rows_of(step.inputs["x"])
     k = along(x.shape[-1])
@@ -26,6 +27,7 @@ def linear(sight: Sight, step: Step, index: Index) -> Formula:
 
 
 def linear_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+    """dx = dy wᵀ, dw = xᵀ dy, db = Σ dy."""
     x, y, lead = step.inputs["x"], step.output, rows_of(step.output)
     if role == "x":
         *row, k = index
@@ -50,6 +52,7 @@ def linear_backward(sight: BackSight, step: Step, role: str, index: Index) -> Fo
 
 
 def embedding(sight: Sight, step: Step, index: Index) -> Formula:
+    """y = scale · table[ids]."""
     *row, i = index
     ids, scale = step.settings["ids"], step.settings.get("scale", 1.0)
     lead = "t" if ids.ndim == 1 else "nt"
@@ -63,6 +66,7 @@ def embedding(sight: Sight, step: Step, index: Index) -> Formula:
 
 
 def embedding_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+    """dtable[v] = scale · Σ dy, over the places where v was looked up."""
     v, i = index
     ids, scale = step.settings["ids"], step.settings.get("scale", 1.0)
     lead = "t" if ids.ndim == 1 else "nt"
@@ -76,6 +80,7 @@ def embedding_backward(sight: BackSight, step: Step, role: str, index: Index) ->
 
 
 def relative_bias(sight: Sight, step: Step, index: Index) -> Formula:
+    """bias = table[buckets], one number for each head."""
     h, t, s = index
     which = int(step.settings["ids"][t, s])
     table = sight.value("table", step.inputs["table"], "", (which, h))
@@ -84,6 +89,7 @@ def relative_bias(sight: Sight, step: Step, index: Index) -> Formula:
 
 
 def relative_bias_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+    """dtable[b] = Σ dbias, over the pairs of positions in bucket b."""
     bucket, h = index
     t, s = np.nonzero(step.settings["ids"] == bucket)
     if not t.size:

@@ -11,6 +11,7 @@ DX = "dx = (dx_hat"
 
 
 def layer_norm(sight: Sight, step: Step, index: Index) -> Formula:
+    """y = gamma · (x − mean) · rstd + beta."""
     *row, j = index
     lead = rows_of(step.inputs["x"])
     operands = {
@@ -27,6 +28,7 @@ def layer_norm(sight: Sight, step: Step, index: Index) -> Formula:
 
 
 def layer_norm_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+    """dx = (dx̂ − mean dx̂ − x̂ · mean(dx̂ · x̂)) · rstd, dx̂ = gamma · dy; for the statistics, its parts."""
     lead = rows_of(step.output)
     if role in ("gamma", "beta"):
         return _shared(sight, step, role, index)
@@ -46,6 +48,7 @@ def layer_norm_backward(sight: BackSight, step: Step, role: str, index: Index) -
 
 
 def rms_norm(sight: Sight, step: Step, index: Index) -> Formula:
+    """y = gamma · x · rrms."""
     *row, j = index
     lead = rows_of(step.inputs["x"])
     operands = {
@@ -57,6 +60,7 @@ def rms_norm(sight: Sight, step: Step, index: Index) -> Formula:
 
 
 def rms_norm_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+    """dx = (dx̂ − x̂ · mean(dx̂ · x̂)) · rrms, dx̂ = gamma · dy."""
     lead = rows_of(step.output)
     if role == "gamma":
         return _shared(sight, step, role, index)
@@ -71,12 +75,14 @@ def rms_norm_backward(sight: BackSight, step: Step, role: str, index: Index) -> 
 
 
 def mean(sight: Sight, step: Step, index: Index) -> Formula:
+    """The mean of a vector."""
     x, lead = step.inputs["x"], rows_of(step.inputs["x"])
     row = sight.value("x", x, f"{lead}i", (*index[:-1], along(x.shape[-1])))
     return Formula(written("mean", lead), "mean(x, i)", {"x": row}, "xp.mean")
 
 
 def root(sight: Sight, step: Step, index: Index) -> Formula:
+    """One over the root of the mean square, of what is left of a vector without its mean where there is one."""
     x, lead = step.inputs["x"], rows_of(step.inputs["x"])
     operands = {"x": sight.value("x", x, f"{lead}i", (*index[:-1], along(x.shape[-1])))}
     inner = "x**2"

@@ -15,6 +15,7 @@ UNDONE = {"h": "dx + dh", "tokens": "self.parts[name].backward("}
 
 
 def total(sight: Sight, step: Step, index: Index) -> Formula:
+    """y = x + h, or a sum of more."""
     letters = f"{rows_of(step.output)}j"
     operands = {
         name: sight.value(name, array, letters[len(index) - array.ndim :], broadcast_index(array, index))
@@ -43,27 +44,32 @@ def placed(sight: Sight, step: Step, index: Index) -> Formula:
 
 
 def placed_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+    """The gradient of an entry that was moved is the one where it stands now."""
     letters, result = ("nhtc", "dx[n,t,i]") if step.rule == "split" else ("nti", "dx[n,h,t,c]")
     dy = sight.gradient("dy", step.output, letters, moved(step, index))
     return Formula(result, "dy", {"dy": dy}, "merge_heads(" if step.rule == "split" else "split_heads(")
 
 
 def copy(sight: Sight, step: Step, index: Index) -> Formula:
+    """y = x."""
     letters = f"{rows_of(step.output)}j"
     return Formula(written("y", letters), "x", {"x": sight.value("x", step.inputs["x"], letters, index)}, "+x")
 
 
 def copy_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+    """dx = dy."""
     letters = f"{rows_of(step.output)}j"
     return Formula(written("dx", letters), "dy", {"dy": sight.gradient("dy", step.output, letters, index)}, "+dy")
 
 
 def scale(sight: Sight, step: Step, index: Index) -> Formula:
+    """h = x · scale."""
     operands = {"x": sight.value("x", step.inputs["x"], "ntj", index), "scale": plain("scale", step.settings["scale"])}
     return Formula("h[n,t,j]", "x * scale", operands, "x * self.scale")
 
 
 def scale_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+    """dx = dh · scale."""
     dy = sight.gradient("dh", step.output, "ntj", index)
     operands = {"dy": dy, "scale": plain("scale", step.settings["scale"])}
     return Formula("dx[n,t,j]", "dy * scale", operands, "dx * self.scale")
@@ -73,12 +79,14 @@ def scale_backward(sight: BackSight, step: Step, role: str, index: Index) -> For
 
 
 def first(sight: Sight, step: Step, index: Index) -> Formula:
+    """The first vector stands for the sequence."""
     n, j = index
     x = sight.value("x", step.inputs["x"], "n0j", (n, 0, j))
     return Formula("pooled[n,j]", "x", {"x": x}, "pooled = x[..., 0, :]")
 
 
 def first_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+    """Only the first vector was read."""
     n, t, j = index
     if t:
         return nothing("dx[n,t,j]", "only the first position is read", "self._unpool(")
@@ -87,6 +95,7 @@ def first_backward(sight: BackSight, step: Step, role: str, index: Index) -> For
 
 
 def prepend(sight: Sight, step: Step, index: Index) -> Formula:
+    """The learned vector, and behind it the embedded tokens."""
     n, t, j = index
     if t == 0:
         return Formula("x[n,0,j]", "cls", {"cls": sight.value("cls", step.inputs["cls"], "j", (j,))}, "_prepend(")
@@ -95,6 +104,7 @@ def prepend(sight: Sight, step: Step, index: Index) -> Formula:
 
 
 def prepend_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+    """The learned vector stood before every sequence."""
     if role == "cls":
         n = np.arange(step.output.shape[0])
         dx = sight.gradient("dx", step.output, "n0j", (n, 0, index[0]))
@@ -106,6 +116,7 @@ def prepend_backward(sight: BackSight, step: Step, role: str, index: Index) -> F
 
 
 def mean_pool(sight: Sight, step: Step, index: Index) -> Formula:
+    """y = Σ x / count, over the positions that count."""
     n, j = index
     t = _counted(step, n)
     if not t.size:
@@ -115,6 +126,7 @@ def mean_pool(sight: Sight, step: Step, index: Index) -> Formula:
 
 
 def mean_pool_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+    """dx = dy / count."""
     n, t, j = index
     counted = _counted(step, n)
     if t not in counted:
@@ -132,12 +144,14 @@ def _counted(step: Step, example: int) -> Array:
 
 
 def dropout(sight: Sight, step: Step, index: Index) -> Formula:
+    """y = keep · x / (1 − rate)."""
     letters = f"{rows_of(step.output)}j"
     operands = {"keep": kept(step, index, letters), "x": sight.value("x", step.inputs["x"], letters, index)}
     return Formula(written("y", letters), "keep * x", operands, "dropped(x, keep")
 
 
 def dropout_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+    """dx = keep · dy / (1 − rate)."""
     letters = f"{rows_of(step.output)}j"
     operands = {"keep": kept(step, index, letters), "dy": sight.gradient("dy", step.output, letters, index)}
     return Formula(written("dx", letters), "keep * dy", operands, "dropped(dy, keep")

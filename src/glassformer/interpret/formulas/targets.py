@@ -11,6 +11,8 @@ from ..gradients import Logit, Loss, Sum, Target
 from ..run import Run
 from .sight import Sight, along, nothing, plain, written
 
+LOSS_NAME = "loss"
+
 
 def loss(sight: Sight, run: Run) -> Formula:
     """Σ (log Σ_v exp(logits) − logits[target]) / count, over the positions that have a target."""

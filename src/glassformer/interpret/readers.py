@@ -1,0 +1,110 @@
+"""What every reader of a value sends back to it: the parts of which its gradient is the sum.
+
+The stream is read by a sublayer and by the sum behind it, what a norm returned by three matrices, a tied table by the
+embedding and by the head. Each sends back what its own backward says, and the value gets all of it.
+"""
+
+from __future__ import annotations
+
+from .. import ops
+from ..arrays import Array
+from .card import Reader
+from .formula import Formula, Index, Operand
+from .formulas import TABLE, BackSight
+from .formulas.sight import nothing, plain
+from .formulas.targets import LOSS_NAME, of_logits, of_value, value_of
+from .gradients import Loss, Target
+from .lines import Source, source_of
+from .step import MOVES, Step, moved
+
+NEAR = 1e-9
+"""What is left beside the largest part counts as rounding up to here."""
+
+
+class Readers:
+    """All that send something back, for the gradients of one target."""
+
+    def __init__(self, sight: BackSight, target: Target) -> None:
+        self.sight, self.steps, self.target = sight, sight.steps, target
+
+    def of(self, name: str, array: Array, index: Index, value: float) -> list[Reader]:
+        """Return what every reader sends back to an entry whose gradient is `value`."""
+        if name == LOSS_NAME:
+            return [Reader("the target", "the target", Formula("dloss", "one", {"one": plain("1", 1.0)}))]
+        sent = [self._sent(step, role, index) for step, role in self.steps.readers(array)]
+        sent += self._asked(name, array, index)
+        if self.steps.open or not sent:
+            sent += self._rest(value, sent)
+        return sent
+
+    def source(self, name: str, array: Array, index: Index, value: float) -> Source | None:
+        """Return the lines that computed a gradient, of several readers those of the first."""
+        readers = self.steps.readers(array)
+        return self._sent(*readers[0], index).source if readers else self.of(name, array, index, value)[0].source
+
+    def _asked(self, name: str, array: Array, index: Index) -> list[Reader]:
+        """Return what the target itself says of an entry."""
+        run, op, source = self.steps.run, "the target", None
+        if isinstance(self.target, Loss):
+            op, source = "ops.cross_entropy_backward", source_of(ops.cross_entropy_backward, "return p * total_a")
+        made = [of_value(run, self.target, name, index)]
+        if array is run.logits:
+            made.append(of_logits(self.sight, run, self.target, index))
+        return [Reader(f"of {value_of(self.target)}", op, one, source) for one in made if one is not None]
+
+    def _sent(self, step: Step, role: str, index: Index) -> Reader:
+        """Return what one reader sends back; one that only moves entries without a name hands on what others send."""
+        while step.rule in MOVES and self.steps.name(step.output) is None:
+            after = self.steps.readers(step.output)
+            if len(after) != 1:
+                break
+            index = moved(step, index)
+            step, role = after[0]
+        row = TABLE.get(step.rule)
+        if row is not None and row.backward is not None:
+            made = row.backward(self.sight, step, role, index)
+        else:
+            made = self._said(step, role, index)
+        call = self.sight.found.undoing.get(step.call.number)
+        source = None if call is None else source_of(call.function, made.lines)
+        undoes = source_of(step.written or step.call.function)
+        return Reader(self._label(step, role), _backward_name(step), made, source, undoes)
+
+    def _said(self, step: Step, role: str, index: Index) -> Formula:
+        """Return what an op that is not in the table sent back, by its own word."""
+        gradient = self.sight.sent(step, role)
+        number = 0.0 if gradient is None else float(gradient[index])
+        return Formula(f"d{role}", "said", {"said": plain(f"what {_backward_name(step)} returned", number)})
+
+    def _rest(self, value: float, sent: list[Reader]) -> list[Reader]:
+        """Return what comes back through lines that nobody here knows: all that is left."""
+        numbers = [reader.made.number() for reader in sent]
+        rest = value - sum(numbers)
+        if sent and abs(rest) <= NEAR * max(abs(value), *map(abs, numbers)):
+            return []
+        if not rest:
+            return [Reader("nothing", "nothing reads it", nothing("dx", "nothing reads it"))]
+        where = ", ".join(sorted(self.steps.open)) or "the model"
+        made = Formula("rest", "rest", {"rest": plain(f"what comes back through lines of {where}", rest)})
+        return [Reader(f"through lines of {where}", where, made)]
+
+    def _label(self, step: Step, role: str) -> str:
+        """Say which way a part of a gradient comes."""
+        ahead = next(iter(self.steps.fed_by(step)), step.op)
+        if step.rule != "sum" or role != "x":
+            return f"through {ahead}"
+        beside = [self.steps.name(array) for own, array in step.inputs.items() if own != "x"]
+        return f"past {' and '.join(name for name in beside if name)}, from {ahead}"
+
+
+def _backward_name(step: Step) -> str:
+    return step.op.removesuffix("forward") + "backward" if step.call.is_method else f"{step.op}_backward"
+
+
+def summed(name: str, readers: list[Reader]) -> Formula:
+    """Return the gradient as the sum of what readers send back; of one alone, its own formula."""
+    if len(readers) == 1:
+        return readers[0].made
+    operands = {f"r{number}": Operand(reader.label, reader.made) for number, reader in enumerate(readers)}
+    lines = next((reader.made.lines for reader in readers), "")
+    return Formula(f"d({name})", " + ".join(operands), operands, lines)

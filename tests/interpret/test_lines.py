@@ -1,0 +1,36 @@
+"""The lines of source that computed something."""
+
+import inspect
+
+from glassformer import ops
+from glassformer.interpret.lines import source_of
+from glassformer.layers import Residual
+
+
+def test_an_op_is_found_as_it_is_written():
+    found = source_of(ops.linear_backward, "dw =")
+    assert (found.name, found.file) == ("linear_backward", "ops/linear.py")
+    assert found.text == inspect.getsource(inspect.unwrap(ops.linear_backward))
+    first, last = (line - found.line for line in found.lines)
+    assert first == last
+    assert found.text.splitlines()[first].strip().startswith("dw = flat(saved.x).T @ rows")
+
+
+def test_what_a_docstring_quotes_is_not_what_computes():
+    found = source_of(ops.softmax, "y = e")
+    assert found.text.splitlines()[found.lines[0] - found.line].strip().startswith("y = e /")
+
+
+def test_without_a_line_to_look_for_it_is_all_of_the_body():
+    found = source_of(Residual.backward, "nowhere in it")
+    rows = found.text.splitlines()
+    assert rows[found.lines[0] - found.line].strip().startswith("name, norm =")
+    assert found.lines[1] == found.line + len(rows) - 1
+
+
+def test_what_has_no_source_has_none():
+    assert source_of(None) is None
+    assert source_of(len) is None
+    scope = {}
+    exec("def made(x):\n    return x", scope)
+    assert source_of(scope["made"]) is None
