@@ -11,6 +11,8 @@ import pytest
 from own_parts import forgotten
 from runs import command
 
+pytestmark = pytest.mark.usefixtures("numpy_engine")  # `test_own_parts.py` has both engines
+
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "own_parts.md").read_text(encoding="utf-8")
 CODE = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 FILES = {match[1]: code for code in CODE if (match := re.match(r"# (\w+\.py)\n", code))}

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from own_parts import forgotten
-from runs import command
+from runs import command, options
 
 pytestmark = pytest.mark.usefixtures("numpy_engine", "unseen_figures")
 
@@ -73,7 +73,7 @@ def test_a_file_with_several_tasks_or_none_needs_a_name(folder):
         "import glassformer as gf\ngf.register_activation('halved', lambda x: (x / 2, x), lambda dy, x: dy / 2)\n"
     )
     assert "none.py holds no task" in process("train", "none.py").err
-    trained = process("train", "sort", "--task", "none.py", "--set", "activation=halved", *QUICK)
+    trained = process("train", "sort", "--task", "none.py", *options("sort", activation="halved", steps=2), "--json")
     assert trained.code == 0, trained.err
     assert process("eval", json.loads(trained.out)["run"]).code == 0
 

@@ -17,8 +17,7 @@ def run(tmp_path_factory):
     return folder
 
 
-def test_a_page_and_a_picture_are_written(run, monkeypatch):
-    monkeypatch.setattr("glassformer.plots.style.DPI", 30)
+def test_a_page_and_a_picture_are_written(run, coarse_figures):
     result = command("replay", str(run), "11110222", "--frames", "3")
     assert result.code == 0, result.err
     assert "3 frames from step 0 to 6" in result.out
@@ -45,8 +44,7 @@ def test_what_cannot_be_shown_is_refused(run):
     assert long.code != 0
 
 
-def test_every_option_has_its_effect(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("glassformer.plots.style.DPI", 30)
+def test_every_option_has_its_effect(run, tmp_path, unseen_figures):
     assert len(json.loads(command("replay", run, "--frames", "2", "--json").out)["step"]) == 2
     assert json.loads(command("replay", run, "--step", "4", "--json").out)["step"] == [4]
     assert command("replay", run, "--step", "1", "--out", tmp_path / "pages").code == 0

@@ -15,7 +15,7 @@ NEW = 12
 @pytest.fixture(scope="module", params=FAMILIES)
 def models(request):
     """The families, each in float64 with a few sets of weights."""
-    return request.param, [pair(request.param, seed=seed) for seed in range(3)]
+    return request.param, [pair(request.param, seed=seed) for seed in range(2)]
 
 
 def prompts_of(seed):

@@ -19,7 +19,7 @@ def ctrl_c():
     signal.raise_signal(signal.SIGINT)
 
 
-PLAN = {"steps": 6, "eval_every": 3, "save_every": 2, "dropout": 0.1, "ema": 0.9}
+PLAN = {"steps": 4, "eval_every": 2, "save_every": 2, "dropout": 0.1, "ema": 0.9}
 
 
 def finish(session):
