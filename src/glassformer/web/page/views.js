@@ -3,5 +3,6 @@
 import { attentionView } from "./attention.js";
 import { lensView } from "./lens.js";
 import { mapView } from "./map.js";
+import { toursView } from "./tours.js";
 
-export const VIEWS = [mapView, attentionView, lensView];
+export const VIEWS = [mapView, attentionView, lensView, toursView];
