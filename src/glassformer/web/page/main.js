@@ -5,6 +5,7 @@ import { ask } from "./server.js";
 import { canRedo, canUndo, change, onState, readAddress, redo, runState, state, undo } from "./state.js";
 import { closeCard, redrawCard } from "./card.js";
 import { page } from "./page.js";
+import { drawTour } from "./tours.js";
 import { VIEWS } from "./views.js";
 
 const $ = (id) => document.getElementById(id);
@@ -60,6 +61,7 @@ function drawView() {
   if (!page.run && !own.alone) fill(place, make("p", { class: "quiet" }, "Choose a model above."));
   else own.draw(place, page);
   fill($("view"), place);
+  drawTour(page);
 }
 
 // --- the top --------------------------------------------------------------------------------------------------------
