@@ -191,10 +191,12 @@ def _with_inputs(start: Run, changes: list[Change]) -> tuple[Run, tuple[Change, 
     if not changes:
         return start, ()
     leaves, parts, idle = flatten(start.params), start.batch._asdict(), []
+    given = {**leaves, **parts}
     for change in changes:
         where = parts if change.name in parts else leaves
         before = where[change.name]
-        where[change.name] = _input(change, before, start)
+        own = replace(change, value=given[change.name]) if change.word == "freeze" else change
+        where[change.name] = _input(own, before, start)
         if np.array_equal(before, where[change.name]):
             idle.append(change)
     return _watched(start.model, rebuilt(start.params, leaves), Batch(**parts)), tuple(idle)

@@ -152,6 +152,8 @@ class Explorer:
             return made.mean(name, other, **where)
         way = made.take(name, other, **where)
         start = run[name]
+        if start.dtype == bool:
+            raise ConfigError(f"{name} is true or false, with nothing in between", hint="put 1 or 0, or take it")
         index = way.where.index(name, start.shape, run.heads)
         taken = np.asarray(way.apply(start, run.heads))
         return made.add(name, value * (taken - start)[index], **where)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...errors import ConfigError, GlassformerError
 from ...interpret import gradient_flow, gradient_times_input, integrated_gradients
+from ...interpret.addresses import LOGITS, VECTORS
 from ...interpret.stream import points, stacks
 from ...training.optimizers import OPTIMIZERS
 from ..answers import answers, only, seen_by
@@ -33,13 +34,13 @@ def backward(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
 
 def _points(seen: Seen) -> list[dict[str, Any]]:
     """Return the points of the stream, from the logits back to the embedding; the decoder's before the encoder's."""
-    found = seen.gradients
-    last = "vectors" if "vectors" in seen.run else "logits"
-    ends = [("what the model returns", last), ("the last norm's input", "final_norm.x")]
-    walk = [(title, name, list(stacks(seen.run))[-1]) for title, name in ends if name in found]
-    for stack in reversed(list(stacks(seen.run))):
-        walk += [(point.label, point.name, stack) for point in reversed(points(seen.run, stack)) if point.name in found]
-    return [{"title": title, "name": name, "stack": stack, **statistics(found[name])} for title, name, stack in walk]
+    found, names = seen.gradients, list(stacks(seen.run))
+    last = VECTORS if VECTORS in seen.run else LOGITS
+    walk = [("what the model returns", last)]
+    for stack in reversed(names):
+        whose = f"{stack}: " if len(names) > 1 else ""
+        walk += [(f"{whose}{point.label}", point.name) for point in reversed(points(seen.run, stack))]
+    return [{"title": title, "name": name, **statistics(found[name])} for title, name in walk if name in found]
 
 
 def _flow(seen: Seen) -> tuple[list[dict[str, Any]] | None, str | None]:
