@@ -3,13 +3,8 @@
 import { attentionView } from "./attention.js";
 import { lensView } from "./lens.js";
 import { mapView } from "./map.js";
-<<<<<<< HEAD
 import { backwardView } from "./backward.js";
 import { changeView } from "./change_view.js";
-
-export const VIEWS = [mapView, attentionView, lensView, changeView, backwardView];
-=======
 import { toursView } from "./tours.js";
 
-export const VIEWS = [mapView, attentionView, lensView, toursView];
->>>>>>> h-views-a
+export const VIEWS = [mapView, attentionView, lensView, changeView, backwardView, toursView];
