@@ -201,6 +201,31 @@ def test_a_gradient_says_how_much_each_reader_sends_back(made):
     assert [reader.op for reader in bias.readers] == ["ops.attention_backward"] * 2
 
 
+def test_numbers_without_a_name_lead_on_to_those_that_have_one(made):
+    cards = made["decoder, Llama"]  # keys before their rotation, and their gradients
+    found = cards.card("blocks.0.attention.attend.k", (0, 0, 1, 1))
+    assert {link.name for link in found.inputs} == {"blocks.0.attention_norm", "blocks.0.attention.key.w"}
+    assert found.terms[0].parts[0].name is None
+    assert len(found.terms[0].parts[0].links) == 16
+    back = cards.card("blocks.0.attention.key.w", (2, 3), gradient=True)
+    named = {(link.name, link.gradient) for link in back.inputs}
+    assert named == {("blocks.0.attention_norm", False), ("blocks.0.attention.attend.k", True)}
+    assert {link["name"] for link in back.to_dict()["inputs"]} == {name for name, _ in named}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_card_leads_on_to_others(name, made, rng):
+    cards = made[name]
+    known = set(cards.names())
+    for own in cards.names():
+        found = cards.card(own, drawn(cards, own, rng))
+        assert set(found.feeds) <= known, own
+        links = list(found.inputs)
+        assert all(link.name in known for link in links), own
+        lone = found.kind != "value" or "0, for" in found.formula or "mask" in own or "relative" in own
+        assert links or lone, own
+
+
 def test_a_card_shows_the_lines_that_computed_it(made):
     found = made["decoder"].card("blocks.0", (0, 1, 2)).source
     assert (found["forward"].name, found["forward"].file) == ("Residual.forward", "layers/residual.py")

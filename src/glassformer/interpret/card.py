@@ -139,12 +139,8 @@ def _formula(made: Formula | None, most: int) -> dict[str, Any]:
                 "more": 0, "rest": 0.0, "inputs": [], "more_inputs": 0}  # fmt: skip
     terms, size, number = made.terms(most), made.size, made.number()
     rest = made.total() - math.fsum(term.value for term in terms) if size > len(terms) else 0.0
-    links = dict.fromkeys(
-        Link(part.name, part.index, part.gradient) for term in terms for part in term.parts if part.name is not None
-    )
     count = made.link_count()
-    if count <= 2 * most:
-        links = dict.fromkeys(made.links())
+    links = list(made.links()) if count <= 2 * most else _links(terms)
     return {
         "formula": made.text,
         "filled": made.filled,
@@ -154,23 +150,28 @@ def _formula(made: Formula | None, most: int) -> dict[str, Any]:
         "terms": [_term(term) for term in terms],
         "more": size - len(terms),
         "rest": _plain(rest),
-        "inputs": [{"name": one.name, "index": list(one.index), "gradient": one.gradient} for one in links],
-        "more_inputs": count - len(links),
+        "inputs": [_link(one) for one in links],
+        "more_inputs": count - len(links) if count > 2 * most else 0,
     }
 
 
 def _term(term: Term) -> dict[str, Any]:
-    parts = [
-        {
-            "text": one.text,
-            "value": _plain(one.value),
-            "name": one.name,
-            "index": list(one.index),
-            "gradient": one.gradient,
-        }
-        for one in term.parts
-    ]
+    parts = []
+    for part in term.parts:
+        plain = {"value": _plain(part.value), "index": list(part.index), "links": [_link(one) for one in part.links]}
+        parts.append({**vars(part), **plain})
     return {"label": term.label, "value": _plain(term.value), "parts": parts}
+
+
+def _links(terms: list[Term]) -> list[Link]:
+    """Return the entries that some terms were made from."""
+    parts = [part for term in terms for part in term.parts]
+    named = [(Link(part.name, part.index, part.gradient),) if part.name is not None else part.links for part in parts]
+    return list(dict.fromkeys(link for links in named for link in links))
+
+
+def _link(link: Link) -> dict[str, Any]:
+    return {"name": link.name, "index": list(link.index), "gradient": link.gradient}
 
 
 def _plain(number: float | None) -> float | str | None:

@@ -16,7 +16,7 @@ from ..tree import flatten
 from .addresses import MASK
 from .card import Card
 from .formula import Formula, Index, Operand
-from .formulas import TABLE, BackSight, Sight
+from .formulas import TABLE, Sight
 from .formulas.masks import mask
 from .formulas.targets import LOSS_NAME, loss, value_of
 from .gradients import LOSS, Gradients, Loss, Target, gradients
@@ -221,7 +221,7 @@ class Cards:
     @cached_property
     def _readers(self) -> Readers:
         assert self.found is not None
-        return Readers(BackSight(self.steps, self._made, self.found), self.of)
+        return Readers(self.steps, self._made, self.found, self.of)
 
     # --- what is around ----------------------------------------------------------------------------------------------
 

@@ -40,13 +40,14 @@ class Link:
 
 @dataclass(frozen=True)
 class Part:
-    """A number in a term, and where it was read; a name of None is that of a number without one."""
+    """A number in a term, and where it was read; one without a name has links to what it was made from."""
 
     text: str
     value: float
     name: str | None
     index: tuple[int, ...]
     gradient: bool
+    links: tuple[Link, ...] = ()
 
 
 class Term(NamedTuple):
@@ -64,6 +65,7 @@ class Operand:
     text       how it is written, x[n,t,k]; letters in brackets stand for the parts of the index
     name       of the array that it is read from, None for a number without a name
     gradient   whether it is the gradient of that array
+    inner      how each of several numbers without a name was made, where that is known
     """
 
     text: str
@@ -71,6 +73,7 @@ class Operand:
     name: str | None = None
     index: Index = ()
     gradient: bool = False
+    inner: Callable[[int], Formula] | None = None
 
     def number(self) -> Any:
         """Return the numbers in double precision, those of a formula computed."""
@@ -84,16 +87,32 @@ class Operand:
             value = self.values.number()
         else:
             value = float(self.values if np.ndim(self.values) == 0 else self.values[place])
-        index = tuple(int(part) if np.ndim(part) == 0 else int(part[place]) for part in self.index)
-        return Part(self.text, value, self.name, index, self.gradient)
+        if self.name is not None:
+            return Part(self.text, value, self.name, self._entry(place), self.gradient)
+        return Part(self.text, value, None, (), self.gradient, tuple(self._links(place)))
 
     def links(self) -> Iterator[Link]:
         """Return all entries that it was read from."""
+        for place in range(1 if isinstance(self.values, Formula) else np.size(self.values)):
+            yield from self._links(place)
+
+    def link_count(self) -> int:
+        """Return how many there are."""
+        if isinstance(self.values, Formula):
+            return self.values.link_count()
+        each = 1 if self.name is not None else self.inner(0).link_count() if self.inner and np.size(self.values) else 0
+        return each * int(np.size(self.values))
+
+    def _links(self, place: int) -> Iterator[Link]:
         if isinstance(self.values, Formula):
             yield from self.values.links()
         elif self.name is not None:
-            for place in range(np.size(self.values)):
-                yield Link(self.name, self.part(place).index, self.gradient)
+            yield Link(self.name, self._entry(place), self.gradient)
+        elif self.inner is not None:
+            yield from self.inner(place).links()
+
+    def _entry(self, place: int) -> tuple[int, ...]:
+        return tuple(int(part) if np.ndim(part) == 0 else int(part[place]) for part in self.index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,9 +197,7 @@ class Formula:
 
     def link_count(self) -> int:
         """Return how many entries were read, counted as often as they stand there."""
-        inner = [operand.values for operand in self.operands.values() if isinstance(operand.values, Formula)]
-        named = [operand for operand in self.operands.values() if operand.name is not None]
-        return len(self.also) + sum(int(np.size(one.values)) for one in named) + sum(one.link_count() for one in inner)
+        return len(self.also) + sum(operand.link_count() for operand in self.operands.values())
 
     @cached_property
     def _groups(self) -> list[tuple[Array, Any, list[str]]]:

@@ -11,11 +11,12 @@ from ..arrays import Array
 from .card import Reader
 from .formula import Formula, Index, Operand
 from .formulas import TABLE, BackSight
-from .formulas.sight import nothing, plain
+from .formulas.sight import Made, nothing, plain
 from .formulas.targets import LOSS_NAME, of_logits, of_value, value_of
-from .gradients import Loss, Target
+from .gradients import Gradients, Loss, Target
 from .lines import Source, source_of
 from .step import MOVES, Step, moved
+from .steps import Steps
 
 NEAR = 1e-9
 """What is left beside the largest part counts as rounding up to here."""
@@ -24,8 +25,8 @@ NEAR = 1e-9
 class Readers:
     """All that send something back, for the gradients of one target."""
 
-    def __init__(self, sight: BackSight, target: Target) -> None:
-        self.sight, self.steps, self.target = sight, sight.steps, target
+    def __init__(self, steps: Steps, made: Made, found: Gradients, target: Target) -> None:
+        self.sight, self.steps, self.target = BackSight(steps, made, found, self._sent_to), steps, target
 
     def of(self, name: str, array: Array, index: Index, value: float) -> list[Reader]:
         """Return what every reader sends back to an entry whose gradient is `value`."""
@@ -41,6 +42,10 @@ class Readers:
         """Return the lines that computed a gradient, of several readers those of the first."""
         readers = self.steps.readers(array)
         return self._sent(*readers[0], index).source if readers else self.of(name, array, index, value)[0].source
+
+    def _sent_to(self, array: Array, index: Index) -> Formula:
+        """Return the gradient of an entry of an array without a name."""
+        return summed("y", [self._sent(step, role, index) for step, role in self.steps.readers(array)])
 
     def _asked(self, name: str, array: Array, index: Index) -> list[Reader]:
         """Return what the target itself says of an entry."""
@@ -72,7 +77,7 @@ class Readers:
 
     def _said(self, step: Step, role: str, index: Index) -> Formula:
         """Return what an op that is not in the table sent back, by its own word."""
-        gradient = self.sight.sent(step, role)
+        gradient = self.sight.said(step, role)
         number = 0.0 if gradient is None else float(gradient[index])
         return Formula(f"d{role}", "said", {"said": plain(f"what {_backward_name(step)} returned", number)})
 

@@ -37,11 +37,14 @@ Made = Callable[[Sight, Array, Index], Formula | None]
 
 
 class BackSight(Sight):
-    """Besides values, the gradient that each step was handed."""
+    """Besides values, the gradient that each step was handed.
 
-    def __init__(self, steps: Steps, made: Made, found: Gradients) -> None:
+    sent_to   what all readers of an array send back to an entry, for gradients without a name
+    """
+
+    def __init__(self, steps: Steps, made: Made, found: Gradients, sent_to: Callable[[Array, Index], Formula]) -> None:
         super().__init__(steps, made)
-        self.found = found
+        self.found, self.sent_to = found, sent_to
 
     def array(self, array: Array) -> Array | None:
         """Return the gradient of an array as the step that made it was handed it, None where there is none."""
@@ -69,7 +72,7 @@ class BackSight(Sight):
                 gradient = change.undo(gradient, run.heads)
         return Operand(written(symbol, letters), gradient[index], self.steps.name(array), index, gradient=True)
 
-    def sent(self, step: Step, role: str) -> Array | None:
+    def said(self, step: Step, role: str) -> Array | None:
         """Return what the backward of a step, by its own word, sent back to one of the arrays that it read."""
         places = [place for place, array in enumerate(step.call.arguments) if array is step.inputs[role]]
         place = self.found.handed(Address(step.call.number, places[0])) if places else None
@@ -82,7 +85,13 @@ class BackSight(Sight):
             name, place = self.steps.found(array, index)
         gradient = self.array(array)
         values = np.zeros(np.broadcast_shapes(*map(np.shape, index))) if gradient is None else gradient[index]
-        return Operand(written(symbol, letters), values, name, place, gradient=True)
+        inner = None if name is not None else lambda number: self.sent_to(array, _one(index, number))
+        return Operand(written(symbol, letters), values, name, place, gradient=True, inner=inner)
+
+
+def _one(index: Index, number: int) -> Index:
+    """Return the index of one of several entries."""
+    return tuple(part if np.ndim(part) == 0 else int(part[number]) for part in index)
 
 
 # --- letters and indices ---------------------------------------------------------------------------------------------
