@@ -11,7 +11,7 @@ import numpy as np
 from .. import ops
 from ..arrays import Array, Tree
 from ..errors import ConfigError, TokenError, did_you_mean
-from ..interpret import Labels, Logit, Run, token_labels, watch
+from ..interpret import Labels, Logit, Run, token_labels, unpacked, watch
 from ..loading import is_run, load_weights, locate
 from ..models import Batch, Encoder, Model
 from ..runs.run import open_run
@@ -95,7 +95,7 @@ def find_subject(name: str) -> Subject:
         )
     classes = loaded.labels.__getitem__ if loaded.labels else str
     labels = Labels(tokens=str if loaded.tokenizer is None else token_labels(loaded.tokenizer), classes=classes)
-    return Subject(loaded.model, loaded.params, labels, loaded.tokenizer, None, loaded, name)
+    return Subject(loaded.model, unpacked(loaded.params), labels, loaded.tokenizer, None, loaded, name)
 
 
 def with_targets(model: Model, batch: Batch) -> Batch:
