@@ -20,18 +20,18 @@ from glassformer.runs.session import new_session
 from glassformer.tree import count
 
 SETTINGS = {"width": 128, "layers": 4, "heads": 4, "context": 64, "batch": 12}
+KEEPING = []
+"""Seconds that each state took to keep."""
 
 
 class Timed(Recording):
     """A recording that notes how long each state took to keep."""
 
-    seconds: list[float] = []
-
     def keep(self, *arguments):
         """Write a state."""
         began = time.perf_counter()
         super().keep(*arguments)
-        self.seconds.append(time.perf_counter() - began)
+        KEEPING.append(time.perf_counter() - began)
 
 
 def session(folder, steps, *, recorded):
@@ -70,8 +70,8 @@ def main():
         size = sum(path.stat().st_size for path in kept)
         share = sum(recorded) / sum(plain) - 1
         print(f"recording takes {100 * share:+.1f} % of the time ({100 * (middle - 1):+.1f} % in the middle turn)")
-        print(f"and {size / 1e6:.1f} MB in {len(kept)} states, which took {sum(Timed.seconds):.2f} s to keep:")
-        print(f"{100 * sum(Timed.seconds) / sum(plain):.2f} % of the time of the other")
+        print(f"and {size / 1e6:.1f} MB in {len(kept)} states, which took {sum(KEEPING):.2f} s to keep:")
+        print(f"{100 * sum(KEEPING) / sum(plain):.2f} % of the time of the other")
 
 
 if __name__ == "__main__":

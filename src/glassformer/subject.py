@@ -14,7 +14,7 @@ from .config import EncoderDecoderConfig
 from .errors import ConfigError, TokenError, WeightsError, did_you_mean
 from .generation.sampling import Sampling
 from .generation.writer import generate_steps
-from .interpret import Labels, Logit, Run, token_labels, watch
+from .interpret import Labels, Logit, Run, token_labels, unpacked, watch
 from .loading import is_run, load_weights, locate
 from .models import Batch, Encoder, Model
 from .runs.run import open_run
@@ -143,7 +143,7 @@ def find_subject(name: str) -> Subject:
     loaded = load_weights(place)
     classes = loaded.labels.__getitem__ if loaded.labels else str
     labels = Labels(tokens=str if loaded.tokenizer is None else token_labels(loaded.tokenizer), classes=classes)
-    return Subject(loaded.model, loaded.params, labels, loaded.tokenizer, None, loaded, name)
+    return Subject(loaded.model, unpacked(loaded.params), labels, loaded.tokenizer, None, loaded, name)
 
 
 def with_targets(model: Model, batch: Batch) -> Batch:

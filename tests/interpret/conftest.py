@@ -4,9 +4,17 @@ import numpy as np
 import pytest
 
 from glassformer import Batch, Decoder, DecoderConfig, Encoder, EncoderConfig, EncoderDecoder, EncoderDecoderConfig
+from glassformer.interpret import watch
 
+ARCHITECTURES = ["encoder", "decoder", "encoder_decoder"]
 SIZES = {"width": 8, "heads": 2, "layers": 2, "context": 12}
 MASK = np.array([[True] * 5, [True] * 3 + [False] * 2])
+
+
+@pytest.fixture(params=ARCHITECTURES)
+def run(request):
+    """A run of each architecture; of some, where a test names them as `run`, indirectly."""
+    return watch(*request.getfixturevalue(request.param))
 
 
 @pytest.fixture

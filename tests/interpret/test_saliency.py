@@ -4,22 +4,14 @@ import numpy as np
 import pytest
 
 from glassformer.errors import ConfigError, ShapeError, TokenError, TrainingError
-from glassformer.interpret import Logit, Loss, gradient_times_input, integrated_gradients, put, saliency, watch
+from glassformer.interpret import Logit, Loss, gradient_times_input, integrated_gradients, put, saliency
 
-ARCHITECTURES = ["encoder", "decoder", "encoder_decoder"]
 TARGET = Logit(1, against=0)
 
 
-@pytest.fixture
-def run(request):
-    return watch(*request.getfixturevalue(request.param))
-
-
-every = pytest.mark.parametrize("run", ARCHITECTURES, indirect=True)
 decoder_only = pytest.mark.parametrize("run", ["decoder"], indirect=True)
 
 
-@every
 def test_integrated_gradients_are_complete(run):
     start = 0.9 * run["embedding"] + 0.1 * np.roll(run["embedding"], 1, axis=1)
     found = integrated_gradients(run, TARGET, baseline=start)
@@ -51,7 +43,6 @@ def test_tokens_of_the_source_are_asked_too(run):
     assert saliency(run, TARGET, "source_embedding").shape == (2, 4)
 
 
-@every
 def test_gradient_times_input_is_the_slope_along_the_input(run):
     found = gradient_times_input(run, TARGET)
     step = 1e-6

@@ -3,10 +3,13 @@
 import base64
 import json
 import re
+import shutil
 
 import numpy as np
+import pytest
 
 from glassformer.plots import write_replay
+from oracles import refuse, require
 from pages import read_page
 
 VALUES = {
@@ -46,3 +49,39 @@ def test_the_page_holds_every_frame_and_needs_nothing_from_elsewhere(tmp_path):
     levels = np.frombuffer(base64.b64decode(maps["bytes"]), np.uint8).reshape(maps["shape"])
     np.testing.assert_allclose(levels / 255, VALUES["attention"], atol=0.5 / 255)
     assert len(data["colors"]["dark"]) == 256
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium, without a window."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    require("playwright")
+    if program is None:
+        refuse("there is no browser to open the page in")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        found = play.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 390), ("dark", 1200)])
+def test_the_page_moves_with_its_slider(theme, width, browser, tmp_path):
+    values = {**VALUES, "heads.induction": VALUES["induction"], "weight.w": np.array([1.0, 3.0])}
+    path = write_replay(tmp_path / "replay.html", [0, 20], values, title="Mine", labels=(["a", "b"], ["a", "b"]))
+    page = browser.new_page(color_scheme=theme, viewport={"width": width, "height": 800})
+    wrong = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.goto(path.as_uri())
+    assert page.inner_text("#said") == "step 0 of 20"
+    page.locator("#at").press("End")
+    assert page.inner_text("#said") == "step 20 of 20"
+    assert "0.75" in page.inner_text("table")
+    assert page.inner_text("pre") == "x"
+    assert page.locator("canvas").count() == 2
+    page.locator("canvas").first.hover()
+    assert page.locator(".tokens .seen").count() > 0
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert wrong == []
+    page.close()

@@ -46,6 +46,23 @@ def assert_equal(have, want):
             assert np.asarray(left[leaf]).dtype == np.asarray(right[leaf]).dtype
 
 
+def stopped(session, step, *, save=True):
+    """Stop a session after a step, as Ctrl-C does; without saving, as a crash does."""
+    for record in session.steps():
+        if record.step == step:
+            break
+    if save:
+        session.save()
+    session.run.lock.let_go()
+    return session
+
+
+@pytest.fixture
+def two_states(monkeypatch):
+    """Let a recording keep two states."""
+    monkeypatch.setattr(recording, "MOST", 2)
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recorded") / "run"
@@ -72,13 +89,8 @@ def test_every_frame_is_bit_equal_to_the_run_as_it_was_there(trained):
 
 
 def test_a_frame_equals_a_run_that_was_stopped_there(trained, tmp_path):
-    stopped = recorded(tmp_path / "stopped")
-    for record in stopped.steps():
-        if record.step == 7:
-            break
-    stopped.save()
-    stopped.run.lock.let_go()
-    assert_equal(replay(trained[0]).at(7).state, stopped.run.load_state())
+    session = stopped(recorded(tmp_path / "stopped"), 7)
+    assert_equal(replay(trained[0]).at(7).state, session.run.load_state())
     assert replay(tmp_path / "stopped").steps == range(8)
 
 
@@ -92,15 +104,9 @@ def test_a_frame_has_a_model_that_can_be_asked(trained):
     assert len(frame.trained.samples(1)) == 1
 
 
-def test_the_recording_of_a_run_that_was_interrupted_is_whole(trained, tmp_path, monkeypatch):
+def test_the_recording_of_a_run_that_was_interrupted_is_whole(trained, tmp_path, two_states):
     _, states = trained
-    monkeypatch.setattr(recording, "MOST", 2)
-    session = recorded(tmp_path / "run")
-    for record in session.steps():
-        if record.step == 8:
-            break
-    session.save()
-    session.run.lock.let_go()
+    stopped(recorded(tmp_path / "run"), 8)
     for _ in resume_session(tmp_path / "run").steps():
         pass
     found = replay(tmp_path / "run")
@@ -111,19 +117,14 @@ def test_the_recording_of_a_run_that_was_interrupted_is_whole(trained, tmp_path,
 
 def test_states_of_steps_that_are_taken_again_are_forgotten(tmp_path, monkeypatch):
     monkeypatch.setattr(recording, "MOST", 6)
-    session = recorded(tmp_path / "run")
-    for record in session.steps():
-        if record.step == 6:  # after the checkpoint of step 4 and the states of steps 2, 4 and 6: killed
-            break
-    session.run.lock.let_go()
+    stopped(recorded(tmp_path / "run"), 6, save=False)  # after the checkpoint of step 4, and states of 2, 4 and 6
     again = resume_session(tmp_path / "run")
     assert again.state.step == 4
     assert list(again.recording.kept()) == [2, 4]
     again.run.lock.let_go()
 
 
-def test_a_run_that_goes_on_beyond_its_end_is_replayed_as_a_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(recording, "MOST", 2)
+def test_a_run_that_goes_on_beyond_its_end_is_replayed_as_a_whole(tmp_path, two_states):
     states = states_of(recorded(tmp_path / "run", steps=6, patience=1, lr=1e-9))
     longer = resume_session(tmp_path / "run", steps=14)
     states |= states_of(longer)
@@ -185,14 +186,8 @@ def test_a_step_that_does_not_come_about_again_is_noticed(trained, tmp_path):
         replay(folder).at(7)
 
 
-def test_a_change_is_where_the_replay_begins(trained, tmp_path, monkeypatch):
-    monkeypatch.setattr(recording, "MOST", 2)
-    session = recorded(tmp_path / "run")
-    for record in session.steps():
-        if record.step == 8:
-            break
-    session.save()
-    session.run.lock.let_go()
+def test_a_change_is_where_the_replay_begins(trained, tmp_path, two_states):
+    stopped(recorded(tmp_path / "run"), 8)
     edit_config(tmp_path / "run", lambda content: content["record"]["versions"].update(numpy="0.1"))
     states = states_of(resume_session(tmp_path / "run", anyway=True))
     found = replay(tmp_path / "run")

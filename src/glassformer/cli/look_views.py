@@ -68,11 +68,13 @@ def view_lens(asked: Question) -> Found:
         records.append({"point": point.label, "name": point.name, "says": says, "p": chance, "rank": rank + 1})
 
     def draw(title: str) -> Any:
-        from ..plots.methods import lens_map
+        from ..plots.methods import MOST_POSITIONS, lens_map
 
         if subject.is_classifier:
             return lens_map(seen, ["the text"], subject.label, title=title)
-        return lens_map(lens(run), read_labels(subject, run), subject.label, title=title)
+        last = slice(-MOST_POSITIONS, None)  # more would not be drawn
+        words = read_labels(subject, run)[last]
+        return lens_map(lens(run, positions=last), words, subject.label, title=title)
 
     columns = ("after", "says", ">p", ">rank")
     return Found("What each layer would say; {target} beside it", columns, rows, records, draw)

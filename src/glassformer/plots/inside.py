@@ -11,7 +11,7 @@ from ..interpret.trace import flat_batch
 from ..models import Batch, Encoder, Model
 from . import captions
 from .labels import visible
-from .methods import detector_maps, lens_map, signed_bars
+from .methods import MOST_POSITIONS, detector_maps, lens_map, signed_bars
 from .report import Section, Sketch
 
 LONGEST = 256
@@ -36,7 +36,7 @@ def _of_answer(model: Model, params: Tree, batch: Batch, example: int, labels: L
         return []
     run = watch(model, params, one)
     is_classifier = run.logits.ndim == 2
-    real = np.arange(1) if is_classifier else _real(run)
+    real = np.arange(1) if is_classifier else _real(run)[-MOST_POSITIONS:]  # more would not be drawn
     seen = lens(run, positions=None if is_classifier else real)
     label = labels.tokens if not is_classifier else labels.classes or str
     words = ["all of it"] if is_classifier else [labels.tokens(int(i)) for i in np.asarray(one.tokens)[0, real]]

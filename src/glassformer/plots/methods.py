@@ -119,7 +119,7 @@ def patching_map(found: Patching, labels: Sequence[str] | None = None, *, title:
 
 @styled
 def detector_maps(found: HeadScores, *, title: str = "What heads look for") -> Figure:
-    """Draw how much every head is of each kind, a row for each layer, beyond what chance would give."""
+    """Draw how much every head is of each kind, a row for each layer; what chance would give stands above."""
     kinds = list(found.scores)
     layers, heads = found.scores[kinds[0]].shape
     columns = min(3, len(kinds))
