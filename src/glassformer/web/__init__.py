@@ -7,6 +7,7 @@
     answers.py     the table of what a page may ask, filled by the files in answers_of
     jobs.py        long work that shows how far it is and can be stopped
     guard.py       who may ask: this page and nobody else
+    single.py      the page as one file that needs no server; keeping.py chooses what goes into it
     server.py      the application and the process that serves it
     page/          the page: plain ES modules, one for each view
 
