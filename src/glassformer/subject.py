@@ -132,15 +132,43 @@ class Subject:
         return Logit(chosen, position, against=None if against is None else self.token(against))
 
 
+@dataclass(frozen=True)
+class Given(Subject):
+    """A model with the one batch that it reads, whatever is typed."""
+
+    given: Batch
+
+    @classmethod
+    def of(cls, model: Model, params: Tree, batch: Batch) -> Given:
+        """Return a model with its batch; ids are called by their numbers."""
+        return cls(model, params, Labels(tokens=str, classes=str), None, None, None, type(model).__name__, batch)
+
+    def batch(self, text: str, answer: str | None = None) -> Batch:
+        """Return the batch."""
+        return with_targets(self.model, self.given)
+
+    def example_text(self) -> str:
+        """Return nothing: there is no text."""
+        return ""
+
+
 def find_subject(name: str) -> Subject:
     """Return the model of that name: a run, a saved model, or published weights."""
     place: Path = locate(name)
     if is_run(place):
         run = open_run(place)
-        trained = Trained(run.model, run.load_params(BEST), run.task())
-        answers = trained.task.answer_tokenizer
-        return Subject(trained.model, trained.params, task_labels(trained), answers, trained, None, name)
-    loaded = load_weights(place)
+        return trained_subject(Trained(run.model, run.load_params(BEST), run.task()), name)
+    return loaded_subject(load_weights(place), name)
+
+
+def trained_subject(trained: Trained, name: str) -> Subject:
+    """Return a model that has learned a task."""
+    answers = trained.task.answer_tokenizer
+    return Subject(trained.model, trained.params, task_labels(trained), answers, trained, None, name)
+
+
+def loaded_subject(loaded: Loaded, name: str) -> Subject:
+    """Return a model as it came out of its files."""
     classes = loaded.labels.__getitem__ if loaded.labels else str
     labels = Labels(tokens=str if loaded.tokenizer is None else token_labels(loaded.tokenizer), classes=classes)
     return Subject(loaded.model, unpacked(loaded.params), labels, loaded.tokenizer, None, loaded, name)

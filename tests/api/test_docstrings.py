@@ -11,7 +11,7 @@ from glassformer.training import History
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
 
-FRONT_DOOR = (gf.train, gf.Loop, gf.save, gf.load, gf.pull, gf.TrainedModel, History)
+FRONT_DOOR = (gf.train, gf.Loop, gf.explore, gf.save, gf.load, gf.pull, gf.TrainedModel, History)
 
 
 trained = {}
@@ -52,6 +52,6 @@ def test_the_example_shows_what_happens(documented, trained_once):
 
 
 def test_all_names_are_public():
-    for name in ("Classification", "Loop", "TrainedModel", "load", "pull", "save", "train"):
+    for name in ("Classification", "Exploration", "Loop", "TrainedModel", "explore", "load", "pull", "save", "train"):
         assert name in gf.__all__
         assert getattr(gf, name).__doc__

@@ -118,10 +118,8 @@ def test_two_tabs_of_one_browser_see_their_own_state(page, server):
     page.locator("#text").fill("22220111")
     page.locator("#text").press("Enter")
     other.locator("#model").select_option("decoder")
-    other.wait_for_function(
-        "document.querySelector('#text').value === 'for x in' || document.querySelector('#text').value"
-    )
-    page.wait_for_function("document.querySelectorAll('.tokens .token')[0].textContent === '2'")
+    other.wait_for_function("() => document.querySelector('#model').value === 'decoder'")
+    page.wait_for_function("() => document.querySelectorAll('.tokens .token')[0].textContent === '2'")
     assert page.locator("#model").input_value() == "encoder"
     page.reload()
     page.wait_for_selector("#view .node")

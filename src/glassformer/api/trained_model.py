@@ -32,6 +32,7 @@ from ..training.evaluate import evaluate
 from ..tree import count, flatten
 from ..weights.loaded import Loaded, Pooling
 from ..weights.sentence import embed
+from .exploration import Exploration, explored
 from .tasks import evaluation_task
 
 FORMATS = ("hf", "gguf")
@@ -61,7 +62,7 @@ class TrainedModel:
         generate, stream, chat      of decoders and encoder-decoders
         embed, classify             of encoders
         ask, evaluate, plot         of what was trained here
-        export                      of any architecture; so are gf.save and gf.train, which goes on from here
+        explore, export             of any architecture; so are gf.save and gf.train, which goes on from here
 
     params              nested dicts of arrays; they may be changed, and every method uses what is there
     tokenizer           of what it reads; target_tokenizer of what it writes, where that differs
@@ -298,6 +299,20 @@ class TrainedModel:
         if not self.history:
             raise ConfigError("nothing is known about the training of this model", hint="train it with gf.train")
         return loss_curve(self.history.metrics)
+
+    def explore(self, text: str | None = None, *, show: bool = True) -> Exploration:
+        """Explore the model as it reads a text: in a notebook as a page below the cell, else in the browser.
+
+        text   what it reads; None: an example
+        show   False: nothing is opened; the result has `html()`, `save(path)` and `serve()`
+
+        >>> import glassformer as gf
+        >>> model = gf.train(None, "counting", steps=1, show=False)
+        >>> model.explore("1 2 3", show=False)
+        <exploration of counting: .serve() opens it in the browser, .save(path) writes one file>
+        """
+        trained = None if self.task is None else Trained(self.model, self.params, self.task)
+        return explored(trained, self.loaded, text, show=show)
 
     def export(
         self,

@@ -9,15 +9,24 @@ Everything that a function refuses by an error of Glassformer reaches the page a
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import ConfigError, did_you_mean
 from .explorer import Explorer, Seen
 from .state import read_state
 
-Answer = Callable[[Explorer, dict[str, Any]], dict[str, Any]]
+
+class Download(NamedTuple):
+    """An answer that is a file to keep."""
+
+    name: str
+    body: bytes
+
+
+Answer = Callable[[Explorer, dict[str, Any]], Any]
 
 ANSWERS: dict[str, Answer] = {}
 ROOM = "glassformer.web.answers_of"
@@ -56,3 +65,14 @@ def only(question: dict[str, Any], *known: str) -> None:
     for name in question:
         if name not in known:
             raise ConfigError(f"the question has an unknown part {name[:40]!r}", hint=did_you_mean(name[:40], known))
+
+
+def plain_json(found: Any) -> Any:
+    """Return an answer in JSON's own types; what is no number there becomes None."""
+    if isinstance(found, dict):
+        return {str(name): plain_json(part) for name, part in found.items()}
+    if isinstance(found, list | tuple):
+        return [plain_json(part) for part in found]
+    if hasattr(found, "tolist"):
+        return plain_json(found.tolist())
+    return None if isinstance(found, float) and not math.isfinite(found) else found

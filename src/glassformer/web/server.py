@@ -7,13 +7,11 @@ import contextlib
 import contextvars
 import json
 import logging
-import math
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -24,12 +22,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from ..errors import ConfigError, GlassformerError
-from .answers import ask, load_answers
+from .answers import Download, ask, load_answers, plain_json
 from .explorer import Explorer
 from .guard import Guard, new_secret, read_body
+from .single import PAGE
 from .tile_request import tile_bytes
 
-PAGE = Path(__file__).parent / "page"
 HOST = "127.0.0.1"
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -49,7 +47,7 @@ def application(explorer: Explorer, secret: str, port: int) -> ASGIApp:
         try:
             question = _question(await read_body(request))
             found = await _aside(ask, explorer, request.path_params["word"], question)
-            return _json(found)
+            return _download(found) if isinstance(found, Download) else _json(found)
         except Exception as error:  # the page must hear of everything, and the server go on
             return _refusal(error)
 
@@ -124,19 +122,13 @@ def _question(body: bytes) -> dict[str, Any]:
 
 def _json(found: Any, status: int = 200) -> Response:
     """Return an answer; what is no number in JSON is sent as null, never as a word that JSON does not have."""
-    body = json.dumps(_plain(found), allow_nan=False, separators=(",", ":"))
+    body = json.dumps(plain_json(found), allow_nan=False, separators=(",", ":"))
     return Response(body, status, media_type="application/json")
 
 
-def _plain(found: Any) -> Any:
-    """Return an answer in JSON's own types."""
-    if isinstance(found, dict):
-        return {str(name): _plain(part) for name, part in found.items()}
-    if isinstance(found, list | tuple):
-        return [_plain(part) for part in found]
-    if hasattr(found, "tolist"):
-        return _plain(found.tolist())
-    return None if isinstance(found, float) and not math.isfinite(found) else found
+def _download(found: Download) -> Response:
+    named = {"content-disposition": f'attachment; filename="{found.name}"'}
+    return Response(found.body, headers=named, media_type="application/octet-stream")
 
 
 def _refusal(error: Exception, status: int = 400) -> Response:

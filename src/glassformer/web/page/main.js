@@ -15,7 +15,8 @@ let turn = 0;
 async function start() {
   const found = await ask("models");
   offers = found.models;
-  const told = readAddress();
+  const told = readAddress(found.told);
+  page.views = VIEWS;
   if (!told && found.first) change({ model: found.first, text: found.prompt ?? "" }, { undoable: false });
   onState(refresh);
   page.redraw = drawView;

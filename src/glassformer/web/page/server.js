@@ -1,4 +1,7 @@
 // The one module that talks to the server. Tensors come as binary tiles, everything else as JSON.
+// In a page that is one file there is no server: the same questions are answered from what is kept there.
+
+import { kept, keptAnswer, keptTile } from "./kept.js";
 
 export class Refusal extends Error {
   constructor(fact, hint) {
@@ -50,6 +53,11 @@ const KEPT = 200;
 const CHANGING = new Set(["models", "job", "stop", "train"]);
 
 export async function ask(word, question = {}, signal = undefined) {
+  note(word, question, false);
+  return kept ? fromFile(keptAnswer(word, question)) : inquire(word, question, signal);
+}
+
+async function inquire(word, question, signal = undefined) {
   const key = `${word} ${JSON.stringify(question)}`;
   if (answered.has(key)) return answered.get(key);
   const found = post(`ask/${word}`, question, signal).then((answer) => answer.json());
@@ -61,11 +69,45 @@ export async function ask(word, question = {}, signal = undefined) {
 
 // A rectangle of a tensor: {facts, cells: Float64Array}, row by row.
 export async function tile(question, signal = undefined) {
+  note("tile", question, false);
+  if (kept) return fromFile(keptTile(question)).then(readTile);
   const key = `tile ${JSON.stringify(question)}`;
   if (answered.has(key)) return answered.get(key);
   const found = post("tile", question, signal).then((answer) => answer.arrayBuffer()).then(readTile);
   remember(key, found);
   return found;
+}
+
+async function fromFile(found) {
+  const answer = await found;
+  if (answer === undefined) throw new Refusal("this is not in the file", "open the model with `glassformer explore` to ask for more");
+  if (answer.refused) throw new Refusal(...answer.refused);
+  return answer;
+}
+
+// What was asked so far, the oldest first: a file of the page answers the same questions.
+export const asked = new Map();
+const NOTED = 3000;
+
+function note(word, question, isWork) {
+  asked.set(`${isWork} ${word} ${JSON.stringify(question)}`, { word, question, work: isWork });
+  if (asked.size > NOTED) asked.delete(asked.keys().next().value);
+}
+
+// Wait until nothing has been asked for a while.
+export async function settled(patience = 400) {
+  let since = performance.now();
+  while (performance.now() - since < patience) {
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    if (waiting > 0) since = performance.now();
+  }
+}
+
+// A file that the server makes: {name, blob}.
+export async function fetchFile(word, question) {
+  if (kept) return fromFile(Promise.resolve(undefined));
+  const answer = await post(`ask/${word}`, question);
+  return { name: /filename="([^"]+)"/.exec(answer.headers.get("content-disposition"))?.[1] ?? word, blob: await answer.blob() };
 }
 
 function remember(key, found) {
@@ -82,14 +124,16 @@ function readTile(buffer) {
 
 // Long work: show(job) is called while it goes on; returns the result. `signal` stops it on the server, too.
 export async function work(word, question, show, signal = undefined) {
-  let job = await ask(word, question);
+  note(word, question, true);
+  if (kept) return fromFile(keptAnswer(`work ${word}`, question));
+  let job = await inquire(word, question);
   answered.delete(`${word} ${JSON.stringify(question)}`);
-  const stop = () => ask("stop", { job: job.job }).catch(() => {});
+  const stop = () => inquire("stop", { job: job.job }).catch(() => {});
   signal?.addEventListener("abort", stop);
   while (!job.ended) {
     show?.(job);
     await new Promise((resolve) => setTimeout(resolve, 120));
-    job = await ask("job", { job: job.job });
+    job = await inquire("job", { job: job.job });
   }
   signal?.removeEventListener("abort", stop);
   if (job.error) throw new Refusal(job.error.error, job.error.hint);

@@ -79,12 +79,17 @@ function publish(before) {
 
 function keepAddress() {
   const told = Object.fromEntries(Object.entries(now).filter(([name, part]) => JSON.stringify(part) !== JSON.stringify(START[name])));
-  history.replaceState(null, "", `#${encodeURIComponent(JSON.stringify(told))}`);
+  try {
+    history.replaceState(null, "", `#${encodeURIComponent(JSON.stringify(told))}`);
+  } catch {
+    // A page inside a notebook has no address of its own.
+  }
 }
 
-export function readAddress() {
+// `otherwise` is what holds where the address says nothing.
+export function readAddress(otherwise = {}) {
   try {
-    const told = JSON.parse(decodeURIComponent(location.hash.slice(1)) || "{}");
+    const told = location.hash.length > 1 ? JSON.parse(decodeURIComponent(location.hash.slice(1))) : otherwise;
     const known = Object.entries(told).filter(([name]) => name in START);
     now = { ...structuredClone(START), ...Object.fromEntries(known) };
     return known.length > 0;

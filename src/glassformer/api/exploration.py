@@ -1,0 +1,108 @@
+"""`gf.explore`: the glass case from Python: a page inside a notebook, or in the browser."""
+
+from __future__ import annotations
+
+import webbrowser
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from ..arrays import Tree
+from ..models import Batch, Model
+from ..runs.trained import Trained
+from ..subject import Given, Subject, loaded_subject, trained_subject
+from ..weights.loaded import Loaded
+from .shown import is_notebook
+
+HEIGHT = 760
+"""Pixels of the page inside a notebook."""
+KEY = "model"
+
+
+@dataclass(eq=False)
+class Exploration:
+    """A model and what it reads, as a page: notebooks show it, `serve` opens it in the browser, `save` writes a file.
+
+    The page in a notebook and in a file has every value and every gradient inside, and asks nobody. What is served
+    can do all else as well: change anything, write, take steps.
+    """
+
+    subject: Subject
+    text: str
+
+    def __repr__(self) -> str:
+        return f"<exploration of {self.subject.name}: .serve() opens it in the browser, .save(path) writes one file>"
+
+    def _repr_html_(self) -> str:
+        # The page may run its own script, and can reach nothing of the notebook.
+        frame = f'sandbox="allow-scripts allow-downloads" width="100%" height="{HEIGHT}" title="Glassformer"'
+        return f'<iframe {frame} style="border: 1px solid #8888" srcdoc="{escape(self.html())}"></iframe>'
+
+    def html(self) -> str:
+        """Return the page as one file."""
+        from ..web.answers import load_answers
+        from ..web.keeping import file_of, standing
+
+        load_answers()
+        explorer = self._explorer()
+        state: dict[str, Any] = {"model": KEY, "text": self.text, "answer": None, "changes": [], "of": {"kind": "loss"},
+                                 "steps": []}  # fmt: skip
+        told = {**state, "view": "map", "look": {}}
+        return file_of(explorer, told, standing(explorer, state), ("value", "gradient"), lambda *how_far: None)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page as one file, and return where it is."""
+        from ..files import write_new
+
+        write_new(Path(path), self.html().encode())
+        return Path(path)
+
+    def serve(self, *, port: int = 0, browser: bool = True) -> None:
+        """Serve the page on this machine until Ctrl-C, and open it in the browser."""
+        from ..cli.output import talk
+        from ..web.server import Server
+
+        server = Server(self._explorer(), port)
+        talk(f"explore it at {server.address}; Ctrl-C ends it")
+        if browser:
+            webbrowser.open(server.address)
+        server.serve()
+
+    def _explorer(self) -> Any:
+        from ..web.explorer import Explorer
+        from ..web.offers import Offer
+
+        explorer = Explorer({}, first=KEY, prompt=self.text)
+        explorer.add(Offer(KEY, self.subject.name, "given", KEY), self.subject)
+        return explorer
+
+
+def explore(model: Model, params: Tree, batch: Batch, *, show: bool = True) -> Exploration:
+    """Explore a model at work on a batch: in a notebook as a page below the cell, else in the browser until Ctrl-C.
+
+    show   False: nothing is opened; the result has `html()`, `save(path)` and `serve()`
+
+    >>> import numpy as np, glassformer as gf
+    >>> model = gf.build("tiny-decoder")
+    >>> seen = gf.explore(model, model.init(0), gf.Batch(np.array([[5, 3, 8, 3]])), show=False)
+    >>> seen, seen.html()[:15]
+    (<exploration of Decoder: ...>, '<!doctype html>')
+    """
+    return shown_at_once(Exploration(Given.of(model, params, batch), ""), show=show)
+
+
+def explored(trained: Trained | None, loaded: Loaded, text: str | None, *, show: bool) -> Exploration:
+    """Return a model as it reads a text: by its task where it has one, else as it came out of its files."""
+    if trained is not None:
+        subject = trained_subject(trained, trained.task.name)
+    else:
+        subject = loaded_subject(loaded, loaded.source or loaded.config.architecture)
+    return shown_at_once(Exploration(subject, subject.example_text() if text is None else text), show=show)
+
+
+def shown_at_once(found: Exploration, *, show: bool) -> Exploration:
+    """Open an exploration in the browser, unless it is in a notebook, which shows it by itself, or not wanted."""
+    if show and not is_notebook():
+        found.serve()
+    return found

@@ -1,0 +1,134 @@
+"""What goes into a file: what the page has asked, and every tensor of the run as finely as there is room."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..errors import ConfigError, GlassformerError
+from ..tree import flatten
+from .answers import ANSWERS, ask, plain_json
+from .explorer import Explorer, Seen
+from .single import LARGEST, Kept, bundle, key_of, one_file, styles
+from .state import read_state
+from .tile_request import tile_bytes
+
+CELLS = (128, 64, 32, 16, 8)
+"""Cells of a tile along one side: the first with which everything fits."""
+RECORDED = 256
+"""Cells of a tile that a view asked for."""
+GROWS = 4 / 3
+"""Bytes of text for each byte, in base64; what deflating saves makes up for what else there is."""
+
+Show = Callable[[int, int, str], None]
+
+
+def file_of(
+    explorer: Explorer, told: dict[str, Any], asked: Iterable[dict[str, Any]], whats: tuple[str, ...], show: Show
+) -> str:
+    """Return a run as one file: the answers to what was `asked`, and all tensors of the kinds `whats`.
+
+    told    what the address of the page says: the state of the run, the view, what is open in it
+    asked   {word, question} and perhaps {work: true, key}: long work, and the page's own key
+    """
+    state = {name: told[name] for name in ("model", "text", "answer", "changes", "of", "steps")}
+    seen = explorer.seen(read_state(state))
+    kept = Kept(told, state)
+    offers = [
+        {"key": o.key, "title": o.title, "kind": o.kind} for o in explorer.offers.values() if o.key == state["model"]
+    ]
+    kept.answers["models {}"] = {"models": offers, "first": state["model"], "prompt": None, "told": told}
+    first = [{"word": "open", "question": {"model": state["model"]}}, {"word": "run", "question": {"state": state}}]
+    questions = [*first, *asked]
+    for number, one in enumerate(questions):
+        show(number, len(questions), "asking again what the views asked")
+        _answer(explorer, kept, one)
+    return _fitting(explorer, seen, kept, whats, show)
+
+
+def _answer(explorer: Explorer, kept: Kept, one: dict[str, Any]) -> None:
+    """Keep the answer to one question, or the tile that it asked for."""
+    word, question = one["word"], one["question"]
+    if question.get("state") == "@":
+        question = {**question, "state": kept.state}
+    key = one.get("key") or key_of(f"work {word}" if one.get("work") else word, question, kept.state)
+    if word == "tile":
+        coarse = {side: min(question.get(side, RECORDED), RECORDED) for side in ("height", "width")}
+        _keep_tile(explorer, kept, key, {**question, **coarse})
+        return
+    try:
+        found = ask(explorer, word, question)
+    except GlassformerError as error:
+        kept.refused[key] = (error.fact, error.hint)
+        return
+    if one.get("work"):
+        job = explorer.jobs.get(found["job"])
+        job.ended.wait()
+        if job.error is not None:
+            raise ConfigError(job.error["error"], hint=job.error["hint"])
+        found = job.result
+    kept.answers[key] = plain_json(found)
+
+
+def _keep_tile(explorer: Explorer, kept: Kept, key: str, question: dict[str, Any]) -> None:
+    """Keep a tile, or why there is none; what is there already stays."""
+    if key in kept.tiles or key in kept.refused:
+        return
+    try:
+        kept.tiles[key] = tile_bytes(explorer, question)
+    except GlassformerError as error:
+        kept.refused[key] = (error.fact, error.hint)
+
+
+def _fitting(explorer: Explorer, seen: Seen, kept: Kept, whats: tuple[str, ...], show: Show) -> str:
+    """Return the file with tiles of all tensors, in the finest resolution in which it is not too large."""
+    before = dict(kept.tiles)
+    room = LARGEST - len(bundle()) - len(styles()) - 10_000
+    for cells in CELLS:
+        asked = [one for what in whats for one in _tiles(seen, what, cells)]
+        if sum(size for _, size in asked) * GROWS > 2.5 * room and cells != CELLS[-1]:
+            continue
+        kept.tiles = dict(before)
+        for number, (asking, _) in enumerate(asked):
+            show(number, len(asked), f"cutting tiles of {cells} cells")
+            question = {**asking, "state": kept.state}
+            key = key_of("tile", question, kept.state)
+            _keep_tile(explorer, kept, key, {**question, "height": cells, "width": cells})
+        page = one_file(kept)
+        if len(page.encode()) <= LARGEST:
+            return page
+    larger = ["the gradients of every tensor"] if "gradient" in whats else []
+    raise ConfigError(
+        f"the file would have {len(page.encode()) / 1e6:.1f} MB, and at most {LARGEST / 1e6:.1f} MB are written",
+        hint=f"leave out {' or '.join([*larger, 'a view'])}, or take a shorter text",
+    )
+
+
+def _tiles(seen: Seen, what: str, cells: int) -> list[tuple[dict[str, Any], int]]:
+    """Return a question for each matrix of each tensor of a run, with the bytes of its cells."""
+    found = []
+    named = {**{name: seen.run[name] for name in seen.run}, **flatten(seen.run.params)}
+    for name, array in named.items():
+        rows, columns = (1, 1, *array.shape)[-2:]
+        size = 8 * min(rows, cells) * min(columns, cells) + 600
+        for at in itertools.product(*(range(count) for count in array.shape[:-2])):
+            found.append(({"what": what, "name": name, "at": list(at)}, size))
+    return found
+
+
+def standing(explorer: Explorer, state: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what views ask before anybody has clicked, for a file that is made without a page."""
+    asked: list[dict[str, Any]] = []
+    for word in ("attention", "backward"):
+        if word in ANSWERS:
+            asked.append({"word": word, "question": {"state": state}})
+    return [one for one in asked if _is_answered(explorer, one)]
+
+
+def _is_answered(explorer: Explorer, one: dict[str, Any]) -> bool:
+    try:
+        ask(explorer, one["word"], one["question"])
+    except GlassformerError:
+        return False
+    return True

@@ -1,0 +1,65 @@
+"""What one takes along: a file as a job, and a tensor with all its digits."""
+
+import io
+
+import numpy as np
+import pytest
+
+from browser import state
+from glassformer.errors import ConfigError
+from glassformer.web.answers import ask, load_answers
+from glassformer.web.state import read_state
+
+load_answers()
+
+
+def told(**more):
+    return {**state("encoder"), "answer": None, "changes": [], "of": {"kind": "loss"}, "steps": [], **more}
+
+
+def test_a_file_is_written_by_a_job_that_shows_how_far_it_is(explorer):
+    asked = [
+        {"word": "run", "question": {"state": "@"}, "key": "mine", "work": False},
+        {"word": "stop", "question": {}},
+    ]
+    begun = ask(explorer, "share", {"told": told(view="map"), "asked": asked, "whats": ["value"]})
+    job = explorer.jobs.get(begun["job"])
+    assert job.ended.wait(60)
+    assert job.error is None
+    assert job.total > 0
+    assert job.result["html"].startswith("<!doctype html>")
+    assert job.result["bytes"] == len(job.result["html"].encode())
+
+
+@pytest.mark.parametrize(
+    ("question", "fact"),
+    [
+        ({"told": {"model": "encoder"}, "asked": [], "whats": []}, "a file needs the whole state"),
+        ({"told": told(), "asked": [], "whats": ["nothing"]}, "there is no such kind of number"),
+        ({"told": told(), "asked": {}, "whats": []}, "what was asked is no list"),
+        ({"told": told(), "asked": [3], "whats": []}, "a question of a file has a word and a question"),
+        ({"told": told(), "asked": [{"word": "run", "question": {}, "key": 3}], "whats": []}, "is no text"),
+        ({"told": told(), "asked": [{"word": "run", "question": {}, "x": 3}], "whats": []}, "an unknown part 'x'"),
+        ({"told": told(), "path": "/tmp/x"}, "an unknown part 'path'"),
+    ],
+)
+def test_what_is_no_file_is_refused(question, fact, explorer):
+    with pytest.raises(ConfigError, match=fact):
+        ask(explorer, "share", question)
+
+
+def test_a_tensor_comes_with_all_its_digits(explorer):
+    name = "blocks.0.attention.attend.weights"
+    seen = explorer.seen(read_state(state("encoder")))
+    for what, wanted in (("value", seen.run[name]), ("gradient", seen.gradients[name])):
+        found = ask(explorer, "npz", {"state": state("encoder"), "what": what, "name": name})
+        assert found.name == f"{what}.{name}.npz"
+        with np.load(io.BytesIO(found.body)) as file:
+            assert np.array_equal(file[name], wanted)
+
+
+def test_a_tensor_that_is_not_there_is_refused(explorer):
+    with pytest.raises(ConfigError, match="nowhere"):
+        ask(explorer, "npz", {"state": state("encoder"), "name": "nowhere"})
+    with pytest.raises(ConfigError, match="by what and name"):
+        ask(explorer, "npz", {"state": state("encoder"), "name": ["logits"]})

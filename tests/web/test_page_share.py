@@ -1,0 +1,98 @@
+"""Sharing, in a real browser: the file that is saved, pictures, numbers, and a page that asks nobody."""
+
+import json
+import zipfile
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+
+from browser import TASKS, Troubles, check_access, state
+
+
+def show(page, server, architecture, **more):
+    page.goto(f"{server.address}#{quote(json.dumps({**state(architecture), **more}))}")
+    page.reload()
+    page.wait_for_selector("#view [data-view]")
+
+
+def saved(page, path):
+    """Save the page as one file."""
+    with page.expect_download(timeout=60_000) as waiting:
+        page.get_by_role("button", name="Save as one file").click()
+    waiting.value.save_as(path)
+    return path
+
+
+@pytest.mark.parametrize("architecture", TASKS)
+def test_the_file_opens_alone_and_shows_the_same(architecture, page, server, browser, tmp_path):
+    show(page, server, architecture, view="map")
+    page.get_by_role("button", name="Open all").click()
+    page.wait_for_function("() => [...document.querySelectorAll('figure figcaption')].every((one) => one.textContent)")
+    wanted = page.locator("figure figcaption").all_inner_texts()
+    page.get_by_role("button", name="Share").click()
+    path = saved(page, tmp_path / "one.html")
+    assert path.stat().st_size < 5_000_000
+    alone = browser.new_context(offline=True)
+    troubles = Troubles()
+    one = alone.new_page()
+    troubles.watch(one, path.as_uri())
+    one.goto(path.as_uri())
+    one.wait_for_selector("#view figure canvas")
+    one.wait_for_function("() => [...document.querySelectorAll('figure figcaption')].every((one) => one.textContent)")
+    assert one.locator("figure figcaption").all_inner_texts() == wanted
+    one.get_by_role("button", name="gradients", exact=True).click()
+    one.wait_for_function(f"() => document.querySelectorAll('figure .under').length === {len(wanted)}")
+    one.locator("#text").fill("22220111")
+    one.locator("#text").press("Enter")
+    one.wait_for_selector("#status p")
+    assert "this is not in the file" in one.locator("#status").inner_text()
+    assert troubles == []
+    alone.close()
+
+
+def test_a_file_within_a_page_keeps_to_itself_twice(page, server, browser, tmp_path):
+    show(page, server, "encoder", view="share")
+    html = saved(page, tmp_path / "one.html").read_text(encoding="utf-8")
+    frame = (
+        f'<iframe sandbox="allow-scripts" srcdoc="{html.replace("&", "&amp;").replace(chr(34), "&quot;")}"></iframe>'
+    )
+    both = tmp_path / "both.html"
+    both.write_text(f"<!doctype html><title>two</title>{frame}{frame}", encoding="utf-8")
+    troubles = Troubles()
+    one = browser.new_page()
+    troubles.watch(one, both.as_uri())
+    one.goto(both.as_uri())
+    for inside in (one.frame_locator("iframe").nth(0), one.frame_locator("iframe").nth(1)):
+        inside.locator("#view .node").first.wait_for()
+        assert inside.locator("#model").input_value() == "encoder"
+    assert troubles == []
+    one.close()
+
+
+def test_pictures_and_numbers_are_saved(page, server, tmp_path, explorer):
+    show(page, server, "decoder", view="share")
+    page.locator("#share-name").select_option("blocks.0.attention.attend.weights")
+    page.wait_for_load_state("networkidle")
+    files = {}
+    for title in ("Picture as PNG", "Picture as SVG", "Numbers as .npz"):
+        with page.expect_download() as waiting:
+            page.get_by_role("button", name=title).click()
+        name = waiting.value.suggested_filename
+        files[name] = tmp_path / name
+        waiting.value.save_as(files[name])
+    word = "value.blocks.0.attention.attend.weights"
+    assert set(files) == {f"{word}.png", f"{word}.svg", f"{word}.npz"}
+    assert files[f"{word}.png"].read_bytes().startswith(b"\x89PNG")
+    assert files[f"{word}.svg"].read_text().count("<rect") == 64
+    assert zipfile.is_zipfile(files[f"{word}.npz"])
+    with np.load(files[f"{word}.npz"]) as found:
+        weights = found["blocks.0.attention.attend.weights"]
+    assert weights.dtype == np.float64
+    assert weights.shape == (1, 2, 8, 8)
+    np.testing.assert_allclose(weights.sum(-1), 1)
+
+
+def test_everybody_can_use_it(page, server):
+    show(page, server, "encoder", view="share")
+    check_access(page)

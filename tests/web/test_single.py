@@ -1,0 +1,138 @@
+"""The page as one file: how its modules are joined, what is inside, and its policy."""
+
+import base64
+import hashlib
+import json
+import re
+import struct
+import zlib
+
+import pytest
+
+from browser import TASKS, state
+from glassformer.errors import ConfigError
+from glassformer.web import keeping, single
+from glassformer.web.answers import load_answers
+from glassformer.web.keeping import file_of, standing
+from glassformer.web.single import IMPORT, PAGE, Kept, bundle, key_of, one_file, ordered, styles
+
+MODULES = sorted(path.name for path in PAGE.glob("*.js"))
+
+
+def source(name):
+    return (PAGE / name).read_text(encoding="utf-8")
+
+
+def told(architecture, **more):
+    return {**state(architecture), "answer": None, "changes": [], "of": {"kind": "loss"}, "steps": [], **more}
+
+
+def opened(page):
+    """What is kept in a file: its index, and its tiles by their keys."""
+    packed = re.search(r'<script type="text/plain" id="kept">([^<]+)</script>', page)[1]
+    whole = zlib.decompress(base64.b64decode(packed))
+    length = struct.unpack("<I", whole[:4])[0]
+    index = json.loads(whole[4 : 4 + length])
+    tiles = {key: whole[4 + length + at : 4 + length + at + size] for key, (at, size) in index["tiles"].items()}
+    return index, tiles
+
+
+def silent(done, total, note):
+    """Show nothing."""
+
+
+# --- joining ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_import_and_export_in_the_one_way_that_can_be_joined(name):
+    text = source(name)
+    imports = [line for line in text.splitlines() if re.match(r"\s*import\b", line)]
+    assert len(imports) == len(IMPORT.findall(text)), f'not `import {{ a, b }} from "./x.js";`: {imports}'
+    exports = [line for line in text.splitlines() if re.match(r"\s*export\b", line)]
+    for line in exports:
+        assert single.EXPORT.match(line), line
+    assert "import(" not in text
+    assert not re.search(r"^(await|for await)\b", text, flags=re.MULTILINE)
+    for word in ("eval(", "innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "</script", "new Function"):
+        assert word not in text, word
+
+
+def test_what_is_imported_is_exported_and_no_module_leads_back_to_itself():
+    for name in MODULES:
+        for names, home in IMPORT.findall(source(name)):
+            for one in names.split(", "):
+                assert re.search(rf"^export (async )?(function|const|class) {re.escape(one)}\b", source(home), re.M)
+    order = ordered()
+    for name in order:
+        for other in single.imports_of(source(name)):
+            assert order.index(other) < order.index(name), f"{name} imports {other}, which leads back to it"
+
+
+def test_all_modules_and_styles_are_part_of_the_page():
+    assert sorted(ordered()) == MODULES
+    assert not re.search(r"^(import|export)\b", bundle(), flags=re.MULTILINE)
+    linked = re.findall(r'href="page/([\w.]+\.css)"', source("index.html"))
+    assert sorted(linked) == sorted(path.name for path in PAGE.glob("*.css"))
+    assert "url(" not in styles()
+    assert "@import" not in styles()
+
+
+# --- what is inside --------------------------------------------------------------------------------------------------
+
+
+def test_the_policy_allows_the_script_and_the_style_that_are_there_and_nothing_else():
+    page = one_file(Kept({}, {}))
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)[1]
+    assert policy.startswith("default-src 'none'; ")
+    for tag in ("script", "style"):
+        [inside] = re.findall(rf"<{tag}>(.*?)</{tag}>", page, flags=re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    assert "unsafe" not in policy
+    assert not re.search(r'(src|href)="(?!#)', page)
+
+
+def test_keys_do_not_depend_on_the_order_of_names():
+    own = told("encoder")
+    assert (
+        key_of("tile", {"what": "value", "state": own, "at": [0]}, own) == 'tile {"at":[0],"state":"@","what":"value"}'
+    )
+    assert key_of("run", {"state": {"b": 1, "a": "é\n"}}, own) == 'run {"state":{"a":"é\\n","b":1}}'
+
+
+@pytest.mark.parametrize("architecture", TASKS)
+def test_all_tensors_and_what_was_asked_are_in_the_file(architecture, explorer):
+    load_answers()
+    own = told(architecture)
+    large = {"state": "@", "what": "value", "name": "logits", "height": 512}
+    asked = [{"word": "run", "question": {"state": own}}, {"word": "tile", "question": large, "key": "mine"}]
+    page = file_of(explorer, {**own, "view": "map"}, [*asked, *standing(explorer, own)], ("value", "gradient"), silent)
+    assert len(page.encode()) < single.LARGEST
+    index, tiles = opened(page)
+    assert index["told"]["view"] == "map"
+    assert [model["key"] for model in index["answers"]["models {}"]["models"]] == [architecture]
+    run = index["answers"]['run {"state":"@"}']
+    for tensor in [*run["values"], *run["parameters"]]:
+        at = [0] * (len(tensor["shape"]) - 2)
+        for what in ("value", "gradient"):
+            key = key_of("tile", {"state": own, "what": what, "name": tensor["name"], "at": at}, own)
+            assert key in tiles or "has no gradient" in index["refused"][key][0]
+    assert "mine" in tiles
+
+
+def test_a_file_that_would_be_too_large_is_refused_and_says_what_to_leave_out(explorer, monkeypatch):
+    load_answers()
+    monkeypatch.setattr(keeping, "LARGEST", 60_000)
+    with pytest.raises(ConfigError, match=r"the file would have 0\.\d MB, and at most 0.1 MB are written") as refusal:
+        file_of(explorer, told("encoder"), [], ("value", "gradient"), silent)
+    assert refusal.value.hint == "leave out the gradients of every tensor or a view, or take a shorter text"
+
+
+def test_a_larger_model_is_kept_more_coarsely(explorer, monkeypatch):
+    load_answers()
+    fine = opened(file_of(explorer, told("encoder"), [], ("value",), silent))[1]
+    monkeypatch.setattr(keeping, "CELLS", (8,))
+    coarse = opened(file_of(explorer, told("encoder"), [], ("value",), silent))[1]
+    assert fine.keys() == coarse.keys()
+    assert sum(map(len, coarse.values())) < sum(map(len, fine.values()))
