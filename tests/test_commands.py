@@ -298,4 +298,5 @@ def test_readme_names_commands_that_there_are():
 if __name__ == "__main__":  # a line for several devices, in a process that has them
     with pytest.MonkeyPatch.context() as patch:
         train_little(patch)
+        patch.setattr("glassformer.plots.drawing._in_themes", write_dots)
         print(json.dumps(called(sys.argv[1], patch)))  # noqa: T201

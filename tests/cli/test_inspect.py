@@ -60,7 +60,8 @@ def test_a_page_names_the_options_of_the_reader(tmp_path):
     assert described(tuned, task) == "Began as smollm2, learned from notes.txt."
 
 
-def test_what_a_language_model_writes_keeps_its_lines(tmp_path):
+def test_what_a_language_model_writes_keeps_its_lines(tmp_path, monkeypatch):
+    monkeypatch.setattr("glassformer.cli.inspect.SAMPLE", 20)
     session = tiny_session("lines", tmp_path / "mine", steps=1)
     for _ in session.steps():
         pass
@@ -72,7 +73,7 @@ def test_what_a_language_model_writes_keeps_its_lines(tmp_path):
     assert sample in read_page(path).words
 
 
-def test_one_theme_and_figures_for_slides(tmp_path, coarse_figures):
+def test_one_theme_and_figures_for_slides(tmp_path):
     run = trained("majority", tmp_path / "mine")
     result = inspect(run, "00112220", "--theme", "dark", "--format", "svg", "--out", tmp_path / "slides")
     assert "drawing " in result.err

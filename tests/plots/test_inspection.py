@@ -45,7 +45,8 @@ def test_an_encoder_shows_classes_and_heads_over_all_examples(encoder, tmp_path)
 
 
 def test_a_decoder_shows_the_next_token_and_the_mask(decoder, tmp_path):
-    page = check(files := inspect_model(*decoder, tmp_path, labels=Labels(lambda i: f"<{i}>")))
+    files = inspect_model(*decoder, tmp_path, labels=Labels(lambda i: f"<{i}>"), theme="light")
+    page = check(files, themes=1)
     assert {"prediction", "predictions", "full-against-causal", "decoder-layer-1"} <= names(files)
     assert "loss" not in names(files)
     (last,) = [image["alt"] for image in page.images if image["src"] == "prediction.png"]
