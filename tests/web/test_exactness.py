@@ -113,16 +113,11 @@ def test_random_changes_equal_a_rerun(page, architecture):
     answer = ANSWERS.get(architecture)  # of equal length, so that values can be taken from each other
     watched = [opened.watch(text[architecture], answer) for text in (TEXTS, OTHERS)]
     run, names = watched[0], list(flatten(opened.params))
+    start = {"model": architecture, "text": TEXTS[architecture], "answer": answer, "of": SENT_TARGET}
     used, done = set(), 0
     while done < COUNT:
         sent = [draw_change(rng, run, OTHERS[architecture]) for _ in range(rng.integers(1, 5))]
-        state = {
-            "model": architecture,
-            "text": TEXTS[architecture],
-            "answer": answer,
-            "changes": sent,
-            "of": SENT_TARGET,
-        }
+        state = {**start, "changes": sent}
         found = rerun(sent, *watched)
         if isinstance(found, GlassformerError):
             assert refusal(page, state) == found.fact

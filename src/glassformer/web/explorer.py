@@ -32,6 +32,8 @@ FRAMES = 8
 """So many frames of trainings are kept open."""
 FILMS = 4
 """So many trainings are kept frame by frame."""
+DEEP = 40
+"""So many steps may wait for each other."""
 RUN_BYTES = 1 << 30
 """Runs that nobody asked about for longest are forgotten above this."""
 
@@ -128,9 +130,10 @@ class Explorer:
         if not state.steps:
             run = opened.watch(state.text, state.answer)
             return Seen(state, opened, run, run, target(run, state.of))
-        for count in range(len(state.steps)):  # from the first on, so that none waits for many others
-            before = self.seen(replace(state, steps=state.steps[:count]))
-        last = state.steps[-1]
+        *earlier, last = state.steps
+        for count in range(DEEP, len(earlier), DEEP):  # from the first on: each asks for the one before it
+            self.seen(replace(state, steps=state.steps[:count]))
+        before = self.seen(replace(state, steps=tuple(earlier)))
         after = before.step(last)
         run = watch(before.run.model, after.params, before.run.batch)
         return Seen(state, opened, run, run, target(run, state.of), memory={last.optimizer: after.state})

@@ -1,0 +1,133 @@
+"""What a page is told about changes: tokens to put in, what follows, what can be switched off."""
+
+import numpy as np
+import pytest
+
+from browser import TASKS, state, tiny_explorer
+from glassformer import ops
+from glassformer.errors import ConfigError, LengthError
+from glassformer.interpret.positions import without_positions
+from glassformer.web.answers import ask, load_answers
+from glassformer.web.answers_of.changes import MOST_TOKENS
+from glassformer.web.state import read_state
+
+
+@pytest.fixture(scope="module")
+def explorer(numpy_engine):
+    load_answers()
+    return tiny_explorer()
+
+
+def test_tokens_are_found_by_their_text(explorer):
+    found = ask(explorer, "vocabulary", {"model": "decoder", "text": "e"})
+    assert found["tokens"][0]["label"] == "e"
+    assert all("e" in one["label"].casefold() for one in found["tokens"])
+    label = explorer.opened("decoder").subject.label
+    assert [label(one["id"]) for one in found["tokens"]] == [one["label"] for one in found["tokens"]]
+
+
+def test_at_most_fifty_tokens_come_and_all_are_counted(explorer):
+    found = ask(explorer, "vocabulary", {"model": "decoder", "text": ""})
+    assert found["found"] == found["size"] == explorer.opened("decoder").subject.model.config.vocab
+    assert len(found["tokens"]) == min(MOST_TOKENS, found["size"])
+
+
+def test_a_token_is_found_by_its_number_and_classes_by_their_names(explorer):
+    assert ask(explorer, "vocabulary", {"model": "decoder", "text": "#3"})["tokens"][0]["id"] == 3
+    assert ask(explorer, "vocabulary", {"model": "decoder", "text": "#999999"})["tokens"] == []
+    found = ask(explorer, "vocabulary", {"model": "encoder", "part": "classes", "text": ""})
+    assert [one["label"] for one in found["tokens"]] == ["0", "1", "2"]
+    assert ask(explorer, "vocabulary", {"model": "encoder-decoder", "part": "source", "text": "z"})["found"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        ({"model": "decoder", "part": "classes"}, "no 'classes'"),
+        ({"model": "decoder", "part": "source"}, "no 'source'"),
+        ({"model": "decoder", "text": 3}, "no short text"),
+        ({"model": "decoder", "text": "x" * 201}, "no short text"),
+        ({"model": "decoder", "word": ""}, "unknown part"),
+    ],
+)
+def test_other_searches_are_refused(explorer, question, said):
+    with pytest.raises(ConfigError, match=said):
+        ask(explorer, "vocabulary", question)
+
+
+def test_a_second_text_is_shown_as_it_is_read(explorer):
+    found = ask(explorer, "second", {"state": state("decoder"), "other": "for y in"})
+    assert found["fits"]
+    assert "".join(one["label"] for one in found["tokens"]) == "for y in"
+    assert not ask(explorer, "second", {"state": state("decoder"), "other": "for"})["fits"]
+
+
+@pytest.mark.parametrize("architecture", TASKS)
+def test_the_outcome_has_both_probabilities(explorer, architecture):
+    off = ask(explorer, "switches", {"state": state(architecture)})["rows"][0]["parts"][0]["off"]
+    asked = state(architecture, changes=off)
+    found = ask(explorer, "outcome", {"state": asked})
+    seen = explorer.seen(read_state(asked))
+    row = (0,) if architecture == "encoder" else (0, -1)
+    before, after = (ops.softmax(run.logits[row])[0] for run in (seen.plain, seen.run))
+    for one in found["rows"]:
+        assert (one["before"], one["after"]) == (before[one["id"]], after[one["id"]])
+    assert found["rows"][0]["rank_after"] == 1
+    assert {int(np.argmax(before)), int(np.argmax(after))} <= {one["id"] for one in found["rows"]}
+
+
+def test_another_position_has_its_own_outcome(explorer):
+    first, last = (ask(explorer, "outcome", {"state": state("decoder"), "position": n})["rows"] for n in (0, -1))
+    assert first != last
+    with pytest.raises(LengthError, match="no position 99"):
+        ask(explorer, "outcome", {"state": state("decoder"), "position": 99})
+
+
+@pytest.mark.parametrize("architecture", TASKS)
+def test_every_switch_can_be_thrown(explorer, architecture):
+    found = ask(explorer, "switches", {"state": state(architecture)})
+    run = explorer.seen(read_state(state(architecture))).run
+    levers = [one["off"] for one in found["rest"]]
+    for row in found["rows"]:
+        for part in row["parts"]:
+            levers += [part["off"], *([part["norm"]] if part["norm"] else []), *part["heads"]]
+    levers += [token["off"] for part in found["tokens"] for token in part["tokens"]]
+    layers = {"encoder": 2, "decoder": 2, "encoder-decoder": 4}[architecture]
+    assert len(found["rows"]) == layers
+    assert len(levers) > layers * (run.heads + 3)
+    for off in levers[:: 1 if architecture == "decoder" else 4]:
+        changed = explorer.seen(read_state(state(architecture, changes=off)))
+        assert not np.array_equal(changed.run.logits, run.logits), off
+        assert changed.idle == []
+        assert "embedding" in changed.gradients
+
+
+def test_a_norm_that_is_off_leaves_gamma_and_beta(explorer):
+    part = ask(explorer, "switches", {"state": state("decoder")})["rows"][1]["parts"][0]
+    run = explorer.seen(read_state(state("decoder", changes=part["norm"]))).run
+    gamma, beta = (run.params["blocks"][1]["attention_norm"][name] for name in ("gamma", "beta"))
+    np.testing.assert_allclose(
+        run["blocks.1.attention_norm"], gamma * run["blocks.1.attention_norm.x"] + beta, rtol=1e-15
+    )
+
+
+def test_without_positions_is_the_model_without_them(explorer):
+    off = [{"word": "zero", "name": "positions"}]
+    start = explorer.seen(read_state(state("decoder")))
+    bare = without_positions(start.run)
+    assert bare.model.config.positions == "none"
+    found = explorer.seen(read_state(state("decoder", changes=off)))
+    np.testing.assert_array_equal(found.run.logits, bare.logits)
+    np.testing.assert_array_equal(found.array("before", "logits"), start.run.logits)
+    frozen = [*off, {"word": "freeze", "name": "blocks.0"}]
+    held = explorer.seen(read_state(state("decoder", changes=frozen))).run
+    np.testing.assert_array_equal(held["blocks.0"], start.run["blocks.0"])
+    with pytest.raises(ConfigError, match="positions cannot be changed by 'scale'"):
+        explorer.seen(read_state(state("decoder", changes=[{"word": "scale", "name": "positions", "value": 2}])))
+
+
+def test_of_two_changes_alike_the_one_that_altered_nothing_is_named(explorer):
+    head = {"word": "scale", "name": "blocks.0.attention.output.x", "where": {"head": 0}}
+    changes = [{**head, "value": 2.0}, {**head, "value": 1.0}, {"word": "stop", "name": "blocks.0"},
+               {"word": "scale_gradient", "name": "blocks.1", "value": 1.0}]  # fmt: skip
+    assert ask(explorer, "run", {"state": state("decoder", changes=changes)})["idle"] == [1, 3]

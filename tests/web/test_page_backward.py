@@ -1,0 +1,109 @@
+"""The way back on the page: what runs back, the walk, tokens and steps."""
+
+import json
+import urllib.parse
+
+import pytest
+
+from browser import TASKS, check_access, state
+from glassformer.web.state import read_state
+
+
+def told(page):
+    """The state in the address."""
+    return json.loads(urllib.parse.unquote(page.url.split("#", 1)[1]))
+
+
+def opened(page, server, architecture="decoder", **more):
+    """The view, with a state as an address has it."""
+    asked = {**state(architecture), "view": "backward", **more}
+    page.goto(f"{server.address}#{urllib.parse.quote(json.dumps(asked))}")
+    page.reload()
+    page.wait_for_selector("[data-view=backward] .walk .stop")
+    page.wait_for_load_state("networkidle")
+
+
+def test_the_gradient_is_walked_from_the_end(page, server, explorer):
+    opened(page, server, look={"backward": {"point": 0}})
+    stops = page.locator(".walk .stop")
+    assert stops.nth(0).get_attribute("aria-current") == "step"
+    page.get_by_role("button", name="On", exact=True).click()
+    assert stops.nth(1).get_attribute("aria-current") == "step"
+    page.locator("canvas[aria-label^='gradient of blocks.1']").wait_for()
+    page.get_by_role("button", name="Play").click()  # nothing moves by itself where motion is not wanted
+    assert stops.nth(5).get_attribute("aria-current") == "step"
+    back = explorer.seen(read_state(state("decoder"))).gradients
+    assert page.locator(".flowed tbody tr").count() == 4
+    assert float(page.locator(".walk .stop .mono").nth(5).inner_text().replace("−", "-")) == pytest.approx(
+        float((back["embedding"] ** 2).sum()) ** 0.5, rel=1e-2
+    )
+
+
+def test_it_plays_by_itself(page, server):
+    page.emulate_media(reduced_motion="no-preference")
+    opened(page, server, look={"backward": {"point": 3}})
+    page.get_by_role("button", name="Play").click()
+    page.get_by_role("button", name="Pause").wait_for()
+    page.locator(".walk .stop").nth(4).and_(page.locator("[aria-current=step]")).wait_for()
+
+
+def test_a_difference_of_logits_runs_back(page, server, explorer):
+    opened(page, server)
+    page.get_by_role("button", name="a difference of two logits").click()
+    page.get_by_label("The logit of", exact=True).fill("#3")
+    page.get_by_role("group", name="Tokens found").first.get_by_role("button").first.click()
+    page.locator("p", has_text=" above ").wait_for()
+    of = told(page)["of"]
+    assert (of["kind"], of["token"]) == ("logit", 3)
+    found = explorer.seen(read_state(state("decoder", of=of)))
+    assert page.locator("[data-view=backward] code").first.inner_text().replace("−", "-") == str(
+        found.of.value(found.run)
+    )
+
+
+def test_any_entry_runs_back_and_others_are_refused(page, server, troubles):
+    opened(page, server)
+    page.get_by_role("button", name="any entry").click()
+    page.get_by_label("Value", exact=True).fill("blocks.0")
+    page.get_by_label("Index", exact=True).fill("0, 99, 1")
+    page.get_by_role("button", name="Let it run back").click()
+    page.locator("#status", has_text="blocks.0 has no entry").wait_for()
+    page.get_by_label("Index", exact=True).fill("0, 2, 1")
+    page.get_by_role("button", name="Let it run back").click()
+    page.locator("b", has_text="blocks.0[0, 2, 1]").wait_for()
+    assert told(page)["of"] == {"kind": "entry", "name": "blocks.0", "index": [0, 2, 1]}
+    troubles.forgive("400")
+
+
+def test_a_step_is_taken_and_taken_back(page, server, explorer):
+    opened(page, server)
+    page.get_by_label("Rate", exact=True).fill("0.1")
+    page.get_by_label("Rate", exact=True).press("Tab")
+    page.get_by_role("button", name="See what it would do").click()
+    page.get_by_text("the next step: loss").wait_for()
+    page.get_by_role("button", name="Take the step").click()
+    page.get_by_text("so far").wait_for()
+    step = {"optimizer": "sgd", "lr": 0.1}
+    assert told(page)["steps"] == [step]
+    before, after = (explorer.seen(read_state(state("decoder", steps=n * [step]))).run.loss for n in (0, 1))
+    shown = page.locator(".losses").first.locator("span[title]").all()
+    assert [one.get_attribute("title") for one in shown] == [str(before), str(after)]
+    assert after < before
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_text("so far").wait_for(state="detached")
+    assert "steps" not in told(page)
+
+
+def test_a_classifier_is_told_what_it_should_have_said(page, server):
+    opened(page, server, "encoder", look={"backward": {"target": "loss"}})
+    page.get_by_text("There is no loss yet").wait_for()
+    page.get_by_label("It should have said").select_option("2")
+    page.get_by_role("button", name="Take the step").wait_for()
+    assert told(page)["answer"] == "2"
+
+
+@pytest.mark.parametrize("architecture", TASKS)
+def test_everybody_can_use_it(page, server, architecture):
+    opened(page, server, architecture)
+    assert page.locator(".told").count() > 0
+    check_access(page)

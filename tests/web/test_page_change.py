@@ -1,0 +1,157 @@
+"""Changes made by clicks: what is sent, what is shown, and the way back."""
+
+import json
+import urllib.parse
+
+import numpy as np
+import pytest
+
+from browser import TASKS, TEXTS, check_access, state
+from glassformer.interpret import put, zero
+from glassformer.web.state import read_state
+
+
+def told(page):
+    """The state in the address."""
+    return json.loads(urllib.parse.unquote(page.url.split("#", 1)[1]))
+
+
+def opened(page, server, architecture="decoder", **more):
+    """The view, with a state as an address has it."""
+    asked = {**state(architecture), "view": "change", **more}
+    page.goto(f"{server.address}#{urllib.parse.quote(json.dumps(asked))}")
+    page.reload()
+    page.wait_for_selector("[data-view=change] .levers")
+    page.wait_for_load_state("networkidle")
+
+
+def lever(page, title):
+    return page.get_by_role("switch", name=title, exact=True)
+
+
+def test_a_head_is_switched_off_and_on_again(page, server, explorer):
+    opened(page, server)
+    lever(page, "head 1 of attention of layer 0").click()
+    page.wait_for_selector("#strip .token")
+    assert told(page)["changes"] == [
+        {"word": "zero", "name": "blocks.0.attention.output.x", "where": {"head": 1}, "value": 0, "other": ""}
+    ]
+    run = explorer.seen(read_state(state("decoder"))).run
+    changed = run.changed(zero("blocks.0.attention.output.x", head=1))
+    shown = page.locator("[data-view=change] p", has_text="loss").first.locator("b").all()
+    assert [one.get_attribute("title") for one in shown] == [str(run.loss), str(changed.loss)]
+    assert lever(page, "head 1 of attention of layer 0").get_attribute("aria-checked") == "false"
+    lever(page, "head 1 of attention of layer 0").click()
+    page.get_by_text("Nothing is changed yet.").wait_for()
+    assert "changes" not in told(page)
+    page.get_by_role("button", name="Undo").click()
+    page.wait_for_selector("#strip .token")
+
+
+def test_another_token_is_put_in_with_what_the_loss_asks(page, server, explorer):
+    opened(page, server)
+    page.get_by_role("group", name="Tokens", exact=True).get_by_role("button").nth(4).click()
+    page.get_by_label("Token", exact=True).fill("y")
+    found = page.get_by_role("group", name="Tokens found").get_by_role("button", name="y", exact=True)
+    found.click()
+    page.wait_for_selector("#strip .token")
+    number = explorer.opened("decoder").subject.token("y")
+    sent = [(one["name"], one["where"]["position"], one["value"]) for one in told(page)["changes"]]
+    assert sent == [("tokens", 4, number), ("targets", 3, number)]
+    read = page.get_by_role("group", name="Tokens", exact=True).get_by_role("button").nth(4)
+    assert read.inner_text() == "y"
+    assert "changed" in read.get_attribute("class")
+
+
+def test_any_value_is_changed_by_the_form(page, server, explorer):
+    opened(page, server)
+    page.get_by_label("What to do").select_option("put")
+    page.get_by_label("Value", exact=True).fill("blocks.1")
+    page.get_by_label("Value", exact=True).press("Tab")
+    page.get_by_label("feature of 8").fill("3")
+    page.get_by_label("feature of 8").press("Tab")
+    page.get_by_label("Number", exact=True).fill("2.5")
+    page.get_by_role("button", name="Do it").click()
+    page.wait_for_selector("#strip .token")
+    changed = told(page)["changes"]
+    assert changed == [{"word": "put", "name": "blocks.1", "where": {"feature": 3}, "value": 2.5, "other": ""}]
+    found = explorer.seen(read_state(state("decoder", changes=changed)))
+    np.testing.assert_array_equal(found.run.logits, found.plain.changed(put("blocks.1", 2.5, feature=3)).logits)
+
+
+def test_what_cannot_be_changed_is_said_and_not_kept(page, server, troubles):
+    opened(page, server)
+    page.get_by_label("What to do").select_option("take")
+    page.get_by_label("Second text", exact=True).fill("short")
+    page.get_by_label("Second text", exact=True).press("Tab")
+    page.get_by_text("not as many tokens").wait_for()
+    page.get_by_role("button", name="Do it").click()
+    page.locator("#status", has_text="take from a run on as many tokens").wait_for()
+    assert "changes" not in told(page)
+    troubles.forgive("400")
+
+
+def test_a_change_that_altered_nothing_is_said(page, server):
+    same = {"word": "scale", "name": "blocks.0", "where": {}, "value": 1, "other": ""}
+    opened(page, server, changes=[same])
+    page.get_by_text("One of the changes altered nothing.").wait_for()
+    assert "(altered nothing)" in page.inner_text("#strip")
+
+
+def test_a_cell_of_the_mask_is_hidden_and_shown_again(page, server):
+    opened(page, server)
+    mask = page.locator("canvas[aria-label*='attend.mask']")
+    mask.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#strip .token")
+    where = {"example": 0, "head": 0, "position": 0, "key": 0}
+    name = "blocks.0.attention.attend.mask"
+    assert told(page)["changes"] == [{"word": "put", "name": name, "where": where, "value": 0, "other": ""}]
+
+
+def test_one_number_is_changed_on_its_card(page, server):
+    card = {
+        "name": "head.w",
+        "index": [1, 2],
+        "axes": ["row", "feature"],
+        "kind": "parameter",
+        "value": 0.5,
+        "formula": "",
+    }
+    told_card = {**card, "gradient": None, "terms": [], "more": 0, "inputs": [], "feeds": [], "source": {}}
+    name = "embedding.tokens.table"
+    page.route("**/ask/card", lambda route: route.fulfill(json={**told_card, "name": name}))
+    opened(page, server, look={"card": {"open": {"name": name, "index": [1, 2]}}})
+    page.get_by_label("Another number in its place").fill("0.75")
+    page.get_by_role("button", name="Put it there").click()
+    page.wait_for_selector("#strip .token")
+    where = {"row": 1, "feature": 2}
+    assert told(page)["changes"] == [{"word": "put", "name": name, "where": where, "value": 0.75, "other": ""}]
+
+
+def test_every_head_is_tried_and_a_cell_makes_its_change(page, server):
+    opened(page, server)
+    page.get_by_text("4 runs, about").wait_for()
+    page.get_by_role("button", name="Start").click()
+    page.wait_for_selector(".sweep .cell")
+    assert page.locator(".sweep .cell").count() == 4
+    page.locator(".sweep .cell").nth(3).click()
+    page.wait_for_selector("#strip .token")
+    assert told(page)["changes"][0]["name"] == "blocks.1.attention.output.x"
+
+
+def test_a_tensor_is_compared(page, server):
+    off = {"word": "zero", "name": "blocks.0.attention", "where": {}, "value": 0, "other": ""}
+    opened(page, server, changes=[off], look={"change": {"tensor": "blocks.0"}})
+    titles = page.locator(".thirds figcaption b").all_inner_texts()
+    assert titles == ["before", "after", "difference"]
+    page.get_by_role("button", name="gradients", exact=True).click()
+    page.locator("canvas[aria-label^='gradient change of blocks.0']").wait_for()
+
+
+@pytest.mark.parametrize("architecture", TASKS)
+def test_everybody_can_use_it(page, server, architecture):
+    opened(page, server, architecture)
+    assert page.locator(".levers tbody tr").count() == (4 if architecture == "encoder-decoder" else 2)
+    assert page.locator("#text").input_value() == TEXTS[architecture]
+    check_access(page)
