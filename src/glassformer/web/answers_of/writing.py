@@ -231,7 +231,8 @@ def write(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
             number = _drawn(logits, sampling, seed, len(written))
             tokens.append(_choice(begin, stages(logits, sampling), number))
             written = (*written, number)
-            job.show(len(tokens), count, f"{len(tokens)} of {count} tokens", {"tokens": list(tokens)})
+            partial = {"tokens": list(tokens), "text": begin.text(written)}
+            job.show(len(tokens), count, f"{len(tokens)} of {count} tokens", partial)
             if number in begin.ends:
                 break
         return {"tokens": tokens, "text": begin.text(written), "full": begin.room(written) <= 0}
