@@ -13,9 +13,9 @@ export function writingBars(found, act) {
   const top = Math.max(...found.choices.map((one) => Math.max(one.own, one.kept)));
   return found.choices.map((one) => {
     const drawn = one.id === found.drawn.id;
-    const row = make("button", { type: "button", class: one.cut ? "bar cut" : "bar", title: `id ${one.id}`, onclick: () => act(one) },
+    const row = make("button", { type: "button", class: one.cut ? "choice cut" : "choice", title: `id ${one.id}`, onclick: () => act(one) },
       make("span", { class: "token" }, visible(one.label)), barTrack(one.own / top, one.kept / top),
-      make("span", { class: "share mono" }, percent(one.own)), make("span", { class: "share mono" }, one.cut ? "cut" : percent(one.kept)),
+      make("span", { class: "odds mono" }, percent(one.own)), make("span", { class: "odds mono" }, one.cut ? "cut" : percent(one.kept)),
       make("span", { class: "why" }, one.cut ? `by ${REASONS[one.cut]}` : drawn ? "drawn" : one.ends ? "ends" : ""));
     row.setAttribute("aria-label", `go on with ${JSON.stringify(one.label)}: the model gives it ${percent(one.own)}, ${one.cut ? `cut away by ${REASONS[one.cut]}` : `drawn with ${percent(one.kept)}`}${drawn ? "; the seed draws this one" : ""}`);
     return row;

@@ -25,7 +25,7 @@ function chatSystem(page) {
   const field = make("textarea", { rows: 1, spellcheck: false });
   field.value = look("writing").system ?? "";
   field.addEventListener("change", () => { look("writing", { system: field.value.trim(), path: [] }); page.redraw(); });
-  return make("label", { class: "wide" }, "system (empty: what the template says)", field);
+  return make("label", { class: "broad" }, "system (empty: what the template says)", field);
 }
 
 function chatTurns() {
@@ -53,7 +53,7 @@ function chatInput(page, writer) {
     await writer.begin(page);
   };
   field.addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); send(); } });
-  return make("div", { class: "row" }, make("label", { class: "wide" }, "user", field), button("Send", send, { class: "main" }),
+  return make("div", { class: "row" }, make("label", { class: "broad" }, "user", field), button("Send", send, { class: "main" }),
     button("Forget it all", () => { look("writing", { chat: [], path: [] }); page.redraw(); }, { disabled: !chatMessages().length }));
 }
 

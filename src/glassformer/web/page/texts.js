@@ -25,7 +25,7 @@ export function piecesBox(page) {
   };
   field.addEventListener("input", cut);
   cut();
-  return make("section", { class: "box stack" }, make("h2", {}, "Pieces of a text"), make("label", { class: "wide" }, "any text", field), found);
+  return make("section", { class: "box stack" }, make("h2", {}, "Pieces of a text"), make("label", { class: "broad" }, "any text", field), found);
 }
 
 // Without a text of its own: what the model has read just now.
@@ -50,8 +50,8 @@ function piecesFound(answer) {
 
 export function classesBox(page) {
   const before = new Map(page.run.next_before.map((one) => [one.id, one.probability]));
-  const rows = page.run.next.map((one) => make("li", { class: "bar" }, make("span", { class: "token" }, visible(one.label)), barTrack(before.get(one.id) ?? 0, one.probability),
-    make("span", { class: "share mono" }, percent(one.probability)), make("span", { class: "why" }, page.hasChanges && before.has(one.id) ? `before ${percent(before.get(one.id))}` : "")));
+  const rows = page.run.next.map((one) => make("li", { class: "choice" }, make("span", { class: "token" }, visible(one.label)), barTrack(before.get(one.id) ?? 0, one.probability),
+    make("span", { class: "odds mono" }, percent(one.probability)), make("span", { class: "why" }, page.hasChanges && before.has(one.id) ? `before ${percent(before.get(one.id))}` : "")));
   return make("section", { class: "box stack" }, make("h2", {}, "Classes"),
     make("div", { class: "tokens" }, page.run.tokens.map((token) => make("span", { class: "token" }, visible(token.label)))),
     make("p", { class: "quiet" }, "This model does not write: it tells which class the text above belongs to."), make("ul", { class: "bars plain" }, rows),
@@ -69,12 +69,12 @@ export function masksBox() {
     try {
       const answer = await ask("masks", { model: state().model, text: field.value });
       fill(found, make("p", {}, answer.answer), answer.places.map((place) => make("ul", { class: "bars plain" }, place.map((one) =>
-        make("li", { class: "bar" }, make("span", { class: "token" }, visible(one.text)), barTrack(one.probability, one.probability), make("span", { class: "share mono" }, percent(one.probability)))))));
+        make("li", { class: "choice" }, make("span", { class: "token" }, visible(one.text)), barTrack(one.probability, one.probability), make("span", { class: "odds mono" }, percent(one.probability)))))));
     } catch (error) {
       fill(found, make("p", { class: "bad" }, error.message));
     }
   };
-  return make("section", { class: "box stack" }, make("h2", {}, "Masks"), make("label", { class: "wide" }, "a text with [MASK] in the place of words", field), make("div", { class: "row" }, button("Fill in", fillIn, { class: "main" })), found);
+  return make("section", { class: "box stack" }, make("h2", {}, "Masks"), make("label", { class: "broad" }, "a text with [MASK] in the place of words", field), make("div", { class: "row" }, button("Fill in", fillIn, { class: "main" })), found);
 }
 
 // --- similarity -----------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ export function similarityBox() {
     field.value = text;
     field.addEventListener("change", compare);
     const remove = list.length > 2 ? button("×", () => { draw(read().filter((_, n) => n !== number)); compare(); }, { "aria-label": `Leave out text ${number + 1}` }) : null;
-    return make("div", { class: "row" }, make("label", { class: "wide" }, `text ${number + 1}`, field), remove);
+    return make("div", { class: "row" }, make("label", { class: "broad" }, `text ${number + 1}`, field), remove);
   }));
   draw(texts);
   compare();

@@ -1,0 +1,184 @@
+"""A browser for tests of the explorer, what must never happen in it, and tiny models of the three architectures.
+
+A test asks for the fixtures of `web/conftest.py`: `server`, `page`, `troubles`. Without a browser it is skipped, unless
+GLASSFORMER_REQUIRE_ALL is 1: then it fails.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from glassformer.data import build_task
+from glassformer.models import build
+from glassformer.runs.session import model_config
+from glassformer.runs.trained import Trained
+from glassformer.subject import Subject, task_labels
+from glassformer.web.explorer import Explorer
+from glassformer.web.offers import Offer
+from glassformer.web.server import Server
+from oracles import refuse, require
+from runs import TINY
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+WANTED = f"there is no browser ({', '.join(BROWSERS)}); `apt-get install chromium`, or what your system has"
+
+TASKS = {"encoder": "majority", "decoder": "text", "encoder-decoder": "dates"}
+TEXTS = {"encoder": "11110222", "decoder": "for x in", "encoder-decoder": "3. März 2001"}
+SIZES = {"width": 8, "heads": 2, "feed_forward": 16, "layers": 2}
+
+WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+SERIOUS = ("serious", "critical")
+
+
+# --- models ----------------------------------------------------------------------------------------------------------
+
+
+def tiny_subject(architecture: str) -> Subject:
+    """Return a model of random numbers in double precision, with a task that says what its ids mean."""
+    name = TASKS[architecture]
+    small = {k: v for k, v in TINY[name].items() if k not in {*SIZES, "encoder_layers", "batch", "context"}}
+    task = build_task(name, **small)
+    more = {"encoder_layers": 2, "context": 16} if architecture == "encoder-decoder" else {}
+    model = build(model_config(task, None, {**SIZES, **more}))
+    trained = Trained(model, model.init(0, np.float64), task)
+    return Subject(model, trained.params, task_labels(trained), task.answer_tokenizer, trained, None, architecture)
+
+
+def tiny_explorer(*architectures: str) -> Explorer:
+    """Return an explorer of such models, by the names of their architectures; all three unless some are named."""
+    names = architectures or tuple(TASKS)
+    explorer = Explorer({}, first=names[0], prompt=TEXTS[names[0]])
+    for name in names:
+        explorer.add(Offer(name, f"a tiny {name}", "given", name), tiny_subject(name))
+    return explorer
+
+
+def state(architecture: str, **more: Any) -> dict[str, Any]:
+    """Return a state of such a model, as a page sends it."""
+    return {"model": architecture, "text": TEXTS[architecture], **more}
+
+
+# --- servers ---------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def served(explorer: Explorer) -> Iterator[Server]:
+    """Serve an explorer from a thread."""
+    server = Server(explorer)
+    thread = threading.Thread(target=server.serve, daemon=True)
+    thread.start()
+    while not server.server.started:
+        assert thread.is_alive(), "the server ended"
+        time.sleep(0.005)
+    try:
+        yield server
+    finally:
+        server.end()
+        thread.join(10)
+        assert not thread.is_alive(), "the server does not end"
+
+
+# --- the browser -----------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[Any]:
+    """Open a browser without a window."""
+    require("playwright")
+    from playwright.sync_api import sync_playwright
+
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        refuse(WANTED)
+    alone = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=program, args=alone)
+        yield browser
+        browser.close()
+
+
+class Troubles(list):
+    """What went wrong on a page: errors of the console and of scripts, requests that failed or went elsewhere."""
+
+    def watch(self, page: Any, home: str) -> None:
+        """Listen to a page whose requests go to addresses that begin with `home`."""
+        page.on("console", lambda told: told.type == "error" and self.append(f"console: {told.text}"))
+        page.on("pageerror", lambda error: self.append(f"script: {error}"))
+        page.on("request", lambda asked: asked.url.startswith(home) or self.append(f"elsewhere: {asked.url[:200]}"))
+        # A question that the page itself took back is none.
+        page.on(
+            "requestfailed",
+            lambda asked: "ERR_ABORTED" in str(asked.failure) or self.append(f"failed: {asked.url} {asked.failure}"),
+        )
+
+    def forgive(self, *words: str) -> None:
+        """Forget what a test meant to happen, such as the refusal of bad input; refuse if nothing of it did."""
+        meant = [trouble for trouble in self if any(word in trouble for word in words)]
+        assert meant, f"nothing of {words} happened: {list(self)}"
+        self[:] = [trouble for trouble in self if trouble not in meant]
+
+
+def violations(page: Any) -> list[str]:
+    """Return what axe finds serious on a page as it is now, each with the first place where it is."""
+    require("axe_playwright_python")
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{one['id']}: {one['help']} ({len(one['nodes'])}, first {one['nodes'][0]['html'][:160]})"
+        for one in found
+        if one["impact"] in SERIOUS
+    ]
+
+
+def check_access(page: Any) -> None:
+    """Refuse a page that people with other eyes or hands cannot use: light and dark, wide and narrow."""
+    for size in (WIDE, NARROW):
+        page.set_viewport_size(size)
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            assert violations(page) == [], f"{scheme}, {size['width']} pixels wide"
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= size["width"], f"the page is {wide} pixels wide on a screen of {size['width']}"
+    page.set_viewport_size(WIDE)
+    page.emulate_media(color_scheme="light")
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+class Served(NamedTuple):
+    """What `glassformer explore` served, and what the page would have been told first."""
+
+    address: str
+    page: str
+    models: dict[str, Any]
+
+
+def serve_once(patch: Any) -> list[Served]:
+    """Let every server answer for its page and for its list of models, then end; return what they said, in a list."""
+    found: list[Served] = []
+
+    def serve(self: Server) -> None:
+        thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.socket]}, daemon=True)
+        thread.start()
+        found.append(Served(self.address, get(self.address), json.loads(get(f"{self.address}ask/models", b"{}"))))
+        self.end()
+        thread.join(10)
+
+    patch.setattr(Server, "serve", serve)
+    return found
+
+
+def get(address: str, body: bytes | None = None) -> str:
+    """Return what a server says at an address."""
+    with urllib.request.urlopen(urllib.request.Request(address, body), timeout=10) as answer:
+        return answer.read().decode()
