@@ -1,4 +1,4 @@
-"""A training in memory: the bits of one with a folder; written later, it is a run whose every step can be returned to."""
+"""A training in memory has the bits of one with a folder; written later, every step of it can be returned to."""
 
 import pytest
 

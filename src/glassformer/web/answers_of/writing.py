@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ...arrays import Array, Tree, check_ids
+from ...arrays import Array, Tree, check_ids, check_length
 from ...config import EncoderConfig
 from ...errors import ChatError, ConfigError, LengthError
 from ...generation.cuts import Stage, stages
@@ -56,6 +56,12 @@ class Begun:
     source: Ids | None
     ends: frozenset[int]
     tokenizer: Tokenizer
+
+    def __post_init__(self) -> None:
+        context = self.opened.subject.model.config.context
+        for what, ids in (("text", self.ids), ("source", self.source)):
+            if ids is not None:
+                check_length(len(ids), context, what=f"the {what}")
 
     def logits(self, written: Ids) -> Array:
         """Return the logits about the token after what was written; ids that the tokenizer does not have are out."""
