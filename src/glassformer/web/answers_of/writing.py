@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ...arrays import Array, Tree, check_ids
+from ...arrays import Array, Tree, check_ids, check_length
 from ...config import EncoderConfig
 from ...errors import ChatError, ConfigError, LengthError
 from ...generation.cuts import Stage, stages
@@ -56,6 +56,12 @@ class Begun:
     source: Ids | None
     ends: frozenset[int]
     tokenizer: Tokenizer
+
+    def __post_init__(self) -> None:
+        context = self.opened.subject.model.config.context
+        for what, ids in (("text", self.ids), ("source", self.source)):
+            if ids is not None:
+                check_length(len(ids), context, what=f"the {what}")
 
     def logits(self, written: Ids) -> Array:
         """Return the logits about the token after what was written; ids that the tokenizer does not have are out."""
@@ -231,7 +237,8 @@ def write(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
             number = _drawn(logits, sampling, seed, len(written))
             tokens.append(_choice(begin, stages(logits, sampling), number))
             written = (*written, number)
-            job.show(len(tokens), count, f"{len(tokens)} of {count} tokens", {"tokens": list(tokens)})
+            partial = {"tokens": list(tokens), "text": begin.text(written)}
+            job.show(len(tokens), count, f"{len(tokens)} of {count} tokens", partial)
             if number in begin.ends:
                 break
         return {"tokens": tokens, "text": begin.text(written), "full": begin.room(written) <= 0}

@@ -20,10 +20,18 @@ async function start() {
   if (!told && found.first) change({ model: found.first, text: found.prompt ?? "" }, { undoable: false });
   onState(refresh);
   page.redraw = drawView;
+  page.reload = reload;
   addEventListener("keydown", shortcut);
   addEventListener("hashchange", () => { readAddress(); refresh(state(), {}); });
   if (!state().model && offers.length) change({ model: offers[0].key }, { undoable: false });
+  else if (!state().model && !told) change({ view: "training" }, { undoable: false });
   else await refresh(state(), {});
+}
+
+// Ask for the models at hand again: one may have been trained meanwhile.
+async function reload() {
+  offers = (await ask("models")).models;
+  drawTop();
 }
 
 // Ask for what has changed, then draw it: an answer that came too late is not shown.
@@ -48,7 +56,8 @@ async function refresh(now, before) {
     tell(error.message);
     drawTop();
     drawStrip();
-    if (!page.run) fill($("view"), make("p", { class: "bad" }, error.message));
+    if (!page.run && shownView().alone) drawView();
+    else if (!page.run) fill($("view"), make("div", { class: "stack" }, make("p", { class: "bad" }, error.message), emptyView()));
     return;
   }
   drawTop();
@@ -56,13 +65,22 @@ async function refresh(now, before) {
   drawView();
 }
 
+function shownView() {
+  return VIEWS.find((view) => view.id === state().view) ?? VIEWS[0];
+}
+
 function drawView() {
-  const own = VIEWS.find((view) => view.id === state().view) ?? VIEWS[0];
+  const own = shownView();
   const place = make("div", { class: "stack", "data-view": own.id });
-  if (!page.run && !own.alone) fill(place, make("p", { class: "quiet" }, "Choose a model above."));
+  if (!page.run && !own.alone) fill(place, emptyView());
   else own.draw(place, page);
   fill($("view"), place);
   drawTour(page);
+}
+
+function emptyView() {
+  return make("div", { class: "stack" }, make("p", {}, offers.length ? "Choose a model above, or train a small one." : "There is no model here yet: train a small one and look into it."),
+    make("div", { class: "row" }, button("Train one", () => change({ view: "training" }, { undoable: false }), { class: "main" })));
 }
 
 // --- the top --------------------------------------------------------------------------------------------------------
@@ -72,11 +90,17 @@ function drawTop() {
   if ($("top").contains(document.activeElement) && $("top").dataset.model === now.model) { fillTop(now); return; }
   $("top").dataset.model = now.model;
   const models = make("select", { id: "model", onchange: (event) => { closeCard(); change({ model: event.target.value, text: "", answer: null, changes: [], steps: [], of: { kind: "loss" } }); } },
-    offers.map((offer) => make("option", { value: offer.key, selected: offer.key === now.model }, offer.title)));
+    listed(now).map((offer) => make("option", { value: offer.key, selected: offer.key === now.model }, offer.title)));
   const text = field("text", page.info?.architecture === "encoder-decoder" ? "Source" : "Text", now.text, (value) => value !== state().text && change({ text: value, answer: null }));
-  const answer = page.info?.architecture === "encoder-decoder"
+  const answer = page.info?.answers
     ? field("answer", "Answer (empty: its own)", now.answer ?? "", (value) => change({ answer: value === "" ? null : value })) : null;
   fill($("top"), make("h1", {}, "Glassformer"), make("label", {}, "Model", models), text, answer, target(now));
+}
+
+// The models at hand, and the one that is open where it is not among them: a step of a training, or none.
+function listed(now) {
+  if (offers.some((offer) => offer.key === now.model)) return offers;
+  return [{ key: now.model, title: now.model ? (page.info?.title ?? now.model) : offers.length ? "choose one" : "none yet" }, ...offers];
 }
 
 function fillTop(now) {

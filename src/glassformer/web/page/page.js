@@ -5,6 +5,7 @@ export const page = {
   run: null, // of the state: tokens, values, parameters, loss, next
   hasChanges: false,
   redraw: () => {}, // draw the view again
+  reload: () => {}, // ask for the models at hand again
   labelsFor, // how the rows and columns of a tensor are called
 };
 

@@ -50,7 +50,7 @@ async function refusalOf(answer) {
 
 const answered = new Map(); // answers of this page, the oldest first; the same question has the same answer
 const KEPT = 200;
-const CHANGING = new Set(["models", "job", "stop", "train"]);
+const CHANGING = new Set(["models", "job", "stop", "train", "trainings"]);
 
 export async function ask(word, question = {}, signal = undefined) {
   note(word, question, false);

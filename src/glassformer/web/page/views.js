@@ -7,5 +7,7 @@ import { lensView } from "./lens.js";
 import { mapView } from "./map.js";
 import { shareView } from "./share.js";
 import { toursView } from "./tours.js";
+import { trainingView } from "./training.js";
+import { writingView } from "./writing.js";
 
-export const VIEWS = [mapView, attentionView, lensView, changeView, backwardView, toursView, shareView];
+export const VIEWS = [mapView, attentionView, lensView, changeView, backwardView, trainingView, writingView, toursView, shareView];

@@ -1,0 +1,169 @@
+// One frame of a training: who looks at whom, what the model says, how large weights and gradients are, what each head does.
+
+import { fill, make, short, visible, whole } from "./dom.js";
+import { ask } from "./server.js";
+import { cssColor, inkOn, isDark, onTheme, paint } from "./color.js";
+import { look } from "./state.js";
+import { curve } from "./curve.js";
+
+const LINES = 6; // parameters whose norms are drawn
+let themed = null;
+onTheme(() => themed?.());
+
+// settings: film, step, onpick(step); the parts stay, their contents are drawn again with redraw(film, step)
+export function framePanels(onpick) {
+  const attention = make("section", { class: "box stack" });
+  const samples = make("section", { class: "box stack" });
+  const weights = make("section", { class: "box stack" });
+  const gradients = make("section", { class: "box stack" });
+  const heads = make("section", { class: "box stack" });
+  const root = make("div", { class: "panels" }, attention, samples, weights, gradients, heads);
+  const map = frameMap(attention);
+  root.redraw = (film, step) => {
+    const frame = film.frames.find((one) => one.step === step);
+    if (!frame) return;
+    map(film.key, step);
+    frameSamples(samples, frame);
+    frameNorms(weights, film, frame, "weights", "Norms of the weights", onpick);
+    frameNorms(gradients, film, frame, "gradients", "Norms of the gradients, on the first batch", onpick);
+    frameHeads(heads, frame);
+  };
+  return root;
+}
+
+// --- attention ------------------------------------------------------------------------------------------------------
+
+function frameMap(place) {
+  const canvas = make("canvas", { role: "img", width: 1, height: 1, class: "grid" });
+  const rows = make("div", { class: "names", "aria-hidden": "true" });
+  const columns = make("div", { class: "names across", "aria-hidden": "true" });
+  const grid = make("div", { class: "named" }, make("span"), columns, rows, canvas);
+  const choosers = make("div", { class: "row" });
+  const under = make("p", { class: "quiet mono" });
+  const said = make("p", { class: "quiet" });
+  fill(place, make("h3", {}, "Attention on a held-out example"), choosers, make("div", { class: "scroll" }, grid), under, said);
+  let asked = "";
+  let found = null;
+  const paintMap = () => { if (found) frameGrid(canvas, found, rows, columns); };
+  themed = paintMap;
+  canvas.addEventListener("pointermove", (event) => { if (found) fill(under, frameCell(canvas, found, event)); });
+  canvas.addEventListener("pointerleave", () => fill(under));
+  const redraw = async (key, step) => {
+    const { kind, layer = 0, head = 0 } = look("training");
+    const question = { model: key, step, layer, head, ...(kind ? { kind } : {}) };
+    asked = JSON.stringify(question);
+    try {
+      const answer = await ask("course_map", question);
+      if (asked !== JSON.stringify(question)) return;
+      found = answer;
+      paintMap();
+      frameChoosers(choosers, found, () => redraw(key, step));
+      canvas.setAttribute("aria-label", `attention of the ${found.kind}, layer ${layer}, head ${head}, after step ${step}: ${found.rows.length} queries by ${found.columns.length} keys`);
+      fill(said, found.cut ? `the first ${found.rows.length} tokens: ` : "", found.rows.map(visible).join(" "));
+    } catch (error) {
+      if (look("training").layer || look("training").head || look("training").kind) {
+        look("training", { kind: null, layer: 0, head: 0 }); // of another model
+        redraw(key, step);
+      } else fill(said, error.message);
+    }
+  };
+  return redraw;
+}
+
+function frameGrid(canvas, found, rows, columns) {
+  const [height, width] = [found.rows.length, found.columns.length];
+  const bytes = new Uint8ClampedArray(height * width * 4);
+  found.weights.flat().forEach((weight, n) => paint(bytes, n * 4, weight, 1, false));
+  canvas.width = width;
+  canvas.height = height;
+  canvas.getContext("2d").putImageData(new ImageData(bytes, width, height), 0, 0);
+  const cell = Math.max(6, Math.min(28, 320 / Math.max(height, width)));
+  canvas.style.width = `${width * cell}px`;
+  canvas.style.height = `${height * cell}px`;
+  canvas.dataset.dark = isDark();
+  frameNames(rows, found.rows, cell, "height");
+  frameNames(columns, found.columns, cell, "width");
+}
+
+// Tokens beside the cells, where there is room for letters.
+function frameNames(place, names, cell, side) {
+  fill(place, cell < 13 ? [] : names.map((name) => {
+    const one = make("span", {}, visible(name));
+    one.style[side] = `${cell}px`;
+    return one;
+  }));
+}
+
+function frameCell(canvas, found, event) {
+  const box = canvas.getBoundingClientRect();
+  const row = Math.min(found.rows.length - 1, Math.max(0, Math.floor(((event.clientY - box.top) / box.height) * found.rows.length)));
+  const column = Math.min(found.columns.length - 1, Math.max(0, Math.floor(((event.clientX - box.left) / box.width) * found.columns.length)));
+  return `${visible(found.rows[row])} → ${visible(found.columns[column])} = ${short(found.weights[row][column], 4)}`;
+}
+
+function frameChoosers(place, found, redraw) {
+  const key = JSON.stringify([found.kind, found.kinds]);
+  if (place.dataset.key === key) return; // the reader may be at one of them
+  place.dataset.key = key;
+  const set = (parts) => { look("training", parts); redraw(); };
+  const [layers, heads] = found.kinds[found.kind];
+  const { layer = 0, head = 0 } = look("training");
+  const numbers = (count) => Array.from({ length: count }, (_, n) => [String(n), String(n)]);
+  const kinds = Object.keys(found.kinds);
+  fill(place,
+    kinds.length > 1 ? frameSelect("attention of", kinds.map((kind) => [kind, kind]), found.kind, (kind) => set({ kind, layer: 0, head: 0 })) : null,
+    frameSelect("layer", numbers(layers), String(layer), (value) => set({ layer: Number(value) })),
+    frameSelect("head", numbers(heads), String(head), (value) => set({ head: Number(value) })));
+}
+
+function frameSelect(title, choices, chosen, act) {
+  return make("label", {}, title, make("select", { onchange: (event) => act(event.target.value) },
+    choices.map(([value, text]) => make("option", { value, selected: value === chosen }, text))));
+}
+
+// --- what it says ---------------------------------------------------------------------------------------------------
+
+function frameSamples(place, frame) {
+  const rows = frame.samples.map(([asked, answer]) => make("tr", {}, make("td", { class: "mono" }, asked), make("td", { class: "mono" }, answer || "∅")));
+  fill(place, make("h3", {}, "What it answers"), make("div", { class: "scroll" }, make("table", {},
+    make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "asked"), make("th", { scope: "col" }, "answer"))), make("tbody", {}, rows))));
+}
+
+// --- norms ----------------------------------------------------------------------------------------------------------
+
+function frameNorms(place, film, frame, part, title, onpick) {
+  const names = Object.entries(film.frames.at(-1)[part]).sort((a, b) => b[1] - a[1]).map(([name]) => name);
+  const drawn = names.slice(0, LINES);
+  const series = drawn.map((name, n) => ({ name, mark: n, points: film.frames.map((one) => [one.step, one[part][name]]) }));
+  const values = names.map((name, n) => make("tr", {}, make("td", {}, n < LINES ? make("i", { class: `swatch mark${n}` }) : null),
+    make("td", { class: "mono" }, name), make("td", { class: "number mono" }, short(frame[part][name], 4))));
+  const open = place.querySelector("details")?.open ?? false;
+  fill(place, make("h3", {}, title), curve({ label: title, series, cursor: frame.step, last: film.frames.at(-1).step, onpick }),
+    make("details", { open }, make("summary", {}, `All ${names.length} after step ${whole(frame.step)}`), make("div", { class: "scroll" }, make("table", {}, make("tbody", {}, values)))));
+}
+
+// --- heads ----------------------------------------------------------------------------------------------------------
+
+function frameHeads(place, frame) {
+  const stacks = Object.entries(frame.heads);
+  const said = "Share of the attention that goes where each kind of head looks, on random tokens that come twice.";
+  if (!stacks.length) {
+    fill(place, make("h3", {}, "What each head does"), make("p", { class: "quiet" }, "The context is too short to tell."));
+    return;
+  }
+  fill(place, make("h3", {}, "What each head does"), make("p", { class: "quiet" }, said), stacks.map(([stack, found]) => frameScores(stack, found)));
+}
+
+function frameScores(stack, found) {
+  const kinds = Object.keys(found.scores);
+  const cell = (score) => {
+    const place = make("td", { class: "number mono" }, score.toFixed(2));
+    place.style.background = cssColor(score, 1, false);
+    place.style.color = inkOn(score, 1);
+    return place;
+  };
+  const rows = found.scores[kinds[0]].flatMap((heads, layer) => heads.map((_, head) => make("tr", {}, make("th", { scope: "row" }, `${layer}.${head}`), kinds.map((kind) => cell(found.scores[kind][layer][head])))));
+  const chance = make("tr", {}, make("th", { scope: "row" }, "chance"), kinds.map((kind) => make("td", { class: "number mono quiet" }, found.chance[kind].toFixed(2))));
+  return make("div", { class: "scroll" }, make("table", { class: "scores" }, make("caption", {}, `${stack}: layer.head`),
+    make("thead", {}, make("tr", {}, make("td"), kinds.map((kind) => make("th", { scope: "col" }, kind)))), make("tbody", {}, rows, chance)));
+}

@@ -1,0 +1,119 @@
+// Texts without writing: what a tokenizer cuts them into, classes, masks, and how similar they are.
+
+import { button, fill, make, short, visible, whole } from "./dom.js";
+import { ask } from "./server.js";
+import { look, state } from "./state.js";
+import { cssColor, inkOn } from "./color.js";
+import { barTrack, percent } from "./bars.js";
+
+// --- pieces ---------------------------------------------------------------------------------------------------------
+
+export function piecesBox(page) {
+  const field = make("textarea", { rows: 2, spellcheck: false, placeholder: "type any text" });
+  field.value = look("writing").pieces ?? "";
+  const found = make("div", { class: "stack" });
+  const cut = async () => {
+    const asked = field.value;
+    look("writing", { pieces: asked || undefined });
+    if (!asked) { fill(found, piecesRead(page)); return; }
+    try {
+      const answer = await ask("pieces", { model: state().model, text: asked });
+      if (asked === field.value) fill(found, piecesFound(answer));
+    } catch (error) {
+      fill(found, make("p", { class: "bad" }, error.message));
+    }
+  };
+  field.addEventListener("input", cut);
+  cut();
+  return make("section", { class: "box stack" }, make("h2", {}, "Pieces of a text"), make("label", { class: "broad" }, "any text", field), found);
+}
+
+// Without a text of its own: what the model has read just now.
+function piecesRead(page) {
+  const row = (tokens, title) => (tokens ? [make("p", { class: "quiet" }, title), piecesRow(tokens.map((token) => ({ text: token.label, id: token.id })))] : []);
+  return page.run.source ? [...row(page.run.source, "the source, as it was read"), ...row(page.run.tokens, "the target")] : row(page.run.tokens, "the text, as it was read");
+}
+
+function piecesRow(pieces) {
+  return make("div", { class: "pieces" }, pieces.map((piece) => make("span", { class: piece.special ? "piece special" : "piece" }, make("span", { class: "token" }, visible(piece.text)), make("small", {}, String(piece.id)))));
+}
+
+function piecesFound(answer) {
+  const over = answer.count > answer.context;
+  const said = `${whole(answer.count)} ${answer.count === 1 ? "token" : "tokens"} of a vocabulary of ${whole(answer.size)}; the model reads at most ${whole(answer.context)}`;
+  const more = answer.count > answer.pieces.length ? make("p", { class: "quiet" }, `and ${whole(answer.count - answer.pieces.length)} more`) : null;
+  return [make("p", { class: over ? "bad" : "quiet" }, over ? `${said}: this is too long for it.` : `${said}.`),
+    piecesRow(answer.pieces), more];
+}
+
+// --- classes --------------------------------------------------------------------------------------------------------
+
+export function classesBox(page) {
+  const before = new Map(page.run.next_before.map((one) => [one.id, one.probability]));
+  const rows = page.run.next.map((one) => make("li", { class: "choice" }, make("span", { class: "token" }, visible(one.label)), barTrack(before.get(one.id) ?? 0, one.probability),
+    make("span", { class: "odds mono" }, percent(one.probability)), make("span", { class: "why" }, page.hasChanges && before.has(one.id) ? `before ${percent(before.get(one.id))}` : "")));
+  return make("section", { class: "box stack" }, make("h2", {}, "Classes"),
+    make("div", { class: "tokens" }, page.run.tokens.map((token) => make("span", { class: "token" }, visible(token.label)))),
+    make("p", { class: "quiet" }, "This model does not write: it tells which class the text above belongs to."), make("ul", { class: "bars plain" }, rows),
+    rows.length === 10 ? make("p", { class: "quiet" }, "The ten likeliest are shown.") : null);
+}
+
+// --- masks ----------------------------------------------------------------------------------------------------------
+
+export function masksBox() {
+  const found = make("div", { class: "stack" });
+  const field = make("textarea", { rows: 2, spellcheck: false });
+  field.value = look("writing").masked ?? "";
+  const fillIn = async () => {
+    look("writing", { masked: field.value });
+    try {
+      const answer = await ask("masks", { model: state().model, text: field.value });
+      fill(found, make("p", {}, answer.answer), answer.places.map((place) => make("ul", { class: "bars plain" }, place.map((one) =>
+        make("li", { class: "choice" }, make("span", { class: "token" }, visible(one.text)), barTrack(one.probability, one.probability), make("span", { class: "odds mono" }, percent(one.probability)))))));
+    } catch (error) {
+      fill(found, make("p", { class: "bad" }, error.message));
+    }
+  };
+  return make("section", { class: "box stack" }, make("h2", {}, "Masks"), make("label", { class: "broad" }, "a text with [MASK] in the place of words", field), make("div", { class: "row" }, button("Fill in", fillIn, { class: "main" })), found);
+}
+
+// --- similarity -----------------------------------------------------------------------------------------------------
+
+export function similarityBox() {
+  const texts = look("writing").texts ?? [state().text, "Paris is the capital of France", "My cat sleeps all day"];
+  const found = make("div", { class: "scroll" });
+  const fields = make("div", { class: "stack" });
+  const read = () => [...fields.querySelectorAll("textarea")].map((field) => field.value);
+  const compare = async () => {
+    look("writing", { texts: read() });
+    try {
+      const answer = await ask("similarity", { model: state().model, texts: read() });
+      fill(found, similarityTable(answer));
+    } catch (error) {
+      fill(found, make("p", { class: "bad" }, error.message));
+    }
+  };
+  const draw = (list) => fill(fields, list.map((text, number) => {
+    const field = make("textarea", { rows: 1 });
+    field.value = text;
+    field.addEventListener("change", compare);
+    const remove = list.length > 2 ? button("×", () => { draw(read().filter((_, n) => n !== number)); compare(); }, { "aria-label": `Leave out text ${number + 1}` }) : null;
+    return make("div", { class: "row" }, make("label", { class: "broad" }, `text ${number + 1}`, field), remove);
+  }));
+  draw(texts);
+  compare();
+  return make("section", { class: "box stack" }, make("h2", {}, "How similar texts are"), make("p", { class: "quiet" }, "The cosine of the angle between the vectors of every two texts: 1 for the same direction, 0 for nothing in common."),
+    fields, make("div", { class: "row" }, button("Compare", compare, { class: "main" }), button("One more text", () => draw([...read(), ""]))), found);
+}
+
+function similarityTable(answer) {
+  const cell = (value) => {
+    const place = make("td", { class: "number mono" }, short(value, 3));
+    place.style.background = cssColor(value, 1);
+    place.style.color = inkOn(value, 1);
+    return place;
+  };
+  const names = answer.cosine.map((_, number) => `text ${number + 1}`);
+  return make("table", {}, make("caption", { class: "quiet" }, `cosines of vectors with ${whole(answer.width)} entries`), make("thead", {}, make("tr", {}, make("td"), names.map((name) => make("th", { scope: "col" }, name)))),
+    make("tbody", {}, answer.cosine.map((row, number) => make("tr", {}, make("th", { scope: "row" }, names[number]), row.map(cell)))));
+}

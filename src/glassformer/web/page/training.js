@@ -1,0 +1,246 @@
+// Training: start a small one and watch it, or go through one that was recorded, step by step.
+
+import { button, fill, make, short, tell, whole } from "./dom.js";
+import { ask, work } from "./server.js";
+import { change, look, state } from "./state.js";
+import { curve } from "./curve.js";
+import { framePanels } from "./frames.js";
+
+export const trainingView = { id: "training", title: "Training", alone: true, draw: drawTraining };
+
+const FIELDS = { layers: "layers", width: "width", heads: "heads", steps: "steps", lr: "rate" };
+// What is shown: the film, the step looked at (null: the last one), the job that goes on, the parts of the page it is drawn in.
+const shownTraining = { film: null, step: null, job: null, parts: null, page: null, stop: null };
+
+function drawTraining(place, page) {
+  shownTraining.page = page;
+  const form = make("form", { class: "box stack" });
+  const courses = make("section", { class: "box stack", "aria-label": "Trainings to go through" });
+  shownTraining.parts = trainingParts();
+  const welcome = page.run ? null : make("p", {}, "No model is open yet. Train one: it takes a few seconds, stays in memory, and opens in all views.");
+  place.append(welcome ?? "", make("div", { class: "beside" }, form, courses), shownTraining.parts.root);
+  trainingForm(form);
+  trainingCourses(courses);
+  if (shownTraining.film) trainingShow();
+  else if (look("training").course) openCourse(look("training").course);
+}
+
+// --- begin ----------------------------------------------------------------------------------------------------------
+
+async function trainingForm(form) {
+  const title = make("h2", {}, "Train a small model");
+  fill(form, title, make("p", { class: "quiet" }, "…"));
+  try {
+    const found = await ask("trainings");
+    const summary = make("p", { class: "quiet" });
+    const fields = make("div", { class: "row" });
+    const tasks = make("select", {}, found.tasks.map((task) => make("option", { value: task.name, selected: task.name === look("training").task }, task.name)));
+    const seed = make("input", { type: "number", min: "0", value: "0" });
+    const begin = make("button", { type: "submit", class: "main" }, "Start");
+    fill(form, title, make("div", { class: "row" }, make("label", {}, "task", tasks), make("label", {}, "seed", seed)), summary, fields, make("div", { class: "row" }, begin));
+    const choose = async () => {
+      const said = found.tasks.find((task) => task.name === tasks.value).summary;
+      fill(summary, said);
+      const usual = await ask("task", { task: tasks.value });
+      if (usual.name !== tasks.value) return;
+      fill(summary, make("b", {}, `${usual.architecture}: `), said);
+      fill(fields, trainingFields(usual.settings, found));
+    };
+    tasks.addEventListener("change", () => { look("training", { task: tasks.value }); choose().catch((error) => tell(error.message)); });
+    form.addEventListener("submit", (event) => { event.preventDefault(); trainingBegin(form, tasks.value, Number(seed.value), begin); });
+    await choose();
+  } catch (error) {
+    fill(form, title, make("p", { class: "bad" }, error.message));
+  }
+}
+
+function trainingFields(usual, found) {
+  const numbers = Object.entries(FIELDS).map(([name, title]) => make("label", {}, title, make("input", {
+    name, type: "number", required: true, value: String(usual[name]),
+    ...(name === "lr" ? { min: "0.000001", step: "any" } : { min: "1", max: String(found.most[name]) }),
+  })));
+  const optimizer = make("label", {}, "optimizer", make("select", { name: "optimizer" }, found.optimizers.map((name) => make("option", { value: name, selected: name === usual.optimizer }, name))));
+  return [...numbers, optimizer];
+}
+
+async function trainingBegin(form, task, seed, begin) {
+  const settings = Object.fromEntries([...form.querySelectorAll("[name]")].map((field) => [field.name, field.name === "optimizer" ? field.value : Number(field.value)]));
+  begin.disabled = true;
+  try {
+    const job = await ask("train", { task, settings, seed });
+    Object.assign(shownTraining, { film: null, step: null });
+    await followTraining(job.job);
+  } catch (error) {
+    tell(error.message);
+  } finally {
+    begin.disabled = false;
+  }
+}
+
+// Show a training while it goes on; it goes on, too, while one looks at another view.
+async function followTraining(key) {
+  if (shownTraining.job === key) return;
+  Object.assign(shownTraining, { job: key, stop: () => ask("stop", { job: key }).catch((error) => tell(error.message)) });
+  try {
+    let job = await ask("job", { job: key });
+    while (!job.ended && shownTraining.job === key) {
+      trainingShow(job.partial, job);
+      await new Promise((resolve) => setTimeout(resolve, 150));
+      job = await ask("job", { job: key });
+    }
+    if (shownTraining.job !== key) return;
+    Object.assign(shownTraining, { job: null, stop: null });
+    trainingShow(job.result, job.error ? { ...job, note: `${job.error.error}. ${job.error.hint ?? ""}` } : null);
+    await shownTraining.page.reload?.();
+    if (shownTraining.parts.courses) trainingCourses(shownTraining.parts.courses);
+  } catch (error) {
+    Object.assign(shownTraining, { job: null, stop: null });
+    tell(error.message);
+    trainingShow();
+  }
+}
+
+// --- trainings to go through ----------------------------------------------------------------------------------------
+
+async function trainingCourses(place) {
+  shownTraining.parts.courses = place;
+  try {
+    const { courses } = await ask("trainings");
+    const list = courses.map((one) => make("li", {}, button(one.title, () => openCourse(one.key), { class: "link" }), one.live ? " (goes on)" : ""));
+    fill(place, make("h2", {}, "Or go through one"), list.length ? make("ul", { class: "plain" }, list)
+      : make("p", { class: "quiet" }, "Nothing is recorded here yet: ", make("code", {}, "glassformer train induction --record"), " writes a run whose every step can be returned to."));
+  } catch (error) {
+    fill(place, make("p", { class: "bad" }, error.message));
+  }
+}
+
+// Open a course; steps: those to compute (undefined: some of all).
+async function openCourse(key, steps = undefined) {
+  if (shownTraining.film?.key !== key) Object.assign(shownTraining, { film: null, step: null, job: null });
+  look("training", { course: key });
+  const control = new AbortController();
+  shownTraining.stop = () => control.abort();
+  try {
+    const film = await work("course", { model: key, ...(steps ? { steps } : {}) }, (job) => trainingShow(job.partial, job), control.signal);
+    shownTraining.stop = null;
+    if (steps?.length) shownTraining.step = steps[0];
+    trainingShow(film);
+    if (film.job && !film.recorded) followIfGoing(film.job);
+  } catch (error) {
+    shownTraining.stop = null;
+    if (error.fact === "stopped") { trainingShow(await work("course", { model: key, steps: [] })); return; }
+    look("training", { course: null });
+    tell(error.message);
+    trainingShow();
+  }
+}
+
+async function followIfGoing(key) {
+  const job = await ask("job", { job: key }).catch(() => ({ ended: true }));
+  if (!job.ended) followTraining(key);
+}
+
+// --- the film -------------------------------------------------------------------------------------------------------
+
+// Elements that stay while a training goes on: what one holds in the hand must not be replaced.
+function trainingParts() {
+  const parts = {
+    title: make("h2"), note: make("span", { class: "quiet" }), progress: make("progress", { "aria-label": "How far the training is" }),
+    stop: button("Stop", () => shownTraining.stop?.()), chart: make("div"), judged: make("p", { class: "quiet" }), actions: make("div", { class: "row" }),
+    slider: make("input", { type: "range", min: "0", "aria-label": "Step" }), at: make("output", { class: "mono" }),
+  };
+  parts.slider.addEventListener("input", () => trainingGo(Number(parts.slider.value)));
+  const log = button("log scale", () => { look("training", { log: !look("training").log }); log.setAttribute("aria-pressed", String(!!look("training").log)); trainingShow(); }, { "aria-pressed": String(!!look("training").log) });
+  parts.panels = framePanels((step) => trainingGo(trainingNearest(step)));
+  parts.going = make("div", { class: "row" }, parts.progress, parts.note, parts.stop);
+  parts.panels.prepend(make("section", { class: "box stack lead" }, make("div", { class: "row" }, make("h3", {}, "Loss"), log), parts.chart, parts.judged,
+    make("div", { class: "scrub" }, parts.slider, parts.at), parts.actions));
+  parts.body = parts.panels;
+  parts.root = make("div", { class: "stack", hidden: true }, parts.title, parts.going, parts.body);
+  return parts;
+}
+
+function trainingShow(film = undefined, job = undefined) {
+  const own = shownTraining;
+  if (film) own.film = film;
+  const { parts } = own;
+  parts.root.hidden = !own.film && !job;
+  parts.going.hidden = !job;
+  if (job) {
+    parts.progress.max = Math.max(job.total, 1);
+    if (job.total) parts.progress.value = job.done; else parts.progress.removeAttribute("value");
+    fill(parts.note, job.note);
+    parts.stop.hidden = job.ended;
+  }
+  parts.body.hidden = !own.film?.frames.length;
+  fill(parts.title, own.film ? own.film.title : "Training");
+  if (parts.body.hidden) return;
+  if (own.film.key !== look("training").course) look("training", { course: own.film.key });
+  const { frames } = own.film;
+  if (!frames.some((frame) => frame.step === own.step)) own.step = null;
+  parts.slider.max = String(frames.length - 1);
+  trainingDraw(own.step ?? frames.at(-1).step, !!job && !job.ended);
+}
+
+function trainingDraw(step, going) {
+  const { film, parts } = shownTraining;
+  const number = film.frames.findIndex((frame) => frame.step === step);
+  const frame = film.frames[number];
+  if (parts.slider.value !== String(number)) parts.slider.value = String(number);
+  parts.slider.setAttribute("aria-valuetext", `step ${step}`);
+  fill(parts.at, `step ${whole(step)}`, frame.loss === null || frame.loss === undefined ? "" : `, loss ${short(frame.loss, 4)}`);
+  fill(parts.chart, curve({
+    label: "loss", width: innerWidth < 700 ? 360 : 820, log: look("training").log, cursor: step, last: film.planned, onpick: (x) => trainingGo(trainingNearest(x)),
+    series: [{ name: film.every > 1 ? `training loss (every ${film.every} steps)` : "training loss", points: film.loss, mark: 0 },
+      { name: "validation loss", points: film.judged.map(([x, y]) => [x, y]), dots: true, mark: 1 }],
+  }));
+  const last = film.judged.at(-1);
+  fill(parts.judged, last ? `validation loss ${short(last[1], 4)}${last[2] === null || last[2] === undefined ? "" : `, ${(last[2] * 100).toFixed(1)} % right`} at step ${whole(last[0])}` : "not judged yet");
+  trainingActions(film, step, going);
+  parts.panels.redraw(film, step);
+}
+
+function trainingGo(number) {
+  const { film } = shownTraining;
+  const frame = film.frames[number];
+  if (!frame) return;
+  shownTraining.step = number === film.frames.length - 1 ? null : frame.step;
+  trainingDraw(frame.step, !!shownTraining.job);
+}
+
+function trainingNearest(step) {
+  const far = shownTraining.film.frames.map((frame) => Math.abs(frame.step - step));
+  return far.indexOf(Math.min(...far));
+}
+
+function trainingActions(film, step, going) {
+  const key = JSON.stringify([film.key, step, going, film.kept]);
+  const { actions } = shownTraining.parts;
+  if (actions.dataset.key === key) return;
+  actions.dataset.key = key;
+  const exact = make("input", { type: "number", min: "0", max: String(film.planned), value: String(step), "aria-label": "Any step" });
+  fill(actions,
+    film.recorded || going ? null : button("Open the trained model", () => openTrained(film.key), { class: "main" }),
+    button(`Look inside at step ${whole(step)}`, () => openTrained(`${film.key}@${step}`)),
+    film.recorded ? [exact, button("Go to this step", () => openCourse(film.key, [Number(exact.value)]))] : null,
+    film.recorded || going ? null : film.kept ? make("span", { class: "quiet" }, "kept in ", make("code", {}, film.kept)) : button("Keep it as a run", () => keepTrained(film)));
+}
+
+function openTrained(model) {
+  const base = (key) => key.replace(/@\d+$/, "");
+  const text = base(state().model) === base(model) ? state().text : "";
+  change({ model, text, answer: null, changes: [], steps: [], of: { kind: "loss" }, view: "map" });
+}
+
+async function keepTrained(film) {
+  try {
+    const { folder } = await ask("keep", { model: film.key });
+    film.kept = folder;
+    tell(`written to ${folder}`);
+    trainingShow();
+    await shownTraining.page.reload?.();
+    trainingCourses(shownTraining.parts.courses);
+  } catch (error) {
+    tell(error.message);
+  }
+}

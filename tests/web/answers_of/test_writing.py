@@ -1,0 +1,266 @@
+"""Writing from the page: what `generate` would write, what sampling cuts away, conversations, pieces, vectors."""
+
+import math
+
+import numpy as np
+import pytest
+
+from browser import TEXTS, state, tiny_explorer
+from glassformer.config import DecoderConfig, EncoderConfig
+from glassformer.errors import ChatError, ConfigError, LengthError, TokenError
+from glassformer.generation.sampling import Sampling
+from glassformer.generation.writer import generate_steps
+from glassformer.interpret import Labels, token_labels
+from glassformer.loading import language_model
+from glassformer.models import build
+from glassformer.subject import Subject
+from glassformer.text import PublishedTokenizer
+from glassformer.text.chat import encode_chat
+from glassformer.web.answers import ask, load_answers
+from glassformer.web.offers import Offer
+from glassformer.weights.loaded import Loaded
+from glassformer.weights.sentence import embed, similarities
+from tokenizer_files import chat_bpe, word_piece
+
+pytestmark = pytest.mark.usefixtures("numpy_engine")
+SIZES = {"width": 8, "heads": 2, "feed_forward": 16, "layers": 1}
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+DRAWN = {"temperature": 1.3, "top_k": 30, "top_p": 0.9, "min_p": 0.001}
+CHAT = [{"role": "user", "content": "the sea"}]
+
+
+def published(name, config, tokenizer, **more):
+    """A model of random numbers as one that was published."""
+    model = build(config)
+    loaded = Loaded(config=config, params=model.init(0), family="", tokenizer=tokenizer, **more)
+    return Subject(model, loaded.params, Labels(tokens=token_labels(tokenizer)), tokenizer, None, loaded, name)
+
+
+def chatting():
+    tokenizer = PublishedTokenizer(chat_bpe().to_str(), roles={"eos": "<|im_end|>"}, chat_template=CHATML)
+    config = DecoderConfig(vocab=tokenizer.size, context=80, **SIZES)
+    return published("chat", config, tokenizer, chat_template=CHATML, end_ids=(tokenizer.role_id("eos"),))
+
+
+def reading(name, head):
+    tokenizer = PublishedTokenizer(word_piece().to_str(), roles={"mask": "[MASK]"})
+    config = EncoderConfig(vocab=tokenizer.size, context=16, head=head, **SIZES)
+    return published(name, config, tokenizer)
+
+
+@pytest.fixture(scope="module")
+def explorer(numpy_engine):
+    load_answers()
+    found = tiny_explorer()
+    for subject in (chatting(), reading("vectors", "none"), reading("masks", "tokens")):
+        found.add(Offer(subject.name, subject.name, "given", subject.name), subject)
+    return found
+
+
+def ended(explorer, job):
+    while not job["ended"]:
+        job = ask(explorer, "job", {"job": job["job"]})
+    assert job["error"] is None, job["error"]
+    return job["result"]
+
+
+def written(explorer, count, **question):
+    return ended(explorer, ask(explorer, "write", {"state": state("decoder"), **question, "count": count}))
+
+
+# --- tokens ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "encoder-decoder"])
+def test_it_writes_what_generation_writes_with_the_same_seed(architecture, explorer):
+    found = written(explorer, 6, state=state(architecture), seed=4, **DRAWN)
+    subject = explorer.opened(architecture).subject
+    batch, task = subject.trained.task.encode_input(TEXTS[architecture]), subject.trained.task
+    steps = generate_steps(
+        subject.model,
+        subject.params,
+        [batch.tokens[0]],
+        sources=None if batch.source is None else [batch.source[0]],
+        max_new_tokens=6,
+        seed=4,
+        sampling=Sampling(**DRAWN),
+        known=task.answer_tokenizer.size,
+        stop_ids=[i for i in [task.answer_tokenizer.specials.get("<eos>")] if i is not None],
+    )
+    assert [token["id"] for token in found["tokens"]] == [int(step.ids[0]) for step in steps]
+
+
+def test_token_by_token_is_the_same_as_all_at_once(explorer):
+    ids = []
+    for _ in range(5):
+        found = ask(explorer, "next", {"state": state("decoder"), "written": ids, "seed": 2, **DRAWN})
+        ids.append(found["drawn"]["id"])
+    once = written(explorer, 5, seed=2, **DRAWN)
+    assert ids == [token["id"] for token in once["tokens"]]
+    half = written(explorer, 3, written=ids[:2], seed=2, **DRAWN)
+    assert ids[2:] == [token["id"] for token in half["tokens"]]
+
+
+def test_another_token_can_be_gone_on_from(explorer):
+    first = ask(explorer, "next", {"state": state("decoder"), "written": []})
+    other = first["choices"][3]["id"]
+    second = ask(explorer, "next", {"state": state("decoder"), "written": [other]})
+    assert [token["id"] for token in second["written"]] == [other]
+    assert second["read"] == first["read"] == len(second["before"])
+    subject = explorer.opened("decoder").subject
+    tokens = [*(token["id"] for token in second["before"]), other]
+    logits = np.asarray(
+        subject.model.predict(subject.params, subject.batch("x")._replace(tokens=np.array([tokens])))[0]
+    )
+    p = np.exp(logits[0, -1] - logits[0, -1].max())
+    best = second["choices"][0]
+    assert best["own"] == pytest.approx(float((p / p.sum())[best["id"]]), abs=1e-12)
+
+
+def test_every_token_that_is_shown_says_what_became_of_it(explorer):
+    found = ask(explorer, "next", {"state": state("decoder"), "written": [], **DRAWN, "top_k": 5})
+    own = [choice["own"] for choice in found["choices"]]
+    assert own == sorted(own, reverse=True)
+    assert len(own) == 24
+    assert found["cut"]["top_k"]["count"] == found["count"] - 5
+    assert found["left"] <= 5
+    for choice in found["choices"]:
+        assert (choice["cut"] is None) == (choice["kept"] > 0)
+    assert math.isclose(sum(choice["kept"] for choice in found["choices"]), 1)
+
+
+def test_temperature_zero_takes_the_likeliest(explorer):
+    found = ask(explorer, "next", {"state": state("decoder"), "written": [], "temperature": 0})
+    assert found["drawn"]["id"] == found["choices"][0]["id"]
+    assert (found["left"], found["choices"][1]["cut"]) == (1, "temperature")
+
+
+def test_beyond_the_context_nothing_is_written_and_nothing_cut_off(explorer):
+    context = explorer.opened("encoder-decoder").subject.model.config.context
+    asked = {"state": state("encoder-decoder"), "temperature": 0}
+    ids = [4] * (context - 1)
+    assert ask(explorer, "next", {**asked, "written": ids})["room"] == 1
+    full = ask(explorer, "next", {**asked, "written": [*ids, 4]})
+    assert (full["full"], full["choices"]) == (True, [])
+    assert written(explorer, 9, **asked, written=[*ids, 4]) == {"tokens": [], "text": full["text"], "full": True}
+    long = {**state("decoder"), "text": "x" * 100}
+    with pytest.raises(LengthError, match="at most"):
+        ask(explorer, "next", {"state": long, "written": []})
+
+
+def test_steps_of_training_and_changed_weights_reach_what_is_written(explorer):
+    plain = ask(explorer, "next", {"state": state("decoder"), "written": []})
+    steps = state("decoder", steps=[{"optimizer": "sgd", "lr": 0.5}])
+    scaled = state("decoder", changes=[{"word": "scale", "name": "embedding.tokens.table", "value": 3}])
+    for changed in (steps, scaled):
+        assert ask(explorer, "next", {"state": changed, "written": []})["choices"] != plain["choices"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"written": [10**6]}, "ids that were written"),
+        ({"written": "abc"}, "index is 'abc'"),
+        ({"temperature": -1}, "temperature is -1"),
+        ({"top_k": 0}, "top_k is 0"),
+        ({"seed": -3}, "the seed is -3"),
+        ({"speed": 1}, "unknown part 'speed'"),
+        ({"chat": CHAT}, "was not made for conversations"),
+        ({"state": {"model": "encoder", "text": "00112200"}}, "which does not write"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(explorer, wrong, said):
+    with pytest.raises((ConfigError, TokenError), match=said):
+        ask(explorer, "next", {"state": state("decoder"), "written": [], **wrong})
+    with pytest.raises(ConfigError, match="ask for 1 to 400"):
+        ask(explorer, "write", {"state": state("decoder"), "count": 0})
+
+
+# --- texts -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_written_becomes_the_text_of_all_views(explorer):
+    ids = [token["id"] for token in written(explorer, 4, temperature=0)["tokens"]]
+    found = ask(explorer, "written_text", {"state": state("decoder"), "written": ids})
+    assert found["text"].startswith(TEXTS["decoder"])
+    assert found["same"]
+    run = ask(explorer, "run", {"state": {**state("decoder"), "text": found["text"]}})
+    assert [token["id"] for token in run["tokens"]][-4:] == ids
+
+
+def test_what_an_encoder_decoder_wrote_becomes_its_answer(explorer):
+    asked = {"state": state("encoder-decoder"), "written": [5, 6]}
+    found = ask(explorer, "written_text", asked)
+    assert (found["text"], found["same"]) == (TEXTS["encoder-decoder"], True)
+    run = ask(explorer, "run", {"state": {**state("encoder-decoder"), "answer": found["answer"]}})
+    assert [token["id"] for token in run["tokens"]][1:] == [5, 6]
+
+
+def test_a_conversation_is_read_as_its_template_says(explorer):
+    asked = {"state": {"model": "chat", "text": ""}, "chat": CHAT, "written": []}
+    found = ask(explorer, "next", asked)
+    subject = explorer.opened("chat").subject
+    assert [token["id"] for token in found["before"]] == encode_chat(subject.tokenizer, CHAT).tolist()
+    prompt = ask(explorer, "prompt", {"model": "chat", "chat": CHAT})
+    assert prompt["text"] == "<|im_start|>user\nthe sea<|im_end|>\n<|im_start|>assistant\n"
+    assert prompt["count"] == found["read"]
+    assert written(explorer, 3, **asked)["tokens"]
+    text = ask(explorer, "written_text", {**asked, "written": [5]})
+    assert not text["same"]  # names of special tokens are letters in a text
+
+
+def test_a_chat_model_continues_texts_too(explorer):
+    found = written(explorer, 4, state={"model": "chat", "text": "the sea"}, temperature=0)
+    writer = language_model(explorer.opened("chat").subject.loaded)
+    assert found["text"] == writer.generate("the sea", max_new_tokens=4, temperature=0).text
+
+
+@pytest.mark.parametrize(
+    "chat",
+    [[], "hello", [{"role": "user"}], [{"role": "judge", "content": "x"}], [{"role": "user", "content": 3}], [3]],
+)
+def test_conversations_that_are_none_are_refused(explorer, chat):
+    with pytest.raises(ChatError):
+        ask(explorer, "prompt", {"model": "chat", "chat": chat})
+
+
+def test_a_conversation_longer_than_the_context_is_refused(explorer):
+    with pytest.raises(LengthError, match="the conversation has"):
+        ask(explorer, "prompt", {"model": "chat", "chat": [{"role": "user", "content": "the sea " * 60}]})
+
+
+def test_pieces_of_any_text_come_with_their_ids(explorer):
+    found = ask(explorer, "pieces", {"model": "chat", "text": "the sea<|im_end|>"})
+    assert "".join(piece["text"] for piece in found["pieces"]) == "the sea<|im_end|>"
+    assert not any(piece["special"] for piece in found["pieces"])
+    assert found["count"] == len(found["pieces"])
+    assert ask(explorer, "pieces", {"model": "encoder", "text": "012"})["pieces"][2]["text"] == "2"
+    with pytest.raises(ConfigError, match="no text to cut"):
+        ask(explorer, "pieces", {"model": "chat", "text": 3})
+    with pytest.raises(TokenError):
+        ask(explorer, "pieces", {"model": "encoder", "text": "x"})
+
+
+def test_texts_are_as_similar_as_their_vectors(explorer):
+    texts = ["the sea", "the land"]
+    found = ask(explorer, "similarity", {"model": "vectors", "texts": texts})
+    assert found["cosine"].tolist() == similarities(embed(explorer.opened("vectors").subject.loaded, texts)).tolist()
+    for wrong in (["the sea"], ["the sea", ""], ["the sea", 3], "the sea"):
+        with pytest.raises(ConfigError):
+            ask(explorer, "similarity", {"model": "vectors", "texts": wrong})
+    with pytest.raises(ConfigError, match="gives no vectors"):
+        ask(explorer, "similarity", {"model": "encoder", "texts": texts})
+
+
+def test_masks_are_filled_in(explorer):
+    found = ask(explorer, "masks", {"model": "masks", "text": "the [MASK]"})
+    [place] = found["places"]
+    assert len(place) == 8
+    assert place[0]["text"] in found["answer"]
+    with pytest.raises(ConfigError, match="fills in no masks"):
+        ask(explorer, "masks", {"model": "encoder", "text": "0"})
+    with pytest.raises(ConfigError, match="holds no"):
+        ask(explorer, "masks", {"model": "masks", "text": "the"})
