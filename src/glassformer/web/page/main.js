@@ -140,10 +140,10 @@ function drawTabs() {
 
 function drawStrip() {
   const { changes, steps } = state();
-  if (!changes.length && !steps.length && !canRedo()) { fill($("strip")); return; }
+  if (!changes.length && !steps.length && !canRedo() && !canUndo()) { fill($("strip")); return; }
   const chips = changes.map((one, number) => chip(describe(one), page.run?.idle?.includes(number), () => change({ changes: changes.filter((_, n) => n !== number) })));
   const moves = steps.map((one, number) => chip(`one step of ${one.optimizer}, rate ${one.lr}`, false, () => change({ steps: steps.slice(0, number) })));
-  fill($("strip"), make("b", {}, "Changed:"), moves, chips,
+  fill($("strip"), changes.length + steps.length ? make("b", {}, "Changed:") : null, moves, chips,
     button("Undo", undo, { disabled: !canUndo() }), button("Redo", redo, { disabled: !canRedo() }),
     changes.length + steps.length ? button("Take all back", () => change({ changes: [], steps: [] })) : null);
 }
