@@ -33,8 +33,11 @@ export function cssColor(number, top, signed = true) {
   return `rgb(${bytes[0]}, ${bytes[1]}, ${bytes[2]})`;
 }
 
-// Ink that is read on that color.
-export function inkOn(number, top) {
-  const share = top > 0 ? Math.min(1, Math.abs(number) / top) ** 0.7 : 0;
-  return share > 0.5 ? (isDark() ? "#10131a" : "#ffffff") : (isDark() ? "#eceded" : "#1c1d1f");
+// Ink that is read on that color: of black and white the one with more contrast, which is enough for any color.
+export function inkOn(number, top, signed = true) {
+  const bytes = new Uint8ClampedArray(4);
+  paint(bytes, 0, number, top, signed);
+  const linear = (byte) => (byte <= 10 ? byte / 3294 : ((byte / 255 + 0.055) / 1.055) ** 2.4);
+  const light = 0.2126 * linear(bytes[0]) + 0.7152 * linear(bytes[1]) + 0.0722 * linear(bytes[2]);
+  return light > 0.179 ? "#000000" : "#ffffff";
 }
