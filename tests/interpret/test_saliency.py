@@ -3,17 +3,9 @@
 import numpy as np
 import pytest
 
+import glassformer as gf
 from glassformer.errors import ConfigError, ShapeError, TokenError, TrainingError
-from glassformer.interpret import (
-    Logit,
-    Loss,
-    gradient_times_input,
-    gradients,
-    integrated_gradients,
-    put,
-    saliency,
-    watch,
-)
+from glassformer.interpret import Logit, Loss, gradient_times_input, integrated_gradients, put, saliency, watch
 
 ARCHITECTURES = ["encoder", "decoder", "encoder_decoder"]
 TARGET = Logit(1, against=0)
@@ -59,7 +51,7 @@ def test_the_mean_of_the_vectors_is_a_place_to_start_from(run):
 
 @decoder_only
 def test_gradients_that_are_there_are_not_sought_again(run):
-    found = gradients(run, TARGET)
+    found = gf.interpret.gradients(run, TARGET)
     for method in (saliency, gradient_times_input):
         np.testing.assert_array_equal(method(run, found), method(run, TARGET))
 
