@@ -6,8 +6,16 @@ import pytest
 from compare import assert_close
 from glassformer import Decoder
 from glassformer.errors import ConfigError, ShapeError
-from glassformer.interpret import MARKED_DISTANCES, position_table, similarity_by_distance, similarity_matrix
+from glassformer.interpret import (
+    MARKED_DISTANCES,
+    position_table,
+    similarity_by_distance,
+    similarity_matrix,
+    watch,
+    without_positions,
+)
 from glassformer.ops import sinusoidal
+from glassformer.tree import flatten
 
 
 def test_sinusoids_are_alike_by_distance_alone():
@@ -62,3 +70,14 @@ def test_wrong_tables_and_stacks_are_refused(decoder):
         similarity_by_distance(np.ones(3))
     with pytest.raises(ConfigError, match="no stack 'middle'"):
         position_table(decoder[0], decoder[1], stack="middle")
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary", "alibi", "relative"])
+def test_a_model_that_is_told_of_no_positions(decoder, positions):
+    model = Decoder(decoder[0].config.replace(positions=positions))
+    run = without_positions(watch(model, model.init(0, np.float64), decoder[2]))
+    bare = Decoder(decoder[0].config.replace(positions="none"))
+    np.testing.assert_array_equal(run.logits, bare.predict(run.params, decoder[2])[0])
+    assert set(flatten(run.params)) == set(flatten(bare.specs()))
+    with pytest.raises(ConfigError, match="knows no positions"):
+        without_positions(run)

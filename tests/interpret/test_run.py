@@ -8,7 +8,21 @@ import pytest
 
 import glassformer as gf
 from glassformer.errors import ConfigError, LengthError, ShapeError
-from glassformer.interpret import add, each, freeze, gradients, mean, put, resample, scale, stop, take, watch, zero
+from glassformer.interpret import (
+    add,
+    each,
+    freeze,
+    gradients,
+    mean,
+    put,
+    resample,
+    scale,
+    scale_gradient,
+    stop,
+    take,
+    watch,
+    zero,
+)
 from glassformer.interpret.addresses import MASK
 from glassformer.interpret.where import axes_of
 from glassformer.tree import flatten
@@ -201,6 +215,33 @@ def test_changes_that_alter_nothing_are_named(rng, caplog):
     changed = run.changed(scale("blocks.0", 1.0), zero("blocks.1.attention"))
     assert [(change.word, change.name) for change in changed.idle] == [("scale", "blocks.0")]
     assert "the change 'scale' of blocks.0 altered nothing" in caplog.text
+
+
+def test_of_changes_of_one_value_each_is_told_whether_it_altered_anything(rng):
+    run = watched("decoder", rng)
+    first, second = zero("blocks.0", feature=1), scale("blocks.0", 3.0, feature=1)  # three times nothing
+    assert run.changed(first, second).idle == (second,)
+
+
+def test_changes_of_gradients_that_alter_nothing_are_named(rng):
+    run = watched("decoder", rng)
+    stopped, same = stop("blocks.0"), scale_gradient("blocks.1", 1.0)
+    assert gradients(run, changes=[stopped, same]).idle == (same,)
+
+
+def test_parameters_and_tokens_can_be_frozen(rng):
+    run = watched("decoder, post", rng)
+    frozen = run.changed(put("tokens", 5), freeze("tokens", position=2), scale("head.b", 2.0), freeze("head.b"))
+    assert frozen.batch.tokens[0].tolist() == [5, 5, run.batch.tokens[0, 2], 5, 5]
+    np.testing.assert_array_equal(flatten(frozen.params)["head.b"], flatten(run.params)["head.b"])
+
+
+def test_variants_of_a_run_with_other_tokens_and_weights(rng):
+    run = watched("decoder, post", rng)
+    start = run.changed(put("tokens", 5, position=1), scale("head.w", 2.0), zero("blocks.0.attention"))
+    variants = [[scale("blocks.1", 2.0)], [zero("blocks.1.feed_forward")]]
+    expected = [start.changed(*changes).loss for changes in variants]
+    np.testing.assert_allclose(each(start, variants), expected, rtol=1e-12)
 
 
 def test_gradients_can_be_stopped(rng):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import glassformer as gf
 from glassformer.errors import ConfigError, ShapeError, TokenError, TrainingError
 from glassformer.interpret import Logit, Loss, gradient_times_input, integrated_gradients, put, saliency
 
@@ -31,6 +32,20 @@ def test_where_the_way_is_steep_it_is_cut_into_pieces(run):
     assert steps[-1] == (100, 100)
     with pytest.raises(TrainingError, match="not complete"):
         integrated_gradients(run, TARGET, most=8)
+
+
+@decoder_only
+def test_the_mean_of_the_vectors_is_a_place_to_start_from(run):
+    start = run["embedding"].mean(axis=1, keepdims=True)
+    found, expected = (integrated_gradients(run, TARGET, baseline=own, tolerance=0.1) for own in (None, start))
+    np.testing.assert_array_equal(found.tokens, expected.tokens)
+
+
+@decoder_only
+def test_gradients_that_are_there_are_not_sought_again(run):
+    found = gf.interpret.gradients(run, TARGET)
+    for method in (saliency, gradient_times_input):
+        np.testing.assert_array_equal(method(run, found), method(run, TARGET))
 
 
 @pytest.mark.parametrize("run", ["encoder_decoder"], indirect=True)

@@ -51,7 +51,8 @@ def test_a_difference_of_logits_runs_back(page, server, explorer):
     opened(page, server)
     page.get_by_role("button", name="a difference of two logits").click()
     page.get_by_label("The logit of", exact=True).fill("#3")
-    page.get_by_role("group", name="Tokens found").first.get_by_role("button").first.click()
+    page.get_by_label("The logit of", exact=True).press("Enter")
+    page.locator("button[title='token 3']:focus").press("Enter")
     page.locator("p", has_text=" above ").wait_for()
     of = told(page)["of"]
     assert (of["kind"], of["token"]) == ("logit", 3)

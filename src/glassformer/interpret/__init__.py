@@ -46,7 +46,14 @@ from .many import bytes_at_once, each, run_loss
 from .neurons import ExcitingInputs, exciting_inputs
 from .patching import Patching, patch_heads, patch_stream, patch_sublayers
 from .paths import PathEffect, at, patch_path
-from .positions import MARKED_DISTANCES, Similarity, position_table, similarity_by_distance, similarity_matrix
+from .positions import (
+    MARKED_DISTANCES,
+    Similarity,
+    position_table,
+    similarity_by_distance,
+    similarity_matrix,
+    without_positions,
+)
 from .probes import Probe, fit_probe, probe_points, train_probe
 from .products import products, score_scale
 from .proof import Proof, prove
@@ -168,5 +175,6 @@ __all__ = [
     "update",
     "value_weighted_attention",
     "watch",
+    "without_positions",
     "zero",
 ]

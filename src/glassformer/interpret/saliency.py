@@ -71,7 +71,7 @@ def integrated_gradients(
     run: Run,
     of: Answer,
     *,
-    baseline: Array | float = 0.0,
+    baseline: Array | float | None = 0.0,
     name: str = INPUT,
     tolerance: float | None = None,
     most: int = 4096,
@@ -79,7 +79,8 @@ def integrated_gradients(
 ) -> Integrated:
     """Return what each token adds to the answer on the straight way from a baseline to the input.
 
-    baseline    x₀, a number or an array that broadcasts to the embedding (B, T, D)
+    baseline    x₀, a number or an array that broadcasts to the embedding (B, T, D); None: the mean of its vectors, from
+                where the way is short and passes no norm of nothing
     tolerance   what may be missing, of the larger of 1 and the difference (none: 1e-6, or 1e-3 in single precision)
     most        gradients after which it is given up; progress is told of each piece of the way
     """
@@ -151,9 +152,11 @@ class _Way:
         return put(self.name, self.start + share * self.direction)
 
 
-def _baseline(baseline: Array | float, x: Array) -> Array:
+def _baseline(baseline: Array | float | None, x: Array) -> Array:
     if x.ndim != 3:
         raise ConfigError(f"the input has shape {x.shape}", hint="use embedding, or another value (B, T, D)")
+    if baseline is None:
+        baseline = np.mean(x, axis=1, keepdims=True)
     try:
         return np.broadcast_to(np.asarray(baseline, dtype=x.dtype), x.shape)
     except ValueError:

@@ -12,10 +12,9 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from ..errors import ConfigError
-from ..interpret import Logit, Loss, Run, Sum, watch
+from ..interpret import Logit, Loss, Run, Sum, watch, without_positions
 from ..interpret import changes as made
 from ..interpret.changes import Change
-from ..interpret.positions import without_positions
 from ..interpret.run import has_no_head
 from ..subject import Subject, find_subject
 from .films import Film, LiveFilm, recorded_film

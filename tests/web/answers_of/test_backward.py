@@ -5,7 +5,7 @@ import pytest
 
 from browser import TASKS, state, tiny_explorer
 from glassformer.errors import ConfigError
-from glassformer.interpret import Loss, gradient_flow, gradient_times_input, gradients, integrated_gradients, update
+from glassformer.interpret import Integrated, Loss, gradient_flow, gradient_times_input, gradients, update
 from glassformer.training.optimizers import OPTIMIZERS
 from glassformer.tree import flatten
 from glassformer.web.answers import ask, load_answers
@@ -45,13 +45,20 @@ def test_a_stopped_gradient_is_seen_on_the_way(explorer):
 
 
 def test_gradients_are_integrated(explorer, monkeypatch):
-    monkeypatch.setattr(backward, "TOLERANCE", 0.3)
+    asked = []
+
+    def integral(run, of, *, progress, **settings):
+        asked.append((run, of, settings))
+        progress(50, 100)
+        return Integrated(np.array([[1.0, 2.0]]), 3.5, 8)
+
+    monkeypatch.setattr(backward, "integrated_gradients", integral)
     job = explorer.jobs.get(ask(explorer, "integrated", {"state": state("decoder")})["job"])
     assert job.ended.wait(20)
-    run = explorer.seen(read_state(state("decoder"))).run
-    expected = integrated_gradients(run, Loss(), tolerance=0.3)
-    np.testing.assert_allclose(job.result["values"], expected.tokens[0], rtol=1e-12)
-    assert abs(job.result["missing"]) < 0.3
+    assert job.result == {"values": pytest.approx([1, 2]), "difference": 3.5, "missing": 0.5, "gradients": 8}
+    settings = {"name": "embedding", "baseline": None, "tolerance": backward.TOLERANCE}
+    assert asked == [(explorer.seen(read_state(state("decoder"))).run, Loss(), settings)]
+    assert job.done == 50
     with pytest.raises(ConfigError, match="no tokens at 'nowhere'"):
         ask(explorer, "integrated", {"state": state("decoder"), "name": "nowhere"})
 

@@ -6,7 +6,7 @@ import pytest
 from browser import TASKS, state, tiny_explorer
 from glassformer import ops
 from glassformer.errors import ConfigError, LengthError
-from glassformer.interpret.positions import without_positions
+from glassformer.interpret import without_positions
 from glassformer.web.answers import ask, load_answers
 from glassformer.web.answers_of.changes import MOST_TOKENS
 from glassformer.web.state import read_state

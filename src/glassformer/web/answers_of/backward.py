@@ -69,7 +69,7 @@ def _labels(seen: Seen, part: str, count: int) -> list[str]:
 
 @answers("integrated")
 def integrated(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
-    """Begin to integrate gradients on the way from nothing to what the tokens are."""
+    """Begin to integrate gradients on the way from the mean of the tokens to what they are."""
     only(question, "state", "name")
     seen = seen_by(explorer, question)
     name = question.get("name", "embedding")
@@ -79,7 +79,7 @@ def integrated(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
 
     def work(job: Job) -> dict[str, Any]:
         job.show(0, 100)
-        found = integrated_gradients(seen.run, of, name=name, tolerance=TOLERANCE, progress=job.show)
+        found = integrated_gradients(seen.run, of, name=name, baseline=None, tolerance=TOLERANCE, progress=job.show)
         return {"values": found.tokens[0], "difference": found.difference, "missing": found.missing,
                 "gradients": found.gradients}  # fmt: skip
 

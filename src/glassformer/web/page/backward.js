@@ -31,7 +31,7 @@ function drawBackward(place, page) {
     backwardPart("The number that runs back", null, targetBox(page)),
     backwardPart("The way back", "The gradient of the stream, from what the model returns to what it reads: how long it is at each point (bars by the logarithm), and its entries.", way),
     backwardPart("Flow", "At each residual connection a gradient goes on as it is, along the stream, and once more through the sublayer: which of the two carries?", flow),
-    backwardPart("Tokens", "Gradient × input: what each token adds, were the model linear. Integrated gradients add up to the whole difference from vectors of zeros.", tokens),
+    backwardPart("Tokens", "Gradient × input: what each token adds, were the model linear. Integrated gradients add up to the whole difference from tokens that all had the mean of these vectors.", tokens),
     backwardPart("Take one step", "What an optimizer would do with the gradient of the loss of this text, and what comes of it.", step),
   );
   keepSteady(place, [ready, step.ready]);
@@ -142,7 +142,7 @@ async function integrate(part, place, page) {
   try {
     const found = await work("integrated", { state: runState(), name: part.name }, (job) => { bar.value = job.total ? job.done / job.total : 0; }, stop.signal);
     fill(place, saliencyRow(part, found.values, "integrated gradient"), make("p", { class: "quiet" },
-      `They add up to ${short(found.difference, 5)}, the difference of ${page.run.of.title} from vectors of zeros; ${short(found.missing, 2)} is missing, after ${found.gradients} gradients.`));
+      `They add up to ${short(found.difference, 5)}, the difference of ${page.run.of.title} from where all tokens have the mean of these vectors; ${short(found.missing, 2)} is missing, after ${found.gradients} gradients.`));
   } catch (error) {
     fill(place, make("p", { class: error.message === "stopped" ? "quiet" : "bad" }, error.message));
   }

@@ -80,7 +80,7 @@ function outcomeBox(page) {
     place.ready = Promise.resolve();
     return place;
   }
-  const table = make("div", { class: "scroll" });
+  const table = make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Likeliest before and after" });
   const position = look("change").position ?? -1;
   const choice = make("select", { onchange: (event) => { look("change", { position: Number(event.target.value) }); drawOutcome(page, table); } });
   const several = page.info.architecture !== "encoder" || !page.info.classes;

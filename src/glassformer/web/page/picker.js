@@ -28,7 +28,7 @@ export function tokenPicker(settings) {
   };
   box.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(look, 120); });
   box.addEventListener("keydown", (event) => {
-    if (event.key === "Enter") { event.preventDefault(); look().then(() => list.querySelector("button")?.focus()); }
+    if (event.key === "Enter") { event.preventDefault(); clearTimeout(waiting); look().then(() => list.querySelector("button")?.focus()); }
   });
   look();
   return make("div", { class: "stack picker" }, make("label", { for: id }, settings.title, box), said, list);
