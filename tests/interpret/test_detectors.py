@@ -36,6 +36,15 @@ def test_a_head_of_a_kind_is_named(kind, decoder):
     assert not [one for one in found.named() if one.kind in others and (one.layer, one.head) == (1, 1)]
 
 
+def test_what_a_previous_token_head_does_with_tokens_that_came_before_does_not_count(decoder):
+    model, params, _ = decoder
+    query, key = np.arange(10)[:, None], np.arange(10)
+    weights = np.where(query < 5, PLACES["previous token"](query, key), PLACES["duplicate token"](query, key))
+    found = head_scores(run_with(model, params, weights.astype(float), "blocks.1.attention"))["decoder"]
+    assert found.scores["previous token"][1, 1] == pytest.approx(1)
+    assert found.scores["duplicate token"][1, 1] == pytest.approx(1)
+
+
 def test_cross_attention_that_goes_along_is_named(encoder_decoder):
     model, params, _ = encoder_decoder
     found = head_scores(run_with(model, params, np.eye(10), "decoder.blocks.0.cross_attention"))

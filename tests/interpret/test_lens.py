@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from glassformer import Batch, Encoder, EncoderConfig
+from glassformer import Batch, Encoder, EncoderConfig, ops
 from glassformer.errors import ConfigError, LengthError, TokenError
-from glassformer.interpret import lens, watch
+from glassformer.interpret import Lens, lens, watch
 from glassformer.interpret.lens import read_point
 
 SIZES = {"width": 8, "heads": 2, "layers": 2, "context": 12}
@@ -63,6 +63,17 @@ def test_ranks_and_probabilities_are_those_of_the_logits(run):
         assert np.array_equal(seen.probabilities(ids[-1, ..., rank])[-1], shares[-1, ..., rank])
     assert np.allclose(shares.sum(-1), 1)
     assert seen.ranks(3).shape == (5, 2, 5)
+
+
+@decoder_only
+@pytest.mark.parametrize(("size", "count"), [(7, 7), (1000, 1), (1000, 5), (64, 64), (129, 3)])
+def test_the_likeliest_of_many_tokens_are_found_by_pieces(run, rng, size, count):
+    logits = rng.standard_normal((2, 1, 3, size)).round(1)  # some are equal
+    seen = Lens(run, lens(run).points[:2], logits)
+    ids, shares = seen.top(count)
+    np.testing.assert_array_equal(np.take_along_axis(logits, ids, axis=-1), -np.sort(-logits, axis=-1)[..., :count])
+    expected = np.take_along_axis(ops.softmax(logits)[0], ids, axis=-1)
+    np.testing.assert_allclose(shares, expected, rtol=1e-13)
 
 
 @decoder_only

@@ -20,11 +20,13 @@ from glassformer.interpret import (
     scale_gradient,
     stop,
     take,
+    unpacked,
     watch,
     zero,
 )
 from glassformer.interpret.addresses import MASK
 from glassformer.interpret.where import axes_of
+from glassformer.quantized import quantize
 from glassformer.tree import flatten
 
 SIZES = {"width": 8, "heads": 2, "layers": 2, "context": 8}
@@ -195,6 +197,19 @@ def test_nothing_is_changed_in_place(rng):
 
 
 @pytest.mark.usefixtures("numpy_engine")
+def test_parameters_in_blocks_are_unpacked_and_others_stay_themselves(rng):
+    model = gf.build(MODELS["decoder"].replace(width=32))
+    params = model.init(0)
+    params["blocks"][0]["attention"]["query"]["w"] = quantize(params["blocks"][0]["attention"]["query"]["w"], "Q8_0")
+    plain = unpacked(params)
+    assert plain["blocks"][0]["attention"]["query"]["w"].dtype == np.float32
+    assert plain["blocks"][0]["attention"]["key"]["w"] is params["blocks"][0]["attention"]["key"]["w"]
+    again = flatten(unpacked(plain))
+    assert all(leaf is again[name] for name, leaf in flatten(plain).items())
+    batch = gf.Batch(rng.integers(0, 7, (1, 4)))
+    assert np.array_equal(watch(model, params, batch).logits, watch(model, plain, batch).logits)
+
+
 def test_parameters_tokens_and_masks_can_be_changed(rng):
     run = watched("decoder", rng)
     table = run.params["embedding"]["tokens"]["table"]

@@ -7,7 +7,17 @@ import pytest
 from PIL import Image
 
 from glassformer.errors import ConfigError, DataError
-from glassformer.plots import Fold, Picture, Section, Sketch, draw_sections, prediction_bars, save, write_report
+from glassformer.plots import (
+    Fold,
+    Picture,
+    Section,
+    Sketch,
+    draw_sections,
+    prediction_bars,
+    save,
+    write_page,
+    write_report,
+)
 from glassformer.plots.drawing import files_of
 from pages import read_page
 
@@ -38,6 +48,15 @@ def test_both_themes_are_drawn_and_the_page_offers_both(tmp_path):
         assert page.dark == []
     page = read_page(write_report(tmp_path, "Title", drawn, embed=True))
     assert (len(page.images), len(page.dark), set(page.opens.values())) == (2, 2, {None})
+
+
+def test_a_page_is_one_file_that_holds_its_pictures(tmp_path):
+    path = write_page(tmp_path / "pages" / "mine.html", "Title", SECTIONS[:1], intro="Why")
+    page = read_page(path)
+    assert [file.name for file in path.parent.iterdir()] == ["mine.html"]
+    assert {"Title", "Why", "What to look at"} <= set(page.words)
+    assert all(image["src"].startswith("data:image/png;base64,") for image in [*page.images, *page.dark])
+    assert (len(page.images), len(page.dark)) == (1, 1)
 
 
 def test_one_theme_alone_makes_one_file_and_a_page_of_that_theme(tmp_path):
