@@ -191,6 +191,7 @@ def test_a_gradient_says_how_much_each_reader_sends_back(made):
     assert past.label == "past blocks.0.attention, from blocks.0.feed_forward_norm.x"
     assert through.label == "through blocks.0.attention_norm"
     assert past.made.number() + through.made.number() == pytest.approx(found.value, rel=1e-12)
+    assert (found.gradient, found.reason) == (found.value, "the gradient of loss")
     assert past.made.number() == gradients(cards.run)["blocks.0.feed_forward_norm.x"][0, 2, 1]
     token = int(cards.run.batch.tokens[0, 0])
     table = cards.card("embedding.tokens.table", (token, 3), gradient=True)

@@ -52,7 +52,7 @@ class Card:
     also       other names of the same value
     readers    of a gradient: what each reader of the value sends back
     source     the lines that computed it, and those that computed its gradient; of a gradient, those that they undo
-    gradient   the gradient of the entry, None where it has none, for a `reason`
+    gradient   the gradient of the entry, None where it has none, for a `reason`; of a gradient, itself
     """
 
     name: str

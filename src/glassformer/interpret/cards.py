@@ -196,7 +196,7 @@ class Cards:
             feeds=self._below(array), also=[other for other in self.steps.names(array) if other != name],
             readers=readers if len(readers) > 1 else [],
             source={"forward": readers[0].undoes, "backward": readers[0].source},
-            reason=f"the gradient of {target}",
+            gradient=value, reason=f"the gradient of {target}",
         )  # fmt: skip
 
     def _gradient(self, name: str, index: Index) -> tuple[float | None, str]:
