@@ -71,8 +71,8 @@ def drawn(cards, name, rng):
 
 
 def error(found):
-    """How far a formula is from the number, by the number or the largest term that it is the sum of."""
-    return abs(evaluate(found) - found.value) / max(abs(found.value), found.made.largest(), 1e-30)
+    """How far a formula is from the number, by the number or the largest of the terms that cancel in it."""
+    return abs(evaluate(found) - found.value) / max(found.made.scale(), 1e-30)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -107,7 +107,7 @@ def test_gradients_agree_with_the_complex_step(name, made, rng):
         own = graded[rng.integers(len(graded))]
         index = drawn(cards, own, rng)
         found, proof = cards.card(own, index, gradient=True), cards.prove(own, index)
-        assert abs(evaluate(found) - proof.step) <= 1e-9 * max(abs(proof.step), found.made.largest()), own
+        assert abs(evaluate(found) - proof.step) <= 1e-9 * max(abs(proof.step), found.made.scale()), own
         assert proof.gradient == found.value == cards.card(own, index).gradient
 
 
@@ -123,10 +123,7 @@ def test_a_card_reads_as_the_code_does(made):
     assert found.formula == "y[n,t,j] = Σ_k x[n,t,k] · w[k,j] + b[j]"
     assert (found.op, found.kind, found.combine) == ("ops.linear", "value", "sum")
     assert found.axes == ["example", "position", "feature"]
-    assert (
-        found.filled.endswith(" + … + 5 more + " + f"{found.terms[-1].value:.4g}".replace("-", "−"))
-        or "(−" in found.filled
-    )
+    assert " + … + 5 more + " in found.filled
     assert found.also == ["blocks.0.attention.output"]
     assert found.feeds == ["blocks.0.feed_forward_norm.x"]
     assert len(found.terms) == 9

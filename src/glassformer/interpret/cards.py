@@ -276,7 +276,7 @@ def _differs(made: Formula | None, value: float, logits: Array) -> str:
     if made is None:
         return ""
     again = made.number()
-    size = max(abs(value), abs(again), made.largest())
+    size = max(abs(value), made.scale())
     near = TOLERANCE.get(logits.dtype.name, 1e-9)
     if abs(again - value) <= near * size or again == value or (np.isnan(again) and np.isnan(value)):
         return ""

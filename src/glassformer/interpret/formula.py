@@ -178,6 +178,11 @@ class Formula:
         """Return the size of the largest term."""
         return float(max((np.max(np.abs(values), initial=0.0) for values, *_ in self._groups), default=0.0))
 
+    def scale(self) -> float:
+        """Return the size of the number, or of the terms that cancel in it: rounding errors are small beside this."""
+        inner = [one.values.scale() for one in self.operands.values() if isinstance(one.values, Formula)]
+        return max(abs(self.number()), 0.0 if self.combine == "product" else self.largest(), *inner, 0.0)
+
     def terms(self, most: int | None = None) -> list[Term]:
         """Return the terms: of a sum its summands, of a product its factors, else those of the sums inside.
 
