@@ -71,8 +71,8 @@ def drawn(cards, name, rng):
 
 
 def error(found):
-    """How far a formula is from the number, by the number or the largest term that it is the sum of."""
-    return abs(evaluate(found) - found.value) / max(abs(found.value), found.made.largest(), 1e-30)
+    """How far a formula is from the number, by the number or the largest of the terms that cancel in it."""
+    return abs(evaluate(found) - found.value) / max(found.made.scale(), 1e-30)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -107,7 +107,7 @@ def test_gradients_agree_with_the_complex_step(name, made, rng):
         own = graded[rng.integers(len(graded))]
         index = drawn(cards, own, rng)
         found, proof = cards.card(own, index, gradient=True), cards.prove(own, index)
-        assert abs(evaluate(found) - proof.step) <= 1e-9 * max(abs(proof.step), found.made.largest()), own
+        assert abs(evaluate(found) - proof.step) <= 1e-9 * max(abs(proof.step), found.made.scale()), own
         assert proof.gradient == found.value == cards.card(own, index).gradient
 
 
@@ -123,10 +123,7 @@ def test_a_card_reads_as_the_code_does(made):
     assert found.formula == "y[n,t,j] = Σ_k x[n,t,k] · w[k,j] + b[j]"
     assert (found.op, found.kind, found.combine) == ("ops.linear", "value", "sum")
     assert found.axes == ["example", "position", "feature"]
-    assert (
-        found.filled.endswith(" + … + 5 more + " + f"{found.terms[-1].value:.4g}".replace("-", "−"))
-        or "(−" in found.filled
-    )
+    assert " + … + 5 more + " in found.filled
     assert found.also == ["blocks.0.attention.output"]
     assert found.feeds == ["blocks.0.feed_forward_norm.x"]
     assert len(found.terms) == 9
@@ -191,6 +188,7 @@ def test_a_gradient_says_how_much_each_reader_sends_back(made):
     assert past.label == "past blocks.0.attention, from blocks.0.feed_forward_norm.x"
     assert through.label == "through blocks.0.attention_norm"
     assert past.made.number() + through.made.number() == pytest.approx(found.value, rel=1e-12)
+    assert (found.gradient, found.reason) == (found.value, "the gradient of loss")
     assert past.made.number() == gradients(cards.run)["blocks.0.feed_forward_norm.x"][0, 2, 1]
     token = int(cards.run.batch.tokens[0, 0])
     table = cards.card("embedding.tokens.table", (token, 3), gradient=True)
@@ -206,7 +204,7 @@ def test_numbers_without_a_name_lead_on_to_those_that_have_one(made):
     found = cards.card("blocks.0.attention.attend.k", (0, 0, 1, 1))
     assert {link.name for link in found.inputs} == {"blocks.0.attention_norm", "blocks.0.attention.key.w"}
     assert found.terms[0].parts[0].name is None
-    assert len(found.terms[0].parts[0].links) == 16
+    assert len(found.terms[0].parts[0].links) == 6  # of the three largest terms
     back = cards.card("blocks.0.attention.key.w", (2, 3), gradient=True)
     named = {(link.name, link.gradient) for link in back.inputs}
     assert named == {("blocks.0.attention_norm", False), ("blocks.0.attention.attend.k", True)}
@@ -321,7 +319,7 @@ def test_the_last_entries_are_counted_from_the_end_as_everywhere(made):
 
 def test_the_page_about_looking_inside_shows_real_cards():
     page = (Path(__file__).parents[2] / "docs" / "looking_inside.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    block, *_ = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     (shown,) = re.findall(r"```\n(>>> .*?)```", page, flags=re.DOTALL)
     scope = {"print": lambda *_: None}
     exec(compile(block, "looking_inside.md", "exec"), scope)

@@ -79,8 +79,7 @@ def check(cards, rng):
             if found.made is None:
                 unknown.append(name)
             else:
-                size = max(abs(found.value), found.made.largest(), 1e-30)
-                assert abs(evaluate(found) - found.value) <= 1e-12 * size, (name, gradient)
+                assert abs(evaluate(found) - found.value) <= 1e-12 * max(found.made.scale(), 1e-30), (name, gradient)
     return unknown
 
 

@@ -91,6 +91,7 @@ def test_a_formula_may_stand_in_another():
     assert outer.filled == "8 = 4 · 2"
     assert Link("matrix", (0, 3)) in outer.links()
     assert outer.link_count() == 15
+    assert (inner.scale(), outer.scale()) == (4.0, 8.0)
 
 
 def test_a_sum_of_nothing_is_zero():

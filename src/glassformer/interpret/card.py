@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ConfigError
-from .formula import Formula, Link, Term
+from .formula import Formula, Link, Term, links_of
 from .lines import Source
 
 MOST = 40
@@ -52,7 +52,7 @@ class Card:
     also       other names of the same value
     readers    of a gradient: what each reader of the value sends back
     source     the lines that computed it, and those that computed its gradient; of a gradient, those that they undo
-    gradient   the gradient of the entry, None where it has none, for a `reason`
+    gradient   the gradient of the entry, None where it has none, for a `reason`; of a gradient, itself
     """
 
     name: str
@@ -140,7 +140,7 @@ def _formula(made: Formula | None, most: int) -> dict[str, Any]:
     terms, size, number = made.terms(most), made.size, made.number()
     rest = made.total() - math.fsum(term.value for term in terms) if size > len(terms) else 0.0
     count = made.link_count()
-    links = list(made.links()) if count <= 2 * most else _links(terms)
+    links = list(made.links()) if count <= 2 * most else links_of(terms)
     return {
         "formula": made.text,
         "filled": made.filled,
@@ -161,13 +161,6 @@ def _term(term: Term) -> dict[str, Any]:
         plain = {"value": _plain(part.value), "index": list(part.index), "links": [_link(one) for one in part.links]}
         parts.append({**vars(part), **plain})
     return {"label": term.label, "value": _plain(term.value), "parts": parts}
-
-
-def _links(terms: list[Term]) -> list[Link]:
-    """Return the entries that some terms were made from."""
-    parts = [part for term in terms for part in term.parts]
-    named = [(Link(part.name, part.index, part.gradient),) if part.name is not None else part.links for part in parts]
-    return list(dict.fromkeys(link for links in named for link in links))
 
 
 def _link(link: Link) -> dict[str, Any]:

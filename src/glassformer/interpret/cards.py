@@ -196,7 +196,7 @@ class Cards:
             feeds=self._below(array), also=[other for other in self.steps.names(array) if other != name],
             readers=readers if len(readers) > 1 else [],
             source={"forward": readers[0].undoes, "backward": readers[0].source},
-            reason=f"the gradient of {target}",
+            gradient=value, reason=f"the gradient of {target}",
         )  # fmt: skip
 
     def _gradient(self, name: str, index: Index) -> tuple[float | None, str]:
@@ -276,7 +276,7 @@ def _differs(made: Formula | None, value: float, logits: Array) -> str:
     if made is None:
         return ""
     again = made.number()
-    size = max(abs(value), abs(again), made.largest())
+    size = max(abs(value), made.scale())
     near = TOLERANCE.get(logits.dtype.name, 1e-9)
     if abs(again - value) <= near * size or again == value or (np.isnan(again) and np.isnan(value)):
         return ""

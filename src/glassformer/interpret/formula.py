@@ -5,25 +5,21 @@
     made.filled      0.31 = 0.52 · 1.3 + 0.4 · (−0.2) + … + 126 more + 0.01
     made.number()    0.3099…, from the numbers alone
 
-The line is the only source of all three, so what is read is what is computed. It is Python's arithmetic with a few
-functions; `sum`, `mean` and `max` run over the letters that follow, along operands that hold several numbers.
+The line is the only source of all three, so what is read is what is computed; `arithmetic.py` is its language.
 """
 
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..arrays import Array
-
-SHOWN = 3
-"""How many terms of a long sum are written out."""
+from .arithmetic import SHOWN, addends, computed, factors, is_call, names_in, parsed, runs, shown, written
 
 Index = tuple[Any, ...]
 """The place of an entry in an array; of several, arrays of numbers that run together where the entries differ."""
@@ -40,7 +36,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Part:
-    """A number in a term, and where it was read; one without a name has links to what it was made from."""
+    """A number in a term, and where it was read; one without a name has links to most of what it was made from."""
 
     text: str
     value: float
@@ -56,6 +52,13 @@ class Term(NamedTuple):
     label: str
     value: float
     parts: list[Part]
+
+
+def links_of(terms: list[Term]) -> list[Link]:
+    """Return the entries that some terms were made from, once."""
+    parts = [part for term in terms for part in term.parts]
+    named = [(Link(part.name, part.index, part.gradient),) if part.name is not None else part.links for part in parts]
+    return list(dict.fromkeys(link for links in named for link in links))
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +92,9 @@ class Operand:
             value = float(self.values if np.ndim(self.values) == 0 else self.values[place])
         if self.name is not None:
             return Part(self.text, value, self.name, self._entry(place), self.gradient)
-        return Part(self.text, value, None, (), self.gradient, tuple(self._links(place)))
+        inner = self.values if isinstance(self.values, Formula) else self.inner(place) if self.inner else None
+        links = () if inner is None else tuple(links_of(inner.terms(SHOWN)))
+        return Part(self.text, value, None, (), self.gradient, links)
 
     def links(self) -> Iterator[Link]:
         """Return all entries that it was read from."""
@@ -134,7 +139,7 @@ class Formula:
 
     def number(self) -> float:
         """Compute the line."""
-        return float(_computed(_parsed(self.expression), self.values))
+        return float(computed(parsed(self.expression), self.values))
 
     @cached_property
     def values(self) -> dict[str, Any]:
@@ -144,20 +149,20 @@ class Formula:
     @property
     def text(self) -> str:
         """The line with its letters."""
-        return f"{self.result} = {_written(_parsed(self.expression), self, None, False)}"
+        return f"{self.result} = {written(parsed(self.expression), self, None, False)}"
 
     @property
     def filled(self) -> str:
         """The line with its numbers, of long sums the largest terms."""
-        return f"{shown(self.number())} = {_written(_parsed(self.expression), self, None, True)}"
+        return f"{shown(self.number())} = {written(parsed(self.expression), self, None, True)}"
 
     @property
     def combine(self) -> str:
         """How the terms make the number: sum, product, or expression."""
-        top = _parsed(self.expression)
-        if isinstance(top, ast.BinOp) and isinstance(top.op, ast.Mult) and not _runs(top):
+        top = parsed(self.expression)
+        if isinstance(top, ast.BinOp) and isinstance(top.op, ast.Mult) and not runs(top):
             return "product"
-        plain = all(_is_call(node, "sum") or not _runs(node) for _, node in _addends(top))
+        plain = all(is_call(node, "sum") or not runs(node) for _, node in addends(top))
         return "sum" if plain else "expression"
 
     @property
@@ -172,6 +177,11 @@ class Formula:
     def largest(self) -> float:
         """Return the size of the largest term."""
         return float(max((np.max(np.abs(values), initial=0.0) for values, *_ in self._groups), default=0.0))
+
+    def scale(self) -> float:
+        """Return the size of the number, or of the terms that cancel in it: rounding errors are small beside this."""
+        inner = [one.values.scale() for one in self.operands.values() if isinstance(one.values, Formula)]
+        return max(abs(self.number()), 0.0 if self.combine == "product" else self.largest(), *inner, 0.0)
 
     def terms(self, most: int | None = None) -> list[Term]:
         """Return the terms: of a sum its summands, of a product its factors, else those of the sums inside.
@@ -202,28 +212,28 @@ class Formula:
     @cached_property
     def _groups(self) -> list[tuple[Array, Any, list[str]]]:
         """Return the terms, sum by sum: their values, what is summed, and the letters that run."""
-        top = _parsed(self.expression)
+        top = parsed(self.expression)
         if self.combine == "product":
-            nodes = [(1, node) for node in _factors(top)]
+            nodes = [(1, node) for node in factors(top)]
         elif self.combine == "sum":
-            nodes = _addends(top)
+            nodes = addends(top)
         else:
-            nodes = [(1, node) for node in ast.walk(top) if _is_call(node, "sum", "mean")]
+            nodes = [(1, node) for node in ast.walk(top) if is_call(node, "sum", "mean")]
         found = []
         for sign, node in nodes:
-            inner, letters = (node.args[0], [one.id for one in node.args[1:]]) if _runs(node) else (node, [])
-            found.append((np.atleast_1d(sign * _computed(inner, self.values)), inner, letters))
+            inner, letters = (node.args[0], [one.id for one in node.args[1:]]) if runs(node) else (node, [])
+            found.append((np.atleast_1d(sign * computed(inner, self.values)), inner, letters))
         return found
 
     def _term(self, values: Array, node: Any, letters: list[str], place: int) -> Term:
         operands = self._operands(node)
         label = ", ".join(f"{letter} = {self._running(operands, letter, place)}" for letter in letters)
-        label = label or _written(node, self, None, False)
+        label = label or written(node, self, None, False)
         return Term(label, float(values[place]), [one.part(place) for one in operands])
 
     def _operands(self, node: Any) -> list[Operand]:
         """Return the operands that stand in a part of the line."""
-        return [self.operands[name] for name in _names(node) if name in self.operands]
+        return [self.operands[name] for name in names_in(node) if name in self.operands]
 
     @staticmethod
     def _running(operands: list[Operand], letter: str, place: int) -> int:
@@ -234,160 +244,3 @@ class Formula:
                 if own == letter and np.ndim(part):
                     return int(part[place])
         return place
-
-
-# --- the language ----------------------------------------------------------------------------------------------------
-
-
-def _normal(x: float) -> float:
-    return 0.5 * math.erfc(-x / math.sqrt(2))
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "sum": np.sum,
-    "mean": np.mean,
-    "max": np.max,
-    "larger": max,
-    "exp": np.exp,
-    "sqrt": np.sqrt,
-    "sigma": lambda x: 0.5 * (1 + np.tanh(0.5 * x)),
-    "Phi": _normal,
-    "positive": lambda x: float(x > 0),
-}
-SIGNS: dict[str, str] = {"sqrt": "√", "sigma": "σ", "Phi": "Φ", "larger": "max"}
-RUNNING = ("sum", "mean", "max")
-OPERATORS: dict[type, tuple[str, int, Callable[[Any, Any], Any]]] = {
-    ast.Add: (" + ", 1, lambda a, b: a + b),
-    ast.Sub: (" − ", 1, lambda a, b: a - b),
-    ast.Mult: (" · ", 2, lambda a, b: a * b),
-    ast.Div: (" / ", 2, lambda a, b: a / b),
-}
-POWERS = {2: "²", 3: "³"}
-
-
-@cache
-def _parsed(expression: str) -> Any:
-    return ast.parse(expression, mode="eval").body
-
-
-def _computed(node: Any, values: dict[str, Any]) -> Any:
-    """Compute a part of a line."""
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.Name):
-        return math.pi if node.id == "pi" else values[node.id]
-    if isinstance(node, ast.UnaryOp):
-        return -_computed(node.operand, values)
-    if isinstance(node, ast.Call):
-        name = _function(node)
-        arguments = node.args[:1] if name in RUNNING else node.args
-        return FUNCTIONS[name](*(_computed(one, values) for one in arguments))
-    if isinstance(node.op, ast.Pow):
-        return _computed(node.left, values) ** node.right.value
-    return OPERATORS[type(node.op)][2](_computed(node.left, values), _computed(node.right, values))
-
-
-def _is_call(node: Any, *names: str) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
-
-
-def _function(node: Any) -> str:
-    return str(node.func.id)
-
-
-@cache
-def _names(node: Any) -> list[str]:
-    return list(dict.fromkeys(one.id for one in ast.walk(node) if isinstance(one, ast.Name)))
-
-
-@cache
-def _runs(node: Any) -> bool:
-    """Tell whether there is a sum in a part of a line."""
-    return any(_is_call(one, *RUNNING) for one in ast.walk(node))
-
-
-def _addends(node: Any, sign: int = 1) -> list[tuple[int, Any]]:
-    """Take a sum apart, each term with its sign."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-        behind = -sign if isinstance(node.op, ast.Sub) else sign
-        return [*_addends(node.left, sign), *_addends(node.right, behind)]
-    if isinstance(node, ast.UnaryOp):
-        return _addends(node.operand, -sign)
-    return [(sign, node)]
-
-
-def _factors(node: Any) -> list[Any]:
-    """Take a product apart."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        return [*_factors(node.left), *_factors(node.right)]
-    return [node]
-
-
-# --- how it is written -----------------------------------------------------------------------------------------------
-
-
-def shown(number: float) -> str:
-    """Write a number with four digits."""
-    return f"{number + 0.0:.4g}".replace("-", "−")
-
-
-def _written(node: Any, formula: Formula, place: int | None, filled: bool, above: int = 0) -> str:
-    """Write a part of a line, in letters or with its numbers; `above` is how strongly what is around it binds."""
-    if isinstance(node, ast.Constant):
-        return str(node.value)
-    if isinstance(node, ast.Name):
-        return _name_written(node.id, formula, place, filled, above)
-    if isinstance(node, ast.UnaryOp):
-        return f"−{_written(node.operand, formula, place, filled, 2)}"
-    if isinstance(node, ast.Call):
-        return _call_written(node, formula, place, filled, above)
-    if isinstance(node.op, ast.Pow):
-        return _written(node.left, formula, place, filled, 3) + POWERS[node.right.value]
-    sign, strength, _ = OPERATORS[type(node.op)]
-    loose = strength if strength > 1 else 0  # a sum may begin with a minus
-    tight = strength + isinstance(node.op, ast.Sub | ast.Div)
-    sides = (_written(node.left, formula, place, filled, loose), _written(node.right, formula, place, filled, tight))
-    text = sign.join(sides)
-    return f"({text})" if strength < above else text
-
-
-def _name_written(name: str, formula: Formula, place: int | None, filled: bool, above: int) -> str:
-    if name not in formula.operands:
-        return "π" if name == "pi" else name
-    if not filled:
-        return formula.operands[name].text
-    value = formula.values[name]
-    if np.ndim(value) and place is None:
-        return formula.operands[name].text
-    number = float(value if np.ndim(value) == 0 else value[place])
-    return f"({shown(number)})" if number < 0 and above else shown(number)
-
-
-def _call_written(node: Any, formula: Formula, place: int | None, filled: bool, above: int) -> str:
-    name = node.func.id
-    if name == "positive":
-        return f"[{_written(node.args[0], formula, place, filled)} > 0]"
-    if name not in RUNNING:
-        return f"{SIGNS.get(name, name)}({', '.join(_written(one, formula, place, filled) for one in node.args)})"
-    inner, letters = node.args[0], ",".join(one.id for one in node.args[1:])
-    if not filled:
-        strength = 2 if name == "sum" else 0
-        text = _written(inner, formula, None, False, strength)
-        text = f"Σ_{letters} {text}" if name == "sum" else f"{name}_{letters}({text})"
-        return f"({text})" if name == "sum" and above >= 2 else text
-    values = np.atleast_1d(_computed(inner, formula.values))
-    if name == "max":
-        return shown(float(np.max(values)))
-    text = _terms_written(inner, formula, values)
-    if name == "mean":
-        return f"({text}) / {values.size}"
-    return f"({text})" if above > 1 and values.size > 1 else text
-
-
-def _terms_written(inner: Any, formula: Formula, values: Any) -> str:
-    """Write the largest terms of a sum, and how many there are besides."""
-    if values.size == 0:
-        return "0"
-    largest = np.argsort(-np.abs(values), kind="stable")[:SHOWN]
-    text = " + ".join(_written(inner, formula, int(place), True, 1) for place in largest)
-    return text if values.size <= SHOWN else f"{text} + … + {values.size - SHOWN} more"

@@ -110,7 +110,8 @@ class Steps:
             if not isinstance(address.place, str):
                 self._all_names.setdefault(id(value_at(self.run.calls, address)), []).append(name)
         names = {array: min(own, key=_length) for array, own in self._all_names.items()}
-        names[id(self.run.logits)] = LOGITS
+        if LOGITS in self.run.addresses:  # not of a model that makes vectors and predicts nothing
+            names[id(self.run.logits)] = LOGITS
         given = {**self.params, **self.inputs}
         return {**names, **{self._id(array): name for name, array in given.items()}}
 
