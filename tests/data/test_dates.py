@@ -24,6 +24,12 @@ def answers(task, data) -> list[str]:
     return [task.decode_answer(row) for row in data.rows.targets]
 
 
+@pytest.fixture(scope="module")
+def texts(task):
+    """The texts of the training data, and those that are held out."""
+    return sources(task, task.train), sources(task, task.held_out)
+
+
 def test_there_are_at_least_thirty_languages():
     assert len(set(LOCALES)) == len(LOCALES) >= 30
 
@@ -66,14 +72,13 @@ def test_most_languages_decide_what_an_ambiguous_text_means():
     assert "01/02/2003" in {way.write(datetime.date(2003, 2, 1)) for way in writings()["en_GB"]}
 
 
-def test_held_out_days_occur_in_training_in_no_language(task):
+def test_held_out_days_occur_in_training_in_no_language(task, texts):
     assert not set(answers(task, task.train)) & set(answers(task, task.held_out))
-    assert not set(sources(task, task.train)) & set(sources(task, task.held_out))
+    assert not set(texts[0]) & set(texts[1])
 
 
-def test_every_text_of_the_data_has_one_answer_and_occurs_once(task):
-    texts = sources(task, task.train) + sources(task, task.held_out)
-    assert len(set(texts)) == len(texts)
+def test_every_text_of_the_data_has_one_answer_and_occurs_once(task, texts):
+    assert len({*texts[0], *texts[1]}) == len(texts[0]) + len(texts[1])
     for iso in answers(task, task.train)[:500]:
         assert 1900 <= datetime.date.fromisoformat(iso).year <= 2099
 

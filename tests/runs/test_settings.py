@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import MISSING
+from functools import cache
 
 import pytest
 
@@ -12,6 +13,7 @@ from glassformer.models import PRESETS
 from glassformer.runs.session import new_session
 from glassformer.runs.settings import ALSO_CALLED, OF_DATA, TOPICS, default_task, groups_of, sorted_settings
 
+groups_of = cache(groups_of)  # tasks are built to be asked
 EVERY = [*TOPICS, *TASKS, *CONFIGS, "gpt2", "llama-3.1-8b", "t5-small"]
 
 

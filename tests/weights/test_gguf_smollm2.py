@@ -48,6 +48,7 @@ def theirs(kind):
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
         patch.setattr(gguf, "GGUFReader", _read)  # it would read the file four times
+        patch.setattr(gguf, "get_tensor_name_map", cache(gguf.get_tensor_name_map))  # and make this one for each module
         return getattr(transformers, kind).from_pretrained(
             path.parent, gguf_file=path.name, local_files_only=True, **dtype
         )
