@@ -2,7 +2,9 @@
 
 import gc
 import os
+import shutil
 import signal
+import tempfile
 from functools import partial
 
 # Read when NumPy, PyTorch and JAX are first imported, so they come before every other import.
@@ -116,6 +118,14 @@ def _same_parts():
         if table != parts:
             table.clear()
             table.update(parts)
+
+
+def pytest_configure(config):
+    """Let all processes of a run share what XLA takes long to compile, until its end."""
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        folder = tempfile.mkdtemp(prefix="glassformer-compiled-")
+        config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
+        os.environ |= {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
 
 
 def pytest_collection_modifyitems(config, items):
