@@ -32,10 +32,10 @@ demo: $(BASE) ## Train a small Transformer here and look inside it
 	@$(BIN)/glassformer demo
 
 test: $(DEV) ## Run every test
-	$(BIN)/python -m pytest -n 2 $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 fuzz: $(DEV) ## Run the tests that draw examples on many new ones
-	$(BIN)/python -m pytest -n 2 -m hypothesis --hypothesis-profile fuzz --timeout 3600 $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m hypothesis --hypothesis-profile fuzz --timeout 3600 $(ARGS)
 
 check: $(DEV) ## Lint, check the format, the types and the direction of imports
 	$(BIN)/ruff check .

@@ -247,7 +247,7 @@ def make(line: str, desk: Path) -> tuple[int, str]:
             (folder / ".venv" / f".installed-{name}").touch()
     (folder / "called").write_text("", encoding="utf-8")
     done = run_program(shlex.split(line), cwd=folder, capture_output=True, text=True, timeout=60)
-    wanted = {"make demo": "glassformer demo", "make test": "python -m pytest -n 2"}[line]
+    wanted = {"make demo": "glassformer demo", "make test": "python -m pytest -n 2 --dist worksteal"}[line]
     assert (folder / "called").read_text(encoding="utf-8").splitlines() == [wanted]
     return done.returncode, done.stdout + done.stderr
 
