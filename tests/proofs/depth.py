@@ -34,8 +34,9 @@ def as_deep_as_needed(case: ModelCase) -> ModelCase:
 def has_its_own_say(case: ModelCase, cases: list[ModelCase]) -> bool:
     """Tell whether a case shows something under JAX that no other does.
 
-    An encoder-decoder of the same parts as a decoder's case does not: these are proved there, and how an encoder and a
-    decoder are put together by the encoder-decoders that no decoder is like. Tracing does not depend on it.
+    An encoder-decoder of the same parts as a decoder's case does not: the parts are proved there, with a memory among
+    the layers, and how two stacks are put together by the encoder-decoders that no decoder is like. All are traced in
+    `tests/models/test_jax.py`.
     """
     twin = case.name.removeprefix("encoder-")
     return twin == case.name or "(" not in twin or twin not in {other.name for other in cases}
