@@ -2,7 +2,9 @@
 
 import gc
 import os
+import shutil
 import signal
+import tempfile
 from functools import partial
 from pathlib import Path
 
@@ -117,6 +119,16 @@ def _same_parts():
         if table != parts:
             table.clear()
             table.update(parts)
+
+
+def pytest_configure(config):
+    """Let this process, and those it starts, keep until its end what XLA takes long to compile.
+
+    Each has a folder of its own: JAX reads a file that another one is just writing.
+    """
+    folder = tempfile.mkdtemp(prefix="glassformer-compiled-")
+    config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
+    os.environ |= {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
 
 
 def pytest_collection_modifyitems(config, items):

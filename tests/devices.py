@@ -18,8 +18,8 @@ def start(script: Path, *args: Any, devices: int) -> subprocess.Popen:
     """Start a script in a process that has so many CPU devices."""
     require("jax")
     folder = str(Path(__file__).parent)
-    environment = {
-        **os.environ,
+    # What XLA says of a program, it says while it compiles, and not of one that was compiled before.
+    environment = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"} | {
         "JAX_PLATFORMS": "cpu",
         # What is compiled runs once or never, so that compiling is all that takes time.
         "XLA_FLAGS": xla_flags(xla_force_host_platform_device_count=devices),

@@ -12,7 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cluster.training_worker import task
+from glassformer.dispatch import use_engine
 from glassformer.engines.jax.sharded_files import list_sharded
+from glassformer.training.loop import training_steps
+from glassformer.training.trainer import ReferenceTrainer
 from oracles import xla_flags
 from process_groups import Group, free_port
 
@@ -54,9 +58,12 @@ def train(run: Path, mesh: str, count: int, *, steps: int = STEPS) -> list[float
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory) -> list[float]:
-    """The losses of one process."""
-    return train(tmp_path_factory.mktemp("alone") / "run", "data=1", 1)
+def alone() -> list[float]:
+    """The losses of one process, by NumPy."""
+    model, recipe, data = task(STEPS)
+    with use_engine("numpy"):
+        trainer = ReferenceTrainer(model, recipe)
+        return [record.loss for _, record in training_steps(trainer, data, trainer.first())]
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,8 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
+
 from glassformer.cluster.collective import agreed, first_before_others
 from glassformer.cluster.launch import find_cluster, start
 from glassformer.config import config_from_dict
@@ -25,17 +27,20 @@ from glassformer.training.recipe import Recipe
 SIZES = {"width": 16, "heads": 4, "layers": 2, "vocab": 32, "context": 16, "feed_forward": 32}
 
 
-def train(options: argparse.Namespace, watch) -> list[float]:
-    import numpy as np
+def task(steps: int):
+    """The model, the recipe and the data of every run."""
+    model = build(config_from_dict({"architecture": "decoder", **SIZES}))
+    data = Windows(np.random.default_rng(0).integers(0, 32, size=2000), SIZES["context"])
+    return model, Recipe(steps=steps, batch=24, lr=1e-2, ema=0.9), data
 
+
+def train(options: argparse.Namespace, watch) -> list[float]:
     from glassformer.engines.jax.sharded_checkpoint import load_sharded_state, save_sharded_state
     from glassformer.engines.jax.sharded_files import list_sharded
     from glassformer.engines.jax.trainer import JaxTrainer
 
-    model = build(config_from_dict({"architecture": "decoder", **SIZES}))
-    recipe = Recipe(steps=options.steps, batch=24, lr=1e-2, ema=0.9)
+    model, recipe, data = task(options.steps)
     training = JaxTrainer(model, recipe, Execution(mesh=MeshShape.parse(options.mesh), scan=True))
-    data = Windows(np.random.default_rng(0).integers(0, 32, size=2000), SIZES["context"])
     first = training.first()
     if list_sharded(options.folder):
         first, _ = load_sharded_state(options.folder, first)

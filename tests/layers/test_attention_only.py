@@ -77,7 +77,7 @@ def test_jax_agrees(jax, model):
     with jax.enable_x64(True):
         moved = gf.tree.tree_map(jax.numpy.asarray, params)
         batch = gf.Batch(*(None if x is None else jax.numpy.asarray(x) for x in counting()))
-        have = gf.tree.flatten(model.loss_and_grads(moved, batch)[1])
+        have = gf.tree.flatten(jax.jit(model.loss_and_grads)(moved, batch)[1])
     for name, expected in want.items():
         np.testing.assert_allclose(np.asarray(have[name]), expected, rtol=0, atol=1e-12, err_msg=name)
 

@@ -1,7 +1,8 @@
 """One source, two libraries: under `jax.jit` a model gives NumPy's numbers, and `jax.grad` agrees with its backward.
 
 Compiling takes almost all of the time here. Every case is traced; those that differ in more than a number are compiled,
-with as few layers as show the matter.
+with as few layers as show the matter. That a backward gives JAX the same numbers too is proved with all gradients, in
+`tests/proofs`.
 """
 
 from dataclasses import replace
@@ -54,17 +55,15 @@ def test_a_compiled_model_equals_numpy_and_jax_grad(jax, name):
     case = as_deep_as_needed(CASES[name])
 
     def everything(params, batch, settings):
-        """Value, hand-derived gradients and JAX's own, in one traced function."""
+        """Value and JAX's own gradients, in one traced function."""
         traced = replace(case, batch=batch, settings={**case.settings, **settings})
-        value, theirs = jax.value_and_grad(traced.function)(params)
-        return value, traced.gradients(params), theirs
+        return jax.value_and_grad(traced.function)(params)
 
     moved = case.within(jax.numpy)
     arguments = (moved.params, moved.batch, array_settings(moved))
-    value, ours, theirs = jax.jit(everything)(*arguments)
+    value, theirs = jax.jit(everything)(*arguments)
     assert relative_error(value, case.function(case.params)) <= LIMIT
-    assert_same(ours, case.gradients())
-    assert_same(ours, theirs)
+    assert_same(theirs, case.gradients())
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)

@@ -1,4 +1,7 @@
-"""One source, two libraries: every op gives JAX the numbers it gives NumPy, and `jax.vjp` agrees with its backward."""
+"""One source, two libraries: every op gives JAX the numbers it gives NumPy, and `jax.vjp` agrees with its backward.
+
+That a backward gives JAX the same numbers too is proved with all gradients, in `tests/proofs`.
+"""
 
 from dataclasses import replace
 
@@ -11,7 +14,11 @@ from oracles import OPTIMIZED
 
 CASES = op_cases()
 LIMIT = 1e-11
-SENSITIVE = {f"{op}, bias per {part}" for op in ("attention", "attention_tiled") for part in ("head", "key")}
+SENSITIVE = {
+    *(f"{op}, bias per {part}" for op in ("attention", "attention_tiled") for part in ("head", "key")),
+    "attention_tiled, stride, bias",
+    "attention_tiled, everything",
+}
 """Not optimized, XLA's program for JAX's own gradient of these may hold an infinity where a maximum starts at −inf."""
 
 
@@ -41,18 +48,17 @@ def test_jax_equals_numpy_and_vjp_equals_the_backward(jax, case):
     y, grads = run(case, dy)
 
     def everything(arrays, extra, settings, dy):
-        """Value, hand-derived gradients and JAX's own, in one traced function."""
+        """Value and JAX's own gradients, in one traced function."""
         traced = replace(case, arrays=arrays, extra=extra, settings={**case.settings, **settings})
-        y, vjp, saved = jax.vjp(traced.forward, *arrays, has_aux=True)
-        return y, traced.gradients(dy, saved), vjp(dy)
+        y, vjp, _ = jax.vjp(traced.forward, *arrays, has_aux=True)
+        return y, vjp(dy)
 
     moved = case.within(jax.numpy)
     settings = {name: value for name, value in moved.settings.items() if isinstance(value, jax.Array)}
     arguments = (moved.arrays, moved.extra, settings, jax.numpy.asarray(dy))
     options = OPTIMIZED if case.name in SENSITIVE else {}
-    jax_y, jax_grads, vjp_grads = jax.jit(everything, compiler_options=options)(*arguments)
+    jax_y, vjp_grads = jax.jit(everything, compiler_options=options)(*arguments)
     assert_close(jax_y, y, LIMIT)
-    assert_same_gradients(jax_grads, vjp_grads)
     assert_same_gradients(grads, vjp_grads)
 
 

@@ -1,4 +1,7 @@
-"""How many blocks a model under JAX needs to show what its case is about: it takes as long to compile as it is deep."""
+"""Which models need to be compiled by JAX, and with how many blocks, to show what their cases are about.
+
+A model takes as long to compile as it is deep.
+"""
 
 from dataclasses import replace
 
@@ -26,3 +29,14 @@ def as_deep_as_needed(case: ModelCase) -> ModelCase:
         return case
     model = type(case.model)(case.model.config.replace(layers=1), case.model.execution)
     return replace(case, model=model, params=scattered(model, np.random.default_rng(0)))
+
+
+def has_its_own_say(case: ModelCase, cases: list[ModelCase]) -> bool:
+    """Tell whether a case shows something under JAX that no other does.
+
+    An encoder-decoder of the same parts as a decoder's case does not: the parts are proved there, with a memory among
+    the layers, and how two stacks are put together by the encoder-decoders that no decoder is like. All are traced in
+    `tests/models/test_jax.py`.
+    """
+    twin = case.name.removeprefix("encoder-")
+    return twin == case.name or "(" not in twin or twin not in {other.name for other in cases}

@@ -15,6 +15,7 @@ from glassformer.engines import ENGINES
 from glassformer.layers import Layer, Positions, Spec
 from glassformer.models.model import Model
 from glassformer.proofs import (
+    check,
     layer_cases,
     model_cases,
     prove_all,
@@ -26,7 +27,7 @@ from glassformer.proofs import (
 from glassformer.proofs.check import ALONG
 from glassformer.tree import flatten, named_leaves, tree_map
 from oracles import OPTIMIZED
-from proofs.depth import as_deep_as_needed
+from proofs.depth import as_deep_as_needed, has_its_own_say
 
 LAYER_CASES, MODEL_CASES = layer_cases(), model_cases()
 CASES = LAYER_CASES + MODEL_CASES
@@ -34,6 +35,11 @@ CASES = LAYER_CASES + MODEL_CASES
 
 def name_of(case):
     return case.name
+
+
+def one_per_row(cases):
+    """The first case of each row, which is enough to see that there is one: every case is proved by itself here."""
+    return list({case.name.partition(",")[0]: case for case in reversed(cases())}.values())
 
 
 def layer_classes() -> set[type]:
@@ -77,18 +83,25 @@ def test_every_case_has_its_own_name_and_starts_with_what_it_proves():
 @pytest.mark.parametrize("case", LAYER_CASES, ids=name_of)
 def test_the_gradients_of_a_layer_are_exact(case, engine):
     with use_engine(engine):
-        check = prove_layer_case(case)
-    assert check.limit == ALONG == 1e-8
-    assert check.ok, f"error {check.error:.3g}"
+        found = prove_layer_case(case)
+    assert found.limit == ALONG == 1e-8
+    assert found.ok, f"error {found.error:.3g}"
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("case", MODEL_CASES, ids=name_of)
+def models_and_engines():
+    """Every model with every engine; JAX compiles those that have a say of their own."""
+    for case in MODEL_CASES:
+        for engine in ENGINES:
+            if engine != "jax" or has_its_own_say(case, MODEL_CASES):
+                yield pytest.param(case, engine, id=f"{case.name}-{engine}")
+
+
+@pytest.mark.parametrize(("case", "engine"), list(models_and_engines()))
 def test_the_gradients_of_a_model_are_exact(case, engine):
     with use_engine(engine):
-        check = prove_model_case(as_deep_as_needed(case) if engine == "jax" else case)
-    assert check.limit == ALONG
-    assert check.ok, f"error {check.error:.3g}"
+        found = prove_model_case(as_deep_as_needed(case) if engine == "jax" else case)
+    assert found.limit == ALONG
+    assert found.ok, f"error {found.error:.3g}"
 
 
 @pytest.mark.parametrize("name", ["encoder (BERT)", "decoder (Llama)", "encoder-decoder (T5)"])
@@ -108,7 +121,9 @@ def test_there_is_one_row_per_layer_and_per_kind_of_model():
     assert {"encoder (mean)", "decoder"} & {row.name for row in rows}
 
 
-def test_everything_is_proved_at_once():
+def test_everything_is_proved_at_once(monkeypatch):
+    for name in ("op_cases", "layer_cases", "model_cases", "lora_cases"):
+        monkeypatch.setattr(check, name, partial(one_per_row, getattr(check, name)))
     rows = prove_all()
     assert [kind for kind in ("op", "layer", "model") if any(row.kind == kind for row in rows)] == [
         "op",

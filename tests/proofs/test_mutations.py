@@ -93,9 +93,13 @@ def rewrite(path, text):
 
 
 def keep_kernels(package, changed):
-    """Let what is compiled already serve again, except for the changed file and those that call it."""
+    """Let what is compiled already serve again, except for the changed file and those that call it.
+
+    What is compiled anew runs once, and need not run fast.
+    """
     kept = package / "engines" / "cpu" / "kept.py"
-    rewrite(kept, f'{kept.read_text(encoding="utf-8")}\n\ndef mark() -> str:\n    return "{mark()}"\n')
+    more = f'def mark() -> str:\n    return "{mark()}"\n\n\nnumba.config.OPT = type(numba.config.OPT)(0)\n'
+    rewrite(kept, f"{kept.read_text(encoding='utf-8')}\n\n{more}")
     stale = callers(changed)
     for path in package.rglob(f"kernels-{mark()}/*"):
         if path.parents[2] / f"{path.name.partition('.')[0]}.py" in {package / file for file in stale}:

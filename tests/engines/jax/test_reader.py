@@ -19,8 +19,10 @@ from glassformer.tree import tree_map
 from sequences import model_of, prompts_of, written
 
 GREEDY = Sampling(temperature=0)
-SHAPES = {"mha": {}, "gqa in a window": {"kv_heads": 2, "window": 4}}
-CASES = [(positions, shape) for positions in POSITION_NAMES for shape in SHAPES.values()]
+GROUPS_IN_A_WINDOW = {"kv_heads": 2, "window": 4}
+# Positions that keys carry, and biases by distance, must also fit keys that have left a window.
+CASES = [(positions, {}) for positions in POSITION_NAMES]
+CASES += [(positions, GROUPS_IN_A_WINDOW) for positions in ("rotary", "relative", "alibi")]
 CASES += [("rotary", {"kv_heads": 1}), ("learned", {"stride": 3})]
 LENGTHS = (3, 9, 1, 24, 6)  # one of them as long as the context
 

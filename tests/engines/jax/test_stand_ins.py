@@ -176,9 +176,12 @@ def test_a_block_says_where_its_arrays_go(jax):
         return lambda tree: (said.append((what, jax.tree.structure(tree))), tree)[1]
 
     def run(how):
-        with spreading(how):
-            y, saved = model.forward(params, tokens)
-            return y, model.backward(params, saved, y)
+        def both(params):
+            with spreading(how):
+                y, saved = model.forward(params, tokens)
+                return y, model.backward(params, saved, y)
+
+        return quickly(both, params)
 
     plain = run(None)
     found = run(Spreading(noted("activations"), noted("weights"), noted("gradients")))

@@ -40,16 +40,15 @@ PLAIN = {"steps": STEPS, "batch": 16, "warmup": 5, "lr": 0.01}
 RUNS = {
     "data=8": ({**DECODER, "layers": 1}, PLAIN, Execution(mesh=MeshShape(data=8)), TEXT),
     "fsdp=8": (DECODER, PLAIN, Execution(mesh=MeshShape(fsdp=8), scan=True, remat=True), TEXT),
-    "fsdp=2,tensor=4": (DECODER, PLAIN, Execution(mesh=MeshShape(fsdp=2, tensor=4), scan=True), TEXT),
     "all, muon": (
         {**DECODER, "dropout": 0.1},
         {**PLAIN, "optimizer": "muon", "accumulate": 2, "ema": 0.9},
         Execution(mesh=MeshShape(data=2, fsdp=2, tensor=2), scan=True),
         TEXT,
     ),
-    "all, pairs": (TRANSLATOR, PLAIN, Execution(mesh=MeshShape(data=2, fsdp=2, tensor=2), scan=True), PAIRS),
+    "fsdp=2,tensor=4, pairs": (TRANSLATOR, PLAIN, Execution(mesh=MeshShape(fsdp=2, tensor=4), scan=True), PAIRS),
 }
-MEASURED = ("fsdp=8", "all, pairs")
+MEASURED = ("fsdp=8", "fsdp=2,tensor=4, pairs")
 OTHER = MeshShape(data=2, fsdp=4)
 
 

@@ -19,7 +19,10 @@ from numba.extending import intrinsic, overload, register_jitable
 from .kept import Kept
 
 REORDER = frozenset({"reassoc", "contract", "arcp", "nsz"})
-_SETTINGS: dict[str, Any] = {"nogil": True, "fastmath": set(REORDER), "error_model": "numpy"}
+# No kernel is handed to C, which Numba would otherwise compile a way in for.
+_SETTINGS: dict[str, Any] = {
+    "nogil": True, "fastmath": set(REORDER), "error_model": "numpy", "no_cfunc_wrapper": True,
+}  # fmt: skip
 
 
 def compiled(function: Callable[..., Any]) -> Any:
