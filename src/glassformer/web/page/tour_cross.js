@@ -1,7 +1,7 @@
 // A walk: cross-attention.
 
 import { tile } from "./server.js";
-import { tourAmong, tourKind, tourLargest, tourOf, tourPlain, tourQuoted, tourRow, tourRun, tourShare, tourShort } from "./tour_facts.js";
+import { tourAmong, tourKind, tourLargest, tourOf, tourPlain, tourQuoted, tourRow, tourRun, tourShort } from "./tour_facts.js";
 
 const crossInSight = (facts) => ({ view: "attention", look: { attention: { kind: "cross", layer: facts.layer, head: facts.head, what: "value", first: {} } } });
 const bareMap = (shown = "values") => ({ view: "map", look: { map: { open: [], shown } } });
@@ -46,9 +46,8 @@ export const TOUR_CROSS = {
       say: () => "We put zeros in the place of what cross-attention found, in all layers. The decoder then has its own text alone.",
       ask: async (page, f) => {
         const [before, after] = await Promise.all([tourRun([]), tourRun(cutOff(f))]);
-        const [was, now] = [before.next[0], after.next[0]];
         return { question: "What can it still know about the source?", choices: ["nothing but what its own text says of it", "a little: the encoder still runs", "as much as before"], right: 0,
-          why: `The encoder runs, but nobody hears it. After the same beginning the likeliest was ${tourQuoted(was.label)} with ${tourShare(was.probability)}, and is ${tourQuoted(now.label)} with ${tourShare(now.probability)}.` };
+          why: `The encoder runs, but nobody hears it. The loss of this answer was ${tourShort(before.loss)}, and is ${tourShort(after.loss)}.` };
       },
       then: (page, f) => ({ ...crossInSight(f), changes: cutOff(f) }),
     },

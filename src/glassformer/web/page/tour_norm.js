@@ -38,7 +38,7 @@ export const TOUR_NORM = {
       ask: async (page, f) => {
         const [before, after] = await Promise.all([tourRun([]), tourRun(doubled(f))]);
         const seen = before.next?.length ? `The likeliest had ${tourShare(before.next[0].probability)}, and has ${tourShare(after.next[0].probability)}.` : "See for yourself: the change is made.";
-        return { question: "What comes out of the norm?", choices: ["twice as much", "the same", "half as much"], right: 1, why: `Mean and spread double as well, and cancel it; only eps under the root makes a trace of a difference. ${seen}` };
+        return { question: "What comes out of the norm?", choices: ["twice as much", "the same", "half as much"], right: 1, why: `${f.isLayer ? "Mean and spread double as well, and cancel it" : "The root of the mean square doubles as well, and cancels it"}; only eps under the root makes a trace of a difference. ${seen}` };
       },
       then: (page, f) => ({ ...normInSight(f), changes: doubled(f) }),
     },
