@@ -75,6 +75,15 @@ def test_bars_sum_to_the_logit(page, server, architecture):
         assert sum(bars) == pytest.approx(total, abs=2e-3)
 
 
+def test_all_parts_can_be_seen(page, server, explorer):
+    show(page, server, "encoder-decoder")
+    page.click("button:has-text('Show all')")
+    page.wait_for_selector(".lens-parts caption:has-text('All parts')")
+    table = page.locator(".lens-parts").last
+    assert "together" not in table.inner_text()
+    assert table.locator("tbody tr").count() > 16
+
+
 def test_a_head_among_the_bars_leads_to_its_maps(page, server):
     show(page, server, "decoder")
     page.locator(".lens-parts button.link").first.click()

@@ -31,7 +31,7 @@ function drawLens(place, page) {
   own.redo = (parts) => { look("lens", parts); page.redraw(); };
   fill(place, title, make("p", { class: "quiet" }, "The stream has one width from the first block to the last, so the head can read it anywhere: each cell is what the model would have said, had it stopped there."),
     lensChoosers(own), own.progress, own.said, own.table, own.parts);
-  fill(own.said, "Point at a cell for its five likeliest; click it to choose its token.");
+  fill(own.said, `${own.set.token === null ? "" : "Each cell has the rank and the probability of what is followed. "}Point at a cell for its five likeliest; click it to follow its token.`);
   lensAsk(own);
   lensAttribution(own.parts, page, own.set);
 }

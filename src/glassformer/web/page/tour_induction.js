@@ -49,8 +49,10 @@ export const TOUR_INDUCTION = {
       ask: (page, f) => {
         const right = f.place + 1;
         const said = f.plain.next[0];
-        return { question: "What would you say comes next, knowing nothing but this text?", choices: tourAmong(right, [...new Set([right, 0, Math.floor(f.last / 2), Math.max(0, f.place - 1)])]).map((at) => `${tourQuoted(page.run.tokens[at].label)}, as at position ${at}`),
-          right: tourAmong(right, [...new Set([right, 0, Math.floor(f.last / 2), Math.max(0, f.place - 1)])]).indexOf(right), why: `What followed it before. The model says ${tourQuoted(said.label)}, with ${tourShare(said.probability)}${said.id === page.run.tokens[right].id ? "" : ": it knows more than this text, or has not learned this"}.` };
+        return { question: "What would you say comes next, knowing nothing but this text?",
+          choices: tourAmong(right, [...new Set([right, 0, Math.floor(f.last / 2), Math.max(0, f.place - 1)])]).map((at) => `${tourQuoted(page.run.tokens[at].label)}, as at position ${at}`),
+          right: tourAmong(right, [...new Set([right, 0, Math.floor(f.last / 2), Math.max(0, f.place - 1)])]).indexOf(right),
+            why: `What followed it before. The model says ${tourQuoted(said.label)}, with ${tourShare(said.probability)}${said.id === page.run.tokens[right].id ? "" : ": it knows more than this text, or has not learned this"}.` };
       },
     },
     {
@@ -81,7 +83,9 @@ export const TOUR_INDUCTION = {
           return found.columns[0].cells.at(-1).chance;
         };
         const [before, after] = await Promise.all([odds([]), odds(withoutInduction(f))]);
-        return { question: `What happens to the probability of ${tourQuoted(token.label)}?`, choices: ["it grows", "it falls", "it stays within a tenth of a percent"], right: Math.abs(after - before) < 0.001 ? 2 : after > before ? 0 : 1,
+        return { question: `What happens to the probability of ${tourQuoted(token.label)}?`,
+          choices: ["it grows", "it falls", "it stays within a tenth of a percent"],
+          right: Math.abs(after - before) < 0.001 ? 2 : after > before ? 0 : 1,
           why: `It was ${tourShare(before)}, and is ${tourShare(after)}. Often several heads do the same, and one alone is not missed.` };
       },
       then: (page, f) => ({ ...inductionHead(f), changes: withoutInduction(f) }),

@@ -35,7 +35,9 @@ export const TOUR_RESIDUAL = {
     {
       title: "A sum", when: (page, f) => f.sum !== null, go: startOfStream,
       say: (page, f) => `Each token has a vector, and every part of the model adds to it. Take the last token and the first number of its vector. Before the attention of block 0 it is ${tourShort(f.sum.x)}; attention adds ${tourShort(f.sum.added)}.`,
-      ask: (page, f) => ({ question: "What is the number afterwards?", number: f.sum.sum, tolerance: 0.02, why: `That is all that happens: x + attention. Nothing is overwritten, and on the way back the gradient passes through the sum unchanged.${f.sum.normedAfter ? " In this model a norm follows each sum." : ""}` }),
+      ask: (page, f) => ({ question: "What is the number afterwards?",
+        number: f.sum.sum, tolerance: 0.02,
+        why: `That is all that happens: x + attention. Nothing is overwritten, and on the way back the gradient passes through the sum unchanged.${f.sum.normedAfter ? " In this model a norm follows each sum." : ""}` }),
       then: (page, f) => ({ ...startOfStream(), look: { map: { open: [`${f.block}.0`, `${f.block}.0.${f.sum.name.split(".").at(-2)}`] } }, card: { name: f.sum.name, index: [0, f.last, 0] } }),
     },
     {
@@ -65,7 +67,9 @@ export const TOUR_RESIDUAL = {
       ask: async () => {
         const found = await tourWork("attribution", { token: null, against: null, position: -1 });
         const kinds = Object.entries(found.by_kind).sort(([, a], [, b]) => b - a);
-        return { question: `Who adds most to the logit of ${tourQuoted(found.token.label)}?`, choices: Object.keys(found.by_kind).map((kind) => KINDS_OF_PARTS[kind] ?? kind), right: Object.keys(found.by_kind).indexOf(kinds[0][0]),
+        return { question: `Who adds most to the logit of ${tourQuoted(found.token.label)}?`,
+          choices: Object.keys(found.by_kind).map((kind) => KINDS_OF_PARTS[kind] ?? kind),
+          right: Object.keys(found.by_kind).indexOf(kinds[0][0]),
           why: `${kinds.map(([kind, value]) => `${KINDS_OF_PARTS[kind] ?? kind} ${tourShort(value)}`).join(", ")}: together ${tourShort(found.value)}. Counted is the direct way; what a part did by way of later ones is theirs.` };
       },
       then: () => ({ view: "lens", look: { lens: { token: null, against: null, position: null, parts: true } } }),
