@@ -2,14 +2,14 @@
 
 import { button, make, short } from "./dom.js";
 
-// parts: title, number, count, heading, text, question {question, choices, right} or {question, number, tolerance}, given, answer(value), back, next, finish, leave, again
+// parts: title, number, count, heading, text, trouble, question {question, choices, right} or {question, number, tolerance}, given, answer(value), back, next, finish, leave, again
 export function tourPanel(parts) {
   const top = make("div", { class: "row tour-top" }, make("span", { class: "quiet" }, parts.count ? `${parts.title}, step ${parts.number + 1} of ${parts.count}` : parts.title),
     make("span", { class: "grow" }), button("Leave the tour", parts.leave));
   if (!parts.count) return [top, make("p", {}, parts.text), parts.again ? button("Begin it here", parts.again, { class: "main" }) : null];
   const answered = parts.given !== undefined;
   return [
-    top, make("div", { class: "tour-body" }, make("div", { class: "stack tight" }, make("h2", { tabindex: "-1" }, parts.heading), make("p", {}, parts.text)),
+    top, make("div", { class: "tour-body" }, make("div", { class: "stack tight" }, make("h2", { tabindex: "-1" }, parts.heading), make("p", {}, parts.text), parts.trouble ? make("p", { class: "bad" }, parts.trouble) : null),
       parts.question ? tourQuestion(parts, answered) : null),
     make("div", { class: "row" }, parts.back ? button("Back", parts.back) : null,
       parts.question && !answered ? button("Show me", () => parts.answer(null)) : null,

@@ -109,14 +109,15 @@ export async function drawTour(page) {
       showStep((at.given?.[number] === undefined ? step.go : step.then ?? step.go)(page, facts));
       return; // the page is drawn again, and this with it
     }
-    const question = await step.ask?.(page, facts);
+    let [question, trouble] = [null, null];
+    try { question = await step.ask?.(page, facts); } catch (error) { trouble = error.message; } // what this model cannot do is no reason to stop
     if (mine !== tourTurn) return;
     const focused = place.contains(document.activeElement) || place.dataset.moved === "yes";
     place.dataset.key = key;
     place.dataset.moved = "";
     const move = (to) => { place.dataset.moved = "yes"; keep({ step: to, arrived: null }); drawTour(page); };
     fill(place, tourPanel({
-      title: tour.title, number, count: steps.length, heading: step.title, text: step.say(page, facts), question, given: at.given?.[number], leave,
+      title: tour.title, number, count: steps.length, heading: step.title, text: step.say(page, facts), trouble, question, given: at.given?.[number], leave,
       answer: (value) => { place.dataset.moved = "yes"; keep({ given: { ...look("tours")[tour.id].given, [number]: value } }); if (step.then) showStep(step.then(page, facts)); else drawTour(page); },
       back: number > 0 ? () => move(number - 1) : null, next: number < steps.length - 1 ? () => move(number + 1) : null, finish: () => leaveTour(tour, true),
     }));
