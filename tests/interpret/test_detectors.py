@@ -109,3 +109,13 @@ def test_what_does_not_fit_is_refused(decoder):
         detect_heads(model, params, length=7)
     with pytest.raises(LengthError, match="at least two tokens"):
         repeated_tokens(5, 1)
+
+
+def test_heads_of_one_layer_score_as_among_all(encoder_decoder):
+    run = watch(*encoder_decoder)
+    every, last = head_scores(run), head_scores(run, layers=[1])
+    for kind in ("decoder", "cross"):
+        assert last[kind].chance == every[kind].chance
+        for name, scores in every[kind].scores.items():
+            np.testing.assert_array_equal(last[kind].scores[name][0], scores[1])
+    assert last["encoder"].scores == {}  # it has one layer

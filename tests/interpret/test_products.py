@@ -5,7 +5,7 @@ import pytest
 
 from glassformer import Batch, Decoder, DecoderConfig
 from glassformer.errors import ConfigError
-from glassformer.interpret import head_scores, products, score_scale, watch
+from glassformer.interpret import products, score_scale, watch
 
 
 @pytest.mark.parametrize("settings", [{}, {"kv_heads": 1}, {"positions": "rotary"}, {"scale_scores": False}])
@@ -32,13 +32,3 @@ def test_cross_attention_has_products_of_queries_and_the_source(encoder_decoder)
 def test_what_is_no_attention_is_refused(ask, decoder):
     with pytest.raises(ConfigError, match=r"there is no value 'blocks\.0\.feed_forward\.attend\.q'"):
         ask(watch(*decoder), "blocks.0.feed_forward")
-
-
-def test_heads_of_one_layer_score_as_among_all(encoder_decoder):
-    run = watch(*encoder_decoder)
-    every, last = head_scores(run), head_scores(run, layers=[1])
-    for kind in ("decoder", "cross"):
-        assert last[kind].chance == every[kind].chance
-        for name, scores in every[kind].scores.items():
-            np.testing.assert_array_equal(last[kind].scores[name][0], scores[1])
-    assert last["encoder"].scores == {}  # it has one layer

@@ -54,7 +54,7 @@ function headsOf(own, layer) {
 
 function attentionGrid(own) {
   const few = own.kind.layers.length * own.kind.heads <= 24;
-  const grid = make("div", { class: few ? "attention-grid few" : "attention-grid", role: "group", "aria-label": "All layers and heads" });
+  const grid = make("div", { class: few ? "attention-grid few" : own.kind.heads > 8 ? "attention-grid many" : "attention-grid", role: "group", "aria-label": "All layers and heads" });
   const seen = new IntersectionObserver((entries) => {
     for (const entry of entries) if (entry.isIntersecting) { seen.unobserve(entry.target); entry.target.load(); }
   }, { rootMargin: "200px" });

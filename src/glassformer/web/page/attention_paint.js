@@ -74,7 +74,6 @@ function drawCells(canvas, { found, allowed, top, signed, cell }) {
   Object.assign(canvas.style, { width: `${width * cell}px`, height: `${height * cell}px` });
   const pen = canvas.getContext("2d");
   pen.scale(sharp, sharp);
-  pen.font = `${Math.min(12, cell * 0.34)}px sans-serif`;
   pen.textAlign = "center";
   pen.textBaseline = "middle";
   for (let i = 0; i < found.cells.length; i += 1) {
@@ -84,7 +83,9 @@ function drawCells(canvas, { found, allowed, top, signed, cell }) {
     pen.fillRect(x, y, cell, cell);
     if (cell >= 28) {
       pen.fillStyle = inkOn(found.cells[i], top);
-      pen.fillText(short(found.cells[i], 2), x + cell / 2, y + cell / 2);
+      const text = Math.abs(found.cells[i]) < top / 200 ? "0" : short(found.cells[i], 2);
+      pen.font = `${Math.min(12, (cell * 1.4) / text.length)}px sans-serif`;
+      pen.fillText(text, x + cell / 2, y + cell / 2);
     }
   }
   canvas.dataset.painted = "yes";

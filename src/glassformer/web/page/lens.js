@@ -1,6 +1,6 @@
 // The lens: what the model would say at each point of the residual stream, and what adds to a logit.
 
-import { cssColor, inkOn, onTheme } from "./color.js";
+import { cssColor, onTheme } from "./color.js";
 import { button, fill, make, short, visible, whole } from "./dom.js";
 import { lensAttribution } from "./lens_parts.js";
 import { openCard } from "./card.js";
@@ -30,8 +30,8 @@ function drawLens(place, page) {
     said: make("p", { class: "lens-said", "aria-live": "polite" }), progress: make("div", { class: "lens-progress" }), parts: make("section", { class: "stack tight" }), found: null };
   own.redo = (parts) => { look("lens", parts); page.redraw(); };
   fill(place, title, make("p", { class: "quiet" }, "The stream has one width from the first block to the last, so the head can read it anywhere: each cell is what the model would have said, had it stopped there."),
-    lensChoosers(own), own.progress, own.table, own.said, own.parts);
-  fill(own.said, "Point at a cell for its five likeliest; click it to choose its token.");
+    lensChoosers(own), own.progress, own.said, own.table, own.parts);
+  fill(own.said, `${own.set.token === null ? "" : "Each cell has the rank and the probability of what is followed. "}Point at a cell for its five likeliest; click it to follow its token.`);
   lensAsk(own);
   lensAttribution(own.parts, page, own.set);
 }
@@ -140,6 +140,12 @@ function lensCell(own, row, column) {
   };
   const box = make("button", { type: "button", class: "lens-cell", title, onpointerenter: say, onfocus: say, onclick: pick }, inside);
   box.style.background = cssColor(p, 1, false);
-  box.style.color = inkOn(p, 1);
+  box.style.color = lensInk(box.style.background);
   return make("td", {}, box);
+}
+
+// Black or white, whichever is read better on a color.
+function lensInk(color) {
+  const [r, g, b] = color.match(/\d+/g).map((part) => (part / 255 <= 0.04045 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
 }

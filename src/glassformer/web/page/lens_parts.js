@@ -56,12 +56,14 @@ function partsShown(found, page) {
   const what = found.against ? `the logit of ${name} minus that of “${visible(found.against.label)}”` : `the logit of ${name}`;
   const kinds = Object.entries(found.by_kind).map(([kind, value]) => ({ label: PART_KINDS[kind] ?? kind, value }));
   const order = [...found.parts].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
-  const shown = order.slice(0, BARS).map((part) => ({ label: partName(part), value: part.value, act: partLink(part, page) }));
-  const rest = order.slice(BARS);
+  const all = look("lens").all === true;
+  const shown = order.slice(0, all ? order.length : BARS).map((part) => ({ label: partName(part), value: part.value, act: partLink(part, page) }));
+  const rest = order.slice(shown.length);
   if (rest.length) shown.push({ label: `${rest.length} others together`, value: rest.reduce((sum, part) => sum + part.value, 0), quiet: true });
   return [
     make("p", {}, `All parts sum to ${what}${found.position === null ? "" : ` at position ${found.position}`}: `, make("b", { class: "mono" }, short(found.value, 6)), ". Counted is the direct way to the head, the roots of norms held as they were."),
-    make("div", { class: "lens-bars" }, partBars("By kind", kinds), partBars("The largest parts", shown)),
+    make("div", { class: "lens-bars" }, partBars("By kind", kinds), partBars(all ? "All parts" : "The largest parts", shown)),
+    order.length > BARS ? make("div", { class: "row" }, button(all ? "Show the largest" : `Show all ${order.length} parts`, () => { look("lens", { all: !all }); page.redraw(); })) : null,
   ];
 }
 

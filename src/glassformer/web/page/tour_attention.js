@@ -40,7 +40,10 @@ export const TOUR_ATTENTION = {
       ask: (page, f) => {
         const right = f.late.allowed[tourLargest(f.late.allowed.map((key) => f.late.weights[key]))];
         const keys = tourAmong(right, f.late.allowed);
-        return { question: "Which token gets most of its attention?", choices: keys.map((key) => tourQuoted(f.kind.keys[key], key)), right: keys.indexOf(right), why: `It gets the weight ${tourShort(f.late.weights[right])}. Point at tokens in the lines below the maps to see the others.` };
+        return { question: "Which token gets most of its attention?",
+          choices: keys.map((key) => tourQuoted(f.kind.keys[key], key)),
+          right: keys.indexOf(right),
+          why: `It gets the weight ${tourShort(f.late.weights[right])}. Point at tokens in the lines below the maps to see the others.` };
       },
       then: (page, f) => headInSight(f, f.late.head, f.late.layer),
     },
@@ -50,7 +53,9 @@ export const TOUR_ATTENTION = {
       ask: async (page, f) => {
         const [before, after] = await Promise.all([tourRun([]), tourRun(withoutHead(f))]);
         const [was, now] = [before.next[0], after.next[0]];
-        return { question: `Now ${tourQuoted(was.label)} is the likeliest, with ${tourShare(was.probability)}. Will it still be, without this head?`, choices: ["yes", "no"], right: was.id === now.id ? 0 : 1,
+        return { question: `Now ${tourQuoted(was.label)} is the likeliest, with ${tourShare(was.probability)}. Will it still be, without this head?`,
+          choices: ["yes", "no"],
+          right: was.id === now.id ? 0 : 1,
           why: `Without the head the likeliest is ${tourQuoted(now.label)}, with ${tourShare(now.probability)}. One head is rarely all there is.` };
       },
       then: (page, f) => ({ ...headInSight(f, f.late.head, f.late.layer), changes: withoutHead(f) }),

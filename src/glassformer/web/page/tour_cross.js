@@ -1,7 +1,7 @@
 // A walk: cross-attention.
 
 import { tile } from "./server.js";
-import { tourAmong, tourKind, tourLargest, tourOf, tourPlain, tourQuoted, tourRow, tourRun, tourShare, tourShort } from "./tour_facts.js";
+import { tourAmong, tourKind, tourLargest, tourOf, tourPlain, tourQuoted, tourRow, tourRun, tourShort } from "./tour_facts.js";
 
 const crossInSight = (facts) => ({ view: "attention", look: { attention: { kind: "cross", layer: facts.layer, head: facts.head, what: "value", first: {} } } });
 const bareMap = (shown = "values") => ({ view: "map", look: { map: { open: [], shown } } });
@@ -9,7 +9,8 @@ const cutOff = (facts) => facts.kind.layers.map((name) => ({ word: "zero", name:
 
 export const TOUR_CROSS = {
   id: "cross", title: "Cross-attention", about: "How a decoder reads a source that it did not write.",
-  needs: (page) => (page.info.architecture === "encoder-decoder" ? null : { why: "This walk needs an encoder-decoder: a model that reads a source and writes an answer.", train: "glassformer train dates", match: /dates|pairs|encoder-decoder/i }),
+  needs: (page) => (page.info.architecture === "encoder-decoder" ? null : { why: "This walk needs an encoder-decoder: a model that reads a source and writes an answer.",
+    train: "glassformer train dates", match: /dates|pairs|encoder-decoder/i }),
   async prepare() {
     const kind = await tourKind("cross");
     const layer = kind.layers.length - 1;
@@ -22,13 +23,19 @@ export const TOUR_CROSS = {
     {
       title: "Two texts", go: () => bareMap(),
       say: (page) => `The encoder reads the source, ${page.run.source.length} tokens. The decoder writes ${page.run.tokens.length} tokens, counting the one it starts from. In cross-attention one text asks and the other one answers.`,
-      ask: () => ({ question: "Who makes the queries, who the keys and values?", choices: ["queries from the source, keys and values from the answer", "queries from the answer, keys and values from the source", "all three from the answer"], right: 1, why: "What is being written asks; the source, as the encoder left it, offers keys and values. So maps of cross-attention have the answer down and the source across." }),
+      ask: () => ({ question: "Who makes the queries, who the keys and values?",
+        choices: ["queries from the source, keys and values from the answer", "queries from the answer, keys and values from the source", "all three from the answer"],
+        right: 1,
+        why: "What is being written asks; the source, as the encoder left it, offers keys and values. So maps of cross-attention have the answer down and the source across." }),
       then: (page, f) => crossInSight(f),
     },
     {
       title: "What may be seen", go: () => bareMap(),
       say: () => "In its own text, a decoder may not look at what comes later.",
-      ask: () => ({ question: "May its first token look at the last token of the source?", choices: ["yes", "no"], right: 0, why: "The whole source is there before the first word is written. No cell of the map is hatched, unless a token is padding." }),
+      ask: () => ({ question: "May its first token look at the last token of the source?",
+        choices: ["yes", "no"],
+        right: 0,
+        why: "The whole source is there before the first word is written. No cell of the map is hatched, unless a token is padding." }),
       then: (page, f) => crossInSight(f),
     },
     {
@@ -37,7 +44,10 @@ export const TOUR_CROSS = {
       ask: (page, f) => {
         const right = tourLargest(f.weights);
         const keys = tourAmong(right, f.weights.map((_, key) => key));
-        return { question: "Which token of the source gets most of its attention?", choices: keys.map((key) => tourQuoted(f.kind.keys[key], key)), right: keys.indexOf(right), why: `It gets ${tourShort(f.weights[right])}. In a trained model this often is the place that the next token is made from.` };
+        return { question: "Which token of the source gets most of its attention?",
+          choices: keys.map((key) => tourQuoted(f.kind.keys[key], key)),
+          right: keys.indexOf(right),
+          why: `It gets ${tourShort(f.weights[right])}. In a trained model this often is the place that the next token is made from.` };
       },
       then: (page, f) => crossInSight(f),
     },
@@ -46,9 +56,10 @@ export const TOUR_CROSS = {
       say: () => "We put zeros in the place of what cross-attention found, in all layers. The decoder then has its own text alone.",
       ask: async (page, f) => {
         const [before, after] = await Promise.all([tourRun([]), tourRun(cutOff(f))]);
-        const [was, now] = [before.next[0], after.next[0]];
-        return { question: "What can it still know about the source?", choices: ["nothing but what its own text says of it", "a little: the encoder still runs", "as much as before"], right: 0,
-          why: `The encoder runs, but nobody hears it. After the same beginning the likeliest was ${tourQuoted(was.label)} with ${tourShare(was.probability)}, and is ${tourQuoted(now.label)} with ${tourShare(now.probability)}.` };
+        return { question: "What can it still know about the source?",
+          choices: ["nothing but what its own text says of it", "a little: the encoder still runs", "as much as before"],
+          right: 0,
+          why: `The encoder runs, but nobody hears it. The loss of this answer was ${tourShort(before.loss)}, and is ${tourShort(after.loss)}.` };
       },
       then: (page, f) => ({ ...crossInSight(f), changes: cutOff(f) }),
     },
@@ -57,7 +68,10 @@ export const TOUR_CROSS = {
       say: () => "The loss is about the answer alone. Now it runs back.",
       ask: async (page, f) => {
         const found = await tile({ state: tourPlain({ of: tourOf(f) }), what: "gradient", name: "source_embedding", height: 1, width: 1 });
-        return { question: "Does a gradient reach the embedding of the source?", choices: ["yes, through the keys and values of cross-attention", "no, the encoder must be trained by itself"], right: 0, why: `It has the length ${tourShort(found.facts.all.norm)} there. That is how both halves are trained with one loss.` };
+        return { question: "Does a gradient reach the embedding of the source?",
+          choices: ["yes, through the keys and values of cross-attention", "no, the encoder must be trained by itself"],
+          right: 0,
+          why: `It has the length ${tourShort(found.facts.all.norm)} there. That is how both halves are trained with one loss.` };
       },
       then: (page, f) => ({ view: "map", look: { map: { open: ["source_embedding"], shown: "both" } }, of: tourOf(f) }),
     },

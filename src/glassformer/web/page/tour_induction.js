@@ -2,7 +2,7 @@
 
 import { ask } from "./server.js";
 import { state } from "./state.js";
-import { tourAmong, tourKind, tourLargest, tourPlain, tourQuoted, tourRow, tourRun, tourShare, tourShort } from "./tour_facts.js";
+import { tourAmong, tourKind, tourLargest, tourPlain, tourQuoted, tourRow, tourShare, tourShort, tourWork } from "./tour_facts.js";
 
 const inductionMap = () => ({ view: "map", look: { map: { open: [] } } });
 const inductionHead = (facts) => ({ view: "attention", look: { attention: { kind: "decoder", layer: facts.best.layer, head: facts.best.head, what: "value", first: {} } } });
@@ -23,7 +23,7 @@ export const TOUR_INDUCTION = {
   async text(page) {
     if (repetition(page.run.tokens)) return null;
     const once = state().text.trim().slice(0, 80);
-    for (const twice of [`${once} ${once}`, once + once]) {
+    for (const twice of once.includes(" ") ? [`${once} ${once}`] : [once + once, `${once} ${once}`]) {
       try {
         const run = await ask("run", { state: tourPlain({ text: twice }) });
         if (repetition(run.tokens)) return twice;
@@ -49,8 +49,10 @@ export const TOUR_INDUCTION = {
       ask: (page, f) => {
         const right = f.place + 1;
         const said = f.plain.next[0];
-        return { question: "What would you say comes next, knowing nothing but this text?", choices: tourAmong(right, [...new Set([right, 0, Math.floor(f.last / 2), Math.max(0, f.place - 1)])]).map((at) => `${tourQuoted(page.run.tokens[at].label)}, as at position ${at}`),
-          right: tourAmong(right, [...new Set([right, 0, Math.floor(f.last / 2), Math.max(0, f.place - 1)])]).indexOf(right), why: `What followed it before. The model says ${tourQuoted(said.label)}, with ${tourShare(said.probability)}.` };
+        return { question: "What would you say comes next, knowing nothing but this text?",
+          choices: tourAmong(right, [...new Set([right, 0, Math.floor(f.last / 2), Math.max(0, f.place - 1)])]).map((at) => `${tourQuoted(page.run.tokens[at].label)}, as at position ${at}`),
+          right: tourAmong(right, [...new Set([right, 0, Math.floor(f.last / 2), Math.max(0, f.place - 1)])]).indexOf(right),
+            why: `What followed it before. The model says ${tourQuoted(said.label)}, with ${tourShare(said.probability)}${said.id === page.run.tokens[right].id ? "" : ": it knows more than this text, or has not learned this"}.` };
       },
     },
     {
@@ -76,11 +78,15 @@ export const TOUR_INDUCTION = {
       say: () => "We switch this head off and run everything behind it again.",
       ask: async (page, f) => {
         const token = page.run.tokens[f.place + 1];
-        const odds = async (changes) => (await tourRun(changes)).next.find((one) => one.id === token.id)?.probability ?? 0;
+        const odds = async (changes) => {
+          const found = await tourWork("lens", { state: tourPlain({ changes }), token: `#${token.id}`, between: false, first: f.last, count: 1 });
+          return found.columns[0].cells.at(-1).chance;
+        };
         const [before, after] = await Promise.all([odds([]), odds(withoutInduction(f))]);
-        const told = (p) => (p === 0 ? "too little to be among the first ten" : tourShare(p));
-        return { question: `What happens to the probability of ${tourQuoted(token.label)}?`, choices: ["it grows", "it falls", "it stays within a tenth of a percent"], right: Math.abs(after - before) < 0.001 ? 2 : after > before ? 0 : 1,
-          why: `It was ${told(before)}, and is ${told(after)}. Often several heads do the same, and one alone is not missed.` };
+        return { question: `What happens to the probability of ${tourQuoted(token.label)}?`,
+          choices: ["it grows", "it falls", "it stays within a tenth of a percent"],
+          right: Math.abs(after - before) < 0.001 ? 2 : after > before ? 0 : 1,
+          why: `It was ${tourShare(before)}, and is ${tourShare(after)}. Often several heads do the same, and one alone is not missed.` };
       },
       then: (page, f) => ({ ...inductionHead(f), changes: withoutInduction(f) }),
     },

@@ -2,15 +2,15 @@
 
 import { button, make, short } from "./dom.js";
 
-// parts: title, number, count, heading, text, question {question, choices, right} or {question, number, tolerance}, given, answer(value), back, next, finish, leave, again
+// parts: title, number, count, heading, text, trouble, question {question, choices, right} or {question, number, tolerance}, given, answer(value), back, next, finish, leave, again
 export function tourPanel(parts) {
   const top = make("div", { class: "row tour-top" }, make("span", { class: "quiet" }, parts.count ? `${parts.title}, step ${parts.number + 1} of ${parts.count}` : parts.title),
     make("span", { class: "grow" }), button("Leave the tour", parts.leave));
   if (!parts.count) return [top, make("p", {}, parts.text), parts.again ? button("Begin it here", parts.again, { class: "main" }) : null];
   const answered = parts.given !== undefined;
   return [
-    top, make("h2", { tabindex: "-1" }, parts.heading), make("p", {}, parts.text),
-    parts.question ? tourQuestion(parts, answered) : null,
+    top, make("div", { class: "tour-body" }, make("div", { class: "stack tight" }, make("h2", { tabindex: "-1" }, parts.heading), make("p", {}, parts.text), parts.trouble ? make("p", { class: "bad" }, parts.trouble) : null),
+      parts.question ? tourQuestion(parts, answered) : null),
     make("div", { class: "row" }, parts.back ? button("Back", parts.back) : null,
       parts.question && !answered ? button("Show me", () => parts.answer(null)) : null,
       parts.next ? button("Next", parts.next, { class: "main", disabled: Boolean(parts.question) && !answered }) : null,
@@ -36,7 +36,11 @@ function tourChoices({ question, given, answer }, answered) {
 function tourField({ question, given, answer }, answered) {
   const input = make("input", { type: "number", step: "any", value: answered && given !== null ? String(given) : "", disabled: answered });
   const check = () => { if (input.value !== "" && Number.isFinite(Number(input.value))) answer(Number(input.value)); else input.focus(); };
-  input.addEventListener("keydown", (event) => { if (event.key === "Enter") check(); });
+  input.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter") return;
+    event.preventDefault(); // what gets the focus next must not take this key for its own
+    check();
+  });
   return make("div", { class: "row" }, make("label", {}, "Your number", input), answered ? null : button("Check", check, { class: "main" }));
 }
 

@@ -12,7 +12,7 @@ async function firstSum(page, block, position) {
   for (const [before, after] of names) {
     if (![before, after, "attention"].every((name) => tourHas(page, `${block}.${name}`))) continue;
     const [x, added, sum] = await Promise.all([before, "attention", after].map((name) => tourNumber(`${block}.${name}`, [0, position, 0])));
-    if (Math.abs(x + added - sum) < 1e-5 * (1 + Math.abs(sum))) return { x, added, sum, name: `${block}.${after}` };
+    if (Math.abs(x + added - sum) < 1e-5 * (1 + Math.abs(sum))) return { x, added, sum, name: `${block}.${after}`, normedAfter: after === "attention_norm.x" };
   }
   return null;
 }
@@ -35,14 +35,16 @@ export const TOUR_RESIDUAL = {
     {
       title: "A sum", when: (page, f) => f.sum !== null, go: startOfStream,
       say: (page, f) => `Each token has a vector, and every part of the model adds to it. Take the last token and the first number of its vector. Before the attention of block 0 it is ${tourShort(f.sum.x)}; attention adds ${tourShort(f.sum.added)}.`,
-      ask: (page, f) => ({ question: "What is the number afterwards?", number: f.sum.sum, tolerance: 0.02, why: "That is all that happens: x + attention. Nothing is overwritten, and on the way back the gradient passes through the sum unchanged." }),
+      ask: (page, f) => ({ question: "What is the number afterwards?",
+        number: f.sum.sum, tolerance: 0.02,
+        why: `That is all that happens: x + attention. Nothing is overwritten, and on the way back the gradient passes through the sum unchanged.${f.sum.normedAfter ? " In this model a norm follows each sum." : ""}` }),
       then: (page, f) => ({ ...startOfStream(), look: { map: { open: [`${f.block}.0`, `${f.block}.0.${f.sum.name.split(".").at(-2)}`] } }, card: { name: f.sum.name, index: [0, f.last, 0] } }),
     },
     {
       title: "Its size", go: startOfStream,
-      say: (page, f) => `The embedding of all tokens together is ${tourShort(f.start)} long: the root of the sum of all squares. Then come ${f.layers === 1 ? "one block" : `${f.layers} blocks`}.`,
+      say: (page, f) => `The embedding of all tokens together is ${tourShort(f.start)} long: the root of the sum of all squares. Then ${f.layers === 1 ? "comes one block" : `come ${f.layers} blocks`}.`,
       ask: (page, f) => ({ question: "How long is the stream after the last block?", choices: ["longer", "shorter"], right: f.end > f.start ? 0 : 1,
-        why: `It is ${tourShort(f.end)} long. ${f.end > f.start ? "Blocks write more than they take back, so the stream grows. That is why a norm stands before whoever reads it." : "Here a norm, or what blocks take back, keeps it short."}` }),
+        why: `It is ${tourShort(f.end)} long. ${f.end > f.start ? `Blocks write more than they take back, so the stream grows.${f.sum && !f.sum.normedAfter ? " That is why a norm stands before whoever reads it." : ""}` : "Here a norm, or what blocks take back, keeps it short."}` }),
     },
     {
       title: "Read it early", when: (page) => !page.info.vectors, go: startOfStream,
@@ -55,7 +57,7 @@ export const TOUR_RESIDUAL = {
         while (right > 0 && tops[right - 1] === tops.at(-1)) right -= 1;
         const points = [...new Set([0, Math.floor(tops.length / 2), tops.length - 1, right])].sort((a, b) => a - b);
         return { question: "From where on would it have said the same?", choices: points.map((point) => `after ${found.points[point].label}`), right: points.indexOf(right),
-          why: `After ${found.points[right].label}. Before, the head would have said: ${right === 0 ? "nothing else" : [...new Set(tops.slice(0, right))].slice(0, 4).map((id) => tourQuoted(found.labels[id] ?? `#${id}`)).join(", ")}.` };
+          why: right === 0 ? "It says so from the beginning, and no block changes its mind." : `Before, the head would have said ${[...new Set(tops.slice(0, right))].slice(0, 4).map((id) => tourQuoted(found.labels[id] ?? `#${id}`)).join(", ")}.` };
       },
       then: () => ({ view: "lens", look: { lens: { token: null, first: undefined, between: false } } }),
     },
@@ -65,7 +67,9 @@ export const TOUR_RESIDUAL = {
       ask: async () => {
         const found = await tourWork("attribution", { token: null, against: null, position: -1 });
         const kinds = Object.entries(found.by_kind).sort(([, a], [, b]) => b - a);
-        return { question: `Who adds most to the logit of ${tourQuoted(found.token.label)}?`, choices: Object.keys(found.by_kind).map((kind) => KINDS_OF_PARTS[kind] ?? kind), right: Object.keys(found.by_kind).indexOf(kinds[0][0]),
+        return { question: `Who adds most to the logit of ${tourQuoted(found.token.label)}?`,
+          choices: Object.keys(found.by_kind).map((kind) => KINDS_OF_PARTS[kind] ?? kind),
+          right: Object.keys(found.by_kind).indexOf(kinds[0][0]),
           why: `${kinds.map(([kind, value]) => `${KINDS_OF_PARTS[kind] ?? kind} ${tourShort(value)}`).join(", ")}: together ${tourShort(found.value)}. Counted is the direct way; what a part did by way of later ones is theirs.` };
       },
       then: () => ({ view: "lens", look: { lens: { token: null, against: null, position: null, parts: true } } }),

@@ -23,7 +23,9 @@ export const TOUR_SOFTMAX = {
       ask: (page, f) => {
         const right = f.allowed[tourLargest(f.allowed.map((key) => f.scores[key]))];
         const keys = tourAmong(right, f.allowed);
-        return { question: "Which of these tokens gets the largest weight?", choices: keys.map((key) => `${tourQuoted(f.kind.keys[key], key)}, score ${tourShort(f.scores[key])}`), right: keys.indexOf(right),
+        return { question: "Which of these tokens gets the largest weight?",
+          choices: keys.map((key) => `${tourQuoted(f.kind.keys[key], key)}, score ${tourShort(f.scores[key])}`),
+          right: keys.indexOf(right),
           why: `exp grows with its argument, so a larger score always gives a larger weight. This one has ${tourShort(f.weights[right])}.` };
       },
       then: (page, f) => onWeights(f),
@@ -31,7 +33,9 @@ export const TOUR_SOFTMAX = {
     {
       title: "They sum to one", go: (page, f) => onWeights(f),
       say: () => "Every weight is divided by the same sum.",
-      ask: (page, f) => ({ question: "What do all weights of one row sum to?", number: 1, tolerance: 0, why: `This row sums to ${tourShort(tourSum(f.weights))}: a weight is a share. None is negative, since exp never is.` }),
+      ask: (page, f) => ({ question: "What do all weights of one row sum to?",
+        number: 1, tolerance: 0,
+        why: `This row sums to ${tourShort(tourSum(f.weights))}: a weight is a share. None is negative, since exp never is.` }),
     },
     {
       title: "Only differences count", go: () => ({ view: "map", look: { map: { open: [] } } }),

@@ -20,6 +20,7 @@ export const toursView = { id: "tours", title: "Tours", draw: drawTours };
 const TOUR_KEPT = ["model", "text", "answer", "changes", "steps", "of", "view"]; // what is given back when a tour is left
 const TOUR_LONGEST = 512;
 let tourTurn = 0;
+const tourHeight = new ResizeObserver(([entry]) => document.documentElement.style.setProperty("--tour", `${entry.target.offsetHeight}px`));
 
 // --- the list -------------------------------------------------------------------------------------------------------
 
@@ -83,6 +84,7 @@ export async function drawTour(page) {
   const set = look("tours");
   const tour = TOURS.find((one) => one.id === set.running);
   const place = document.getElementById("tour");
+  tourHeight.observe(place);
   if (!tour || !page.run) { place.hidden = true; fill(place); place.dataset.key = ""; return; }
   const at = set[tour.id];
   const leave = () => leaveTour(tour, at.done);
@@ -107,18 +109,19 @@ export async function drawTour(page) {
       showStep((at.given?.[number] === undefined ? step.go : step.then ?? step.go)(page, facts));
       return; // the page is drawn again, and this with it
     }
-    const question = await step.ask?.(page, facts);
+    let [question, trouble] = [null, null];
+    try { question = await step.ask?.(page, facts); } catch (error) { trouble = error.message; } // what this model cannot do is no reason to stop
     if (mine !== tourTurn) return;
     const focused = place.contains(document.activeElement) || place.dataset.moved === "yes";
     place.dataset.key = key;
     place.dataset.moved = "";
     const move = (to) => { place.dataset.moved = "yes"; keep({ step: to, arrived: null }); drawTour(page); };
     fill(place, tourPanel({
-      title: tour.title, number, count: steps.length, heading: step.title, text: step.say(page, facts), question, given: at.given?.[number], leave,
+      title: tour.title, number, count: steps.length, heading: step.title, text: step.say(page, facts), trouble, question, given: at.given?.[number], leave,
       answer: (value) => { place.dataset.moved = "yes"; keep({ given: { ...look("tours")[tour.id].given, [number]: value } }); if (step.then) showStep(step.then(page, facts)); else drawTour(page); },
       back: number > 0 ? () => move(number - 1) : null, next: number < steps.length - 1 ? () => move(number + 1) : null, finish: () => leaveTour(tour, true),
     }));
-    if (focused) place.querySelector("h2")?.focus();
+    if (focused) place.querySelector(at.given?.[number] === undefined ? "h2" : "button.main:not([disabled])")?.focus();
   } catch (error) {
     if (mine !== tourTurn) return;
     fill(place, tourPanel({ title: tour.title, text: error.message, leave, again: null }));
@@ -130,6 +133,7 @@ function showStep({ view, look: looks = {}, changes = [], of = { kind: "loss" },
   for (const [name, parts] of Object.entries(looks)) look(name, parts);
   const now = { view, changes, of: JSON.stringify(of) === JSON.stringify(state().of) ? state().of : of };
   if (card === null) closeCard();
+  window.scrollTo(0, 0);
   change(now, { undoable: false });
   if (card !== null) openCard(card);
 }
