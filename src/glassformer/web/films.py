@@ -123,7 +123,7 @@ class Film:
     def hold(self, frame: Frame) -> None:
         """Keep a frame, without what only further steps would need; as many as there is room for."""
         size = sum(leaf.nbytes for leaf in flatten(frame.params).values())
-        if self._kept + size <= ROOM:
+        if len(self._frames) < 2 or self._kept + size <= ROOM:
             left = frame.state._replace(params={}, optimizer={}, ema=None, scaling=None)
             self._frames[frame.step] = replace(frame, state=left)
             self._kept += size

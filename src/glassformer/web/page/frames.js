@@ -21,7 +21,7 @@ export function framePanels(onpick) {
   const samples = make("section", { class: "box stack" });
   const weights = make("section", { class: "box stack" });
   const gradients = make("section", { class: "box stack" });
-  const heads = make("section", { class: "box stack" });
+  const heads = make("section", { class: "box stack full" });
   const root = make("div", { class: "panels" }, attention, samples, weights, gradients, heads);
   const map = frameMap(attention);
   root.redraw = (film, step) => {

@@ -31,7 +31,7 @@ export function piecesBox(page) {
 // Without a text of its own: what the model has read just now.
 function piecesRead(page) {
   const row = (tokens, title) => (tokens ? [make("p", { class: "quiet" }, title), piecesRow(tokens.map((token) => ({ text: token.label, id: token.id })))] : []);
-  return page.run.source ? [...row(page.run.source, "the source, as it was read"), ...row(page.run.tokens, "the target")] : row(page.run.tokens, "the text, as it was read");
+  return page.run.source ? [...row(page.run.source, "the source, as it was read"), ...row(page.run.tokens, "the target")] : row(page.run.tokens, page.info.answers ? "the question with its answer, as they were read" : "the text, as it was read");
 }
 
 function piecesRow(pieces) {
