@@ -33,11 +33,11 @@ export function cssColor(number, top, signed = true) {
   return `rgb(${bytes[0]}, ${bytes[1]}, ${bytes[2]})`;
 }
 
-// Ink that is read on that color: black or white, whichever has the larger contrast, which is 4.5 or more on any color.
+// Ink that is read on that color: of black and white the one with more contrast, which is enough for any color.
 export function inkOn(number, top, signed = true) {
   const bytes = new Uint8ClampedArray(4);
   paint(bytes, 0, number, top, signed);
-  const linear = [...bytes.slice(0, 3)].map((part) => (part / 255 <= 0.04045 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4));
-  const light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
-  return 1.05 / (light + 0.05) > (light + 0.05) / 0.05 ? "#ffffff" : "#000000";
+  const linear = (byte) => (byte <= 10 ? byte / 3294 : ((byte / 255 + 0.055) / 1.055) ** 2.4);
+  const light = 0.2126 * linear(bytes[0]) + 0.7152 * linear(bytes[1]) + 0.0722 * linear(bytes[2]);
+  return light > 0.179 ? "#000000" : "#ffffff";
 }
