@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from ..runs.run import open_run
 from ..runs.trained import Trained
 from ..runs.trial import Trial
 from ..subject import Subject, task_labels
+from ..tree import flatten
 from ..weights.places import is_run, locate
 from .jobs import Job
 from .offers import Offer
@@ -63,6 +65,8 @@ class Film:
         self.lines: list[dict[str, Any]] = []
         self.seen: dict[int, dict[str, Any]] = {}
         self._traces: dict[int, Trace] = {}
+        self._frames: dict[int, Frame] = {}
+        self._kept = 0  # bytes
         self._gradients = gradient_norms_on(judged)
         self._heads: Callable[[Frame], Any] | None = scored(detect_heads)
 
@@ -116,6 +120,14 @@ class Film:
             "cut": weights.shape[-2] == LONGEST,
         }
 
+    def hold(self, frame: Frame) -> None:
+        """Keep a frame, without what only further steps would need; as many as there is room for."""
+        size = sum(leaf.nbytes for leaf in flatten(frame.params).values())
+        if len(self._frames) < 2 or self._kept + size <= ROOM:
+            left = frame.state._replace(params={}, optimizer={}, ema=None, scaling=None)
+            self._frames[frame.step] = replace(frame, state=left)
+            self._kept += size
+
     def subject(self, step: int) -> Subject:
         """Return the model after a step."""
         return subject_of(self.frame(step).trained, f"{self.title}, step {step:,}")
@@ -155,14 +167,12 @@ class LiveFilm(Film):
         super().__init__(key, title, session.task, session.trainer.batch(session.task.train, 0))
         self.trial, self.planned = trial, session.run.recipe.steps
         self.ended = False
-        self._frames: dict[int, Frame] = {}
 
     def note(self) -> None:
         """Keep the training as it is now."""
         frame = self.trial.frame()
+        self.hold(frame)
         self.measure(frame)
-        empty = frame.state._replace(optimizer={}, ema=None)
-        self._frames[frame.step] = Frame(frame.step, empty, frame.model, frame.params, frame.metrics, frame.trained)
 
     def frame(self, step: int) -> Frame:
         """Return a frame that was kept."""
@@ -182,6 +192,8 @@ class RecordedFilm(Film):
 
     def frame(self, step: int) -> Frame:
         """Return any frame there is."""
+        if step in self._frames:
+            return self._frames[step]
         with turn, engine_of(self.replay.run.folder):
             return self.replay.at(self.replay.checked(step))
 
@@ -192,6 +204,7 @@ class RecordedFilm(Film):
         job.show(0, len(missing), "waits for another training")
         with turn, engine_of(self.replay.run.folder):
             for done, frame in enumerate(self.replay.frames(missing)):
+                self.hold(frame)
                 self.measure(frame)
                 job.show(done + 1, len(missing), f"frame {done + 1} of {len(missing)}", self.to_dict())
         return self.to_dict()

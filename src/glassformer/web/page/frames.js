@@ -7,19 +7,25 @@ import { look } from "./state.js";
 import { curve } from "./curve.js";
 
 const LINES = 6; // parameters whose norms are drawn
-let themed = null;
-onTheme(() => themed?.());
+let frameThemed = null;
+onTheme(() => frameThemed?.());
 
-// settings: film, step, onpick(step); the parts stay, their contents are drawn again with redraw(film, step)
+// What may be wider than the screen, and is scrolled by the keyboard as well.
+function frameScroll(label, ...inside) {
+  return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, ...inside);
+}
+
+// The parts stay, their contents are drawn again with redraw(film, step); onpick(step) is told of a click on a curve.
 export function framePanels(onpick) {
   const attention = make("section", { class: "box stack" });
   const samples = make("section", { class: "box stack" });
   const weights = make("section", { class: "box stack" });
   const gradients = make("section", { class: "box stack" });
-  const heads = make("section", { class: "box stack" });
+  const heads = make("section", { class: "box stack full" });
   const root = make("div", { class: "panels" }, attention, samples, weights, gradients, heads);
   const map = frameMap(attention);
   root.redraw = (film, step) => {
+    frameThemed = () => root.isConnected && root.redraw(film, step);
     const frame = film.frames.find((one) => one.step === step);
     if (!frame) return;
     map(film.key, step);
@@ -41,11 +47,9 @@ function frameMap(place) {
   const choosers = make("div", { class: "row" });
   const under = make("p", { class: "quiet mono" });
   const said = make("p", { class: "quiet" });
-  fill(place, make("h3", {}, "Attention on a held-out example"), choosers, make("div", { class: "scroll" }, grid), under, said);
+  fill(place, make("h3", {}, "Attention on a held-out example"), choosers, frameScroll("Map of attention", grid), under, said);
   let asked = "";
   let found = null;
-  const paintMap = () => { if (found) frameGrid(canvas, found, rows, columns); };
-  themed = paintMap;
   canvas.addEventListener("pointermove", (event) => { if (found) fill(under, frameCell(canvas, found, event)); });
   canvas.addEventListener("pointerleave", () => fill(under));
   const redraw = async (key, step) => {
@@ -56,7 +60,7 @@ function frameMap(place) {
       const answer = await ask("course_map", question);
       if (asked !== JSON.stringify(question)) return;
       found = answer;
-      paintMap();
+      frameGrid(canvas, found, rows, columns);
       frameChoosers(choosers, found, () => redraw(key, step));
       canvas.setAttribute("aria-label", `attention of the ${found.kind}, layer ${layer}, head ${head}, after step ${step}: ${found.rows.length} queries by ${found.columns.length} keys`);
       fill(said, found.cut ? `the first ${found.rows.length} tokens: ` : "", found.rows.map(visible).join(" "));
@@ -125,7 +129,7 @@ function frameSelect(title, choices, chosen, act) {
 
 function frameSamples(place, frame) {
   const rows = frame.samples.map(([asked, answer]) => make("tr", {}, make("td", { class: "mono" }, asked), make("td", { class: "mono" }, answer || "∅")));
-  fill(place, make("h3", {}, "What it answers"), make("div", { class: "scroll" }, make("table", {},
+  fill(place, make("h3", {}, "What it answers"), frameScroll("Answers", make("table", {},
     make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "asked"), make("th", { scope: "col" }, "answer"))), make("tbody", {}, rows))));
 }
 
@@ -139,7 +143,7 @@ function frameNorms(place, film, frame, part, title, onpick) {
     make("td", { class: "mono" }, name), make("td", { class: "number mono" }, short(frame[part][name], 4))));
   const open = place.querySelector("details")?.open ?? false;
   fill(place, make("h3", {}, title), curve({ label: title, series, cursor: frame.step, last: film.frames.at(-1).step, onpick }),
-    make("details", { open }, make("summary", {}, `All ${names.length} after step ${whole(frame.step)}`), make("div", { class: "scroll" }, make("table", {}, make("tbody", {}, values)))));
+    make("details", { open }, make("summary", {}, `All ${names.length} after step ${whole(frame.step)}`), frameScroll(title, make("table", {}, make("tbody", {}, values)))));
 }
 
 // --- heads ----------------------------------------------------------------------------------------------------------
@@ -159,11 +163,11 @@ function frameScores(stack, found) {
   const cell = (score) => {
     const place = make("td", { class: "number mono" }, score.toFixed(2));
     place.style.background = cssColor(score, 1, false);
-    place.style.color = inkOn(score, 1);
+    place.style.color = inkOn(score, 1, false);
     return place;
   };
   const rows = found.scores[kinds[0]].flatMap((heads, layer) => heads.map((_, head) => make("tr", {}, make("th", { scope: "row" }, `${layer}.${head}`), kinds.map((kind) => cell(found.scores[kind][layer][head])))));
   const chance = make("tr", {}, make("th", { scope: "row" }, "chance"), kinds.map((kind) => make("td", { class: "number mono quiet" }, found.chance[kind].toFixed(2))));
-  return make("div", { class: "scroll" }, make("table", { class: "scores" }, make("caption", {}, `${stack}: layer.head`),
+  return frameScroll(`Heads of the ${stack}`, make("table", { class: "scores" }, make("caption", {}, `${stack}: layer.head`),
     make("thead", {}, make("tr", {}, make("td"), kinds.map((kind) => make("th", { scope: "col" }, kind)))), make("tbody", {}, rows, chance)));
 }

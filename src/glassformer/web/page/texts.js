@@ -3,7 +3,7 @@
 import { button, fill, make, short, visible, whole } from "./dom.js";
 import { ask } from "./server.js";
 import { look, state } from "./state.js";
-import { cssColor, inkOn } from "./color.js";
+import { cssColor, inkOn, onTheme } from "./color.js";
 import { barTrack, percent } from "./bars.js";
 
 // --- pieces ---------------------------------------------------------------------------------------------------------
@@ -31,7 +31,7 @@ export function piecesBox(page) {
 // Without a text of its own: what the model has read just now.
 function piecesRead(page) {
   const row = (tokens, title) => (tokens ? [make("p", { class: "quiet" }, title), piecesRow(tokens.map((token) => ({ text: token.label, id: token.id })))] : []);
-  return page.run.source ? [...row(page.run.source, "the source, as it was read"), ...row(page.run.tokens, "the target")] : row(page.run.tokens, "the text, as it was read");
+  return page.run.source ? [...row(page.run.source, "the source, as it was read"), ...row(page.run.tokens, "the target")] : row(page.run.tokens, page.info.answers ? "the question with its answer, as they were read" : "the text, as it was read");
 }
 
 function piecesRow(pieces) {
@@ -79,9 +79,12 @@ export function masksBox() {
 
 // --- similarity -----------------------------------------------------------------------------------------------------
 
+let similarityAgain = null;
+onTheme(() => similarityAgain?.());
+
 export function similarityBox() {
   const texts = look("writing").texts ?? [state().text, "Paris is the capital of France", "My cat sleeps all day"];
-  const found = make("div", { class: "scroll" });
+  const found = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Cosines" });
   const fields = make("div", { class: "stack" });
   const read = () => [...fields.querySelectorAll("textarea")].map((field) => field.value);
   const compare = async () => {
@@ -102,6 +105,7 @@ export function similarityBox() {
   }));
   draw(texts);
   compare();
+  similarityAgain = () => found.isConnected && compare();
   return make("section", { class: "box stack" }, make("h2", {}, "How similar texts are"), make("p", { class: "quiet" }, "The cosine of the angle between the vectors of every two texts: 1 for the same direction, 0 for nothing in common."),
     fields, make("div", { class: "row" }, button("Compare", compare, { class: "main" }), button("One more text", () => draw([...read(), ""]))), found);
 }

@@ -1,0 +1,174 @@
+"""The writing view in a real browser: tokens, what else could have come, the tree, conversations, classes, vectors."""
+
+import json
+from urllib.parse import quote, unquote
+
+import pytest
+
+from browser import check_access, state, tiny_explorer
+from glassformer.config import DecoderConfig, EncoderConfig
+from glassformer.interpret import Labels, token_labels
+from glassformer.models import build
+from glassformer.subject import Subject
+from glassformer.text import PublishedTokenizer
+from glassformer.web.offers import Offer
+from glassformer.weights.loaded import Loaded
+from tokenizer_files import chat_bpe, word_piece
+
+WRITTEN = '[aria-label="What was read and written"] button'
+SIZES = {"width": 8, "heads": 2, "feed_forward": 16, "layers": 1}
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def explorer(numpy_engine):
+    """Tiny models of the three architectures, one that chats and one that gives vectors."""
+    found = tiny_explorer()
+    chat = PublishedTokenizer(chat_bpe().to_str(), roles={"eos": "<|im_end|>"}, chat_template=CHATML)
+    words = PublishedTokenizer(word_piece().to_str(), roles={"mask": "[MASK]"})
+    add(found, "chat", DecoderConfig(vocab=chat.size, context=200, **SIZES), chat, chat_template=CHATML)
+    add(found, "vectors", EncoderConfig(vocab=words.size, context=32, head="none", **SIZES), words)
+    add(found, "masks", EncoderConfig(vocab=words.size, context=32, head="tokens", **SIZES), words)
+    return found
+
+
+def add(explorer, name, config, tokenizer, **more):
+    model = build(config)
+    loaded = Loaded(config=config, params=model.init(0), family="", tokenizer=tokenizer, **more)
+    labels = Labels(tokens=token_labels(tokenizer))
+    subject = Subject(model, loaded.params, labels, tokenizer, None, loaded, name)
+    explorer.add(Offer(name, name, "given", name), subject)
+
+
+def go(page, server, told):
+    page.goto(f"{server.address}#{quote(json.dumps({**told, 'view': 'writing'}))}")
+    page.reload()
+    page.wait_for_selector("[data-view=writing] section")
+
+
+def written(page):
+    """The tokens that were written, by their ids, as the address remembers them."""
+    told = json.loads(unquote(page.url.partition("#")[2]))
+    return told.get("look", {}).get("writing", {}).get("path", [])
+
+
+def until(page, is_so):
+    """Wait until something is so: the page's policy lets nobody evaluate a text there."""
+    for _ in range(400):
+        if is_so():
+            return
+        page.wait_for_timeout(25)
+    pytest.fail("it never was so")
+
+
+def until_there_are(count, page, where):
+    until(page, lambda: page.locator(where).count() == count)
+
+
+def test_a_decoder_writes_token_by_token_and_any_other_can_be_gone_on_from(page, server):
+    go(page, server, state("decoder"))
+    bars = page.locator("button.choice")
+    bars.first.wait_for()
+    page.get_by_role("button", name="Next token").click()
+    until_there_are(1, page, WRITTEN)
+    bars.nth(2).click()
+    until_there_are(2, page, WRITTEN)
+    page.get_by_role("button", name="Back", exact=True).click()
+    until_there_are(1, page, WRITTEN)
+    bars.nth(4).click()
+    until_there_are(2, page, ".branches .branches li")
+    path = written(page)
+    assert len(path) == 2
+    page.get_by_label("Tokens at once").fill("5")
+    page.get_by_role("button", name="Write on").click()
+    until(page, lambda: len(written(page)) == 7)
+    assert written(page)[:2] == path
+    check_access(page)
+    # The address alone brings back what was written.
+    again = written(page)
+    page.reload()
+    until_there_are(7, page, WRITTEN)
+    assert written(page) == again
+
+
+def test_settings_cut_tokens_away_in_sight(page, server):
+    go(page, server, state("decoder"))
+    page.locator("button.choice").first.wait_for()
+    assert page.locator("button.choice.cut").count() == 0
+    page.get_by_label("top-k").fill("3")
+    page.get_by_label("top-k").blur()
+    until_there_are(21, page, "button.choice.cut")
+    assert "3 are left: top-k cuts" in page.locator("[data-view=writing]").inner_text()
+    page.get_by_label("temperature").fill("0")
+    page.get_by_label("temperature").blur()
+    page.get_by_text("1 is left").wait_for()
+
+
+def test_what_was_written_becomes_the_text_of_all_views(page, server):
+    go(page, server, state("decoder"))
+    page.get_by_role("button", name="Next token").click()
+    until_there_are(1, page, WRITTEN)
+    page.get_by_role("button", name="Look at this text").click()
+    page.wait_for_selector("#view .node")
+    assert len(page.locator("#text").input_value()) == len(state("decoder")["text"]) + 1
+
+
+def test_an_encoder_decoder_shows_source_and_target(page, server):
+    go(page, server, state("encoder-decoder"))
+    page.locator("button.choice").first.wait_for()
+    assert page.get_by_role("heading", name="Source").is_visible()
+    page.get_by_role("button", name="Next token").click()
+    until_there_are(1, page, WRITTEN)
+    check_access(page)
+
+
+def test_text_beyond_the_context_is_refused_in_words(page, server, troubles):
+    go(page, server, state("decoder"))
+    page.locator("button.choice").first.wait_for()
+    page.locator("#text").fill("x" * 100)
+    page.locator("#text").press("Enter")
+    page.locator("#status p").wait_for()
+    assert "at most 64" in page.locator("#status").inner_text()
+    troubles.forgive("400")
+
+
+def test_a_conversation_has_its_roles_and_its_prompt_in_sight(page, server):
+    go(page, server, {"model": "chat", "text": "the sea", "look": {"writing": {"count": 3, "temperature": 0}}})
+    page.get_by_role("button", name="Chat").click()
+    page.get_by_text("Say something first.").wait_for()
+    page.get_by_label("user").fill("the land")
+    page.get_by_role("button", name="Send").click()
+    until(page, lambda: len(written(page)) == 3)
+    page.get_by_text("The very prompt").click()
+    page.locator("pre", has_text="the land<|im_end|>").wait_for()
+    page.get_by_label("user").fill("and the sea")
+    page.get_by_role("button", name="Send").click()
+    until_there_are(4, page, ".turns li")
+    assert page.locator(".turns b").all_inner_texts() == ["user", "assistant", "user", "assistant"]
+    check_access(page)
+
+
+def test_a_classifier_shows_its_classes(page, server):
+    go(page, server, state("encoder"))
+    assert page.locator("li.choice").count() == 3
+    page.get_by_label("any text").fill("012")
+    until_there_are(3, page, ".piece")
+    check_access(page)
+
+
+def test_texts_are_compared_and_masks_filled_in(page, server, troubles):
+    go(page, server, {"model": "vectors", "text": "the sea"})
+    page.locator("td.number").first.wait_for()
+    assert page.locator("td.number").count() == 9
+    check_access(page)
+    page.get_by_role("button", name="One more text").click()
+    page.get_by_role("button", name="Compare").click()
+    page.get_by_text("a text is empty").wait_for()
+    troubles.forgive("400")
+    go(page, server, {"model": "masks", "text": "the sea"})
+    page.get_by_label("a text with").fill("the [MASK]")
+    page.get_by_role("button", name="Fill in").click()
+    until_there_are(8, page, "li.choice")
