@@ -14,6 +14,8 @@ from .single import LARGEST, Kept, bundle, key_of, one_file, styles
 from .state import read_state
 from .tile_request import tile_bytes
 
+VIEWS = ("map", "attention", "lens", "backward")
+"""The views of which a file can be made without a page."""
 CELLS = (128, 64, 32, 16, 8)
 """Cells of a tile along one side: the first with which everything fits."""
 FIRST = 8
@@ -29,12 +31,19 @@ Show = Callable[[int, int, str], None]
 
 
 def file_of(
-    explorer: Explorer, told: dict[str, Any], asked: Iterable[dict[str, Any]], whats: tuple[str, ...], show: Show
+    explorer: Explorer,
+    told: dict[str, Any],
+    asked: Iterable[dict[str, Any]],
+    whats: tuple[str, ...],
+    show: Show,
+    *,
+    views: tuple[str, ...] = VIEWS,
 ) -> str:
     """Return a run as one file: the answers to what was `asked`, and all tensors of the kinds `whats`.
 
     told    what the address of the page says: the state of the run, the view, what is open in it
     asked   {word, question} and perhaps {work: true, key}: long work, and the page's own key
+    views   the views that the file shows
     """
     state = {name: told[name] for name in ("model", "text", "answer", "changes", "of", "steps")}
     seen = explorer.seen(read_state(state))
@@ -42,7 +51,13 @@ def file_of(
     offers = [
         {"key": o.key, "title": o.title, "kind": o.kind} for o in explorer.offers.values() if o.key == state["model"]
     ]
-    kept.answers["models {}"] = {"models": offers, "first": state["model"], "prompt": None, "told": told}
+    kept.answers["models {}"] = {
+        "models": offers,
+        "first": state["model"],
+        "prompt": None,
+        "told": told,
+        "views": views,
+    }
     first = [{"word": "open", "question": {"model": state["model"]}}, {"word": "run", "question": {"state": state}}]
     questions = [*first, *asked]
     for number, one in enumerate(questions):
@@ -135,11 +150,10 @@ def standing(explorer: Explorer, state: dict[str, Any]) -> list[dict[str, Any]]:
         ("attribution", {"token": None, "against": None, "position": -1}, True),
         ("backward", {}, False),
     ]
-    return [
-        {"word": word, "question": {"state": state, **question}, "work": work}
-        for word, question, work in asked
-        if word in ANSWERS
-    ]
+    about = [{"word": word, "question": {"state": state, **question}, "work": work} for word, question, work in asked]
+    classes = {"model": state["model"], "part": "classes", "text": ""}
+    about += [{"word": "optimizers", "question": {}}, {"word": "vocabulary", "question": classes}]
+    return [one for one in about if one["word"] in ANSWERS]
 
 
 def _heads(kept: Kept) -> list[dict[str, Any]]:
