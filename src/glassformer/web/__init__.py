@@ -3,6 +3,7 @@
     offers.py      the models that the page may open
     state.py       what a page asks to see, as data: it travels in the address
     explorer.py    models and runs, kept while they are asked about
+    room.py        whether a run fits into the memory that is free
     tiles.py       parts of arrays in the resolution that a screen needs
     answers.py     the table of what a page may ask, filled by the files in answers_of
     jobs.py        long work that shows how far it is and can be stopped

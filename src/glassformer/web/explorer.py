@@ -21,6 +21,7 @@ from ..training.optimizers import OPTIMIZERS
 from ..tree import flatten, tree_map
 from .jobs import Jobs
 from .offers import Offer, chosen
+from .room import check_room
 from .state import BACKWARD, Asked, Changed, State
 
 PRECISE = 4_000_000
@@ -50,6 +51,7 @@ class Opened:
         batch = self.subject.batch(text)
         if answer is not None:
             batch = self.subject.answering(batch, answer)
+        check_room(self.subject.model.config, batch, next(iter(flatten(self.params).values())).itemsize)
         return watch(self.subject.model, self.params if params is None else params, batch)
 
 
