@@ -28,7 +28,7 @@ SENTENCE = "The quick brown fox jumps over the lazy dog and runs into the forest
 DRAWN = "#view [data-view] svg, #view [data-view] .node"
 LONG_TASKS = """() => {
   window.longest = 0;
-  const look = (list) => { for (const one of list.getEntries()) window.longest = Math.max(window.longest, one.duration); };
+  const look = (list) => list.getEntries().forEach((one) => { window.longest = Math.max(window.longest, one.duration); });
   new PerformanceObserver(look).observe({type: "longtask"});
 }"""
 CARD = """async () => {
