@@ -5,6 +5,7 @@
     seen.py        a model, and a run of it as it was asked for
     explorer.py    models and runs, kept while they are asked about
     films.py       trainings frame by frame: of one that goes on here, or of a recorded run
+    room.py        whether a run fits into the memory that is free
     tiles.py       parts of arrays in the resolution that a screen needs
     answers.py     the table of what a page may ask, filled by the files in answers_of
     readers.py     models that write, kept where they are in a text

@@ -14,8 +14,14 @@ from .single import LARGEST, Kept, bundle, key_of, one_file, styles
 from .state import read_state
 from .tile_request import tile_bytes
 
+VIEWS = ("map", "attention", "lens", "backward")
+"""The views of which a file can be made without a page."""
 CELLS = (128, 64, 32, 16, 8)
 """Cells of a tile along one side: the first with which everything fits."""
+FIRST = 8
+"""Positions that the lens shows first."""
+HEADS = 600
+"""Questions about single heads that are kept, at most."""
 RECORDED = 256
 """Cells of a tile that a view asked for."""
 GROWS = 4 / 3
@@ -25,12 +31,19 @@ Show = Callable[[int, int, str], None]
 
 
 def file_of(
-    explorer: Explorer, told: dict[str, Any], asked: Iterable[dict[str, Any]], whats: tuple[str, ...], show: Show
+    explorer: Explorer,
+    told: dict[str, Any],
+    asked: Iterable[dict[str, Any]],
+    whats: tuple[str, ...],
+    show: Show,
+    *,
+    views: tuple[str, ...] = VIEWS,
 ) -> str:
     """Return a run as one file: the answers to what was `asked`, and all tensors of the kinds `whats`.
 
     told    what the address of the page says: the state of the run, the view, what is open in it
     asked   {word, question} and perhaps {work: true, key}: long work, and the page's own key
+    views   the views that the file shows
     """
     state = {name: told[name] for name in ("model", "text", "answer", "changes", "of", "steps")}
     seen = explorer.seen(read_state(state))
@@ -38,11 +51,19 @@ def file_of(
     offers = [
         {"key": o.key, "title": o.title, "kind": o.kind} for o in explorer.offers.values() if o.key == state["model"]
     ]
-    kept.answers["models {}"] = {"models": offers, "first": state["model"], "prompt": None, "told": told}
+    kept.answers["models {}"] = {
+        "models": offers,
+        "first": state["model"],
+        "prompt": None,
+        "told": told,
+        "views": views,
+    }
     first = [{"word": "open", "question": {"model": state["model"]}}, {"word": "run", "question": {"state": state}}]
     questions = [*first, *asked]
     for number, one in enumerate(questions):
         show(number, len(questions), "asking again what the views asked")
+        _answer(explorer, kept, one)
+    for one in _heads(kept):
         _answer(explorer, kept, one)
     return _fitting(explorer, seen, kept, whats, show)
 
@@ -119,16 +140,30 @@ def _tiles(seen: Seen, what: str, cells: int) -> list[tuple[dict[str, Any], int]
 
 def standing(explorer: Explorer, state: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what views ask before anybody has clicked, for a file that is made without a page."""
+    seen = explorer.seen(read_state(state))
+    places: dict[str, Any] = {}
+    if not seen.opened.subject.is_classifier:
+        places = {"first": max(0, seen.run.batch.tokens.shape[-1] - FIRST), "count": FIRST}
+    asked: list[tuple[str, dict[str, Any], bool]] = [
+        ("attention", {}, False),
+        ("lens", {"token": None, "between": False, **places}, True),
+        ("attribution", {"token": None, "against": None, "position": -1}, True),
+        ("backward", {}, False),
+    ]
+    about = [{"word": word, "question": {"state": state, **question}, "work": work} for word, question, work in asked]
+    classes = {"model": state["model"], "part": "classes", "text": ""}
+    about += [{"word": "optimizers", "question": {}}, {"word": "vocabulary", "question": classes}]
+    return [one for one in about if one["word"] in ANSWERS]
+
+
+def _heads(kept: Kept) -> list[dict[str, Any]]:
+    """Return what the view of attention asks when another head is chosen."""
+    found = kept.answers.get(key_of("attention", {"state": kept.state}, kept.state), {"kinds": []})
     asked: list[dict[str, Any]] = []
-    for word in ("attention", "backward"):
-        if word in ANSWERS:
-            asked.append({"word": word, "question": {"state": state}})
-    return [one for one in asked if _is_answered(explorer, one)]
-
-
-def _is_answered(explorer: Explorer, one: dict[str, Any]) -> bool:
-    try:
-        ask(explorer, one["word"], one["question"])
-    except GlassformerError:
-        return False
-    return True
+    for kind in found["kinds"]:
+        for layer, name in enumerate(kind["layers"]):
+            asked.append({"word": "heads", "question": {"state": kept.state, "kind": kind["kind"], "layer": layer}})
+            for head in range(kind["heads"]):
+                tile = {"state": kept.state, "what": "products", "name": name, "at": [0, head]}
+                asked.append({"word": "tile", "question": tile})
+    return asked[:HEADS]

@@ -18,6 +18,7 @@ from ..interpret.run import unpacked
 from ..subject import Subject
 from ..training.optimizers import OPTIMIZERS
 from ..tree import flatten, tree_map
+from .room import check_room
 from .state import State, Stepped
 
 PRECISE = 4_000_000
@@ -58,6 +59,7 @@ class Opened:
     def watch(self, text: str, answer: str | None = None, params: Tree | None = None) -> Run:
         """Watch the model read a text."""
         batch = self.subject.batch(text, answer)
+        check_room(self.subject.model.config, batch, next(iter(flatten(self.params).values())).itemsize)
         return watch(self.subject.model, self.params if params is None else params, batch)
 
 

@@ -161,10 +161,17 @@ class Server:
 
     def serve(self) -> None:
         """Answer until Ctrl-C, SIGTERM or `end`; what still goes on then is stopped."""
+        threading.Thread(target=self._open_first, daemon=True).start()
         try:
             self.server.run(sockets=[self.socket])
         finally:
             self.explorer.jobs.stop_all()
+
+    def _open_first(self) -> None:
+        """Open the model that the page will ask for, while the browser is still on its way."""
+        if self.explorer.first is not None:
+            with contextlib.suppress(Exception):  # the page asks again, and says what is wrong
+                self.explorer.opened(self.explorer.first)
 
     def end(self) -> None:
         """Stop answering, from another thread."""

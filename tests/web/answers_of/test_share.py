@@ -22,7 +22,7 @@ def test_a_file_is_written_by_a_job_that_shows_how_far_it_is(explorer):
         {"word": "run", "question": {"state": "@"}, "key": "mine", "work": False},
         {"word": "stop", "question": {}},
     ]
-    begun = ask(explorer, "share", {"told": told(view="map"), "asked": asked, "whats": ["value"]})
+    begun = ask(explorer, "share", {"told": told(view="map"), "asked": asked, "whats": ["value"], "views": ["map"]})
     job = explorer.jobs.get(begun["job"])
     assert job.ended.wait(60)
     assert job.error is None
@@ -37,9 +37,16 @@ def test_a_file_is_written_by_a_job_that_shows_how_far_it_is(explorer):
         ({"told": {"model": "encoder"}, "asked": [], "whats": []}, "a file needs the whole state"),
         ({"told": told(), "asked": [], "whats": ["nothing"]}, "there is no such kind of number"),
         ({"told": told(), "asked": {}, "whats": []}, "what was asked is no list"),
-        ({"told": told(), "asked": [3], "whats": []}, "a question of a file has a word and a question"),
-        ({"told": told(), "asked": [{"word": "run", "question": {}, "key": 3}], "whats": []}, "is no text"),
-        ({"told": told(), "asked": [{"word": "run", "question": {}, "x": 3}], "whats": []}, "an unknown part 'x'"),
+        ({"told": told(), "asked": [], "whats": [], "views": [3]}, "the views are no list of names"),
+        ({"told": told(), "asked": [3], "whats": [], "views": []}, "a question of a file has a word and a question"),
+        (
+            {"told": told(), "asked": [{"word": "run", "question": {}, "key": 3}], "whats": [], "views": []},
+            "is no text",
+        ),
+        (
+            {"told": told(), "asked": [{"word": "run", "question": {}, "x": 3}], "whats": [], "views": []},
+            "an unknown part 'x'",
+        ),
         ({"told": told(), "path": "/tmp/x"}, "an unknown part 'path'"),
     ],
 )

@@ -27,9 +27,10 @@ def share(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     told    what the address of the page says
     asked   a list of {word, question, key, work}: what its views have asked
     whats   the kinds of numbers of which every tensor is kept
+    views   the views that the file shows
     """
-    only(question, "told", "asked", "whats")
-    told, asked, whats = (question.get(name) for name in ("told", "asked", "whats"))
+    only(question, "told", "asked", "whats", "views")
+    told, asked, whats, views = (question.get(name) for name in ("told", "asked", "whats", "views"))
     names = ("model", "text", "answer", "changes", "of", "steps")
     if not isinstance(told, dict) or not all(name in told for name in names):
         raise ConfigError("a file needs the whole state", hint=f"give {', '.join(names)}")
@@ -37,10 +38,12 @@ def share(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
         raise ConfigError(f"there is no such kind of number: {whats!r:.60}", hint=f"known: {', '.join(KINDS)}")
     if not isinstance(asked, list) or len(asked) > MOST:
         raise ConfigError("what was asked is no list", hint=f"give a list of at most {MOST:,} questions")
+    if not isinstance(views, list) or not all(isinstance(view, str) for view in views):
+        raise ConfigError("the views are no list of names", hint="save it from the page")
     for one in asked:
         _check(one)
     kept = [one for one in asked if one["word"] not in NOT_KEPT]
-    job = explorer.jobs.start(lambda job: _written(explorer, job, told, kept, tuple(whats)))
+    job = explorer.jobs.start(lambda job: _written(explorer, job, told, kept, tuple(whats), tuple(views)))
     return job.to_dict()
 
 
@@ -52,8 +55,10 @@ def _check(one: Any) -> None:
         raise ConfigError("the key of a question is no text", hint="save it from the page")
 
 
-def _written(explorer: Explorer, job: Job, told: dict[str, Any], asked: Any, whats: tuple[str, ...]) -> dict[str, Any]:
-    page = file_of(explorer, told, asked, whats, job.show)
+def _written(
+    explorer: Explorer, job: Job, told: dict[str, Any], asked: Any, whats: tuple[str, ...], views: tuple[str, ...]
+) -> dict[str, Any]:
+    page = file_of(explorer, told, asked, whats, job.show, views=views)
     return {"html": page, "bytes": len(page.encode())}
 
 

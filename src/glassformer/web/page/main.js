@@ -17,6 +17,7 @@ async function start() {
   offers = found.models;
   const told = readAddress(found.told);
   page.views = VIEWS;
+  if (found.views) VIEWS.splice(0, VIEWS.length, ...VIEWS.filter((view) => found.views.includes(view.id) || view.id === "share"));
   if (!told && found.first) change({ model: found.first, text: found.prompt ?? "" }, { undoable: false });
   onState(refresh);
   page.redraw = drawView;

@@ -64,7 +64,7 @@ async function saveFile(views, set, progress, save) {
     const place = document.querySelector("#share-save")?.parentElement ?? progress;
     const bar = make("progress", { max: 1, value: 0, "aria-label": "writing the file" });
     place.append(bar);
-    const found = await work("share", { told, asked: questions(told), whats: set.gradients ? ["value", "gradient"] : ["value"] },
+    const found = await work("share", { told, asked: questions(told), views: views.map((view) => view.id), whats: set.gradients ? ["value", "gradient"] : ["value"] },
       (job) => { bar.value = job.total ? job.done / job.total : 0; });
     bar.remove();
     saveBlob(new Blob([found.html], { type: "text/html" }), `${fileWord(told)}.html`);

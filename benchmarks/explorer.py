@@ -1,0 +1,190 @@
+"""How fast the explorer is, in a real browser, and what it takes: one table, asked and measured.
+
+python benchmarks/explorer.py              all rows; needs Chromium, playwright and `glassformer pull smollm2`
+python benchmarks/explorer.py --quick      without SmolLM2, and a thousand malformed requests instead of ten thousand
+"""
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from browser import WIDE, chromium, served, tiny_explorer
+from glassformer.cli.output import console, table
+from glassformer.web.answers import ANSWERS
+from glassformer.weights.registry import resolve
+from malformed import nearly_right, not_http
+from raw_http import Line
+
+SENTENCE = "The quick brown fox jumps over the lazy dog and runs into the forest. "
+DRAWN = "#view [data-view] svg, #view [data-view] .node"
+LONG_TASKS = """() => {
+  window.longest = 0;
+  const keep = (one) => { window.longest = Math.max(window.longest, one.duration); };
+  new PerformanceObserver((list) => list.getEntries().forEach(keep)).observe({type: "longtask"});
+}"""
+CARD = """async () => {
+  const canvas = document.querySelector("#view canvas");
+  const before = document.querySelector("#card h2");
+  const began = performance.now();
+  for (const key of ["ArrowRight", "Enter"]) canvas.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
+  const isNew = () => document.querySelector("#card h2") && document.querySelector("#card h2") !== before;
+  while (!isNew()) await new Promise(requestAnimationFrame);
+  return performance.now() - began;
+}"""
+
+Row = tuple[str, str, str]
+
+
+class Served:
+    """`glassformer explore` as a process, and the time at which it printed its address."""
+
+    def __init__(self, *words: str) -> None:
+        program = [sys.executable, "-m", "glassformer", "explore", *words, "--no-browser"]
+        self.process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.address = self.process.stdout.readline().split()[-1]
+        self.printed = time.perf_counter()
+
+    def __enter__(self) -> "Served":
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.process.terminate()
+        self.process.wait(30)
+
+    def at(self, **told: object) -> str:
+        """Return the address of a state."""
+        return f"{self.address}#{quote(json.dumps(told))}"
+
+
+def peak(pid: int) -> float:
+    """Return the most memory that a process has had, in MiB."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+
+
+def small(browser: object) -> list[Row]:
+    """Measure a run of our own: the first page, and cards."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = str(Path(folder) / "majority")
+        train = ["train", "majority", "--steps", "20", "--out", run]
+        subprocess.run([sys.executable, "-m", "glassformer", *train], check=True, capture_output=True)
+        with Served(run) as server:
+            page = browser.new_page(viewport=WIDE)
+            page.goto(server.address)
+            page.wait_for_selector(DRAWN)
+            usable = time.perf_counter() - server.printed
+            page.get_by_role("button", name="Open all").click()
+            page.wait_for_selector("#view canvas")
+            page.wait_for_timeout(1500)
+            cards = [page.evaluate(CARD) for _ in range(60)]
+            page.close()
+    p95 = statistics.quantiles(cards, n=20)[-1]
+    return [
+        ("the page is usable after its address is printed", "1 s", f"{usable:.2f} s"),
+        ("to open a card, 95 of 100 times", "150 ms", f"{p95:.0f} ms (60 cards)"),
+    ]
+
+
+def published(browser: object) -> list[Row]:
+    """Measure SmolLM2: a map of 32 tokens, a change, and a text of 1,024 tokens."""
+    from glassformer.subject import find_subject
+
+    tokenizer = find_subject("smollm2").tokenizer
+    texts = {size: tokenizer.decode(tokenizer.encode(SENTENCE * size)[:size]) for size in (8, 32, 1024)}
+    with Served("smollm2", "--prompt", texts[8]) as server:
+        page = browser.new_page(viewport=WIDE)
+        page.set_default_timeout(300_000)
+        page.goto(server.address)
+        page.wait_for_selector(DRAWN)  # the model is loaded
+        first = _shown(page, server.at(model="smollm2", text=texts[32]), 32)
+        change = {"word": "zero", "name": "blocks.3.attention.output.x", "where": {"head": 1}}
+        changed = _shown(page, server.at(model="smollm2", text=texts[32], changes=[change]), 32, "#strip b")
+        page.evaluate(LONG_TASKS)
+        long = _shown(page, server.at(model="smollm2", text=texts[1024]), 1024, "#view .token, #status p")
+        said = page.locator("#status p").all_inner_texts()
+        page.wait_for_timeout(1000)
+        longest, memory = page.evaluate("() => window.longest"), peak(server.process.pid)
+    alone = _generate(texts[1024])
+    return [
+        ("SmolLM2, 32 tokens: the first map", "1.5 s", f"{first:.2f} s"),
+        ("SmolLM2, 32 tokens: a change", "1 s", f"{changed:.2f} s"),
+        ("SmolLM2, 1,024 tokens: the page shows them", "", f"{long:.1f} s {' '.join(said)}".strip()),
+        ("SmolLM2, 1,024 tokens: the longest task of the page", "200 ms", f"{longest:.0f} ms"),
+        (
+            "SmolLM2, 1,024 tokens: memory beside `generate`",
+            "1.5 times",
+            f"{memory / alone:.1f} times ({memory:,.0f} MiB)",
+        ),
+    ]
+
+
+def _shown(page: object, address: str, tokens: int, selector: str = "#view .token") -> float:
+    """Return the seconds until a page shows a state of so many tokens."""
+    began = time.perf_counter()
+    page.goto(address)
+    there = (
+        f"document.querySelectorAll('#view .tokens .token').length >= {tokens} || document.querySelector('#status p')"
+    )
+    still = "!document.querySelector('.busy')"
+    page.wait_for_function(f"() => document.querySelector({selector!r}) && {still} && ({there})")
+    return time.perf_counter() - began
+
+
+def _generate(text: str) -> float:
+    """Return the most memory that `generate` has with the same text."""
+    words = ["generate", "smollm2", "--prompt", text, "--max-new-tokens", "4"]
+    process = subprocess.Popen([sys.executable, "-m", "glassformer", *words], stdout=subprocess.DEVNULL)
+    highest = 0.0
+    while process.poll() is None:
+        try:
+            highest = max(highest, peak(process.pid))
+        except (OSError, StopIteration):  # it has just ended
+            break
+        time.sleep(0.02)
+    return highest
+
+
+def malformed(count: int) -> list[Row]:
+    """Send requests that are no HTTP, and questions that are nearly right; every one must be answered."""
+    rng = random.Random(1)
+    answers: dict[int, int] = {}
+    began = time.perf_counter()
+    with served(tiny_explorer("encoder", "decoder")) as server, Line(server) as line:
+        for number in range(count):
+            if number % 4 == 0:
+                line.close()
+                answered = line.send(not_http(rng))
+                line.close()
+            else:
+                answered = line.ask(*nearly_right(rng, [*ANSWERS, "tile", "nothing"]))
+            answers[answered.status] = answers.get(answered.status, 0) + 1
+        server.explorer.jobs.stop_all()
+        assert line.ask("models", {}).status == 200
+    said = ", ".join(f"{answers[status]:,} × {status}" for status in sorted(answers))
+    return [(f"{count:,} malformed requests", "survived", f"{said} in {time.perf_counter() - began:.0f} s")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    quick = parser.parse_args().quick
+    with chromium() as browser:
+        rows = small(browser)
+        if not quick and resolve("smollm2") is not None:
+            rows += published(browser)
+    rows += malformed(1000 if quick else 10_000)
+    console().print(table("", "asked", "measured", rows=rows, title="The explorer"))
+
+
+if __name__ == "__main__":
+    main()
