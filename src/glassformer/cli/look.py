@@ -61,8 +61,7 @@ def look(
     """
     check_question(view, text, other)
     check_files(figure, page)
-    subject = find_subject(model)
-    check_head(subject)
+    subject = found_subject(model)
     run = subject.watch(text)
     source = None if other is None else subject.watch(other)
     target = subject.target(run, token, against, position)
@@ -92,11 +91,13 @@ def check_question(view: str, text: str, other: str | None) -> None:
         raise DataError("there is nothing to read", hint="pass an INPUT")
 
 
-def check_head(subject: Subject) -> None:
-    """Refuse a model that predicts nothing."""
+def found_subject(name: str) -> Subject:
+    """Return the model of a name; one that predicts nothing is refused."""
+    subject = find_subject(name)
     if has_no_head(subject.model):
         hint = "`glassformer explore`, `embed` and `inspect` show it"
-        raise ConfigError(f"{subject.name} has no head, so it predicts nothing", hint=hint)
+        raise ConfigError(f"{name} has no head, so it predicts nothing", hint=hint)
+    return subject
 
 
 def check_files(figure: Path | None, page: Path | None) -> None:

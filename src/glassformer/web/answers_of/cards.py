@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...interpret import prove
 from ...interpret.cards import Cards
 from ..answers import answers, only, seen_by
 from ..explorer import Explorer, Seen
@@ -25,10 +24,10 @@ def proof(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return the derivative of what runs back for one entry, found twice: backward, and by a complex step."""
     only(question, "state", "name", "index")
     seen = seen_by(explorer, question)
-    found = prove(seen.run, str(question.get("name")), read_index(question.get("index")), seen.of)
+    found = cards_of(seen).prove(str(question.get("name")), read_index(question.get("index")))
     return {**found._asdict(), "difference": found.difference}
 
 
 def cards_of(seen: Seen) -> Cards:
-    """Return what answers for the cards of a run."""
-    return seen.once("cards", lambda: Cards(seen.run, seen.of))
+    """Return what answers for the cards of a run, with the gradients that are shown elsewhere, too."""
+    return seen.once("cards", lambda: Cards(seen.run, seen.of, seen.gradients))

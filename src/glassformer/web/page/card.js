@@ -68,6 +68,7 @@ function cardFormula(card) {
   if (!card.formula) return make("section", {}, make("p", { class: "quiet" }, card.note || "a number that was given, not computed"));
   return make("section", {}, make("h3", {}, card.op ? `By ${card.op}` : "Formula"), make("div", { class: "formula" }, card.formula),
     card.filled ? make("div", { class: "formula" }, card.filled) : null,
+    card.note ? make("p", { class: "quiet" }, card.note) : null,
     card.evaluated !== null ? make("p", { class: "quiet" }, "computed again from what stands here: ", make("code", {}, exact(card.evaluated))) : null);
 }
 
