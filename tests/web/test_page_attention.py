@@ -115,7 +115,7 @@ def test_a_masked_cell_is_allowed_and_a_head_switched_off_by_true_changes(page, 
     found = ask(explorer, "run", {"state": state("decoder", changes=changes)})
     assert found["idle"] == []
     assert found["loss"] != found["loss_before"]
-    page.click("button:has-text('change')")
+    page.click("#view button:text-is('change')")
     page.wait_for_selector(".attention-large b:has-text('change of weights')")
     if any("400" in trouble for trouble in troubles):
         troubles.forgive("400")  # cards are another part

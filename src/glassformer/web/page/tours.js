@@ -67,15 +67,15 @@ async function beginTour(tour, page, step, given) {
     if (text === undefined) { tell(tour.refusal.why); return; }
   }
   look("tours", { running: tour.id, before, [tour.id]: { step, given, model: state().model } });
-  change({ changes: [], steps: [], ...(text === null ? {} : { text, answer: null }) }, { undoable: false });
+  tourShow(page, { changes: [], steps: [], ...(text === null ? {} : { text, answer: null }) });
 }
 
-function leaveTour(tour, done) {
+function leaveTour(tour, page, done) {
   const { before } = look("tours");
   look("tours", { running: null, before: null, [tour.id]: { ...look("tours")[tour.id], done } });
   closeCard();
   const back = before && before.model === state().model ? before : {};
-  change({ ...back, view: "tours" }, { undoable: false });
+  tourShow(page, { ...back, view: "tours" });
 }
 
 // Draw the panel of the tour that is under way: called whenever a view was drawn.
@@ -87,7 +87,7 @@ export async function drawTour(page) {
   tourHeight.observe(place);
   if (!tour || !page.run) { place.hidden = true; fill(place); place.dataset.key = ""; return; }
   const at = set[tour.id];
-  const leave = () => leaveTour(tour, at.done);
+  const leave = () => leaveTour(tour, page, at.done);
   const key = JSON.stringify([tour.id, at, state().model, state().text]);
   place.hidden = false;
   if (place.dataset.key === key) return;
@@ -106,7 +106,7 @@ export async function drawTour(page) {
     if (!arrived) {
       if (mine !== tourTurn) return;
       keep({ step: number, arrived: number });
-      showStep((at.given?.[number] === undefined ? step.go : step.then ?? step.go)(page, facts));
+      showStep(page, (at.given?.[number] === undefined ? step.go : step.then ?? step.go)(page, facts));
       return; // the page is drawn again, and this with it
     }
     let [question, trouble] = [null, null];
@@ -118,8 +118,8 @@ export async function drawTour(page) {
     const move = (to) => { place.dataset.moved = "yes"; keep({ step: to, arrived: null }); drawTour(page); };
     fill(place, tourPanel({
       title: tour.title, number, count: steps.length, heading: step.title, text: step.say(page, facts), trouble, question, given: at.given?.[number], leave,
-      answer: (value) => { place.dataset.moved = "yes"; keep({ given: { ...look("tours")[tour.id].given, [number]: value } }); if (step.then) showStep(step.then(page, facts)); else drawTour(page); },
-      back: number > 0 ? () => move(number - 1) : null, next: number < steps.length - 1 ? () => move(number + 1) : null, finish: () => leaveTour(tour, true),
+      answer: (value) => { place.dataset.moved = "yes"; keep({ given: { ...look("tours")[tour.id].given, [number]: value } }); if (step.then) showStep(page, step.then(page, facts)); else drawTour(page); },
+      back: number > 0 ? () => move(number - 1) : null, next: number < steps.length - 1 ? () => move(number + 1) : null, finish: () => leaveTour(tour, page, true),
     }));
     if (focused) place.querySelector(at.given?.[number] === undefined ? "h2" : "button.main:not([disabled])")?.focus();
   } catch (error) {
@@ -129,11 +129,16 @@ export async function drawTour(page) {
 }
 
 // Let the page show what a step wants to be seen.
-function showStep({ view, look: looks = {}, changes = [], of = { kind: "loss" }, card = null }) {
+function showStep(page, { view, look: looks = {}, changes = [], of = { kind: "loss" }, card = null }) {
   for (const [name, parts] of Object.entries(looks)) look(name, parts);
-  const now = { view, changes, of: JSON.stringify(of) === JSON.stringify(state().of) ? state().of : of };
   if (card === null) closeCard();
   window.scrollTo(0, 0);
-  change(now, { undoable: false });
+  tourShow(page, { view, changes, of });
   if (card !== null) openCard(card);
+}
+
+// Change the state; where it is as wanted already, what views remember may still be new.
+function tourShow(page, parts) {
+  if (Object.entries(parts).every(([name, part]) => JSON.stringify(state()[name]) === JSON.stringify(part))) page.redraw();
+  else change(parts, { undoable: false });
 }
