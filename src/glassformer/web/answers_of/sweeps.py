@@ -9,6 +9,7 @@ import numpy as np
 from ...errors import ConfigError
 from ...interpret import Logit, Loss, ablate_heads, bytes_at_once, patch_stream
 from ...interpret.addresses import VECTORS
+from ...interpret.many import bytes_of
 from ...interpret.patching import Answer, answer
 from ...interpret.stream import ATTENTIONS, chosen_stack, points, stacks, sublayers
 from ..answers import answers, only, seen_by
@@ -19,6 +20,8 @@ from .runs import said_of
 MOST = 4096
 """Variants of one sweep, at most: each is a run of the model."""
 KINDS = ("heads", "stream")
+LOT, SMALL = 8, 1 << 25
+"""Variants that are run at once, or as many as take so many bytes: between two lots a sweep can be stopped."""
 
 
 @answers("sweep_cost")
@@ -27,7 +30,12 @@ def sweep_cost(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     only(question, "state", "kind", "stack")
     seen = seen_by(explorer, question)
     count = _count(seen, question)
-    return {"runs": count, "bytes": bytes_at_once(seen.run, count), "stacks": list(stacks(seen.run)), "most": MOST}
+    return {
+        "runs": count,
+        "bytes": bytes_at_once(seen.run, count, _memory(seen)),
+        "stacks": list(stacks(seen.run)),
+        "most": MOST,
+    }
 
 
 @answers("sweep")
@@ -71,10 +79,14 @@ def _count(seen: Seen, question: dict[str, Any]) -> int:
     return sum(seen.run[point.name].shape[1] for point in points(seen.run, question.get("stack")))
 
 
+def _memory(seen: Seen) -> int:
+    return max(LOT * bytes_of(seen.run), SMALL)
+
+
 def _heads(job: Job, seen: Seen, of: Answer) -> dict[str, Any]:
     by_loss = isinstance(of, Loss)
     targets = [] if isinstance(of, Loss) else [of]
-    found = ablate_heads(seen.run, targets=targets, progress=job.show)
+    found = ablate_heads(seen.run, targets=targets, memory=_memory(seen), progress=job.show)
     effect = found.loss if by_loss else found.logits[:, 0]
     names = list(dict.fromkeys(part.name for part in found.parts))
     return _result(seen, of, np.asarray(effect).reshape(len(names), -1), found.bytes) | {
@@ -88,7 +100,8 @@ def _heads(job: Job, seen: Seen, of: Answer) -> dict[str, Any]:
 
 def _stream(job: Job, seen: Seen, of: Answer, other: str, stack: str) -> dict[str, Any]:
     source = seen.plain_seen.other(other)
-    found = patch_stream(seen.run, source, of, stack=stack, estimate=False, progress=job.show)
+    settings = {"estimate": False, "memory": _memory(seen), "progress": job.show}
+    found = patch_stream(seen.run, source, of, stack=stack, **settings)
     places = points(seen.run, stack)
     read = seen.run.batch.source if stack == "encoder" and "decoder" in stacks(seen.run) else seen.run.batch.tokens
     labels = seen.opened.subject.labels

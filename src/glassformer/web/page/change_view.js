@@ -115,7 +115,7 @@ function shareCell(share, rank) {
 function comparison(page) {
   const settings = look("change");
   const names = [...page.run.values, ...page.run.parameters];
-  const chosen = names.find((one) => one.name === settings.tensor) ?? names.find((one) => one.name.endsWith("attend.weights")) ?? names[0];
+  const chosen = names.find((one) => one.name === settings.tensor) ?? page.run.values.findLast((one) => one.name.endsWith("attend.weights")) ?? names[0];
   const ofGradient = settings.ofGradient === true;
   const again = (parts) => { look("change", parts); page.redraw(); };
   const at = chosen.shape.slice(0, -2).map((size, axis) => Math.min(size - 1, settings.at?.[axis] ?? 0));

@@ -32,7 +32,7 @@ function switchTable(found) {
     const called = found.rows.some((other) => other.stack !== row.stack) ? `${row.stack} ${row.layer}` : String(row.layer);
     return make("tr", {}, make("th", { scope: "row" }, called), kinds.flatMap((kind) => switchCells(row.parts.find((part) => part.kind === kind), kind, called)));
   });
-  return make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Switches of the layers" }, make("table", { class: "levers" }, make("thead", {}, head), make("tbody", {}, rows)));
+  return make("div", { class: "scroll high", tabindex: "0", role: "group", "aria-label": "Switches of the layers" }, make("table", { class: "levers" }, make("thead", {}, head), make("tbody", {}, rows)));
 }
 
 function switchCells(part, kind, called) {
