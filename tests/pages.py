@@ -52,6 +52,12 @@ def read_page(path):
     return Page(path.read_text(encoding="utf-8"))
 
 
+def write_dot(figure, path):
+    """Write a dot in place of a figure, and return where it is, as `plots.save` does."""
+    assert figure.get_label()
+    return write_new(Path(path), DOT)
+
+
 def write_dots(draw, folder, name, theme, forms):
     """Write a dot in place of a figure in each of its themes and forms, and draw nothing: see `plots/drawing.py`."""
     from glassformer.plots.drawing import THEMES

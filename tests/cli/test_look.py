@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from glassformer.cli.look_views import VIEWS
-from glassformer.cli.subject import find_subject
 from glassformer.interpret import attribute
+from glassformer.subject import find_subject
 from pages import read_page, write_dot
 from runs import command, tiny_session
 
