@@ -122,7 +122,6 @@ def test_an_encoder_decoder_shows_source_and_target(page, server):
     assert page.get_by_role("heading", name="Source").is_visible()
     page.get_by_role("button", name="Next token").click()
     until_there_are(1, page, WRITTEN)
-    check_access(page)
 
 
 def test_text_beyond_the_context_is_refused_in_words(page, server, troubles):
@@ -156,7 +155,6 @@ def test_a_classifier_shows_its_classes(page, server):
     assert page.locator("li.choice").count() == 3
     page.get_by_label("any text").fill("012")
     until_there_are(3, page, ".piece")
-    check_access(page)
 
 
 def test_texts_are_compared_and_masks_filled_in(page, server, troubles):

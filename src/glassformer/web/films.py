@@ -230,8 +230,11 @@ def subject_of(trained: Trained, name: str) -> Subject:
 
 
 def is_recorded(name: str) -> bool:
-    """Tell whether a model is a run that can be gone through."""
-    place = locate(name)
+    """Tell whether a model is a run that can be gone through; one that is in memory alone, or gone by now, is none."""
+    try:
+        place = locate(name)
+    except GlassformerError:
+        return False
     return is_run(place) and (place / FOLDER).is_dir()
 
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from browser import tiny_explorer
 from glassformer.errors import ConfigError
 from glassformer.runs.run import open_run
 from glassformer.runs.session import new_session
@@ -204,6 +205,12 @@ def test_what_was_not_recorded_has_no_course(tmp_path):
     assert ask(explorer, "trainings", {})["courses"] == []
     with pytest.raises(ConfigError, match="was not recorded"):
         explorer.film("plain")
+
+
+def test_models_in_memory_and_places_that_are_gone_have_no_course(tmp_path):
+    explorer = tiny_explorer("encoder")
+    explorer.add(Offer("gone", "gone", "run", str(tmp_path / "gone")))
+    assert ask(explorer, "trainings", {})["courses"] == []
 
 
 def test_a_step_is_a_whole_number_after_a_mark(recorded):
