@@ -47,9 +47,9 @@ Row = tuple[str, str, str]
 class Served:
     """`glassformer explore` as a process, and the time at which it printed its address."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, folder: str | None = None) -> None:
         program = [sys.executable, "-m", "glassformer", "explore", *words, "--no-browser"]
-        self.process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True, cwd=folder)
         assert self.process.stdout is not None
         self.address = self.process.stdout.readline().split()[-1]
         self.printed = time.perf_counter()
