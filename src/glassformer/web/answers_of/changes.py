@@ -135,8 +135,9 @@ def _norm_off(run: Run, name: str) -> list[dict[str, Any]] | None:
 
 def _rest(run: Run) -> list[dict[str, Any]]:
     """Return the switches of what stands outside of the blocks."""
-    norms = [name for name in run if name.endswith("final_norm")]
-    found = [{"title": name.replace(".", " ").replace("_", " "), "off": _norm_off(run, name)} for name in norms]
+    norms = [*(f"{name}.norm" for name in EMBEDDINGS), *(name for name in run if name.endswith("final_norm"))]
+    switched = {name: _norm_off(run, name) for name in norms}
+    found = [{"title": name.replace(".", " ").replace("_", " "), "off": off} for name, off in switched.items() if off]
     if run.model.config.positions != "none":
         found.append({"title": f"{run.model.config.positions} positions", "off": [_zero(POSITIONS)]})
     return found
