@@ -84,11 +84,11 @@ def outcome(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     before, after = (_probabilities(run, position) for run in (seen.plain, seen.run))
     ranks = [np.argsort(-p, kind="stable") for p in (before, after)]
     chosen = list(dict.fromkeys(int(n) for order in reversed(ranks) for n in order[:TOP]))
-    places = [{int(n): place + 1 for place, n in enumerate(order)} for order in ranks]
+    places = [np.argsort(order) + 1 for order in ranks]  # the rank of each token
     label = seen.opened.subject.label
     rows = [
         {"id": n, "label": label(n), "before": float(before[n]), "after": float(after[n]),
-         "rank_before": places[0][n], "rank_after": places[1][n]}
+         "rank_before": int(places[0][n]), "rank_after": int(places[1][n])}
         for n in chosen
     ]  # fmt: skip
     return {"rows": rows, "positions": 1 if seen.run.logits.ndim == 2 else seen.run.logits.shape[1]}
@@ -135,8 +135,9 @@ def _norm_off(run: Run, name: str) -> list[dict[str, Any]] | None:
 
 def _rest(run: Run) -> list[dict[str, Any]]:
     """Return the switches of what stands outside of the blocks."""
-    norms = [name for name in run if name.endswith("final_norm")]
-    found = [{"title": name.replace(".", " ").replace("_", " "), "off": _norm_off(run, name)} for name in norms]
+    norms = [*(f"{name}.norm" for name in EMBEDDINGS), *(name for name in run if name.endswith("final_norm"))]
+    switched = {name: _norm_off(run, name) for name in norms}
+    found = [{"title": name.replace(".", " ").replace("_", " "), "off": off} for name, off in switched.items() if off]
     if run.model.config.positions != "none":
         found.append({"title": f"{run.model.config.positions} positions", "off": [_zero(POSITIONS)]})
     return found

@@ -72,7 +72,7 @@ function stepTable(moves) {
   const more = button(`Show all ${sorted.length} parameters`, () => { look("step", { all: true }); fill(body, sorted.map((move) => stepRow(move, top))); more.remove(); });
   const head = ["parameter", "relative change", "downhill", "promised"].map((word) => make("th", { scope: "col" }, word));
   return make("div", { class: "stack" }, make("p", { class: "quiet" }, "Downhill: the cosine between the move and the way of steepest descent. Promised: the change of the loss to first order."),
-    make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "What every parameter would move" }, make("table", { class: "flowed" }, make("thead", {}, make("tr", {}, head)), body)), !all && sorted.length > STEP_SHOWN ? more : null);
+    make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "What every parameter would move" }, make("table", { class: "flowed" }, make("thead", {}, make("tr", {}, head)), body)), !all && sorted.length > STEP_SHOWN ? make("div", { class: "row" }, more) : null);
 }
 
 function stepRow(move, top) {

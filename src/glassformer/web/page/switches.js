@@ -45,7 +45,7 @@ function switchCells(part, kind, called) {
 
 function switchRest(found) {
   if (!found.rest.length) return null;
-  return make("div", { class: "row" }, found.rest.filter((one) => one.off).map((one) => lever(one.title, one.off, one.title)));
+  return make("div", { class: "row" }, found.rest.map((one) => lever(one.title, one.off, one.title)));
 }
 
 function switchTokens(part) {
