@@ -124,9 +124,14 @@ def test_an_encoder_decoder_shows_source_and_target(page, server):
     until_there_are(1, page, WRITTEN)
 
 
-def test_text_beyond_the_context_is_refused_in_words(page, server, troubles):
+def test_another_text_begins_anew_and_one_beyond_the_context_is_refused(page, server, troubles):
     go(page, server, state("decoder"))
     page.locator("button.choice").first.wait_for()
+    page.get_by_role("button", name="Next token").click()
+    until_there_are(1, page, WRITTEN)
+    page.locator("#text").fill("if x in")
+    page.locator("#text").press("Enter")
+    until_there_are(0, page, WRITTEN)  # what was written stood behind another text
     page.locator("#text").fill("x" * 100)
     page.locator("#text").press("Enter")
     page.locator("#status p").wait_for()
@@ -148,6 +153,10 @@ def test_a_conversation_has_its_roles_and_its_prompt_in_sight(page, server):
     until_there_are(4, page, ".turns li")
     assert page.locator(".turns b").all_inner_texts() == ["user", "assistant", "user", "assistant"]
     check_access(page)
+    # Another model that does not chat continues its text.
+    page.locator("#model").select_option("decoder")
+    until_there_are(0, page, ".turns")
+    page.locator("button.choice").first.wait_for()
 
 
 def test_a_classifier_shows_its_classes(page, server):

@@ -3,9 +3,10 @@
 import { button, fill, make, tell, whole } from "./dom.js";
 import { ask } from "./server.js";
 import { look, state } from "./state.js";
+import { page } from "./page.js";
 
 export function chatOn() {
-  return !!look("writing").chatting;
+  return !!look("writing").chatting && !!page.info?.chats;
 }
 
 export function chatMessages() {

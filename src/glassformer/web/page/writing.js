@@ -17,7 +17,7 @@ const SETTINGS = {
   seed: { title: "seed", usual: 0, min: "0", step: "1" },
 };
 const roots = new Map(); // what was written behind each text: a tree, {id, label, ends, parent, children}
-const writing = { node: null, found: null, parts: null, stop: null, turn: 0 };
+const writing = { key: null, node: null, found: null, parts: null, stop: null, turn: 0 };
 
 function drawWriting(place, page) {
   writing.stop?.();
@@ -26,8 +26,9 @@ function drawWriting(place, page) {
   if (!page.info.writes) { place.append(masksBox(), piecesBox(page)); return; }
   writing.parts = writingParts(page);
   place.append(page.info.chats ? chatBox(page, writingChat) : "", writing.parts.root, piecesBox(page));
-  const root = writingRoot();
-  writing.node = root;
+  const key = writingKey();
+  if (writing.key !== null && writing.key !== key) look("writing", { path: [] }); // it was written behind another text
+  Object.assign(writing, { key, node: writingRoot(), found: null });
   writingRestore(look("writing").path ?? []).catch((error) => writingRefused(error));
 }
 
@@ -38,8 +39,12 @@ function writingQuestion(ids = writingPath().map((node) => node.id)) {
   return { state: runState(), written: ids, ...set, ...(chatOn() ? { chat: chatMessages() } : {}) };
 }
 
+function writingKey() {
+  return JSON.stringify([runState(), chatOn() ? chatMessages() : null]);
+}
+
 function writingRoot() {
-  const key = JSON.stringify([runState(), chatOn() ? chatMessages() : null]);
+  const key = writingKey();
   if (!roots.has(key)) roots.set(key, { id: null, label: "", parent: null, children: [] });
   return roots.get(key);
 }
@@ -206,7 +211,7 @@ async function writingMany(count) {
   writing.stop = null;
   parts.halt.hidden = true;
   fill(parts.progress);
-  if (parts === writing.parts) await writingGo(writing.node);
+  if (parts === writing.parts && parts.root.isConnected) await writingGo(writing.node);
 }
 
 async function writingLook() {
