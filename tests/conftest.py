@@ -6,6 +6,7 @@ import shutil
 import signal
 import tempfile
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 # Read when NumPy, PyTorch and JAX are first imported, so they come before every other import.
@@ -63,6 +64,13 @@ def torch():
 def jax():
     """JAX: float64 allowed, on the CPU."""
     return require("jax")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _doubles():
+    """Let JAX, where it is installed, have float64 in every test of this process, whichever comes first."""
+    if find_spec("jax") is not None:
+        require("jax")
 
 
 @pytest.fixture(scope="module")
