@@ -11,6 +11,13 @@ from glassformer import threads
 from glassformer.threads import one_blas_thread
 
 
+@pytest.fixture(autouse=True)
+def _begun_anew():
+    """Leave other tests a lock that is free: what is broken off at every instruction may have taken it for good."""
+    yield
+    threads._begin_anew()
+
+
 def blas_threads():
     return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
 
