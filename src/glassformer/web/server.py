@@ -149,9 +149,10 @@ class Server:
         self.secret = new_secret()
         app = application(explorer, self.secret, self.port)
         self.explorer = explorer
-        # Plain HTTP and nothing else, no word about every request, and no waiting for tabs that are still open.
-        config = uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_level="critical", access_log=False,
-                                server_header=False, timeout_graceful_shutdown=1)  # fmt: skip
+        # Plain HTTP and nothing else, no word about every request, and no waiting for tabs that are still open. How
+        # others log is left alone: setting it up anew would close their handlers, and with some what they write to.
+        config = uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_config=None, log_level="critical",
+                                access_log=False, server_header=False, timeout_graceful_shutdown=1)  # fmt: skip
         self.server = _Ended(config)
 
     @property
