@@ -10,6 +10,7 @@ import os
 import shutil
 import threading
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from glassformer.models import build
 from glassformer.runs.session import model_config
 from glassformer.runs.trained import Trained
 from glassformer.subject import Subject, task_labels
+from glassformer.web.answers import ask
 from glassformer.web.explorer import Explorer
 from glassformer.web.offers import Offer
 from glassformer.web.server import Server
@@ -66,6 +68,14 @@ def state(architecture: str, **more: Any) -> dict[str, Any]:
     return {"model": architecture, "text": TEXTS[architecture], **more}
 
 
+def ended(explorer: Explorer, job: dict[str, Any]) -> Any:
+    """Wait for a job; return what came of it."""
+    while not job["ended"]:
+        job = ask(explorer, "job", {"job": job["job"]})
+    assert job["error"] is None, job["error"]
+    return job["result"]
+
+
 # --- servers ---------------------------------------------------------------------------------------------------------
 
 
@@ -103,6 +113,23 @@ def chromium() -> Iterator[Any]:
         browser = play.chromium.launch(executable_path=program, args=alone)
         yield browser
         browser.close()
+
+
+def address(server: Server, **told: Any) -> str:
+    """Return the address that opens a state."""
+    return f"{server.address}#{urllib.parse.quote(json.dumps(told))}"
+
+
+def visit(page: Any, server: Server, selector: str, **told: Any) -> None:
+    """Open a state on a page, and wait until something of it is there."""
+    page.goto(address(server, **told))
+    page.reload()
+    page.wait_for_selector(selector)
+
+
+def told(page: Any) -> dict[str, Any]:
+    """Return the state in the address of a page."""
+    return json.loads(urllib.parse.unquote(page.evaluate("location.hash")[1:]) or "{}")
 
 
 class Troubles(list):

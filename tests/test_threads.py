@@ -11,13 +11,6 @@ from glassformer import threads
 from glassformer.threads import one_blas_thread
 
 
-@pytest.fixture(autouse=True)
-def _begun_anew():
-    """Leave other tests a lock that is free: what is broken off at every instruction may have taken it for good."""
-    yield
-    threads._begin_anew()
-
-
 def blas_threads():
     return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
 
@@ -29,6 +22,7 @@ def two_threads():
     with threadpool_limits(2, user_api="blas"):
         assert set(blas_threads()) == {2}
         yield
+    threads._begin_anew()  # with a lock that is free: what is broken off may have taken it for good
 
 
 def test_blas_has_one_thread_inside_and_as_many_as_before_afterwards():
@@ -132,3 +126,19 @@ def test_an_interruption_between_any_two_instructions_leaves_blas_as_it_was():
         assert not threads._before
         moment += 1
     assert moment > 50  # there were many
+
+
+def test_a_lock_that_an_interruption_left_taken_holds_up_no_other_thread(monkeypatch):
+    monkeypatch.setattr(threads, "PATIENCE", 0.01)
+    threads._lock.acquire()  # and nobody is left who would release it
+    seen = []
+
+    def other():
+        with one_blas_thread():
+            seen.append(set(blas_threads()))
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join(30)
+    assert seen == [{1}]
+    assert set(blas_threads()) == {2}

@@ -17,6 +17,8 @@ _AFFIXES = tuple(product(("", "scipy_"), ("", "64_", "_64")))  # of OpenBLAS, as
 _open: set["ref[one_blas_thread]"] = set()  # the `with` blocks that want one thread
 _before: list[int] = []  # how many there were; empty while nobody wants one
 _lock = threading.RLock()  # a block that is forgotten closes at any moment, such as while another one opens
+PATIENCE = 5.0
+"""Seconds after which nobody can still be at work behind the lock: what takes it is done in milliseconds."""
 
 
 class one_blas_thread:  # noqa: N801 - used like a function, and faster than one made of a generator
@@ -30,7 +32,7 @@ class one_blas_thread:  # noqa: N801 - used like a function, and faster than one
     def __enter__(self) -> None:
         global _before
         try:
-            with _lock:
+            with _free_lock():
                 _open.add(ref(self, _close))
                 if not _before:
                     _before = [number() for number, _ in _libraries()]
@@ -45,12 +47,24 @@ class one_blas_thread:  # noqa: N801 - used like a function, and faster than one
 
 
 def _close(block: "ref[one_blas_thread]") -> None:
-    with _lock:
+    with _free_lock():
         if _open == {block}:
             _restore()  # while it is still known to be open: what breaks this off has it done again
         _open.discard(block)
         if not _open:
             _restore()  # the last one may have been forgotten just now
+
+
+def _free_lock() -> threading.RLock:
+    """Return the lock, or another one: Ctrl-C between its taking and the block behind it leaves it taken for good."""
+    global _lock
+    lock = _lock
+    if lock.acquire(timeout=PATIENCE):
+        lock.release()
+        return lock
+    if _lock is lock:
+        _lock = threading.RLock()
+    return _lock
 
 
 def _restore() -> None:

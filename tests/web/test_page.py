@@ -1,23 +1,13 @@
 """The page as a whole, in a real browser: it opens for every architecture, and everybody can use it."""
 
-import json
-from urllib.parse import quote
-
 import pytest
 
-from browser import TASKS, check_access, state
-
-
-def address(server, **told):
-    """The address that opens a state."""
-    return f"{server.address}#{quote(json.dumps(told))}"
+from browser import TASKS, check_access, state, visit
 
 
 @pytest.mark.parametrize("architecture", TASKS)
 def test_it_opens_for_every_architecture(architecture, page, server):
-    page.goto(address(server, **state(architecture)))
-    page.reload()
-    page.wait_for_selector("#view .node")
+    visit(page, server, "#view .node", **state(architecture))
     assert page.locator("#model").input_value() == architecture
     page.get_by_role("button", name="Open all").click()
     page.wait_for_selector("#view canvas")
@@ -29,8 +19,6 @@ def test_everybody_can_use_it(page):
 
 
 def test_bad_input_is_refused_in_words(page, server, troubles):
-    page.goto(address(server, **state("encoder", changes=[{"word": "zero", "name": "nowhere"}])))
-    page.reload()
-    page.wait_for_selector("#status p")
+    visit(page, server, "#status p", **state("encoder", changes=[{"word": "zero", "name": "nowhere"}]))
     assert "nowhere" in page.locator("#status").inner_text()
     troubles.forgive("400")

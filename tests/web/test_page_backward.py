@@ -1,25 +1,14 @@
 """The way back on the page: what runs back, the walk, tokens and steps."""
 
-import json
-import urllib.parse
-
 import pytest
 
-from browser import TASKS, check_access, state
+from browser import TASKS, check_access, state, told, visit
 from glassformer.web.state import read_state
-
-
-def told(page):
-    """The state in the address."""
-    return json.loads(urllib.parse.unquote(page.url.split("#", 1)[1]))
 
 
 def opened(page, server, architecture="decoder", **more):
     """The view, with a state as an address has it."""
-    asked = {**state(architecture), "view": "backward", **more}
-    page.goto(f"{server.address}#{urllib.parse.quote(json.dumps(asked))}")
-    page.reload()
-    page.wait_for_selector("[data-view=backward] .walk .stop")
+    visit(page, server, "[data-view=backward] .walk .stop", **state(architecture), view="backward", **more)
     page.wait_for_load_state("networkidle")
 
 

@@ -1,27 +1,16 @@
 """Changes made by clicks: what is sent, what is shown, and the way back."""
 
-import json
-import urllib.parse
-
 import numpy as np
 import pytest
 
-from browser import TASKS, TEXTS, check_access, state
+from browser import TASKS, TEXTS, check_access, state, told, visit
 from glassformer.interpret import put, zero
 from glassformer.web.state import read_state
 
 
-def told(page):
-    """The state in the address."""
-    return json.loads(urllib.parse.unquote(page.url.split("#", 1)[1]))
-
-
 def opened(page, server, architecture="decoder", **more):
     """The view, with a state as an address has it."""
-    asked = {**state(architecture), "view": "change", **more}
-    page.goto(f"{server.address}#{urllib.parse.quote(json.dumps(asked))}")
-    page.reload()
-    page.wait_for_selector("[data-view=change] .levers")
+    visit(page, server, "[data-view=change] .levers", **state(architecture), view="change", **more)
     page.wait_for_load_state("networkidle")
 
 

@@ -1,27 +1,23 @@
 """The map in a real browser: everything is reached by clicks, and any cell opens its card."""
 
-import json
 import re
-from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import expect
 
-from browser import TASKS, state
+from browser import TASKS, state, visit
 from glassformer.tree import flatten
 from glassformer.web.state import read_state
 
 
-def visit(page, server, architecture, **more):
+def opened(page, server, architecture, **more):
     """Open a state in a page."""
-    page.goto(f"{server.address}#{quote(json.dumps(state(architecture, **more)))}")
-    page.reload()
-    page.wait_for_selector(".picture")
+    visit(page, server, ".picture", **state(architecture, **more))
 
 
 @pytest.mark.parametrize("architecture", TASKS)
 def test_every_name_of_the_record_is_reached_by_clicks(architecture, page, server, explorer):
-    visit(page, server, architecture)
+    opened(page, server, architecture)
     press = "all => all.forEach(one => one.dispatchEvent(new MouseEvent('click')))"
     page.locator(".press").evaluate_all(press)
     closed = page.locator(".node > .head[aria-expanded=false]")
@@ -35,7 +31,7 @@ def test_every_name_of_the_record_is_reached_by_clicks(architecture, page, serve
 
 
 def test_the_picture_opens_what_is_clicked_and_the_keyboard_does_too(page, server):
-    visit(page, server, "decoder")
+    opened(page, server, "decoder")
     page.get_by_role("button", name="block 1: attention").click()
     assert page.locator('[data-name="blocks.1.attention"] > .head').get_attribute("aria-expanded") == "true"
     page.get_by_role("button", name="block 0: feed forward").press("Enter")
@@ -45,7 +41,7 @@ def test_the_picture_opens_what_is_clicked_and_the_keyboard_does_too(page, serve
 
 
 def test_a_cell_opens_its_card_with_formula_source_links_and_proof(page, server, explorer):
-    visit(page, server, "decoder")
+    opened(page, server, "decoder")
     page.get_by_role("button", name="block 0: attention").click()
     canvas = page.locator('[data-tensor~="blocks.0.attention"] canvas').first
     page.wait_for_load_state("networkidle")
@@ -73,7 +69,7 @@ def test_a_cell_opens_its_card_with_formula_source_links_and_proof(page, server,
 
 def test_values_gradients_and_what_a_change_did_stand_side_by_side(page, server):
     change = {"word": "zero", "name": "blocks.0.attention"}
-    visit(page, server, "decoder", changes=[change], look={"map": {"open": ["blocks.1"]}})
+    opened(page, server, "decoder", changes=[change], look={"map": {"open": ["blocks.1"]}})
     heats = page.locator('[data-tensor~="blocks.1"] figure')
     for name, count in (("values", 1), ("gradients", 1), ("both", 2), ("change", 3)):
         page.get_by_role("button", name=name, exact=True).click()
@@ -87,7 +83,7 @@ def test_values_gradients_and_what_a_change_did_stand_side_by_side(page, server)
 
 
 def test_the_address_keeps_the_state(page, server):
-    visit(page, server, "decoder")
+    opened(page, server, "decoder")
     page.locator("#text").fill("while y")
     page.locator("#text").press("Enter")
     expect(page.locator(".tokens")).to_contain_text("w")

@@ -1,11 +1,8 @@
 """Tours on the page: they ask before they show, move the page, can be left and gone on with; by keys alone, too."""
 
-import json
-import urllib.parse
-
 import pytest
 
-from browser import TEXTS, check_access, state, violations
+from browser import TEXTS, address, check_access, state, told, violations
 
 TOURS = ["softmax", "attention", "residual", "norm", "cross", "induction"]
 NEED = {"encoder": {"cross", "induction"}, "decoder": {"cross"}, "encoder-decoder": {"induction"}}
@@ -13,14 +10,9 @@ NEED = {"encoder": {"cross", "induction"}, "decoder": {"cross"}, "encoder-decode
 
 def show(page, server, architecture, text=None, **more):
     """Open the list of tours on a model."""
-    told = {**state(architecture), "text": text or TEXTS[architecture], "view": "tours", **more}
-    page.goto(f"{server.address}#{urllib.parse.quote(json.dumps(told))}")
+    asked = {**state(architecture), "text": text or TEXTS[architecture], "view": "tours", **more}
+    page.goto(address(server, **asked))
     page.wait_for_selector("[data-tour=softmax]")
-
-
-def told(page):
-    """Return what the page keeps in its address."""
-    return json.loads(urllib.parse.unquote(page.evaluate("location.hash")[1:]))
 
 
 def begin(page, tour):

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from .. import ops
 from ..arrays import Array, Tree
 from ..errors import ConfigError, did_you_mean
-from ..interpret import Gradients, Run, Update, gradients, products, update, watch
+from ..interpret import Gradients, Logit, Run, Update, gradients, products, update, watch
 from ..interpret.changes import Change
 from ..interpret.run import unpacked
 from ..subject import Subject
@@ -187,3 +188,9 @@ def named(params: Tree, values: Any, name: str) -> Array:
     """Return a parameter, or a value, by its name."""
     leaves = flatten(params)
     return leaves[name] if name in leaves else values[name]
+
+
+def probabilities(run: Run, position: int = -1) -> Array:
+    """Return the probability of every token at a position, or of every class."""
+    row = run.logits[Logit(0, position).place(run, 0)[:-1]]
+    return ops.softmax(np.asarray(row, dtype=np.float64))[0]

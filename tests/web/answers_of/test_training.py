@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from browser import tiny_explorer
+from browser import ended, tiny_explorer
 from glassformer.errors import ConfigError
 from glassformer.runs.run import open_run
 from glassformer.runs.session import new_session
@@ -36,14 +36,6 @@ def recorded(tmp_path_factory, numpy_engine):
     session = new_session("sort", folder / "sorted", settings={**TINY["sort"], "steps": 6}, recorded=True)
     list(session.steps())
     return folder
-
-
-def ended(explorer, job):
-    """Wait for a job; return what came of it."""
-    while not job["ended"]:
-        job = ask(explorer, "job", {"job": job["job"]})
-    assert job["error"] is None, job["error"]
-    return job["result"]
 
 
 def trained(explorer, task="counting", **settings):

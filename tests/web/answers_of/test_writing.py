@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from browser import TEXTS, state, tiny_explorer
+from browser import TEXTS, ended, state, tiny_explorer
 from glassformer.config import DecoderConfig, EncoderConfig
 from glassformer.errors import ChatError, ConfigError, LengthError, TokenError
 from glassformer.generation.sampling import Sampling
@@ -58,13 +58,6 @@ def explorer(numpy_engine):
     for subject in (chatting(), reading("vectors", "none"), reading("masks", "tokens")):
         found.add(Offer(subject.name, subject.name, "given", subject.name), subject)
     return found
-
-
-def ended(explorer, job):
-    while not job["ended"]:
-        job = ask(explorer, "job", {"job": job["job"]})
-    assert job["error"] is None, job["error"]
-    return job["result"]
 
 
 def written(explorer, count, **question):

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ... import ops
 from ...errors import ConfigError
-from ...interpret import Logit, Run
+from ...interpret import Run
 from ...interpret.run import has_no_head
 from ...interpret.stream import Sublayer, sublayers
 from ..answers import answers, only, seen_by
 from ..explorer import Explorer, Opened
+from ..seen import probabilities
 from ..state import POSITIONS, read_int
 from .runs import tokens_of
 
@@ -81,7 +81,7 @@ def outcome(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     if has_no_head(seen.run.model):
         raise ConfigError("the model returns vectors and says no token", hint="compare its vectors as heat maps")
     position = read_int(question.get("position", -1), "position")
-    before, after = (_probabilities(run, position) for run in (seen.plain, seen.run))
+    before, after = (probabilities(run, position) for run in (seen.plain, seen.run))
     ranks = [np.argsort(-p, kind="stable") for p in (before, after)]
     chosen = list(dict.fromkeys(int(n) for order in reversed(ranks) for n in order[:TOP]))
     places = [np.argsort(order) + 1 for order in ranks]  # the rank of each token
@@ -92,12 +92,6 @@ def outcome(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
         for n in chosen
     ]  # fmt: skip
     return {"rows": rows, "positions": 1 if seen.run.logits.ndim == 2 else seen.run.logits.shape[1]}
-
-
-def _probabilities(run: Run, position: int) -> Any:
-    """Return the probability of every token at a position, or of every class."""
-    row = run.logits[Logit(0, position).place(run, 0)[:-1]]
-    return ops.softmax(np.asarray(row, dtype=np.float64))[0]
 
 
 # --- switches --------------------------------------------------------------------------------------------------------

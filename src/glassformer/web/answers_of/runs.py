@@ -16,6 +16,7 @@ from ...tree import flatten
 from ..answers import answers, only, seen_by
 from ..explorer import Explorer, Opened, Seen
 from ..offers import chosen, parted, to_json
+from ..seen import probabilities
 from ..state import WITH_NUMBER, WITH_OTHER, WORDS
 
 TOP = 10
@@ -116,10 +117,8 @@ def tokens_of(opened: Opened, shown: Run, part: str) -> list[dict[str, Any]] | N
 
 def likeliest(opened: Opened, shown: Run, count: int = TOP) -> list[dict[str, Any]]:
     """Return the likeliest next tokens, or classes, at the last position."""
-    row = np.asarray(shown.logits[0] if shown.logits.ndim == 2 else shown.logits[0, -1], dtype=np.float64)
-    p = np.exp(row - row.max())
-    p /= p.sum()
-    order = np.argsort(-p, kind="stable")[: min(count, row.size)]
+    p = probabilities(shown)
+    order = np.argsort(-p, kind="stable")[:count]
     return [{"id": int(n), "label": opened.subject.label(int(n)), "probability": float(p[n])} for n in order]
 
 

@@ -82,7 +82,7 @@ function drawCells(canvas, { found, allowed, top, signed, cell }) {
     pen.fillStyle = cssColor(found.cells[i], top, signed);
     pen.fillRect(x, y, cell, cell);
     if (cell >= 28) {
-      pen.fillStyle = inkOn(found.cells[i], top);
+      pen.fillStyle = inkOn(found.cells[i], top, signed);
       const text = Math.abs(found.cells[i]) < top / 200 ? "0" : short(found.cells[i], 2);
       pen.font = `${Math.min(12, (cell * 1.4) / text.length)}px sans-serif`;
       pen.fillText(text, x + cell / 2, y + cell / 2);
