@@ -152,7 +152,9 @@ def _interrupted(name: signal.Signals, code: int) -> Callable[[Path, Path, rando
         forks.wait_for_step(child, run, plans.random_step(rng), rng)
         before = forks.steps_in(run)
         child.signal(name)
-        _judge(child, run, own, (0, code) if before else (0, code, -name))
+        child.wait()
+        ended = forks.steps_in(run) == plans.STEPS  # all is saved, and the system may end it as it ends others
+        _judge(child, run, own, (0, code) if before and not ended else (0, code, -name))
         if child.code == code:
             _check_nothing_lost(run, own, before - 1)
 

@@ -295,6 +295,14 @@ def test_a_folder_that_vanishes_ends_the_run_with_an_error_and_does_not_come_bac
     assert not session.run.folder.exists()
 
 
+def test_a_folder_that_vanishes_between_the_look_and_the_writing_does_not_come_back(session, monkeypatch):
+    next(session.steps())
+    monkeypatch.setattr(session.run.lock, "hold", lambda: shutil.rmtree(session.run.folder))
+    with pytest.raises(CheckpointError, match=r"could not write .* No such file or directory"):
+        session.save()
+    assert not session.run.folder.exists()
+
+
 # --- a disk that fills up --------------------------------------------------------------------------------------------
 
 

@@ -219,13 +219,17 @@ class Run:
         refuse_to_save(not_finite(state), state.step)
         self._hold()
         trees = {"params": state.params, "optimizer": state.optimizer, "ema": state.ema, "scaling": state.scaling}
-        save_checkpoint(folder, name, flatten(trees), {**_meta(state), "recipe": self.recipe.to_dict()})
+        self._write(folder, name, trees, {**_meta(state), "recipe": self.recipe.to_dict()})
 
     def save_best(self, state: TrainingState) -> None:
         """Write the parameters that count as the best so far."""
         refuse_to_save(not_finite(state), state.step)
         self._hold()
-        save_checkpoint(self.folder, BEST, flatten({"params": final_params(state, self.recipe)}), _meta(state))
+        self._write(self.folder, BEST, {"params": final_params(state, self.recipe)}, _meta(state))
+
+    def _write(self, folder: Path, name: str, trees: Tree, meta: dict[str, Any]) -> None:
+        """Write a checkpoint; a folder that this session took is not made again, should it be moved away just now."""
+        save_checkpoint(folder, name, flatten(trees), meta, make_folder=self.lock is None)
 
     def trained_specs(self) -> Tree:
         """Return the shapes of what is trained."""

@@ -53,10 +53,13 @@ def list_checkpoints(folder: str | Path) -> list[str]:
     return sorted(path.name.removesuffix(_ENDING) for path in Path(folder).glob("*" + _ENDING))
 
 
-def save_checkpoint(folder: str | Path, name: str, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Path:
+def save_checkpoint(
+    folder: str | Path, name: str, arrays: Mapping[str, Array], meta: Mapping[str, Any], *, make_folder: bool = True
+) -> Path:
     """Write arrays by dotted name, and `meta`, as the checkpoint `name`, in place of the previous one.
 
-    When it returns, the checkpoint is on the disk. When it raises, the previous one is as it was.
+    When it returns, the checkpoint is on the disk. When it raises, the previous one is as it was. A folder that is not
+    there is made, or refused without `make_folder`: it may have been moved away just now.
     """
     path = checkpoint_path(folder, name)
     plain = {key: _plain(key, array) for key, array in arrays.items()}
@@ -64,7 +67,8 @@ def save_checkpoint(folder: str | Path, name: str, arrays: Mapping[str, Array], 
     names = json.dumps(list(plain))  # the largest types go first in the file
     header = {"format": FORMAT, "version": VERSION, "meta": text, "names": names, "sha256": _digest(plain, text)}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if make_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as partial:
             save_file(plain, partial, metadata=header)
     except OSError as error:
