@@ -14,6 +14,7 @@ from glassformer.dispatch import use_engine
 from glassformer.runs.run import Run
 from glassformer.runs.session import resume_session
 from glassformer.training import load_checkpoint
+from glassformer.training.interruption import Terminated
 from runs import assert_same_run, command, finished, options, process, tiny_session
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and limits in the manner of POSIX")
@@ -67,6 +68,18 @@ def test_ctrl_c_saves_says_how_to_go_on_and_loses_nothing(tmp_path, whole, unsee
     assert result.code == 0, result.err
     assert json.loads(result.out.splitlines()[-1])["steps"] == 200
     assert_same_run(folder, whole)
+
+
+def test_sigterm_after_the_last_step_is_called_by_its_name(tmp_path, monkeypatch, numpy_engine):
+    def terminated(session, *_):
+        raise Terminated
+
+    monkeypatch.setattr("glassformer.cli.train.results", terminated)
+    folder = tmp_path / "run"
+    result = command("train", "majority", *options("majority", steps=2), "--out", folder)
+    assert (result.code, result.out) == (143, "")
+    assert "ended by SIGTERM" in result.err
+    assert load_checkpoint(folder).meta["step"] == 2
 
 
 @pytest.mark.parametrize("engine", ["cpu", "numpy"])

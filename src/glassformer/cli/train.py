@@ -190,24 +190,36 @@ def open_session(
 
 def run_session(session: Session, *, quiet: bool, tensorboard: bool = False) -> dict[str, Any]:
     """Train to the end and return the results; Ctrl-C and SIGTERM save first and say how to go on."""
+    try:
+        # Of several processes, SIGTERM is JAX's: all stop after the same step.
+        with heeding_termination() if total() == 1 else contextlib.nullcontext():
+            return _train(session, quiet=quiet, tensorboard=tensorboard)
+    except Terminated as error:  # when all had been saved
+        raise typer.Exit(_interrupted(session, error)) from None
+
+
+def _train(session: Session, *, quiet: bool, tensorboard: bool) -> dict[str, Any]:
     clock = Stopwatch(session.run.recipe.steps, session.state.step)
-    # Of several processes, SIGTERM is JAX's: all stop after the same step.
-    with heeding_termination() if total() == 1 else contextlib.nullcontext():
-        try:
-            events = event_writer(session.run.folder, wanted=tensorboard)
-            with display(session, clock, quiet=quiet) as show, events as write_event:
-                for record in session.steps():
-                    clock.add(record)
-                    write_event(record)
-                    show(record)
-        except KeyboardInterrupt as error:
-            if total() > 1 and not isinstance(error, Stopped):
-                raise  # the others are not here to save together; the watch tells them
-            session.save()
-            raise typer.Exit(_interrupted(session, error)) from None
-        except TrainingError:
-            session.save()
-            raise
+    try:
+        events = event_writer(session.run.folder, wanted=tensorboard)
+        with display(session, clock, quiet=quiet) as show, events as write_event:
+            for record in session.steps():
+                clock.add(record)
+                write_event(record)
+                show(record)
+        return _finish(session, clock)
+    except KeyboardInterrupt as error:
+        if total() > 1 and not isinstance(error, Stopped):
+            raise  # the others are not here to save together; the watch tells them
+        session.save()
+        raise typer.Exit(_interrupted(session, error)) from None
+    except TrainingError:
+        session.save()
+        raise
+
+
+def _finish(session: Session, clock: Stopwatch) -> dict[str, Any]:
+    """Draw the loss of a run that has taken its last step, and return the results."""
     seconds = clock.seconds  # of the training: what comes now is measured and drawn for the reader
     if rank() == 0:
         draw_loss(session)

@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import ops
 from ..arrays import Array, Tree
+from ..dispatch import use_engine
 from ..errors import ConfigError, did_you_mean
 from ..interpret import Gradients, Logit, Run, Update, gradients, products, update, watch
 from ..interpret.changes import Change
@@ -193,4 +194,5 @@ def named(params: Tree, values: Any, name: str) -> Array:
 def probabilities(run: Run, position: int = -1) -> Array:
     """Return the probability of every token at a position, or of every class."""
     row = run.logits[Logit(0, position).place(run, 0)[:-1]]
-    return ops.softmax(np.asarray(row, dtype=np.float64))[0]
+    with use_engine("numpy"):  # no other engine need be started for one row
+        return ops.softmax(np.asarray(row, dtype=np.float64))[0]

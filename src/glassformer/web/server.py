@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -25,7 +26,7 @@ from ..errors import ConfigError, GlassformerError
 from .answers import Download, ask, load_answers, plain_json
 from .explorer import Explorer
 from .guard import Guard, new_secret, read_body
-from .single import PAGE
+from .single import PAGE, SCRIPT, STYLES, bundle, joined, styles
 from .tile_request import tile_bytes
 
 HOST = "127.0.0.1"
@@ -35,6 +36,8 @@ TYPES = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+WHOLE = {"index.html": joined, SCRIPT: bundle, STYLES: styles}
+"""The page as it is handed out. Its parts are read anew each time: who edits one sees it when the page is loaded."""
 FILES = {path.name: path for path in sorted(PAGE.iterdir()) if path.suffix in TYPES}
 """What the page is made of: nothing else is ever read for it."""
 
@@ -101,7 +104,10 @@ async def _not_so(request: Request, error: Exception) -> Response:
 
 
 async def _file(request: Request) -> Response:
-    path = FILES.get(request.path_params.get("name", "index.html"))
+    name = request.path_params.get("name", "index.html")
+    if name in WHOLE:
+        return Response(WHOLE[name](), media_type=TYPES[Path(name).suffix])
+    path = FILES.get(name)
     if path is None:
         return _refusal(ConfigError("there is no such file"), 404)
     return Response(path.read_bytes(), media_type=TYPES[path.suffix])

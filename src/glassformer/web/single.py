@@ -1,6 +1,8 @@
-"""The page as one file: what it was told is inside, and it asks nobody for anything.
+"""The page in few pieces: as a server hands it out, and as one file that asks nobody for anything.
 
     bundle()        all modules of the page joined into one script, each in a room of its own after those it imports
+    styles()        all its styles in one
+    joined()        the page with these two, for which a browser asks sooner than for fifty modules
     Kept            answers and tiles by the keys under which the page looks for them
     one_file(kept)  the page, its styles, its script and what is kept; its policy names the two by their hashes
 
@@ -15,7 +17,6 @@ import json
 import re
 import struct
 import zlib
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ PAGE = Path(__file__).parent / "page"
 LARGEST = 4_800_000
 """Bytes of a file, at most: with what a notebook writes around it, it stays below five million."""
 
+SCRIPT, STYLES = "all.js", "all.css"
+LINKED = re.compile(r'<link rel="stylesheet" href="page/([\w.]+)">\n')
 IMPORT = re.compile(r'^import \{ ([\w$]+(?:, [\w$]+)*) \} from "\./([\w]+\.js)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async function|function|const|class) ([\w$]+))", re.MULTILINE)
 OWN_STATE = "@"
@@ -47,7 +50,6 @@ def ordered(first: str = "main.js", folder: Path = PAGE) -> list[str]:
     return found
 
 
-@cache
 def bundle() -> str:
     """Return all modules of the page as one script."""
     return "\n".join(_room(name, (PAGE / name).read_text(encoding="utf-8")) for name in ordered())
@@ -57,19 +59,27 @@ def _room(name: str, source: str) -> str:
     """Return a module as a value with what it exports; names inside are its own."""
     exports = ", ".join(found[1] for found in EXPORT.finditer(source))
     body = IMPORT.sub(lambda found: f"const {{ {found[1]} }} = {_value(found[2])};\n", source)
-    return f"const {_value(name)} = (() => {{\n{EXPORT.sub('', body)}\nreturn {{ {exports} }};\n}})();\n"
+    return f"// {name}\nconst {_value(name)} = (() => {{\n{EXPORT.sub('', body)}\nreturn {{ {exports} }};\n}})();\n"
 
 
 def _value(module: str) -> str:
     return f"module_{module.removesuffix('.js')}"
 
 
-@cache
 def styles() -> str:
     """Return the styles that the page links, in its order."""
-    page = (PAGE / "index.html").read_text(encoding="utf-8")
-    names = re.findall(r'<link rel="stylesheet" href="page/([\w.]+)">', page)
-    return "\n".join((PAGE / name).read_text(encoding="utf-8") for name in names)
+    return "\n".join((PAGE / name).read_text(encoding="utf-8") for name in LINKED.findall(_page()))
+
+
+def joined() -> str:
+    """Return the page with one link to all styles and one to all modules."""
+    links = f'<link rel="stylesheet" href="page/{STYLES}">\n<script src="page/{SCRIPT}" defer></script>\n'
+    page = LINKED.sub("", _page())
+    return page.replace('<script type="module" src="page/main.js"></script>\n', links)
+
+
+def _page() -> str:
+    return (PAGE / "index.html").read_text(encoding="utf-8")
 
 
 # --- what is kept ----------------------------------------------------------------------------------------------------
@@ -112,8 +122,7 @@ def one_file(kept: Kept) -> str:
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    page = (PAGE / "index.html").read_text(encoding="utf-8")
-    page = re.sub(r"<(link|script) [^\n]*\n", "", page)
+    page = re.sub(r"<(link|script) [^\n]*\n", "", _page())
     head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>\n</head>'
     tail = f'<script type="text/plain" id="kept">{kept.packed()}</script>\n<script>{script}</script>\n</body>'
     return page.replace("</head>", head).replace("</body>", tail)
