@@ -151,6 +151,13 @@ def test_floats_in_either_order_equal_a_matrix_product(order, outputs, inputs, r
     assert (found is NotImplemented) <= (rows > 1)
 
 
+@pytest.mark.parametrize("inputs", [16, 48, 768])
+def test_four_outputs_at_once_are_the_same_to_the_bit_as_each_alone(rng, inputs):
+    x, w = normal(rng, 2, inputs), np.asfortranarray(normal(rng, inputs, 11))
+    alone = np.concatenate([multiply_few(x, np.asfortranarray(w[:, [o]])) for o in range(11)], axis=1)
+    np.testing.assert_array_equal(multiply_few(x, w), alone)
+
+
 @pytest.mark.parametrize("form", [*FORMS, "C", "F"])
 def test_rows_that_do_not_lie_side_by_side_are_put_so(rng, form):
     w = quantize(normal(rng, 12, 33), form).T if form in FORMS else np.asarray(normal(rng, 33, 12), order=form)

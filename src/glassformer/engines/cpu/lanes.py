@@ -3,6 +3,7 @@
     Bytes       16 numbers of 8 bits
     Integers     4 numbers of 32 bits
     Floats       4 numbers of float32
+    Sixteen     16 numbers of float32, in as many registers as they take
 
 Numba has no such types. Here they are LLVM's own, which it turns into whatever the processor has. Nothing checks an
 address: it must be of an array that the caller keeps alive.
@@ -21,6 +22,7 @@ from .compile import instruction
 
 _INT, _FLOAT = ir.IntType(32), ir.FloatType()
 _BYTES, _INTS, _FLOATS = ir.VectorType(ir.IntType(8), 16), ir.VectorType(_INT, 4), ir.VectorType(_FLOAT, 4)
+_SIXTEEN = ir.VectorType(_FLOAT, 16)
 _REORDER = ("reassoc", "contract")
 
 
@@ -39,6 +41,7 @@ class _RegisterModel(models.PrimitiveModel):
 
 
 BYTES, INTEGERS, FLOATS = Register("Bytes", _BYTES), Register("Integers", _INTS), Register("Floats", _FLOATS)
+SIXTEEN = Register("Sixteen", _SIXTEEN)
 
 
 def _spread(builder, x):
@@ -71,6 +74,12 @@ def bytes_at(builder, address):
 def floats_at(builder, address):
     """Load four float32 numbers."""
     return builder.load(builder.inttoptr(address, _FLOATS.as_pointer()), align=4)
+
+
+@instruction(SIXTEEN, types.intp)
+def sixteen_at(builder, address):
+    """Load 16 float32 numbers."""
+    return builder.load(builder.inttoptr(address, _SIXTEEN.as_pointer()), align=4)
 
 
 @instruction(FLOATS, types.intp)
@@ -162,21 +171,38 @@ def as_floats(builder, x):
     return builder.sitofp(x, _FLOATS)
 
 
+@instruction(SIXTEEN)
+def no_sixteen(builder):
+    """Return 16 zeros."""
+    return ir.Constant(_SIXTEEN, [0.0] * 16)
+
+
 @instruction(FLOATS, FLOATS, types.float32)
 def times(builder, x, factor):
     """Multiply four numbers by one."""
     return builder.fmul(x, _spread(builder, factor), flags=_REORDER)
 
 
-@instruction(FLOATS, FLOATS, FLOATS, FLOATS)
-def plus_product(builder, sums, a, b):
+def _plus_product(builder, sums, a, b):
     """Return sums + a b."""
     return builder.fadd(sums, builder.fmul(a, b, flags=_REORDER), flags=_REORDER)
+
+
+plus_product = instruction(FLOATS, FLOATS, FLOATS, FLOATS)(_plus_product)
+plus_products = instruction(SIXTEEN, SIXTEEN, SIXTEEN, SIXTEEN)(_plus_product)
 
 
 @instruction(types.float32, FLOATS, FLOATS, FLOATS, FLOATS)
 def total(builder, a, b, c, d):
     """Return the sum of all 16 numbers."""
+    return _total(builder, builder.fadd(builder.fadd(a, b), builder.fadd(c, d)))
+
+
+@instruction(types.float32, SIXTEEN)
+def total_of_sixteen(builder, x):
+    """Return the sum of all 16 numbers, added up as `total` does."""
+    fours = [ir.Constant(_INTS, [*range(first, first + 4)]) for first in (0, 4, 8, 12)]
+    a, b, c, d = (builder.shuffle_vector(x, x, four) for four in fours)
     return _total(builder, builder.fadd(builder.fadd(a, b), builder.fadd(c, d)))
 
 

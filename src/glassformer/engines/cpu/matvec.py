@@ -11,7 +11,7 @@ import numpy as np
 from ...arrays import Array
 from ...quantized import BLOCK, GROUP, Quantized
 from .compile import compiled, inlined
-from .parts import ADD_ROWS, CODE, MULTIPLY, ROOM, ROWS, SIZE, bytes_of_four
+from .parts import ADD_ROWS, CODE, MULTIPLY, ROOM, ROWS, bytes_of_four, count_parts
 from .quantized_rows import CODES, F16, F32, Q8_0, split
 from .team import JOB, KIND, on_all_cores, place, share_out
 
@@ -95,7 +95,7 @@ def multiply(x, matrices, y, work, board):
         if in_halves:
             for i in range(I):
                 work.enlarged[n, i] = x[n, i] * np.float32(2.0**84)
-    parts = max(1, min(groups, N * size // SIZE))
+    parts = min(groups, count_parts(N * size))
     job = board[JOB:]
     # Addresses of arguments only: what is made here would be released after its last mention by name.
     job[0], job[1], job[2] = place(x), place(work.enlarged), place(work.planes)

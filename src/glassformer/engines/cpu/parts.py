@@ -9,6 +9,8 @@ A job is a run of whole numbers in memory which says everything about its parts;
                 bytes; how many query heads share one, H, C, how many keys; the bits of the factor on scores; parts
 """
 
+import platform
+
 import numpy as np
 from numba import carray
 
@@ -20,22 +22,36 @@ from .lanes import (
     half_bits,
     integers_pointer,
     no_floats,
+    no_sixteen,
     plus_product,
+    plus_products,
     prefetch,
     shorts_pointer,
+    sixteen_at,
     spread,
     store,
     total,
+    total_of_sixteen,
 )
 from .quantized_rows import F16, F32, PLANES, Q4_0, Q8_0, four_4bit, four_4bit_shifted, four_8bit, size_of
 
 MULTIPLY, ADD_ROWS, MIX = range(3)
 LENGTH = 16  # numbers of a job at most
-SIZE = 1 << 15
-"""Bytes that a part reads, about: so few that the last one is not waited for long, so many that few are handed out."""
+SIZE, LARGE = 1 << 15, 1 << 18
+"""Bytes that a part reads, about: few, so that the last is not waited for long, many, so that few are handed out ..."""
+ENOUGH = 16
+"""... and more where there are so many parts: a core reads long runs of memory faster than short ones."""
+FOUR_AT_ONCE = platform.machine().lower() in ("x86_64", "amd64")
+"""Whether memory brings several runs at once sooner than one after the other."""
 
 CODE, ADDRESS, ROWS, ROOM = range(4)
 """What is said of a matrix: how its numbers are stored, where it lies, its outputs, and those written."""
+
+
+@inlined
+def count_parts(size):
+    """Return into how many parts a job is cut that reads so many bytes."""
+    return max(1, min(size // SIZE, max(ENOUGH, size // LARGE)))
 
 
 @compiled
@@ -92,8 +108,36 @@ def _four_outputs(at, N, I, code, w, rows, group, start):
 def _float_rows(w, at, N, I, some, place, rows):
     y = carray(floats_pointer(at[5] + 4 * place), (N * rows,))
     for n in range(N):
-        for r in range(some):
-            y[n * rows + r] = _dot_floats(w + 4 * r * I, at[0] + 4 * n * I, I)
+        if FOUR_AT_ONCE and some == 4 and I % 16 == 0:
+            y0, y1, y2, y3 = _dot_four(w, at[0] + 4 * n * I, I)
+            y[n * rows], y[n * rows + 1], y[n * rows + 2], y[n * rows + 3] = y0, y1, y2, y3
+        else:
+            for r in range(some):
+                y[n * rows + r] = _dot_floats(w + 4 * r * I, at[0] + 4 * n * I, I)
+
+
+@inlined
+def _dot_four(w, x, count):
+    """Return Σ w x for four rows w that lie one behind the other; the same sums as `_dot_floats`."""
+    a, b, c, d, row = no_sixteen(), no_sixteen(), no_sixteen(), no_sixteen(), 4 * count
+    for _ in range(count // 16):
+        _prefetch_four(w + 2048, row)
+        factors = sixteen_at(x)
+        a = plus_products(a, sixteen_at(w), factors)
+        b = plus_products(b, sixteen_at(w + row), factors)
+        c = plus_products(c, sixteen_at(w + 2 * row), factors)
+        d = plus_products(d, sixteen_at(w + 3 * row), factors)
+        w += 64
+        x += 64
+    return total_of_sixteen(a), total_of_sixteen(b), total_of_sixteen(c), total_of_sixteen(d)
+
+
+@inlined
+def _prefetch_four(w, row):
+    prefetch(w)
+    prefetch(w + row)
+    prefetch(w + 2 * row)
+    prefetch(w + 3 * row)
 
 
 @inlined
