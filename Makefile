@@ -24,7 +24,7 @@ BENCHMARKS := $(filter-out benchmarks/_% benchmarks/campaign.py,$(wildcard bench
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test fuzz check lint structure campaign stamps bench clean
+.PHONY: help demo test fuzz check lint structure campaign campaign-quick stamps bench clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ structure: $(DEV) ## Check the direction of imports and the lengths of files
 
 campaign: $(DEV) ## Kill, damage, starve and confuse it for 70 minutes (ARGS=--quick: two), and count what is lost
 	$(BIN)/python benchmarks/campaign.py $(ARGS)
+
+campaign-quick: $(DEV)
+	$(BIN)/python benchmarks/campaign.py --quick
 
 stamps: $(BASE) ## Mark ops and layers as those that all stand-ins have been compared with
 	$(BIN)/python -m glassformer.sources

@@ -28,7 +28,7 @@ def test_a_decoder_shows_words_parts_and_kinds_without_padding():
     assert [label.get_text() for label in drawn.axes[0].get_xticklabels()] == ["t5", "t6"]
     bars = found["What adds to the answer"].pictures[0].draw()
     assert "What adds to the logit of “t" in bars.get_suptitle()
-    assert any("head 1" in label.get_text() for label in bars.axes[0].get_yticklabels())
+    assert any("head=0" in label.get_text() for label in bars.axes[0].get_yticklabels())
     (kinds,) = found["Kinds of heads"].pictures
     assert kinds.name == "decoder-kinds"
     assert "induction" in kinds.draw().get_label()

@@ -39,7 +39,7 @@ def _of_answer(model: Model, params: Tree, batch: Batch, example: int, labels: L
     real = np.arange(1) if is_classifier else _real(run)[-MOST_POSITIONS:]  # more would not be drawn
     seen = lens(run, positions=None if is_classifier else real)
     label = labels.tokens if not is_classifier else labels.classes or str
-    words = ["all of it"] if is_classifier else [labels.tokens(int(i)) for i in np.asarray(one.tokens)[0, real]]
+    words = ["all"] if is_classifier else [labels.tokens(int(i)) for i in np.asarray(one.tokens)[0, real]]
     said = run.logits[0] if is_classifier else run.logits[0, real[-1]]
     target = Logit(int(np.argmax(said)), -1 if is_classifier else int(real[-1]))
     drawn = partial(lens_map, seen, words, label, title="What each layer would say")
@@ -72,7 +72,7 @@ def _attribution(run: Run, target: Logit, word: str) -> list[Section]:
 
 
 def _name(name: str, head: int | None) -> str:
-    return name if head is None else f"{name}, head {head + 1}"
+    return name if head is None else f"{name}, head={head}"
 
 
 def _heads(model: Model, params: Tree) -> Section | None:
