@@ -32,6 +32,8 @@ JAX = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PLATFORMS": "cpu",
 }
+NEVER_CAME = ("did not start within", "did not start the run within", "could not reach worker 0")
+"""What is said of a worker that did not come to the roll call."""
 KINDS = ("kill, 2 processes", "stop, 2 processes") * 2 + ("kill, 4 processes", "stop, 4 processes")
 
 
@@ -111,6 +113,8 @@ def _judge(children: list[Child], victim: int, *, finished: bool) -> None:
     """Lose the case unless all end soon, and all others say whom they lost."""
     clock = AwakeClock()
     while left := [number for number, child in enumerate(children) if child.poll() is None]:
+        if left == [victim] and any(said in child.said() for child in children for said in NEVER_CAME):
+            children[victim].kill()  # it was stopped before it told anybody where it is
         if clock.passed() > END:
             raise LateError(f"worker {left[0]} did not end within {END:.0f} s after worker {victim} was lost")
         time.sleep(0.01)
