@@ -34,10 +34,18 @@ MODELS = {
         "gated": True,
         "activation": "silu",
         "attention_bias": False,
+        "feed_forward_bias": False,
         "kv_heads": 1,
     },
     "encoder": {"architecture": "encoder", "classes": 3, "pooling": "cls"},
-    "encoder-decoder": {"architecture": "encoder-decoder", "positions": "relative", "layers": 1},
+    "encoder-decoder": {
+        "architecture": "encoder-decoder",
+        "positions": "relative",
+        "norm": "rms",
+        "attention_bias": False,
+        "feed_forward_bias": False,
+        "layers": 1,
+    },
 }
 STEPS = {"steps": 10, "batch": 8, "warmup": 3, "lr": 0.01}
 
@@ -109,8 +117,7 @@ class Way(NamedTuple):
 
 
 WAYS = {
-    "list": Way("decoder", Execution(), {"clip": 0.5}, {"dropout": 0.2}),
-    "list, float32": Way("decoder", Execution(), {"ema": 0.7}, {"layers": 1}, np.float32),
+    "list": Way("decoder", Execution(), {"clip": 0.5}, {"dropout": 0.2, "layers": 1}),
     "loop": Way("decoder", Execution(scan=True), {"weight_decay": 0.5, "accumulate": 2, "ema": 0.7}, {"dropout": 0.2}),
     "loop, float32": Way("encoder-decoder", Execution(scan=True), {"label_smoothing": 0.2}, {}, np.float32),
     "remat": Way(
