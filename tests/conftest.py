@@ -132,8 +132,10 @@ def _same_parts():
 def pytest_configure(config):
     """Let this process, and those it starts, keep until its end what XLA takes long to compile.
 
-    Each has a folder of its own: JAX reads a file that another one is just writing.
+    Each has a folder of its own: JAX reads a file that another one is just writing. Nothing that is collected is
+    garbage, so nobody need look for any meanwhile.
     """
+    gc.disable()
     folder = tempfile.mkdtemp(prefix="glassformer-compiled-")
     config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
     os.environ |= {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
@@ -160,8 +162,8 @@ def pytest_xdist_make_scheduler(config, log):
 
 def pytest_collection_finish(session):
     """Spare the garbage collector what stays until the end: ten thousand tests, and all that they import."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def _data_names(item):
