@@ -132,13 +132,16 @@ def _same_parts():
 def pytest_configure(config):
     """Let this process, and those it starts, keep until its end what XLA takes long to compile.
 
-    Each has a folder of its own: JAX reads a file that another one is just writing. Nothing that is collected is
-    garbage, so nobody need look for any meanwhile.
+    Each has a folder of its own: JAX reads a file that another one is just writing.
     """
-    gc.disable()
     folder = tempfile.mkdtemp(prefix="glassformer-compiled-")
     config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
     os.environ |= {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
+
+
+def pytest_collectstart(collector):
+    """Let nobody look for garbage until all tests are found: all of it stays."""
+    gc.disable()
 
 
 def pytest_collection_modifyitems(config, items):
