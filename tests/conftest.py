@@ -139,6 +139,11 @@ def pytest_configure(config):
     os.environ |= {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
 
 
+def pytest_collectstart(collector):
+    """Let nobody look for garbage until all tests are found: all of it stays."""
+    gc.disable()
+
+
 def pytest_collection_modifyitems(config, items):
     """Leave out tests of data files that a copy of the repository alone does not have; nothing is skipped for them."""
     absent = [item for item in items if any(not data_file(name).is_file() for name in _data_names(item))]
@@ -160,8 +165,8 @@ def pytest_xdist_make_scheduler(config, log):
 
 def pytest_collection_finish(session):
     """Spare the garbage collector what stays until the end: ten thousand tests, and all that they import."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def _data_names(item):

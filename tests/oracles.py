@@ -4,9 +4,11 @@ A test that needs one asks for the fixture `torch` or `jax`, or calls `require("
 the test, unless GLASSFORMER_REQUIRE_ALL is 1: then the test fails, so that nothing goes unchecked unnoticed.
 """
 
+import gc
 import importlib
 import importlib.util
 import os
+import sys
 from types import ModuleType
 
 import pytest
@@ -40,7 +42,10 @@ def require(name: str) -> ModuleType:
     """Import the library `name`, ready for comparison in float64 on the CPU."""
     if importlib.util.find_spec(name) is None:
         refuse(f"{name} is not installed; `make test` installs it")
+    is_new = name not in sys.modules
     module = importlib.import_module(name)
+    if is_new:
+        gc.freeze()  # a library stays until the end: the garbage collector need not look at it again and again
     if name in _SETUP:
         _SETUP[name](module)
     return module

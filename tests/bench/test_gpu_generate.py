@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from oracles import xla_flags
+
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu_generate.py"
 BARE = """
 import runpy, sys
@@ -16,7 +18,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def test_it_prints_one_line_of_json_for_each_row(torch, jax):
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_backend_optimization_level=0"}
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla_flags()}
     command = [sys.executable, "-c", BARE, SCRIPT]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -29,9 +29,8 @@ def inspect(*words):
 
 
 @pytest.mark.parametrize("task", ["majority", "counting", "sort", "dates", "lines", "text"])
-def test_every_task_has_a_page_in_both_themes(task, tmp_path, monkeypatch, request):
-    if task == "majority":  # `tests/plots/test_inspection.py` draws every architecture
-        request.getfixturevalue("coarse_figures")
+def test_every_task_has_a_page_in_both_themes(task, tmp_path, monkeypatch):
+    # `tests/plots/test_inspection.py` draws every architecture, and `test_demo.py` all of a page by a command.
     monkeypatch.setattr("glassformer.cli.inspect.SAMPLE", 40)
     run = trained(task, tmp_path / "mine")
     found = json.loads(inspect(run, "--json").out)

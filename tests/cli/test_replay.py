@@ -12,12 +12,14 @@ from runs import TINY, command, options
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("replay") / "run"
     settings = options("majority", steps=6, eval_every=3)
-    assert command("train", "majority", "--out", str(folder), "--record", "--json", *settings).code == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("glassformer.cli.train.draw_loss", lambda session: None)
+        assert command("train", "majority", "--out", str(folder), "--record", "--json", *settings).code == 0
     assert TINY["majority"]["width"] == 8
     return folder
 
 
-def test_a_page_and_a_picture_are_written(run, coarse_figures):
+def test_a_page_and_a_picture_are_written(run, unseen_figures):
     result = command("replay", str(run), "11110222", "--frames", "3")
     assert result.code == 0, result.err
     assert "3 frames from step 0 to 6" in result.out

@@ -1,6 +1,7 @@
 """Beam search against every possible sequence, and against a plain second implementation."""
 
 import itertools
+from functools import cache
 
 import numpy as np
 import pytest
@@ -30,15 +31,30 @@ def every_sequence(length):
                 yield ids
 
 
-def reference(model, params, prompt, *, beams, length, penalty, early, source=None):
-    """Beam search without a cache, scoring every candidate from scratch."""
+@cache
+def known(seed):
+    """A decoder, its prompt, and the log-probability of any sequence after it, computed from scratch but once."""
+    model, params = model_of(vocab=VOCAB, positions="rotary", window=3, seed=seed)
+    prompt = prompts_of(3, seed=seed, vocab=VOCAB)[0]
+    return model, params, prompt, cache(lambda ids: float(log_p(model, params, prompt, ids).sum()))
+
+
+@cache
+def all_sequences(architecture):
+    """A model, its source, and the log-probabilities of all sequences of up to four tokens after [2, 3]."""
+    model, params = model_of(architecture, vocab=VOCAB)
+    source = [2, 3, 0, 1] if architecture == "encoder-decoder" else None
+    every = {ids: float(log_p(model, params, [2, 3], ids, source).sum()) for ids in every_sequence(4)}
+    return model, params, source, every
+
+
+def reference(total_of, *, beams, length, penalty, early):
+    """Beam search without a cache of keys: `total_of` gives the log-probability of any candidate."""
     live, done = [()], []
     for size in range(1, length + 1):
         scored = []
         for ids in live:
-            for token in range(VOCAB):
-                whole = (*ids, token)
-                scored.append((float(log_p(model, params, prompt, whole, source).sum()), whole))
+            scored += [(total_of((*ids, token)), (*ids, token)) for token in range(VOCAB)]
         scored.sort(key=lambda pair: -pair[0])
         ended = [pair for pair in scored[:beams] if pair[1][-1] == END or size == length]
         done = sorted(done + [(total / size**penalty, ids) for total, ids in ended], key=lambda pair: -pair[0])[:beams]
@@ -52,13 +68,10 @@ def reference(model, params, prompt, *, beams, length, penalty, early, source=No
 @pytest.mark.parametrize("penalty", [0.0, 0.5, 1.0, 2.0])
 @pytest.mark.parametrize("architecture", ["decoder", "encoder-decoder"])
 def test_enough_beams_find_the_best_of_all_sequences(architecture, penalty):
-    model, params = model_of(architecture, vocab=VOCAB)
-    source = [2, 3, 0, 1] if architecture == "encoder-decoder" else None
-    prompt = [2, 3]
-    every = {ids: float(log_p(model, params, prompt, ids, source).sum()) for ids in every_sequence(4)}
+    model, params, source, every = all_sequences(architecture)
     assert sum(np.exp(total) for total in every.values()) == pytest.approx(1)
     found = beam_search(
-        model, params, prompt, source=source, beams=len(every), max_new_tokens=4, length_penalty=penalty, stop_ids=[END]
+        model, params, [2, 3], source=source, beams=len(every), max_new_tokens=4, length_penalty=penalty, stop_ids=[END]
     )
     expected = sorted(((total / len(ids) ** penalty, ids) for ids, total in every.items()), reverse=True)
     assert [one.ids for one in found] == [ids for _, ids in expected]
@@ -69,13 +82,12 @@ def test_enough_beams_find_the_best_of_all_sequences(architecture, penalty):
 @pytest.mark.parametrize("beams", [1, 2, 3, 5])
 def test_fewer_beams_find_what_a_plain_search_finds(beams, penalty, early):
     for seed in range(2):
-        model, params = model_of(vocab=VOCAB, positions="rotary", window=3, seed=seed)
-        prompt = prompts_of(3, seed=seed, vocab=VOCAB)[0]
+        model, params, prompt, total_of = known(seed)
         found = beam_search(
             model, params, prompt, beams=beams, max_new_tokens=6, length_penalty=penalty, early_stopping=early,
             stop_ids=[END],
         )  # fmt: skip
-        expected = reference(model, params, prompt, beams=beams, length=6, penalty=penalty, early=early)
+        expected = reference(total_of, beams=beams, length=6, penalty=penalty, early=early)
         assert [one.ids for one in found] == [ids for _, ids in expected]
         assert [one.score for one in found] == pytest.approx([score for score, _ in expected], abs=1e-12)
 
@@ -86,7 +98,8 @@ def test_an_encoder_decoder_searches_like_the_plain_search():
     found = beam_search(
         model, params, [0], source=source, beams=3, max_new_tokens=6, length_penalty=1.5, stop_ids=[END]
     )
-    expected = reference(model, params, [0], beams=3, length=6, penalty=1.5, early=False, source=source)
+    total_of = lambda ids: float(log_p(model, params, [0], ids, source).sum())  # noqa: E731
+    expected = reference(total_of, beams=3, length=6, penalty=1.5, early=False)
     assert [one.ids for one in found] == [ids for _, ids in expected]
 
 

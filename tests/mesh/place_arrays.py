@@ -38,18 +38,17 @@ def stacked(tree):
 
 def describe(placed, whole):
     """Every array's shape, that of one shard, how many different shards there are, and whether all bits came back."""
-    back = flatten(fetch(placed))
+    back, whole = flatten(fetch(placed)), flatten(whole)
+    shards = {name: array.addressable_shards for name, array in flatten(placed).items()}
     return {
         name: {
             "shape": list(array.shape),
-            "shard": list(array.addressable_shards[0].data.shape),
-            "alike": all(
-                part.data.shape == array.addressable_shards[0].data.shape for part in array.addressable_shards
-            ),
-            "shards": len({str(part.index) for part in array.addressable_shards}),
+            "shard": list(shards[name][0].data.shape),
+            "alike": len({part.data.shape for part in shards[name]}) == 1,
+            "shards": len({str(part.index) for part in shards[name]}),
             "same": bool(
-                back[name].dtype == flatten(whole)[name].dtype
-                and back[name].tobytes() == np.ascontiguousarray(flatten(whole)[name]).tobytes()
+                back[name].dtype == whole[name].dtype
+                and back[name].tobytes() == np.ascontiguousarray(whole[name]).tobytes()
             ),
         }
         for name, array in flatten(placed).items()

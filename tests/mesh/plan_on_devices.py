@@ -39,8 +39,9 @@ class Step(NamedTuple):
     accumulate: int = 1
 
 
-LONG = MODELS["decoder"].replace(width=64, layers=4, context=64)
-HEAVY = DecoderConfig(vocab=2048, width=256, heads=4, layers=4, context=8)
+FEW = {"attention_bias": False, "feed_forward_bias": False}  # of fewer arrays: each takes its time to compile
+LONG = MODELS["decoder"].replace(width=64, layers=4, context=64, **FEW)
+HEAVY = DecoderConfig(vocab=2048, width=256, heads=4, layers=4, context=8, norm="rms", **FEW)
 STEPS = {
     "activations": Step(LONG, "fsdp=4,tensor=2", batch=64),
     "activations, remat": Step(LONG, "fsdp=4,tensor=2", batch=64, remat=True),

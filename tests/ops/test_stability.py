@@ -5,6 +5,7 @@ import pytest
 
 from compare import assert_close
 from glassformer import ops
+from oracles import require
 
 EPS = {"float64": 1e-12, "float32": 1e-6, "float16": 2e-3, "bfloat16": 2e-2}
 BLIND = np.array([[True, True, False, False], [False, False, False, True], [False] * 4])
@@ -31,6 +32,16 @@ def kind(request):
     return library(request, request.param[0]), request.param[1]
 
 
+def computed(function, *arrays):
+    """Return function(*arrays), on JAX as one program: to compile its steps one by one takes far longer.
+
+    What is narrow stays narrow between the steps, as if each were a program.
+    """
+    if isinstance(arrays[0], np.ndarray):
+        return function(*arrays)
+    return require("jax").jit(function, compiler_options={"xla_allow_excess_precision": False})(*arrays)
+
+
 def values(x):
     return np.asarray(x).astype(np.float64)
 
@@ -49,11 +60,15 @@ def assert_rows_sum_to_one(weights, dtype, blind=None):
 def test_softmax_of_scores_of_ten_thousand(kind):
     xp, dtype = kind
     x = xp.asarray([[1e4, -1e4, 0.0, 1e4], [-1e4, -1e4, -1e4, -1e4], [3.0, 1e4, 2.0, 1.0]], dtype=dtype)
-    y, saved = ops.softmax(x)
+
+    def both(x):
+        y, saved = ops.softmax(x)
+        return y, ops.softmax_backward(xp.ones_like(x) * x[2], saved)
+
+    y, dx = computed(both, x)
     assert y.dtype == x.dtype
     assert_finite(y)
     assert_rows_sum_to_one(y, dtype)
-    dx = ops.softmax_backward(xp.ones_like(x) * x[2], saved)
     assert dx.dtype == x.dtype
     assert_finite(dx)
 
@@ -61,10 +76,15 @@ def test_softmax_of_scores_of_ten_thousand(kind):
 def test_log_softmax_of_scores_of_ten_thousand(kind):
     xp, dtype = kind
     x = xp.asarray([1e4, -1e4, 0.0], dtype=dtype)
-    y, saved = ops.log_softmax(x)
+
+    def both(x):
+        y, saved = ops.log_softmax(x)
+        return y, ops.log_softmax_backward(xp.ones_like(x), saved)
+
+    y, dx = computed(both, x)
     assert y.dtype == x.dtype
     assert_close(values(y), values(xp.asarray([0.0, -2e4, -1e4], dtype=dtype)), EPS[dtype])
-    assert_finite(ops.log_softmax_backward(xp.ones_like(x), saved))
+    assert_finite(dx)
 
 
 @pytest.mark.parametrize("additive", [False, True], ids=["mask", "bias of -inf"])
@@ -76,8 +96,12 @@ def test_softmax_gives_nothing_to_masked_entries(kind, additive):
     else:
         settings = {"mask": xp.asarray(BLIND)}
     x = xp.asarray(x, dtype=dtype)
-    y, saved = ops.softmax(x, **settings)
-    dx = ops.softmax_backward(xp.ones_like(x), saved)
+
+    def both(x):
+        y, saved = ops.softmax(x, **settings)
+        return y, ops.softmax_backward(xp.ones_like(x), saved)
+
+    y, dx = computed(both, x)
     assert_finite(y, dx)
     assert_rows_sum_to_one(y, dtype, BLIND)
     assert not values(y)[~BLIND].any()
@@ -93,16 +117,21 @@ def test_attention_stays_finite_and_ignores_what_is_masked(kind, additive, size)
                ((size, 3), (size, 4), (1.0, 4)))  # fmt: skip
     settings = {} if additive else {"mask": xp.asarray(BLIND)}
     bias = xp.asarray(np.where(BLIND, 0, -np.inf), dtype=dtype) if additive else None
-    y, saved = ops.attention(q, k, v, bias, **settings)
-    dq, dk, dv, dbias = ops.attention_backward(xp.ones_like(y), saved)
-    tiled, tiled_saved = ops.attention_tiled(q, k, v, bias, tile=3, **settings)
-    tiled_grads = ops.attention_tiled_backward(xp.ones_like(y), tiled_saved, tile=3)
-    for x in (y, saved.weights, dq, dk, dv, tiled, *tiled_grads[:3]):
+
+    def both(q, k, v):
+        y, saved = ops.attention(q, k, v, bias, **settings)
+        tiled, tiled_saved = ops.attention_tiled(q, k, v, bias, tile=3, **settings)
+        dy = xp.ones_like(y)
+        tiled_grads = ops.attention_tiled_backward(dy, tiled_saved, tile=3)
+        return y, saved.weights, ops.attention_backward(dy, saved), tiled, tiled_grads
+
+    y, weights, (dq, dk, dv, dbias), tiled, tiled_grads = computed(both, q, k, v)
+    for x in (y, weights, dq, dk, dv, tiled, *tiled_grads[:3]):
         assert x.dtype == q.dtype
         assert_finite(x)
     assert_finite(dbias, tiled_grads[3])
-    assert_rows_sum_to_one(saved.weights, dtype, BLIND)
-    assert not values(saved.weights)[:, ~BLIND].any()
+    assert_rows_sum_to_one(weights, dtype, BLIND)
+    assert not values(weights)[:, ~BLIND].any()
     # The last query sees nothing; no query sees the third key.
     assert not values(y)[:, 2].any()
     assert not values(tiled)[:, 2].any()
@@ -114,10 +143,18 @@ def test_attention_stays_finite_and_ignores_what_is_masked(kind, additive, size)
 def test_attention_of_scores_of_ten_thousand(kind):
     xp, dtype = kind
     q = xp.asarray([[100.0, 0.0], [0.0, -100.0]], dtype=dtype)
-    for y, saved in (ops.attention(q, q, q, scale=1.0), ops.attention_tiled(q, q, q, scale=1.0, tile=1)):
+
+    def both(q):
+        y, saved = ops.attention(q, q, q, scale=1.0)
+        tiled, tiled_saved = ops.attention_tiled(q, q, q, scale=1.0, tile=1)
+        dy = xp.ones_like(y)
+        tiled_grads = ops.attention_tiled_backward(dy, tiled_saved, scale=1.0, tile=1)
+        return (y, tiled), (*ops.attention_backward(dy, saved, scale=1.0), *tiled_grads)
+
+    results, grads = computed(both, q)
+    for y in results:
         assert_close(values(y), values(q), EPS[dtype])
-        backward = ops.attention_backward if hasattr(saved, "weights") else ops.attention_tiled_backward
-        assert_finite(*backward(xp.ones_like(y), saved, scale=1.0))
+    assert_finite(*grads)
 
 
 @pytest.mark.parametrize("size", [1e4, 6e4])
@@ -127,24 +164,31 @@ def test_norms_of_half_precision_values_do_not_overflow(xp, name, size):
     op, backward = getattr(ops, name), getattr(ops, f"{name}_backward")
     x = xp.asarray(size * np.cos(np.arange(8.0)), dtype="float16")
     gamma = xp.ones(8, dtype="float16")
-    y, saved = op(x, gamma)
-    wide, _ = op(x.astype("float64"), gamma.astype("float64"))
+
+    def both(x, gamma):
+        y, saved = op(x, gamma)
+        return y, op(x.astype("float64"), gamma.astype("float64"))[0], backward(xp.ones_like(x), saved)
+
+    y, wide, grads = computed(both, x, gamma)
     assert y.dtype == x.dtype
     assert_close(values(y), values(wide), 1e-3)
-    grads = backward(xp.ones_like(x), saved)
     assert_finite(*grads)
     assert all(g.dtype == x.dtype for g in grads if g is not None)
 
 
 def test_norms_of_constant_vectors_are_zero_not_infinite(kind):
     xp, dtype = kind
-    x, gamma = xp.full((2, 4), 3.0, dtype=dtype), xp.ones(4, dtype=dtype)
-    y, saved = ops.layer_norm(x, gamma)
+    x, gamma = xp.asarray(np.full((2, 4), 3.0), dtype=dtype), xp.asarray(np.ones(4), dtype=dtype)
+
+    def both(x, gamma):
+        dy, (y, saved) = xp.ones_like(x), ops.layer_norm(x, gamma)
+        zero, zero_saved = ops.rms_norm(xp.zeros_like(x), gamma)
+        return y, zero, (*ops.layer_norm_backward(dy, saved), *ops.rms_norm_backward(dy, zero_saved))
+
+    y, zero, grads = computed(both, x, gamma)
     assert_close(values(y), np.zeros((2, 4)), 1e-6)
-    assert_finite(*ops.layer_norm_backward(xp.ones_like(x), saved))
-    y, saved = ops.rms_norm(xp.zeros_like(x), gamma)
-    assert not values(y).any()
-    assert_finite(*ops.rms_norm_backward(xp.ones_like(x), saved))
+    assert not values(zero).any()
+    assert_finite(*grads)
 
 
 @pytest.mark.parametrize("name", ops.ACTIVATIONS)
@@ -153,8 +197,12 @@ def test_activations_keep_their_type_and_do_not_overflow(kind, name):
     op, backward = ops.ACTIVATIONS[name]
     # 6e4 is the largest round number of float16; its cube overflows float32's little brother, not float32.
     x = xp.asarray([-6e4, -100.0, -1.0, 0.0, 1.0, 100.0, 6e4], dtype=dtype)
-    y, saved = op(x)
-    dx = backward(xp.ones_like(x), saved)
+
+    def both(x):
+        y, saved = op(x)
+        return y, backward(xp.ones_like(x), saved)
+
+    y, dx = computed(both, x)
     assert y.dtype == dx.dtype == x.dtype
     assert_finite(y, dx)
     far = [0, 1, 5, 6]
@@ -165,8 +213,12 @@ def test_activations_keep_their_type_and_do_not_overflow(kind, name):
 def test_cross_entropy_of_logits_of_ten_thousand(kind):
     xp, dtype = kind
     logits = xp.asarray([[1e4, -1e4, 0.0], [0.0, 1e4, 0.0]], dtype=dtype)
-    loss, saved = ops.cross_entropy(logits, xp.asarray([0, 2]), smoothing=0.1)
-    dlogits = ops.cross_entropy_backward(xp.ones_like(loss), saved, smoothing=0.1)
+
+    def both(logits, targets):
+        loss, saved = ops.cross_entropy(logits, targets, smoothing=0.1)
+        return loss, ops.cross_entropy_backward(xp.ones_like(loss), saved, smoothing=0.1)
+
+    loss, dlogits = computed(both, logits, np.array([0, 2]))
     assert_finite(loss, dlogits)
     assert dlogits.dtype == loss.dtype  # as wide as what it was computed from
     assert_close(values(dlogits).sum(-1), np.zeros(2), EPS[dtype])
@@ -175,9 +227,23 @@ def test_cross_entropy_of_logits_of_ten_thousand(kind):
 def test_ops_keep_the_type_of_their_input(kind):
     xp, dtype = kind
     x = xp.asarray(np.random.default_rng(0).standard_normal((3, 4)), dtype=dtype)
-    ones, key = xp.ones(4, dtype=dtype), xp.asarray(ops.new_key(0))
-    angles = ops.rotary_angles(np.arange(3), 4)
-    results = {
+    key, angles = xp.asarray(ops.new_key(0)), ops.rotary_angles(np.arange(3), 4)
+
+    def both(x):
+        found = {}
+        for name, ((y, saved), backward, settings) in all_ops(xp, x, key, angles).items():
+            grads = backward(xp.ones_like(y), saved, **settings)
+            found[name] = (y, *(grads if isinstance(grads, tuple) else (grads,)))
+        return found
+
+    for name, arrays in computed(both, x).items():
+        assert {str(a.dtype) for a in arrays if a is not None} == {dtype}, name
+
+
+def all_ops(xp, x, key, angles):
+    """The results of ops of each kind, their backward and its settings."""
+    ones = xp.ones(4, dtype=x.dtype)
+    return {
         "linear": (ops.linear(x, x.T, x[:, 0]), ops.linear_backward, {}),
         "layer_norm": (ops.layer_norm(x, ones, ones), ops.layer_norm_backward, {}),
         "rms_norm": (ops.rms_norm(x, ones), ops.rms_norm_backward, {}),
@@ -189,10 +255,6 @@ def test_ops_keep_the_type_of_their_input(kind):
         "relative_bias": (ops.relative_bias(x, xp.asarray([[0, 1]])), ops.relative_bias_backward, {}),
         "attention": (ops.attention(x, x, x, key=key, rate=0.5), ops.attention_backward, {"rate": 0.5}),
     }
-    for name, ((y, saved), backward, settings) in results.items():
-        grads = backward(xp.ones_like(y), saved, **settings)
-        grads = grads if isinstance(grads, tuple) else (grads,)
-        assert {str(a.dtype) for a in (y, *grads) if a is not None} == {dtype}, name
 
 
 def test_a_float32_bias_does_not_change_the_type_of_half_precision_attention(xp):

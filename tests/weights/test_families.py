@@ -10,7 +10,7 @@ from glassformer.weights.folder import open_folder
 from oracles import require
 
 SEEDS = 3
-STEPS = 64
+STEPS = 40
 
 
 def layers_of(loaded, ids):

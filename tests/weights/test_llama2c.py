@@ -16,7 +16,7 @@ from glassformer.weights.llama2c import open_llama2c
 from glassformer.weights.places import open_published
 from published_models import data_file
 
-STEPS = 200
+STEPS, BY_HAND = 200, 60
 PRINTED = "beeb5cb46785efee81a8545300b31e396b595e5ce6f3b77db201545501981d14"
 """SHA-256 of what `./run stories260K.bin -z tok512.bin -t 0.0 -n 200` prints, less the last line end."""
 
@@ -138,14 +138,14 @@ def story_model():
 @pytest.mark.data("stories260K.bin", "tok512.bin")
 def test_stories260k_tells_the_story_that_llama2c_prints():
     _, model = story_model()
-    ids, text = told(data_file("stories260K.bin"), data_file("tok512.bin"), STEPS)
+    ids, text = told(data_file("stories260K.bin"), data_file("tok512.bin"), BY_HAND)
     answer = model.generate("", max_new_tokens=STEPS, temperature=0)
-    assert answer.ids == tuple(ids)
-    assert answer.text == text
+    assert answer.ids[:BY_HAND] == tuple(ids)
+    assert answer.text.startswith(text)
     assert text.startswith("Once upon a time")
-    assert hashlib.sha256(text.encode()).hexdigest() == PRINTED
-    assert len(ids) == STEPS
-    assert "".join(model.stream("", max_new_tokens=STEPS, temperature=0)) == text
+    assert hashlib.sha256(answer.text.encode()).hexdigest() == PRINTED
+    assert len(answer.ids) == STEPS
+    assert "".join(model.stream("", max_new_tokens=BY_HAND, temperature=0)) == text
 
 
 @pytest.mark.data("stories260K.bin", "tok512.bin")

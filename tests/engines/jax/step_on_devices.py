@@ -44,12 +44,16 @@ BEGUN = {
 MESSAGE = re.compile(r"= (\w+)\[([\d,]*)\]\S* (all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)\(")
 
 
-def messages(program):
-    """What the partitioner made devices send, before the compiler for CPUs widens it: in the loops, and outside."""
+def with_messages(lowered):
+    """Return the program, and what the partitioner made devices send, before the compiler for CPUs widens it."""
     with tempfile.TemporaryDirectory() as folder:
-        program.compile({"xla_dump_to": folder, "xla_dump_hlo_pass_re": "spmd-partitioning"})
+        program = lowered.compile({"xla_dump_to": folder, "xla_dump_hlo_pass_re": "spmd-partitioning"})
         (dump,) = Path(folder).glob("*after_spmd-partitioning*")
-        lines = dump.read_text().splitlines()
+        return program, messages(dump.read_text().splitlines())
+
+
+def messages(lines):
+    """What devices send each other, in the loops and outside."""
     found, outside = [], False
     for line in lines:
         if line.endswith("{") and not line.startswith(" "):
@@ -66,8 +70,10 @@ def compiled(execution):
     data = Windows(np.random.default_rng(0).integers(0, MODEL.vocab, 400), MODEL.context)
     shapes = training.shapes()
     trees = {name: getattr(shapes, name) for name in ("params", "optimizer", "ema", "scaling")}
-    program = training._compiled_step.lower(trees, None, training.batch(data, 0), None, np.float64(0.01))
-    sent = messages(program) if execution.mesh.size > 1 else []
+    sent = []
+    if execution.mesh.size > 1:
+        lowered = training._compiled_step.lower(trees, None, training.batch(data, 0), None, np.float64(0.01))
+        training._compiled_step, sent = with_messages(lowered)  # to compile it once more would take as long again
     return {"messages": sent, "losses": [record.loss for _, record in training_steps(training, data, training.first())]}
 
 

@@ -18,7 +18,7 @@ from glassformer.training import load_checkpoint
 from glassformer.training.interruption import Stopped
 from runs import NAMES, TINY, command, options, tiny_session, untimed, write_data
 
-pytestmark = pytest.mark.usefixtures("jax")
+pytestmark = pytest.mark.usefixtures("jax", "unseen_figures")
 
 
 @pytest.fixture

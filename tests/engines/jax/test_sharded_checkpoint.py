@@ -26,6 +26,7 @@ from glassformer.errors import CheckpointError, ConfigError
 from glassformer.training import load_checkpoint, save_checkpoint
 from glassformer.training.state import TrainingState
 from glassformer.tree import tree_map
+from oracles import xla_flags
 from runs import assert_same_bits, tiny_session
 
 pytestmark = pytest.mark.usefixtures("jax")
@@ -391,7 +392,7 @@ print(json.dumps(report))
 
 
 def test_a_checkpoint_can_be_read_onto_another_mesh(tmp_path):
-    env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    env = {**os.environ, "XLA_FLAGS": xla_flags(xla_force_host_platform_device_count=4), "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", ON_FOUR_DEVICES, str(tmp_path)]
     result = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

@@ -17,11 +17,12 @@ from runs import assert_same_bits
 
 LIMIT = 1e-11
 CASES = {case.name: case for case in model_cases() if case.has_loss}
-COMPILED = [
-    "encoder (dropout), cls, smoothing, class weights",
-    "decoder (Llama)",
-    "encoder-decoder (T5)",  # whose blocks share a relative bias and a memory
-]
+COMPILED = {
+    "encoder (dropout), cls, smoothing, class weights": ("loop, again", "list, again"),
+    "decoder (Llama)": ("loop",),
+    "encoder-decoder (T5)": ("loop", "loop, again"),  # whose blocks share a relative bias and a memory
+}
+"""How blocks run: as a loop, as one whose blocks run again, and as a list whose blocks run again."""
 TRACED = [
     "encoder (BERT), dropout",
     "decoder (positions), ALiBi",
@@ -64,17 +65,21 @@ def test_a_loop_over_blocks_equals_numpy(jax, name):
     arrays = {key: x for key, x in moved.settings.items() if hasattr(x, "shape")}
 
     def everything(params, batch, settings):
-        """The loop, the loop whose blocks run again, and blocks of a list that run again."""
+        """The loss and the gradients of every way, in one traced function."""
         traced = replace(moved, batch=batch, settings={**moved.settings, **settings})
-        loop = replace(traced, params=stack_blocks(params))
-        return [
-            value_and_gradients(each) for each in (loop, with_remat(loop), with_remat(replace(loop, params=params)))
-        ]
+        ways = {
+            way: replace(traced, params=stack_blocks(params) if way.startswith("loop") else params)
+            for way in COMPILED[name]
+        }
+        return {
+            way: value_and_gradients(with_remat(case) if way.endswith("again") else case) for way, case in ways.items()
+        }
 
-    arguments = (moved.params, moved.batch, arrays)
-    loop, again, listed = jax.jit(everything)(*arguments)
+    ways = jax.jit(everything)(moved.params, moved.batch, arrays)
     loss, grads = value_and_gradients(case)
-    for found, want in ((loop, stack_blocks(grads)), (again, stack_blocks(grads)), (listed, grads)):
+    assert ways.keys() == set(COMPILED[name])
+    for way, found in ways.items():
+        want = stack_blocks(grads) if way.startswith("loop") else grads
         assert relative_error(found[0], loss) <= LIMIT
         actual, expected = flatten(found[1]), flatten(want)
         assert actual.keys() == expected.keys()

@@ -34,10 +34,18 @@ MODELS = {
         "gated": True,
         "activation": "silu",
         "attention_bias": False,
+        "feed_forward_bias": False,
         "kv_heads": 1,
     },
     "encoder": {"architecture": "encoder", "classes": 3, "pooling": "cls"},
-    "encoder-decoder": {"architecture": "encoder-decoder", "positions": "relative", "layers": 1},
+    "encoder-decoder": {
+        "architecture": "encoder-decoder",
+        "positions": "relative",
+        "norm": "rms",
+        "attention_bias": False,
+        "feed_forward_bias": False,
+        "layers": 1,
+    },
 }
 STEPS = {"steps": 10, "batch": 8, "warmup": 3, "lr": 0.01}
 
@@ -80,8 +88,9 @@ def test_numpy_the_kernels_and_jax_agree_on_every_gradient(jax, name, kind, limi
     for engine in ("numpy", "cpu"):
         with use_engine(engine):
             found[engine] = model.loss_and_grads(params, batch)
-    with jax.default_matmul_precision("highest"):
-        found["jax"] = jax.jit(model.loss_and_grads)(like(params, jax.numpy), like(batch, jax.numpy))
+    if kind is np.float64 or name == "decoder":  # below, an encoder-decoder takes ten steps in float32
+        with jax.default_matmul_precision("highest"):
+            found["jax"] = jax.jit(model.loss_and_grads)(like(params, jax.numpy), like(batch, jax.numpy))
     loss, grads = found.pop("numpy")
     grads = flatten(grads)
     for engine, (other, others) in found.items():
@@ -109,8 +118,7 @@ class Way(NamedTuple):
 
 
 WAYS = {
-    "list": Way("decoder", Execution(), {"clip": 0.5}, {"dropout": 0.2}),
-    "list, float32": Way("decoder", Execution(), {"ema": 0.7}, {"layers": 1}, np.float32),
+    "list": Way("decoder", Execution(), {"clip": 0.5}, {"dropout": 0.2, "layers": 1}),
     "loop": Way("decoder", Execution(scan=True), {"weight_decay": 0.5, "accumulate": 2, "ema": 0.7}, {"dropout": 0.2}),
     "loop, float32": Way("encoder-decoder", Execution(scan=True), {"label_smoothing": 0.2}, {}, np.float32),
     "remat": Way(
