@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
 from ..arrays import Array, Tree
 from ..errors import ConfigError, LengthError, TokenError
 from .addresses import RETURNED, Address, check_name
+from .borders import check_everything
 from .changes import Change, add_gradient
 from .held import Unfolded, unfolded
+from .losses import loss_gradient, mean_loss
 from .meddling import exchanged
 from .pairing import argument_name, gradient_place, pairs, record_of
 from .run import Run
@@ -35,12 +36,11 @@ class Loss:
 
     def value(self, run: Run) -> Any:
         """Return the number itself."""
-        return ops.cross_entropy(run.logits, run.targets)[0]
+        return mean_loss(run.logits, run.targets)
 
     def seed(self, run: Run) -> tuple[Array, list[Change]]:
         """Return the gradient of the logits, and of values besides."""
-        _, saved = ops.cross_entropy(run.logits, run.targets)
-        return ops.cross_entropy_backward(1.0, saved), []
+        return loss_gradient(run.logits, run.targets), []
 
 
 @dataclass(frozen=True)
@@ -159,6 +159,7 @@ class Gradients(Mapping[str, Array]):
 
 def gradients(run: Run, of: Target = LOSS, changes: Sequence[Change] = ()) -> Gradients:
     """Run the layers backward from the loss, or from another target, with changes of gradients on the way."""
+    check_everything(run, "gradients")
     dlogits, seeds = of.seed(run)
     for change in changes:
         check_name(change.name, run)

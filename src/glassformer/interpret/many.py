@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
 from ..arrays import Array
 from ..errors import ConfigError
 from ..models import Batch
+from .borders import is_block, unpack_blocks
 from .changes import Change
+from .losses import mean_loss
 from .meddling import Meddling, Placed
+from .outline import Outline
 from .run import Run, read, run_only_values, sorted_changes, thawed, watch
 from .watching import Call, Watcher, watched
 
@@ -35,7 +37,7 @@ Progress = Callable[[int, int], None]
 
 def run_loss(run: Run, logits: Array) -> float:
     """Measure the mean cross-entropy."""
-    return float(ops.cross_entropy(logits, run.targets)[0])
+    return float(mean_loss(logits, run.targets))
 
 
 def each(
@@ -70,7 +72,8 @@ def settled(run: Run) -> tuple[Run, list[Change]]:
     inputs, values = sorted_changes(start, run.changes)
     if not inputs:
         return start, values
-    return watch(run.model, run.params, run.batch), [thawed(change, start) for change in values]
+    again = watch(run.model, run.params, run.batch, keep=run.keeps)
+    return again, [thawed(change, start) for change in values]
 
 
 def bytes_at_once(run: Run, variants: int, memory: int = MEMORY) -> int:
@@ -82,7 +85,7 @@ def bytes_at_once(run: Run, variants: int, memory: int = MEMORY) -> int:
 def bytes_of(run: Run) -> int:
     """Return what one variant of a run takes while it runs: about what its largest block records."""
     sizes = [0]
-    blocks = [call for call in run.calls if call.name.endswith(".run_block")]
+    blocks = [call for call in run.calls if is_block(call)]
     for call in blocks or run.calls[:1]:
         inside = {id(x): x.nbytes for one in run.calls[call.number : call.end] for x in _arrays(one)}
         sizes.append(sum(inside.values()))
@@ -90,7 +93,7 @@ def bytes_of(run: Run) -> int:
 
 
 def _arrays(call: Call) -> list[Array]:
-    return [x for x in call.outputs if isinstance(x, np.ndarray)]
+    return [x for x in call.outputs if isinstance(x, np.ndarray | Outline)]
 
 
 def _groups(order: list[int], blocks: list[int], size: int) -> list[list[int]]:
@@ -107,7 +110,7 @@ def _groups(order: list[int], blocks: list[int], size: int) -> list[list[int]]:
 
 def _block_of(run: Run, number: int) -> int:
     """Return the number of the block that a call is in, or comes right after."""
-    return max((c.number for c in run.calls if c.name.endswith(".run_block") and c.number <= number), default=0)
+    return max((c.number for c in run.calls if is_block(c) and c.number <= number), default=0)
 
 
 def _together(start: Run, variants: list[list[Change]], first: int) -> Array:
@@ -120,20 +123,20 @@ def _together(start: Run, variants: list[list[Change]], first: int) -> Array:
             placed.setdefault(start.addresses[change.name], []).append((rows, thawed(change, start)))
 
     def again(call: Call) -> Any:
-        if not call.name.endswith((".run_block", "Stack.forward")):
+        if not is_block(call) and not call.name.endswith("Stack.forward"):
             return NotImplemented  # small, or not about examples
         y, *rest = call.outputs
         return (np.tile(y, (count, 1, 1)), *rest)
 
     meddling = Meddling(placed, start.heads)
-    watcher = Watcher(meddling.before, meddling.after, start.calls, first, again, forgets=True)
+    watcher = unpack_blocks(Watcher(meddling.before, meddling.after, start.calls, first, again, forgets=True))
     batch = Batch(
         *(None if part is None else np.tile(part, (count,) + (1,) * (np.ndim(part) - 1)) for part in start.batch)
     )
     logits, _ = watched(read, start.model, start.params, batch, watcher=watcher)
     for change in (change for changes in variants for change in changes):
         # The second question tells examples from as many positions.
-        sizes = len(start[change.name]), len(meddling.made[start.addresses[change.name]])
+        sizes = len(start.outline(change.name)), len(meddling.made[start.addresses[change.name]])
         if sizes != (examples, count * examples):
             raise ConfigError(
                 f"{change.name} serves all examples at once, and cannot be changed for one variant alone",

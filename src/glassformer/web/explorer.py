@@ -15,8 +15,8 @@ from ..errors import ConfigError
 from ..interpret import Logit, Loss, Run, Sum, watch, without_positions
 from ..interpret import changes as made
 from ..interpret.changes import Change
-from ..interpret.run import has_no_head
-from ..subject import Subject, find_subject
+from ..interpret.run import BORDERS, has_no_head
+from ..subject import Subject, stored_subject
 from .films import Film, LiveFilm, recorded_film
 from .jobs import Jobs
 from .offers import RUNS, Offer, chosen, parted
@@ -67,7 +67,7 @@ class Explorer:
         return self._models.get(key, lambda: open_subject(self._found(offer)), most=MODELS)
 
     def _found(self, offer: Offer) -> Subject:
-        return self._given[offer.key] if offer.key in self._given else find_subject(offer.place)
+        return self._given[offer.key] if offer.key in self._given else stored_subject(offer.place)
 
     def add(self, offer: Offer, subject: Subject | None = None) -> None:
         """Offer a model more: one that is in memory, such as one that was trained here, or one by its place."""
@@ -127,15 +127,22 @@ class Explorer:
     def _begun(self, opened: Opened, state: State) -> Seen:
         """Return the run without changes, after the steps of optimizers on what it reads."""
         if not state.steps:
-            run = opened.watch(state.text, state.answer)
+            run = self._watched(opened, state)
             return Seen(state, opened, run, run, target(run, state.of))
         *earlier, last = state.steps
         for count in range(DEEP, len(earlier), DEEP):  # from the first on: each asks for the one before it
             self.seen(replace(state, steps=state.steps[:count]))
         before = self.seen(replace(state, steps=tuple(earlier)))
         after = before.step(last)
-        run = watch(before.run.model, after.params, before.run.batch)
+        run = watch(before.run.model, after.params, before.run.batch, keep=before.run.keeps)
         return Seen(state, opened, run, run, target(run, state.of), memory={last.optimizer: after.state})
+
+    def _watched(self, opened: Opened, state: State) -> Run:
+        """Return the run of a text; before a long one, the parameters that only short ones need are let go."""
+        batch = opened.subject.batch(state.text, state.answer)
+        if opened.keeps(batch) == BORDERS:
+            self._runs.drop(lambda seen: seen.opened is opened and seen.run.keeps != BORDERS)
+        return opened.watch_batch(batch)
 
     def _change(self, before: Seen, asked: Changed) -> Change:
         """Return a change as `interpret` knows it."""
@@ -218,6 +225,12 @@ class _Kept(Generic[Thing]):
             with self._lock:
                 if not making.locked():
                     self._making.pop(key, None)
+
+    def drop(self, unwanted: Callable[[Thing], bool]) -> None:
+        """Let go of some things."""
+        with self._lock:
+            for key in [key for key, thing in self._things.items() if unwanted(thing)]:
+                del self._things[key]
 
     def _forget(self, most: int, bytes_: int | None) -> None:
         """Let go of what nobody asked for longest."""

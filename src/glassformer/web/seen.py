@@ -15,11 +15,13 @@ from ..arrays import Array, Tree
 from ..errors import ConfigError, did_you_mean
 from ..interpret import Gradients, Logit, Run, Update, gradients, products, update, watch
 from ..interpret.changes import Change
-from ..interpret.run import unpacked
+from ..interpret.packed import unpacked, unpacked_around
+from ..interpret.run import BORDERS, EVERYTHING
+from ..models import Batch
 from ..subject import Subject
 from ..training.optimizers import OPTIMIZERS
-from ..tree import flatten, tree_map
-from .room import check_room
+from ..tree import count, flatten, tree_map
+from .room import kept_of
 from .state import State, Stepped
 
 PRECISE = 4_000_000
@@ -28,21 +30,51 @@ PRECISE = 4_000_000
 
 @dataclass(eq=False)
 class Opened:
-    """A model ready to read: its parameters as plain arrays, unpacked once."""
+    """A model ready to read, small ones in float64.
+
+    Weights that a file stores in blocks are unpacked once for short texts; long ones read them block by block, as they
+    are stored. What is not used is not kept.
+    """
 
     subject: Subject
-    params: Tree
+    _ready: tuple[str, Tree] | None = None
     _words: dict[str, list[str]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @cached_property
     def count(self) -> int:
         """How many parameters it has."""
-        return sum(leaf.size for leaf in flatten(self.params).values())
+        return count(self.subject.params)
 
-    @cached_property
+    @property
+    def dtype(self) -> Any:
+        """The type in which it computes."""
+        return np.dtype(np.float64 if self.count <= PRECISE else np.float32)
+
+    @property
+    def params(self) -> Tree:
+        """The parameters as plain arrays."""
+        return self.ready(EVERYTHING)
+
+    def ready(self, keep: str) -> Tree:
+        """Return the parameters for a run that keeps everything, or borders."""
+        with self._lock:
+            if self._ready is None or self._ready[0] != keep:
+                self._ready = None  # or both would be there for a moment
+                self._ready = (keep, self._made(keep))
+            return self._ready[1]
+
+    def _made(self, keep: str) -> Tree:
+        params = self.subject.params
+        if self.dtype == np.float64:
+            return tree_map(lambda leaf: unpacked(leaf).astype(np.float64), params)
+        return unpacked_around(params) if keep == BORDERS else unpacked(params)
+
+    @property
     def identities(self) -> set[int]:
         """Which arrays its parameters are."""
-        return {id(leaf) for leaf in flatten(self.params).values()}
+        trees = [self.subject.params, *([] if self._ready is None else [self._ready[1]])]
+        return {id(leaf) for tree in trees for leaf in flatten(tree).values()}
 
     def words(self, part: str) -> list[str]:
         """Return what every token is called that the model reads as `tokens` or `source`, or every class."""
@@ -58,10 +90,17 @@ class Opened:
         return self._words[part]
 
     def watch(self, text: str, answer: str | None = None, params: Tree | None = None) -> Run:
-        """Watch the model read a text."""
-        batch = self.subject.batch(text, answer)
-        check_room(self.subject.model.config, batch, next(iter(flatten(self.params).values())).itemsize)
-        return watch(self.subject.model, self.params if params is None else params, batch)
+        """Watch the model read a text, as it is or with other parameters."""
+        return self.watch_batch(self.subject.batch(text, answer), params)
+
+    def watch_batch(self, batch: Batch, params: Tree | None = None) -> Run:
+        """Watch the model read a batch."""
+        keep = self.keeps(batch)
+        return watch(self.subject.model, self.ready(keep) if params is None else params, batch, keep=keep)
+
+    def keeps(self, batch: Batch) -> str:
+        """Return what a run over a batch keeps."""
+        return kept_of(self.subject.model.config, batch, self.dtype.itemsize)
 
 
 @dataclass(eq=False)
@@ -177,17 +216,14 @@ def _leaves(tree: Tree) -> Iterator[tuple[int, int]]:
 
 
 def open_subject(subject: Subject) -> Opened:
-    """Return a model with its parameters as plain arrays: small ones in float64."""
-    params = unpacked(subject.params)
-    if sum(leaf.size for leaf in flatten(params).values()) <= PRECISE:
-        params = tree_map(lambda leaf: leaf.astype(np.float64), params)
-    return Opened(subject, params)
+    """Return a model ready to read."""
+    return Opened(subject)
 
 
 def named(params: Tree, values: Any, name: str) -> Array:
     """Return a parameter, or a value, by its name."""
     leaves = flatten(params)
-    return leaves[name] if name in leaves else values[name]
+    return unpacked(leaves[name]) if name in leaves else values[name]
 
 
 def probabilities(run: Run, position: int = -1) -> Array:

@@ -1,0 +1,150 @@
+"""Runs that keep only the borders between blocks, and run a block again when somebody asks what is inside it.
+
+    run = watch(model, params, batch, keep="borders")
+    run["blocks.3.attention.attend.weights"]      block 3 runs again, on what went into it
+
+A run that keeps everything grows with layers · T²: at 1,024 tokens the weights and scores of attention alone are many
+times the parameters. What goes into a block and comes out of it grows with T, and tells all the rest: the same lines on
+the same numbers give the same bits. Of what was let go outlines stay, so names, shapes and who read whom are known.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any
+
+from ..arrays import Tree
+from ..errors import LengthError
+from .addresses import RETURNED
+from .meddling import Meddling, Placed
+from .outline import Outlines
+from .packed import unpacked
+from .watching import Call, Watcher, watched
+
+PARAMS = 1
+"""Where the parameters stand among the arguments of a block, behind its stack."""
+INSIDE = 1 << 27
+"""Bytes of blocks that were run again and are kept, unless one alone has more."""
+
+
+def is_block(call: Call) -> bool:
+    """Tell whether a call runs one block of a stack."""
+    return call.name.endswith(".run_block")
+
+
+def block_of(call: Call) -> Call | None:
+    """Return the block that a call runs or was made in, None for one outside of all."""
+    own: Call | None = call
+    while own is not None and not is_block(own):
+        own = own.parent
+    return own
+
+
+def unpack_blocks(watcher: Watcher) -> Watcher:
+    """Let a watcher unpack the parameters of a block before it runs."""
+    before = watcher.before
+
+    def unpack(call: Call) -> None:
+        if is_block(call):
+            stack, params, *given = call.arguments
+            call.arguments = (stack, unpacked(params), *given)
+        if before is not None:
+            before(call)
+
+    watcher.before = unpack
+    return watcher
+
+
+def keep_borders(watcher: Watcher) -> Watcher:
+    """Let a watcher let go of what is inside a block as soon as that has run; its weights are unpacked for so long."""
+    unpack_blocks(watcher)
+    unpack, after = watcher.before, watcher.after
+    stored: dict[int, Tree] = {}
+
+    def note(call: Call) -> None:
+        if is_block(call):
+            stored[call.number] = call.arguments[PARAMS]
+        if unpack is not None:
+            unpack(call)
+
+    def let_go(call: Call) -> None:
+        if after is not None:
+            after(call)
+        if is_block(call):
+            _outline(watcher.calls[call.number :], stored.pop(call.number))
+
+    watcher.before, watcher.after = note, let_go
+    # What is inside a block is not there to be taken over: a block runs again from its first call on, or not at all.
+    watcher.again = lambda call: call.result if is_block(call) or block_of(call) is None else NotImplemented
+    return watcher
+
+
+def _outline(calls: list[Call], stored: Tree) -> None:
+    """Let go of the numbers in the calls of a block, but for what it was given and what it returned."""
+    own, outlines = calls[0], Outlines()
+    outlines.keep(own.arguments[PARAMS], stored)
+    for part in (*own.arguments[PARAMS + 1 :], own.outputs[0]):
+        outlines.keep(part, part)
+    for call in calls:
+        call.arguments, call.settings, call.result = map(outlines.of, (call.arguments, call.settings, call.result))
+
+
+def check_everything(run: Any, what: str) -> None:
+    """Refuse what needs all numbers of a run at once, where it keeps borders alone."""
+    if run.inside is not None:
+        raise LengthError(
+            f"{what} need every value of a run, and this one keeps the borders between its blocks",
+            hint='take a shorter text; in Python, watch(…, keep="everything") keeps all, if there is memory for it',
+        )
+
+
+class Inside:
+    """What is inside the blocks of a run that keeps borders, and of the runs that come of it by changes.
+
+    The blocks asked for last stay, up to `most` bytes, one of them in any case. Runs share the blocks that no change
+    has reached, and so what was found in them.
+    """
+
+    def __init__(self, most: int = INSIDE) -> None:
+        self.most = most
+        self._found: OrderedDict[Call, list[Call]] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def call(self, calls: list[Call], number: int, placed: Placed, heads: int) -> Call:
+        """Return a call with its numbers, by its number; `placed` are the changes of the run."""
+        block = block_of(calls[number])
+        if block is None:
+            return calls[number]
+        with self._lock:
+            if block not in self._found:
+                self._make_room(_bytes(calls[block.number : block.end]))
+                self._found[block] = _run_again(calls, block, placed, heads)
+            self._found.move_to_end(block)
+            return self._found[block][number - block.number]
+
+    def _make_room(self, needed: int) -> None:
+        """Let go of the blocks that nobody asked about for longest."""
+        sizes = [_bytes(found) for found in self._found.values()]
+        while sizes and sum(sizes) + needed > self.most:
+            self._found.popitem(last=False)
+            sizes.pop(0)
+
+
+def _run_again(calls: list[Call], block: Call, placed: Placed, heads: int) -> list[Call]:
+    """Return the calls of a block, run once more on what it was given, with the changes that it had."""
+    # What a change did to the block's own arguments was kept with them.
+    given = {address for address in placed if address.number == block.number and address.place != RETURNED}
+    meddling = Meddling({address: own for address, own in placed.items() if address not in given}, heads)
+    watcher = Watcher(meddling.before, meddling.after, calls=calls[: block.number], _inside=block.parent)
+    watched(block.function, *block.arguments, watcher=unpack_blocks(watcher))
+    return watcher.calls[block.number :]
+
+
+def _bytes(calls: list[Call]) -> int:
+    """Return the bytes of all arrays that calls returned or read, with their numbers or without."""
+    parts = [part for call in calls for part in (*call.outputs, *call.arguments)]
+    return sum({id(part): part.nbytes for part in parts if hasattr(part, "nbytes")}.values())

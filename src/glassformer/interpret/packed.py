@@ -1,0 +1,29 @@
+"""Parameters as a run has them: plain arrays, unpacked from the blocks or the 16 bits in which a file stores them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, Tree, widen
+from ..quantized import Quantized
+from ..tree import map_named, tree_map
+
+
+def unpacked(params: Tree) -> Tree:
+    """Return parameters as a run has them: NumPy arrays in at least single precision, those in blocks unpacked.
+
+    What is such an array already stays itself: unpack once what is watched more than once.
+    """
+    return tree_map(_plain, params)
+
+
+def unpacked_around(params: Tree) -> Tree:
+    """Return parameters with those of the model's blocks as they are stored, and all others unpacked."""
+    return map_named(lambda name, leaf: leaf if "blocks." in name else _plain(leaf), params)
+
+
+def _plain(leaf: Any) -> Array:
+    """Return a parameter as a NumPy array in at least single precision."""
+    return leaf.dequantize() if isinstance(leaf, Quantized) else np.asarray(widen(leaf))
