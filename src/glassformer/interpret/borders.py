@@ -14,8 +14,8 @@ import threading
 from collections import OrderedDict
 from typing import Any
 
-from ..arrays import Tree
 from ..errors import LengthError
+from ..quantized import Quantized
 from .addresses import RETURNED
 from .meddling import Meddling, Placed
 from .outline import Outlines
@@ -23,7 +23,7 @@ from .packed import unpacked
 from .watching import Call, Watcher, watched
 
 PARAMS = 1
-"""Where the parameters stand among the arguments of a block, behind its stack."""
+"""Where the parameters stand among the arguments of a block, behind its stack, and of `linear`, behind x."""
 INSIDE = 1 << 27
 """Bytes of blocks that were run again and are kept, unless one alone has more."""
 
@@ -41,50 +41,46 @@ def block_of(call: Call) -> Call | None:
     return own
 
 
-def unpack_blocks(watcher: Watcher) -> Watcher:
-    """Let a watcher unpack the parameters of a block before it runs."""
+def unpack_in_time(watcher: Watcher) -> dict[int, Any]:
+    """Let a watcher unpack parameters when they are needed: those of a block, or one matrix outside of blocks.
+
+    Returned are those that were unpacked, as they are stored, by the number of the call: it fills while calls are made.
+    """
     before = watcher.before
+    stored: dict[int, Any] = {}
 
     def unpack(call: Call) -> None:
-        if is_block(call):
-            stack, params, *given = call.arguments
-            call.arguments = (stack, unpacked(params), *given)
+        if is_block(call) or (call.name == "linear" and isinstance(call.arguments[PARAMS], Quantized)):
+            first, stored[call.number], *given = call.arguments
+            call.arguments = (first, unpacked(stored[call.number]), *given)
         if before is not None:
             before(call)
 
     watcher.before = unpack
-    return watcher
+    return stored
 
 
 def keep_borders(watcher: Watcher) -> Watcher:
-    """Let a watcher let go of what is inside a block as soon as that has run; its weights are unpacked for so long."""
-    unpack_blocks(watcher)
-    unpack, after = watcher.before, watcher.after
-    stored: dict[int, Tree] = {}
-
-    def note(call: Call) -> None:
-        if is_block(call):
-            stored[call.number] = call.arguments[PARAMS]
-        if unpack is not None:
-            unpack(call)
+    """Let a watcher let go of what is inside a block as soon as that has run, and of weights that were unpacked."""
+    after, stored = watcher.after, unpack_in_time(watcher)
 
     def let_go(call: Call) -> None:
         if after is not None:
             after(call)
-        if is_block(call):
+        if call.number in stored:
             _outline(watcher.calls[call.number :], stored.pop(call.number))
 
-    watcher.before, watcher.after = note, let_go
+    watcher.after = let_go
     # What is inside a block is not there to be taken over: a block runs again from its first call on, or not at all.
     watcher.again = lambda call: call.result if is_block(call) or block_of(call) is None else NotImplemented
     return watcher
 
 
-def _outline(calls: list[Call], stored: Tree) -> None:
-    """Let go of the numbers in the calls of a block, but for what it was given and what it returned."""
+def _outline(calls: list[Call], stored: Any) -> None:
+    """Let go of the numbers in a call and in those made in it, but for what it was given and what it returned."""
     own, outlines = calls[0], Outlines()
     outlines.keep(own.arguments[PARAMS], stored)
-    for part in (*own.arguments[PARAMS + 1 :], own.outputs[0]):
+    for part in (own.arguments[0], *own.arguments[PARAMS + 1 :], own.outputs[0]):
         outlines.keep(part, part)
     for call in calls:
         call.arguments, call.settings, call.result = map(outlines.of, (call.arguments, call.settings, call.result))
@@ -140,7 +136,8 @@ def _run_again(calls: list[Call], block: Call, placed: Placed, heads: int) -> li
     given = {address for address in placed if address.number == block.number and address.place != RETURNED}
     meddling = Meddling({address: own for address, own in placed.items() if address not in given}, heads)
     watcher = Watcher(meddling.before, meddling.after, calls=calls[: block.number], _inside=block.parent)
-    watched(block.function, *block.arguments, watcher=unpack_blocks(watcher))
+    unpack_in_time(watcher)
+    watched(block.function, *block.arguments, watcher=watcher)
     return watcher.calls[block.number :]
 
 

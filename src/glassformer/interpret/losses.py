@@ -1,4 +1,7 @@
-"""The loss of logits and its gradient, some rows at a time: of a long text, the logits are the largest array of all."""
+"""The loss of logits and its gradient, some rows at a time: of a long text, the logits are the largest array of all.
+
+As all of a watched run, both are computed as they are written, whatever the engine.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import numpy as np
 
 from .. import ops
 from ..arrays import Array
+from ..dispatch import use_engine
 from ..ops.loss import CrossEntropySaved
 
 PIECE = 1 << 21
@@ -18,7 +22,8 @@ PIECE = 1 << 21
 def mean_loss(logits: Array, targets: Array) -> Any:
     """Return the mean cross-entropy of logits (..., V)."""
     if logits.size <= PIECE:
-        return ops.cross_entropy(logits, targets)[0]
+        with use_engine("numpy"):
+            return ops.cross_entropy(logits, targets)[0]
     losses = np.concatenate([saved.losses for _, saved in _pieces(logits, targets)])
     return losses.sum() / _counted(targets)
 
@@ -26,11 +31,13 @@ def mean_loss(logits: Array, targets: Array) -> Any:
 def loss_gradient(logits: Array, targets: Array) -> Array:
     """Return the gradient of the mean cross-entropy for all logits."""
     if logits.size <= PIECE:
-        return ops.cross_entropy_backward(1.0, ops.cross_entropy(logits, targets)[1])
+        with use_engine("numpy"):
+            return ops.cross_entropy_backward(1.0, ops.cross_entropy(logits, targets)[1])
     dlogits = np.empty_like(logits)
     rows, total = dlogits.reshape(-1, dlogits.shape[-1]), np.asarray(_counted(targets), logits.real.dtype)
     for part, saved in _pieces(logits, targets):
-        rows[part] = ops.cross_entropy_backward(1.0, saved._replace(total=total))
+        with use_engine("numpy"):
+            rows[part] = ops.cross_entropy_backward(1.0, saved._replace(total=total))
     return dlogits
 
 
@@ -40,7 +47,9 @@ def _pieces(logits: Array, targets: Array) -> Iterator[tuple[slice, CrossEntropy
     step = max(1, PIECE // rows.shape[-1])
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
-        yield part, ops.cross_entropy(rows[part], flat[part])[1]
+        with use_engine("numpy"):
+            saved = ops.cross_entropy(rows[part], flat[part])[1]
+        yield part, saved
 
 
 def _counted(targets: Array) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 from ..arrays import Array
 from ..errors import ConfigError
 from ..models import Batch
-from .borders import is_block, unpack_blocks
+from .borders import is_block, unpack_in_time
 from .changes import Change
 from .losses import mean_loss
 from .meddling import Meddling, Placed
@@ -129,7 +129,8 @@ def _together(start: Run, variants: list[list[Change]], first: int) -> Array:
         return (np.tile(y, (count, 1, 1)), *rest)
 
     meddling = Meddling(placed, start.heads)
-    watcher = unpack_blocks(Watcher(meddling.before, meddling.after, start.calls, first, again, forgets=True))
+    watcher = Watcher(meddling.before, meddling.after, start.calls, first, again, forgets=True)
+    unpack_in_time(watcher)
     batch = Batch(
         *(None if part is None else np.tile(part, (count,) + (1,) * (np.ndim(part) - 1)) for part in start.batch)
     )

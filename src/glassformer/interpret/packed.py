@@ -19,9 +19,13 @@ def unpacked(params: Tree) -> Tree:
     return tree_map(_plain, params)
 
 
-def unpacked_around(params: Tree) -> Tree:
-    """Return parameters with those of the model's blocks as they are stored, and all others unpacked."""
-    return map_named(lambda name, leaf: leaf if "blocks." in name else _plain(leaf), params)
+def as_stored(params: Tree) -> Tree:
+    """Return parameters for a run that unpacks one matrix, or one block of the model, at a time."""
+
+    def stays(name: str, leaf: Any) -> bool:
+        return isinstance(leaf, Quantized) or "blocks." in name
+
+    return map_named(lambda name, leaf: leaf if stays(name, leaf) else _plain(leaf), params)
 
 
 def _plain(leaf: Any) -> Array:

@@ -30,7 +30,7 @@ from .changes import Change
 from .losses import mean_loss
 from .meddling import ALL, Meddling, Placed
 from .outline import Outline
-from .packed import unpacked, unpacked_around
+from .packed import as_stored, unpacked
 from .show import html_of
 from .watching import Call, Watcher, watched
 
@@ -152,7 +152,7 @@ def watch(model: Model, params: Tree, batch: Batch, *, keep: str = EVERYTHING) -
         )
     plain = replace(model, execution=PLAIN)  # type: ignore[type-var]
     if keep == BORDERS:
-        return _watched(plain, unpacked_around(params), batch, Inside())
+        return _watched(plain, as_stored(params), batch, Inside())
     return _watched(plain, unpacked(params), batch, None)
 
 

@@ -20,7 +20,7 @@ from ..subject import Subject, stored_subject
 from .films import Film, LiveFilm, recorded_film
 from .jobs import Jobs
 from .offers import RUNS, Offer, chosen, parted
-from .seen import Opened, Seen, open_subject
+from .seen import Opened, Seen
 from .state import POSITIONS, Asked, Changed, State
 
 __all__ = ["Explorer", "Opened", "Seen"]
@@ -33,7 +33,7 @@ FILMS = 4
 """So many trainings are kept frame by frame."""
 DEEP = 40
 """So many steps may wait for each other."""
-RUN_BYTES = 1 << 30
+RUN_BYTES = 1 << 28
 """Runs that nobody asked about for longest are forgotten above this."""
 
 Thing = TypeVar("Thing")
@@ -62,9 +62,9 @@ class Explorer:
         """Return a model by its key among the offers, or as it was after a step: KEY@STEP."""
         base, step = parted(key)
         if step is not None and key not in self.offers:
-            return self._frames.get(key, lambda: open_subject(self.film(base).subject(step)), most=FRAMES)
+            return self._frames.get(key, lambda: Opened(self.film(base).subject(step)), most=FRAMES)
         offer = chosen(self.offers, key)
-        return self._models.get(key, lambda: open_subject(self._found(offer)), most=MODELS)
+        return self._models.get(key, lambda: Opened(self._found(offer), lambda: self._found(offer)), most=MODELS)
 
     def _found(self, offer: Offer) -> Subject:
         return self._given[offer.key] if offer.key in self._given else stored_subject(offer.place)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,14 @@ def run_bytes(config: Any, batch: Batch, itemsize: int, keep: str = EVERYTHING) 
         length = max(length, batch.source.shape[-1])
     execution = Execution(remat=keep == BORDERS)
     return int(KEPT * activation_bytes(config, examples, length, itemsize, execution=execution))
+
+
+def give_back() -> None:
+    """Hand memory that was freed back to the system, where it can be asked to: large arrays leave holes."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
 
 
 def free_bytes() -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,16 +12,18 @@ import numpy as np
 
 from .. import ops
 from ..arrays import Array, Tree
+from ..dispatch import use_engine
 from ..errors import ConfigError, did_you_mean
 from ..interpret import Gradients, Logit, Run, Update, gradients, products, update, watch
 from ..interpret.changes import Change
-from ..interpret.packed import unpacked, unpacked_around
+from ..interpret.packed import as_stored, unpacked
 from ..interpret.run import BORDERS, EVERYTHING
 from ..models import Batch
+from ..quantized import Quantized
 from ..subject import Subject
 from ..training.optimizers import OPTIMIZERS
 from ..tree import count, flatten, tree_map
-from .room import kept_of
+from .room import give_back, kept_of
 from .state import State, Stepped
 
 PRECISE = 4_000_000
@@ -32,11 +34,12 @@ PRECISE = 4_000_000
 class Opened:
     """A model ready to read, small ones in float64.
 
-    Weights that a file stores in blocks are unpacked once for short texts; long ones read them block by block, as they
-    are stored. What is not used is not kept.
+    Weights that a file stores in blocks are unpacked once for short texts; long ones are read with the weights as they
+    are stored. What is not used is not kept: `again` opens the model once more.
     """
 
     subject: Subject
+    again: Callable[[], Subject] | None = None
     _ready: tuple[str, Tree] | None = None
     _words: dict[str, list[str]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -60,15 +63,31 @@ class Opened:
         """Return the parameters for a run that keeps everything, or borders."""
         with self._lock:
             if self._ready is None or self._ready[0] != keep:
-                self._ready = None  # or both would be there for a moment
                 self._ready = (keep, self._made(keep))
+                give_back()
             return self._ready[1]
 
     def _made(self, keep: str) -> Tree:
-        params = self.subject.params
         if self.dtype == np.float64:
-            return tree_map(lambda leaf: unpacked(leaf).astype(np.float64), params)
-        return unpacked_around(params) if keep == BORDERS else unpacked(params)
+            return tree_map(lambda leaf: unpacked(leaf).astype(np.float64), self.subject.params)
+        if keep == BORDERS:
+            if self.is_packed and self._ready is not None:
+                assert self.again is not None
+                loaded = replace(self.subject.loaded, params=None)
+                self._ready, self.subject = None, replace(self.subject, params=None, loaded=loaded)
+                self.subject = self.again()
+            return as_stored(self.subject.params)
+        params = unpacked(self.subject.params)
+        if self.is_packed:
+            loaded = replace(self.subject.loaded, params=params)
+            self.subject = replace(self.subject, params=params, loaded=loaded)
+        return params
+
+    @cached_property
+    def is_packed(self) -> bool:
+        """Whether its file stores weights in blocks, from which they can be unpacked again."""
+        packed = any(isinstance(leaf, Quantized) for leaf in flatten(self.subject.params).values())
+        return packed and self.again is not None
 
     @property
     def identities(self) -> set[int]:
@@ -215,11 +234,6 @@ def _leaves(tree: Tree) -> Iterator[tuple[int, int]]:
     yield from ((id(leaf), leaf.nbytes) for leaf in flatten(tree).values() if isinstance(leaf, np.ndarray))
 
 
-def open_subject(subject: Subject) -> Opened:
-    """Return a model ready to read."""
-    return Opened(subject)
-
-
 def named(params: Tree, values: Any, name: str) -> Array:
     """Return a parameter, or a value, by its name."""
     leaves = flatten(params)
@@ -229,4 +243,5 @@ def named(params: Tree, values: Any, name: str) -> Array:
 def probabilities(run: Run, position: int = -1) -> Array:
     """Return the probability of every token at a position, or of every class."""
     row = run.logits[Logit(0, position).place(run, 0)[:-1]]
-    return ops.softmax(np.asarray(row, dtype=np.float64))[0]
+    with use_engine("numpy"):  # of one row: other engines take longer to load than this takes
+        return ops.softmax(np.asarray(row, dtype=np.float64))[0]
