@@ -5,31 +5,16 @@ import pytest
 
 import glassformer as gf
 from glassformer.errors import ConfigError, LengthError
-from glassformer.interpret import Cards, add, each, freeze, gradients, put, scale, watch, zero
+from glassformer.interpret import Cards, add, each, freeze, prove, put, scale, update, watch, zero
 from glassformer.interpret.borders import Inside, is_block
 from glassformer.interpret.outline import Outline
 from glassformer.interpret.stream import points
-from glassformer.quantized import Quantized, quantize
-from glassformer.tree import flatten, map_named
+from glassformer.quantized import Quantized
+from glassformer.training.optimizers import OPTIMIZERS
+from glassformer.tree import flatten
+from kept_runs import MODELS, both, packed_tree
 
-SIZES = {"width": 8, "heads": 2, "layers": 3, "context": 8}
-MODELS = {
-    "decoder": gf.DecoderConfig(vocab=7, **SIZES, positions="rotary", norm="rms", gated=True, kv_heads=1),
-    "encoder": gf.EncoderConfig(vocab=7, classes=3, positions="alibi", norm_position="post", **SIZES),
-    "encoder-decoder": gf.EncoderDecoderConfig(vocab=7, positions="relative", **SIZES),
-}
 pytestmark = pytest.mark.usefixtures("numpy_engine")
-
-
-def both(name, params=None):
-    """A run that keeps everything, and one that keeps borders."""
-    model = gf.build(MODELS[name])
-    tokens = np.random.default_rng(0).integers(0, 7, (2, 5))
-    batch = gf.Batch(tokens, tokens[:, 0] % 3 if name == "encoder" else tokens)
-    if name == "encoder-decoder":
-        batch = batch._replace(source=tokens[:, 1:])
-    params = model.init(0, np.float64) if params is None else params
-    return watch(model, params, batch), watch(model, params, batch, keep="borders")
 
 
 def changes(run, rng, count):
@@ -112,10 +97,8 @@ def test_a_block_that_no_change_reached_is_run_again_once_for_both_runs():
 def test_weights_in_blocks_stay_packed_and_give_the_bits_of_unpacked_ones():
     config = gf.DecoderConfig(vocab=7, width=32, heads=2, layers=2, context=8)
     params = gf.build(config).init(0)
-    packed = map_named(lambda name, x: quantize(x.T, "Q8_0").T if name.endswith(".w") else x, params)
-    MODELS["packed"] = config
-    run, lean = both("packed", packed)
-    del MODELS["packed"]
+    packed = packed_tree(params)
+    run, lean = both(config, packed)
     assert any(isinstance(leaf, Quantized) for leaf in flatten(lean.params).values())
     own = [zero("blocks.1.attention.query.w", row=2), scale("blocks.0.attention.attend.scores", 2.0)]
     for expected, found in ((run, lean), (run.changed(*own), lean.changed(*own))):
@@ -143,6 +126,15 @@ def test_what_a_run_cannot_keep_is_refused():
 
 def test_what_needs_all_numbers_at_once_is_refused():
     _, lean = both("decoder")
-    for ask in (gradients, Cards):
-        with pytest.raises(LengthError, match="need every value of a run"):
-            ask(lean)
+    double = in_single(lean)
+    asked = {"cards": lambda: Cards(lean), "steps of an optimizer": lambda: update(lean, OPTIMIZERS["sgd"]()),
+             "proofs": lambda: prove(double, "blocks.0", (0, 0, 0))}  # fmt: skip
+    for what, ask in asked.items():
+        with pytest.raises(LengthError, match=f"{what} need every value of a run"):
+            ask()
+
+
+def in_single(run):
+    """The same run in float32."""
+    params = gf.tree.tree_map(lambda leaf: leaf.astype(np.float32), run.params)
+    return watch(run.model, params, run.batch, keep="borders")

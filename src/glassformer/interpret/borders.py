@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import LengthError
@@ -82,6 +83,11 @@ def _outline(calls: list[Call], stored: Any) -> None:
     outlines.keep(own.arguments[PARAMS], stored)
     for part in (own.arguments[0], *own.arguments[PARAMS + 1 :], own.outputs[0]):
         outlines.keep(part, part)
+    outline_calls(calls, outlines)
+
+
+def outline_calls(calls: list[Call], outlines: Outlines) -> None:
+    """Put outlines in the place of the arrays of calls."""
     for call in calls:
         call.arguments, call.settings, call.result = map(outlines.of, (call.arguments, call.settings, call.result))
 
@@ -95,12 +101,8 @@ def check_everything(run: Any, what: str) -> None:
         )
 
 
-class Inside:
-    """What is inside the blocks of a run that keeps borders, and of the runs that come of it by changes.
-
-    The blocks asked for last stay, up to `most` bytes, one of them in any case. Runs share the blocks that no change
-    has reached, and so what was found in them.
-    """
+class Store:
+    """The calls of the blocks asked for last, up to `most` bytes, those of one in any case."""
 
     def __init__(self, most: int = INSIDE) -> None:
         self.most = most
@@ -110,24 +112,41 @@ class Inside:
     def __len__(self) -> int:
         return len(self._found)
 
+    def clear(self) -> None:
+        """Let go of everything: it can be had again."""
+        with self._lock:
+            self._found.clear()
+
+    def get(self, block: Call, needed: int, make: Callable[[], list[Call]]) -> list[Call]:
+        """Return the calls of a block, made where they are not kept; they will take `needed` bytes."""
+        with self._lock:
+            if block not in self._found:
+                self._make_room(needed)
+                self._found[block] = make()
+            self._found.move_to_end(block)
+            return self._found[block]
+
+    def _make_room(self, needed: int) -> None:
+        """Let go of the blocks that nobody asked about for longest."""
+        sizes = [bytes_of(found) for found in self._found.values()]
+        while sizes and sum(sizes) + needed > self.most:
+            self._found.popitem(last=False)
+            sizes.pop(0)
+
+
+class Inside(Store):
+    """What is inside the blocks of a run that keeps borders, and of the runs that come of it by changes.
+
+    Runs share the blocks that no change has reached, and so what was found in them.
+    """
+
     def call(self, calls: list[Call], number: int, placed: Placed, heads: int) -> Call:
         """Return a call with its numbers, by its number; `placed` are the changes of the run."""
         block = block_of(calls[number])
         if block is None:
             return calls[number]
-        with self._lock:
-            if block not in self._found:
-                self._make_room(_bytes(calls[block.number : block.end]))
-                self._found[block] = _run_again(calls, block, placed, heads)
-            self._found.move_to_end(block)
-            return self._found[block][number - block.number]
-
-    def _make_room(self, needed: int) -> None:
-        """Let go of the blocks that nobody asked about for longest."""
-        sizes = [_bytes(found) for found in self._found.values()]
-        while sizes and sum(sizes) + needed > self.most:
-            self._found.popitem(last=False)
-            sizes.pop(0)
+        needed = bytes_of(calls[block.number : block.end])
+        return self.get(block, needed, lambda: _run_again(calls, block, placed, heads))[number - block.number]
 
 
 def _run_again(calls: list[Call], block: Call, placed: Placed, heads: int) -> list[Call]:
@@ -141,7 +160,7 @@ def _run_again(calls: list[Call], block: Call, placed: Placed, heads: int) -> li
     return watcher.calls[block.number :]
 
 
-def _bytes(calls: list[Call]) -> int:
+def bytes_of(calls: list[Call]) -> int:
     """Return the bytes of all arrays that calls returned or read, with their numbers or without."""
     parts = [part for call in calls for part in (*call.outputs, *call.arguments)]
     return sum({id(part): part.nbytes for part in parts if hasattr(part, "nbytes")}.values())

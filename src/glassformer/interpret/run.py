@@ -246,6 +246,7 @@ def _changed(start: Run, changes: list[Change]) -> Run:
     first = min(number for number, _ in by_address)
     watcher = Watcher(meddling.before, meddling.after, start.calls, first)
     if start.inside is not None:
+        start.inside.clear()  # makes room
         keep_borders(watcher)
     logits, record = watched(read, start.model, start.params, start.batch, watcher=watcher)
     return replace(

@@ -180,9 +180,9 @@ class Seen:
         """Return a value, a parameter, or the gradient of either; `before` and `change` are about the run unchanged."""
         kinds: dict[str, Callable[[], Array]] = {
             "value": lambda: named(self.run.params, self.run, name),
-            "gradient": lambda: named(self.gradients.params, self.gradients, name),
+            "gradient": lambda: named_gradient(self.gradients, name),
             "before": lambda: named(self.plain.params, self.plain, name),
-            "gradient before": lambda: named(self.plain_gradients.params, self.plain_gradients, name),
+            "gradient before": lambda: named_gradient(self.plain_gradients, name),
             "change": lambda: self.array("value", name).astype(np.float64) - self.array("before", name),
             "products": lambda: products(self.run, name),  # of an attention: q·k before it is scaled
             "gradient change": lambda: self.array("gradient", name) - self.array("gradient before", name),
@@ -238,6 +238,11 @@ def named(params: Tree, values: Any, name: str) -> Array:
     """Return a parameter, or a value, by its name."""
     leaves = flatten(params)
     return unpacked(leaves[name]) if name in leaves else values[name]
+
+
+def named_gradient(found: Gradients, name: str) -> Array:
+    """Return the gradient of a parameter, or of a value, by its name."""
+    return found.param(name) if name in flatten(found.params) else found[name]
 
 
 def probabilities(run: Run, position: int = -1) -> Array:
