@@ -3,11 +3,16 @@
 import numpy as np
 import pytest
 
+import gguf_files
 from browser import TEXTS, state, tiny_subject
 from glassformer.errors import LengthError
 from glassformer.interpret import watch
 from glassformer.models import Batch
-from glassformer.web import room
+from glassformer.quantized import Quantized
+from glassformer.tree import flatten
+from glassformer.web import room, seen
+from glassformer.web.explorer import Explorer
+from glassformer.web.offers import Offer
 from glassformer.web.state import read_state
 
 
@@ -48,3 +53,30 @@ def test_a_run_that_would_keep_too_much_keeps_borders(monkeypatch, explorer, num
     again = explorer.seen(read_state(state("decoder", text="for x in"))).run
     assert again.keeps == "borders"  # runs of another kind were let go
     assert all(again[name].tobytes() == whole[name].tobytes() for name in whole)
+
+
+def test_weights_that_a_file_stores_in_blocks_are_unpacked_for_short_texts_alone(monkeypatch, tmp_path, numpy_engine):
+    arrays = gguf_files.llama_tensors(np.random.default_rng(0), width=32, hidden=64)
+    settings = gguf_files.llama_settings(embedding_length=32, feed_forward_length=64, **{"rope.dimension_count": 8})
+    types = {name: "Q8_0" for name, array in arrays.items() if array.ndim == 2}
+    path = tmp_path / "model.gguf"
+    gguf_files.write(path, "llama", {**settings, **gguf_files.byte_tokenizer()}, arrays, types)
+    explorer = Explorer({"packed": Offer("packed", "a file", "published", str(path))})
+    monkeypatch.setattr(seen, "PRECISE", 0)
+    asked = read_state({"model": "packed", "text": "one two"})
+    whole, opened = explorer.seen(asked).run, explorer.opened("packed")
+    packed = [isinstance(leaf, Quantized) for leaf in flatten(opened.subject.params).values()]
+    assert not any(packed)
+    trees = [opened.subject.params, opened.subject.loaded.params, opened.params, whole.params]
+    assert len({id(flatten(tree)["embedding.tokens.table"]) for tree in trees}) == 1
+    monkeypatch.setattr(room, "WHOLE", 1)
+    explorer.seen(read_state({"model": "packed", "text": "another"}))  # short runs are let go
+    run = explorer.seen(asked).run
+    assert sum(isinstance(leaf, Quantized) for leaf in flatten(run.params).values()) == len(types)
+    assert flatten(opened.subject.params).keys() == flatten(run.params).keys()
+    assert all(run[name].tobytes() == whole[name].tobytes() for name in whole)
+    name = "blocks.1.attention.query.w"
+    np.testing.assert_array_equal(explorer.seen(asked).array("value", name), flatten(whole.params)[name])
+    monkeypatch.setattr(room, "WHOLE", 1 << 27)
+    again = explorer.seen(read_state({"model": "packed", "text": "one two."})).run
+    assert again.keeps == "everything"

@@ -53,7 +53,7 @@ def each(
     all_changes = [[*given, *run_only_values(start, tuple(changes))] for changes in variants]
     firsts = [min((start.addresses[c.name].number for c in own), default=len(start.calls)) for own in all_changes]
     order = sorted(range(len(variants)), key=firsts.__getitem__)
-    size = max(1, int(memory // bytes_of(start)))
+    size = _at_once(start, memory)
     results: list[Any] = [None] * len(variants)
     done = 0
     for group in _groups(order, [_block_of(start, first) for first in firsts], size):
@@ -78,8 +78,13 @@ def settled(run: Run) -> tuple[Run, list[Change]]:
 
 def bytes_at_once(run: Run, variants: int, memory: int = MEMORY) -> int:
     """Return about how much memory `each` takes for so many variants, to be said before it starts."""
-    own = bytes_of(run.plain or run)
-    return own * max(1, min(variants, memory // own))
+    start = run.plain or run
+    return bytes_of(start) * min(max(1, variants), _at_once(start, memory))
+
+
+def _at_once(run: Run, memory: int) -> int:
+    """Return how many variants are run at once; of a run that keeps borders, which is to take little memory, one."""
+    return max(1, int(memory // bytes_of(run))) if run.inside is None else 1
 
 
 def bytes_of(run: Run) -> int:
