@@ -98,9 +98,9 @@ def small(browser: object) -> list[Row]:
 
 def published(browser: object) -> list[Row]:
     """Measure SmolLM2: a map of 32 tokens, a change, and a text of 1,024 tokens."""
-    from glassformer.subject import find_subject
+    from glassformer.loading import load_tokenizer
 
-    tokenizer = find_subject("smollm2").tokenizer
+    tokenizer = load_tokenizer("smollm2")
     texts = {size: tokenizer.decode(tokenizer.encode(SENTENCE * size)[:size]) for size in (8, 32, 1024)}
     with Served("smollm2", "--prompt", texts[8]) as server:
         page = browser.new_page(viewport=WIDE)

@@ -20,6 +20,7 @@ from ..subject import Subject, stored_subject
 from .films import Film, LiveFilm, recorded_film
 from .jobs import Jobs
 from .offers import RUNS, Offer, chosen, parted
+from .room import give_back
 from .seen import Opened, Seen
 from .state import POSITIONS, Asked, Changed, State
 
@@ -33,7 +34,7 @@ FILMS = 4
 """So many trainings are kept frame by frame."""
 DEEP = 40
 """So many steps may wait for each other."""
-RUN_BYTES = 1 << 28
+RUN_BYTES = 1 << 27
 """Runs that nobody asked about for longest are forgotten above this."""
 
 Thing = TypeVar("Thing")
@@ -96,7 +97,7 @@ class Explorer:
 
     def seen(self, state: State) -> Seen:
         """Return the run of a state."""
-        return self._runs.get(state.key(), lambda: self._run(state), bytes_=RUN_BYTES)
+        return self._runs.get(state.key(), lambda: self._run(state), bytes_=RUN_BYTES, then=give_back)
 
     def _run(self, state: State) -> Seen:
         opened = self.opened(state.model)
@@ -207,7 +208,15 @@ class _Kept(Generic[Thing]):
         self._making: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
 
-    def get(self, key: str, make: Callable[[], Thing], *, most: int = 64, bytes_: int | None = None) -> Thing:
+    def get(
+        self,
+        key: str,
+        make: Callable[[], Thing],
+        *,
+        most: int = 64,
+        bytes_: int | None = None,
+        then: Callable[[], None] | None = None,
+    ) -> Thing:
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         try:
@@ -220,6 +229,8 @@ class _Kept(Generic[Thing]):
                 with self._lock:
                     self._things[key] = thing
                     self._forget(most, bytes_)
+                if then is not None:
+                    then()
                 return thing
         finally:
             with self._lock:
