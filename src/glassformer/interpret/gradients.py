@@ -155,10 +155,15 @@ class Gradients(Mapping[str, Array]):
                 return None
             return lambda: _of_statistic(self.run, self.run.call(own.number), self.call(outer), statistic)
         if address.place == RETURNED:
-            return lambda: self.call(call).arguments[gradient_place(call)]
+            return lambda: self._read(call, lambda one: one.arguments[gradient_place(one)])
         if _gradient_of(call, own, address.place) is None:
             return None
-        return lambda: _gradient_of(self.call(call), own, address.place)
+        return lambda: self._read(call, lambda one: _gradient_of(one, own, address.place))
+
+    def _read(self, call: Call, read: Callable[[Call], Array]) -> Array:
+        """Return what is read from a call of the backward pass; what a block handed on is there without running it."""
+        found = read(call)
+        return read(self.call(call)) if isinstance(found, Outline) else found
 
     def call(self, call: Call) -> Call:
         """Return a call of the backward pass with its numbers; where they are not kept, its block runs again."""

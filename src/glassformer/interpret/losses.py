@@ -15,7 +15,7 @@ from ..arrays import Array
 from ..dispatch import use_engine
 from ..ops.loss import CrossEntropySaved
 
-PIECE = 1 << 21
+PIECE = 1 << 18
 """Logits of which the loss is computed at once: it takes several times their memory."""
 
 
