@@ -89,7 +89,6 @@ class Opened:
         packed = any(isinstance(leaf, Quantized) for leaf in flatten(self.subject.params).values())
         return packed and self.again is not None
 
-    @property
     def identities(self) -> set[int]:
         """Which arrays its parameters are."""
         trees = [self.subject.params, *([] if self._ready is None else [self._ready[1]])]
@@ -221,7 +220,8 @@ class Seen:
 
     def _arrays(self) -> dict[int, int]:
         own = dict([*_arrays(self.plain), *_arrays(self.run), *_leaves(self.memory)])
-        return {n: size for n, size in own.items() if n not in self.opened.identities}
+        given = self.opened.identities()
+        return {n: size for n, size in own.items() if n not in given}
 
 
 def _arrays(run: Run) -> Iterator[tuple[int, int]]:
