@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 import gguf_files
-from browser import TEXTS, state, tiny_subject
+from browser import TEXTS, ended, state, tiny_explorer, tiny_subject
 from glassformer.errors import LengthError
 from glassformer.interpret import watch
 from glassformer.models import Batch
 from glassformer.quantized import Quantized
 from glassformer.tree import flatten
 from glassformer.web import room, seen
+from glassformer.web.answers import ask, load_answers, plain_json
 from glassformer.web.explorer import Explorer
 from glassformer.web.offers import Offer
 from glassformer.web.state import read_state
@@ -80,3 +81,24 @@ def test_weights_that_a_file_stores_in_blocks_are_unpacked_for_short_texts_alone
     monkeypatch.setattr(room, "WHOLE", 1 << 27)
     again = explorer.seen(read_state({"model": "packed", "text": "one two."})).run
     assert again.keeps == "everything"
+
+
+@pytest.mark.parametrize("architecture", TEXTS)
+def test_views_say_the_same_of_a_run_that_keeps_borders(architecture, monkeypatch, numpy_engine):
+    load_answers()
+    block = "decoder.blocks.1" if architecture == "encoder-decoder" else "blocks.1"
+    changes = [{"word": "zero", "name": f"{block}.attention.output.x", "where": {"head": 1}}]
+    asked = {"attention": {}, "backward": {}, "outcome": {}, "run": {}, "switches": {},
+             "attribution": {"token": None, "against": None, "position": -1}}  # fmt: skip
+    found = []
+    for whole in (room.WHOLE, 1):
+        monkeypatch.setattr(room, "WHOLE", whole)
+        explorer = tiny_explorer(architecture)
+        state_of = state(architecture, changes=changes)
+        said = {word: ask(explorer, word, {"state": state_of, **more}) for word, more in asked.items()}
+        said["attribution"] = ended(explorer, said["attribution"])
+        found.append(plain_json(said))
+        assert explorer.seen(read_state(state_of)).run.keeps == ("everything" if whole > 1 else "borders")
+    assert found[0] == found[1]
+    with pytest.raises(LengthError, match="cards need every value of a run"):
+        ask(explorer, "card", {"state": state_of, "name": "embedding", "index": [0, 0, 0]})
