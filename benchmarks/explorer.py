@@ -2,6 +2,7 @@
 
 python benchmarks/explorer.py              all rows; needs Chromium, playwright and `glassformer pull smollm2`
 python benchmarks/explorer.py --quick      without SmolLM2, and a thousand malformed requests instead of ten thousand
+python benchmarks/explorer.py --only smollm2     some rows alone: small, smollm2 or malformed
 """
 
 import argparse
@@ -97,9 +98,9 @@ def small(browser: object) -> list[Row]:
 
 def published(browser: object) -> list[Row]:
     """Measure SmolLM2: a map of 32 tokens, a change, and a text of 1,024 tokens."""
-    from glassformer.subject import find_subject
+    from glassformer.loading import load_tokenizer
 
-    tokenizer = find_subject("smollm2").tokenizer
+    tokenizer = load_tokenizer("smollm2")
     texts = {size: tokenizer.decode(tokenizer.encode(SENTENCE * size)[:size]) for size in (8, 32, 1024)}
     with Served("smollm2", "--prompt", texts[8]) as server:
         page = browser.new_page(viewport=WIDE)
@@ -177,12 +178,16 @@ def malformed(count: int) -> list[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
+    parser.add_argument("--only", choices=("small", "smollm2", "malformed"))
+    asked = parser.parse_args()
+    rows: list[Row] = []
     with chromium() as browser:
-        rows = small(browser)
-        if not quick and resolve("smollm2") is not None:
+        if asked.only in (None, "small"):
+            rows += small(browser)
+        if asked.only == "smollm2" or (asked.only is None and not asked.quick and resolve("smollm2") is not None):
             rows += published(browser)
-    rows += malformed(1000 if quick else 10_000)
+    if asked.only in (None, "malformed"):
+        rows += malformed(1000 if asked.quick else 10_000)
     console().print(table("", "asked", "measured", rows=rows, title="The explorer"))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,14 @@ from .generation.writer import generate_steps
 from .interpret import Labels, Logit, Run, token_labels, unpacked, watch
 from .loading import is_run, load_weights, locate
 from .models import Batch, Encoder, Model
+from .quantized import FORMS
 from .runs.run import open_run
 from .runs.trained import Trained
 from .text import PublishedTokenizer, Tokenizer
 from .training.checkpoint import BEST
+from .tree import tree_map
 from .weights.loaded import Loaded
+from .weights.places import open_published
 
 EXAMPLE = "The capital of France is"
 """What a published model reads until somebody says more."""
@@ -161,6 +164,17 @@ def find_subject(name: str) -> Subject:
     return loaded_subject(load_weights(place), name)
 
 
+def stored_subject(name: str) -> Subject:
+    """Return the model of that name with its weights as its file stores them: in blocks, they take little memory."""
+    place: Path = locate(name)
+    if is_run(place):
+        return find_subject(name)
+    loaded = open_published(place, kept=FORMS)
+    # Vectors are views of the file, which would stay in memory for their sake beside matrices in blocks.
+    params = tree_map(lambda leaf: np.array(leaf) if leaf.ndim == 1 else leaf, loaded.params)
+    return _subject_of(replace(loaded, params=params), params, name)
+
+
 def trained_subject(trained: Trained, name: str) -> Subject:
     """Return a model that has learned a task."""
     answers = trained.task.answer_tokenizer
@@ -168,10 +182,14 @@ def trained_subject(trained: Trained, name: str) -> Subject:
 
 
 def loaded_subject(loaded: Loaded, name: str) -> Subject:
-    """Return a model as it came out of its files."""
+    """Return a model as it came out of its files, its weights unpacked."""
+    return _subject_of(loaded, unpacked(loaded.params), name)
+
+
+def _subject_of(loaded: Loaded, params: Tree, name: str) -> Subject:
     classes = loaded.labels.__getitem__ if loaded.labels else str
     labels = Labels(tokens=str if loaded.tokenizer is None else token_labels(loaded.tokenizer), classes=classes)
-    return Subject(loaded.model, unpacked(loaded.params), labels, loaded.tokenizer, None, loaded, name)
+    return Subject(loaded.model, params, labels, loaded.tokenizer, None, loaded, name)
 
 
 def with_targets(model: Model, batch: Batch) -> Batch:

@@ -94,3 +94,16 @@ def test_the_address_keeps_the_state(page, server):
     page.wait_for_selector('[data-name="blocks.1.attention"]')
     assert page.locator("#text").input_value() == "while y"
     assert re.search(r"#%7B", there)
+
+
+def test_many_tokens_come_some_at_a_time_and_all_of_them(page, server):
+    opened(page, server, "decoder")
+    add = """async () => {
+      const { appendInTurns, make } = await import("./page/dom.js");
+      const place = make("div", { id: "many" });
+      document.body.append(appendInTurns(place, [...Array(300).keys()], (n, at) => make("i", {}, `${n}=${at}`)));
+      return place.children.length;
+    }"""
+    assert page.evaluate(add) == 128
+    expect(page.locator("#many i")).to_have_count(300)
+    assert page.locator("#many i").last.inner_text() == "299=299"

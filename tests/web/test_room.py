@@ -3,11 +3,17 @@
 import numpy as np
 import pytest
 
-from browser import TEXTS, state, tiny_subject
+import gguf_files
+from browser import TEXTS, ended, state, tiny_explorer, tiny_subject
 from glassformer.errors import LengthError
 from glassformer.interpret import watch
 from glassformer.models import Batch
-from glassformer.web import room
+from glassformer.quantized import Quantized
+from glassformer.tree import flatten
+from glassformer.web import room, seen
+from glassformer.web.answers import ask, load_answers, plain_json
+from glassformer.web.explorer import Explorer
+from glassformer.web.offers import Offer
 from glassformer.web.state import read_state
 
 
@@ -24,9 +30,9 @@ def test_the_count_is_what_a_run_keeps(architecture, numpy_engine):
 def test_what_does_not_fit_is_refused_with_both_numbers(monkeypatch, explorer):
     monkeypatch.setattr(room, "free_bytes", lambda: 3 * 2**30)
     config = tiny_subject("decoder").model.config
-    room.check_room(config, Batch(np.zeros((1, 64), int)), 8)
-    with pytest.raises(LengthError, match=r"of 65,536 tokens takes about .* GiB, and 3\.0 GiB of memory are free"):
-        room.check_room(config, Batch(np.zeros((1, 65_536), int)), 8)
+    assert room.kept_of(config, Batch(np.zeros((1, 64), int)), 8) == "everything"
+    with pytest.raises(LengthError, match=r"into 65,536 tokens takes about .* GiB, and 3\.0 GiB of memory are free"):
+        room.kept_of(config, Batch(np.zeros((1, 65_536), int)), 8)
     monkeypatch.setattr(room, "free_bytes", lambda: 1)
     with pytest.raises(LengthError, match="takes about"):
         explorer.seen(read_state(state("encoder", text="00000000")))
@@ -35,6 +41,64 @@ def test_what_does_not_fit_is_refused_with_both_numbers(monkeypatch, explorer):
 def test_a_system_that_does_not_say_what_is_free_is_believed_to_have_it(monkeypatch, tmp_path):
     monkeypatch.setattr(room, "MEMINFO", tmp_path / "nothing")
     assert room.free_bytes() is None
-    room.check_room(tiny_subject("decoder").model.config, Batch(np.zeros((1, 65_536), int)), 8)
+    assert room.kept_of(tiny_subject("decoder").model.config, Batch(np.zeros((1, 65_536), int)), 8) == "borders"
     (tmp_path / "nothing").write_text("MemTotal: 5 kB\nMemAvailable: 3 kB\n")
     assert room.free_bytes() == 3072
+
+
+def test_a_run_that_would_keep_too_much_keeps_borders(monkeypatch, explorer, numpy_engine):
+    whole = explorer.seen(read_state(state("decoder", text="for x in"))).run
+    monkeypatch.setattr(room, "WHOLE", 1)
+    run = explorer.seen(read_state(state("decoder", text="for y in"))).run
+    assert (whole.keeps, run.keeps) == ("everything", "borders")
+    again = explorer.seen(read_state(state("decoder", text="for x in"))).run
+    assert again.keeps == "borders"  # runs of another kind were let go
+    assert all(again[name].tobytes() == whole[name].tobytes() for name in whole)
+
+
+def test_weights_that_a_file_stores_in_blocks_are_unpacked_for_short_texts_alone(monkeypatch, tmp_path, numpy_engine):
+    arrays = gguf_files.llama_tensors(np.random.default_rng(0), width=32, hidden=64)
+    settings = gguf_files.llama_settings(embedding_length=32, feed_forward_length=64, **{"rope.dimension_count": 8})
+    types = {name: "Q8_0" for name, array in arrays.items() if array.ndim == 2}
+    path = tmp_path / "model.gguf"
+    gguf_files.write(path, "llama", {**settings, **gguf_files.byte_tokenizer()}, arrays, types)
+    explorer = Explorer({"packed": Offer("packed", "a file", "published", str(path))})
+    monkeypatch.setattr(seen, "PRECISE", 0)
+    asked = read_state({"model": "packed", "text": "one two"})
+    whole, opened = explorer.seen(asked).run, explorer.opened("packed")
+    packed = [isinstance(leaf, Quantized) for leaf in flatten(opened.subject.params).values()]
+    assert not any(packed)
+    trees = [opened.subject.params, opened.subject.loaded.params, opened.params, whole.params]
+    assert len({id(flatten(tree)["embedding.tokens.table"]) for tree in trees}) == 1
+    monkeypatch.setattr(room, "WHOLE", 1)
+    explorer.seen(read_state({"model": "packed", "text": "another"}))  # short runs are let go
+    run = explorer.seen(asked).run
+    assert sum(isinstance(leaf, Quantized) for leaf in flatten(run.params).values()) == len(types)
+    assert flatten(opened.subject.params).keys() == flatten(run.params).keys()
+    assert all(run[name].tobytes() == whole[name].tobytes() for name in whole)
+    name = "blocks.1.attention.query.w"
+    np.testing.assert_array_equal(explorer.seen(asked).array("value", name), flatten(whole.params)[name])
+    monkeypatch.setattr(room, "WHOLE", 1 << 27)
+    again = explorer.seen(read_state({"model": "packed", "text": "one two."})).run
+    assert again.keeps == "everything"
+
+
+@pytest.mark.parametrize("architecture", TEXTS)
+def test_views_say_the_same_of_a_run_that_keeps_borders(architecture, monkeypatch, numpy_engine):
+    load_answers()
+    block = "decoder.blocks.1" if architecture == "encoder-decoder" else "blocks.1"
+    changes = [{"word": "zero", "name": f"{block}.attention.output.x", "where": {"head": 1}}]
+    asked = {"attention": {}, "backward": {}, "outcome": {}, "run": {}, "switches": {},
+             "attribution": {"token": None, "against": None, "position": -1}}  # fmt: skip
+    found = []
+    for whole in (room.WHOLE, 1):
+        monkeypatch.setattr(room, "WHOLE", whole)
+        explorer = tiny_explorer(architecture)
+        state_of = state(architecture, changes=changes)
+        said = {word: ask(explorer, word, {"state": state_of, **more}) for word, more in asked.items()}
+        said["attribution"] = ended(explorer, said["attribution"])
+        found.append(plain_json(said))
+        assert explorer.seen(read_state(state_of)).run.keeps == ("everything" if whole > 1 else "borders")
+    assert found[0] == found[1]
+    with pytest.raises(LengthError, match="cards need every value of a run"):
+        ask(explorer, "card", {"state": state_of, "name": "embedding", "index": [0, 0, 0]})

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from glassformer.errors import GlassformerError
+from glassformer.web import tiles
 from glassformer.web.tiles import as_matrix, cut, statistics
 
 
@@ -73,3 +74,13 @@ def test_statistics_leave_out_what_is_not_finite():
 def test_what_is_not_there_is_refused(wrong):
     with pytest.raises(GlassformerError):
         wrong(np.zeros((2, 3, 4)))
+
+
+def test_statistics_of_many_numbers_are_made_a_part_at_a_time(monkeypatch, rng):
+    x = rng.standard_normal((40, 50))
+    x[0, :3] = np.inf
+    monkeypatch.setattr(tiles, "PART", 64)
+    found, finite = statistics(x), x[np.isfinite(x)]
+    expected = [finite.min(), finite.max(), finite.mean(), finite.std(), np.linalg.norm(finite)]
+    np.testing.assert_allclose([found[w] for w in ("least", "most", "mean", "spread", "norm")], expected, rtol=1e-12)
+    assert (found["count"], found["odd"]) == (2000, 3)

@@ -44,6 +44,7 @@ from .lens import Lens, lens
 from .lines import Source
 from .many import bytes_at_once, each, run_loss
 from .neurons import ExcitingInputs, exciting_inputs
+from .packed import unpacked
 from .patching import Patching, patch_heads, patch_stream, patch_sublayers
 from .paths import PathEffect, at, patch_path
 from .positions import (
@@ -59,7 +60,7 @@ from .products import products, score_scale
 from .proof import Proof, prove
 from .rollout import Rollout, attention_rollout, value_weighted_attention
 from .rows import token_rows
-from .run import Run, unpacked, watch
+from .run import Run, watch
 from .saliency import Integrated, gradient_times_input, integrated_gradients, saliency
 from .show import Shown, show
 from .similarity import layer_similarity, linear_cka

@@ -22,6 +22,7 @@ import numpy as np
 
 from ..arrays import Array, Tree
 from ..errors import ConfigError, did_you_mean
+from .outline import Outline
 from .watching import Call
 
 RETURNED = -1
@@ -64,16 +65,22 @@ def find_addresses(calls: list[Call], record: Tree, output: str = LOGITS) -> Add
 
 def value_at(calls: list[Call], address: Address) -> Array:
     """Return the value at an address."""
-    call = calls[address.number]
-    if isinstance(address.place, str):
+    return value_in(calls[address.number], address.place)
+
+
+def value_in(call: Call, place: int | str) -> Array:
+    """Return the value at a place of a call; where its numbers were let go, its outline."""
+    if isinstance(place, str):
         return whole_mask(call)
-    return call.outputs[0] if address.place == RETURNED else call.arguments[address.place]
+    return call.outputs[0] if place == RETURNED else call.arguments[place]
 
 
 def whole_mask(call: Call) -> Array:
     """Return who may see whom in a softmax of attention, for every head: (..., H, T, S)."""
     shape = call.arguments[0].shape
     mask = call.settings.get(MASK)
+    if isinstance(call.arguments[0], Outline):
+        return Outline(shape, np.dtype(bool))
     return np.ones(shape, dtype=bool) if mask is None else np.broadcast_to(mask, shape)
 
 
@@ -118,4 +125,4 @@ def _walk(tree: Tree, name: str, parts: dict[int, str], leaves: dict[str, Any]) 
 
 
 def _is_real(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind in "fc"
+    return isinstance(value, np.ndarray | Outline) and value.dtype.kind in "fc"

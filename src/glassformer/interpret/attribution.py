@@ -24,6 +24,7 @@ from ..models import Encoder
 from ..tree import flatten
 from .changes import Change, stop
 from .gradients import Gradients, Logit, gradients
+from .packed import unpacked
 from .run import Run
 from .show import table_html
 from .stream import ATTENTIONS, is_classifier, stacks, sublayers
@@ -156,14 +157,13 @@ def _sublayers(run: Run, grads: Gradients) -> list[Part]:
 def _biases(run: Run, grads: Gradients) -> list[Part]:
     """Return what the biases on the direct path add: of outputs, norms and the head."""
     beside = ("encoder.", "source_embedding.") if len(stacks(run)) == 2 else ()
-    gradient = flatten(grads.params)
     found = []
     for name, bias in flatten(run.params).items():
         owner, _, last = name.rpartition(".")
         inside = owner.endswith(("query", "key", "value", "up", "gate")) or _reads(run, owner)
         if last in ("b", "beta") and not name.startswith(beside) and not inside:
             layer = next((int(step) for step in name.split(".") if step.isdigit()), None)
-            found.append(Part(name, "bias", layer, None, float(np.sum(bias * gradient[name]))))
+            found.append(Part(name, "bias", layer, None, float(np.sum(unpacked(bias) * grads.param(name)))))
     return found
 
 

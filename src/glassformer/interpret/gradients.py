@@ -14,14 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
 from ..arrays import Array, Tree
-from ..errors import ConfigError, LengthError, TokenError
+from ..errors import ConfigError, LengthError, TokenError, did_you_mean
+from ..tree import flatten
 from .addresses import RETURNED, Address, check_name
 from .changes import Change, add_gradient
 from .held import Unfolded, unfolded
+from .losses import loss_gradient, mean_loss
 from .meddling import exchanged
-from .pairing import argument_name, gradient_place, pairs, record_of
+from .outline import Outline
+from .pairing import Pairs, argument_name, gradient_place, pairs, record_of
+from .returning import Returning
 from .run import Run
 from .show import html_of
 from .watching import Call, Watcher, watched
@@ -35,12 +38,11 @@ class Loss:
 
     def value(self, run: Run) -> Any:
         """Return the number itself."""
-        return ops.cross_entropy(run.logits, run.targets)[0]
+        return mean_loss(run.logits, run.targets)
 
     def seed(self, run: Run) -> tuple[Array, list[Change]]:
         """Return the gradient of the logits, and of values besides."""
-        _, saved = ops.cross_entropy(run.logits, run.targets)
-        return ops.cross_entropy_backward(1.0, saved), []
+        return loss_gradient(run.logits, run.targets), []
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ class Gradients(Mapping[str, Array]):
     undoing: dict[int, Call]
     arrived: Mapping[Address, Array]  # the gradients of values that were changed, as they became
     idle: tuple[Change, ...] = ()  # the changes of gradients that altered nothing
+    inside: Returning | None = None  # what is inside the blocks, for a run that keeps their borders
 
     def __getitem__(self, name: str) -> Array:
         check_name(name, self.run)
@@ -150,11 +153,29 @@ class Gradients(Mapping[str, Array]):
             statistic = _statistic(own)
             if outer is None or statistic is None:
                 return None
-            return lambda: _of_statistic(self.run, own, outer, statistic)
+            return lambda: _of_statistic(self.run, self.run.call(own.number), self.call(outer), statistic)
         if address.place == RETURNED:
-            return lambda: call.arguments[gradient_place(call)]
-        gradient = _gradient_of(call, own, address.place)
-        return None if gradient is None else lambda: gradient
+            return lambda: self._read(call, lambda one: one.arguments[gradient_place(one)])
+        if _gradient_of(call, own, address.place) is None:
+            return None
+        return lambda: self._read(call, lambda one: _gradient_of(one, own, address.place))
+
+    def _read(self, call: Call, read: Callable[[Call], Array]) -> Array:
+        """Return what is read from a call of the backward pass; what a block handed on is there without running it."""
+        found = read(call)
+        return read(self.call(call)) if isinstance(found, Outline) else found
+
+    def call(self, call: Call) -> Call:
+        """Return a call of the backward pass with its numbers; where they are not kept, its block runs again."""
+        return call if self.inside is None else self.inside.call(call)
+
+    def param(self, name: str) -> Array:
+        """Return the gradient of a parameter."""
+        leaves = flatten(self.params)
+        if name not in leaves:
+            raise ConfigError(f"there is no parameter {name!r}", hint=did_you_mean(name, leaves))
+        found = leaves[name]
+        return found if self.inside is None or not isinstance(found, Outline) else self.inside.param(found)
 
 
 def gradients(run: Run, of: Target = LOSS, changes: Sequence[Change] = ()) -> Gradients:
@@ -165,20 +186,32 @@ def gradients(run: Run, of: Target = LOSS, changes: Sequence[Change] = ()) -> Gr
         if not change.backward:
             raise ConfigError(f"{change.word} is about a value, not its gradient", hint="pass it to changed()")
     # Once as it is, to see which call undoes which; then again with what changes do.
-    watcher = Watcher()
-    grads = watched(run.model.backward, run.params, run.record, dlogits, watcher=watcher)
-    undoing = pairs(run.calls, watcher.calls)
+    grads, undoing, inside = _run_back(run, dlogits, None)
     values = [change for change in run.changes if change.name in run.addresses]
     arrived: dict[Address, Array] = {}
     altered: list[Change] = []
     if values or seeds or changes:
         rules = _Undoing(run, values, [*seeds, *changes], undoing, arrived)
         altered = rules.altered
-        watcher = Watcher(rules.before, rules.after)
-        grads = watched(run.model.backward, run.params, run.record, dlogits, watcher=watcher)
-        undoing = {number: watcher.calls[call.number] for number, call in undoing.items()}
+        grads, undoing, inside = _run_back(run, dlogits, rules)
     idle = tuple(change for change in changes if not any(change is one for one in altered))
-    return Gradients(run, grads, undoing, arrived, idle)
+    return Gradients(run, grads, undoing, arrived, idle, inside)
+
+
+def _run_back(run: Run, dlogits: Array, rules: _Undoing | None) -> tuple[Tree, Pairs, Returning | None]:
+    """Run the layers backward; return the gradients of parameters, which call undoes which, and what is inside."""
+    watcher = Watcher() if rules is None else Watcher(rules.before, rules.after)
+    inside = None if run.inside is None else Returning(run)
+    if inside is not None:
+        inside.watch(watcher)
+    grads = watched(run.model.backward, run.params, run.record, dlogits, watcher=watcher)
+    if rules is not None:
+        undoing = {number: watcher.calls[call.number] for number, call in rules.undoing.items()}
+    else:
+        undoing = pairs(run.calls, watcher.calls) if inside is None else inside.pairs(watcher.calls)
+    if inside is not None:
+        inside.finish(watcher.calls, rules)
+    return grads, undoing, inside
 
 
 class _Undoing:
@@ -192,9 +225,9 @@ class _Undoing:
         undoing: dict[int, Call],
         arrived: dict[Address, Array],
     ) -> None:
-        self.run, self.heads, self.arrived = run, run.heads, arrived
+        self.run, self.heads, self.arrived, self.undoing = run, run.heads, arrived, undoing
         self.altered: list[Change] = []
-        self.forward = {call.number: run.calls[number] for number, call in undoing.items()}
+        self.forward = {call.number: number for number, call in undoing.items()}
         self.changes: dict[Address, list[Change]] = {}
         self.norms: set[int] = set()
         for change in [*values, *gradients]:
@@ -208,10 +241,11 @@ class _Undoing:
 
     def before(self, call: Call) -> None:
         """Change dy, the gradient of what the forward returned, and put back what an op itself had made."""
-        own = self.forward.get(call.number)
-        address = None if own is None else Address(own.number, RETURNED)
-        if own is None or address not in self.changes:
+        number = self.forward.get(call.number)
+        address = None if number is None else Address(number, RETURNED)
+        if number is None or address not in self.changes:
             return
+        own = self.run.call(number)
         arguments = list(call.arguments)
         place = gradient_place(call)
         arguments[place] = self._undone(address, arguments[place])
@@ -222,9 +256,10 @@ class _Undoing:
 
     def after(self, call: Call) -> None:
         """Change the gradients of what the forward read."""
-        own = self.forward.get(call.number)
-        if own is None:
+        number = self.forward.get(call.number)
+        if number is None:
             return
+        own = self.run.calls[number]
         if own.number in self.norms:
             parts = _unfolded(self.run, own, call, self._undone)
             call.result = (parts.x, *call.outputs[1:])
@@ -298,7 +333,8 @@ def _of_statistic(run: Run, own: Call, call: Call, statistic: str) -> Array:
 
 def _unfolded(run: Run, norm: Call, call: Call, undone: Callable[[Address, Array], Array]) -> Unfolded:
     """Return the gradients of a norm, part by part, for the dy that its backward was handed."""
-    inner = {_statistic(one): one for one in run.calls[norm.number + 1 : norm.end]}
+    norm = run.call(norm.number)
+    inner = {_statistic(one): one for one in map(run.call, range(norm.number + 1, norm.end))}
     addresses = {name: Address(one.number, RETURNED) for name, one in inner.items()}
     mean = inner["mean"].outputs[0] if "mean" in inner else None
     root = inner["root"].outputs[0]

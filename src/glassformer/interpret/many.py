@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
 from ..arrays import Array
 from ..errors import ConfigError
 from ..models import Batch
+from .borders import is_block, unpack_in_time
 from .changes import Change
+from .losses import mean_loss
 from .meddling import Meddling, Placed
+from .outline import Outline
 from .run import Run, read, run_only_values, sorted_changes, thawed, watch
 from .watching import Call, Watcher, watched
 
@@ -35,7 +37,7 @@ Progress = Callable[[int, int], None]
 
 def run_loss(run: Run, logits: Array) -> float:
     """Measure the mean cross-entropy."""
-    return float(ops.cross_entropy(logits, run.targets)[0])
+    return float(mean_loss(logits, run.targets))
 
 
 def each(
@@ -51,7 +53,7 @@ def each(
     all_changes = [[*given, *run_only_values(start, tuple(changes))] for changes in variants]
     firsts = [min((start.addresses[c.name].number for c in own), default=len(start.calls)) for own in all_changes]
     order = sorted(range(len(variants)), key=firsts.__getitem__)
-    size = max(1, int(memory // bytes_of(start)))
+    size = _at_once(start, memory)
     results: list[Any] = [None] * len(variants)
     done = 0
     for group in _groups(order, [_block_of(start, first) for first in firsts], size):
@@ -70,19 +72,25 @@ def settled(run: Run) -> tuple[Run, list[Change]]:
     inputs, values = sorted_changes(start, run.changes)
     if not inputs:
         return start, values
-    return watch(run.model, run.params, run.batch), [thawed(change, start) for change in values]
+    again = watch(run.model, run.params, run.batch, keep=run.keeps)
+    return again, [thawed(change, start) for change in values]
 
 
 def bytes_at_once(run: Run, variants: int, memory: int = MEMORY) -> int:
     """Return about how much memory `each` takes for so many variants, to be said before it starts."""
-    own = bytes_of(run.plain or run)
-    return own * max(1, min(variants, memory // own))
+    start = run.plain or run
+    return bytes_of(start) * min(max(1, variants), _at_once(start, memory))
+
+
+def _at_once(run: Run, memory: int) -> int:
+    """Return how many variants are run at once; of a run that keeps borders, which is to take little memory, one."""
+    return max(1, int(memory // bytes_of(run))) if run.inside is None else 1
 
 
 def bytes_of(run: Run) -> int:
     """Return what one variant of a run takes while it runs: about what its largest block records."""
     sizes = [0]
-    blocks = [call for call in run.calls if call.name.endswith(".run_block")]
+    blocks = [call for call in run.calls if is_block(call)]
     for call in blocks or run.calls[:1]:
         inside = {id(x): x.nbytes for one in run.calls[call.number : call.end] for x in _arrays(one)}
         sizes.append(sum(inside.values()))
@@ -90,7 +98,7 @@ def bytes_of(run: Run) -> int:
 
 
 def _arrays(call: Call) -> list[Array]:
-    return [x for x in call.outputs if isinstance(x, np.ndarray)]
+    return [x for x in call.outputs if isinstance(x, np.ndarray | Outline)]
 
 
 def _groups(order: list[int], blocks: list[int], size: int) -> list[list[int]]:
@@ -107,7 +115,7 @@ def _groups(order: list[int], blocks: list[int], size: int) -> list[list[int]]:
 
 def _block_of(run: Run, number: int) -> int:
     """Return the number of the block that a call is in, or comes right after."""
-    return max((c.number for c in run.calls if c.name.endswith(".run_block") and c.number <= number), default=0)
+    return max((c.number for c in run.calls if is_block(c) and c.number <= number), default=0)
 
 
 def _together(start: Run, variants: list[list[Change]], first: int) -> Array:
@@ -120,20 +128,21 @@ def _together(start: Run, variants: list[list[Change]], first: int) -> Array:
             placed.setdefault(start.addresses[change.name], []).append((rows, thawed(change, start)))
 
     def again(call: Call) -> Any:
-        if not call.name.endswith((".run_block", "Stack.forward")):
+        if not is_block(call) and not call.name.endswith("Stack.forward"):
             return NotImplemented  # small, or not about examples
         y, *rest = call.outputs
         return (np.tile(y, (count, 1, 1)), *rest)
 
     meddling = Meddling(placed, start.heads)
     watcher = Watcher(meddling.before, meddling.after, start.calls, first, again, forgets=True)
+    unpack_in_time(watcher)
     batch = Batch(
         *(None if part is None else np.tile(part, (count,) + (1,) * (np.ndim(part) - 1)) for part in start.batch)
     )
     logits, _ = watched(read, start.model, start.params, batch, watcher=watcher)
     for change in (change for changes in variants for change in changes):
         # The second question tells examples from as many positions.
-        sizes = len(start[change.name]), len(meddling.made[start.addresses[change.name]])
+        sizes = len(start.outline(change.name)), len(meddling.made[start.addresses[change.name]])
         if sizes != (examples, count * examples):
             raise ConfigError(
                 f"{change.name} serves all examples at once, and cannot be changed for one variant alone",

@@ -22,7 +22,8 @@ def products(run: Run, name: str) -> Array:
 
 def score_scale(run: Run, name: str) -> float:
     """Return the factor that an attention of a run has on its products."""
-    q = _read(run, name, "q")
+    check_name(f"{name}.attend.q", run)
+    q = run.outline(f"{name}.attend.q")
     call = run.calls[run.addresses[f"{name}.attend.weights"].number]
     while call.parent is not None and call.name != "attention":
         call = call.parent

@@ -16,6 +16,7 @@ from ..arrays import Array
 from ..errors import ConfigError
 from ..tree import flatten, tree_map
 from .addresses import MASK
+from .borders import check_everything
 from .changes import add
 from .gradients import LOSS, Gradients, Target, gradients
 from .run import Run, watch
@@ -58,6 +59,7 @@ def in_double(run: Run) -> Run:
     """Return the same run, with the same changes, in float64."""
     if all(leaf.dtype == np.float64 for leaf in flatten(run.params).values()):
         return run
+    check_everything(run, "proofs")
     start = run.plain or run
     double = tree_map(lambda leaf: leaf.astype(np.float64), start.params)
     return watch(run.model, double, start.batch).changed(*run.changes)
@@ -72,5 +74,4 @@ def named(run: Run, name: str) -> Array:
 def named_gradient(run: Run, name: str, of: Target = LOSS, found: Gradients | None = None) -> Array:
     """Return the gradient of a value or a parameter by its name."""
     found = gradients(run, of) if found is None or found.run is not run else found
-    params = flatten(found.params)
-    return params[name] if name in params else found[name]
+    return found.param(name) if name in flatten(found.params) else found[name]

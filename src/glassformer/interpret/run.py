@@ -13,24 +13,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from .. import ops
-from ..arrays import Array, Tree, widen
+from ..arrays import Array, Tree
 from ..errors import ConfigError, did_you_mean
 from ..execution import PLAIN
 from ..models import Batch, Model
-from ..quantized import Quantized
-from ..tree import flatten, rebuilt, tree_map
-from .addresses import LOGITS, VECTORS, Address, Addresses, check_name, find_addresses, value_at
+from ..settings import check_known
+from ..tree import flatten, rebuilt
+from .addresses import LOGITS, VECTORS, Address, Addresses, check_name, find_addresses, value_at, value_in
+from .borders import Inside, keep_borders
 from .changes import Change
+from .losses import mean_loss
 from .meddling import ALL, Meddling, Placed
+from .outline import Outline
+from .packed import as_stored, unpacked
 from .show import html_of
 from .watching import Call, Watcher, watched
+
+EVERYTHING, BORDERS = KEPT = ("everything", "borders")
+"""What a run may keep."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,6 +46,8 @@ class Run(Mapping[str, Array]):
     idle      those of them that altered nothing
     plain     the run without changes; None if this is one
     made      what was there before, by the address of each change
+    placed    the changes of values, by the address of each
+    inside    what is inside the blocks, for a run that keeps their borders; None for one that keeps everything
     """
 
     model: Model
@@ -54,10 +61,26 @@ class Run(Mapping[str, Array]):
     idle: tuple[Change, ...] = ()
     plain: Run | None = None
     made: Mapping[Address, Array] | None = None
+    placed: Placed = field(default_factory=dict)
+    inside: Inside | None = None
 
     def __getitem__(self, name: str) -> Array:
+        value = self.outline(name)
+        if not isinstance(value, Outline):
+            return value
+        number, place = self.addresses[name]
+        return value_in(self.call(number), place)
+
+    def outline(self, name: str) -> Array | Outline:
+        """Return a value, or where its numbers are not kept what they fill: both have a shape and a dtype."""
         check_name(name, self.addresses)
         return value_at(self.calls, self.addresses[name])
+
+    def call(self, number: int) -> Call:
+        """Return a call with its numbers; where they are not kept, its block is run again."""
+        if self.inside is None:
+            return self.calls[number]
+        return self.inside.call(self.calls, number, self.placed, self.heads)
 
     def __contains__(self, name: object) -> bool:
         return name in self.addresses
@@ -76,6 +99,11 @@ class Run(Mapping[str, Array]):
         return html_of(repr(self).strip("<>"), self.items(), len(self))
 
     @property
+    def keeps(self) -> str:
+        """What it keeps: everything, or borders."""
+        return EVERYTHING if self.inside is None else BORDERS
+
+    @property
     def heads(self) -> int:
         """Heads of attention."""
         return int(self.model.config.heads)
@@ -83,7 +111,7 @@ class Run(Mapping[str, Array]):
     @cached_property
     def loss(self) -> float:
         """The mean cross-entropy of the batch."""
-        return float(ops.cross_entropy(self.logits, self.targets)[0])
+        return float(mean_loss(self.logits, self.targets))
 
     @property
     def targets(self) -> Array:
@@ -111,29 +139,28 @@ class Run(Mapping[str, Array]):
         return replace(run, changes=wanted, idle=idle, plain=start) if wanted else start
 
 
-def watch(model: Model, params: Tree, batch: Batch) -> Run:
-    """Run a model on a batch with one axis of examples, every value in sight."""
+def watch(model: Model, params: Tree, batch: Batch, *, keep: str = EVERYTHING) -> Run:
+    """Run a model on a batch with one axis of examples, every value in sight.
+
+    keep   everything, or borders: what goes into a block and comes out of it; what is inside is computed again, bit for
+           bit, when it is asked for. That takes time, and little memory: for long texts
+    """
+    check_known("a run cannot keep", keep, KEPT)
     if np.ndim(batch.tokens) != 2:
         raise ConfigError(
             f"the tokens have shape {np.shape(batch.tokens)}", hint="a watched batch is (examples, positions)"
         )
     plain = replace(model, execution=PLAIN)  # type: ignore[type-var]
-    return _watched(plain, unpacked(params), batch)
+    if keep == BORDERS:
+        return _watched(plain, as_stored(params), batch, Inside())
+    return _watched(plain, unpacked(params), batch, None)
 
 
-def unpacked(params: Tree) -> Tree:
-    """Return parameters as a run has them: NumPy arrays in at least single precision, those in blocks unpacked.
-
-    What is such an array already stays itself: unpack once what is watched more than once.
-    """
-    return tree_map(_plain, params)
-
-
-def _watched(model: Model, params: Tree, batch: Batch) -> Run:
-    watcher = Watcher()
+def _watched(model: Model, params: Tree, batch: Batch, inside: Inside | None) -> Run:
+    watcher = Watcher() if inside is None else keep_borders(Watcher())
     logits, record = watched(read, model, params, batch, watcher=watcher)
-    output = VECTORS if has_no_head(model) else LOGITS
-    return Run(model, params, batch, logits, record, watcher.calls, find_addresses(watcher.calls, record, output))
+    addresses = find_addresses(watcher.calls, record, VECTORS if has_no_head(model) else LOGITS)
+    return Run(model, params, batch, logits, record, watcher.calls, addresses, inside=inside)
 
 
 def read(model: Model, params: Tree, batch: Batch) -> tuple[Array, Tree]:
@@ -146,11 +173,6 @@ def read(model: Model, params: Tree, batch: Batch) -> tuple[Array, Tree]:
 def has_no_head(model: Model) -> bool:
     """Tell whether a model makes vectors and predicts nothing."""
     return getattr(model.config, "head", None) == "none"
-
-
-def _plain(leaf: Any) -> Array:
-    """Return a parameter as a NumPy array in at least single precision."""
-    return leaf.dequantize() if isinstance(leaf, Quantized) else np.asarray(widen(leaf))
 
 
 # --- changes ---------------------------------------------------------------------------------------------------------
@@ -191,15 +213,16 @@ def _with_inputs(start: Run, changes: list[Change]) -> tuple[Run, tuple[Change, 
     if not changes:
         return start, ()
     leaves, parts, idle = flatten(start.params), start.batch._asdict(), []
-    given = {**leaves, **parts}
+    given = {name: unpacked(leaves[name]) if name in leaves else parts[name] for name in {c.name for c in changes}}
     for change in changes:
         where = parts if change.name in parts else leaves
-        before = where[change.name]
+        before = where[change.name] if where is parts else unpacked(where[change.name])
         own = replace(change, value=given[change.name]) if change.word == "freeze" else change
         where[change.name] = _input(own, before, start)
         if np.array_equal(before, where[change.name]):
             idle.append(change)
-    return _watched(start.model, rebuilt(start.params, leaves), Batch(**parts)), tuple(idle)
+    inside = None if start.inside is None else Inside()
+    return _watched(start.model, rebuilt(start.params, leaves), Batch(**parts), inside), tuple(idle)
 
 
 def _input(change: Change, before: Array, start: Run) -> Array:
@@ -222,8 +245,11 @@ def _changed(start: Run, changes: list[Change]) -> Run:
     meddling = Meddling(by_address, start.heads)
     first = min(number for number, _ in by_address)
     watcher = Watcher(meddling.before, meddling.after, start.calls, first)
+    if start.inside is not None:
+        start.inside.clear()  # makes room
+        keep_borders(watcher)
     logits, record = watched(read, start.model, start.params, start.batch, watcher=watcher)
     return replace(
         start, logits=logits, record=record, calls=watcher.calls, changes=tuple(changes), idle=tuple(meddling.idle),
-        plain=start, made=meddling.made,
+        plain=start, made=meddling.made, placed=by_address,
     )  # fmt: skip

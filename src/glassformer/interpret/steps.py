@@ -17,6 +17,7 @@ from ..arrays import Array
 from ..ops import ACTIVATIONS
 from ..tree import flatten
 from .addresses import LOGITS, RETURNED, Address, find_makers, find_readers, value_at
+from .borders import check_everything
 from .glue import GLUE
 from .pairing import argument_name
 from .run import Run
@@ -36,6 +37,7 @@ class Steps:
     """
 
     def __init__(self, run: Run) -> None:
+        check_everything(run, "cards")
         self.run = run
         self._same = _aliases(run.calls)
         self.params: dict[str, Array] = flatten(run.params)

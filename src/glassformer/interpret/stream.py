@@ -76,7 +76,7 @@ def points(run: Run, stack: str | None = None) -> list[Point]:
         kinds = [kind for kind in KINDS if f"{block}.{kind}" in run]
         for number, kind in enumerate(kinds):
             names = [f"{block}.{kind}_norm.x", f"{block}.{kind}.{KINDS[kind]}.x"]
-            name = next((name for name in names if name in run and id(run[name]) in stream), None)
+            name = next((name for name in names if name in run and id(run.outline(name)) in stream), None)
             before = f"block {layer} {kinds[number - 1].replace('_', '-')}" if number else "embedding"
             # The stream between two blocks is read where the one before returned it.
             if name is not None and (number or layer == 0):

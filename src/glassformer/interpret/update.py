@@ -9,6 +9,7 @@ import numpy as np
 from ..arrays import Array, Tree
 from ..training.optimizer import Optimizer
 from ..tree import flatten
+from .borders import check_everything
 from .gradients import gradients
 from .run import Run, watch
 from .show import table_html
@@ -55,6 +56,7 @@ class Update(NamedTuple):
 
 def update(run: Run, optimizer: Optimizer, *, lr: float | None = None, state: Tree | None = None) -> Update:
     """Take one step by the loss of a run; nothing is changed, and the new parameters and the new loss are returned."""
+    check_everything(run, "steps of an optimizer")
     grads = gradients(run).params
     start: Any = optimizer.init(run.params) if state is None else state
     rate = optimizer.default_lr if lr is None else lr

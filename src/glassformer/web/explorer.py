@@ -15,12 +15,13 @@ from ..errors import ConfigError
 from ..interpret import Logit, Loss, Run, Sum, watch, without_positions
 from ..interpret import changes as made
 from ..interpret.changes import Change
-from ..interpret.run import has_no_head
-from ..subject import Subject, find_subject
+from ..interpret.run import BORDERS, has_no_head
+from ..subject import Subject, stored_subject
 from .films import Film, LiveFilm, recorded_film
 from .jobs import Jobs
 from .offers import RUNS, Offer, chosen, parted
-from .seen import Opened, Seen, open_subject
+from .room import give_back
+from .seen import Opened, Seen
 from .state import POSITIONS, Asked, Changed, State
 
 __all__ = ["Explorer", "Opened", "Seen"]
@@ -33,7 +34,7 @@ FILMS = 4
 """So many trainings are kept frame by frame."""
 DEEP = 40
 """So many steps may wait for each other."""
-RUN_BYTES = 1 << 30
+RUN_BYTES = 1 << 27
 """Runs that nobody asked about for longest are forgotten above this."""
 
 Thing = TypeVar("Thing")
@@ -62,12 +63,12 @@ class Explorer:
         """Return a model by its key among the offers, or as it was after a step: KEY@STEP."""
         base, step = parted(key)
         if step is not None and key not in self.offers:
-            return self._frames.get(key, lambda: open_subject(self.film(base).subject(step)), most=FRAMES)
+            return self._frames.get(key, lambda: Opened(self.film(base).subject(step)), most=FRAMES)
         offer = chosen(self.offers, key)
-        return self._models.get(key, lambda: open_subject(self._found(offer)), most=MODELS)
+        return self._models.get(key, lambda: Opened(self._found(offer), lambda: self._found(offer)), most=MODELS)
 
     def _found(self, offer: Offer) -> Subject:
-        return self._given[offer.key] if offer.key in self._given else find_subject(offer.place)
+        return self._given[offer.key] if offer.key in self._given else stored_subject(offer.place)
 
     def add(self, offer: Offer, subject: Subject | None = None) -> None:
         """Offer a model more: one that is in memory, such as one that was trained here, or one by its place."""
@@ -96,7 +97,7 @@ class Explorer:
 
     def seen(self, state: State) -> Seen:
         """Return the run of a state."""
-        return self._runs.get(state.key(), lambda: self._run(state), bytes_=RUN_BYTES)
+        return self._runs.get(state.key(), lambda: self._run(state), bytes_=RUN_BYTES, then=give_back)
 
     def _run(self, state: State) -> Seen:
         opened = self.opened(state.model)
@@ -127,15 +128,22 @@ class Explorer:
     def _begun(self, opened: Opened, state: State) -> Seen:
         """Return the run without changes, after the steps of optimizers on what it reads."""
         if not state.steps:
-            run = opened.watch(state.text, state.answer)
+            run = self._watched(opened, state)
             return Seen(state, opened, run, run, target(run, state.of))
         *earlier, last = state.steps
         for count in range(DEEP, len(earlier), DEEP):  # from the first on: each asks for the one before it
             self.seen(replace(state, steps=state.steps[:count]))
         before = self.seen(replace(state, steps=tuple(earlier)))
         after = before.step(last)
-        run = watch(before.run.model, after.params, before.run.batch)
+        run = watch(before.run.model, after.params, before.run.batch, keep=before.run.keeps)
         return Seen(state, opened, run, run, target(run, state.of), memory={last.optimizer: after.state})
+
+    def _watched(self, opened: Opened, state: State) -> Run:
+        """Return the run of a text; before a long one, the parameters that only short ones need are let go."""
+        batch = opened.subject.batch(state.text, state.answer)
+        if opened.keeps(batch) == BORDERS:
+            self._runs.drop(lambda seen: seen.opened is opened and seen.run.keeps != BORDERS)
+        return opened.watch_batch(batch)
 
     def _change(self, before: Seen, asked: Changed) -> Change:
         """Return a change as `interpret` knows it."""
@@ -200,7 +208,15 @@ class _Kept(Generic[Thing]):
         self._making: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
 
-    def get(self, key: str, make: Callable[[], Thing], *, most: int = 64, bytes_: int | None = None) -> Thing:
+    def get(
+        self,
+        key: str,
+        make: Callable[[], Thing],
+        *,
+        most: int = 64,
+        bytes_: int | None = None,
+        then: Callable[[], None] | None = None,
+    ) -> Thing:
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         try:
@@ -213,11 +229,19 @@ class _Kept(Generic[Thing]):
                 with self._lock:
                     self._things[key] = thing
                     self._forget(most, bytes_)
+                if then is not None:
+                    then()
                 return thing
         finally:
             with self._lock:
                 if not making.locked():
                     self._making.pop(key, None)
+
+    def drop(self, unwanted: Callable[[Thing], bool]) -> None:
+        """Let go of some things."""
+        with self._lock:
+            for key in [key for key, thing in self._things.items() if unwanted(thing)]:
+                del self._things[key]
 
     def _forget(self, most: int, bytes_: int | None) -> None:
         """Let go of what nobody asked for longest."""

@@ -129,7 +129,7 @@ def _fitting(explorer: Explorer, seen: Seen, kept: Kept, whats: tuple[str, ...],
 def _tiles(seen: Seen, what: str, cells: int) -> list[tuple[dict[str, Any], int]]:
     """Return a question for each matrix of each tensor of a run, with the bytes of its cells."""
     found = []
-    named = {**{name: seen.run[name] for name in seen.run}, **flatten(seen.run.params)}
+    named = {**{name: seen.run.outline(name) for name in seen.run}, **flatten(seen.run.params)}
     for name, array in named.items():
         rows, columns = (1, 1, *array.shape)[-2:]
         size = 8 * min(rows, cells) * min(columns, cells) + 600

@@ -1,27 +1,42 @@
-"""Whether a run fits into the memory that is free: every value of it is kept, so that all can be looked at."""
+"""What a run keeps, so that all of it can be looked at: everything, or of a long text the borders between blocks."""
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from pathlib import Path
 from typing import Any
 
 from ..errors import LengthError
+from ..execution import Execution
+from ..interpret.run import BORDERS, EVERYTHING
 from ..models import Batch
 from ..models.activations import activation_bytes
 
 KEPT = 2.0
 """A watched run keeps what the backward pass needs, and what lies between, which is less than as much again."""
+WHOLE = 1 << 29
+"""A run that would keep more bytes keeps the borders between its blocks; what is inside them is computed when asked."""
 SHARE = 0.7
 """Of the memory that is free, so much may be taken."""
 MEMINFO = Path("/proc/meminfo")
 
 
-def run_bytes(config: Any, batch: Batch, itemsize: int) -> int:
-    """Return about how many bytes a run over a batch keeps."""
+def run_bytes(config: Any, batch: Batch, itemsize: int, keep: str = EVERYTHING) -> int:
+    """Return about how many bytes a run over a batch takes."""
     examples, length = batch.tokens.shape
     if batch.source is not None:
         length = max(length, batch.source.shape[-1])
-    return int(KEPT * activation_bytes(config, examples, length, itemsize))
+    execution = Execution(remat=keep == BORDERS)
+    return int(KEPT * activation_bytes(config, examples, length, itemsize, execution=execution))
+
+
+def give_back() -> None:
+    """Hand memory that was freed back to the system, where it can be asked to: large arrays leave holes."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
 
 
 def free_bytes() -> int | None:
@@ -34,12 +49,18 @@ def free_bytes() -> int | None:
     return found[0] * 1024 if found else None
 
 
-def check_room(config: Any, batch: Batch, itemsize: int) -> None:
-    """Refuse a run that would take more memory than there is."""
-    needed, free = run_bytes(config, batch, itemsize), free_bytes()
+def kept_of(config: Any, batch: Batch, itemsize: int) -> str:
+    """Return what a run over a batch keeps; refuse one that would take more memory than there is."""
+    keep = EVERYTHING if run_bytes(config, batch, itemsize) <= WHOLE else BORDERS
+    check_free(run_bytes(config, batch, itemsize, keep), f"to look into {batch.tokens.shape[-1]:,} tokens")
+    return keep
+
+
+def check_free(needed: int, what: str) -> None:
+    """Refuse what would take more memory than there is."""
+    free = free_bytes()
     if free is not None and needed > SHARE * free:
         raise LengthError(
-            f"to keep every value of {batch.tokens.shape[-1]:,} tokens takes about {needed / 2**30:.1f} GiB, "
-            f"and {free / 2**30:.1f} GiB of memory are free",
+            f"{what} takes about {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB of memory are free",
             hint="take a shorter text; `glassformer generate` reads long ones",
         )

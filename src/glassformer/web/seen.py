@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,11 +16,14 @@ from ..dispatch import use_engine
 from ..errors import ConfigError, did_you_mean
 from ..interpret import Gradients, Logit, Run, Update, gradients, products, update, watch
 from ..interpret.changes import Change
-from ..interpret.run import unpacked
+from ..interpret.packed import as_stored, unpacked
+from ..interpret.run import BORDERS, EVERYTHING
+from ..models import Batch
+from ..quantized import Quantized
 from ..subject import Subject
 from ..training.optimizers import OPTIMIZERS
-from ..tree import flatten, tree_map
-from .room import check_room
+from ..tree import count, flatten, tree_map
+from .room import give_back, kept_of
 from .state import State, Stepped
 
 PRECISE = 4_000_000
@@ -29,21 +32,67 @@ PRECISE = 4_000_000
 
 @dataclass(eq=False)
 class Opened:
-    """A model ready to read: its parameters as plain arrays, unpacked once."""
+    """A model ready to read, small ones in float64.
+
+    Weights that a file stores in blocks are unpacked once for short texts; long ones are read with the weights as they
+    are stored. What is not used is not kept: `again` opens the model once more.
+    """
 
     subject: Subject
-    params: Tree
+    again: Callable[[], Subject] | None = None
+    _ready: tuple[str, Tree] | None = None
     _words: dict[str, list[str]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @cached_property
     def count(self) -> int:
         """How many parameters it has."""
-        return sum(leaf.size for leaf in flatten(self.params).values())
+        return count(self.subject.params)
+
+    @property
+    def dtype(self) -> Any:
+        """The type in which it computes."""
+        return np.dtype(np.float64 if self.count <= PRECISE else np.float32)
+
+    @property
+    def params(self) -> Tree:
+        """The parameters as plain arrays."""
+        return self.ready(EVERYTHING)
+
+    def ready(self, keep: str) -> Tree:
+        """Return the parameters for a run that keeps everything, or borders."""
+        with self._lock:
+            if self._ready is None or self._ready[0] != keep:
+                self._ready = (keep, self._made(keep))
+                give_back()
+            return self._ready[1]
+
+    def _made(self, keep: str) -> Tree:
+        if self.dtype == np.float64:
+            return tree_map(lambda leaf: unpacked(leaf).astype(np.float64), self.subject.params)
+        if keep == BORDERS:
+            if self.is_packed and self._ready is not None:
+                assert self.again is not None
+                loaded = replace(self.subject.loaded, params=None)
+                self._ready, self.subject = None, replace(self.subject, params=None, loaded=loaded)
+                self.subject = self.again()
+            return as_stored(self.subject.params)
+        params = unpacked(self.subject.params)
+        if self.is_packed:
+            loaded = replace(self.subject.loaded, params=params)
+            self.subject = replace(self.subject, params=params, loaded=loaded)
+        return params
 
     @cached_property
+    def is_packed(self) -> bool:
+        """Whether its file stores weights in blocks, from which they can be unpacked again."""
+        packed = any(isinstance(leaf, Quantized) for leaf in flatten(self.subject.params).values())
+        return packed and self.again is not None
+
     def identities(self) -> set[int]:
         """Which arrays its parameters are."""
-        return {id(leaf) for leaf in flatten(self.params).values()}
+        trees = [self.subject.params, *([] if self._ready is None else [self._ready[1]])]
+        return {id(leaf) for tree in trees for leaf in flatten(tree).values()}
 
     def words(self, part: str) -> list[str]:
         """Return what every token is called that the model reads as `tokens` or `source`, or every class."""
@@ -59,10 +108,17 @@ class Opened:
         return self._words[part]
 
     def watch(self, text: str, answer: str | None = None, params: Tree | None = None) -> Run:
-        """Watch the model read a text."""
-        batch = self.subject.batch(text, answer)
-        check_room(self.subject.model.config, batch, next(iter(flatten(self.params).values())).itemsize)
-        return watch(self.subject.model, self.params if params is None else params, batch)
+        """Watch the model read a text, as it is or with other parameters."""
+        return self.watch_batch(self.subject.batch(text, answer), params)
+
+    def watch_batch(self, batch: Batch, params: Tree | None = None) -> Run:
+        """Watch the model read a batch."""
+        keep = self.keeps(batch)
+        return watch(self.subject.model, self.ready(keep) if params is None else params, batch, keep=keep)
+
+    def keeps(self, batch: Batch) -> str:
+        """Return what a run over a batch keeps."""
+        return kept_of(self.subject.model.config, batch, self.dtype.itemsize)
 
 
 @dataclass(eq=False)
@@ -123,9 +179,9 @@ class Seen:
         """Return a value, a parameter, or the gradient of either; `before` and `change` are about the run unchanged."""
         kinds: dict[str, Callable[[], Array]] = {
             "value": lambda: named(self.run.params, self.run, name),
-            "gradient": lambda: named(self.gradients.params, self.gradients, name),
+            "gradient": lambda: named_gradient(self.gradients, name),
             "before": lambda: named(self.plain.params, self.plain, name),
-            "gradient before": lambda: named(self.plain_gradients.params, self.plain_gradients, name),
+            "gradient before": lambda: named_gradient(self.plain_gradients, name),
             "change": lambda: self.array("value", name).astype(np.float64) - self.array("before", name),
             "products": lambda: products(self.run, name),  # of an attention: q·k before it is scaled
             "gradient change": lambda: self.array("gradient", name) - self.array("gradient before", name),
@@ -164,7 +220,8 @@ class Seen:
 
     def _arrays(self) -> dict[int, int]:
         own = dict([*_arrays(self.plain), *_arrays(self.run), *_leaves(self.memory)])
-        return {n: size for n, size in own.items() if n not in self.opened.identities}
+        given = self.opened.identities()
+        return {n: size for n, size in own.items() if n not in given}
 
 
 def _arrays(run: Run) -> Iterator[tuple[int, int]]:
@@ -177,18 +234,15 @@ def _leaves(tree: Tree) -> Iterator[tuple[int, int]]:
     yield from ((id(leaf), leaf.nbytes) for leaf in flatten(tree).values() if isinstance(leaf, np.ndarray))
 
 
-def open_subject(subject: Subject) -> Opened:
-    """Return a model with its parameters as plain arrays: small ones in float64."""
-    params = unpacked(subject.params)
-    if sum(leaf.size for leaf in flatten(params).values()) <= PRECISE:
-        params = tree_map(lambda leaf: leaf.astype(np.float64), params)
-    return Opened(subject, params)
-
-
 def named(params: Tree, values: Any, name: str) -> Array:
     """Return a parameter, or a value, by its name."""
     leaves = flatten(params)
-    return leaves[name] if name in leaves else values[name]
+    return unpacked(leaves[name]) if name in leaves else values[name]
+
+
+def named_gradient(found: Gradients, name: str) -> Array:
+    """Return the gradient of a parameter, or of a value, by its name."""
+    return found.param(name) if name in flatten(found.params) else found[name]
 
 
 def probabilities(run: Run, position: int = -1) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ from ..errors import ConfigError, LengthError
 
 LARGEST = 1024
 """Cells of a tile along one side, at most."""
+PART = 1 << 20
+"""Numbers of which statistics are made at once."""
 
 
 class Tile(NamedTuple):
@@ -82,16 +85,26 @@ def _farthest(part: Array, down: int, right: int) -> Array:
 
 def statistics(array: Array) -> dict[str, float | None]:
     """Return what one wants to know of all entries at a glance; what is not finite is left out, and counted."""
-    flat = np.asarray(array).astype(np.float64, copy=False).reshape(-1)
-    finite = flat[np.isfinite(flat)]
-    found: dict[str, float | None] = {"count": flat.size, "odd": int(flat.size - finite.size)}
-    if not finite.size:
+    flat = np.asarray(array).reshape(-1)
+    size = sum(len(part) for part in _finite(flat))
+    found: dict[str, float | None] = {"count": flat.size, "odd": int(flat.size - size)}
+    if not size:
         return {**found, **dict.fromkeys(("least", "most", "mean", "spread", "norm"))}
+    mean = sum(part.sum() for part in _finite(flat)) / size
     return {
         **found,
-        "least": float(finite.min()),
-        "most": float(finite.max()),
-        "mean": float(finite.mean()),
-        "spread": float(finite.std()),
-        "norm": float(np.sqrt(np.sum(finite * finite))),
+        "least": float(min(part.min() for part in _finite(flat))),
+        "most": float(max(part.max() for part in _finite(flat))),
+        "mean": float(mean),
+        "spread": float(np.sqrt(sum(np.square(part - mean).sum() for part in _finite(flat)) / size)),
+        "norm": float(np.sqrt(sum(np.square(part).sum() for part in _finite(flat)))),
     }
+
+
+def _finite(flat: Array) -> Iterator[Array]:
+    """Return the finite numbers of an array in float64, a part at a time: all at once take several times its memory."""
+    for start in range(0, flat.size, PART):
+        part = flat[start : start + PART].astype(np.float64)
+        finite = part[np.isfinite(part)]
+        if finite.size:
+            yield finite

@@ -35,9 +35,11 @@ def attention(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
                 "heads": run.heads,
                 "scales": [score_scale(run, name) for name in names],
                 "queries": _labels(
-                    seen.opened, run, kind, run[f"{names[0]}.attend.weights"].shape[-2], looked_at=False
+                    seen.opened, run, kind, run.outline(f"{names[0]}.attend.weights").shape[-2], looked_at=False
                 ),
-                "keys": _labels(seen.opened, run, kind, run[f"{names[0]}.attend.weights"].shape[-1], looked_at=True),
+                "keys": _labels(
+                    seen.opened, run, kind, run.outline(f"{names[0]}.attend.weights").shape[-1], looked_at=True
+                ),
             }
             for kind, names in attentions(run).items()
         ]

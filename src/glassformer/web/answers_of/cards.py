@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...interpret.borders import check_everything
 from ...interpret.cards import Cards
 from ..answers import answers, only, seen_by
 from ..explorer import Explorer, Seen
@@ -30,4 +31,5 @@ def proof(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
 
 def cards_of(seen: Seen) -> Cards:
     """Return what answers for the cards of a run, with the gradients that are shown elsewhere, too."""
+    check_everything(seen.run, "cards")
     return seen.once("cards", lambda: Cards(seen.run, seen.of, seen.gradients))

@@ -42,7 +42,7 @@ def open_model(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
         "facts": {name: getattr(config, name) for name in ("layers", "width", "heads", "vocab", "context")
                   if hasattr(config, name)},
         "parameters": opened.count,
-        "precision": next(iter(flatten(opened.params).values())).dtype.name,
+        "precision": opened.dtype.name,
         "classes": opened.subject.is_classifier,
         "vectors": has_no_head(model),
         "chats": opened.subject.chats,
@@ -77,7 +77,7 @@ def run(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     return {
         "tokens": tokens_of(opened, shown, "tokens"),
         "source": tokens_of(opened, shown, "source"),
-        "values": [_named(shown, name, shown[name]) for name in shown],
+        "values": [_named(shown, name, shown.outline(name)) for name in shown],
         "parameters": [_named(shown, name, leaf) for name, leaf in flatten(shown.params).items()],
         "batch": [name for name in BATCH if getattr(shown.batch, name, None) is not None],
         "stacks": stacks(shown),

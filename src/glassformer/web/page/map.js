@@ -1,6 +1,6 @@
 // The map: the model from the tokens to the loss, each part a box that opens; inside lie its tensors as heat maps.
 
-import { button, make, short, visible, whole } from "./dom.js";
+import { appendInTurns, button, make, short, visible, whole } from "./dom.js";
 import { heat } from "./heat.js";
 import { look } from "./state.js";
 import { openCard } from "./card.js";
@@ -185,8 +185,8 @@ function choosers(tensor, at, redraw) {
 }
 
 function tokensRow(page) {
-  const row = (tokens, title) => (tokens ? make("div", {}, make("h3", {}, title), make("div", { class: "tokens" },
-    tokens.map((token, position) => make("span", { class: "token", title: `position ${position}, id ${token.id}` }, visible(token.label))))) : null);
+  const box = (token, position) => make("span", { class: "token", title: `position ${position}, id ${token.id}` }, visible(token.label));
+  const row = (tokens, title) => (tokens ? make("div", {}, make("h3", {}, title), appendInTurns(make("div", { class: "tokens" }), tokens, box)) : null);
   return make("div", { class: "row" }, row(page.run.source, "Source"), row(page.run.tokens, "Tokens"));
 }
 

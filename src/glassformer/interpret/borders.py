@@ -1,0 +1,166 @@
+"""Runs that keep only the borders between blocks, and run a block again when somebody asks what is inside it.
+
+    run = watch(model, params, batch, keep="borders")
+    run["blocks.3.attention.attend.weights"]      block 3 runs again, on what went into it
+
+A run that keeps everything grows with layers · T²: at 1,024 tokens the weights and scores of attention alone are many
+times the parameters. What goes into a block and comes out of it grows with T, and tells all the rest: the same lines on
+the same numbers give the same bits. Of what was let go outlines stay, so names, shapes and who read whom are known.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import LengthError
+from ..quantized import Quantized
+from .addresses import RETURNED
+from .meddling import Meddling, Placed
+from .outline import Outlines
+from .packed import unpacked
+from .watching import Call, Watcher, watched
+
+PARAMS = 1
+"""Where the parameters stand among the arguments of a block, behind its stack, and of `linear`, behind x."""
+INSIDE = 1 << 27
+"""Bytes of blocks that were run again and are kept, unless one alone has more."""
+
+
+def is_block(call: Call) -> bool:
+    """Tell whether a call runs one block of a stack."""
+    return call.name.endswith(".run_block")
+
+
+def block_of(call: Call) -> Call | None:
+    """Return the block that a call runs or was made in, None for one outside of all."""
+    own: Call | None = call
+    while own is not None and not is_block(own):
+        own = own.parent
+    return own
+
+
+def unpack_in_time(watcher: Watcher) -> dict[int, Any]:
+    """Let a watcher unpack parameters when they are needed: those of a block, or one matrix outside of blocks.
+
+    Returned are those that were unpacked, as they are stored, by the number of the call: it fills while calls are made.
+    """
+    before = watcher.before
+    stored: dict[int, Any] = {}
+
+    def unpack(call: Call) -> None:
+        if is_block(call) or (call.name == "linear" and isinstance(call.arguments[PARAMS], Quantized)):
+            first, stored[call.number], *given = call.arguments
+            call.arguments = (first, unpacked(stored[call.number]), *given)
+        if before is not None:
+            before(call)
+
+    watcher.before = unpack
+    return stored
+
+
+def keep_borders(watcher: Watcher) -> Watcher:
+    """Let a watcher let go of what is inside a block as soon as that has run, and of weights that were unpacked."""
+    after, stored = watcher.after, unpack_in_time(watcher)
+
+    def let_go(call: Call) -> None:
+        if after is not None:
+            after(call)
+        if call.number in stored:
+            _outline(watcher.calls[call.number :], stored.pop(call.number))
+
+    watcher.after = let_go
+    # What is inside a block is not there to be taken over: a block runs again from its first call on, or not at all.
+    watcher.again = lambda call: call.result if is_block(call) or block_of(call) is None else NotImplemented
+    return watcher
+
+
+def _outline(calls: list[Call], stored: Any) -> None:
+    """Let go of the numbers in a call and in those made in it, but for what it was given and what it returned."""
+    own, outlines = calls[0], Outlines()
+    outlines.keep(own.arguments[PARAMS], stored)
+    for part in (own.arguments[0], *own.arguments[PARAMS + 1 :], own.outputs[0]):
+        outlines.keep(part, part)
+    outline_calls(calls, outlines)
+
+
+def outline_calls(calls: list[Call], outlines: Outlines) -> None:
+    """Put outlines in the place of the arrays of calls."""
+    for call in calls:
+        call.arguments, call.settings, call.result = map(outlines.of, (call.arguments, call.settings, call.result))
+
+
+def check_everything(run: Any, what: str) -> None:
+    """Refuse what needs all numbers of a run at once, where it keeps borders alone."""
+    if run.inside is not None:
+        raise LengthError(
+            f"{what} need every value of a run, and this one keeps the borders between its blocks",
+            hint='take a shorter text; in Python, watch(…, keep="everything") keeps all, if there is memory for it',
+        )
+
+
+class Store:
+    """The calls of the blocks asked for last, up to `most` bytes, those of one in any case."""
+
+    def __init__(self, most: int = INSIDE) -> None:
+        self.most = most
+        self._found: OrderedDict[Call, list[Call]] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def clear(self) -> None:
+        """Let go of everything: it can be had again."""
+        with self._lock:
+            self._found.clear()
+
+    def get(self, block: Call, needed: int, make: Callable[[], list[Call]]) -> list[Call]:
+        """Return the calls of a block, made where they are not kept; they will take `needed` bytes."""
+        with self._lock:
+            if block not in self._found:
+                self._make_room(needed)
+                self._found[block] = make()
+            self._found.move_to_end(block)
+            return self._found[block]
+
+    def _make_room(self, needed: int) -> None:
+        """Let go of the blocks that nobody asked about for longest."""
+        sizes = [bytes_of(found) for found in self._found.values()]
+        while sizes and sum(sizes) + needed > self.most:
+            self._found.popitem(last=False)
+            sizes.pop(0)
+
+
+class Inside(Store):
+    """What is inside the blocks of a run that keeps borders, and of the runs that come of it by changes.
+
+    Runs share the blocks that no change has reached, and so what was found in them.
+    """
+
+    def call(self, calls: list[Call], number: int, placed: Placed, heads: int) -> Call:
+        """Return a call with its numbers, by its number; `placed` are the changes of the run."""
+        block = block_of(calls[number])
+        if block is None:
+            return calls[number]
+        needed = bytes_of(calls[block.number : block.end])
+        return self.get(block, needed, lambda: _run_again(calls, block, placed, heads))[number - block.number]
+
+
+def _run_again(calls: list[Call], block: Call, placed: Placed, heads: int) -> list[Call]:
+    """Return the calls of a block, run once more on what it was given, with the changes that it had."""
+    # What a change did to the block's own arguments was kept with them.
+    given = {address for address in placed if address.number == block.number and address.place != RETURNED}
+    meddling = Meddling({address: own for address, own in placed.items() if address not in given}, heads)
+    watcher = Watcher(meddling.before, meddling.after, calls=calls[: block.number], _inside=block.parent)
+    unpack_in_time(watcher)
+    watched(block.function, *block.arguments, watcher=watcher)
+    return watcher.calls[block.number :]
+
+
+def bytes_of(calls: list[Call]) -> int:
+    """Return the bytes of all arrays that calls returned or read, with their numbers or without."""
+    parts = [part for call in calls for part in (*call.outputs, *call.arguments)]
+    return sum({id(part): part.nbytes for part in parts if hasattr(part, "nbytes")}.values())

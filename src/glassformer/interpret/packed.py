@@ -1,0 +1,33 @@
+"""Parameters as a run has them: plain arrays, unpacked from the blocks or the 16 bits in which a file stores them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, Tree, widen
+from ..quantized import Quantized
+from ..tree import map_named, tree_map
+
+
+def unpacked(params: Tree) -> Tree:
+    """Return parameters as a run has them: NumPy arrays in at least single precision, those in blocks unpacked.
+
+    What is such an array already stays itself: unpack once what is watched more than once.
+    """
+    return tree_map(_plain, params)
+
+
+def as_stored(params: Tree) -> Tree:
+    """Return parameters for a run that unpacks one matrix, or one block of the model, at a time."""
+
+    def stays(name: str, leaf: Any) -> bool:
+        return isinstance(leaf, Quantized) or "blocks." in name
+
+    return map_named(lambda name, leaf: leaf if stays(name, leaf) else _plain(leaf), params)
+
+
+def _plain(leaf: Any) -> Array:
+    """Return a parameter as a NumPy array in at least single precision."""
+    return leaf.dequantize() if isinstance(leaf, Quantized) else np.asarray(widen(leaf))
