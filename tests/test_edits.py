@@ -1,6 +1,5 @@
 """What is written is what runs: an edit of any op or layer shows on the default engine, as on the engine numpy."""
 
-import multiprocessing
 import pickle
 import tempfile
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ import pytest
 
 import edits
 import glassformer
-from proofs.hunt import IMPORTED
+from proofs.nest import Nest
 from proofs.test_mutations import changed, copied
 
 SOURCE = Path(glassformer.__file__).parent
@@ -24,7 +23,14 @@ FUNCTIONS = [
 @cache
 def unedited() -> dict[str, dict[str, np.ndarray]]:
     """What both engines compute with the package as it is; what this compiles serves all copies."""
-    return computed(SOURCE.parent, None)
+    return computed(Nest(), SOURCE.parent, None)
+
+
+@pytest.fixture(scope="module")
+def nest() -> Nest:
+    """The process that all others are forked from; it has loaded what the package as it is needs compiled."""
+    unedited()
+    return Nest()
 
 
 @pytest.fixture(scope="module")
@@ -35,25 +41,20 @@ def copy() -> Iterator[Path]:
         yield folder
 
 
-def computed(folder: Path, before: dict | None) -> dict[str, dict[str, np.ndarray]]:
+def computed(nest: Nest, folder: Path, before: dict | None) -> dict[str, dict[str, np.ndarray]]:
     """What both engines compute with the package in a folder, in a process of its own."""
-    methods = multiprocessing.get_all_start_methods()
-    context = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
-    context.set_forkserver_preload(IMPORTED)
     with tempfile.TemporaryDirectory() as place:
         said = Path(place) / "said"
-        process = context.Process(target=edits.look, args=(folder, said, before))
-        process.start()
-        process.join()
-        assert process.exitcode == 0, f"ended with {process.exitcode}"
+        status = nest.run(edits.look, folder, said, before)
+        assert status == 0, f"ended with {status}"
         return pickle.loads(said.read_bytes())
 
 
 @pytest.mark.parametrize(("file", "name"), FUNCTIONS, ids=[name for _, name in FUNCTIONS])
-def test_an_edit_shows_on_the_default_engine(copy, file, name):
+def test_an_edit_shows_on_the_default_engine(nest, copy, file, name):
     text = edits.edited((SOURCE / file).read_text(encoding="utf-8"), name)
     with changed(copy, file, text):
-        found = computed(copy, unedited()["numpy"])
+        found = computed(nest, copy, unedited()["numpy"])
     assert found["cpu"], f"nothing in the panel uses {name}"
     hidden = [what for what, have in found["cpu"].items() if edits.differ(have, found["numpy"][what])]
     assert not hidden, f"an edit of {name} does not show in {hidden}"

@@ -209,7 +209,7 @@ def test_ctrl_c_that_is_ignored_as_in_the_background_stays_ignored():
 TOTAL = 3
 SILENCE = 5.0
 """Seconds after which a stopped worker counts as lost; those that run say so twelve times within them."""
-AT_ONCE = 4
+AT_ONCE = 8
 """Crews that run at the same time: they wait for most of it."""
 
 

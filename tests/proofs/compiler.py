@@ -1,7 +1,7 @@
 """Numba, ready to compile, and kernels that were compiled before, ready to be called.
 
 What Numba sets up for its first function takes longer than to load all kernels that a bug needs; to load these takes
-longer than to run them. Here both are done once, for all processes that are forked from one that has imported this.
+longer than to run them. Here both are done once, for all processes that are forked from one that has done it.
 Kernels are code without a word of Python: whichever copy of the package asks for the very same code gets it.
 """
 
@@ -23,6 +23,11 @@ def doubled(x):
 
 
 doubled(np.ones(1))
+
+CODEGEN = cpu_target.target_context.codegen()
+UNSERIALIZE = CODEGEN.unserialize_library
+KNOWN: dict[Any, Any] = {}
+"""Loaded code by what it is loaded from."""
 
 
 class Nothing:
@@ -50,19 +55,10 @@ def newest(folder: Path) -> list[Path]:
 
 def load() -> None:
     """Load all kernels, and let what asks for one of them have it."""
-    codegen = cpu_target.target_context.codegen()
-    unserialize, known = codegen.unserialize_library, {}
-
-    def found(state: Any) -> Any:
-        return known[state] if state in known else unserialize(state)
-
     for folder in ENGINE.rglob("__pycache__"):
         for path in newest(folder):
             with path.open("rb") as file:
                 file.seek(CHECKSUM)
                 state = Reader(file).load()[0]
-            known[state] = unserialize(state)
-    codegen.unserialize_library = found
-
-
-load()
+            KNOWN[state] = UNSERIALIZE(state)
+    CODEGEN.unserialize_library = lambda state: KNOWN[state] if state in KNOWN else UNSERIALIZE(state)

@@ -1,37 +1,46 @@
 """Look for a wrong number in a copy of the package, in a process that imports nothing of Glassformer but the copy.
 
-Such a process is forked from one that has imported what hunts need, because starting Python and importing NumPy, Numba,
-PyTorch or JAX takes longer than most hunts. Where processes cannot be forked, each is started anew.
-
-A catcher is a row of `glassformer check` ("layer_norm", "decoder (head)") or the address of a test ("tests/…::…").
-The exit status says what happened; a crash is no catch, because it says nothing about the numbers.
+A catcher is a row of `glassformer check` ("layer_norm", "decoder (head)"), one of its cases ("layer_norm, no beta"), or
+the address of a test ("tests/…::…"). The exit status says what happened; a crash is no catch, because it says nothing
+about the numbers.
 """
 
 import gc
-import multiprocessing
 import os
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
+
+from proofs.nest import Nest
 
 ROOT = Path(__file__).parents[2]
 RIGHT, WRONG, BROKEN, SKIPPED = 0, 10, 11, 12  # 1 is how Python itself ends on an error
-IMPORTED = ["proofs.compiler", "hypothesis.strategies", "jax.numpy", "pytest", "torch._inductor.config"]
-"""What hunts start with; PyTorch is deterministic by that part of it. None starts a thread, so that forking is safe."""
 
 
-def hunt(folder: Path, catchers: list[str], *, engine: str) -> tuple[int, str]:
-    """Let the catchers look at the package in `folder`; return the exit status and the words."""
-    methods = multiprocessing.get_all_start_methods()
-    context = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
-    context.set_forkserver_preload(IMPORTED)
+class Found(NamedTuple):
+    """How a hunt ended."""
+
+    status: int
+    by: str
+    """The case or the test that found something: the last line of what was said."""
+    words: str
+
+
+def hunt(folder: Path, catchers: list[str], *, engine: str) -> Found:
+    """Let the catchers look at the package in `folder`, up to the first that finds something."""
     with tempfile.TemporaryDirectory() as name:
         said = Path(name) / "said"
-        process = context.Process(target=look, args=(folder, catchers, engine, said))
-        process.start()
-        process.join()
-        assert process.exitcode is not None
-        return process.exitcode, said.read_text(encoding="utf-8", errors="replace") if said.exists() else ""
+        status = nest().run(look, folder, catchers, engine, said)
+        words = said.read_text(encoding="utf-8", errors="replace") if said.exists() else ""
+        return Found(status, words.rstrip("\n").rpartition("\n")[2], words)
+
+
+@cache
+def nest() -> Nest:
+    """The process that all hunts are forked from."""
+    return Nest()
 
 
 def look(folder: Path, catchers: list[str], engine: str, said: Path) -> None:
@@ -58,8 +67,8 @@ def look(folder: Path, catchers: list[str], engine: str, said: Path) -> None:
     stop(RIGHT, "nothing is wrong")
 
 
-def stop(status: int, reason: str) -> None:
-    sys.stdout.write(f"{reason}\n")
+def stop(status: int, reason: str, by: str = "") -> None:
+    sys.stdout.write(f"{reason}\n{by}\n")
     sys.exit(status)
 
 
@@ -74,12 +83,11 @@ def prove_rows(rows: set[str]) -> None:
         (model_cases, prove_model_case),
     ):
         for case in cases() if rows - proved else ():
-            row = case.name.partition(",")[0]
-            if row in rows:
-                proved.add(row)
+            if wanted := rows & {case.name, case.name.partition(",")[0]}:
+                proved |= wanted
                 check = prove(case)
                 if not check.ok:
-                    stop(WRONG, f"{case.name}: error {check.error:.3g}")
+                    stop(WRONG, f"error {check.error:.3g}", case.name)
     if rows - proved:
         stop(BROKEN, f"no such rows: {sorted(rows - proved)}")
 
@@ -112,6 +120,6 @@ def run_tests(addresses: set[str]) -> None:
     for address, end in outcomes.ends:
         skipped = isinstance(end, pytest.skip.Exception)
         found = SKIPPED if skipped else WRONG if isinstance(end, AssertionError) else BROKEN
-        stop(found, f"{address}: {type(end).__name__}: {end}")
+        stop(found, f"{type(end).__name__}: {end}", address)
     if status != pytest.ExitCode.OK:
         stop(BROKEN, f"pytest ended with {status!r}")

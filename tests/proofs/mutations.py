@@ -21,5 +21,5 @@ class Mutant(NamedTuple):
     new: str
 
 
-TABLES = (OP_BUGS, MODEL_BUGS, KERNEL_BUGS, COMPILED_BUGS)
+TABLES = (OP_BUGS, MODEL_BUGS, COMPILED_BUGS, KERNEL_BUGS)  # those that need kernels when others have compiled some
 MUTANTS = [Mutant(file, *bug) for table in TABLES for file, bugs in table.items() for bug in bugs]
