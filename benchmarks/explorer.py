@@ -2,6 +2,7 @@
 
 python benchmarks/explorer.py              all rows; needs Chromium, playwright and `glassformer pull smollm2`
 python benchmarks/explorer.py --quick      without SmolLM2, and a thousand malformed requests instead of ten thousand
+python benchmarks/explorer.py --malformed 10000      so many malformed requests and nothing else; needs no browser
 """
 
 import argparse
@@ -155,7 +156,7 @@ def _generate(text: str) -> float:
 
 
 def malformed(count: int) -> list[Row]:
-    """Send requests that are no HTTP, and questions that are nearly right; every one must be answered."""
+    """Send requests that are no HTTP, and questions that are nearly right; all must be answered, and none may fail."""
     rng = random.Random(1)
     answers: dict[int, int] = {}
     began = time.perf_counter()
@@ -167,6 +168,7 @@ def malformed(count: int) -> list[Row]:
                 line.close()
             else:
                 answered = line.ask(*nearly_right(rng, [*ANSWERS, "tile", "nothing"]))
+            assert answered.status < 500, f"request {number}: {answered.said}"
             answers[answered.status] = answers.get(answered.status, 0) + 1
         server.explorer.jobs.stop_all()
         assert line.ask("models", {}).status == 200
@@ -174,15 +176,20 @@ def malformed(count: int) -> list[Row]:
     return [(f"{count:,} malformed requests", "survived", f"{said} in {time.perf_counter() - began:.0f} s")]
 
 
+def in_browser(*, quick: bool) -> list[Row]:
+    """Measure what a browser is needed for."""
+    with chromium() as browser:
+        rows = small(browser)
+        return rows if quick or resolve("smollm2") is None else [*rows, *published(browser)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    with chromium() as browser:
-        rows = small(browser)
-        if not quick and resolve("smollm2") is not None:
-            rows += published(browser)
-    rows += malformed(1000 if quick else 10_000)
+    parser.add_argument("--malformed", type=int, metavar="COUNT")
+    asked = parser.parse_args()
+    rows = [] if asked.malformed else in_browser(quick=asked.quick)
+    rows += malformed(asked.malformed or (1000 if asked.quick else 10_000))
     console().print(table("", "asked", "measured", rows=rows, title="The explorer"))
 
 

@@ -44,7 +44,7 @@ class Line:
     def send(self, raw: bytes) -> Answered:
         """Send bytes as they are and return the answer to them."""
         if self.socket is None:
-            self.socket = socket.create_connection((HOST, self.server.port), timeout=20)
+            self.socket = socket.create_connection((HOST, self.server.port), timeout=60)
         self.socket.sendall(raw)
         answered = self._read()
         if answered.headers.get("connection") == "close":

@@ -1,19 +1,15 @@
 """Sharing, in a real browser: the file that is saved, pictures, numbers, and a page that asks nobody."""
 
-import json
 import zipfile
-from urllib.parse import quote
 
 import numpy as np
 import pytest
 
-from browser import TASKS, Troubles, check_access, state
+from browser import TASKS, Troubles, check_access, rest, state, visit
 
 
 def show(page, server, architecture, **more):
-    page.goto(f"{server.address}#{quote(json.dumps({**state(architecture), **more}))}")
-    page.reload()
-    page.wait_for_selector("#view [data-view]")
+    visit(page, server, **state(architecture, **more))
 
 
 def saved(page, path):
@@ -30,7 +26,7 @@ def test_the_file_opens_alone_and_shows_the_same(architecture, page, server, bro
     chosen = {} if architecture == "encoder" else {"share": {"views": ["map"]}}
     show(page, server, architecture, view="map", look=chosen)
     page.get_by_role("button", name="Open all").click()
-    page.wait_for_function("() => [...document.querySelectorAll('figure figcaption')].every((one) => one.textContent)")
+    rest(page)
     wanted = page.locator("figure figcaption").all_inner_texts()
     page.get_by_role("button", name="Share").click()
     path = saved(page, tmp_path / "one.html")
@@ -41,7 +37,7 @@ def test_the_file_opens_alone_and_shows_the_same(architecture, page, server, bro
     troubles.watch(one, path.as_uri())
     one.goto(path.as_uri())
     one.wait_for_selector("#view figure canvas")
-    one.wait_for_function("() => [...document.querySelectorAll('figure figcaption')].every((one) => one.textContent)")
+    rest(one)
     assert one.locator("figure figcaption").all_inner_texts() == wanted
     one.get_by_role("button", name="gradients", exact=True).click()
     one.wait_for_function(f"() => document.querySelectorAll('figure .under').length === {len(wanted)}")
@@ -75,7 +71,7 @@ def test_a_file_within_a_page_keeps_to_itself_twice(page, server, browser, tmp_p
 def test_pictures_and_numbers_are_saved(page, server, tmp_path, explorer):
     show(page, server, "decoder", view="share")
     page.locator("#share-name").select_option("blocks.0.attention.attend.weights")
-    page.wait_for_load_state("networkidle")
+    rest(page)
     files = {}
     for title in ("Picture as PNG", "Picture as SVG", "Numbers as .npz"):
         with page.expect_download() as waiting:

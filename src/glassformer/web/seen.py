@@ -121,10 +121,10 @@ class Seen:
     def array(self, what: str, name: str) -> Array:
         """Return a value, a parameter, or the gradient of either; `before` and `change` are about the run unchanged."""
         kinds: dict[str, Callable[[], Array]] = {
-            "value": lambda: named(self.run.params, self.run, name),
-            "gradient": lambda: named(self.gradients.params, self.gradients, name),
-            "before": lambda: named(self.plain.params, self.plain, name),
-            "gradient before": lambda: named(self.plain_gradients.params, self.plain_gradients, name),
+            "value": lambda: self._named(self.run, name),
+            "gradient": lambda: self._named(self.gradients, name),
+            "before": lambda: self._named(self.plain, name),
+            "gradient before": lambda: self._named(self.plain_gradients, name),
             "change": lambda: self.array("value", name).astype(np.float64) - self.array("before", name),
             "products": lambda: products(self.run, name),  # of an attention: q·k before it is scaled
             "gradient change": lambda: self.array("gradient", name) - self.array("gradient before", name),
@@ -132,6 +132,19 @@ class Seen:
         if what not in kinds:
             raise ConfigError(f"there is no kind of number {what[:40]!r}", hint=did_you_mean(what[:40], kinds))
         return kinds[what]()
+
+    def is_parameter(self, name: str) -> bool:
+        """Whether a name is that of a parameter."""
+        return name in self._leaves(self.run)
+
+    def _named(self, of: Run | Gradients, name: str) -> Array:
+        """Return a parameter, or a value, by its name; or the gradient of either."""
+        leaves = self._leaves(of)
+        return leaves[name] if name in leaves else of[name]
+
+    def _leaves(self, of: Run | Gradients) -> dict[str, Array]:
+        """Return all parameters by their names: a page asks for many, one after the other."""
+        return self.once(f"parameters {id(of)}", lambda: flatten(of.params))
 
     def other(self, text: str) -> Run:
         """Return the run of the same parameters on another text."""
@@ -182,12 +195,6 @@ def open_subject(subject: Subject) -> Opened:
     if sum(leaf.size for leaf in flatten(params).values()) <= PRECISE:
         params = tree_map(lambda leaf: leaf.astype(np.float64), params)
     return Opened(subject, params)
-
-
-def named(params: Tree, values: Any, name: str) -> Array:
-    """Return a parameter, or a value, by its name."""
-    leaves = flatten(params)
-    return leaves[name] if name in leaves else values[name]
 
 
 def probabilities(run: Run, position: int = -1) -> Array:

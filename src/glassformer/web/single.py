@@ -1,6 +1,7 @@
-"""The page as one file: what it was told is inside, and it asks nobody for anything.
+"""What the page is made of, and the page as one file: what it was told is inside, and it asks nobody for anything.
 
     bundle()        all modules of the page joined into one script, each in a room of its own after those it imports
+    styles()        all its styles
     Kept            answers and tiles by the keys under which the page looks for them
     one_file(kept)  the page, its styles, its script and what is kept; its policy names the two by their hashes
 
@@ -25,6 +26,7 @@ LARGEST = 4_800_000
 
 IMPORT = re.compile(r'^import \{ ([\w$]+(?:, [\w$]+)*) \} from "\./([\w]+\.js)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async function|function|const|class) ([\w$]+))", re.MULTILINE)
+SHARED = "style.css"
 OWN_STATE = "@"
 
 
@@ -49,8 +51,9 @@ def ordered(first: str = "main.js", folder: Path = PAGE) -> list[str]:
 
 @cache
 def bundle() -> str:
-    """Return all modules of the page as one script."""
-    return "\n".join(_room(name, (PAGE / name).read_text(encoding="utf-8")) for name in ordered())
+    """Return all modules of the page as one script: a browser would fetch some dozens of files one behind the other."""
+    rooms = (_room(name, (PAGE / name).read_text(encoding="utf-8")) for name in ordered())
+    return "\n".join(['"use strict";', *rooms])
 
 
 def _room(name: str, source: str) -> str:
@@ -66,9 +69,8 @@ def _value(module: str) -> str:
 
 @cache
 def styles() -> str:
-    """Return the styles that the page links, in its order."""
-    page = (PAGE / "index.html").read_text(encoding="utf-8")
-    names = re.findall(r'<link rel="stylesheet" href="page/([\w.]+)">', page)
+    """Return all styles of the page: what every view shares, then those of single views."""
+    names = sorted((path.name for path in PAGE.glob("*.css")), key=lambda name: (name != SHARED, name))
     return "\n".join((PAGE / name).read_text(encoding="utf-8") for name in names)
 
 
