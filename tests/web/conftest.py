@@ -29,7 +29,7 @@ def browser():
 def tab(browser, server):
     """A page, and what went wrong on it."""
     context = browser.new_context(viewport=browsers.WIDE, color_scheme="light", reduced_motion="reduce")
-    context.set_default_timeout(900_000)
+    context.set_default_timeout(30_000)
     page, found = context.new_page(), browsers.Troubles()
     found.watch(page, server.address)
     yield page, found

@@ -2,7 +2,7 @@
 
 import pytest
 
-from browser import TASKS, TEXTS, check_access, rest, state, visit, walk
+from browser import TASKS, TEXTS, address, check_access, rest, state, visit, walk
 
 
 @pytest.mark.parametrize("architecture", TASKS)
@@ -19,6 +19,20 @@ def test_everybody_can_use_it(page, server):
     page.get_by_role("button", name="Open all").click()
     rest(page)
     assert page.locator("#view canvas").count() > 100
+
+
+def test_it_says_when_it_waits_and_when_it_is_at_rest(page, server):
+    held = []
+    page.route("**/ask/run", held.append)
+    page.goto(address(server, **state("encoder")))
+    while not held:
+        page.wait_for_timeout(10)
+    assert page.locator("#view").get_attribute("aria-busy") == "true"
+    assert page.locator(".busy").count() == 1
+    held[0].continue_()
+    rest(page)
+    assert page.locator(".busy").count() == 0
+    assert page.locator("#view .node").count() > 0
 
 
 def test_bad_input_is_refused_in_words(page, server, troubles):

@@ -7,6 +7,14 @@ import pytest
 
 from browser import TASKS, Troubles, check_access, rest, state, visit
 
+LOOKS = {
+    "encoder": {},
+    "decoder": {"map": {"open": ["blocks.0", "blocks.0.attention"]}, "share": {"views": ["map"]}},
+    "encoder-decoder": {
+        "map": {"open": ["decoder.blocks.0", "decoder.blocks.0.cross_attention"]}, "share": {"views": ["map"]}
+    },
+}  # fmt: skip
+
 
 def show(page, server, architecture, **more):
     visit(page, server, **state(architecture, **more))
@@ -22,11 +30,11 @@ def saved(page, path):
 
 @pytest.mark.parametrize("architecture", TASKS)
 def test_the_file_opens_alone_and_shows_the_same(architecture, page, server, browser, tmp_path):
-    # All views of the encoder; of the others the map alone, which is quicker.
-    chosen = {} if architecture == "encoder" else {"share": {"views": ["map"]}}
-    show(page, server, architecture, view="map", look=chosen)
-    page.get_by_role("button", name="Open all").click()
-    rest(page)
+    # All views and all tensors of the encoder; of the others the map with one part of it, which is quicker.
+    show(page, server, architecture, view="map", look=LOOKS[architecture])
+    if architecture == "encoder":
+        page.get_by_role("button", name="Open all").click()
+        rest(page)
     wanted = page.locator("figure figcaption").all_inner_texts()
     page.get_by_role("button", name="Share").click()
     path = saved(page, tmp_path / "one.html")
