@@ -7,7 +7,7 @@ from typing import Any
 from ..answers import answers, only
 from ..explorer import Explorer
 
-PATIENCE = 0.25
+PATIENCE = 0.5
 """Seconds that an answer waits for the work to end: a page need not ask often."""
 
 
