@@ -23,7 +23,7 @@ def test_everybody_can_use_it(page, server):
 
 def test_it_says_when_it_waits_and_when_it_is_at_rest(page, server):
     held = []
-    page.route("**/ask/run", held.append)
+    page.route("**/ask/run", lambda route: held.append(route))
     page.goto(address(server, **state("encoder")))
     while not held:
         page.wait_for_timeout(10)
