@@ -1,5 +1,6 @@
 """HTTP byte by byte: requests that no client library would send, and whole answers."""
 
+import contextlib
 import json
 import socket
 from typing import Any, NamedTuple
@@ -76,8 +77,9 @@ class Line:
         while len(body) < int(headers.get("content-length", "0")):
             body += self._more()
         if "content-length" not in headers:  # it ends with the connection
-            while more := self.socket.recv(1 << 16):
-                body += more
+            with contextlib.suppress(ConnectionResetError):  # it did not read all of a long request
+                while more := self.socket.recv(1 << 16):
+                    body += more
         return Answered(int(first.split()[1]), headers, body)
 
     def _more(self) -> bytes:
