@@ -156,7 +156,7 @@ def _generate(text: str) -> float:
 
 
 def malformed(count: int) -> list[Row]:
-    """Send requests that are no HTTP, and questions that are nearly right; every one must be answered."""
+    """Send requests that are no HTTP, and questions that are nearly right; all must be answered, and none may fail."""
     rng = random.Random(1)
     answers: dict[int, int] = {}
     began = time.perf_counter()
@@ -168,6 +168,7 @@ def malformed(count: int) -> list[Row]:
                 line.close()
             else:
                 answered = line.ask(*nearly_right(rng, [*ANSWERS, "tile", "nothing"]))
+            assert answered.status < 500, f"request {number}: {answered.said}"
             answers[answered.status] = answers.get(answered.status, 0) + 1
         server.explorer.jobs.stop_all()
         assert line.ask("models", {}).status == 200

@@ -37,7 +37,11 @@ TEXTS = {"encoder": "11110222", "decoder": "for x in", "encoder-decoder": "3. MÃ
 SIZES = {"width": 8, "heads": 2, "feed_forward": 16, "layers": 2}
 
 WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
-SERIOUS = ("serious", "critical")
+BLANK = "about:blank"
+VIEWS = ("map", "attention", "lens", "change", "backward", "training", "writing", "tours", "share")
+AXE_RUN = """async (options) => (await axe.run(document, options)).violations
+  .filter((one) => ["serious", "critical"].includes(one.impact))
+  .map((one) => ({id: one.id, help: one.help, count: one.nodes.length, first: one.nodes[0].html}))"""
 
 
 # --- models ----------------------------------------------------------------------------------------------------------
@@ -116,20 +120,38 @@ def chromium() -> Iterator[Any]:
 
 
 def address(server: Server, **told: Any) -> str:
-    """Return the address that opens a state."""
-    return f"{server.address}#{urllib.parse.quote(json.dumps(told))}"
+    """Return the address that opens a state; without one, the server's own."""
+    return f"{server.address}#{urllib.parse.quote(json.dumps(told))}" if told else server.address
 
 
-def visit(page: Any, server: Server, selector: str, **told: Any) -> None:
-    """Open a state on a page, and wait until something of it is there."""
+def visit(page: Any, server: Server, selector: str = "#view [data-view]", **told: Any) -> None:
+    """Open a state on a page, and wait until it is at rest and something of it is there."""
+    if page.url != BLANK:
+        page.goto(BLANK)  # the page begins anew, rather than go on from what it shows
     page.goto(address(server, **told))
-    page.reload()
+    rest(page)
     page.wait_for_selector(selector)
+
+
+def rest(page: Any) -> None:
+    """Wait until all that a page asked for is there, and drawn."""
+    page.wait_for_selector("#view[aria-busy=false]")
 
 
 def told(page: Any) -> dict[str, Any]:
     """Return the state in the address of a page."""
     return json.loads(urllib.parse.unquote(page.evaluate("location.hash")[1:]) or "{}")
+
+
+def walk(page: Any) -> None:
+    """Open every view by its tab: each comes to rest, shows something, and refuses nothing."""
+    assert page.locator("#views button").evaluate_all("all => all.map((one) => one.id)") == [f"tab-{v}" for v in VIEWS]
+    for view in VIEWS:
+        page.click(f"#tab-{view}")
+        page.wait_for_selector(f"#view [data-view={view}] >> :text('')")
+        rest(page)
+        refused = page.locator("#view .bad:visible, #status p").all_inner_texts()
+        assert [text for text in refused if text] == [], view
 
 
 class Troubles(list):
@@ -139,7 +161,9 @@ class Troubles(list):
         """Listen to a page whose requests go to addresses that begin with `home`."""
         page.on("console", lambda told: told.type == "error" and self.append(f"console: {told.text}"))
         page.on("pageerror", lambda error: self.append(f"script: {error}"))
-        page.on("request", lambda asked: asked.url.startswith(home) or self.append(f"elsewhere: {asked.url[:200]}"))
+        page.on(
+            "request", lambda asked: asked.url.startswith((home, BLANK)) or self.append(f"elsewhere: {asked.url[:200]}")
+        )
         # A question that the page itself took back is none.
         page.on(
             "requestfailed",
@@ -153,30 +177,32 @@ class Troubles(list):
         self[:] = [trouble for trouble in self if trouble not in meant]
 
 
-def violations(page: Any) -> list[str]:
-    """Return what axe finds serious on a page as it is now, each with the first place where it is."""
+def violations(page: Any, *rules: str) -> list[str]:
+    """Return what axe finds serious on a page as it is now, by all of its rules or some; each with its first place."""
     require("axe_playwright_python")
-    from axe_playwright_python.sync_playwright import Axe
+    from axe_playwright_python.base import AXE_SCRIPT
 
-    found = Axe().run(page).response["violations"]
-    return [
-        f"{one['id']}: {one['help']} ({len(one['nodes'])}, first {one['nodes'][0]['html'][:160]})"
-        for one in found
-        if one["impact"] in SERIOUS
-    ]
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE_SCRIPT)
+    only = {"runOnly": {"type": "rule", "values": rules}} if rules else {}
+    found = page.evaluate(AXE_RUN, {"resultTypes": ["violations"], "preload": False, **only})
+    return [f"{one['id']}: {one['help']} ({one['count']}, first {one['first'][:160]})" for one in found]
 
 
 def check_access(page: Any) -> None:
-    """Refuse a page that people with other eyes or hands cannot use: light and dark, wide and narrow."""
-    for size in (WIDE, NARROW):
+    """Refuse a page that people with other eyes or hands cannot use: light and dark, wide and narrow.
+
+    All rules are checked at both widths. Of what they ask, the theme changes colors alone.
+    """
+    for size, scheme, other in ((WIDE, "light", "dark"), (NARROW, "dark", "light")):
         page.set_viewport_size(size)
-        for scheme in ("light", "dark"):
-            page.emulate_media(color_scheme=scheme)
-            assert violations(page) == [], f"{scheme}, {size['width']} pixels wide"
+        page.emulate_media(color_scheme=scheme)
+        assert violations(page) == [], f"{scheme}, {size['width']} pixels wide"
+        page.emulate_media(color_scheme=other)
+        assert violations(page, "color-contrast") == [], f"{other}, {size['width']} pixels wide"
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= size["width"], f"the page is {wide} pixels wide on a screen of {size['width']}"
     page.set_viewport_size(WIDE)
-    page.emulate_media(color_scheme="light")
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ LONG_FILES = (
     "cli/test_finetune.py",
     "api/test_files.py",
     "api/test_loop.py",
+    "web/test_page_published.py",
     "cluster/test_watch.py",
     "cli/test_train_processes.py",
 )

@@ -1,5 +1,6 @@
 """HTTP byte by byte: requests that no client library would send, and whole answers."""
 
+import contextlib
 import json
 import socket
 from typing import Any, NamedTuple
@@ -44,7 +45,7 @@ class Line:
     def send(self, raw: bytes) -> Answered:
         """Send bytes as they are and return the answer to them."""
         if self.socket is None:
-            self.socket = socket.create_connection((HOST, self.server.port), timeout=20)
+            self.socket = socket.create_connection((HOST, self.server.port), timeout=60)
         self.socket.sendall(raw)
         answered = self._read()
         if answered.headers.get("connection") == "close":
@@ -76,8 +77,9 @@ class Line:
         while len(body) < int(headers.get("content-length", "0")):
             body += self._more()
         if "content-length" not in headers:  # it ends with the connection
-            while more := self.socket.recv(1 << 16):
-                body += more
+            with contextlib.suppress(ConnectionResetError):  # it did not read all of a long request
+                while more := self.socket.recv(1 << 16):
+                    body += more
         return Answered(int(first.split()[1]), headers, body)
 
     def _more(self) -> bytes:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from own_parts import forgotten
-from runs import command
+from runs import command, write_data
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")  # `test_own_parts.py` has both engines
 
@@ -46,11 +46,12 @@ def test_there_is_a_file_for_each_part_and_none_is_long():
 
 def test_every_command_of_the_page_runs(folder, unseen_figures):
     assert len(COMMANDS) == 15
+    short = ["--data", write_data("text", folder)]
     for line in COMMANDS:
         program, name, *rest = shlex.split(line)
         assert program == "glassformer"
         with forgotten():  # each command is a process of its own
-            result = command(name, *rest, *QUICK.get(name, []))
+            result = command(name, *rest, *QUICK.get(name, []), *(short if rest[0] == "text" else []))
         assert result.code == 0, f"{line}\n{result.err}"
 
 

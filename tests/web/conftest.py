@@ -1,4 +1,4 @@
-"""One server and one browser for each file, a fresh page for each test, on which nothing may go wrong."""
+"""One server and one browser with one page for each file; in no test may anything go wrong on it."""
 
 import pytest
 
@@ -25,21 +25,31 @@ def browser():
         yield found
 
 
-@pytest.fixture
-def troubles():
-    """What went wrong on `page`; a test that means something to go wrong forgives it: `troubles.forgive("400")`."""
-    return browsers.Troubles()
-
-
-@pytest.fixture
-def page(browser, server, troubles):
-    """A new page, open at the server's address; the test fails if anything goes wrong on it."""
+@pytest.fixture(scope="module")
+def tab(browser, server):
+    """A page, and what went wrong on it."""
     context = browser.new_context(viewport=browsers.WIDE, color_scheme="light", reduced_motion="reduce")
-    context.set_default_timeout(10_000)
-    one = context.new_page()
-    troubles.watch(one, server.address)
-    one.goto(server.address)
-    one.wait_for_selector("#view [data-view]")
-    yield one
+    context.set_default_timeout(30_000)
+    page, found = context.new_page(), browsers.Troubles()
+    found.watch(page, server.address)
+    yield page, found
     context.close()
-    assert troubles == []
+
+
+@pytest.fixture
+def troubles(tab):
+    """What went wrong on `page`; a test that means something to go wrong forgives it: `troubles.forgive("400")`."""
+    return tab[1]
+
+
+@pytest.fixture
+def page(tab):
+    """An empty page, for `browsers.visit` to open; the test fails if anything goes wrong on it."""
+    one, found = tab
+    yield one
+    one.goto(browsers.BLANK)  # nothing is left of the page: what it keeps, it keeps in its address
+    one.unroute_all()
+    one.set_viewport_size(browsers.WIDE)
+    one.emulate_media(color_scheme="light", reduced_motion="reduce")
+    wrong, found[:] = list(found), []
+    assert wrong == []

@@ -73,7 +73,7 @@ def test_other_pages_of_the_browser_are_refused(headers, line, server):
 @pytest.mark.parametrize(
     "path",
     ["/", "/{other}/", "/{secret}", "/{secret}x/", "/{half}/", "//{secret}/", "/%2e%2e/{secret}/", "/{secret}%00/",
-     "/x/../{secret}/", "/page/main.js", "/ask/models", "/favicon.ico", "/{secret}%C3%A9/"],
+     "/x/../{secret}/", "/page/all.js", "/ask/models", "/favicon.ico", "/{secret}%C3%A9/"],
 )  # fmt: skip
 def test_without_the_secret_there_is_nothing(path, line, server):
     secret = server.secret
@@ -110,7 +110,7 @@ def test_nobody_speaks_websocket_here(line):
 @pytest.mark.parametrize(
     "path",
     ["/page/../server.py", "/page/..%2f..%2fserver.py", "/page/%2e%2e/guard.py", "/page/..\\guard.py",
-     "/page//etc/passwd", "/page/style.css/", "/page/style.css%00.js", "/page/", "/page", "/etc/passwd",
+     "/page//etc/passwd", "/page/all.css/", "/page/all.css%00.js", "/page/main.js", "/page/", "/page", "/etc/passwd",
      "/%2fetc%2fpasswd", "/page/guard.py", "/page/%ff", "/ask/", "/tile/x"],
 )  # fmt: skip
 def test_no_file_is_read_by_a_name_that_a_page_sends(path, line):
@@ -156,7 +156,7 @@ def test_a_body_shorter_than_said_keeps_nobody_waiting(line, server):
 def test_the_policy_stands_on_every_answer(line):
     every = [
         line.request("GET", "/"),
-        line.request("GET", "/page/main.js"),
+        line.request("GET", "/page/all.js"),
         line.request("GET", "/page/nothing.js"),
         line.request("GET", "/", {"host": "evil.example"}),
         line.request("GET", "/", {"origin": "null"}),

@@ -1,12 +1,10 @@
 """Attention on the page: small maps, one head large, lines, cards, switches; on the three architectures."""
 
-import json
 import re
-import urllib.parse
 
 import pytest
 
-from browser import TEXTS, check_access, state
+from browser import TEXTS, check_access, rest, state, told, visit
 from glassformer.web.answers import ask
 
 SMALL = ".attention-small canvas[data-painted]"
@@ -22,21 +20,14 @@ def expect(locator):
 
 def show(page, server, architecture, text=None, **settings):
     """Open the view on a model."""
-    told = {
-        **state(architecture),
-        "text": text or TEXTS[architecture],
-        "view": "attention",
-        "look": {"attention": settings},
-    }
-    page.goto(f"{server.address}#{urllib.parse.quote(json.dumps(told))}")
-    page.wait_for_selector(LARGE)
+    asked = {**state(architecture), "text": text or TEXTS[architecture], "look": {"attention": settings}}
+    visit(page, server, LARGE, **asked, view="attention")
     page.wait_for_selector(SMALL)
 
 
 def looks(page):
     """Return what the view remembers in the address."""
-    told = json.loads(urllib.parse.unquote(page.evaluate("location.hash")[1:]))
-    return told.get("look", {}).get("attention", {}), told.get("changes", [])
+    return told(page).get("look", {}).get("attention", {}), told(page).get("changes", [])
 
 
 @pytest.mark.parametrize(("architecture", "heads"), [("encoder", 4), ("decoder", 4), ("encoder-decoder", 4)])
@@ -88,9 +79,8 @@ def test_a_cell_says_how_its_weight_came_about_and_opens_its_card(page, server, 
     page.locator(LARGE).nth(2).click(position={"x": 3, "y": 3})
     page.wait_for_selector(".attention-said:has-text('→ weight 1')")
     page.wait_for_selector("#card:not([hidden])")
-    page.wait_for_load_state("networkidle")
-    told = json.loads(urllib.parse.unquote(page.evaluate("location.hash")[1:]))
-    assert told["look"]["card"]["open"] == {
+    rest(page)
+    assert told(page)["look"]["card"]["open"] == {
         "name": "blocks.0.attention.attend.weights", "index": [0, 0, 0, 0], "gradient": False
     }  # fmt: skip
     if any("400" in trouble for trouble in troubles):

@@ -1,9 +1,8 @@
 """Changes made by clicks: what is sent, what is shown, and the way back."""
 
 import numpy as np
-import pytest
 
-from browser import TASKS, TEXTS, check_access, state, told, visit
+from browser import check_access, state, told, visit
 from glassformer.interpret import put, zero
 from glassformer.web.state import read_state
 
@@ -11,7 +10,6 @@ from glassformer.web.state import read_state
 def opened(page, server, architecture="decoder", **more):
     """The view, with a state as an address has it."""
     visit(page, server, "[data-view=change] .levers", **state(architecture), view="change", **more)
-    page.wait_for_load_state("networkidle")
 
 
 def lever(page, title):
@@ -20,6 +18,7 @@ def lever(page, title):
 
 def test_a_head_is_switched_off_and_on_again(page, server, explorer):
     opened(page, server)
+    assert page.locator(".levers tbody tr").count() == 2
     lever(page, "head 1 of attention of layer 0").click()
     page.wait_for_selector("#strip .token")
     assert told(page)["changes"] == [
@@ -131,9 +130,7 @@ def test_a_tensor_is_compared(page, server):
     page.locator("canvas[aria-label^='gradient change of blocks.0']").wait_for()
 
 
-@pytest.mark.parametrize("architecture", TASKS)
-def test_everybody_can_use_it(page, server, architecture):
-    opened(page, server, architecture)
-    assert page.locator(".levers tbody tr").count() == (4 if architecture == "encoder-decoder" else 2)
-    assert page.locator("#text").input_value() == TEXTS[architecture]
+def test_everybody_can_use_it(page, server):
+    opened(page, server, "encoder-decoder")
+    assert page.locator(".levers tbody tr").count() == 4  # two of the encoder, two of the decoder
     check_access(page)

@@ -1,19 +1,14 @@
 """The lens on the page: the table, a token that is followed, positions on demand, and bars that sum to the logit."""
 
-import json
-import urllib.parse
-
 import pytest
 
-from browser import check_access, state
+from browser import check_access, state, told, visit
 from glassformer.web.answers import ask
 
 
 def show(page, server, architecture, **settings):
     """Open the view on a model."""
-    told = {**state(architecture), "view": "lens", "look": {"lens": settings}}
-    page.goto(f"{server.address}#{urllib.parse.quote(json.dumps(told))}")
-    page.wait_for_selector(".lens-table")
+    visit(page, server, ".lens-table", **state(architecture), view="lens", look={"lens": settings})
     page.wait_for_selector(".lens-parts")
 
 
@@ -46,18 +41,16 @@ def test_a_token_is_followed_by_its_rank(page, server, explorer):
     show(page, server, "decoder")
     page.locator(".lens-table tbody tr").nth(1).locator(".lens-cell").nth(2).click()
     page.wait_for_selector(".lens-cell:has-text('rank 1')")
-    told = json.loads(urllib.parse.unquote(page.evaluate("location.hash")[1:]))["look"]["lens"]
-    assert told["position"] == 2
-    assert told["token"].startswith("#")
+    kept = told(page)["look"]["lens"]
+    assert kept["position"] == 2
+    assert kept["token"].startswith("#")
     page.click("button:has-text('Follow none')")
     page.wait_for_selector(".lens-table")
     assert page.locator(".lens-cell:has-text('rank')").count() == 0
 
 
 def test_other_positions_are_read_on_demand(page, server, troubles):
-    told = {"model": "decoder", "text": "for x in range(10):", "view": "lens"}
-    page.goto(f"{server.address}#{urllib.parse.quote(json.dumps(told))}")
-    page.wait_for_selector(".lens-table thead th:has-text('18')")
+    visit(page, server, ".lens-table thead th:has-text('18')", model="decoder", text="for x in range(10):", view="lens")
     assert page.locator(".lens-table thead th").count() == 9
     page.click("button:has-text('earlier')")
     page.wait_for_selector(".lens-table thead th:has-text('3 ')")

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from browser import TASKS, state, visit
+from browser import TASKS, rest, state, visit
 from glassformer.tree import flatten
 from glassformer.web.state import read_state
 
@@ -23,7 +23,7 @@ def test_every_name_of_the_record_is_reached_by_clicks(architecture, page, serve
     closed = page.locator(".node > .head[aria-expanded=false]")
     while closed.count():
         closed.evaluate_all(press)
-    page.wait_for_load_state("networkidle")
+    rest(page)
     shown = " ".join(page.locator("[data-tensor]").evaluate_all("all => all.map(one => one.dataset.tensor)")).split()
     run = explorer.seen(read_state(state(architecture))).run
     assert set(shown) == {*run, *flatten(run.params)}
@@ -44,7 +44,7 @@ def test_a_cell_opens_its_card_with_formula_source_links_and_proof(page, server,
     opened(page, server, "decoder")
     page.get_by_role("button", name="block 0: attention").click()
     canvas = page.locator('[data-tensor~="blocks.0.attention"] canvas').first
-    page.wait_for_load_state("networkidle")
+    rest(page)
     canvas.focus()
     for key in ("ArrowDown", "ArrowRight", "ArrowRight", "Enter"):
         canvas.press(key)

@@ -1,19 +1,23 @@
 """Sharing, in a real browser: the file that is saved, pictures, numbers, and a page that asks nobody."""
 
-import json
 import zipfile
-from urllib.parse import quote
 
 import numpy as np
 import pytest
 
-from browser import TASKS, Troubles, check_access, state
+from browser import TASKS, Troubles, check_access, rest, state, visit
+
+LOOKS = {
+    "encoder": {},
+    "decoder": {"map": {"open": ["blocks.0", "blocks.0.attention"]}, "share": {"views": ["map"]}},
+    "encoder-decoder": {
+        "map": {"open": ["decoder.blocks.0", "decoder.blocks.0.cross_attention"]}, "share": {"views": ["map"]}
+    },
+}  # fmt: skip
 
 
 def show(page, server, architecture, **more):
-    page.goto(f"{server.address}#{quote(json.dumps({**state(architecture), **more}))}")
-    page.reload()
-    page.wait_for_selector("#view [data-view]")
+    visit(page, server, **state(architecture, **more))
 
 
 def saved(page, path):
@@ -26,11 +30,11 @@ def saved(page, path):
 
 @pytest.mark.parametrize("architecture", TASKS)
 def test_the_file_opens_alone_and_shows_the_same(architecture, page, server, browser, tmp_path):
-    # All views of the encoder; of the others the map alone, which is quicker.
-    chosen = {} if architecture == "encoder" else {"share": {"views": ["map"]}}
-    show(page, server, architecture, view="map", look=chosen)
-    page.get_by_role("button", name="Open all").click()
-    page.wait_for_function("() => [...document.querySelectorAll('figure figcaption')].every((one) => one.textContent)")
+    # All views and all tensors of the encoder; of the others the map with one part of it, which is quicker.
+    show(page, server, architecture, view="map", look=LOOKS[architecture])
+    if architecture == "encoder":
+        page.get_by_role("button", name="Open all").click()
+        rest(page)
     wanted = page.locator("figure figcaption").all_inner_texts()
     page.get_by_role("button", name="Share").click()
     path = saved(page, tmp_path / "one.html")
@@ -41,7 +45,7 @@ def test_the_file_opens_alone_and_shows_the_same(architecture, page, server, bro
     troubles.watch(one, path.as_uri())
     one.goto(path.as_uri())
     one.wait_for_selector("#view figure canvas")
-    one.wait_for_function("() => [...document.querySelectorAll('figure figcaption')].every((one) => one.textContent)")
+    rest(one)
     assert one.locator("figure figcaption").all_inner_texts() == wanted
     one.get_by_role("button", name="gradients", exact=True).click()
     one.wait_for_function(f"() => document.querySelectorAll('figure .under').length === {len(wanted)}")
@@ -75,7 +79,7 @@ def test_a_file_within_a_page_keeps_to_itself_twice(page, server, browser, tmp_p
 def test_pictures_and_numbers_are_saved(page, server, tmp_path, explorer):
     show(page, server, "decoder", view="share")
     page.locator("#share-name").select_option("blocks.0.attention.attend.weights")
-    page.wait_for_load_state("networkidle")
+    rest(page)
     files = {}
     for title in ("Picture as PNG", "Picture as SVG", "Numbers as .npz"):
         with page.expect_download() as waiting:

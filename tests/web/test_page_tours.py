@@ -2,7 +2,7 @@
 
 import pytest
 
-from browser import TEXTS, address, check_access, state, told, violations
+from browser import TEXTS, check_access, state, told, violations, visit
 
 TOURS = ["softmax", "attention", "residual", "norm", "cross", "induction"]
 NEED = {"encoder": {"cross", "induction"}, "decoder": {"cross"}, "encoder-decoder": {"induction"}}
@@ -11,8 +11,7 @@ NEED = {"encoder": {"cross", "induction"}, "decoder": {"cross"}, "encoder-decode
 def show(page, server, architecture, text=None, **more):
     """Open the list of tours on a model."""
     asked = {**state(architecture), "text": text or TEXTS[architecture], "view": "tours", **more}
-    page.goto(address(server, **asked))
-    page.wait_for_selector("[data-tour=softmax]")
+    visit(page, server, "[data-tour=softmax]", **asked)
 
 
 def begin(page, tour):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from browser import check_access
+from browser import check_access, visit
 from glassformer.runs.session import new_session
 from glassformer.web.explorer import Explorer
 from glassformer.web.offers import find_offers
@@ -30,7 +30,8 @@ def begin(page, steps):
     page.get_by_role("button", name="Start").click()
 
 
-def test_without_a_model_the_page_begins_here_and_trains_one(page, runs):
+def test_without_a_model_the_page_begins_here_and_trains_one(page, server, runs):
+    visit(page, server)
     assert page.locator("#view [data-view]").get_attribute("data-view") == "training"
     assert page.get_by_text("No model is open yet").is_visible()
     check_access(page)
@@ -58,16 +59,16 @@ def test_without_a_model_the_page_begins_here_and_trains_one(page, runs):
     assert page.locator("#text").input_value() == "1"
 
 
-def test_a_training_is_stopped_and_its_model_offered(page):
-    page.locator("#tab-training").click()
+def test_a_training_is_stopped_and_its_model_offered(page, server):
+    visit(page, server, view="training")
     begin(page, 4000)
     page.get_by_role("button", name="Stop").click()
     page.get_by_role("button", name="Open the trained model").wait_for()
     assert "trained here" in page.locator("#model").inner_text()
 
 
-def test_what_does_not_fit_is_said(page):
-    page.locator("#tab-training").click()
+def test_what_does_not_fit_is_said(page, server):
+    visit(page, server, view="training")
     begin(page, 5)
     page.get_by_role("button", name="Open the trained model").wait_for()
     page.locator("form [name=heads]").fill("3")
@@ -78,8 +79,7 @@ def test_what_does_not_fit_is_said(page):
 def test_a_recorded_run_is_gone_through(page, runs, explorer, server):
     list(new_session("sort", runs / "sorted", settings={**TINY["sort"], "steps": 6}, recorded=True).steps())
     explorer.offers = {**explorer.offers, **find_offers([], runs)}
-    page.goto(server.address + "#%7B%22view%22%3A%22training%22%7D")
-    page.reload()
+    visit(page, server, view="training")
     page.get_by_role("button", name="sorted: sort, 6 steps").click()
     page.get_by_role("button", name="Look inside at step 6").wait_for()
     page.get_by_label("Any step").fill("3")
@@ -97,8 +97,7 @@ def test_a_recorded_run_is_gone_through(page, runs, explorer, server):
 
 
 def test_a_model_that_is_gone_leaves_the_way_to_a_new_one(page, server, troubles):
-    page.goto(server.address + "#%7B%22model%22%3A%22gone%22%7D")
-    page.reload()
+    visit(page, server, "#status p", model="gone")
     page.get_by_role("button", name="Train one").click()
     page.get_by_role("button", name="Start").wait_for()
     troubles.forgive("400")

@@ -1,11 +1,8 @@
 """The writing view in a real browser: tokens, what else could have come, the tree, conversations, classes, vectors."""
 
-import json
-from urllib.parse import quote, unquote
-
 import pytest
 
-from browser import check_access, state, tiny_explorer
+from browser import check_access, state, tiny_explorer, told, visit
 from glassformer.config import DecoderConfig, EncoderConfig
 from glassformer.interpret import Labels, token_labels
 from glassformer.models import build
@@ -43,16 +40,13 @@ def add(explorer, name, config, tokenizer, **more):
     explorer.add(Offer(name, name, "given", name), subject)
 
 
-def go(page, server, told):
-    page.goto(f"{server.address}#{quote(json.dumps({**told, 'view': 'writing'}))}")
-    page.reload()
-    page.wait_for_selector("[data-view=writing] section")
+def go(page, server, asked):
+    visit(page, server, "[data-view=writing] section", **asked, view="writing")
 
 
 def written(page):
     """The tokens that were written, by their ids, as the address remembers them."""
-    told = json.loads(unquote(page.url.partition("#")[2]))
-    return told.get("look", {}).get("writing", {}).get("path", [])
+    return told(page).get("look", {}).get("writing", {}).get("path", [])
 
 
 def until(page, is_so):

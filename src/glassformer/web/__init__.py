@@ -11,9 +11,9 @@
     readers.py     models that write, kept where they are in a text
     jobs.py        long work that shows how far it is and can be stopped
     guard.py       who may ask: this page and nobody else
-    single.py      the page as one file that needs no server; keeping.py chooses what goes into it
+    single.py      the modules of the page as one script, and the page as one file; keeping.py chooses what goes into it
     server.py      the application and the process that serves it
-    page/          the page: plain ES modules, one for each view
+    page/          the page: plain ES modules, one for each view, joined when they are asked for
 
 There is no mathematics here: everything that is shown comes from `interpret` and from the record of a run.
 """

@@ -178,10 +178,10 @@ class Seen:
     def array(self, what: str, name: str) -> Array:
         """Return a value, a parameter, or the gradient of either; `before` and `change` are about the run unchanged."""
         kinds: dict[str, Callable[[], Array]] = {
-            "value": lambda: named(self.run.params, self.run, name),
-            "gradient": lambda: named_gradient(self.gradients, name),
-            "before": lambda: named(self.plain.params, self.plain, name),
-            "gradient before": lambda: named_gradient(self.plain_gradients, name),
+            "value": lambda: self._named(self.run, name),
+            "gradient": lambda: self._named(self.gradients, name),
+            "before": lambda: self._named(self.plain, name),
+            "gradient before": lambda: self._named(self.plain_gradients, name),
             "change": lambda: self.array("value", name).astype(np.float64) - self.array("before", name),
             "products": lambda: products(self.run, name),  # of an attention: q·k before it is scaled
             "gradient change": lambda: self.array("gradient", name) - self.array("gradient before", name),
@@ -189,6 +189,20 @@ class Seen:
         if what not in kinds:
             raise ConfigError(f"there is no kind of number {what[:40]!r}", hint=did_you_mean(what[:40], kinds))
         return kinds[what]()
+
+    def is_parameter(self, name: str) -> bool:
+        """Whether a name is that of a parameter."""
+        return name in self._leaves(self.run)
+
+    def _named(self, of: Run | Gradients, name: str) -> Array:
+        """Return a parameter, or a value, by its name; or the gradient of either."""
+        if not self.is_parameter(name):
+            return of[name]
+        return of.param(name) if isinstance(of, Gradients) else unpacked(self._leaves(of)[name])
+
+    def _leaves(self, of: Run) -> dict[str, Array]:
+        """Return all parameters by their names: a page asks for many, one after the other."""
+        return self.once(f"parameters {id(of)}", lambda: flatten(of.params))
 
     def other(self, text: str) -> Run:
         """Return the run of the same parameters on another text."""
@@ -232,17 +246,6 @@ def _arrays(run: Run) -> Iterator[tuple[int, int]]:
 
 def _leaves(tree: Tree) -> Iterator[tuple[int, int]]:
     yield from ((id(leaf), leaf.nbytes) for leaf in flatten(tree).values() if isinstance(leaf, np.ndarray))
-
-
-def named(params: Tree, values: Any, name: str) -> Array:
-    """Return a parameter, or a value, by its name."""
-    leaves = flatten(params)
-    return unpacked(leaves[name]) if name in leaves else values[name]
-
-
-def named_gradient(found: Gradients, name: str) -> Array:
-    """Return the gradient of a parameter, or of a value, by its name."""
-    return found.param(name) if name in flatten(found.params) else found[name]
 
 
 def probabilities(run: Run, position: int = -1) -> Array:

@@ -12,7 +12,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -26,20 +25,17 @@ from ..errors import ConfigError, GlassformerError
 from .answers import Download, ask, load_answers, plain_json
 from .explorer import Explorer
 from .guard import Guard, new_secret, read_body
-from .single import PAGE, SCRIPT, STYLES, bundle, joined, styles
+from .single import PAGE, bundle, styles
 from .tile_request import tile_bytes
 
 HOST = "127.0.0.1"
-TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".svg": "image/svg+xml",
+FILES: dict[str, tuple[str, Callable[[], str]]] = {
+    "index.html": ("text/html; charset=utf-8", lambda: (PAGE / "index.html").read_text(encoding="utf-8")),
+    "all.js": ("text/javascript; charset=utf-8", bundle),
+    "all.css": ("text/css; charset=utf-8", styles),
+    "icon.svg": ("image/svg+xml", lambda: (PAGE / "icon.svg").read_text(encoding="utf-8")),
 }
-WHOLE = {"index.html": joined, SCRIPT: bundle, STYLES: styles}
-"""The page as it is handed out. Its parts are read anew each time: who edits one sees it when the page is loaded."""
-FILES = {path.name: path for path in sorted(PAGE.iterdir()) if path.suffix in TYPES}
-"""What the page is made of: nothing else is ever read for it."""
+"""What the page is made of, with its types: nothing else is ever read for it."""
 
 
 def application(explorer: Explorer, secret: str, port: int) -> ASGIApp:
@@ -105,12 +101,10 @@ async def _not_so(request: Request, error: Exception) -> Response:
 
 async def _file(request: Request) -> Response:
     name = request.path_params.get("name", "index.html")
-    if name in WHOLE:
-        return Response(WHOLE[name](), media_type=TYPES[Path(name).suffix])
-    path = FILES.get(name)
-    if path is None:
+    if name not in FILES:
         return _refusal(ConfigError("there is no such file"), 404)
-    return Response(path.read_bytes(), media_type=TYPES[path.suffix])
+    kind, read = FILES[name]
+    return Response(read(), media_type=kind)
 
 
 def _question(body: bytes) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""The page in few pieces: as a server hands it out, and as one file that asks nobody for anything.
+"""What the page is made of, and the page as one file: what it was told is inside, and it asks nobody for anything.
 
     bundle()        all modules of the page joined into one script, each in a room of its own after those it imports
-    styles()        all its styles in one
-    joined()        the page with these two, for which a browser asks sooner than for fifty modules
+    styles()        all its styles
     Kept            answers and tiles by the keys under which the page looks for them
     one_file(kept)  the page, its styles, its script and what is kept; its policy names the two by their hashes
 
@@ -24,10 +23,9 @@ PAGE = Path(__file__).parent / "page"
 LARGEST = 4_800_000
 """Bytes of a file, at most: with what a notebook writes around it, it stays below five million."""
 
-SCRIPT, STYLES = "all.js", "all.css"
-LINKED = re.compile(r'<link rel="stylesheet" href="page/([\w.]+)">\n')
 IMPORT = re.compile(r'^import \{ ([\w$]+(?:, [\w$]+)*) \} from "\./([\w]+\.js)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async function|function|const|class) ([\w$]+))", re.MULTILINE)
+SHARED = "style.css"
 OWN_STATE = "@"
 
 
@@ -51,8 +49,9 @@ def ordered(first: str = "main.js", folder: Path = PAGE) -> list[str]:
 
 
 def bundle() -> str:
-    """Return all modules of the page as one script."""
-    return "\n".join(_room(name, (PAGE / name).read_text(encoding="utf-8")) for name in ordered())
+    """Return all modules of the page as one script: a browser would fetch some dozens of files one behind the other."""
+    rooms = (_room(name, (PAGE / name).read_text(encoding="utf-8")) for name in ordered())
+    return "\n".join(['"use strict";', *rooms])
 
 
 def _room(name: str, source: str) -> str:
@@ -67,19 +66,9 @@ def _value(module: str) -> str:
 
 
 def styles() -> str:
-    """Return the styles that the page links, in its order."""
-    return "\n".join((PAGE / name).read_text(encoding="utf-8") for name in LINKED.findall(_page()))
-
-
-def joined() -> str:
-    """Return the page with one link to all styles and one to all modules."""
-    links = f'<link rel="stylesheet" href="page/{STYLES}">\n<script src="page/{SCRIPT}" defer></script>\n'
-    page = LINKED.sub("", _page())
-    return page.replace('<script type="module" src="page/main.js"></script>\n', links)
-
-
-def _page() -> str:
-    return (PAGE / "index.html").read_text(encoding="utf-8")
+    """Return all styles of the page: what every view shares, then those of single views."""
+    names = sorted((path.name for path in PAGE.glob("*.css")), key=lambda name: (name != SHARED, name))
+    return "\n".join((PAGE / name).read_text(encoding="utf-8") for name in names)
 
 
 # --- what is kept ----------------------------------------------------------------------------------------------------
@@ -122,7 +111,8 @@ def one_file(kept: Kept) -> str:
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    page = re.sub(r"<(link|script) [^\n]*\n", "", _page())
+    page = (PAGE / "index.html").read_text(encoding="utf-8")
+    page = re.sub(r"<(link|script) [^\n]*\n", "", page)
     head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>\n</head>'
     tail = f'<script type="text/plain" id="kept">{kept.packed()}</script>\n<script>{script}</script>\n</body>'
     return page.replace("</head>", head).replace("</body>", tail)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ConfigError
-from ..tree import flatten
 from .answers import only, seen_by
 from .explorer import Explorer
 from .state import read_index, read_int
@@ -36,7 +35,7 @@ def tile_bytes(explorer: Explorer, question: dict[str, Any]) -> bytes:
         "what": what,
         "shape": list(array.shape),
         "dtype": array.dtype.name,
-        "parameter": name in flatten(seen.run.params),
+        "parameter": seen.is_parameter(name),
         "all": seen.once(f"statistics of {what} {name}", lambda: statistics(array)),
         "here": statistics(matrix),
     }

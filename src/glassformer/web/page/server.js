@@ -12,30 +12,47 @@ export class Refusal extends Error {
 }
 
 let waiting = 0;
-const bar = () => document.querySelector(".busy");
+let resting = null;
 
+// Whoever looks or listens is told while something is asked for; the page is at rest when its answer has been drawn.
 function busy(more) {
   waiting += more;
-  if (waiting > 0 && !bar()) {
+  clearTimeout(resting);
+  if (waiting > 0) showBusy(true);
+  else resting = setTimeout(() => showBusy(false), 0);
+}
+
+function showBusy(isBusy) {
+  document.getElementById("view").setAttribute("aria-busy", String(isBusy));
+  const bar = document.querySelector(".busy");
+  if (!isBusy) bar?.remove();
+  else if (!bar) {
     const line = document.createElement("div");
     line.className = "busy";
     document.body.append(line);
-  } else if (waiting === 0) bar()?.remove();
+  }
 }
 
-async function post(path, question, signal) {
+async function whileBusy(act) {
   busy(1);
+  try {
+    return await act();
+  } finally {
+    busy(-1);
+  }
+}
+
+// read: what to make of the answer
+async function post(path, question, read, signal = undefined) {
   try {
     const answer = await fetch(path, {
       method: "POST", signal, headers: { "content-type": "application/json" }, body: JSON.stringify(question),
     });
     if (!answer.ok) throw await refusalOf(answer);
-    return answer;
+    return await read(answer);
   } catch (error) {
     if (error instanceof TypeError) throw new Refusal("the server does not answer", "is `glassformer explore` still running?");
     throw error;
-  } finally {
-    busy(-1);
   }
 }
 
@@ -54,28 +71,27 @@ const CHANGING = new Set(["models", "job", "stop", "train", "trainings"]);
 
 export async function ask(word, question = {}, signal = undefined) {
   note(word, question, false);
-  return kept ? fromFile(keptAnswer(word, question)) : inquire(word, question, signal);
+  const answer = () => (kept ? fromFile(keptAnswer(word, question)) : inquire(word, question, signal));
+  return word === "job" ? answer() : whileBusy(answer); // whoever follows a job shows how far it is
 }
 
 async function inquire(word, question, signal = undefined) {
   const key = `${word} ${JSON.stringify(question)}`;
   if (answered.has(key)) return answered.get(key);
-  const found = post(`ask/${word}`, question, signal).then((answer) => answer.json());
-  if (!CHANGING.has(word)) {
-    remember(key, found);
-  }
+  const found = post(`ask/${word}`, question, (answer) => answer.json(), signal);
+  if (!CHANGING.has(word)) remember(key, found);
   return found;
 }
 
 // A rectangle of a tensor: {facts, cells: Float64Array}, row by row.
 export async function tile(question, signal = undefined) {
   note("tile", question, false);
-  if (kept) return fromFile(keptTile(question)).then(readTile);
   const key = `tile ${JSON.stringify(question)}`;
-  if (answered.has(key)) return answered.get(key);
-  const found = post("tile", question, signal).then((answer) => answer.arrayBuffer()).then(readTile);
-  remember(key, found);
-  return found;
+  return whileBusy(() => {
+    if (kept) return fromFile(keptTile(question)).then(readTile);
+    if (!answered.has(key)) remember(key, post("tile", question, (answer) => answer.arrayBuffer().then(readTile), signal));
+    return answered.get(key);
+  });
 }
 
 async function fromFile(found) {
@@ -94,20 +110,17 @@ function note(word, question, isWork) {
   if (asked.size > NOTED) asked.delete(asked.keys().next().value);
 }
 
-// Wait until nothing has been asked for a while.
-export async function settled(patience = 400) {
-  let since = performance.now();
-  while (performance.now() - since < patience) {
-    await new Promise((resolve) => setTimeout(resolve, 50));
-    if (waiting > 0) since = performance.now();
-  }
+// Wait until the page has been at rest for some frames: what comes into sight is asked for one frame later.
+export async function settled(frames = 4) {
+  const next = () => new Promise((resolve) => { requestAnimationFrame(resolve); setTimeout(resolve, 100); }); // a hidden page has no frames
+  for (let calm = 0; calm < frames; calm = waiting > 0 ? 0 : calm + 1) await next();
 }
 
 // A file that the server makes: {name, blob}.
 export async function fetchFile(word, question) {
   if (kept) return fromFile(Promise.resolve(undefined));
-  const answer = await post(`ask/${word}`, question);
-  return { name: /filename="([^"]+)"/.exec(answer.headers.get("content-disposition"))?.[1] ?? word, blob: await answer.blob() };
+  const named = (answer) => /filename="([^"]+)"/.exec(answer.headers.get("content-disposition"))?.[1] ?? word;
+  return whileBusy(() => post(`ask/${word}`, question, async (answer) => ({ name: named(answer), blob: await answer.blob() })));
 }
 
 function remember(key, found) {
@@ -125,15 +138,17 @@ function readTile(buffer) {
 // Long work: show(job) is called while it goes on; returns the result. `signal` stops it on the server, too.
 export async function work(word, question, show, signal = undefined) {
   note(word, question, true);
-  if (kept) return fromFile(keptAnswer(`work ${word}`, question));
+  return whileBusy(() => (kept ? fromFile(keptAnswer(`work ${word}`, question)) : follow(word, question, show, signal)));
+}
+
+async function follow(word, question, show, signal) {
   let job = await inquire(word, question);
   answered.delete(`${word} ${JSON.stringify(question)}`);
   const stop = () => inquire("stop", { job: job.job }).catch(() => {});
   signal?.addEventListener("abort", stop);
   while (!job.ended) {
     show?.(job);
-    await new Promise((resolve) => setTimeout(resolve, 120));
-    job = await inquire("job", { job: job.job });
+    job = await inquire("job", { job: job.job }); // the answer waits for a while for the work to end
   }
   signal?.removeEventListener("abort", stop);
   if (job.error) throw new Refusal(job.error.error, job.error.hint);

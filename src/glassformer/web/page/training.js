@@ -85,8 +85,7 @@ async function followTraining(key) {
     let job = await ask("job", { job: key });
     while (!job.ended && shownTraining.job === key) {
       trainingShow(job.partial, job);
-      await new Promise((resolve) => setTimeout(resolve, 150));
-      job = await ask("job", { job: key });
+      job = await ask("job", { job: key }); // the answer waits for a while for the training to end
     }
     if (shownTraining.job !== key) return;
     Object.assign(shownTraining, { job: null, stop: null });
