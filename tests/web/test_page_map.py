@@ -98,8 +98,8 @@ def test_the_address_keeps_the_state(page, server):
 
 def test_many_tokens_come_some_at_a_time_and_all_of_them(page, server):
     opened(page, server, "decoder")
-    add = """async () => {
-      const { appendInTurns, make } = await import("./page/dom.js");
+    add = """() => {
+      const { appendInTurns, make } = module_dom;
       const place = make("div", { id: "many" });
       document.body.append(appendInTurns(place, [...Array(300).keys()], (n, at) => make("i", {}, `${n}=${at}`)));
       return place.children.length;
