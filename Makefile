@@ -35,7 +35,7 @@ demo: $(BASE) ## Train a small Transformer here and look inside it
 test: $(DEV) ## Run every test
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
 		echo "There is no chromium: tests of the explorer's page are skipped. To get it: apt-get install chromium"
-	$(BIN)/python -m pytest -n 3 $(ARGS)
+	$(BIN)/python -m pytest -n 2 $(ARGS)
 
 fuzz: $(DEV) ## Run the tests that draw examples on many new ones
 	$(BIN)/python -m pytest -n 2 -m hypothesis --hypothesis-profile fuzz --timeout 3600 $(ARGS)

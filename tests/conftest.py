@@ -10,9 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 # Read when NumPy, PyTorch and JAX are first imported, so they come before every other import.
-# pytest-xdist runs a process for each core, and one more since some tests wait; more threads per process would only get
-# in each other's way. Kernels still cut their work into parts, and `engines/cpu/test_team.py` lets several threads do
-# them.
+# pytest-xdist runs one process per core; more threads per process would only get in each other's way. Kernels still cut
+# their work into parts, and `engines/cpu/test_team.py` lets several threads do them.
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
