@@ -49,9 +49,10 @@ def lens_map(
     ax = figure.subplots()
     ramp = weight_colors()
     image = ax.imshow(odds, cmap=ramp, vmin=0, vmax=1, aspect="auto")
+    cell = max(CELL, 0.8 * 72 * (width - 2.4) / columns)
     for (row, column), value in np.ndenumerate(odds):
-        text = visible(label(int(ids[row, column])), 7)
-        size = min(7.5, 7.5 * CELL / text_width(text, 7.5))
+        text = visible(label(int(ids[row, column])), max(7, int(7 * cell / CELL)))
+        size = min(7.5, 7.5 * cell / text_width(text, 7.5))
         write_cell(ax, (column, row), text, size=size, background=ramp(float(value)))
     token_ticks(ax.xaxis, names, room=width - 2.2)
     ax.set_yticks(range(rows), [seen.points[n].label for n in reversed(chosen)])
@@ -77,7 +78,9 @@ def signed_bars(names: Sequence[str], values: Array, *, top: int = 20, title: st
     bars = ax.barh(range(len(shown)), shown, color=[used.blue if v >= 0 else used.vermilion for v in shown], height=0.7)
     ax.bar_label(bars, fmt="{:+.3g}", padding=4, fontsize=8)
     ax.axvline(0, color=used.edge, linewidth=0.8)
-    ax.margins(x=0.14)
+    low, high = min(0.0, shown.min()), max(0.0, shown.max())
+    room = (high - low) or 1.0
+    ax.set_xlim(low - (0.22 if low < 0 else 0.02) * room, high + 0.2 * room)  # where the numbers stand
     ax.set_yticks(range(len(shown)), labels)
     ax.invert_yaxis()
     ax.tick_params(axis="y", length=0)
