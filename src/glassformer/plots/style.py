@@ -104,9 +104,16 @@ def panels(figure: Figure, count: int, columns: int) -> list[Axes]:
     return list(grid[:count])
 
 
+BOLD = 1.2
+"""How much wider letters of titles are than others, with what stays free beside them."""
+
+
 def titled(figure: Figure, title: str, words: str) -> Figure:
     """Give a figure its title, and the words for those who cannot see it; `save` stores them, a report uses them."""
-    figure.suptitle(title)
+    written = figure.suptitle(title)
+    size = float(written.get_fontsize())
+    room = figure.get_figwidth() * 72 / max(BOLD * text_width(title, size), 1.0)
+    written.set_fontsize(size * min(1.0, room))  # a long one in smaller letters, rather than cut
     figure.set_label(plain(f"{title}: {words}"))
     for ax in figure.axes:
         # Ticks are made when they are first drawn, perhaps in another theme than the figure's.
