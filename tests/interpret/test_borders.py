@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.errors import ConfigError, LengthError
-from glassformer.interpret import Cards, add, each, freeze, prove, put, scale, update, watch, zero
+from glassformer.errors import ConfigError
+from glassformer.interpret import add, each, freeze, put, scale, watch, zero
 from glassformer.interpret.borders import Inside, is_block
 from glassformer.interpret.outline import Outline
 from glassformer.interpret.stream import points
 from glassformer.quantized import Quantized
-from glassformer.training.optimizers import OPTIMIZERS
 from glassformer.tree import flatten
 from kept_runs import MODELS, both, packed_tree
 
@@ -122,19 +121,3 @@ def test_what_a_run_cannot_keep_is_refused():
     run, _ = both("decoder")
     with pytest.raises(ConfigError, match="a run cannot keep 'border'"):
         watch(run.model, run.params, run.batch, keep="border")
-
-
-def test_what_needs_all_numbers_at_once_is_refused():
-    _, lean = both("decoder")
-    double = in_single(lean)
-    asked = {"cards": lambda: Cards(lean), "steps of an optimizer": lambda: update(lean, OPTIMIZERS["sgd"]()),
-             "proofs": lambda: prove(double, "blocks.0", (0, 0, 0))}  # fmt: skip
-    for what, ask in asked.items():
-        with pytest.raises(LengthError, match=f"{what} need every value of a run"):
-            ask()
-
-
-def in_single(run):
-    """The same run in float32."""
-    params = gf.tree.tree_map(lambda leaf: leaf.astype(np.float32), run.params)
-    return watch(run.model, params, run.batch, keep="borders")

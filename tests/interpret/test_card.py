@@ -327,3 +327,16 @@ def test_the_page_about_looking_inside_shows_real_cards():
     test = doctest.DocTestParser().get_doctest(shown, scope, "looking_inside.md", None, 0)
     found = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test)
     assert (found.failed, found.attempted) == (0, 7)
+
+
+def test_matrices_that_lie_turned_over_in_memory_have_the_same_cards(rng):
+    run = watched(MODELS["decoder, post"])
+    turned = tree_map(lambda x: np.ascontiguousarray(x.T).T, run.params)
+    here, there = Cards(run), Cards(watch(run.model, turned, run.batch))
+    for name in ("blocks.1.attention.query", "blocks.1.attention.query.w", "logits", "head.w"):
+        for gradient in (False, True):
+            index = drawn(here, name, rng)
+            expected, found = (one.card(name, index, gradient=gradient) for one in (here, there))
+            assert found.formula == expected.formula
+            assert [(one.name, one.index) for one in found.inputs] == [(one.name, one.index) for one in expected.inputs]
+            assert error(found) < 1e-12

@@ -5,7 +5,7 @@ import pytest
 
 import gguf_files
 from browser import TEXTS, ended, state, tiny_explorer, tiny_subject
-from glassformer.errors import LengthError
+from glassformer.errors import GlassformerError, LengthError
 from glassformer.interpret import watch
 from glassformer.models import Batch
 from glassformer.quantized import Quantized
@@ -81,6 +81,17 @@ def test_weights_that_a_file_stores_in_blocks_are_unpacked_for_short_texts_alone
     monkeypatch.setattr(room, "WHOLE", 1 << 27)
     again = explorer.seen(read_state({"model": "packed", "text": "one two."})).run
     assert again.keeps == "everything"
+    _gone_and_back(opened, path)
+
+
+def _gone_and_back(opened, path):
+    """What could not be opened again is opened the next time."""
+    path.rename(path.with_suffix(".away"))
+    with pytest.raises(GlassformerError):
+        opened.ready("borders")
+    path.with_suffix(".away").rename(path)
+    opened.ready("everything")
+    assert sum(isinstance(leaf, Quantized) for leaf in flatten(opened.ready("borders")).values()) > 0
 
 
 @pytest.mark.parametrize("architecture", TEXTS)
@@ -88,8 +99,12 @@ def test_views_say_the_same_of_a_run_that_keeps_borders(architecture, monkeypatc
     load_answers()
     block = "decoder.blocks.1" if architecture == "encoder-decoder" else "blocks.1"
     changes = [{"word": "zero", "name": f"{block}.attention.output.x", "where": {"head": 1}}]
+    entry = {"name": f"{block}.attention.attend.weights", "index": [0, 1, 2, 1]}
     asked = {"attention": {}, "backward": {}, "outcome": {}, "run": {}, "switches": {},
+             "card": entry, "proof": entry,
              "attribution": {"token": None, "against": None, "position": -1}}  # fmt: skip
+    if architecture != "encoder":  # nobody said which class it should have been
+        asked["step"] = {"optimizer": "adamw", "lr": 0.01}
     found = []
     for whole in (room.WHOLE, 1):
         monkeypatch.setattr(room, "WHOLE", whole)
@@ -100,5 +115,14 @@ def test_views_say_the_same_of_a_run_that_keeps_borders(architecture, monkeypatc
         found.append(plain_json(said))
         assert explorer.seen(read_state(state_of)).run.keeps == ("everything" if whole > 1 else "borders")
     assert found[0] == found[1]
-    with pytest.raises(LengthError, match="cards need every value of a run"):
-        ask(explorer, "card", {"state": state_of, "name": "embedding", "index": [0, 0, 0]})
+
+
+def test_proofs_and_steps_that_do_not_fit_are_refused(monkeypatch, explorer, numpy_engine):
+    load_answers()
+    asked = {"state": state("decoder"), "name": "embedding", "index": [0, 0, 0]}
+    explorer.seen(read_state(asked["state"]))
+    monkeypatch.setattr(room, "free_bytes", lambda: 1 << 10)
+    with pytest.raises(LengthError, match="a proof, which computes in float64, takes about"):
+        ask(explorer, "proof", asked)
+    with pytest.raises(LengthError, match="a step of an optimizer takes about"):
+        ask(explorer, "step", {"state": asked["state"], "optimizer": "sgd", "lr": 0.1})

@@ -15,7 +15,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import LengthError
 from ..quantized import Quantized
 from .addresses import RETURNED
 from .meddling import Meddling, Placed
@@ -92,15 +91,6 @@ def outline_calls(calls: list[Call], outlines: Outlines) -> None:
         call.arguments, call.settings, call.result = map(outlines.of, (call.arguments, call.settings, call.result))
 
 
-def check_everything(run: Any, what: str) -> None:
-    """Refuse what needs all numbers of a run at once, where it keeps borders alone."""
-    if run.inside is not None:
-        raise LengthError(
-            f"{what} need every value of a run, and this one keeps the borders between its blocks",
-            hint='take a shorter text; in Python, watch(…, keep="everything") keeps all, if there is memory for it',
-        )
-
-
 class Store:
     """The calls of the blocks asked for last, up to `most` bytes, those of one in any case."""
 
@@ -140,13 +130,10 @@ class Inside(Store):
     Runs share the blocks that no change has reached, and so what was found in them.
     """
 
-    def call(self, calls: list[Call], number: int, placed: Placed, heads: int) -> Call:
-        """Return a call with its numbers, by its number; `placed` are the changes of the run."""
-        block = block_of(calls[number])
-        if block is None:
-            return calls[number]
+    def block(self, calls: list[Call], block: Call, placed: Placed, heads: int) -> list[Call]:
+        """Return a block and the calls made in it with their numbers; `placed` are the changes of the run."""
         needed = bytes_of(calls[block.number : block.end])
-        return self.get(block, needed, lambda: _run_again(calls, block, placed, heads))[number - block.number]
+        return self.get(block, needed, lambda: _run_again(calls, block, placed, heads))
 
 
 def _run_again(calls: list[Call], block: Call, placed: Placed, heads: int) -> list[Call]:
@@ -157,7 +144,12 @@ def _run_again(calls: list[Call], block: Call, placed: Placed, heads: int) -> li
     watcher = Watcher(meddling.before, meddling.after, calls=calls[: block.number], _inside=block.parent)
     unpack_in_time(watcher)
     watched(block.function, *block.arguments, watcher=watcher)
-    return watcher.calls[block.number :]
+    own = watcher.calls[block.number :]
+    y, kept = own[0].outputs[0], block.outputs[0]
+    for call in own:  # the border is one array, for whoever tells arrays by their identity
+        if call.outputs[0] is y:
+            call.result = (kept, *call.outputs[1:]) if isinstance(call.result, tuple) else kept
+    return own
 
 
 def bytes_of(calls: list[Call]) -> int:

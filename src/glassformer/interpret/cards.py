@@ -12,7 +12,6 @@ import numpy as np
 from .. import ops
 from ..arrays import Array
 from ..errors import ConfigError, GlassformerError, LengthError, did_you_mean
-from ..tree import flatten
 from .addresses import MASK
 from .card import Card
 from .formula import Formula, Index, Operand
@@ -21,6 +20,8 @@ from .formulas.masks import mask
 from .formulas.targets import LOSS_NAME, loss, value_of
 from .gradients import LOSS, Gradients, Loss, Target, gradients
 from .lines import source_of
+from .nearby import nearby
+from .packed import unpacked
 from .proof import Proof, in_double, prove
 from .readers import Readers, summed
 from .run import Run
@@ -43,9 +44,18 @@ class Cards:
 
     def card(self, name: str, index: tuple[int, ...] = (), *, gradient: bool = False) -> Card:
         """Return the card of one entry of a value, a parameter or a part of the batch, or of its gradient."""
+        if self.run.inside is not None:
+            return self._near(name).card(name, index, gradient=gradient)
         array = self.array(name)
         place = _checked(name, index, array.shape)
         return self._of_gradient(name, array, place) if gradient else self._of_value(name, array, place)
+
+    def _near(self, name: str) -> Cards:
+        """Return who makes the cards of what has a name, for a run that keeps borders: the blocks around it suffice."""
+        self.array(name)  # is refused where there is none
+        near = Cards(nearby(self.run, name), self.of)
+        near._searched = self._searched
+        return near
 
     def names(self) -> list[str]:
         """Return everything that has cards."""
@@ -74,7 +84,7 @@ class Cards:
         if name == LOSS_NAME:
             return np.asarray(self.run.loss)
         if name in self.steps.params:
-            return self.steps.params[name]
+            return unpacked(self.steps.params[name])
         if name in self.run:
             return self.run[name]
         if name in self.steps.inputs:
@@ -207,16 +217,11 @@ class Cards:
         if found is None:
             return None, missing
         if name in self.steps.params:
-            return float(self._params[name][index]), ""
+            return float(found.param(name)[index]), ""
         if name in found:
             return float(found[name][index]), ""
         real = name in self.run and self.run.addresses[name].place != MASK
         return None, "no parameter changes it, so nothing is sent back" if real else "it is no real number"
-
-    @cached_property
-    def _params(self) -> dict[str, Array]:
-        assert self.found is not None
-        return flatten(self.found.params)
 
     @cached_property
     def _readers(self) -> Readers:

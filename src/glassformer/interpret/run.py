@@ -25,7 +25,7 @@ from ..models import Batch, Model
 from ..settings import check_known
 from ..tree import flatten, rebuilt
 from .addresses import LOGITS, VECTORS, Address, Addresses, check_name, find_addresses, value_at, value_in
-from .borders import Inside, keep_borders
+from .borders import Inside, block_of, keep_borders
 from .changes import Change
 from .losses import mean_loss
 from .meddling import ALL, Meddling, Placed
@@ -78,9 +78,14 @@ class Run(Mapping[str, Array]):
 
     def call(self, number: int) -> Call:
         """Return a call with its numbers; where they are not kept, its block is run again."""
+        block = None if self.inside is None else block_of(self.calls[number])
+        return self.calls[number] if block is None else self.block(block)[number - block.number]
+
+    def block(self, block: Call) -> list[Call]:
+        """Return the call of a block, and those made in it, with their numbers."""
         if self.inside is None:
-            return self.calls[number]
-        return self.inside.call(self.calls, number, self.placed, self.heads)
+            return self.calls[block.number : block.end]
+        return self.inside.block(self.calls, block, self.placed, self.heads)
 
     def __contains__(self, name: object) -> bool:
         return name in self.addresses

@@ -1,6 +1,7 @@
 """The steps of a run: which array was computed from which others, in an op or in lines of a layer between its calls.
 
 A run is a list of calls. Here it becomes a graph: every array has the step that made it, and all steps that read it.
+Blocks whose numbers are not there have no steps.
 An op is a step, attention three of them: scores, softmax, and the mixture of the values. What a layer does by itself,
 as adding x and h, splitting heads or looking at the first position, is a step too: `glue.py` knows these.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +19,9 @@ from ..arrays import Array
 from ..ops import ACTIVATIONS
 from ..tree import flatten
 from .addresses import LOGITS, RETURNED, Address, find_makers, find_readers, value_at
-from .borders import check_everything
+from .borders import is_block
 from .glue import GLUE
+from .outline import Outline
 from .pairing import argument_name
 from .run import Run
 from .step import MOVES, Step, moved, moved_back
@@ -37,7 +40,6 @@ class Steps:
     """
 
     def __init__(self, run: Run) -> None:
-        check_everything(run, "cards")
         self.run = run
         self._same = _aliases(run.calls)
         self.params: dict[str, Array] = flatten(run.params)
@@ -49,7 +51,7 @@ class Steps:
         self._all_names: dict[int, list[str]] = {}
         self._names = self._named()
         self._made, self._read = find_makers(run.calls), find_readers(run.calls)
-        for step in self._steps():
+        for step in map(self._untied, self._steps()):
             self._makers.setdefault(self._id(step.output), step)
             for role, array in step.inputs.items():
                 self._uses.setdefault(self._id(array), []).append(step)
@@ -126,10 +128,11 @@ class Steps:
 
     def _steps(self) -> Iterator[Step]:
         children: dict[int, list[Call]] = {}
-        for call in self.run.calls:
+        calls = list(_with_numbers(self.run.calls))
+        for call in calls:
             if call.parent is not None:
                 children.setdefault(call.parent.number, []).append(call)
-        for call in self.run.calls:
+        for call in calls:
             inner = children.get(call.number, [])
             if call.is_method:
                 yield from self._of_method(call, inner)
@@ -146,6 +149,15 @@ class Steps:
             if isinstance(y, np.ndarray) and self._made_here(call, y):
                 yield Step(UNKNOWN, call, y, _arrays(call.arguments[2:], call.settings))
 
+    def _untied(self, step: Step) -> Step:
+        """Return a product by a table turned over, as a tied head has it, as one that reads the table."""
+        w = step.inputs.get("w") if step.rule == "linear" else None
+        table = getattr(w, "base", None)
+        if w is None or self.name(w) is not None or self.name(table) not in self.params:
+            return step
+        roles = {"x": step.inputs["x"], "table": table}
+        return replace(step, inputs={**roles, **{role: x for role, x in step.inputs.items() if role == "b"}})
+
     def _made_here(self, call: Call, y: Array) -> bool:
         """Tell whether a call itself made what it returned."""
         return self._made.get(self._id(y)) == Address(call.number, RETURNED)
@@ -154,6 +166,19 @@ class Steps:
 def _is_ours(call: Call) -> bool:
     """Tell an op or a layer of this package from one's own of the same name."""
     return call.function.__module__.partition(".")[0] == __package__.partition(".")[0]
+
+
+def _with_numbers(calls: list[Call]) -> Iterator[Call]:
+    """Return the calls without those of blocks whose numbers were let go."""
+    number = 0
+    while number < len(calls):
+        call = calls[number]
+        own = calls[number : call.end] if is_block(call) else []
+        if any(isinstance(part, Outline) for one in own for part in (*one.outputs, *one.arguments)):
+            number = call.end
+        else:
+            yield call
+            number += 1
 
 
 def _aliases(calls: list[Call]) -> dict[int, int]:
@@ -209,14 +234,8 @@ def _given(call: Call) -> dict[str, Any]:
 
 def _linear(call: Call, inner: list[Call]) -> Iterator[Step]:
     given = _given(call)
-    w = given["w"]
-    inputs = {"x": given["x"], "w": w}
-    # A tied head reads the embedding, turned over.
-    table = w.base
-    if table is not None and table.shape == w.shape[::-1] and np.shares_memory(table, w):
-        inputs = {"x": given["x"], "table": table}
-    b = given["b"]
-    yield Step("linear", call, call.outputs[0], inputs if b is None else {**inputs, "b": b})
+    inputs = {name: given[name] for name in ("x", "w", "b") if given[name] is not None}
+    yield Step("linear", call, call.outputs[0], inputs)
 
 
 def _lookup(call: Call, inner: list[Call]) -> Iterator[Step]:

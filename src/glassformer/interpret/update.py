@@ -8,9 +8,9 @@ import numpy as np
 
 from ..arrays import Array, Tree
 from ..training.optimizer import Optimizer
-from ..tree import flatten
-from .borders import check_everything
+from ..tree import flatten, map_named
 from .gradients import gradients
+from .packed import unpacked
 from .run import Run, watch
 from .show import table_html
 
@@ -56,14 +56,14 @@ class Update(NamedTuple):
 
 def update(run: Run, optimizer: Optimizer, *, lr: float | None = None, state: Tree | None = None) -> Update:
     """Take one step by the loss of a run; nothing is changed, and the new parameters and the new loss are returned."""
-    check_everything(run, "steps of an optimizer")
-    grads = gradients(run).params
-    start: Any = optimizer.init(run.params) if state is None else state
+    found, before = gradients(run), unpacked(run.params)
+    grads = map_named(lambda name, _: found.param(name), before)
+    start: Any = optimizer.init(before) if state is None else state
     rate = optimizer.default_lr if lr is None else lr
-    params, after = optimizer.update(run.params, grads, start, lr=rate)
-    old, new, own = flatten(run.params), flatten(params), flatten(grads)
+    params, after = optimizer.update(before, grads, start, lr=rate)
+    old, new, own = flatten(before), flatten(params), flatten(grads)
     moves = [_move(name, old[name], new[name], own[name]) for name in old]
-    return Update(params, after, moves, run.loss, watch(run.model, params, run.batch).loss)
+    return Update(params, after, moves, run.loss, watch(run.model, params, run.batch, keep=run.keeps).loss)
 
 
 def _move(name: str, old: Array, new: Array, gradient: Array) -> Move:

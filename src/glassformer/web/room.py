@@ -9,9 +9,10 @@ from typing import Any
 
 from ..errors import LengthError
 from ..execution import Execution
-from ..interpret.run import BORDERS, EVERYTHING
+from ..interpret.run import BORDERS, EVERYTHING, Run
 from ..models import Batch
 from ..models.activations import activation_bytes
+from ..tree import count
 
 KEPT = 2.0
 """A watched run keeps what the backward pass needs, and what lies between, which is less than as much again."""
@@ -29,6 +30,12 @@ def run_bytes(config: Any, batch: Batch, itemsize: int, keep: str = EVERYTHING) 
         length = max(length, batch.source.shape[-1])
     execution = Execution(remat=keep == BORDERS)
     return int(KEPT * activation_bytes(config, examples, length, itemsize, execution=execution))
+
+
+def proof_bytes(run: Run) -> int:
+    """Return about how many bytes a proof takes: parameters, a run, its gradients in float64, and a complex run."""
+    config, batch = run.model.config, run.batch
+    return 8 * count(run.params) + sum(run_bytes(config, batch, size, run.keeps) for size in (8, 8, 16))
 
 
 def give_back() -> None:

@@ -23,9 +23,11 @@ from ..quantized import Quantized
 from ..subject import Subject
 from ..training.optimizers import OPTIMIZERS
 from ..tree import count, flatten, tree_map
-from .room import give_back, kept_of
+from .room import check_free, give_back, kept_of
 from .state import State, Stepped
 
+STEPPED = 5
+"""Trees of parameters that a step of an optimizer has: they, their gradients, what it remembers, and the new ones."""
 PRECISE = 4_000_000
 """Models with at most so many parameters are explored in float64, so that every card is exact to the last digits."""
 
@@ -70,18 +72,22 @@ class Opened:
     def _made(self, keep: str) -> Tree:
         if self.dtype == np.float64:
             return tree_map(lambda leaf: unpacked(leaf).astype(np.float64), self.subject.params)
+        if keep == BORDERS and self.is_packed and self._ready is not None:
+            self._ready = None
+            self._hold(None)
+        if self.subject.params is None:  # now, or when it could not be opened the last time
+            assert self.again is not None
+            self.subject = self.again()
         if keep == BORDERS:
-            if self.is_packed and self._ready is not None:
-                assert self.again is not None
-                loaded = replace(self.subject.loaded, params=None)
-                self._ready, self.subject = None, replace(self.subject, params=None, loaded=loaded)
-                self.subject = self.again()
             return as_stored(self.subject.params)
         params = unpacked(self.subject.params)
         if self.is_packed:
-            loaded = replace(self.subject.loaded, params=params)
-            self.subject = replace(self.subject, params=params, loaded=loaded)
+            self._hold(params)
         return params
+
+    def _hold(self, params: Tree | None) -> None:
+        """Let the model have its parameters as they are here, so that those it was opened with can go."""
+        self.subject = replace(self.subject, params=params, loaded=replace(self.subject.loaded, params=params))
 
     @cached_property
     def is_packed(self) -> bool:
@@ -91,7 +97,8 @@ class Opened:
 
     def identities(self) -> set[int]:
         """Which arrays its parameters are."""
-        trees = [self.subject.params, *([] if self._ready is None else [self._ready[1]])]
+        ready = self._ready
+        trees = [self.subject.params, *([] if ready is None else [ready[1]])]
         return {id(leaf) for tree in trees for leaf in flatten(tree).values()}
 
     def words(self, part: str) -> list[str]:
@@ -220,6 +227,7 @@ class Seen:
             asked, found = self.kept.get("step", (None, None))
             if found is None or asked != step:
                 optimizer = OPTIMIZERS[step.optimizer]()
+                check_free(STEPPED * self.opened.count * self.opened.dtype.itemsize, "a step of an optimizer")
                 found = update(self.plain, optimizer, lr=step.lr, state=self.memory.get(step.optimizer))
                 self.kept["step"] = (step, found)
             return found

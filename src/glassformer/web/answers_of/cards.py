@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...interpret.borders import check_everything
 from ...interpret.cards import Cards
 from ..answers import answers, only, seen_by
 from ..explorer import Explorer, Seen
+from ..room import check_free, proof_bytes
 from ..state import read_index
 
 
@@ -25,11 +25,11 @@ def proof(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return the derivative of what runs back for one entry, found twice: backward, and by a complex step."""
     only(question, "state", "name", "index")
     seen = seen_by(explorer, question)
+    check_free(proof_bytes(seen.run), "a proof, which computes in float64,")
     found = cards_of(seen).prove(str(question.get("name")), read_index(question.get("index")))
     return {**found._asdict(), "difference": found.difference}
 
 
 def cards_of(seen: Seen) -> Cards:
     """Return what answers for the cards of a run, with the gradients that are shown elsewhere, too."""
-    check_everything(seen.run, "cards")
     return seen.once("cards", lambda: Cards(seen.run, seen.of, seen.gradients))
