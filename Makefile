@@ -20,11 +20,19 @@ BASE := $(VENV)/.installed-base
 LINT := $(VENV)/.installed-lint
 DEV  := $(VENV)/.installed-dev
 
+# The package itself need not be built once more for them.
+define TEST_TOOLS
+import pathlib, tomllib
+project = tomllib.loads(pathlib.Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
+print(*project["optional-dependencies"]["test"], sep="\n")
+endef
+export TEST_TOOLS
+
 BENCHMARKS := $(filter-out benchmarks/_% benchmarks/campaign.py,$(wildcard benchmarks/*.py))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test fuzz check lint structure campaign campaign-quick stamps bench clean
+.PHONY: help demo test fuzz check lint structure campaign campaign-early campaign-late stamps bench clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,8 +61,12 @@ structure: $(DEV) ## Check the direction of imports and the lengths of files
 campaign: $(DEV) ## Kill, damage, starve and confuse it for 70 minutes (ARGS=--quick: two), and count what is lost
 	$(BIN)/python benchmarks/campaign.py $(ARGS)
 
-campaign-quick: $(DEV)
-	$(BIN)/python benchmarks/campaign.py --quick
+# What needs no oracles can be tried while they are installed.
+campaign-early: $(LINT)
+	$(BIN)/python benchmarks/campaign.py --quick --only kills mutations hardships poison soak
+
+campaign-late: $(DEV) campaign-early
+	$(BIN)/python benchmarks/campaign.py --quick --only flips workers
 
 stamps: $(BASE) ## Mark ops and layers as those that all stand-ins have been compared with
 	$(BIN)/python -m glassformer.sources
@@ -83,10 +95,11 @@ $(LINT): pyproject.toml | $(BIN)/pip$(EXE)
 # After what checks the source, which can then be checked while the oracles are installed: `make --jobs 2 lint test`.
 $(DEV): $(LINT)
 	@echo "Installing its test tools into $(VENV) (the first time takes minutes) ..."
-	@$(PIP) --editable '.[test]'
+	@$(BIN)/python -c "$$TEST_TOOLS" >$(VENV)/test_tools.txt
+	@$(PIP) --requirement $(VENV)/test_tools.txt
 	@touch $@
 
-# venv installs pip last, so this file exists only in a complete environment.
+# venv installs pip last, so this file exists only in a complete environment. A new pip takes half of an old one's time.
 $(BIN)/pip$(EXE):
 	@command -v $(PYTHON) >/dev/null || { \
 		echo "error: '$(PYTHON)' was not found" >&2; \
@@ -102,3 +115,4 @@ $(BIN)/pip$(EXE):
 		exit 1; }
 	@echo "Creating $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --upgrade pip

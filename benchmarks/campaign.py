@@ -1,7 +1,7 @@
 """The campaign: kill it, damage its files, feed it nonsense, fill its disk, and see that nothing is lost.
 
     python benchmarks/campaign.py                     # every trial in full: about 70 minutes on two cores
-    python benchmarks/campaign.py --quick             # a few cases of each: under two minutes
+    python benchmarks/campaign.py --quick             # a few cases of each: about a minute and a half
     python benchmarks/campaign.py --only kills flips  # some trials
     python benchmarks/campaign.py --hours 8           # let the soak last so long: overnight
     python benchmarks/campaign.py --seed 1000000      # other cases than those tried by default

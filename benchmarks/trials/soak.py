@@ -81,5 +81,5 @@ TRIAL = Trial(
     prepare=lambda shared: None,
     attempt=attempt,
     limit=300.0,
-    seconds=(1800.0, 8.0),
+    seconds=(1800.0, 1.0),
 )
