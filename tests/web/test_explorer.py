@@ -131,6 +131,16 @@ def test_what_nobody_asked_for_longest_is_forgotten():
     assert made == ["a", "b", "c", "b"]
 
 
+def test_a_run_stays_as_long_as_a_changed_one_needs_it(monkeypatch, numpy_engine):
+    monkeypatch.setattr("glassformer.web.explorer.RUN_BYTES", 1)
+    explorer, change = tiny_explorer("decoder"), {"word": "zero", "name": "blocks.1.feed_forward", "where": {}}
+    first = seen(explorer, "decoder", changes=[change])
+    assert seen(explorer, "decoder") is first.start
+    second = seen(explorer, "decoder", changes=[change, {**change, "name": "blocks.0"}])
+    assert second.start is first.start
+    assert seen(explorer, "decoder", changes=[change]) is not first
+
+
 def test_an_error_is_not_remembered():
     kept = _Kept()
     with pytest.raises(ZeroDivisionError):

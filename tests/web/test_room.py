@@ -126,3 +126,17 @@ def test_proofs_and_steps_that_do_not_fit_are_refused(monkeypatch, explorer, num
         ask(explorer, "proof", asked)
     with pytest.raises(LengthError, match="a step of an optimizer takes about"):
         ask(explorer, "step", {"state": asked["state"], "optimizer": "sgd", "lr": 0.1})
+
+
+def test_the_gradient_of_a_card_of_a_long_text_is_found_when_it_is_asked_for(monkeypatch, numpy_engine):
+    load_answers()
+    asked = {"state": state("decoder"), "name": "blocks.1.attention", "index": [0, 1, 2]}
+    short = ask(tiny_explorer("decoder"), "card", asked)
+    monkeypatch.setattr(room, "WHOLE", 1)
+    explorer = tiny_explorer("decoder")
+    first = ask(explorer, "card", asked)
+    assert (first["later"], first["gradient"]) == (True, None)
+    assert first["reason"].startswith("for so long a text")
+    assert ask(explorer, "proof", asked)["difference"] < 1e-9
+    assert ask(explorer, "card", {**asked, "gradient": True})["value"] == short["gradient"]
+    assert ask(explorer, "card", asked) == short

@@ -34,10 +34,14 @@ TOLERANCE = {"float64": 1e-9, "float32": 1e-3}
 
 
 class Cards:
-    """The cards of a run, and of the gradients of one number: Cards(run).card("blocks.0", (0, 3, 5))."""
+    """The cards of a run, and of the gradients of one number: Cards(run).card("blocks.0", (0, 3, 5)).
 
-    def __init__(self, run: Run, of: Target = LOSS, found: Gradients | None = None) -> None:
-        self.run, self.of = run, of
+    found     the gradients, where they are known already
+    why_not   why no gradients are looked for, where nobody wants to wait for them
+    """
+
+    def __init__(self, run: Run, of: Target = LOSS, found: Gradients | None = None, *, why_not: str = "") -> None:
+        self.run, self.of, self.why_not = run, of, why_not
         self.steps = Steps(run)
         self.sight = Sight(self.steps, self._made)
         self._given = found
@@ -74,6 +78,8 @@ class Cards:
     @cached_property
     def _searched(self) -> tuple[Gradients | None, str]:
         """The gradients, or why there are none."""
+        if self.why_not:
+            return None, self.why_not
         try:
             return self._given or gradients(self.run, self.of), ""
         except GlassformerError as error:
@@ -94,12 +100,16 @@ class Cards:
 
     def prove(self, name: str, index: tuple[int, ...]) -> Proof:
         """Find the gradient of one entry by the complex step as well; all but that step is found once."""
-        run, found = self._double
+        # Of a long text they are many times what else is kept, and not worth it.
+        run, found = self._double if self.run.inside is None else self._in_double()
         return prove(run, name, _checked(name, index, self.array(name).shape), self.of, found)
 
     @cached_property
     def _double(self) -> tuple[Run, Gradients]:
-        """The run and its gradients in float64."""
+        return self._in_double()
+
+    def _in_double(self) -> tuple[Run, Gradients]:
+        """Return the run and its gradients in float64."""
         run = in_double(self.run)
         own = self.found if run is self.run else None
         return run, gradients(run, self.of) if own is None else own

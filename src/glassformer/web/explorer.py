@@ -20,7 +20,7 @@ from ..subject import Subject, stored_subject
 from .films import Film, LiveFilm, recorded_film
 from .jobs import Jobs
 from .offers import RUNS, Offer, chosen, parted
-from .room import give_back
+from .room import tidy
 from .seen import Opened, Seen
 from .state import POSITIONS, Asked, Changed, State
 
@@ -97,7 +97,7 @@ class Explorer:
 
     def seen(self, state: State) -> Seen:
         """Return the run of a state."""
-        return self._runs.get(state.key(), lambda: self._run(state), bytes_=RUN_BYTES, then=give_back)
+        return self._runs.get(state.key(), lambda: self._run(state), bytes_=RUN_BYTES, then=lambda seen: tidy(seen.run))
 
     def _run(self, state: State) -> Seen:
         opened = self.opened(state.model)
@@ -108,6 +108,9 @@ class Explorer:
             same = self.seen(replace(state, of=start.of))
             return replace(same, state=state, of=target(same.run, state.of), lock=threading.RLock(), kept={})
         before = self.seen(start)
+        if before.run.keeps == BORDERS:  # there is no room for two changed ones
+            self._runs.drop(lambda seen: seen.opened is opened and seen is not before)
+            tidy(before.run)
         changes = tuple(self._change(before, asked) for asked in state.changes)
         base = before.run
         if any(change.name == POSITIONS for change in changes):
@@ -215,7 +218,7 @@ class _Kept(Generic[Thing]):
         *,
         most: int = 64,
         bytes_: int | None = None,
-        then: Callable[[], None] | None = None,
+        then: Callable[[Thing], None] | None = None,
     ) -> Thing:
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
@@ -230,7 +233,7 @@ class _Kept(Generic[Thing]):
                     self._things[key] = thing
                     self._forget(most, bytes_)
                 if then is not None:
-                    then()
+                    then(thing)
                 return thing
         finally:
             with self._lock:
@@ -244,11 +247,15 @@ class _Kept(Generic[Thing]):
                 del self._things[key]
 
     def _forget(self, most: int, bytes_: int | None) -> None:
-        """Let go of what nobody asked for longest."""
+        """Let go of what nobody asked for longest; what another one holds would stay in any case."""
         while len(self._things) > most:
             self._things.popitem(last=False)
-        while bytes_ is not None and len(self._things) > 1 and _sizes(self._things.values()) > bytes_:
-            self._things.popitem(last=False)
+        while bytes_ is not None and _sizes(self._things.values()) > bytes_:
+            held = {id(getattr(thing, "start", None)) for thing in self._things.values()}
+            free = [key for key, thing in list(self._things.items())[:-1] if id(thing) not in held]
+            if not free:
+                return
+            del self._things[free[0]]
 
 
 def _sizes(things: Iterable[Any]) -> int:

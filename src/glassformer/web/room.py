@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +47,23 @@ def give_back() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
             trim(0)
+
+
+def tidy(run: Run) -> None:
+    """Give back what is not needed any more: of a long text also things that hold each other, which would stay."""
+    if run.keeps == BORDERS:
+        gc.collect()
+    give_back()
+
+
+@contextmanager
+def tidied(run: Run) -> Iterator[None]:
+    """Give back what was needed for an answer about a long text."""
+    try:
+        yield
+    finally:
+        if run.keeps == BORDERS:
+            tidy(run)
 
 
 def free_bytes() -> int | None:

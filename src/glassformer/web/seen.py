@@ -23,7 +23,7 @@ from ..quantized import Quantized
 from ..subject import Subject
 from ..training.optimizers import OPTIMIZERS
 from ..tree import count, flatten, tree_map
-from .room import check_free, give_back, kept_of
+from .room import check_free, give_back, kept_of, tidied
 from .state import State, Stepped
 
 STEPPED = 5
@@ -175,12 +175,21 @@ class Seen:
     @property
     def gradients(self) -> Gradients:
         """The gradients of the number asked for."""
-        return self.once("gradients", lambda: gradients(self.run, self.of, self.backward))
+        return self.once("gradients", lambda: self._gradients(self.run, self.backward))
+
+    def _gradients(self, run: Run, changes: tuple[Change, ...] = ()) -> Gradients:
+        with tidied(run):
+            return gradients(run, self.of, changes)
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether somebody asked for the gradients before."""
+        return "gradients" in self.kept
 
     @property
     def plain_gradients(self) -> Gradients:
         """The gradients without any change."""
-        return self.once("plain gradients", lambda: gradients(self.plain, self.of))
+        return self.once("plain gradients", lambda: self._gradients(self.plain))
 
     def array(self, what: str, name: str) -> Array:
         """Return a value, a parameter, or the gradient of either; `before` and `change` are about the run unchanged."""
@@ -237,7 +246,7 @@ class Seen:
         found = self.once("arrays", self._arrays)
         others = {n: size for thing in self.kept.values() if isinstance(thing, Run) for n, size in _arrays(thing)}
         after = {n: size for tree in self.kept.get("step", (None, ()))[1][:2] for n, size in _leaves(tree)}
-        back = {-n: size for n, size in found.items()} if "gradients" in self.kept else {}
+        back = {-n: size for n, size in found.items()} if self.has_gradients else {}
         return {**found, **others, **after, **back}
 
     def _arrays(self) -> dict[int, int]:

@@ -13,6 +13,7 @@ from ...training.optimizers import OPTIMIZERS
 from ..answers import answers, only, seen_by
 from ..explorer import Explorer, Seen
 from ..jobs import Job
+from ..room import tidied
 from ..state import Asked, State, read_step
 from ..tiles import statistics
 from .changes import EMBEDDINGS
@@ -107,7 +108,8 @@ def step(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
         )
     asked = read_step({"optimizer": question.get("optimizer"), "lr": question.get("lr")})
     start = seen.plain_seen
-    found = start.step(asked)
+    with tidied(start.run):
+        found = start.step(asked)
     moves = [move._asdict() for move in found.moves]
     return {"moves": moves, "before": found.before, "promised": found.before + found.promised, "after": found.after,
             "losses": losses(explorer, start.state)}  # fmt: skip

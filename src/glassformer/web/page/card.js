@@ -92,6 +92,7 @@ function cardGradient(card, one) {
   const part = make("section", {}, make("h3", {}, "Gradient"));
   if (card.gradient === null || card.gradient === undefined) {
     part.append(make("p", { class: "quiet" }, card.reason || "nothing runs back to it"));
+    if (card.later) part.append(button("Find it", () => openCard({ ...one, gradient: true })));
     return part;
   }
   const said = make("p", { class: "quiet", role: "status" });
@@ -103,11 +104,13 @@ function cardGradient(card, one) {
 }
 
 async function cardProof(one, said) {
+  fill(said, "The model runs once more, in float64 …");
   try {
     const found = await ask("proof", { state: runState(), name: one.name, index: one.index });
     fill(said, "complex step ", make("code", {}, exact(found.step)), ", backward ", make("code", {}, exact(found.gradient)), ", difference ",
       make("b", { class: found.difference < 1e-9 ? "good" : "bad" }, short(found.difference)));
   } catch (error) {
+    fill(said);
     tell(error.message);
   }
 }
