@@ -65,6 +65,11 @@ class Subject:
         return with_targets(self.model, batch)
 
     @property
+    def reads(self) -> bool:
+        """Whether it reads texts."""
+        return True
+
+    @property
     def answers(self) -> bool:
         """Whether what the model writes is an answer, apart from what it reads."""
         if isinstance(self.model.config, EncoderDecoderConfig):
@@ -137,7 +142,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Given(Subject):
-    """A model with the one batch that it reads, whatever is typed."""
+    """A model with the one batch that it reads: it reads no texts."""
 
     given: Batch
 
@@ -147,8 +152,22 @@ class Given(Subject):
         return cls(model, params, Labels(tokens=str, classes=str), None, None, None, type(model).__name__, batch)
 
     def batch(self, text: str, answer: str | None = None) -> Batch:
-        """Return the batch."""
+        """Return the batch, of a classifier with the class that is right; refuse to read anything else."""
+        if text or (answer is not None and not self.is_classifier):
+            raise ConfigError(f"{self.name} reads the batch that it was given, and no text", hint="give another batch")
+        if answer is not None:
+            return self.given._replace(targets=np.full(len(self.given.tokens), self.token(answer)))
         return with_targets(self.model, self.given)
+
+    @property
+    def reads(self) -> bool:
+        """It does not: there is the batch alone, with its answers inside."""
+        return False
+
+    @property
+    def answers(self) -> bool:
+        """It does not, either."""
+        return False
 
     def example_text(self) -> str:
         """Return nothing: there is no text."""

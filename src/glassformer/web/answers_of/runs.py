@@ -47,6 +47,7 @@ def open_model(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
         "vectors": has_no_head(model),
         "chats": opened.subject.chats,
         "answers": opened.subject.answers,
+        "reads": opened.subject.reads,
         "writes": not isinstance(model, Encoder),
         "example": opened.subject.example_text(),
         "words": {"all": WORDS, "number": WITH_NUMBER, "other": WITH_OTHER},

@@ -88,6 +88,8 @@ def begun(explorer: Explorer, question: dict[str, Any]) -> tuple[Begun, Ids]:
     model, subject = opened.subject.model, opened.subject
     if isinstance(model.config, EncoderConfig):
         raise ConfigError(f"{subject.name} is an encoder, which does not write", hint="choose another model")
+    if not subject.reads:
+        raise ConfigError(f"{subject.name} has a batch of ids and no tokenizer", hint="load a model that has one")
     params, owner = _params(explorer, state, opened)
     readers = _readers.setdefault(owner, Readers())
     written = read_index(question.get("written", []), most=MOST)

@@ -43,7 +43,7 @@ async function refresh(now, before) {
     if (now.model && now.model !== before.model) {
       page.info = await ask("open", { model: now.model });
       if (mine !== turn) return;
-      if (!now.text) { change({ text: page.info.example }, { undoable: false }); return; }
+      if (!now.text && page.info.example) { change({ text: page.info.example }, { undoable: false }); return; }
     }
     if (now.model && (JSON.stringify(runState()) !== page.shown || !page.run)) {
       const asked = JSON.stringify(runState());
@@ -92,7 +92,7 @@ function drawTop() {
   $("top").dataset.model = now.model;
   const models = make("select", { id: "model", onchange: (event) => { closeCard(); change({ model: event.target.value, text: "", answer: null, changes: [], steps: [], of: { kind: "loss" } }); } },
     listed(now).map((offer) => make("option", { value: offer.key, selected: offer.key === now.model }, offer.title)));
-  const text = field("text", page.info?.architecture === "encoder-decoder" ? "Source" : "Text", now.text, (value) => value !== state().text && change({ text: value, answer: null }));
+  const text = page.info?.reads === false ? null : field("text", page.info?.architecture === "encoder-decoder" ? "Source" : "Text", now.text, (value) => value !== state().text && change({ text: value, answer: null }));
   const answer = page.info?.answers
     ? field("answer", "Answer (empty: its own)", now.answer ?? "", (value) => change({ answer: value === "" ? null : value })) : null;
   fill($("top"), make("h1", {}, "Glassformer"), make("label", {}, "Model", models), text, answer, target(now));

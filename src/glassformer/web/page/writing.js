@@ -21,6 +21,7 @@ const writing = { key: null, node: null, found: null, parts: null, stop: null, t
 
 function drawWriting(place, page) {
   writing.stop?.();
+  if (page.info.reads === false) { place.append(make("p", { class: "quiet" }, "This model was given a batch of ids, and no tokenizer to read and write texts with.")); return; }
   if (page.info.vectors) { place.append(similarityBox(), piecesBox(page)); return; }
   if (page.info.classes) { place.append(classesBox(page), piecesBox(page)); return; }
   if (!page.info.writes) { place.append(masksBox(), piecesBox(page)); return; }
