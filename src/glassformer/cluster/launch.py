@@ -111,7 +111,7 @@ def start(cluster: Cluster | None) -> Watch:
         return Watch()
     require_jax()
     limits = Limits.from_environ(os.environ)
-    versions = {name: metadata.version(name) for name in ("glassformer", "jax", "jaxlib")}
+    versions = {name: _version(name) for name in ("glassformer", "jax", "jaxlib")}
     secret = find_secret()
     _keep_stdout()
     place = cluster.process, cluster.processes, cluster.host, cluster.port
@@ -121,6 +121,13 @@ def start(cluster: Cluster | None) -> Watch:
     with watch.failing():
         _connect(cluster, port, limits)
     return watch
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # it is imported from a folder
+        return "not installed"
 
 
 def _keep_stdout() -> None:
