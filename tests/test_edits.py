@@ -11,7 +11,7 @@ import pytest
 
 import edits
 import glassformer
-from proofs.nest import Nest
+from proofs.nest import Nest, load_kernels
 from proofs.test_mutations import changed, copied
 
 SOURCE = Path(glassformer.__file__).parent
@@ -23,14 +23,14 @@ FUNCTIONS = [
 @cache
 def unedited() -> dict[str, dict[str, np.ndarray]]:
     """What both engines compute with the package as it is; what this compiles serves all copies."""
-    return computed(Nest(), SOURCE.parent, None)
+    return computed(Nest(load_kernels), SOURCE.parent, None)
 
 
 @pytest.fixture(scope="module")
 def nest() -> Nest:
     """The process that all others are forked from; it has loaded what the package as it is needs compiled."""
     unedited()
-    return Nest()
+    return Nest(load_kernels)
 
 
 @pytest.fixture(scope="module")

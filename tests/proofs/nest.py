@@ -1,7 +1,7 @@
-"""A process that has imported what many others need, and forks them, one after the other.
+"""A process that has prepared what many others need, and forks them, one after the other.
 
-To start Python and to import NumPy, Numba, PyTorch or JAX takes longer than what most of them do. Nothing of
-Glassformer is imported: each may have a copy of its own. Where processes cannot be forked, each is started anew.
+To start Python and to import NumPy, Numba, PyTorch or JAX takes longer than what most of them do. Where processes
+cannot be forked, each is started and prepared anew.
 """
 
 import multiprocessing
@@ -12,24 +12,24 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-IMPORTED = ["proofs.compiler", "hypothesis.strategies", "jax.numpy", "pytest", "torch._inductor.config"]
-"""PyTorch is deterministic by that part of it. None starts a thread, so that forking is safe."""
-
-FORKS = "forkserver" in multiprocessing.get_all_start_methods()
+FORKS = hasattr(os, "fork")
 
 
 class Nest:
-    """Runs functions of modules, each in a process of its own; kernels that are compiled by now are loaded for all."""
+    """Runs functions of modules, each in a process of its own, after what was prepared once for all of them.
 
-    def __init__(self) -> None:
-        self._context = multiprocessing.get_context("forkserver" if FORKS else "spawn")
+    What is prepared starts no thread, so that forking is safe.
+    """
+
+    def __init__(self, prepare: Callable[[], None]) -> None:
+        self._context = multiprocessing.get_context("spawn")
+        self._prepare = prepare
         if FORKS:
-            self._context.set_forkserver_preload(IMPORTED)
             self._begin()
 
     def _begin(self) -> None:
         self._asked, asked = self._context.Pipe()
-        self._process = self._context.Process(target=serve, args=(asked,), daemon=True)
+        self._process = self._context.Process(target=serve, args=(asked, self._prepare), daemon=True)
         self._process.start()
         asked.close()
 
@@ -43,18 +43,16 @@ class Nest:
                 self._process.kill()
                 self._begin()
                 raise
-        process = self._context.Process(target=function, args=arguments)
+        process = self._context.Process(target=end, args=(function, arguments, self._prepare))
         process.start()
         process.join()
         assert process.exitcode is not None
         return process.exitcode
 
 
-def serve(asked: Connection) -> None:
+def serve(asked: Connection, prepare: Callable[[], None]) -> None:
     """Fork a process for each function that is asked for, until nobody can ask any more."""
-    from proofs import compiler
-
-    compiler.load()
+    prepare()
     while True:
         try:
             function, arguments = asked.recv()
@@ -66,10 +64,11 @@ def serve(asked: Connection) -> None:
         asked.send(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
-def end(function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+def end(function: Callable[..., None], arguments: tuple[Any, ...], prepare: Callable[[], None] = lambda: None) -> None:
     """Call a function, and end this process at once, whatever it has begun."""
     status = 1
     try:
+        prepare()
         function(*arguments)
         status = 0
     except SystemExit as stop:
@@ -80,3 +79,10 @@ def end(function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
+
+
+def load_kernels() -> None:
+    """Set up Numba, and load the kernels that are compiled by now."""
+    from proofs import compiler
+
+    compiler.load()

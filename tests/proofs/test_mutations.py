@@ -17,8 +17,11 @@ from glassformer.engines.cpu.kept import mark
 from oracles import refuse
 from proofs.hunt import BROKEN, RIGHT, SKIPPED, WRONG, Found, hunt
 from proofs.mutations import MUTANTS
+from proofs.swap import can_be_planted
 
 SOURCE = Path(glassformer.__file__).parent
+MATHEMATICS = ("ops/", "layers/", "models/")
+"""Bugs of these are planted in functions that are loaded; others, and those of constants, in a copy of the package."""
 
 
 def engine_for(mutant):
@@ -157,6 +160,9 @@ def callers(file, text):
 @cache
 def caught(mutant, copy: Path) -> Found:
     """How the hunt for a bug ends."""
+    path, text = SOURCE / mutant.file, planted(mutant)
+    if mutant.file.startswith(MATHEMATICS) and can_be_planted(path, text):
+        return hunt(SOURCE.parent, [mutant.caught_by], engine="numpy", bug=(path, text))
     with copy_with(mutant, copy) as folder:
         return hunt(folder, [mutant.caught_by], engine=engine_for(mutant))
 
@@ -171,9 +177,12 @@ def test_the_suite_catches(mutant, copy):
 
 @pytest.mark.parametrize("engine", sorted({engine_for(mutant) for mutant in MUTANTS}))
 def test_without_a_bug_nothing_is_caught(engine, copy):
-    """What has caught a bug, case by case and test by test, finds nothing in the package as it is."""
+    """What has caught a bug, case by case and test by test, finds nothing in the package as it is.
+
+    Tests of the engine jax compile for long; the suite runs them as they are run here.
+    """
     found = [caught(mutant, copy) for mutant in MUTANTS if engine_for(mutant) == engine]
-    catchers = {one.by for one in found if one.status == WRONG}
+    catchers = {one.by for one in found if one.status == WRONG and "engines/jax" not in one.by}
     assert len(catchers) > 10
     again = hunt(SOURCE.parent, sorted(catchers), engine=engine)
     assert again.status == RIGHT, again.words
