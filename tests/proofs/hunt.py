@@ -22,7 +22,7 @@ from proofs import swap
 from proofs.nest import Nest, load_kernels
 
 ROOT = Path(__file__).parents[2]
-IMPORTED = ("hypothesis.strategies", "jax.numpy", "pytest", "torch", "glassformer.proofs", "glassformer.data")
+IMPORTED = ("hypothesis.strategies", "jax.numpy", "pytest")
 RIGHT, WRONG, BROKEN, SKIPPED = 0, 10, 11, 12  # 1 is how Python itself ends on an error
 
 
@@ -42,24 +42,33 @@ def hunt(folder: Path, catchers: list[str], *, engine: str, bug: tuple[Path, str
     """
     with tempfile.TemporaryDirectory() as name:
         said = Path(name) / "said"
-        status = nest().run(look, folder, catchers, engine, said, bug)
+        status = nest(engine).run(look, folder, catchers, engine, said, bug)
         words = said.read_text(encoding="utf-8", errors="replace") if said.exists() else ""
         return Found(status, words.rstrip("\n").rpartition("\n")[2], words)
 
 
 @cache
-def nest() -> Nest:
-    """The process that all hunts are forked from."""
-    return Nest(prepare)
+def nest(engine: str) -> Nest:
+    """The process that all hunts on an engine are forked from."""
+    return Nest({"numpy": prepare_functions, "cpu": prepare_kernels}[engine])
 
 
-def prepare() -> None:
+def prepare_functions() -> None:
     """Import what hunts need, and the package as it is."""
-    for name in IMPORTED:
+    import_all(*IMPORTED, "numba", "torch", "glassformer.proofs", "glassformer.data")
+    swap.functions()
+
+
+def prepare_kernels() -> None:
+    """Import what hunts need, but nothing of the package, and load kernels."""
+    import_all(*IMPORTED)
+    load_kernels()
+
+
+def import_all(*names: str) -> None:
+    for name in names:
         with suppress(ImportError):  # a test that needs it says so
             importlib.import_module(name)
-    load_kernels()
-    swap.functions()
 
 
 def look(folder: Path, catchers: list[str], engine: str, said: Path, bug: tuple[Path, str] | None) -> None:

@@ -33,11 +33,16 @@ class Nest:
         self._process.start()
         asked.close()
 
+    def share(self, function: Callable[[], None]) -> None:
+        """Call a function in the nest itself: what it loads is there for all that are forked later."""
+        if FORKS:
+            self._asked.send((function, (), False))
+
     def run(self, function: Callable[..., None], *arguments: Any) -> int:
         """Call a function in a new process, and return the exit status of that."""
         if FORKS:
             try:
-                self._asked.send((function, arguments))
+                self._asked.send((function, arguments, True))
                 return self._asked.recv()
             except BaseException:  # an answer that comes too late must not be taken for one to the next question
                 self._process.kill()
@@ -51,13 +56,16 @@ class Nest:
 
 
 def serve(asked: Connection, prepare: Callable[[], None]) -> None:
-    """Fork a process for each function that is asked for, until nobody can ask any more."""
+    """Fork a process for each function, but for those that are to be shared, until nobody can ask any more."""
     prepare()
     while True:
         try:
-            function, arguments = asked.recv()
+            function, arguments, forks = asked.recv()
         except EOFError:
             return
+        if not forks:
+            function(*arguments)
+            continue
         child = os.fork()
         if child == 0:
             end(function, arguments)
