@@ -55,7 +55,7 @@ def nest(engine: str) -> Nest:
 
 def prepare_functions() -> None:
     """Import what hunts need, and the package as it is."""
-    import_all(*IMPORTED, "numba", "torch", "glassformer.proofs", "glassformer.data")
+    import_all(*IMPORTED, "numba", "torch", "glassformer.proofs", "glassformer.data.tasks")
     swap.functions()
 
 
