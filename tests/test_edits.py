@@ -10,27 +10,26 @@ import numpy as np
 import pytest
 
 import edits
-import glassformer
-from proofs.nest import Nest
-from proofs.test_mutations import changed, copied
+from proofs.copies import SOURCE, changed, copied
+from proofs.nest import Nest, load_kernels
 
-SOURCE = Path(glassformer.__file__).parent
 FUNCTIONS = [
     (f"{folder}/{file}", name) for folder in ("ops", "layers") for file, name in edits.functions(SOURCE / folder)
 ]
 
 
 @cache
+def nest() -> Nest:
+    """The process that all others are forked from."""
+    return Nest(load_kernels)
+
+
+@cache
 def unedited() -> dict[str, dict[str, np.ndarray]]:
     """What both engines compute with the package as it is; what this compiles serves all copies."""
-    return computed(Nest(), SOURCE.parent, None)
-
-
-@pytest.fixture(scope="module")
-def nest() -> Nest:
-    """The process that all others are forked from; it has loaded what the package as it is needs compiled."""
-    unedited()
-    return Nest()
+    found = computed(SOURCE.parent, None)
+    nest().share(load_kernels)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -41,20 +40,20 @@ def copy() -> Iterator[Path]:
         yield folder
 
 
-def computed(nest: Nest, folder: Path, before: dict | None) -> dict[str, dict[str, np.ndarray]]:
+def computed(folder: Path, before: dict | None) -> dict[str, dict[str, np.ndarray]]:
     """What both engines compute with the package in a folder, in a process of its own."""
     with tempfile.TemporaryDirectory() as place:
         said = Path(place) / "said"
-        status = nest.run(edits.look, folder, said, before)
+        status = nest().run(edits.look, folder, said, before)
         assert status == 0, f"ended with {status}"
         return pickle.loads(said.read_bytes())
 
 
 @pytest.mark.parametrize(("file", "name"), FUNCTIONS, ids=[name for _, name in FUNCTIONS])
-def test_an_edit_shows_on_the_default_engine(nest, copy, file, name):
+def test_an_edit_shows_on_the_default_engine(copy, file, name):
     text = edits.edited((SOURCE / file).read_text(encoding="utf-8"), name)
     with changed(copy, file, text):
-        found = computed(nest, copy, unedited()["numpy"])
+        found = computed(copy, unedited()["numpy"])
     assert found["cpu"], f"nothing in the panel uses {name}"
     hidden = [what for what, have in found["cpu"].items() if edits.differ(have, found["numpy"][what])]
     assert not hidden, f"an edit of {name} does not show in {hidden}"

@@ -1,4 +1,7 @@
-"""Look for a wrong number in a copy of the package, in a process that imports nothing of Glassformer but the copy.
+"""Look for a wrong number in the package with a bug, in a process of its own.
+
+The bug is planted in functions of the package that is loaded already, or stands in a copy of the package: then nothing
+of Glassformer is imported but the copy.
 
 A catcher is a row of `glassformer check` ("layer_norm", "decoder (head)"), one of its cases ("layer_norm, no beta"), or
 the address of a test ("tests/…::…"). The exit status says what happened; a crash is no catch, because it says nothing
@@ -6,16 +9,20 @@ about the numbers.
 """
 
 import gc
+import importlib
 import os
 import sys
 import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from proofs.nest import Nest
+from proofs import swap
+from proofs.nest import Nest, load_kernels
 
 ROOT = Path(__file__).parents[2]
+IMPORTED = ("hypothesis.strategies", "jax.numpy", "pytest")
 RIGHT, WRONG, BROKEN, SKIPPED = 0, 10, 11, 12  # 1 is how Python itself ends on an error
 
 
@@ -28,22 +35,43 @@ class Found(NamedTuple):
     words: str
 
 
-def hunt(folder: Path, catchers: list[str], *, engine: str) -> Found:
-    """Let the catchers look at the package in `folder`, up to the first that finds something."""
+def hunt(folder: Path, catchers: list[str], *, engine: str, bug: tuple[Path, str] | None = None) -> Found:
+    """Let the catchers look at the package in `folder`, up to the first that finds something.
+
+    A `bug` is a file of the package and the text that it would have.
+    """
     with tempfile.TemporaryDirectory() as name:
         said = Path(name) / "said"
-        status = nest().run(look, folder, catchers, engine, said)
+        status = nest(engine).run(look, folder, catchers, engine, said, bug)
         words = said.read_text(encoding="utf-8", errors="replace") if said.exists() else ""
         return Found(status, words.rstrip("\n").rpartition("\n")[2], words)
 
 
 @cache
-def nest() -> Nest:
-    """The process that all hunts are forked from."""
-    return Nest()
+def nest(engine: str) -> Nest:
+    """The process that all hunts on an engine are forked from."""
+    return Nest({"numpy": prepare_functions, "cpu": prepare_kernels}[engine])
 
 
-def look(folder: Path, catchers: list[str], engine: str, said: Path) -> None:
+def prepare_functions() -> None:
+    """Import what hunts need, and the package as it is."""
+    import_all(*IMPORTED, "numba", "torch", "glassformer.proofs", "glassformer.data.tasks")
+    swap.functions()
+
+
+def prepare_kernels() -> None:
+    """Import what hunts need, but nothing of the package, and load kernels."""
+    import_all(*IMPORTED)
+    load_kernels()
+
+
+def import_all(*names: str) -> None:
+    for name in names:
+        with suppress(ImportError):  # a test that needs it says so
+            importlib.import_module(name)
+
+
+def look(folder: Path, catchers: list[str], engine: str, said: Path, bug: tuple[Path, str] | None) -> None:
     """Run the catchers in this process, which is theirs alone, and end it."""
     gc.freeze()  # what was imported before the fork stays to the end: nobody need look through it
     file = os.open(said, os.O_WRONLY | os.O_CREAT)
@@ -55,16 +83,28 @@ def look(folder: Path, catchers: list[str], engine: str, said: Path) -> None:
     os.environ |= {"GLASSFORMER_ENGINE": engine, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     sys.dont_write_bytecode = True
     sys.path.insert(0, str(folder))
-    import glassformer
-
-    if folder not in Path(glassformer.__file__).parents:
-        stop(BROKEN, f"imported {glassformer.__file__}, which is not in {folder}")
+    if folder not in place_of_package().parents:
+        forget_package()
+    if folder not in place_of_package().parents:
+        stop(BROKEN, f"imported {place_of_package()}, which is not in {folder}")
+    if bug is not None:
+        swap.plant(*bug)
     tests = {catcher for catcher in catchers if "::" in catcher}
     if rows := set(catchers) - tests:
         prove_rows(rows)
     if tests:
         run_tests(tests)
     stop(RIGHT, "nothing is wrong")
+
+
+def place_of_package() -> Path:
+    return Path(importlib.import_module("glassformer").__file__)
+
+
+def forget_package() -> None:
+    """Let the package be imported anew, from where it is found first now."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "glassformer"]:
+        del sys.modules[name]
 
 
 def stop(status: int, reason: str, by: str = "") -> None:

@@ -20,6 +20,11 @@ class Mutant(NamedTuple):
     """The text to replace; it stands in the file exactly once."""
     new: str
 
+    @property
+    def engine(self) -> str:
+        """The engine that runs the file: what stands in an op is hidden where a kernel stands for it."""
+        return "cpu" if self.file.startswith("engines/cpu/") else "numpy"
 
-TABLES = (OP_BUGS, MODEL_BUGS, COMPILED_BUGS, KERNEL_BUGS)  # those that need kernels when others have compiled some
+
+TABLES = (OP_BUGS, MODEL_BUGS, COMPILED_BUGS, KERNEL_BUGS)
 MUTANTS = [Mutant(file, *bug) for table in TABLES for file, bugs in table.items() for bug in bugs]

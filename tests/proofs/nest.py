@@ -1,7 +1,7 @@
-"""A process that has imported what many others need, and forks them, one after the other.
+"""A process that has prepared what many others need, and forks them, one after the other.
 
-To start Python and to import NumPy, Numba, PyTorch or JAX takes longer than what most of them do. Nothing of
-Glassformer is imported: each may have a copy of its own. Where processes cannot be forked, each is started anew.
+To start Python and to import NumPy, Numba, PyTorch or JAX takes longer than what most of them do. Where processes
+cannot be forked, each is started and prepared anew.
 """
 
 import multiprocessing
@@ -12,64 +12,71 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-IMPORTED = ["proofs.compiler", "hypothesis.strategies", "jax.numpy", "pytest", "torch._inductor.config"]
-"""PyTorch is deterministic by that part of it. None starts a thread, so that forking is safe."""
-
-FORKS = "forkserver" in multiprocessing.get_all_start_methods()
+FORKS = hasattr(os, "fork")
 
 
 class Nest:
-    """Runs functions of modules, each in a process of its own; kernels that are compiled by now are loaded for all."""
+    """Runs functions of modules, each in a process of its own, after what was prepared once for all of them.
 
-    def __init__(self) -> None:
-        self._context = multiprocessing.get_context("forkserver" if FORKS else "spawn")
+    What is prepared starts no thread, so that forking is safe.
+    """
+
+    def __init__(self, prepare: Callable[[], None]) -> None:
+        self._context = multiprocessing.get_context("spawn")
+        self._prepare = prepare
         if FORKS:
-            self._context.set_forkserver_preload(IMPORTED)
             self._begin()
 
     def _begin(self) -> None:
         self._asked, asked = self._context.Pipe()
-        self._process = self._context.Process(target=serve, args=(asked,), daemon=True)
+        self._process = self._context.Process(target=serve, args=(asked, self._prepare), daemon=True)
         self._process.start()
         asked.close()
+
+    def share(self, function: Callable[[], None]) -> None:
+        """Call a function in the nest itself: what it loads is there for all that are forked later."""
+        if FORKS:
+            self._asked.send((function, (), False))
 
     def run(self, function: Callable[..., None], *arguments: Any) -> int:
         """Call a function in a new process, and return the exit status of that."""
         if FORKS:
             try:
-                self._asked.send((function, arguments))
+                self._asked.send((function, arguments, True))
                 return self._asked.recv()
             except BaseException:  # an answer that comes too late must not be taken for one to the next question
                 self._process.kill()
                 self._begin()
                 raise
-        process = self._context.Process(target=function, args=arguments)
+        process = self._context.Process(target=end, args=(function, arguments, self._prepare))
         process.start()
         process.join()
         assert process.exitcode is not None
         return process.exitcode
 
 
-def serve(asked: Connection) -> None:
-    """Fork a process for each function that is asked for, until nobody can ask any more."""
-    from proofs import compiler
-
-    compiler.load()
+def serve(asked: Connection, prepare: Callable[[], None]) -> None:
+    """Fork a process for each function, but for those that are to be shared, until nobody can ask any more."""
+    prepare()
     while True:
         try:
-            function, arguments = asked.recv()
+            function, arguments, forks = asked.recv()
         except EOFError:
             return
+        if not forks:
+            function(*arguments)
+            continue
         child = os.fork()
         if child == 0:
             end(function, arguments)
         asked.send(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
-def end(function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+def end(function: Callable[..., None], arguments: tuple[Any, ...], prepare: Callable[[], None] = lambda: None) -> None:
     """Call a function, and end this process at once, whatever it has begun."""
     status = 1
     try:
+        prepare()
         function(*arguments)
         status = 0
     except SystemExit as stop:
@@ -80,3 +87,10 @@ def end(function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
+
+
+def load_kernels() -> None:
+    """Set up Numba, and load the kernels that are compiled by now."""
+    from proofs import compiler
+
+    compiler.load()
