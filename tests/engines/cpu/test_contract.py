@@ -196,10 +196,15 @@ def test_long_sequences_go_by_blocks_with_the_same_result(rng, kind, pattern, qu
 
 
 COMPILED_ALONE = {
-    *(f"decoder (feed-forward), {activation}" for activation in ("relu", "gelu_tanh", "silu")),
+    *(f"decoder (feed-forward), {activation}" for activation in ("relu", "gelu", "silu")),
     "encoder (tokens), head bias, scaled",
+    *(f"{layer}, rotary" for layer in ("Block", "Parallel", "AttentionOnly", "Stack")),
+    *(f"{model} (positions), rotary, interleaved" for model in ("encoder", "decoder", "encoder-decoder")),
 }
-"""Blocks by another activation than those of all others; in float32, `test_block.py` compares blocks by each."""
+"""Blocks by another activation than those of all others, and heads that turn two channels, or neighbors.
+
+In float32, `test_kernels_equal_their_ops` compares activations, `attention/test_layer.py` how heads are turned.
+"""
 
 
 def cast_case(case, kind):
