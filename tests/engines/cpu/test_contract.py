@@ -209,9 +209,8 @@ In float32, `test_kernels_equal_their_ops` compares activations, `attention/test
 
 def cast_case(case, kind):
     """The same case with all floats in another type."""
-    if hasattr(case, "inputs"):
-        return replace(case, params=in_kind(case.params, kind), inputs=in_kind(dict(case.inputs), kind))
-    return replace(case, params=in_kind(case.params, kind))
+    parts = ("params", "inputs", "settings") if hasattr(case, "inputs") else ("params", "settings")
+    return replace(case, **{part: in_kind(dict(getattr(case, part)), kind) for part in parts})
 
 
 def cases_in_kinds():
