@@ -6,8 +6,9 @@ from glassformer.generation import generate_steps
 from glassformer.models import build
 from glassformer.tree import tree_map
 
+SIZES = {"vocab": 17, "width": 16, "heads": 4, "layers": 2, "context": 24, "relative_buckets": 8}
 # An untied head: with a tied one, untrained models mostly repeat the last token.
-SMALL = {"vocab": 17, "width": 16, "heads": 4, "layers": 2, "context": 24, "relative_buckets": 8, "tied_head": False}
+SMALL = {**SIZES, "tied_head": False, "activation": "gelu_tanh"}
 
 
 def model_of(architecture="decoder", *, seed=0, dtype=np.float64, **settings):

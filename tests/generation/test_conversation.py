@@ -17,7 +17,7 @@ CHATML = (
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
+def model(tmp_path_factory, numpy_engine):
     """A model whose tokenizer carries a chat template; what it says is noise."""
     folder = tmp_path_factory.mktemp("chat")
     (folder / "text.txt").write_text(TEXT * 2, encoding="utf-8")

@@ -20,10 +20,8 @@ def x(rng):
 
 
 def block_of(place="pre", *, cross=False, dropout=0.0, norm=None):
-    attention = Attention(D, H, pattern=ops.CAUSAL)
-    return Block(
-        attention, FeedForward(D, 16), norm or LayerNorm(D), Attention(D, H) if cross else None, place, dropout
-    )
+    attention, feed_forward = Attention(D, H, pattern=ops.CAUSAL), FeedForward(D, 16, "gelu_tanh")
+    return Block(attention, feed_forward, norm or LayerNorm(D), Attention(D, H) if cross else None, place, dropout)
 
 
 @every_place

@@ -18,7 +18,8 @@ from glassformer.tree import tree_map
 LENGTH = 13
 SHAPES = {"mha": {}, "gqa": {"kv_heads": 2}, "window": {"window": 4}, "stride": {"stride": 3}}
 LIMITS = {np.float64: 1e-12, np.float32: 1e-5}
-SMALL = {"vocab": 17, "width": 16, "heads": 4, "layers": 2, "context": 24, "relative_buckets": 8}
+SIZES = {"vocab": 17, "width": 16, "heads": 4, "layers": 2, "context": 24, "relative_buckets": 8}
+SMALL = {**SIZES, "activation": "gelu_tanh"}
 
 
 def model_of(architecture, positions, shape, dtype):

@@ -13,7 +13,8 @@ from glassformer.proofs.layer_cases import scattered
 from layers.exact import assert_exact
 
 # Heads of six channels: with two there is one angle, and neither base nor scaling nor pairing can be seen.
-SIZES = {"vocab": 9, "width": 12, "heads": 2, "layers": 2, "context": 8, "positions": "rotary"}
+MANNER = {"positions": "rotary", "activation": "gelu_tanh"}
+SIZES = {"vocab": 9, "width": 12, "heads": 2, "layers": 2, "context": 8, **MANNER}
 TOKENS = np.array([[1, 4, 1, 0, 7, 2], [1, 1, 8, 3, 3, 5]])
 
 

@@ -35,7 +35,8 @@ def x(rng):
 
 def stack_of(positions=None, *, layers=2, cross=False, dropout=0.0, norm=True):
     attention = Attention(D, H, dropout=dropout, learned_bias=isinstance(positions, RelativePositions))
-    block = Block(attention, FeedForward(D, 6), LayerNorm(D), Attention(D, H) if cross else None, dropout=dropout)
+    memory, feed_forward = Attention(D, H) if cross else None, FeedForward(D, 6, "gelu_tanh")
+    block = Block(attention, feed_forward, LayerNorm(D), memory, dropout=dropout)
     return Stack(block, layers, LayerNorm(D) if norm else None, positions)
 
 

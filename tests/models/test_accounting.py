@@ -30,7 +30,7 @@ PUBLISHED = {
     "qwen2-0.5b": 494_032_768,
     "smollm2-135m": 134_515_008,
 }
-SIZES = {"vocab": 11, "width": 8, "heads": 4, "layers": 2, "context": 9}
+SIZES = {"vocab": 11, "width": 16, "heads": 4, "layers": 2, "context": 9, "activation": "gelu_tanh"}
 KINDS = {
     "decoder": (gf.DecoderConfig, {}),
     "classifier": (gf.EncoderConfig, {"classes": 3}),
@@ -100,7 +100,7 @@ def model_of(kind, *variants):
     """A model, given settings of its config and of its execution."""
     cls, own = KINDS[kind]
     settings, how = separated({**own, **{name: value for variant in variants for name, value in variant.items()}})
-    return gf.build(cls(**SIZES, **settings), Execution(**how))
+    return gf.build(cls(**{**SIZES, **settings}), Execution(**how))
 
 
 def counted_bytes(model, **changes):

@@ -11,7 +11,7 @@ from glassformer.ops import IGNORE
 from glassformer.proofs.layer_cases import scattered
 from glassformer.tree import flatten
 
-SIZES = {"vocab": 9, "width": 12, "heads": 2, "layers": 2, "context": 8}
+SIZES = {"vocab": 9, "width": 12, "heads": 2, "layers": 2, "context": 8, "activation": "gelu_tanh"}
 TOKENS = np.array([[1, 4, 1, 0, 7, 2], [1, 1, 8, 3, 3, 5]])
 
 

@@ -11,7 +11,7 @@ from glassformer.models.model import Batch
 from glassformer.proofs.layer_cases import scattered
 from glassformer.tree import flatten
 
-SIZES = {"vocab": 9, "width": 8, "heads": 2, "layers": 2, "context": 6}
+SIZES = {"vocab": 9, "width": 8, "heads": 2, "layers": 2, "context": 6, "activation": "gelu_tanh"}
 SOURCE = np.array([[3, 1, 4], [1, 5, 8]])
 TOKENS = np.array([[1, 4, 1, 0, 7], [1, 1, 8, 3, 3]])
 

@@ -12,6 +12,8 @@ from glassformer.proofs import layer_cases, model_cases
 from glassformer.proofs.model_cases import SIZES, TARGETS, TOKENS
 from glassformer.tree import flatten, named_leaves, tree_map
 
+pytestmark = pytest.mark.usefixtures("numpy_engine")  # `engines/cpu/test_contract.py` compares types, too
+
 
 def as_type(tree, dtype):
     """The same tree with every floating array in `dtype`."""

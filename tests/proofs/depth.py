@@ -23,6 +23,20 @@ DEEP = {
 """Those that are about several blocks: what one leaves to the next, and the bias, the memory and the keys of all."""
 
 
+REPEATED = {
+    *(f"Stack, {positions}, tiled" for positions in ("relative", "ALiBi", "rotary")),
+    "Block, pre, RMSNorm, cross",
+    "Block, post, RMSNorm, cross",
+    "Block, post, dropout",
+}
+"""Layers of parts that JAX compiles elsewhere in every form, combined as in other cases.
+
+Stacks are handed biases and rotations alike whatever attends, "Attention, …, tiled" tries tiles, and "decoder
+(attention), tiled, relative" both; blocks have both norms without a memory, and one with it; dropout before a norm is
+that of "Residual, post, dropout".
+"""
+
+
 def as_deep_as_needed(case: ModelCase) -> ModelCase:
     """Return the same case with one block per stack, unless it is about several."""
     return case if case.name in DEEP else of_one_block(case)

@@ -280,7 +280,8 @@ def _block(
 ) -> Block:
     attention = Attention(WIDTH, HEADS, pattern=CAUSAL, dropout=dropout, **settings)
     memory = Attention(WIDTH, HEADS, dropout=dropout) if cross else None
-    return form(attention, FeedForward(WIDTH, HIDDEN), norm, memory, place, dropout)
+    # The activation of the models that tasks train; `feed_forward_layers` has all of them.
+    return form(attention, FeedForward(WIDTH, HIDDEN, "gelu_tanh"), norm, memory, place, dropout)
 
 
 def embedding_layers(normal: Normal) -> Iterator[Recipe]:

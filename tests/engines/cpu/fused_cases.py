@@ -45,7 +45,7 @@ def assert_same(have, want, limit):
     have, want = flatten(have), flatten(want)
     assert have.keys() == want.keys()
     for name, x in want.items():
-        assert np.shape(have[name]) == np.shape(x), name
+        assert (np.shape(have[name]), have[name].dtype) == (np.shape(x), x.dtype), name
         finite = np.isfinite(x)
         np.testing.assert_array_equal(have[name][~finite], x[~finite], err_msg=name)
         scale = max(1.0, np.max(np.abs(x[finite]), initial=0.0))

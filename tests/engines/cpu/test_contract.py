@@ -196,17 +196,21 @@ def test_long_sequences_go_by_blocks_with_the_same_result(rng, kind, pattern, qu
 
 
 COMPILED_ALONE = {
-    *(f"decoder (feed-forward), {activation}" for activation in ("relu", "gelu_tanh", "silu")),
+    *(f"decoder (feed-forward), {activation}" for activation in ("relu", "gelu", "silu")),
     "encoder (tokens), head bias, scaled",
+    *(f"{layer}, rotary" for layer in ("Block", "Parallel", "AttentionOnly", "Stack")),
+    *(f"{model} (positions), rotary, interleaved" for model in ("encoder", "decoder", "encoder-decoder")),
 }
-"""Blocks by another activation than those of all others; in float32, `test_block.py` compares blocks by each."""
+"""Blocks by another activation than those of all others, and heads that turn two channels, or neighbors.
+
+In float32, `test_kernels_equal_their_ops` compares activations, `attention/test_layer.py` how heads are turned.
+"""
 
 
 def cast_case(case, kind):
     """The same case with all floats in another type."""
-    if hasattr(case, "inputs"):
-        return replace(case, params=in_kind(case.params, kind), inputs=in_kind(dict(case.inputs), kind))
-    return replace(case, params=in_kind(case.params, kind))
+    parts = ("params", "inputs", "settings") if hasattr(case, "inputs") else ("params", "settings")
+    return replace(case, **{part: in_kind(dict(getattr(case, part)), kind) for part in parts})
 
 
 def cases_in_kinds():

@@ -18,6 +18,8 @@ from glassformer.text import CharTokenizer
 from glassformer.tree import tree_map
 from sequences import model_of, prompts_of, written
 
+pytestmark = pytest.mark.usefixtures("numpy_engine")  # what nobody lets the engine jax write
+
 GREEDY = Sampling(temperature=0)
 GROUPS_IN_A_WINDOW = {"kv_heads": 2, "window": 4}
 # Positions that keys carry, and biases by distance, must also fit keys that have left a window.
