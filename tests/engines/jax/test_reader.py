@@ -18,6 +18,8 @@ from glassformer.text import CharTokenizer
 from glassformer.tree import tree_map
 from sequences import model_of, prompts_of, written
 
+pytestmark = pytest.mark.usefixtures("numpy_engine")
+
 GREEDY = Sampling(temperature=0)
 GROUPS_IN_A_WINDOW = {"kv_heads": 2, "window": 4}
 # Positions that keys carry, and biases by distance, must also fit keys that have left a window.
@@ -269,7 +271,9 @@ import sys
 import glassformer as gf
 from glassformer.generation import beam_search, generate_steps
 model = gf.build("tiny-decoder")
-list(generate_steps(model, model.init(0), [[1, 2]], max_new_tokens=2))
+for engine in ("numpy", "cpu"):
+    with gf.use_engine(engine):
+        list(generate_steps(model, model.init(0), [[1, 2]], max_new_tokens=2))
 assert "jax" not in sys.modules
 """
 
