@@ -305,7 +305,7 @@ def test_smollm2_learns_by_adapters(prose, tmp_path):
         str(base),
         adapters=True,
         data=str(prose),
-        settings={"context": 16, "batch": 1, "steps": 3, "warmup": 0, "lr": 2e-3, "eval_every": 3},
+        settings={"context": 16, "batch": 1, "steps": 2, "warmup": 0, "lr": 2e-3, "eval_every": 2},
     )
     before = session.evaluate(session.trained.params).loss
     finish(session)

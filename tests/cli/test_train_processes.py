@@ -28,8 +28,6 @@ def names(*, seed=0, data=None):
     return gf.data.build_task("lines", seed=seed, data=data)
 """
 """A task and an activation of one's own: each process reads the file, and again when the run goes on."""
-QUICK = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
-"""Programs this small need no optimization."""
 
 
 class Commands(Group):
@@ -41,14 +39,15 @@ class Commands(Group):
         def each(number: int) -> list:
             return ["-m", "glassformer", "train", *arguments, *place, "--process", number]
 
-        super().__init__(folder / "said", each, count, **QUICK)
+        super().__init__(folder / "said", each, count)
 
 
 def words(folder: Path, count: int) -> list:
     """Return what `train` is told for a new run in folder/run, of a task of one's own, by so many processes."""
     data = write_data("lines", folder)
     (folder / "own.py").write_text(OWN, encoding="utf-8")
-    settings = options("lines", activation="square", steps=STEPS, eval_every=3, save_every=3)
+    few = {"attention_bias": False, "feed_forward_bias": False}  # of fewer arrays: each takes its time to compile
+    settings = options("lines", activation="square", steps=STEPS, eval_every=3, save_every=3, **few)
     place = ["--engine", "jax", "--mesh", f"data={count}", "--out", folder / "run", "--json"]
     return ["--task", folder / "own.py", "--data", data, *settings, *place]
 
@@ -57,7 +56,7 @@ def losses(run: Path) -> list[float]:
     return [line["loss"] for line in untimed(run)]
 
 
-def test_two_processes_have_the_losses_of_one(tmp_path, quickly_compiled, unseen_figures):
+def test_two_processes_have_the_losses_of_one(tmp_path, unseen_figures):
     with Commands(tmp_path / "two", 2, *words(tmp_path / "two", 2)) as commands:
         with forgotten():
             alone = command("train", *words(tmp_path / "one", 1))

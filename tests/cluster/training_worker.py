@@ -1,8 +1,9 @@
 """One process of a training run on several. Run by test_processes.py.
 
-    python training_worker.py FOLDER STEPS MESH [--coordinator HOST:PORT --processes N --process I]
+    python training_worker.py FOLDER STEPS MESH --coordinator HOST:PORT --processes N --process I [--forever]
 
-Writes the losses to FOLDER/losses.I.json and a checkpoint every five steps; goes on from the latest one.
+Writes the losses to FOLDER/losses.I.json and, up to step STEPS, a checkpoint every five steps; goes on from the latest
+one. With --forever it goes on after that step until it is asked to stop, and saves once more.
 """
 
 import argparse
@@ -25,13 +26,14 @@ from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
 
 SIZES = {"width": 16, "heads": 4, "layers": 2, "vocab": 32, "context": 16, "feed_forward": 32}
+FEW = {"attention_bias": False, "feed_forward_bias": False}  # of fewer arrays: each takes its time to compile
 
 
-def task(steps: int):
+def task():
     """The model, the recipe and the data of every run."""
-    model = build(config_from_dict({"architecture": "decoder", **SIZES}))
+    model = build(config_from_dict({"architecture": "decoder", **SIZES, **FEW}))
     data = Windows(np.random.default_rng(0).integers(0, 32, size=2000), SIZES["context"])
-    return model, Recipe(steps=steps, batch=24, lr=1e-2, ema=0.9), data
+    return model, Recipe(steps=100_000, batch=24, warmup=11, lr=1e-2, ema=0.9), data
 
 
 def train(options: argparse.Namespace, watch) -> list[float]:
@@ -39,7 +41,7 @@ def train(options: argparse.Namespace, watch) -> list[float]:
     from glassformer.engines.jax.sharded_files import list_sharded
     from glassformer.engines.jax.trainer import JaxTrainer
 
-    model, recipe, data = task(options.steps)
+    model, recipe, data = task()
     training = JaxTrainer(model, recipe, Execution(mesh=MeshShape.parse(options.mesh), scan=True))
     first = training.first()
     if list_sharded(options.folder):
@@ -48,16 +50,18 @@ def train(options: argparse.Namespace, watch) -> list[float]:
     watch.progress(first.step)
     for state, record in training_steps(training, data, first):
         losses.append(record.loss)
-        if record.step == 3:
-            sys.stderr.write("ready\n")
-        if record.step % 5 == 0 and not options.forever:
+        if record.step % 5 == 0 and record.step <= options.steps:
             with watch.busy("saving"):
                 save_sharded_state(options.folder, state)
+        if record.step == options.steps:
+            sys.stderr.write("ready\n")
+            if not options.forever:
+                break
         if watch.asked_to_stop(record.step):
             save_sharded_state(options.folder, state)
             break
         watch.progress(state.step)
-        if options.forever:
+        if record.step >= options.steps:
             time.sleep(0.02)
     return losses
 
@@ -86,9 +90,9 @@ def main() -> None:
     cluster = find_cluster({}, coordinator=options.coordinator, processes=options.processes, process=options.process)
     os.environ["JAX_PLATFORMS"] = "cpu"
     with start(cluster) as watch:
-        check_agreement(options.process or 0)
+        check_agreement(options.process)
         losses = train(options, watch)
-        path = Path(options.folder) / f"losses.{options.process or 0}.json"
+        path = Path(options.folder) / f"losses.{options.process}.json"
         path.parent.mkdir(exist_ok=True, parents=True)
         path.write_text(json.dumps(losses))
 

@@ -8,11 +8,10 @@ import pytest
 from devices import answer, free_port, start
 from glassformer.mesh.rules import axes_for
 from glassformer.mesh.shape import MeshShape
+from mesh.place_arrays import MESHES, MODELS, REMEMBERED
 from runs import assert_same_bits
 
 HERE = Path(__file__).parent
-MESHES = ["data=2,fsdp=2,tensor=2", "fsdp=8", "data=4,tensor=2", "data=8"]
-MODELS = ["decoder", "classifier", "filler", "encoder-decoder"]
 STATES = {
     "adam": ["mean.", "square."],
     "stacked adam": ["mean.", "square."],
@@ -62,7 +61,7 @@ def test_what_a_rule_splits_is_split_and_nothing_else(placed, model, layout, mes
 
 
 @pytest.mark.parametrize("mesh", MESHES)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", REMEMBERED)
 @pytest.mark.parametrize("state", STATES)
 def test_what_is_remembered_lies_with_its_parameter(placed, model, state, mesh):
     found = placed[f"{model}/{mesh}/{state}"]

@@ -17,6 +17,7 @@ from glassformer.tree import flatten, tree_map
 
 DECODER = {
     "architecture": "decoder", "vocab": 8, "width": 8, "heads": 2, "layers": 2, "context": 8, "feed_forward": 12,
+    "norm": "rms", "attention_bias": False, "feed_forward_bias": False,
 }  # fmt: skip
 EVERYWHERE = LoRA(rank=2, targets=("*.w", "*.table"))
 RECIPE = {"steps": 6, "batch": 8, "warmup": 2, "lr": 0.01}

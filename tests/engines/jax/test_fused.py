@@ -332,7 +332,9 @@ def test_a_version_of_jax_without_the_pair_keeps_the_weights(on_gpu):
 @pytest.mark.parametrize("remat", [False, True])
 def test_weights_that_nobody_kept_go_through_loops_and_programs(interpreted, remat):
     jax = require("jax")
-    config = {"vocab": 48, "width": 32, "heads": 4, "layers": 2, "context": 16, "kv_heads": 2, "feed_forward": 64}
+    config = {"vocab": 48, "width": 32, "heads": 4, "context": 16, "kv_heads": 2, "feed_forward": 64}
+    config |= {"attention_bias": False, "feed_forward_bias": False}  # of fewer arrays: each takes its time to compile
+    config["layers"] = 2 if remat else 1  # a list takes as long to compile as it is deep
     plain = build("gpt2", **config)
     params = tree_map(lambda x: np.asarray(x, np.float32), plain.init(0))
     tokens = np.random.default_rng(0).integers(0, 48, (2, 16))
@@ -352,12 +354,11 @@ def test_weights_that_nobody_kept_go_through_loops_and_programs(interpreted, rem
         assert float(value) == pytest.approx(float(loss), rel=0.01)
         for name, x in flatten(own).items():
             assert x.dtype == np.float32
-            if not name.endswith("key.b"):  # which softmax cannot see
-                assert_near(x, flatten(grads)[name], 0.1)
+            assert_near(x, flatten(grads)[name], 0.1)
     if not remat:
-        attention = saved["blocks"][1]["attention"]
+        attention = saved["blocks"][0]["attention"]
         assert isinstance(attention.attend.weights, attention_jax.CudnnWeights)
         _, record = plain.forward(params, tokens)
-        assert_near(attention.weights, record["blocks"][1]["attention"].weights, 0.05)
+        assert_near(attention.weights, record["blocks"][0]["attention"].weights, 0.05)
         assert flatten(saved).keys() == flatten(record).keys()
         assert jax.tree.structure(found[0]) == jax.tree.structure(found[1])

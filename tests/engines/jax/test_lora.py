@@ -85,27 +85,6 @@ def test_ten_steps_are_those_of_numpy_and_the_base_stays_as_it_is(jax, way):
             np.testing.assert_allclose(have, x, rtol=1e-8, atol=1e-10, err_msg=name)
 
 
-def test_gradients_are_those_of_numpy_and_the_kernels(jax):
-    model = build(config_from_dict(DECODER))
-    base = tree_map(lambda x: x.astype(np.float64), model.init(1))
-    adapted, trained = Adapted(base, EVERYWHERE), scattered(EVERYWHERE, base)
-    batch = TEXT.batch(0, 4, 0)
-    training = JaxTrainer(model, Recipe(**{**RECIPE, "batch": 4}), Execution(), adapted)
-    there = training.placement.batch(lambda rows: TEXT.batch(0, 4, 0, rows=rows), 4, 1)
-    state = training.put(start(model, training.recipe, trained))
-    trees = {"params": state.params, "scaling": None}
-    loss, grads = jax.jit(training._gradients)(trees, training.parametrization.base, there, None)
-    assert flatten(grads).keys() == flatten(trained).keys()
-    for engine in ("numpy", "cpu"):
-        with use_engine(engine):
-            expected, slopes = model.loss_and_grads(adapted.effective(trained), batch)
-            slopes = flatten(adapted.pull_back(trained, slopes))
-        assert abs(float(loss) - float(expected)) <= 1e-12 * float(expected)
-        for name, x in flatten(grads).items():
-            limit = np.abs(slopes[name.replace("key", "query")]).max()
-            assert np.abs(np.asarray(x) - slopes[name]).max() <= 1e-10 * limit, (engine, name)
-
-
 def test_an_evaluation_sees_merged_weights_and_copies_no_others(jax):
     model, recipe = build(config_from_dict(DECODER)), Recipe(**{**RECIPE, "steps": 2, "eval_every": 2})
     base = model.init(1)

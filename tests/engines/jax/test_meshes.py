@@ -92,7 +92,7 @@ def test_matrices_are_split_by_fsdp_and_tensor_together(trained):
 
 def test_a_checkpoint_continues_on_another_mesh(trained):
     found = trained["continued"]
-    np.testing.assert_allclose(found["losses"], trained["all, muon"]["losses"][HALFWAY:], rtol=1e-6)
+    np.testing.assert_allclose(found["losses"], trained["fsdp=8"]["losses"][HALFWAY:], rtol=1e-6)
     for name, facts in found["placed"].items():
         check_shards(name, facts, OTHER, name)
 

@@ -61,21 +61,20 @@ def test_only_what_a_block_read_is_kept():
 def test_a_loop_over_blocks_equals_numpy(jax, name):
     case = CASES[name]
     assert case.model.config.layers >= 2
-    moved = case.within(jax.numpy)
-    arrays = {key: x for key, x in moved.settings.items() if hasattr(x, "shape")}
+    arrays = {key: x for key, x in case.settings.items() if hasattr(x, "shape")}
 
     def everything(params, batch, settings):
         """The loss and the gradients of every way, in one traced function."""
-        traced = replace(moved, batch=batch, settings={**moved.settings, **settings})
+        traced = replace(case, batch=batch, settings={**case.settings, **settings})
         ways = {
             way: replace(traced, params=stack_blocks(params) if way.startswith("loop") else params)
             for way in COMPILED[name]
         }
         return {
-            way: value_and_gradients(with_remat(case) if way.endswith("again") else case) for way, case in ways.items()
+            way: value_and_gradients(with_remat(one) if way.endswith("again") else one) for way, one in ways.items()
         }
 
-    ways = jax.jit(everything)(moved.params, moved.batch, arrays)
+    ways = jax.jit(everything)(case.params, case.batch, arrays)
     loss, grads = value_and_gradients(case)
     assert ways.keys() == set(COMPILED[name])
     for way, found in ways.items():

@@ -40,7 +40,7 @@ TRANSLATOR = {"architecture": "encoder-decoder", "positions": "relative", "norm"
 PLAIN = {"steps": STEPS, "batch": 16, "warmup": 5, "lr": 0.01}
 RUNS = {
     "data=8": ({**DECODER, "layers": 1}, PLAIN, Execution(mesh=MeshShape(data=8)), TEXT),
-    "fsdp=8": (DECODER, PLAIN, Execution(mesh=MeshShape(fsdp=8), scan=True, remat=True), TEXT),
+    "fsdp=8": ({**DECODER, **FEW}, PLAIN, Execution(mesh=MeshShape(fsdp=8), scan=True, remat=True), TEXT),
     "all, muon": (
         {**DECODER, **FEW, "dropout": 0.1},
         {**PLAIN, "optimizer": "muon", "accumulate": 2, "ema": 0.9},
@@ -103,8 +103,8 @@ if __name__ == "__main__":
     answers = {"devices": jax.device_count()}
     folder = Path(sys.argv[1])
     for name, run in RUNS.items():
-        answers[name] = found(*run, measured=name in MEASURED, folder=folder if name == "all, muon" else None)
-    config, recipe, _, data = RUNS["all, muon"]
-    answers["continued"] = continued(folder, config, recipe, Execution(mesh=OTHER, scan=True), data)
+        answers[name] = found(*run, measured=name in MEASURED, folder=folder if name == "fsdp=8" else None)
+    config, recipe, execution, data = RUNS["fsdp=8"]
+    answers["continued"] = continued(folder, config, recipe, execution.replace(mesh=OTHER), data)
     answers["refused"] = {shape: refused(shape) for shape in ("data=4", "fsdp=16", "tensor=8", "data=3")}
     sys.stdout.write(json.dumps(answers) + "\n")
