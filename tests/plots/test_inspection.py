@@ -126,7 +126,7 @@ def test_the_input_keeps_its_line_breaks(decoder, tmp_path, unseen_figures):
     assert "a ↵\nb" in page.words
 
 
-def test_figures_for_slides_stand_beside_the_page(encoder, tmp_path):
+def test_figures_for_slides_stand_beside_the_page(encoder, tmp_path, unseen_figures):
     files = inspect_model(*encoder, tmp_path, theme="dark", copies="svg")
     assert {file.suffix for file in files} == {".html", ".png", ".svg"}
     assert "loss" not in names(files)

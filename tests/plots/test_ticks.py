@@ -69,9 +69,12 @@ def test_grids_and_scores_of_shallow_and_deep_models(rng, shape):
 def test_masks_and_places(rng, length):
     labels = [WORDS[i % len(WORDS)] for i in range(length)]
     check(full_against_causal(weights(rng, length, length), weights(rng, length, length), labels))
-    found = statistics(rng, 3 if length == 17 else 1, 4, length)  # four panels side by side
-    check(head_positions(found, labels))
-    check(head_positions(found))
+    check(head_positions(statistics(rng, 3 if length == 17 else 1, 4, length), labels))  # four panels side by side
+
+
+@pytest.mark.parametrize("length", [2, 300])
+def test_places_without_words(rng, length):
+    check(head_positions(statistics(rng, 1, 4, length)))
 
 
 @pytest.mark.parametrize(("layers", "factor"), [(2, 1000), (13, 1), (97, 1000), (97, 1)])

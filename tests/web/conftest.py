@@ -1,4 +1,4 @@
-"""One server and one browser with one page for each file; in no test may anything go wrong on it."""
+"""A server for each file, and one browser with one page for all; in no test may anything go wrong on it."""
 
 import pytest
 
@@ -18,20 +18,20 @@ def server(explorer):
         yield found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser():
-    """A browser without a window, until its file ends: while it is open, no other event loop runs in this thread."""
+    """A browser without a window, until this folder ends: while it is open, no other event loop runs in this thread."""
     with browsers.chromium() as found:
         yield found
 
 
-@pytest.fixture(scope="module")
-def tab(browser, server):
+@pytest.fixture(scope="package")
+def tab(browser):
     """A page, and what went wrong on it."""
     context = browser.new_context(viewport=browsers.WIDE, color_scheme="light", reduced_motion="reduce")
     context.set_default_timeout(30_000)
     page, found = context.new_page(), browsers.Troubles()
-    found.watch(page, server.address)
+    found.watch(page, browsers.BLANK)
     yield page, found
     context.close()
 
@@ -43,13 +43,26 @@ def troubles(tab):
 
 
 @pytest.fixture
-def page(tab):
-    """An empty page, for `browsers.visit` to open; the test fails if anything goes wrong on it."""
+def page(tab, server, request):
+    """A page for `browsers.visit`, as the test before it left it; the test fails if anything goes wrong on it.
+
+    What it shows, it keeps in its address: with another, nothing of it is left.
+    """
     one, found = tab
+    found.home, failed = server.address, request.session.testsfailed
     yield one
-    one.goto(browsers.BLANK)  # nothing is left of the page: what it keeps, it keeps in its address
     one.unroute_all()
+    if request.session.testsfailed > failed:
+        one.goto(browsers.BLANK)
     one.set_viewport_size(browsers.WIDE)
     one.emulate_media(color_scheme="light", reduced_motion="reduce")
     wrong, found[:] = list(found), []
     assert wrong == []
+
+
+@pytest.fixture
+def new_page(page):
+    """The same, emptied before and after."""
+    page.goto(browsers.BLANK)
+    yield page
+    page.goto(browsers.BLANK)

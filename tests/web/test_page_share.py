@@ -16,6 +16,12 @@ LOOKS = {
 }  # fmt: skip
 
 
+@pytest.fixture
+def page(new_page):
+    """An empty page: a file of it holds all that was asked for since it began."""
+    return new_page
+
+
 def show(page, server, architecture, **more):
     visit(page, server, **state(architecture, **more))
 
@@ -58,7 +64,7 @@ def test_the_file_opens_alone_and_shows_the_same(architecture, page, server, bro
 
 
 def test_a_file_within_a_page_keeps_to_itself_twice(page, server, browser, tmp_path):
-    show(page, server, "encoder", view="share")
+    show(page, server, "encoder", view="share", look={"share": {"views": ["map"]}})
     html = saved(page, tmp_path / "one.html").read_text(encoding="utf-8")
     frame = (
         f'<iframe sandbox="allow-scripts" srcdoc="{html.replace("&", "&amp;").replace(chr(34), "&quot;")}"></iframe>'

@@ -21,6 +21,12 @@ def explorer(numpy_engine, runs):
     return Explorer({}, folder=runs)
 
 
+@pytest.fixture
+def page(new_page):
+    """An empty page: what may be opened changes from test to test, and is asked for when a page begins."""
+    return new_page
+
+
 def begin(page, steps):
     """Begin to train the smallest model."""
     page.locator("form select").first.select_option("counting")
