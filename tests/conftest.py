@@ -139,36 +139,19 @@ def pytest_configure(config):
     os.environ |= {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
 
 
-class Backwards(pytest.Dir):
-    """A folder whose tests are found from the last to the first."""
-
-    def collect(self):
-        return [*super().collect()][::-1]
-
-
-def pytest_collect_directory(path, parent):
-    """Let two processes look for tests from both ends: of what must be compiled, each then compiles half.
-
-    `pytest_collection_modifyitems` brings all tests into one order.
-    """
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
-    return Backwards.from_parent(parent, path=path) if int(worker) % 2 else None
-
-
 def pytest_collectstart(collector):
     """Let nobody look for garbage until all tests are found: all of it stays."""
     gc.disable()
 
 
 def pytest_collection_modifyitems(config, items):
-    """Order the files; leave out tests of data that a copy of the repository alone does not have, and skip none."""
+    """Leave out tests of data files that a copy of the repository alone does not have; nothing is skipped for them."""
     absent = [item for item in items if any(not data_file(name).is_file() for name in _data_names(item))]
     if absent:
         config.hook.pytest_deselected(items=absent)
         items[:] = [item for item in items if item not in absent]
     places = {f"{Path(__file__).parent.name}/{name}": place for place, name in enumerate(LONG_FILES)}
-    files = {item: item.nodeid.partition("::")[0] for item in items}
-    items.sort(key=lambda item: (places.get(files[item], len(places)), files[item]))
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
 
 
 @pytest.hookimpl(optionalhook=True)
