@@ -19,6 +19,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-com
 BASE := $(VENV)/.installed-base
 LINT := $(VENV)/.installed-lint
 DEV  := $(VENV)/.installed-dev
+# What tests need besides, and a stamp that is as new as it; the folder is there until it is installed.
+FETCHED := $(VENV)/.fetched
+TOOLS   := $(VENV)/tools
 
 # The package itself need not be built once more for them.
 define TEST_TOOLS
@@ -92,12 +95,19 @@ $(LINT): pyproject.toml | $(BIN)/pip$(EXE)
 	@$(PIP) --editable '.[dev]'
 	@touch $(BASE) $@
 
-# After what checks the source, which can then be checked while the oracles are installed: `make --jobs 2 lint test`.
-$(DEV): $(LINT)
-	@echo "Installing its test tools into $(VENV) (the first time takes minutes) ..."
-	@$(BIN)/python -c "$$TEST_TOOLS" >$(VENV)/test_tools.txt
-	@$(PIP) --requirement $(VENV)/test_tools.txt
+# They come while the package is installed, and are installed while the source is checked: `make --jobs 2 lint test`.
+$(FETCHED): pyproject.toml | $(BIN)/pip$(EXE)
+	@echo "Fetching its test tools (the first time takes minutes) ..."
+	@$(BIN)/python -c "$$TEST_TOOLS" >$(VENV)/tools.txt
+	@$(BIN)/python -m pip --disable-pip-version-check download --quiet --dest $(TOOLS) --requirement $(VENV)/tools.txt
 	@touch $@
+
+$(DEV): $(LINT) $(FETCHED)
+	@echo "Installing its test tools into $(VENV) ..."
+	@from=; if [ -d $(TOOLS) ]; then from="--no-index --find-links $(TOOLS)"; fi; \
+		$(PIP) $$from --requirement $(VENV)/tools.txt
+	@touch $@
+	@rm -rf $(TOOLS)
 
 # venv installs pip last, so this file exists only in a complete environment. A new pip takes half of an old one's time.
 $(BIN)/pip$(EXE):

@@ -1,4 +1,4 @@
-"""A server for each file, and one browser with one page for all; in no test may anything go wrong on it."""
+"""One server and one browser with one page for each file; in no test may anything go wrong on it."""
 
 import pytest
 
@@ -18,14 +18,14 @@ def server(explorer):
         yield found
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser():
-    """A browser without a window, until this folder ends: while it is open, no other event loop runs in this thread."""
+    """A browser without a window, until its file ends: while it is open, no other event loop runs in this thread."""
     with browsers.chromium() as found:
         yield found
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def tab(browser):
     """A page, and what went wrong on it."""
     context = browser.new_context(viewport=browsers.WIDE, color_scheme="light", reduced_motion="reduce")

@@ -105,3 +105,14 @@ def test_many_tokens_come_some_at_a_time_and_all_of_them(page, server):
     assert page.evaluate(add) == 128
     expect(page.locator("#many i")).to_have_count(300)
     assert page.locator("#many i").last.inner_text() == "299=299"
+
+
+def test_another_address_has_its_own_card_or_none(page, server):
+    one = {"name": "blocks.1.attention", "index": [0, 1, 2]}
+    visit(page, server, **state("decoder", view="map", look={"card": {"open": one}}))
+    page.wait_for_selector("#card h2:has-text('blocks.1.attention[0, 1, 2]')")
+    other = {**one, "index": [0, 1, 3]}
+    visit(page, server, **state("decoder", view="map", look={"card": {"open": other}}))
+    page.wait_for_selector("#card h2:has-text('blocks.1.attention[0, 1, 3]')")
+    visit(page, server, **state("decoder", view="map"))
+    page.wait_for_selector("#card", state="hidden")

@@ -36,13 +36,19 @@ export async function openCard(one, { back = false } = {}) {
 export function closeCard() {
   look("card", { open: null });
   before.length = 0;
-  cardPlace().hidden = true;
-  fill(cardPlace());
+  hideCard();
 }
 
 export function redrawCard() {
   const { open } = look("card");
   if (open) openCard(open, { back: true });
+  else hideCard();
+}
+
+function hideCard() {
+  asking?.abort();
+  cardPlace().hidden = true;
+  fill(cardPlace());
 }
 
 function cardTools() {

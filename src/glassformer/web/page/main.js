@@ -23,10 +23,18 @@ async function start() {
   page.redraw = drawView;
   page.reload = reload;
   addEventListener("keydown", shortcut);
-  addEventListener("hashchange", () => { readAddress(); refresh(state(), {}); });
+  addEventListener("hashchange", goOn);
   if (!state().model && offers.length) change({ model: offers[0].key }, { undoable: false });
   else if (!state().model && !told) change({ view: "training" }, { undoable: false });
   else await refresh(state(), {});
+}
+
+// Go on to another address: its card is drawn with its run, or by itself where that is the same.
+async function goOn() {
+  const { shown } = page;
+  readAddress();
+  await refresh(state(), {});
+  if (page.shown === shown) redrawCard();
 }
 
 // Ask for the models at hand again: one may have been trained meanwhile.
