@@ -251,8 +251,8 @@ def make(line: str, desk: Path) -> tuple[int, str]:
         for name in ("python", "pip", "glassformer"):
             (programs / name).write_text('#!/bin/sh\necho "$(basename "$0") $*" >> called\n', encoding="utf-8")
             (programs / name).chmod(0o755)
-        for name in ("base", "lint", "dev"):  # each newer than what it was made from
-            (folder / ".venv" / f".installed-{name}").touch()
+        for name in (".installed-base", ".installed-lint", ".fetched", ".installed-dev"):
+            (folder / ".venv" / name).touch()  # each newer than what it was made from
     (folder / "called").write_text("", encoding="utf-8")
     alone = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}  # of a make that runs the tests
     done = run_program(shlex.split(line), cwd=folder, env=alone, capture_output=True, text=True, timeout=60)
