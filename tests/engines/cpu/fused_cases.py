@@ -23,18 +23,6 @@ SPANS = st.sampled_from([Pattern(), CAUSAL, Pattern(causal=True, window=5), Patt
 PAIRINGS = st.sampled_from([None, "halves", "interleaved"])
 SEEDS = st.integers(0, 2**32 - 1)
 
-FEW = 16  # keys, for which loops are faster than products
-
-
-def turned(kind, length, channels, pairing):
-    """Let heads be turned in float64 before one way to attend, in float32 before the two others.
-
-    They are turned alike whichever way follows, and every combination takes seconds to compile.
-    """
-    if length > FEW:
-        return pairing if kind == "float32" else None
-    return pairing if kind == "float64" or channels % 4 == 0 else None
-
 
 def in_kind(tree, kind):
     return tree_map(lambda x: x.astype(kind) if getattr(x, "dtype", np.dtype(int)).kind == "f" else x, tree)

@@ -195,33 +195,14 @@ def test_long_sequences_go_by_blocks_with_the_same_result(rng, kind, pattern, qu
 # --- layers and models -----------------------------------------------------------------------------------------------
 
 
-COMPILED_ALONE = {
-    *(f"decoder (feed-forward), {activation}" for activation in ("relu", "gelu", "silu")),
-    "encoder (tokens), head bias, scaled",
-    *(f"{layer}, rotary" for layer in ("Block", "Parallel", "AttentionOnly", "Stack")),
-    *(f"{model} (positions), rotary, interleaved" for model in ("encoder", "decoder", "encoder-decoder")),
-}
-"""Blocks by another activation than those of all others, and heads that turn two channels, or neighbors.
-
-In float32, `test_kernels_equal_their_ops` compares activations, `attention/test_layer.py` how heads are turned.
-"""
-
-
 def cast_case(case, kind):
     """The same case with all floats in another type."""
     parts = ("params", "inputs", "settings") if hasattr(case, "inputs") else ("params", "settings")
     return replace(case, **{part: in_kind(dict(getattr(case, part)), kind) for part in parts})
 
 
-def cases_in_kinds():
-    """All cases in both types, but in float64 alone where a block is compiled for it that no other case has."""
-    for kind in LAYER_LIMITS:
-        for case in layer_cases() + model_cases():
-            if kind == "float64" or case.name not in COMPILED_ALONE:
-                yield pytest.param(case, kind, id=f"{kind}-{case.name}")
-
-
-@pytest.mark.parametrize(("case", "kind"), list(cases_in_kinds()))
+@pytest.mark.parametrize("case", layer_cases() + model_cases(), ids=lambda case: case.name)
+@pytest.mark.parametrize("kind", LAYER_LIMITS)
 def test_the_engines_agree_on_layers_and_models(case, kind):
     case = cast_case(case, kind)
     have = case.forward(), case.gradients()

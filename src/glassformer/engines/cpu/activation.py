@@ -21,6 +21,9 @@ from .layout import is_plain
 ACTIVATIONS = {name: choice(number) for number, name in enumerate(("relu", "gelu", "gelu_tanh", "silu"))}
 """Those that are compiled, each by the choice that stands for it."""
 
+NUMBERS = {name: number for number, name in enumerate(ACTIVATIONS)}
+"""The same by number, for kernels that are compiled once for all of them."""
+
 _TANH_SCALE = math.sqrt(2 / math.pi)
 _TANH_CUBIC = 0.044715
 _DENSITY = 1 / math.sqrt(2 * math.pi)
@@ -201,6 +204,35 @@ def activate_backward_in_place(activation, dy, x):
     """Turn dy into act′(x) · dy: what a compiler must suspect to overlap, it does not vectorize."""
     for i in range(x.size):
         dy[i] = _gradient(activation, dy[i], x[i], x.dtype.type)
+
+
+_RELU, _GELU, _GELU_TANH, _SILU = ACTIVATIONS.values()
+
+
+@compiled
+def activate_by_number(number, x, y):
+    """Fill in y = act(x) for the activation of this number."""
+    if number == 0:
+        activate(_RELU, x, y)
+    elif number == 1:
+        activate(_GELU, x, y)
+    elif number == 2:
+        activate(_GELU_TANH, x, y)
+    else:
+        activate(_SILU, x, y)
+
+
+@compiled
+def activate_backward_by_number(number, dy, x):
+    """Turn dy into act′(x) · dy for the activation of this number."""
+    if number == 0:
+        activate_backward_in_place(_RELU, dy, x)
+    elif number == 1:
+        activate_backward_in_place(_GELU, dy, x)
+    elif number == 2:
+        activate_backward_in_place(_GELU_TANH, dy, x)
+    else:
+        activate_backward_in_place(_SILU, dy, x)
 
 
 @compiled

@@ -17,7 +17,7 @@ from ...dispatch import stands_for
 from ...layers import Attention, Block, FeedForward, InputGrads, LayerNorm, Linear, Residual
 from ...ops.linear import LinearSaved
 from ...ops.norm import LayerNormSaved
-from .activation import ACTIVATIONS
+from .activation import NUMBERS
 from .attention import layer as attention_layer
 from .attention.layer import FusedAttention, Rotation, fused_attention, plan_of
 from .block_loops import run_block, run_block_backward
@@ -33,7 +33,7 @@ class FusedBlock(NamedTuple):
 
     attention: FusedAttention
     feed_forward: Matrices
-    activation: tuple[int, ...]
+    activation: int
     norm: LayerNorm
     drops: bool
     shapes: Callable[[int, int], tuple[tuple[tuple[int, ...], ...], ...]]  # of the parts of a record, by B and T
@@ -48,7 +48,7 @@ def fused_block(block: Block) -> FusedBlock | None:
     if block.norm_position != "pre" or not are_known(block, "attention", "feed_forward"):
         return None
     fused, matrices = fused_attention(attention), matrices_of(feed_forward.parts, ("up", "down"))
-    if fused is None or matrices is None or feed_forward.activation not in ACTIVATIONS:
+    if fused is None or matrices is None or feed_forward.activation not in NUMBERS:
         return None
     if not norm.width == feed_forward.width == attention.width:
         return None
@@ -60,7 +60,7 @@ def fused_block(block: Block) -> FusedBlock | None:
         return (row, number, number), attended, (row,), (row, number, number, hidden, hidden)
 
     drops = bool(block.dropout or attention.dropout)
-    return FusedBlock(fused, matrices, ACTIVATIONS[feed_forward.activation], norm, drops, shapes)
+    return FusedBlock(fused, matrices, NUMBERS[feed_forward.activation], norm, drops, shapes)
 
 
 def are_known(block: Block, *names: str) -> bool:

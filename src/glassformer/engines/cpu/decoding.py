@@ -23,7 +23,7 @@ PAIRINGS = ("halves", "interleaved")
 class Sizes(NamedTuple):
     """What all blocks share, as integers.
 
-    activation    its number among `activation.ACTIVATIONS`
+    activation    its number among `activation.NUMBERS`
     capacity      keys that the memory of a block has room for; the new one goes to `slot`, the first `looked_at` count
     """
 

@@ -32,7 +32,7 @@ from ...layers import (
     Stack,
 )
 from ...tree import flatten
-from .activation import ACTIVATIONS
+from .activation import NUMBERS
 from .block import are_known
 from .decoding import PAIRINGS, Sizes, Tables, read_token
 from .fused import matrices_of, once_for_each
@@ -88,7 +88,7 @@ def is_readable(stack: Stack) -> bool:
         and all(matrices_of(*part) is not None for part in parts)
         and attention.pattern.stride is None
         and attention.pairing in PAIRINGS
-        and feed_forward.activation in ACTIVATIONS
+        and feed_forward.activation in NUMBERS
     )
 
 
@@ -111,7 +111,7 @@ class Plan:
             key_heads=attention.key_heads,
             channels=attention.channels,
             hidden=feed_forward.hidden,
-            activation=list(ACTIVATIONS).index(feed_forward.activation),
+            activation=NUMBERS[feed_forward.activation],
             pairing=PAIRINGS.index(attention.pairing),
             rms=int(type(block.norm) is RMSNorm),
         )

@@ -19,7 +19,6 @@ from engines.cpu.fused_cases import (
     calls,
     done,
     in_kind,
-    turned,
 )
 from engines.cpu.kernel_cases import normal
 from glassformer.dispatch import use_engine
@@ -41,7 +40,6 @@ def test_self_attention_in_one_call_equals_the_layer_as_written(
     kind, batch, length, width, heads, channels, pattern, pairing, bias, output_bias, seed
 ):
     channels += channels % 2 if pairing else 0
-    pairing = turned(kind, length, channels, pairing)
     layer = Attention(
         width, heads, head_width=channels, bias=bias, output_bias=output_bias, pattern=pattern,
         pairing=pairing or "halves", scale=0.3 if bias else None,

@@ -21,7 +21,7 @@ from ....ops.position import RotarySaved
 from ..fused import Matrices, empty_like, gathered, matrices_of, named, once_for_each
 from ..layout import are_arrays, is_array, rows
 from .layer_loops import TURNS, attend_layer, attend_layer_backward
-from .ways import WAYS, has_products, how_to_attend, shares, way_of
+from .ways import has_products, how_to_attend, shares, way_of
 
 Rotation = tuple[Array, Array] | None
 
@@ -51,7 +51,7 @@ def fused_attention(layer: Attention) -> FusedAttention | None:
         if not B or not T or not has_products(dtype):
             return None
         # A plain tuple is handed over in half the time of a named one.
-        return tuple(how_to_attend(layer.pattern, T, T, dtype, scale)), WAYS[way_of(dtype, T, layer.channels)]
+        return tuple(how_to_attend(layer.pattern, T, T, dtype, scale)), way_of(dtype, T, layer.channels)
 
     return FusedAttention(layer, matrices, layer.heads, layer.channels, plan)
 

@@ -9,14 +9,13 @@ what is kept is what `layers.Attention` says. The arguments:
 """
 
 import numpy as np
-from numba.extending import overload
 
 from ..blas import gemm
-from ..compile import choice, chosen, compiled
+from ..compile import compiled
 from ..position import turn
 from .ways import How, attend, attend_backward
 
-TURNS = {None: choice(0), "halves": choice(1), "interleaved": choice(2)}
+TURNS = {None: 0, "halves": 1, "interleaved": 2}
 """How queries and keys are turned: not at all; in pairs of channels, each from one half, or neighbors."""
 
 
@@ -56,21 +55,11 @@ def attend_layer_backward(plan, dy, x, ws, record, dx, dparams):
     multiply_backward(how.gemm, dv.reshape(rows), x, ws[2], real(1), dx, dws[2], dbs[2])
 
 
+@compiled
 def _turn(turning, x, rotation, direction):
-    """Turn heads by a rotation, forward (1) or back (−1), as the type of `turning` says: one of TURNS."""
-
-
-@overload(_turn)
-def _turn_by(turning, x, rotation, direction):
-    pairing = list(TURNS)[chosen(turning)]
-    if pairing is None:
-        return lambda turning, x, rotation, direction: None
-    interleaved = pairing == "interleaved"
-
-    def by_angles(turning, x, rotation, direction):
-        turn(x, rotation[0], rotation[1], x.dtype.type(direction), interleaved)
-
-    return by_angles
+    """Turn heads by a rotation, forward (1) or back (−1), in one of TURNS."""
+    if turning != 0:
+        turn(x, rotation[0], rotation[1], x.dtype.type(direction), turning == 2)
 
 
 @compiled

@@ -10,13 +10,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numba import types
 from numba.extending import overload
 
 from ....arrays import Array
 from ....errors import ShapeError
 from ....ops.mask import Pattern
 from ..blas import gemm_address
-from ..compile import choice, chosen
 from ..cores import cores
 from ..layout import REAL
 from .by_lanes import attend_by_lanes, attend_by_lanes_backward
@@ -77,10 +77,6 @@ def way_of(dtype: np.dtype, keys: int, channels: int) -> int:
     return LANES if dtype == np.float32 and channels % 4 == 0 else LOOPS
 
 
-WAYS = tuple(choice(way) for way in (PRODUCTS, LOOPS, LANES))
-"""The ways as types, by which `attend` knows them."""
-
-
 def has_products(dtype: np.dtype) -> bool:
     """Tell whether loops can call BLAS for arrays of this type."""
     return dtype in REAL and gemm_address(dtype) != 0
@@ -94,7 +90,7 @@ def shares(batch: int, pairs: int) -> list[slice]:
 
 
 def attend(way, how, heads, y):
-    """Let all heads attend in the way that the type of `way` stands for, see `compile.choice`."""
+    """Let all heads attend in one of the ways. Kernels that call this are compiled once for all ways."""
 
 
 def attend_backward(way, how, dy, heads, dheads):
@@ -103,11 +99,34 @@ def attend_backward(way, how, dy, heads, dheads):
 
 @overload(attend)
 def _attend(way, how, heads, y):
-    function = FORWARD[chosen(way)]
-    return lambda way, how, heads, y: function(how, heads, y)
+    by_products, by_loops, by_lanes = _compiled_for(heads, FORWARD)
+
+    def in_one_way(way, how, heads, y):
+        if way == PRODUCTS:
+            by_products(how, heads, y)
+        elif way == LOOPS:
+            by_loops(how, heads, y)
+        else:
+            by_lanes(how, heads, y)
+
+    return in_one_way
 
 
 @overload(attend_backward)
 def _attend_backward(way, how, dy, heads, dheads):
-    function = BACKWARD[chosen(way)]
-    return lambda way, how, dy, heads, dheads: function(how, dy, heads, dheads)
+    by_products, by_loops, by_lanes = _compiled_for(heads, BACKWARD)
+
+    def in_one_way(way, how, dy, heads, dheads):
+        if way == PRODUCTS:
+            by_products(how, dy, heads, dheads)
+        elif way == LOOPS:
+            by_loops(how, dy, heads, dheads)
+        else:
+            by_lanes(how, dy, heads, dheads)
+
+    return in_one_way
+
+
+def _compiled_for(heads, ways):
+    """Return the ways for heads of this type: lanes are of float32, and nobody takes them for another."""
+    return ways if heads[0].dtype == types.float32 else (*ways[:LANES], ways[LOOPS])
