@@ -64,12 +64,12 @@ structure: $(DEV) ## Check the direction of imports and the lengths of files
 campaign: $(DEV) ## Kill, damage, starve and confuse it for 70 minutes (ARGS=--quick: two), and count what is lost
 	$(BIN)/python benchmarks/campaign.py $(ARGS)
 
-# What needs no oracles can be tried while they are installed.
+# What needs no oracles can be tried while they are installed. The suite keeps the other core busy.
 campaign-early: $(LINT)
-	$(BIN)/python benchmarks/campaign.py --quick --only kills mutations hardships poison soak
+	$(BIN)/python benchmarks/campaign.py --quick --processes 1 --only kills mutations hardships poison soak
 
 campaign-late: $(DEV) campaign-early
-	$(BIN)/python benchmarks/campaign.py --quick --only flips workers
+	$(BIN)/python benchmarks/campaign.py --quick --processes 1 --only flips workers
 
 stamps: $(BASE) ## Mark ops and layers as those that all stand-ins have been compared with
 	$(BIN)/python -m glassformer.sources

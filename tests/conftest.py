@@ -16,7 +16,8 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", 
     os.environ.setdefault(_variable, "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-from oracles import QUICK, require, xla_flags  # noqa: E402
+from oracles import require  # noqa: E402
+from xla import xla_flags  # noqa: E402
 
 os.environ.setdefault("XLA_FLAGS", xla_flags())
 
@@ -74,14 +75,6 @@ def _doubles():
 
 
 @pytest.fixture(scope="module")
-def quickly_compiled(jax):
-    """Let XLA compile without optimizing: programs that run once are then done sooner."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax, "jit", partial(jax.jit, compiler_options=QUICK))
-        yield
-
-
-@pytest.fixture(scope="module")
 def numpy_engine():
     """Let NumPy compute all ops as they are written, here and in processes started from here: nothing is compiled."""
     with pytest.MonkeyPatch.context() as patch:
@@ -112,17 +105,12 @@ def rng():
 
 
 @pytest.fixture(autouse=True)
-def _same_engine(monkeypatch):
-    """Leave every test the engine that it would have had alone: setting one holds for the whole process."""
-    monkeypatch.setattr(dispatch, "_default", dispatch._default)
-
-
-@pytest.fixture(autouse=True)
-def _same_parts():
-    """Let what a test registers under a name be gone when it ends: the next one may use the name as well."""
+def _same_engine_and_parts():
+    """Leave every test what it would have had alone: the engine, and names under which others registered nothing."""
     tables = [*registry._own.values(), ops.ACTIVATIONS, TASKS, TOKENIZERS]
-    before = [dict(table) for table in tables]
+    before, engine = [dict(table) for table in tables], dispatch._default
     yield
+    dispatch._default = engine
     for table, parts in zip(tables, before, strict=True):
         if table != parts:
             table.clear()

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from oracles import require, xla_flags
+from oracles import require
+from xla import xla_flags
 
 LIMIT = 250.0
 """Seconds until a script that does not end is an error: before pytest's own limit, even on a busy machine."""

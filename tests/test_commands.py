@@ -47,10 +47,11 @@ from glassformer.proofs import check, layer_cases, lora_cases, model_cases, op_c
 from glassformer.runs.run import open_run
 from glassformer.runs.session import new_session
 from glassformer.weights import registry
-from oracles import QUICK, require
+from oracles import require
 from pages import write_dots
 from published_models import KEPT, pulled
 from runs import TINY, command
+from xla import QUICK
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

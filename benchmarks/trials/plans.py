@@ -16,11 +16,12 @@ from .trial import demand
 
 # The tests have small settings for every task, and compare runs bit for bit.
 from runs import assert_same_run, options, write_data  # isort: skip
+from xla import xla_flags  # isort: skip
 
 STEPS = 40
 PLAN = {"steps": STEPS, "save_every": 5, "eval_every": 10, "ema": 0.9}
 SHARDED = {
-    "XLA_FLAGS": "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0",
+    "XLA_FLAGS": xla_flags(xla_force_host_platform_device_count=8),
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
 }
 

@@ -20,6 +20,7 @@ from .trial import LateError, Trial, demand
 
 from process_groups import free_port  # isort: skip
 from runs import assert_same_run, options, write_data  # isort: skip
+from xla import xla_flags  # isort: skip
 
 STEPS = 24
 SILENCE = 5
@@ -28,7 +29,7 @@ START = {"GLASSFORMER_START": "60"}
 END = 120.0
 """Seconds in which all must have ended, once one is lost."""
 JAX = {
-    "XLA_FLAGS": "--xla_backend_optimization_level=0",
+    "XLA_FLAGS": xla_flags(),
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PLATFORMS": "cpu",
 }

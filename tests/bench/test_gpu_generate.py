@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from oracles import xla_flags
+from xla import xla_flags
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu_generate.py"
 BARE = """

@@ -198,7 +198,7 @@ def test_weights_are_kept_as_asked_for(run, monkeypatch):
     assert "weights cannot be kept as 'int7'" in talk_to(run, "", monkeypatch, "--weights", "int7").err
 
 
-def test_the_engine_can_be_chosen(run, monkeypatch, quickly_compiled):
+def test_the_engine_can_be_chosen(run, monkeypatch, jax):
     expected = talk_to(run, "the sea\n", monkeypatch)
     assert talk_to(run, "the sea\n", monkeypatch, "--engine", "jax") == expected
     assert engine() == "jax"

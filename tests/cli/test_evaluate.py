@@ -49,7 +49,7 @@ def test_the_latest_parameters_can_be_asked_for(run):
     assert "this folder has: best, latest" in result.err
 
 
-def test_the_engine_jax_measures_on_its_devices(tmp_path, monkeypatch, quickly_compiled):
+def test_the_engine_jax_measures_on_its_devices(tmp_path, monkeypatch, jax):
     from glassformer.engines.jax import trainer
 
     measured = []

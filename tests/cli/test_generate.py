@@ -207,14 +207,14 @@ def test_ctrl_c_stops_cleanly(tmp_path, numpy_engine):
 @pytest.mark.parametrize("name", ["numpy", "jax"])
 def test_every_engine_writes_the_same(folders, name, request):
     if name == "jax":
-        request.getfixturevalue("quickly_compiled")
+        request.getfixturevalue("jax")
     settings = ("--prompt", "The ", "--max-new-tokens", 6, "--temperature", 0)
     expected = command("generate", folders["text"], *settings)
     assert command("generate", folders["text"], *settings, "--engine", name) == expected
     assert engine() == name
 
 
-def test_the_engine_jax_keeps_weights_in_its_own_ways(folders, quickly_compiled):
+def test_the_engine_jax_keeps_weights_in_its_own_ways(folders, jax):
     result = command("generate", folders["text"], "--engine", "jax", "--weights", "int8")
     assert result.code == 2
     assert "the engine jax does not keep weights as int8" in result.err

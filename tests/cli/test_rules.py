@@ -50,7 +50,7 @@ def test_rules_decide_what_a_mesh_can_hold(jax, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_keeps_its_rules(jax, quickly_compiled, tmp_path):
+def test_a_run_keeps_its_rules(jax, tmp_path):
     words = ["train", "majority", *options("majority"), "--steps", 1, "--engine", "jax", "--out", tmp_path / "run"]
     result = command(*words, "--rules", "cls=; *attention.query.w=none,tensor", "--json")
     assert result.code == 0, result.err

@@ -17,8 +17,8 @@ from glassformer.dispatch import use_engine
 from glassformer.engines.jax.sharded_files import list_sharded, remove_sharded, sharded_path
 from glassformer.training.loop import training_steps
 from glassformer.training.trainer import ReferenceTrainer
-from oracles import xla_flags
 from process_groups import Group, free_port
+from xla import xla_flags
 
 pytestmark = [pytest.mark.usefixtures("jax"), pytest.mark.timeout(900)]  # a loaded machine may take long to compile
 

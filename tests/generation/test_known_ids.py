@@ -20,7 +20,7 @@ SAMPLING = {
 @pytest.fixture(params=["numpy", "jax"])
 def engine(request):
     if request.param == "jax":
-        request.getfixturevalue("quickly_compiled")
+        request.getfixturevalue("jax")
     with use_engine(request.param):
         yield
 

@@ -97,7 +97,7 @@ def test_both_engines_of_the_host_agree(engine):
 
 
 @pytest.mark.parametrize("burst", [None, 1, 5])
-def test_jax_writes_what_numpy_writes(quickly_compiled, burst):
+def test_jax_writes_what_numpy_writes(jax, burst):
     model, params = model_of(positions="rotary", layers=1)
     prompts = prompts_of(4, 20, 24)
     settings = {"max_new_tokens": 40, "sampling": GREEDY, "slide": True}

@@ -75,7 +75,7 @@ def test_cached_logits_equal_uncached_ones_at_every_step(dtype):
         reader.read(np.array([row[step] for row in ids]))
 
 
-def test_jax_writes_what_numpy_writes(jax, quickly_compiled):
+def test_jax_writes_what_numpy_writes(jax):
     model, params = model_of(positions="rotary", layers=1)
     prompts = prompts_of(2, 3)
     settings = {"max_new_tokens": 2, "sampling": WARM, "seed": 5}

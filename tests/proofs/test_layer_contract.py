@@ -28,9 +28,9 @@ from glassformer.proofs import (
 )
 from glassformer.proofs.check import ALONG
 from glassformer.tree import flatten, named_leaves, tree_map
-from oracles import OPTIMIZED
 from proofs.depth import REPEATED, as_deep_as_needed, has_its_own_say, of_one_block
 from proofs.together import Together
+from xla import OPTIMIZED
 
 LAYER_CASES, MODEL_CASES = layer_cases(), model_cases()
 CASES = LAYER_CASES + MODEL_CASES

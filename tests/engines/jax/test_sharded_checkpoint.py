@@ -26,8 +26,8 @@ from glassformer.errors import CheckpointError, ConfigError
 from glassformer.training import load_checkpoint, save_checkpoint
 from glassformer.training.state import TrainingState
 from glassformer.tree import tree_map
-from oracles import xla_flags
 from runs import assert_same_bits, tiny_session
+from xla import xla_flags
 
 pytestmark = pytest.mark.usefixtures("jax")
 
