@@ -7,15 +7,12 @@ from .case import Check, OpCase
 from .check import (
     prove_all,
     prove_layer_case,
-    prove_layer_cases,
     prove_layers,
     prove_lora,
     prove_lora_case,
     prove_model_case,
-    prove_model_cases,
     prove_models,
     prove_op_case,
-    prove_op_cases,
     prove_ops,
 )
 from .layer_cases import LayerCase, layer_cases
@@ -24,6 +21,6 @@ from .op_cases import op_cases
 
 __all__ = [
     "Check", "LayerCase", "LoRACase", "ModelCase", "OpCase", "layer_cases", "lora_cases", "model_cases", "op_cases",
-    "prove_all", "prove_layer_case", "prove_layer_cases", "prove_layers", "prove_lora", "prove_lora_case",
-    "prove_model_case", "prove_model_cases", "prove_models", "prove_op_case", "prove_op_cases", "prove_ops",
+    "prove_all", "prove_layer_case", "prove_layers", "prove_lora", "prove_lora_case", "prove_model_case",
+    "prove_models", "prove_op_case", "prove_ops",
 ]  # fmt: skip

@@ -1,11 +1,10 @@
 """Prove every gradient here and now."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, Tree
 from .case import Check, OpCase
 from .computed import computed
 from .gradient import complex_step, errors_along, errors_by_name, relative_error, worst
@@ -27,90 +26,57 @@ def prove_all() -> list[Check]:
 
 def prove_ops(cases: Iterable[OpCase] | None = None) -> list[Check]:
     """Return one verdict per op: the worst of its cases."""
-    return one_per_name(prove_op_cases(op_cases() if cases is None else cases))
-
-
-def prove_op_cases(cases: Iterable[OpCase]) -> list[Check]:
-    """Compare every entry of every gradient of each case, of  Σ dy · op(…)  for a random dy, with the complex step."""
-    cases = list(cases)
-    points = [(case.arrays, _random_dy(case)) for case in cases]
-    found = computed(_op_gradients, cases, points)
-    errors = [op_error(case, dy, grads) for case, (_, dy), grads in zip(cases, points, found, strict=True)]
-    return [Check.of(case.name, "op", error, EXACT) for case, error in zip(cases, errors, strict=True)]
+    return one_per_name(prove_op_case(case) for case in (op_cases() if cases is None else cases))
 
 
 def prove_op_case(case: OpCase) -> Check:
-    """Compare the gradients of one case."""
-    return prove_op_cases([case])[0]
+    """Compare every entry of every gradient of one case with the complex step."""
+    return Check.of(case.name, "op", op_error(case), EXACT)
 
 
 def prove_layers(cases: Iterable[LayerCase] | None = None) -> list[Check]:
     """Return one verdict per class of layers: the worst of its cases."""
-    return one_per_name(prove_layer_cases(layer_cases() if cases is None else cases))
-
-
-def prove_layer_cases(cases: Iterable[LayerCase]) -> list[Check]:
-    """Compare the gradient of every parameter and input of each layer with the slope along a random direction."""
-    return _prove_cases("layer", cases, _error_by_name)
+    return one_per_name(prove_layer_case(case) for case in (layer_cases() if cases is None else cases))
 
 
 def prove_layer_case(case: LayerCase) -> Check:
-    """Compare the gradients of one layer."""
-    return prove_layer_cases([case])[0]
+    """Compare the gradient of every parameter and input of a layer with the slope along a random direction."""
+    found = computed(case, type(case).gradients, case.point)
+    errors = errors_by_name(case.function, case.point, found, np.random.default_rng(1))
+    return Check.of(case.name, "layer", worst(list(errors.values())), ALONG)
 
 
 def prove_models(cases: Iterable[ModelCase] | None = None) -> list[Check]:
     """Return one verdict per kind of model: the worst of its cases."""
-    return one_per_name(prove_model_cases(model_cases() if cases is None else cases))
-
-
-def prove_model_cases(cases: Iterable[ModelCase]) -> list[Check]:
-    """Compare the gradient of all parameters of each model with slopes along random directions."""
-    return _prove_cases("model", cases, _error_along)
+    return one_per_name(prove_model_case(case) for case in (model_cases() if cases is None else cases))
 
 
 def prove_model_case(case: ModelCase) -> Check:
-    """Compare the gradient of one model."""
-    return prove_model_cases([case])[0]
+    """Compare the gradient of all parameters of a model with slopes along random directions."""
+    found = computed(case, type(case).gradients, case.point)
+    errors = errors_along(case.function, case.point, found, np.random.default_rng(1))
+    return Check.of(case.name, "model", worst(errors), ALONG)
 
 
 def prove_lora(cases: Iterable[LoRACase] | None = None) -> list[Check]:
     """Return one verdict for all adapters: the worst of their cases."""
-    return one_per_name(_prove_cases("model", lora_cases() if cases is None else cases, _error_by_name))
+    return one_per_name(prove_lora_case(case) for case in (lora_cases() if cases is None else cases))
 
 
 def prove_lora_case(case: LoRACase) -> Check:
     """Compare the gradient of every adapter, through the whole model, with the slope along a random direction."""
-    return _prove_cases("model", [case], _error_by_name)[0]
+    found = computed(case, type(case).gradients, case.point)
+    errors = errors_by_name(case.function, case.point, found, np.random.default_rng(1))
+    return Check.of(case.name, "model", worst(list(errors.values())), ALONG)
 
 
-def _prove_cases(kind: str, cases: Iterable[Any], error: Callable[[Any, Tree], float]) -> list[Check]:
-    cases = list(cases)
-    found = computed(lambda case, point: case.gradients(point), cases, [(case.point,) for case in cases])
-    return [Check.of(case.name, kind, error(case, grads), ALONG) for case, grads in zip(cases, found, strict=True)]
-
-
-def _error_by_name(case: Any, found: Tree) -> float:
-    return worst(list(errors_by_name(case.function, case.point, found, np.random.default_rng(1)).values()))
-
-
-def _error_along(case: Any, found: Tree) -> float:
-    return worst(errors_along(case.function, case.point, found, np.random.default_rng(1)))
-
-
-def _random_dy(case: OpCase) -> Array:
+def op_error(case: OpCase) -> float:
+    """Return the worst relative error over the arguments, of  Σ dy · op(…)  for a random dy."""
     y, _ = case.forward()
     dy = np.random.default_rng(0).standard_normal(np.shape(y))
     # An entry that is −inf, such as the logarithm of a masked probability, has no slope.
-    return np.where(np.isfinite(y), dy, 0.0)
-
-
-def _op_gradients(case: OpCase, arrays: tuple[Any, ...], dy: Any) -> tuple[Any, ...]:
-    return case.gradients(dy, case.forward(*arrays)[1])
-
-
-def op_error(case: OpCase, dy: Array, grads: tuple[Any, ...]) -> float:
-    """Return the worst relative error of the gradients of an op, over its arguments."""
+    dy = np.where(np.isfinite(y), dy, 0.0)
+    grads = computed(case, _gradients, case.arrays, dy)
     if len(grads) != len(case.arrays):
         return float("inf")
     counted = dy != 0
@@ -126,6 +92,10 @@ def op_error(case: OpCase, dy: Array, grads: tuple[Any, ...]) -> float:
         else:
             errors.append(relative_error(grad, complex_step(weighted_sum, case.arrays, index)))
     return worst(errors)
+
+
+def _gradients(case: OpCase, arrays: tuple[Any, ...], dy: Any) -> tuple[Any, ...]:
+    return case.gradients(dy, case.forward(*arrays)[1])
 
 
 def one_per_name(checks: Iterable[Check]) -> list[Check]:

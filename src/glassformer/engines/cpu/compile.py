@@ -32,6 +32,13 @@ def compiled(function: Callable[..., Any]) -> Any:
     return kernel
 
 
+def address_of(kernel: Any, *arguments: Any) -> int:
+    """Return where the code of a kernel for arguments of these types lies; it stays there as long as the kernel."""
+    kernel.compile(arguments)
+    found = kernel.overloads[arguments]
+    return found.library.get_pointer_to_function(found.fndesc.llvm_func_name)
+
+
 inlined = register_jitable(inline="always", fastmath=set(REORDER))
 
 

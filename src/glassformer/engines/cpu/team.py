@@ -9,6 +9,7 @@ one is often waited for, the cores are busy, and nobody is asked to help for a t
     board[DONE]       how many parts are done
     board[HELPERS]    whether somebody may be helping; if nobody is, the two above are not needed
     board[WAITED]     how often the kernel has looked in vain whether all is done
+    board[CODE]       the address of `do_part`: a kernel that shares out parts is compiled without all that they do
     board[KIND]       which of `parts` the job is
     board[JOB:]       the job itself
 """
@@ -19,15 +20,17 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core.cgutils import alloca_once
 
 from ...arrays import Array
-from .compile import compiled, inlined, instruction
+from .compile import address_of, compiled, inlined, instruction
 from .cores import cores
 from .parts import LENGTH, do_part
 
@@ -39,7 +42,7 @@ LONG = 5e-4
 """Seconds; who waits longer for a helper's part finds the cores busy."""
 
 # Far enough from each other that cores that write one do not disturb those that read another.
-TICKET, DONE, HELPERS, WAITED, KIND, JOB = 0, 16, 32, 33, 48, 49
+TICKET, DONE, HELPERS, WAITED, CODE, KIND, JOB = 0, 16, 32, 33, 34, 48, 49
 _WORD = ir.IntType(64)
 
 
@@ -59,6 +62,15 @@ def _announce(builder, address, value):
 def _count_up(builder, address):
     """Add one to a number that others may change at the same time; return what it was."""
     return builder.atomic_rmw("add", builder.inttoptr(address, _WORD.as_pointer()), _WORD(1), "acq_rel")
+
+
+@instruction(types.none, types.int64, types.int64, types.int64)
+def _do(builder, code, job, part):
+    """Call `do_part` by its address, as Numba calls its functions: with places for a result and for an error."""
+    pointer = ir.IntType(8).as_pointer()
+    places = [alloca_once(builder, pointer) for _ in range(2)]
+    called = ir.FunctionType(ir.IntType(32), [*(place.type for place in places), _WORD, _WORD])
+    builder.call(builder.inttoptr(code, called.as_pointer()), [*places, job, part])
 
 
 @instruction(types.none)
@@ -89,7 +101,7 @@ def share_out(board, parts):
     at = place(board)
     if parts < 2 or board[HELPERS] == 0:
         for part in range(parts):
-            do_part(at + 8 * JOB, part)
+            _do(board[CODE], at + 8 * JOB, part)
         return
     _announce(at + 8 * DONE, 0)
     _announce(at + 8 * TICKET, parts << 32)
@@ -123,7 +135,7 @@ def _take_parts(at):
         if ticket & 0xFFFFFFFF >= ticket >> 32:  # somebody else was faster
             return taken
         # From here on the job stays as it is: it is not over before this part is.
-        do_part(at + 8 * JOB, ticket & 0xFFFFFFFF)
+        _do(_look(at + 8 * CODE), at + 8 * JOB, ticket & 0xFFFFFFFF)
         _count_up(at + 8 * DONE)
         taken += 1
 
@@ -132,21 +144,27 @@ def _take_parts(at):
 
 
 def new_board() -> Array:
-    """Return a board with nothing on it."""
-    return np.zeros(JOB + LENGTH, np.int64)
+    """Return a board with nothing on it but who does the parts."""
+    board = np.zeros(JOB + LENGTH, np.int64)
+    board[CODE] = address_of(do_part, types.int64, types.int64)
+    return board
 
 
 class Team:
     """The helpers of a process, of whom one kernel at a time makes use."""
 
     def __init__(self) -> None:
-        self.board = new_board()
         self.turn = threading.Lock()
         self.pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="glassformer-helper")
         self.helpers: list[Future[Any]] = []
         self.patience = 0  # looks that take as long as LINGER
         self.alone = 0  # kernels that are still to run without help
         self.longest = 0  # how many there were, when help was last in vain
+
+    @cached_property
+    def board(self) -> Array:
+        """What the helpers look at."""
+        return new_board()
 
     def run(self, kernel: Any, arguments: tuple[Any, ...], helpers: int) -> None:
         """Run a kernel with so many helpers; who calls this has the turn."""
