@@ -27,7 +27,6 @@ import re
 import shlex
 import shutil
 import sys
-from functools import partial
 from pathlib import Path
 from subprocess import run as run_program
 
@@ -51,7 +50,6 @@ from oracles import require
 from pages import write_dots
 from published_models import KEPT, pulled
 from runs import TINY, command
-from xla import QUICK
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -197,8 +195,7 @@ def needs(line: str, desk: Path, monkeypatch) -> None:
     if "verify" in line:
         require("transformers")
     if "--engine jax" in line:
-        jax = require("jax")
-        monkeypatch.setattr(jax, "jit", partial(jax.jit, compiler_options=QUICK))
+        require("jax")
     if "--from smollm2" in line:
         file = desk / "small.gguf"
         assert file.exists() or command("export", desk / "runs" / "text", file).code == 0

@@ -10,11 +10,11 @@ from glassformer.models import build
 from glassformer.models.decoder import Decoder
 from glassformer.models.model import Batch
 from glassformer.ops import IGNORE
-from glassformer.proofs import model_cases
 from glassformer.proofs.model_cases import POSITIONS, SIZES, SOURCE, SOURCE_MASK, TOKENS
 from glassformer.tree import flatten, tree_map
+from proof_cases import MODEL_CASES
 
-CASES = {case.name: case for case in model_cases()}
+CASES = {case.name: case for case in MODEL_CASES}
 # Whole models with masks, one per kind of computation that padding or batching could disturb.
 CHOSEN = [
     *(f"{kind} (positions), {name}" for kind in ("encoder", "decoder", "encoder-decoder") for name in POSITIONS),

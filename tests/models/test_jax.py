@@ -11,15 +11,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from glassformer.proofs import layer_cases, model_cases
 from glassformer.proofs.gradient import relative_error
 from glassformer.tree import flatten, tree_map
+from proof_cases import LAYER_CASES, MODEL_CASES
 from proofs.depth import as_deep_as_needed
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
 
 LIMIT = 1e-11
-CASES = {case.name: case for case in model_cases()}
+CASES = {case.name: case for case in MODEL_CASES}
 COMPILED = [
     "encoder (tokens), free",
     "encoder (BERT), dropout",
@@ -81,7 +81,7 @@ def test_every_model_can_be_traced_and_float32_stays_float32(jax, case):
 
 
 def test_without_jit_layers_answer_in_jax(jax):
-    chosen = [case for case in layer_cases() if case.name in ("Linear, rows", "RMSNorm, rows", "Embedding, scaled")]
+    chosen = [case for case in LAYER_CASES if case.name in ("Linear, rows", "RMSNorm, rows", "Embedding, scaled")]
     assert len(chosen) == 3
     for case in chosen:
         moved = case.within(jax.numpy)

@@ -8,9 +8,9 @@ import pytest
 from glassformer.config import DecoderConfig
 from glassformer.models.decoder import Decoder
 from glassformer.models.model import Batch
-from glassformer.proofs import layer_cases, model_cases
 from glassformer.proofs.model_cases import SIZES, TARGETS, TOKENS
 from glassformer.tree import flatten, named_leaves, tree_map
+from proof_cases import LAYER_CASES, MODEL_CASES
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")  # `engines/cpu/test_contract.py` compares types, too
 
@@ -32,7 +32,7 @@ def floating(tree):
     return {name: x for name, x in named_leaves(tree) if np.issubdtype(x.dtype, np.floating)}
 
 
-@pytest.mark.parametrize("case", [*model_cases(), *layer_cases()], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*MODEL_CASES, *LAYER_CASES], ids=lambda case: case.name)
 def test_float32_stays_float32_everywhere(case):
     narrow = in_type(case, np.float32)
     y, saved = narrow.forward()
@@ -43,14 +43,14 @@ def test_float32_stays_float32_everywhere(case):
     assert not wide
 
 
-@pytest.mark.parametrize("case", model_cases()[::7], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", MODEL_CASES[::7], ids=lambda case: case.name)
 def test_float32_gradients_are_close_to_float64(case):
     expected = flatten(case.gradients())
     for name, grad in flatten(in_type(case, np.float32).gradients()).items():
         np.testing.assert_allclose(grad, expected[name], rtol=2e-3, atol=2e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("case", model_cases(), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", MODEL_CASES, ids=lambda case: case.name)
 def test_half_precision_gives_a_finite_loss_and_finite_gradients(case):
     half = in_type(case, np.float16)
     y, _ = half.forward()

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from glassformer.proofs import model_cases
 from glassformer.proofs.gradient import relative_error
 from glassformer.tree import flatten
+from proof_cases import MODEL_CASES
 
 LIMIT = 1e-11
 
@@ -19,7 +19,7 @@ def comparable(case):
     return "key" not in case.settings or case.model.execution.tile is None
 
 
-CASES = [case for case in model_cases() if comparable(case)]
+CASES = [case for case in MODEL_CASES if comparable(case)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

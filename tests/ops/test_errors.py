@@ -7,7 +7,7 @@ import pytest
 
 from glassformer import ops
 from glassformer.errors import ConfigError, DTypeError, LengthError, ShapeError, TokenError
-from glassformer.proofs import op_cases
+from proof_cases import OP_CASES
 
 
 @pytest.fixture(params=["numpy", "jax"])
@@ -192,7 +192,7 @@ def test_settings_out_of_range(make, kind, words, hint):
         make()
 
 
-@pytest.mark.parametrize("case", {case.op: case for case in op_cases()}.values(), ids=lambda case: case.op.__name__)
+@pytest.mark.parametrize("case", {case.op: case for case in OP_CASES}.values(), ids=lambda case: case.op.__name__)
 def test_a_list_instead_of_an_array(case):
     with refused(DTypeError, "expected an array, got list", "numpy.asarray(...)"):
         case.forward(case.arrays[0].tolist(), *case.arrays[1:])

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from compare import assert_close
-from glassformer.proofs import op_cases
+from proof_cases import OP_CASES as CASES
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
 
-CASES = op_cases()
 LIMIT = 1e-11
 
 

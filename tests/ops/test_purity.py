@@ -5,9 +5,8 @@ import pytest
 
 from compare import assert_close
 from glassformer import ops, use_engine
-from glassformer.proofs import op_cases
+from proof_cases import OP_CASES as CASES
 
-CASES = op_cases()
 EACH_CASE = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 

@@ -10,11 +10,10 @@ import pytest
 from glassformer import ops
 from glassformer.dispatch import use_engine
 from glassformer.engines import ENGINES
-from glassformer.proofs import Check, op_cases, prove_op_case, prove_op_cases, prove_ops
+from glassformer.proofs import Check, prove_op_case, prove_ops
 from glassformer.proofs.check import EXACT, one_per_name
-from proofs.together import Together
+from proof_cases import OP_CASES as CASES
 
-CASES = op_cases()
 KNOWN = 18
 
 
@@ -61,17 +60,12 @@ def test_every_case_pairs_an_op_with_its_own_backward_and_has_its_own_name():
     assert len({case.name for case in CASES}) == len(CASES)
 
 
-@pytest.fixture(scope="module")
-def ops_by_jax(request):
-    return Together(request, "test_the_gradient_is_exact", prove_op_cases)
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_gradient_is_exact(case, engine, ops_by_jax):
+def test_the_gradient_is_exact(case, engine):
     # The numeric derivative is always that of the op as written: kernels take no complex numbers.
     with use_engine(engine):
-        check = ops_by_jax.verdict(case) if engine == "jax" else prove_op_case(case)
+        check = prove_op_case(case)
     assert check.limit == EXACT == 1e-12
     assert check.ok, f"error {check.error:.3g}"
 

@@ -8,9 +8,10 @@ import pytest
 
 from compare import assert_close
 from glassformer.dispatch import use_engine
-from glassformer.proofs import check, op_cases, prove_op_case
+from glassformer.proofs import check, prove_op_case
 from glassformer.proofs.gradient import complex_step, complex_step_along, errors_by_name, relative_error, worst
 from glassformer.tree import tree_map
+from proof_cases import OP_CASES as CASES
 
 CLOSE = 1e-9
 """The limit for what only central differences measure."""
@@ -96,9 +97,6 @@ def test_an_error_that_is_not_a_number_is_the_worst():
     assert worst([]) == 0
     assert worst([0.1, 0.3]) == 0.3
     assert worst([0.1, np.nan]) == np.inf
-
-
-CASES = op_cases()
 
 
 def has_a_gradient(case):

@@ -16,23 +16,18 @@ from glassformer.layers import Layer, Positions, Spec
 from glassformer.models.model import Model
 from glassformer.proofs import (
     check,
-    layer_cases,
-    model_cases,
     prove_all,
     prove_layer_case,
-    prove_layer_cases,
     prove_layers,
     prove_model_case,
-    prove_model_cases,
     prove_models,
 )
 from glassformer.proofs.check import ALONG
 from glassformer.tree import flatten, named_leaves, tree_map
+from proof_cases import LAYER_CASES, MODEL_CASES
 from proofs.depth import REPEATED, as_deep_as_needed, has_its_own_say, of_one_block
-from proofs.together import Together
 from xla import OPTIMIZED
 
-LAYER_CASES, MODEL_CASES = layer_cases(), model_cases()
 CASES = LAYER_CASES + MODEL_CASES
 
 
@@ -90,15 +85,10 @@ def layers_and_engines():
                 yield pytest.param(case, engine, id=f"{case.name}-{engine}")
 
 
-@pytest.fixture(scope="module")
-def layers_by_jax(request):
-    return Together(request, "test_the_gradients_of_a_layer_are_exact", prove_layer_cases)
-
-
 @pytest.mark.parametrize(("case", "engine"), list(layers_and_engines()))
-def test_the_gradients_of_a_layer_are_exact(case, engine, layers_by_jax):
+def test_the_gradients_of_a_layer_are_exact(case, engine):
     with use_engine(engine):
-        found = layers_by_jax.verdict(case) if engine == "jax" else prove_layer_case(case)
+        found = prove_layer_case(case)
     assert found.limit == ALONG == 1e-8
     assert found.ok, f"error {found.error:.3g}"
 
@@ -111,15 +101,10 @@ def models_and_engines():
                 yield pytest.param(case, engine, id=f"{case.name}-{engine}")
 
 
-@pytest.fixture(scope="module")
-def models_by_jax(request):
-    return Together(request, "test_the_gradients_of_a_model_are_exact", prove_model_cases, as_deep_as_needed)
-
-
 @pytest.mark.parametrize(("case", "engine"), list(models_and_engines()))
-def test_the_gradients_of_a_model_are_exact(case, engine, models_by_jax):
+def test_the_gradients_of_a_model_are_exact(case, engine):
     with use_engine(engine):
-        found = models_by_jax.verdict(case) if engine == "jax" else prove_model_case(case)
+        found = prove_model_case(as_deep_as_needed(case) if engine == "jax" else case)
     assert found.limit == ALONG
     assert found.ok, f"error {found.error:.3g}"
 

@@ -17,9 +17,9 @@ from engines.cpu.kernel_cases import PAIRS, PATTERNS, SINGLES, STAND_INS, case_o
 from glassformer import ops
 from glassformer.dispatch import use_engine
 from glassformer.engines import cpu
-from glassformer.proofs import layer_cases, model_cases, op_cases
 from glassformer.proofs.case import OpCase
 from glassformer.tree import flatten, tree_map
+from proof_cases import LAYER_CASES, MODEL_CASES, OP_CASES
 
 LIMITS = {np.dtype("float32"): 1e-5, np.dtype("float64"): 1e-12}
 """How far a kernel may be from its op, by the largest number of the result."""
@@ -168,7 +168,7 @@ def test_kernels_without_a_gradient_equal_their_ops(name, shape, kind, seed):
         np.testing.assert_array_equal(x, copy)
 
 
-@pytest.mark.parametrize("case", op_cases(), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", OP_CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("kind", ["float32", "float64"])
 def test_the_engines_agree_on_every_case_of_the_proofs(case, kind):
     arrays = tuple(None if x is None else _like(x, kind) for x in case.arrays)
@@ -201,7 +201,7 @@ def cast_case(case, kind):
     return replace(case, **{part: in_kind(dict(getattr(case, part)), kind) for part in parts})
 
 
-@pytest.mark.parametrize("case", layer_cases() + model_cases(), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", LAYER_CASES + MODEL_CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("kind", LAYER_LIMITS)
 def test_the_engines_agree_on_layers_and_models(case, kind):
     case = cast_case(case, kind)

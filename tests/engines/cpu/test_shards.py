@@ -14,13 +14,13 @@ from glassformer.engines.cpu.shards import loss_and_grads, suitable_shards
 from glassformer.errors import ConfigError
 from glassformer.models import Batch, build
 from glassformer.ops import IGNORE
-from glassformer.proofs import model_cases
 from glassformer.runs.config_file import CONFIG
 from glassformer.runs.run import open_run
 from glassformer.runs.session import resume_session
 from glassformer.training.recipe import Recipe
 from glassformer.training.trainer import ReferenceTrainer
 from glassformer.tree import flatten, tree_map
+from proof_cases import MODEL_CASES
 from runs import assert_same_bits, assert_same_run, edit_config, tiny_session
 
 SIZES = {"vocab": 11, "width": 8, "heads": 2, "layers": 2, "context": 8}
@@ -31,7 +31,7 @@ CONFIGS = {
 }
 CASES = [
     case
-    for case in model_cases()
+    for case in MODEL_CASES
     if case.has_loss
     and case.batch.tokens.ndim == 2
     and "class_weights" not in case.settings

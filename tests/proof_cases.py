@@ -1,0 +1,5 @@
+"""The cases of all proofs, made once for the tests of a process: nobody writes to them."""
+
+from glassformer.proofs import layer_cases, model_cases, op_cases
+
+OP_CASES, LAYER_CASES, MODEL_CASES = op_cases(), layer_cases(), model_cases()
