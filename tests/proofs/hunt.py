@@ -13,10 +13,11 @@ import importlib
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from proofs import swap
 from proofs.nest import Nest, load_kernels
@@ -54,9 +55,14 @@ def nest(engine: str) -> Nest:
 
 
 def prepare_functions() -> None:
-    """Import what hunts need, and the package as it is."""
+    """Import what hunts need, and the package as it is, and make its cases."""
+    os.environ["GLASSFORMER_ENGINE"] = "numpy"
     import_all(*IMPORTED, "numba", "torch", "glassformer.proofs", "glassformer.data.tasks")
     swap.functions()
+    from glassformer.proofs import layer_cases, model_cases, op_cases
+
+    for make in (op_cases, layer_cases, model_cases):
+        made(make)
 
 
 def prepare_kernels() -> None:
@@ -92,6 +98,9 @@ def look(folder: Path, catchers: list[str], engine: str, said: Path, bug: tuple[
     tests = {catcher for catcher in catchers if "::" in catcher}
     if rows := set(catchers) - tests:
         prove_rows(rows)
+        if bug is not None:  # which may show when models and their weights are made
+            made.cache_clear()
+            prove_rows(rows)
     if tests:
         run_tests(tests)
     stop(RIGHT, "nothing is wrong")
@@ -105,6 +114,7 @@ def forget_package() -> None:
     """Let the package be imported anew, from where it is found first now."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "glassformer"]:
         del sys.modules[name]
+    made.cache_clear()
 
 
 def stop(status: int, reason: str, by: str = "") -> None:
@@ -112,17 +122,23 @@ def stop(status: int, reason: str, by: str = "") -> None:
     sys.exit(status)
 
 
+@cache
+def made(make: Callable[[], list[Any]]) -> list[Any]:
+    """The cases that a function makes."""
+    return make()
+
+
 def prove_rows(rows: set[str]) -> None:
     """Prove the cases of the rows, up to the first that fails."""
     from glassformer.proofs import layer_cases, model_cases, op_cases, prove_layer_case, prove_model_case, prove_op_case
 
-    proved = set()
+    proved: set[str] = set()
     for cases, prove in (
         (op_cases, prove_op_case),
         (layer_cases, prove_layer_case),
         (model_cases, prove_model_case),
     ):
-        for case in cases() if rows - proved else ():
+        for case in made(cases) if rows - proved else ():
             if wanted := rows & {case.name, case.name.partition(",")[0]}:
                 proved |= wanted
                 check = prove(case)
