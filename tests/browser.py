@@ -5,6 +5,7 @@ GLASSFORMER_REQUIRE_ALL is 1: then it fails.
 """
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -125,6 +126,21 @@ def chromium() -> Iterator[Any]:
         browser = play.chromium.launch(executable_path=program, args=[*SAVING, *alone])
         yield browser
         browser.close()
+
+
+_open = contextlib.ExitStack()
+
+
+@functools.cache
+def shared_chromium() -> Any:
+    """Return the browser that is open in this process; open one where none is, which takes as long as a test."""
+    return _open.enter_context(chromium())
+
+
+def close_shared_chromium() -> None:
+    """Close that browser, if there is one; whoever asks next opens another."""
+    shared_chromium.cache_clear()
+    _open.close()
 
 
 def address(server: Server, **told: Any) -> str:

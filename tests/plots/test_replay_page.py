@@ -3,13 +3,12 @@
 import base64
 import json
 import re
-import shutil
 
 import numpy as np
 import pytest
 
+from browser import chromium
 from glassformer.plots import write_replay
-from oracles import refuse, require
 from pages import read_page
 
 VALUES = {
@@ -52,25 +51,17 @@ def test_the_page_holds_every_frame_and_needs_nothing_from_elsewhere(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def browser():
-    """Chromium, without a window."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    require("playwright")
-    if program is None:
-        refuse("there is no browser to open the page in")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        found = play.chromium.launch(executable_path=program, args=["--no-sandbox"])
+def own_browser():
+    """A browser without a window, of this file alone."""
+    with chromium() as found:
         yield found
-        found.close()
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 390), ("dark", 1200)])
-def test_the_page_moves_with_its_slider(theme, width, browser, tmp_path):
+def test_the_page_moves_with_its_slider(theme, width, own_browser, tmp_path):
     values = {**VALUES, "heads.induction": VALUES["induction"], "weight.w": np.array([1.0, 3.0])}
     path = write_replay(tmp_path / "replay.html", [0, 20], values, title="Mine", labels=(["a", "b"], ["a", "b"]))
-    page = browser.new_page(color_scheme=theme, viewport={"width": width, "height": 800})
+    page = own_browser.new_page(color_scheme=theme, viewport={"width": width, "height": 800})
     wrong = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.goto(path.as_uri())

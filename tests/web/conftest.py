@@ -1,4 +1,4 @@
-"""One server and one browser with one page for each file; in no test may anything go wrong on it."""
+"""One server and one page for each file, in a browser that they share; in no test may anything go wrong on it."""
 
 import pytest
 
@@ -20,9 +20,18 @@ def server(explorer):
 
 @pytest.fixture(scope="module")
 def browser():
-    """A browser without a window, until its file ends: while it is open, no other event loop runs in this thread."""
-    with browsers.chromium() as found:
-        yield found
+    """A browser without a window, the same for files that follow each other."""
+    return browsers.shared_chromium()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item, nextitem):
+    """Close the browser where the next file does not begin with it: while it is open, no other event loop runs here."""
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or (nextitem.path != item.path and "browser" not in nextitem.fixturenames):
+            browsers.close_shared_chromium()
 
 
 @pytest.fixture(scope="module")
