@@ -44,7 +44,7 @@ demo: $(BASE) ## Train a small Transformer here and look inside it
 	@$(BIN)/glassformer demo
 
 test: $(DEV) ## Run every test
-	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+	@for name in chromium-headless-shell chromium chromium-browser google-chrome; do command -v $$name && break; done >/dev/null || \
 		echo "There is no chromium: tests of the explorer's page are skipped. To get it: apt-get install chromium"
 	$(BIN)/python -m pytest -n 2 $(ARGS)
 

@@ -30,7 +30,7 @@ from glassformer.web.server import Server
 from oracles import refuse, require
 from runs import TINY
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 WANTED = f"there is no browser ({', '.join(BROWSERS)}); `apt-get install chromium`, or what your system has"
 
 TASKS = {"encoder": "majority", "decoder": "text", "encoder-decoder": "dates"}
