@@ -6,8 +6,11 @@ const DARK = { zero: [21, 23, 26], low: [110, 176, 255], high: [255, 166, 77], f
 
 const darkness = window.matchMedia("(prefers-color-scheme: dark)");
 
+let dark = darkness.matches;
+darkness.addEventListener("change", () => { dark = darkness.matches; });
+
 export function isDark() {
-  return darkness.matches;
+  return dark;
 }
 
 export function onTheme(act) {
