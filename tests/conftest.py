@@ -125,6 +125,16 @@ def pytest_configure(config):
     folder = tempfile.mkdtemp(prefix="glassformer-compiled-")
     config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
     os.environ |= {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
+    if hasattr(config, "workerinput"):
+        _set_up_worker(config)
+
+
+def _set_up_worker(config):
+    """Let one of several processes say little of tests that pass."""
+    from side_by_side import BriefReports, is_brief
+
+    if is_brief(config.option):
+        config.pluginmanager.register(BriefReports())
 
 
 def pytest_collectstart(collector):
@@ -144,11 +154,11 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Let one process run all tests of a file: what they share is made once, and what they compile nobody waits for."""
-    from xdist.scheduler import LoadFileScheduling
+    """Let one process run all tests of a file, and the longest files come first, not those with the most tests."""
+    from side_by_side import FileByFile
 
-    config.option.loadscopereorder = False  # the longest files come first, not those with the most tests
-    return LoadFileScheduling(config, log)
+    config.option.loadscopereorder = False
+    return FileByFile(config, log)
 
 
 def pytest_collection_finish(session):

@@ -1,0 +1,42 @@
+"""How processes that run tests side by side share the tests, and what they tell of each."""
+
+from _pytest.runner import runtestprotocol
+from xdist.scheduler import LoadFileScheduling
+
+
+class FileByFile(LoadFileScheduling):
+    """One process runs all tests of a file: what they share is made once, and what they compile nobody waits for.
+
+    What has been run is forgotten, and where a test stands is looked up: both are asked for after every test.
+    """
+
+    def schedule(self):
+        self.places = {nodeid: place for place, nodeid in enumerate(next(iter(self.registered_collections.values())))}
+        super().schedule()
+
+    def _assign_work_unit(self, node):
+        scope, tests = self.workqueue.popitem(last=False)
+        before = self.assigned_work[node]
+        self.assigned_work[node] = {name: unit for name, unit in before.items() if not all(unit.values())}
+        self.assigned_work[node][scope] = tests
+        node.send_runtest_some([self.places[nodeid] for nodeid, done in tests.items() if not done])
+
+
+class BriefReports:
+    """Tell of a test how it went, and of what came before and after it only where that did not go well.
+
+    Otherwise five messages go from process to process for every test, four of which say that all is well.
+    """
+
+    def pytest_runtest_protocol(self, item, nextitem):
+        for report in runtestprotocol(item, nextitem=nextitem, log=False):
+            if report.passed:
+                report.keywords = {}
+            if report.when == "call" or not report.passed:
+                item.ihook.pytest_runtest_logreport(report=report)
+        return True
+
+
+def is_brief(option):
+    """Return whether nothing that was asked for needs more than `BriefReports`: times, a file of XML, an early end."""
+    return not (option.verbose > 0 or option.durations is not None or option.xmlpath or option.maxfail)
