@@ -130,9 +130,11 @@ def pytest_configure(config):
 
 
 def _set_up_worker(config):
-    """Let one of several processes say little of tests that pass."""
-    from side_by_side import BriefReports, is_brief
+    """Let one of several processes say little of tests that pass, and every second one begin with the last files."""
+    from side_by_side import BothEnds, BriefReports, is_brief
 
+    number = int(config.workerinput["workerid"].removeprefix("gw"))
+    config.pluginmanager.register(BothEnds(backwards=number % 2 == 1))
     if is_brief(config.option):
         config.pluginmanager.register(BriefReports())
 

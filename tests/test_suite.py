@@ -118,3 +118,21 @@ def test_of_a_test_all_is_told_but_that_its_surroundings_passed(outcomes, told, 
     assert side_by_side.BriefReports().pytest_runtest_protocol(SimpleNamespace(ihook=hook), None)
     assert [report.when for report in heard] == told
     assert all(report.keywords for report in heard if not report.passed)
+
+
+def test_tests_stand_in_the_same_order_whichever_file_was_imported_first(request):
+    folder = pytest.Dir.from_parent(request.session, path=TESTS / "ops")
+    items = [SimpleNamespace(path=TESTS / name) for name in ("ops/test_norm.py", "api/test_loop.py", "test_tree.py")]
+    found = {}
+    for backwards in (False, True):
+        ends = side_by_side.BothEnds(backwards=backwards)
+        report = SimpleNamespace(result=["first", "last"])
+        wrapped = ends.pytest_make_collect_report(folder)
+        next(wrapped)
+        with pytest.raises(StopIteration):
+            wrapped.send(report)
+        collected = items[::-1] if backwards else items
+        ends.pytest_collection_modifyitems(collected)
+        found[backwards] = (report.result, [item.path.name for item in collected])
+    assert found[False] == (["first", "last"], ["test_loop.py", "test_norm.py", "test_tree.py"])
+    assert found[True] == (["last", "first"], ["test_loop.py", "test_norm.py", "test_tree.py"])
