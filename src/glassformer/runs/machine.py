@@ -6,6 +6,7 @@ that it began with: where there are fewer cores they take turns, and where there
 
 import contextlib
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, NamedTuple, Self
 
 from ..engines.cpu.cores import at_most, cores
@@ -51,8 +52,15 @@ def processor(engine: str) -> str | None:
 
 def _blas() -> dict[str, Any]:
     """Return what is known about NumPy's BLAS."""
-    from threadpoolctl import threadpool_info
+    library = _library()
+    return {} if library is None else library.info()
 
-    found = [library for library in threadpool_info() if library["user_api"] == "blas"]
-    of_numpy = [library for library in found if "numpy" in library["filepath"]]
-    return next(iter(of_numpy or found), {})
+
+@cache
+def _library() -> Any | None:
+    """Return NumPy's BLAS: to look through all libraries of a process takes longer than a step of a small model."""
+    from threadpoolctl import ThreadpoolController
+
+    found = ThreadpoolController().select(user_api="blas").lib_controllers
+    of_numpy = [library for library in found if "numpy" in library.filepath]
+    return next(iter(of_numpy or found), None)

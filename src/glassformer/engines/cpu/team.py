@@ -9,7 +9,7 @@ one is often waited for, the cores are busy, and nobody is asked to help for a t
     board[DONE]       how many parts are done
     board[HELPERS]    whether somebody may be helping; if nobody is, the two above are not needed
     board[WAITED]     how often the kernel has looked in vain whether all is done
-    board[CODE]       the address of `do_part`: a kernel that shares out parts is compiled without all that they do
+    board[DO_PART]    the address of `do_part`: a kernel that shares out parts is compiled without all that they do
     board[KIND]       which of `parts` the job is
     board[JOB:]       the job itself
 """
@@ -42,7 +42,7 @@ LONG = 5e-4
 """Seconds; who waits longer for a helper's part finds the cores busy."""
 
 # Far enough from each other that cores that write one do not disturb those that read another.
-TICKET, DONE, HELPERS, WAITED, CODE, KIND, JOB = 0, 16, 32, 33, 34, 48, 49
+TICKET, DONE, HELPERS, WAITED, DO_PART, KIND, JOB = 0, 16, 32, 33, 34, 48, 49
 _WORD = ir.IntType(64)
 
 
@@ -101,7 +101,7 @@ def share_out(board, parts):
     at = place(board)
     if parts < 2 or board[HELPERS] == 0:
         for part in range(parts):
-            _do(board[CODE], at + 8 * JOB, part)
+            _do(board[DO_PART], at + 8 * JOB, part)
         return
     _announce(at + 8 * DONE, 0)
     _announce(at + 8 * TICKET, parts << 32)
@@ -135,7 +135,7 @@ def _take_parts(at):
         if ticket & 0xFFFFFFFF >= ticket >> 32:  # somebody else was faster
             return taken
         # From here on the job stays as it is: it is not over before this part is.
-        _do(_look(at + 8 * CODE), at + 8 * JOB, ticket & 0xFFFFFFFF)
+        _do(_look(at + 8 * DO_PART), at + 8 * JOB, ticket & 0xFFFFFFFF)
         _count_up(at + 8 * DONE)
         taken += 1
 
@@ -146,7 +146,7 @@ def _take_parts(at):
 def new_board() -> Array:
     """Return a board with nothing on it but who does the parts."""
     board = np.zeros(JOB + LENGTH, np.int64)
-    board[CODE] = address_of(do_part, types.int64, types.int64)
+    board[DO_PART] = address_of(do_part, types.int64, types.int64)
     return board
 
 
