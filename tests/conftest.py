@@ -164,12 +164,8 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_finish(session):
-    """Spare the garbage collector what stays until the end: ten thousand tests, and all that they import.
-
-    It also comes less often than after every 700 new objects: compilers make as many in no time.
-    """
+    """Spare the garbage collector what stays until the end: ten thousand tests, and all that they import."""
     gc.freeze()
-    gc.set_threshold(20_000)
     gc.enable()
 
 

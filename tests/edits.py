@@ -76,7 +76,7 @@ def edited(text: str, name: str) -> str:
 
 def look(folder: Path, said: Path, before: dict | None) -> None:
     """Write what both engines compute with the package in `folder`; the cpu only what is not as it was `before`."""
-    gc.disable()  # this process ends before its garbage is in anybody's way
+    gc.freeze()  # what was imported before the fork stays to the end: nobody need look through it
     os.environ.pop("GLASSFORMER_ENGINE", None)
     sys.dont_write_bytecode = True
     sys.path.insert(0, str(folder))
