@@ -1,5 +1,6 @@
 """The campaign counts right: what survives, what is lost, what hangs and what dies."""
 
+import gc
 import os
 import random
 import signal
@@ -34,7 +35,7 @@ def case(shared, own, seed):
         while True:
             time.sleep(0.01)
     if seed == 5:
-        bytearray(80 << 20)
+        bytearray(150 << 20)
     if seed == 6:
         os.kill(os.getpid(), signal.SIGKILL)
     if seed == 7:
@@ -52,6 +53,7 @@ SMALL["prepare"] = lambda shared: None
 
 
 def test_a_case_survives_or_is_lost_for_a_reason(tmp_path):
+    gc.collect()  # what other tests left, and what went away meanwhile, would make up for what a case takes
     trial = Trial("small", **SMALL, memory=40)
     prepared(trial, tmp_path)
     assert tried(trial, tmp_path, 1) == (None, False)
