@@ -35,7 +35,7 @@ BENCHMARKS := $(filter-out benchmarks/_% benchmarks/campaign.py,$(wildcard bench
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test fuzz check lint structure campaign campaign-early campaign-late stamps bench clean
+.PHONY: help demo test fuzz check lint structure campaign campaign-beside stamps bench clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,12 +64,9 @@ structure: $(DEV) ## Check the direction of imports and the lengths of files
 campaign: $(DEV) ## Kill, damage, starve and confuse it for 70 minutes (ARGS=--quick: two), and count what is lost
 	$(BIN)/python benchmarks/campaign.py $(ARGS)
 
-# What needs no oracles can be tried while they are installed. The suite keeps the other core busy.
-campaign-early: $(LINT)
-	$(BIN)/python benchmarks/campaign.py --quick --processes 1 --only kills mutations hardships poison soak
-
-campaign-late: $(DEV) campaign-early
-	$(BIN)/python benchmarks/campaign.py --quick --processes 1 --only flips workers
+# Beside the suite, which keeps the other core busy.
+campaign-beside: $(DEV)
+	$(BIN)/python benchmarks/campaign.py --quick --processes 1
 
 stamps: $(BASE) ## Mark ops and layers as those that all stand-ins have been compared with
 	$(BIN)/python -m glassformer.sources

@@ -66,7 +66,8 @@ def prepare_functions() -> None:
 
 
 def prepare_kernels() -> None:
-    """Import what hunts need, but nothing of the package, and load kernels."""
+    """Import what hunts need, but nothing of the package, and load kernels; what a bug changes need not be quick."""
+    os.environ["NUMBA_OPT"] = "0"
     import_all(*IMPORTED)
     load_kernels()
 
