@@ -3,11 +3,11 @@
 LONG_FILES = (
     "proofs/test_layer_contract.py",
     "proofs/test_mutations.py",
-    "engines/cpu/test_contract.py",
-    "engines/cpu/test_block.py",
     "engines/jax/test_reader.py",
     "cluster/test_processes.py",
     "ops/test_jax.py",
+    "engines/cpu/test_contract.py",
+    "engines/cpu/test_block.py",
     "models/test_jax.py",
     "engines/jax/test_trainer.py",
     "engines/jax/test_meshes.py",
@@ -25,5 +25,6 @@ LONG_FILES = (
 )
 """They come first, since all tests of a file run in one process: at the end none is left with a long one alone.
 
-The last two need most kernels, and would compile them a second time if they came sooner.
+The first and the last two need most kernels. What the first is compiling would be compiled a second time beside it: so
+files that need JAX alone follow, and then those of kernels.
 """

@@ -76,10 +76,23 @@ trials.worker.work(sys.argv[1], Path(sys.argv[2]))
 """
 
 
-def test_who_dies_is_replaced_and_who_is_late_is_tried_again_alone(tmp_path, monkeypatch):
+@pytest.fixture
+def _small_trial(tmp_path, monkeypatch):
+    """Let a crew try the cases above."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(benchmarks=str(ROOT / "benchmarks"), tests=str(ROOT / "tests")))
     monkeypatch.setattr(crew, "COMMAND", [sys.executable, str(script)])
+
+
+@pytest.mark.usefixtures("_small_trial")
+def test_however_short_the_time_is_one_case_is_tried(tmp_path):
+    small = crew.Crew(Trial("small", **SMALL), tmp_path / "small", 1, lambda tally: None)
+    tally = small.run(iter([0, 1, 8]), until=0.0)
+    assert (tally.total, tally.survived) == (1, 1)
+
+
+@pytest.mark.usefixtures("_small_trial")
+def test_who_dies_is_replaced_and_who_is_late_is_tried_again_alone(tmp_path):
     seen = []
     tally = crew.Crew(Trial("small", **SMALL), tmp_path / "small", 1, lambda tally: seen.append(tally.total)).run(
         iter([1, 10, 6, 11, 2, 8])

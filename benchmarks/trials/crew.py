@@ -76,10 +76,10 @@ class Crew:
         self.members: list[Member] = []
         self.missing = 0 if trial.alone else size - 1
         self.late: list[int] = []
-        self.again = False
+        self.begun = self.again = False
 
     def run(self, seeds: Iterator[int], *, until: float | None = None) -> Tally:
-        """Try all seeds, or as many as fit into the time until then."""
+        """Try all seeds, or as many as fit into the time until then, and at least one."""
         began, used = time.monotonic(), _processor_time()
         try:
             self._try(seeds, until)
@@ -96,10 +96,12 @@ class Crew:
         self._hire()  # it prepares the trial for those who come later
         while self.members:
             for member in [member for member in self.members if member.ready and member.seed is None]:
-                seed = None if until is not None and time.monotonic() > until else next(seeds, None)
+                over = self.begun and until is not None and time.monotonic() > until
+                seed = None if over else next(seeds, None)
                 if seed is None:
                     self._dismiss(member)
                 else:
+                    self.begun = True
                     member.give(seed)
             if self.members:
                 self._listen()

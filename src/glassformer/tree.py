@@ -64,8 +64,9 @@ def _collect(tree: Tree, name: str, leaves: dict[str, Any]) -> None:
         # Most parts are an array or a dict with one: a call for each would take longer than all the rest.
         if type(part) is np.ndarray:
             leaves[f"{before}{own}"] = part
-        elif type(part) is dict and len(part) == 1 and type(w := part.get("w")) is np.ndarray:
-            leaves[f"{before}{own}.w"] = w
+        elif type(part) is dict and len(part) == 1 and type(*part.values()) is np.ndarray:
+            ((last, leaf),) = part.items()
+            leaves[f"{before}{own}.{last}"] = leaf
         else:
             _collect(part, f"{before}{own}", leaves)
 

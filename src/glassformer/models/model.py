@@ -182,7 +182,7 @@ def same_order(params: Tree, grads: Tree) -> Tree:
         ordered = grads if list(grads) == list(params) else {name: grads[name] for name in params}
         for name, part in params.items():
             # Nothing is out of order in a part with one array: most have a matrix alone, and steps can be short.
-            if type(part) in (dict, list) and not (len(part) == 1 and "w" in part):
+            if type(part) is list or (type(part) is dict and (len(part) != 1 or type(*part.values()) in (dict, list))):
                 ordered[name] = same_order(part, ordered[name])
         return ordered
     if isinstance(params, list):
