@@ -62,13 +62,14 @@ def _collect(tree: Tree, name: str, leaves: dict[str, Any]) -> None:
     before = name + "." if name else ""
     for own, part in parts:
         # Most parts are an array or a dict with one: a call for each would take longer than all the rest.
+        path = f"{before}{own}"
+        if type(part) is dict and len(part) == 1:
+            ((last, part),) = part.items()
+            path = f"{path}.{last}"
         if type(part) is np.ndarray:
-            leaves[f"{before}{own}"] = part
-        elif type(part) is dict and len(part) == 1 and type(*part.values()) is np.ndarray:
-            ((last, leaf),) = part.items()
-            leaves[f"{before}{own}.{last}"] = leaf
+            leaves[path] = part
         else:
-            _collect(part, f"{before}{own}", leaves)
+            _collect(part, path, leaves)
 
 
 def unflatten(leaves: dict[str, Any]) -> Tree:

@@ -182,7 +182,8 @@ def same_order(params: Tree, grads: Tree) -> Tree:
         ordered = grads if list(grads) == list(params) else {name: grads[name] for name in params}
         for name, part in params.items():
             # Nothing is out of order in a part with one array: most have a matrix alone, and steps can be short.
-            if type(part) is list or (type(part) is dict and (len(part) != 1 or type(*part.values()) in (dict, list))):
+            alone = type(part) is dict and len(part) == 1 and type(next(iter(part.values()))) not in (dict, list)
+            if type(part) in (dict, list) and not alone:
                 ordered[name] = same_order(part, ordered[name])
         return ordered
     if isinstance(params, list):
