@@ -265,4 +265,4 @@ def test_what_breaks_off_a_step_leaves_nobody_trusting(monkeypatch, moment):
     monkeypatch.setattr(sources.Watch if moment == "is_current" else sources, moment, interrupted)
     with pytest.raises(KeyboardInterrupt):
         sources.steadily(lambda: watch.is_current())()
-    assert sources._looked.get() == 0
+    assert sources.looked.get() == 0

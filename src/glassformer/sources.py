@@ -39,7 +39,7 @@ Group = tuple[Callable[[Any], Any], Any]
 
 _told: set[str] = set()
 _watches: list[Watch] = []  # those that have begun, in this order
-_looked: ContextVar[int] = ContextVar("looked", default=0)  # so many of them were current when `steadily` began
+looked: ContextVar[int] = ContextVar("looked", default=0)  # so many of them were current when `steadily` began
 
 
 class Watch:
@@ -56,7 +56,7 @@ class Watch:
 
     def is_current(self) -> bool:
         """Tell whether everything is as it was when the stand-in was made; if not, say so once."""
-        if self.number <= _looked.get():
+        if self.number <= looked.get():
             return True
         if self.groups is None:
             self._begin()
@@ -118,12 +118,12 @@ def steadily(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def steady(*args: P.args, **kwargs: P.kwargs) -> R:
-        before = _looked.get()
+        before = looked.get()
         try:
-            _looked.set(_how_many_are_current())
+            looked.set(_how_many_are_current())
             return function(*args, **kwargs)
         finally:
-            _looked.set(before)
+            looked.set(before)
 
     return steady
 

@@ -181,9 +181,12 @@ def same_order(params: Tree, grads: Tree) -> Tree:
     if isinstance(params, dict):
         ordered = grads if list(grads) == list(params) else {name: grads[name] for name in params}
         for name, part in params.items():
-            # Nothing is out of order in a part with one array: most have a matrix alone, and steps can be short.
-            alone = type(part) is dict and len(part) == 1 and type(next(iter(part.values()))) not in (dict, list)
-            if type(part) in (dict, list) and not alone:
+            if type(part) is dict and len(part) == 1:
+                # Nothing is out of order in a part with one array: most have a matrix alone, and steps can be short.
+                (only,) = part.values()
+                if type(only) is np.ndarray:
+                    continue
+            if type(part) in (dict, list):
                 ordered[name] = same_order(part, ordered[name])
         return ordered
     if isinstance(params, list):

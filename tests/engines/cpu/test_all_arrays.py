@@ -1,5 +1,6 @@
 """All arrays of a model in one call: the bits of one call for each."""
 
+import ctypes
 from unittest import mock
 
 import numpy as np
@@ -27,6 +28,11 @@ def some_cores(request):
 
 def draw(rng, kind="float32"):
     return [normal(rng, shape, kind) for shape in SHAPES]
+
+
+def test_an_array_says_where_its_numbers_are_in_its_first_field(rng):
+    for x in (*draw(rng), normal(rng, (6, 4), "float32")[::2, 1:]):
+        assert ctypes.c_void_p.from_address(id(x) + all_arrays._HEAD).value == x.ctypes.data
 
 
 @pytest.mark.parametrize("decay", [{"penalty": 0.0, "shrink": 1.0}, {"penalty": 0.1, "shrink": 0.9}])

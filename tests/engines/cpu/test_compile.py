@@ -3,8 +3,9 @@
 import numba
 import numpy as np
 import pytest
+from numba import types
 
-from glassformer.engines.cpu.compile import REORDER, bits_to_float, exp, maximum, minimum
+from glassformer.engines.cpu.compile import REORDER, address_of, bits_to_float, call, choice, exp, maximum, minimum
 
 compiled = numba.njit(fastmath=set(REORDER), error_model="numpy")  # as kernels are, but not kept on disk
 
@@ -26,6 +27,18 @@ def extremes(x, y, larger, smaller):
 def floats(bits, x):
     for i in range(bits.size):
         x[i] = bits_to_float(bits[i])
+
+
+@compiled
+def put_first(which, x, y):
+    if x.size > 3:
+        raise ValueError("too many")
+    y[0] = len(which) + x[0]
+
+
+@compiled
+def called(address, x, y):
+    call(address, (x, y))
 
 
 def exp_of(x):
@@ -73,3 +86,18 @@ def test_bits_are_read_as_a_float():
     have = np.empty_like(want)
     floats(want.view(np.int32), have)
     np.testing.assert_array_equal(have, want)
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_a_kernel_is_called_by_its_address_whatever_was_chosen_by_type(number):
+    row = types.Array(types.float32, 1, "C")
+    x, y = np.array([2.5, 1], np.float32), np.zeros(2, np.float32)
+    called(address_of(put_first, numba.typeof(choice(number)), row, row), x, y)
+    assert y.tolist() == [number + 2.5, 0]
+
+
+def test_an_error_of_a_kernel_called_by_its_address_is_not_lost():
+    row = types.Array(types.float32, 1, "C")
+    address = address_of(put_first, numba.typeof(choice(0)), row, row)
+    with pytest.raises(ValueError, match="too many"):
+        called(address, np.ones(4, np.float32), np.zeros(1, np.float32))

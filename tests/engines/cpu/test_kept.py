@@ -52,14 +52,32 @@ def files(home):
 
 def test_what_was_compiled_once_is_there_at_the_next_start(home):
     first = started(home)
-    assert not first._cache.is_known()
+    assert not kept.is_anything_kept()
     assert (first(2), first(1.5), misses(first)) == (4, 3.0, 2)
     again = started(home)
-    assert again._cache.is_known()
+    assert kept.is_anything_kept()
     assert (again(2), again(1.5), misses(again)) == (4, 3.0, 0)
     assert [path.suffix for path in files(home)] == [ENDING] * 2
     assert again(np.float32(2)) == 4  # of a type that is new
     assert misses(again) == 1
+
+
+START = """
+import sys
+import numpy as np
+from glassformer.engines.cpu.update import square_sum
+square_sum(np.ones(3, np.float32))
+print(sum(square_sum.stats.cache_misses.values()), "numba.np.linalg" in sys.modules)
+"""
+
+
+def test_what_is_kept_is_loaded_without_all_that_compiling_takes(tmp_path):
+    environment = {**os.environ, CACHE: str(tmp_path)}
+    starts = [
+        subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, check=True, env=environment)
+        for _ in range(2)
+    ]
+    assert [start.stdout.split() for start in starts] == [["1", "True"], ["0", "False"]]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")

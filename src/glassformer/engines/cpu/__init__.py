@@ -85,9 +85,9 @@ def keep_freed_memory() -> bool:
 
 def _announce() -> None:
     """Say that stand-ins are still to be compiled, where none has been."""
-    from .softmax import soften
+    from .kept import is_anything_kept
 
-    if not soften._cache.is_known():
+    if not is_anything_kept():
         logging.getLogger("glassformer").warning(
             "compiling kernels for this machine: each takes about a second when first used, once"
         )

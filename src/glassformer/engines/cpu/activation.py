@@ -5,24 +5,25 @@ compiled.
 """
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import types
+from numba import from_dtype, typeof, types
 from numba.extending import overload
 
 from ... import ops
 from ...arrays import Array
 from ...dispatch import stands_for
 from ...ops.activation import GatedSaved
-from .compile import choice, chosen, compiled, exp, inlined, minimum
+from .compile import address_of, choice, chosen, compiled, exp, inlined, minimum
 from .layout import is_plain
 
 ACTIVATIONS = {name: choice(number) for number, name in enumerate(("relu", "gelu", "gelu_tanh", "silu"))}
 """Those that are compiled, each by the choice that stands for it."""
 
 NUMBERS = {name: number for number, name in enumerate(ACTIVATIONS)}
-"""The same by number, for kernels that are compiled once for all of them."""
+"""The same by number, for the kernel of decoding, which is compiled once for all of them."""
 
 _TANH_SCALE = math.sqrt(2 / math.pi)
 _TANH_CUBIC = 0.044715
@@ -206,33 +207,11 @@ def activate_backward_in_place(activation, dy, x):
         dy[i] = _gradient(activation, dy[i], x[i], x.dtype.type)
 
 
-_RELU, _GELU, _GELU_TANH, _SILU = ACTIVATIONS.values()
-
-
-@compiled
-def activate_by_number(number, x, y):
-    """Fill in y = act(x) for the activation of this number."""
-    if number == 0:
-        activate(_RELU, x, y)
-    elif number == 1:
-        activate(_GELU, x, y)
-    elif number == 2:
-        activate(_GELU_TANH, x, y)
-    else:
-        activate(_SILU, x, y)
-
-
-@compiled
-def activate_backward_by_number(number, dy, x):
-    """Turn dy into act′(x) · dy for the activation of this number."""
-    if number == 0:
-        activate_backward_in_place(_RELU, dy, x)
-    elif number == 1:
-        activate_backward_in_place(_GELU, dy, x)
-    elif number == 2:
-        activate_backward_in_place(_GELU_TANH, dy, x)
-    else:
-        activate_backward_in_place(_SILU, dy, x)
+@cache
+def address_for(name: str, dtype: np.dtype, *, backward: bool) -> int:
+    """Return where the code of `activate`, or of `activate_backward_in_place`, for an activation lies."""
+    row = types.Array(from_dtype(dtype), 1, "C")
+    return address_of(activate_backward_in_place if backward else activate, typeof(ACTIVATIONS[name]), row, row)
 
 
 @compiled

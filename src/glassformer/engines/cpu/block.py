@@ -17,11 +17,11 @@ from ...dispatch import stands_for
 from ...layers import Attention, Block, FeedForward, InputGrads, LayerNorm, Linear, Residual
 from ...ops.linear import LinearSaved
 from ...ops.norm import LayerNormSaved
-from .activation import NUMBERS
+from .activation import ACTIVATIONS, address_for
 from .attention import layer as attention_layer
 from .attention.layer import FusedAttention, Rotation, fused_attention, plan_of
 from .block_loops import run_block, run_block_backward
-from .fused import Arrays, Matrices, empty_like, gathered, matrices_of, named, once_for_each
+from .fused import Arrays, Matrices, Place, empty_like, filled, found_at, matrices_of, named, once_for_each
 from .layout import are_arrays, is_array
 
 _NORMS = ("attention_norm", "feed_forward_norm")
@@ -33,9 +33,10 @@ class FusedBlock(NamedTuple):
 
     attention: FusedAttention
     feed_forward: Matrices
-    activation: int
+    activation: str
     norm: LayerNorm
     drops: bool
+    places: tuple[Place, ...]
     shapes: Callable[[int, int], tuple[tuple[tuple[int, ...], ...], ...]]  # of the parts of a record, by B and T
 
 
@@ -48,7 +49,7 @@ def fused_block(block: Block) -> FusedBlock | None:
     if block.norm_position != "pre" or not are_known(block, "attention", "feed_forward"):
         return None
     fused, matrices = fused_attention(attention), matrices_of(feed_forward.parts, ("up", "down"))
-    if fused is None or matrices is None or feed_forward.activation not in NUMBERS:
+    if fused is None or matrices is None or feed_forward.activation not in ACTIVATIONS:
         return None
     if not norm.width == feed_forward.width == attention.width:
         return None
@@ -60,7 +61,18 @@ def fused_block(block: Block) -> FusedBlock | None:
         return (row, number, number), attended, (row,), (row, number, number, hidden, hidden)
 
     drops = bool(block.dropout or attention.dropout)
-    return FusedBlock(fused, matrices, NUMBERS[feed_forward.activation], norm, drops, shapes)
+    places = _places(norm, fused.matrices, matrices)
+    return FusedBlock(fused, matrices, feed_forward.activation, norm, drops, places, shapes)
+
+
+def _places(norm: LayerNorm, attention: Matrices, feed_forward: Matrices) -> tuple[Place, ...]:
+    """Return where the parameters of a block stand: those of the norms, all matrices, all biases."""
+    names = ("gamma", "beta")[: 1 + norm.bias]
+    places: list[Place] = [(part, None, name, len(names), (norm.width,)) for part in _NORMS for name in names]
+    for wanted in ("w", "b"):
+        for part, maps in (("attention", attention), ("feed_forward", feed_forward)):
+            places += [(part, own, name, many, shape) for own, _, name, many, shape in maps.places if name == wanted]
+    return tuple(places)
 
 
 def are_known(block: Block, *names: str) -> bool:
@@ -98,7 +110,8 @@ def block_forward(
     shapes = fused.shapes(*x.shape[:2])  # the first norm, attention, y, and the second norm with the hidden layer
     first, attended, (y,), second = [tuple([np.empty(shape, x.dtype) for shape in part]) for part in shapes]
     z = np.empty(x.shape, x.dtype)
-    run_block(plan, fused.activation, fused.norm.eps, x, parameters, (first, attended, y, second), z)
+    activation = address_for(fused.activation, x.dtype, backward=False)
+    run_block(plan, activation, fused.norm.eps, x, parameters, (first, attended, y, second), z)
     h2, mean2, rstd2, up, act = second
     return z, {
         "attention_norm": LayerNormSaved(x, first[1], first[2], None, None),
@@ -119,33 +132,30 @@ def block_backward(self: Block, params: Tree, saved: Tree, dy: Array) -> Any:
     if fused is None or saved.keys() != _RECORD or saved["attention"].key is not None:
         return NotImplemented
     x = saved["attention_norm"].x
-    plan = plan_of(fused.attention, x, saved["attention"].rotation)
+    plan = plan_of(fused.attention, x, saved["attention"].rotation, backward=True)
     record = plan and _read(fused, saved, x)
     parameters = record and _parameters(fused, params, x.dtype)
     if parameters is None or not is_array(dy, x.dtype, x.shape):
         return NotImplemented
     dx = np.empty(x.shape, x.dtype)
     dparams = empty_like(parameters)
-    run_block_backward(plan, fused.activation, dy, x, parameters[:2], record, dx, dparams)
+    activation = address_for(fused.activation, x.dtype, backward=True)
+    run_block_backward(plan, activation, dy, x, parameters[:2], record, dx, dparams)
     return InputGrads(dx), _gradients(fused, *dparams)
 
 
 def _parameters(fused: FusedBlock, params: Tree, dtype: np.dtype) -> tuple[Arrays, Arrays, Arrays] | None:
     """Return norms, matrices and biases, zeros for a beta that is not there; None where one does not fit."""
-    shape = (fused.norm.width,)
-    norms: list[Any] = []
-    for name in _NORMS:
-        own = params.get(name)
-        if own is None or len(own) != 1 + fused.norm.bias:
-            return None
-        norms += own.get("gamma"), own.get("beta") if fused.norm.bias else _zeros(shape, dtype)
-    if not are_arrays(norms, dtype, (shape,) * 4):
+    found = found_at(fused.places, params, dtype)
+    if found is None:
         return None
-    attention = gathered(fused.attention.matrices, params.get("attention", {}), dtype)
-    feed_forward = gathered(fused.feed_forward, params.get("feed_forward", {}), dtype)
-    if attention is None or feed_forward is None:
-        return None
-    return tuple(norms), attention[0] + feed_forward[0], attention[1] + feed_forward[1]
+    if fused.norm.bias:
+        norms, rest = found[:4], found[4:]
+    else:
+        zeros = _zeros(fused.norm.width, dtype)
+        norms, rest = [found[0], zeros, found[1], zeros], found[2:]
+    biased = fused.attention.matrices.biased + fused.feed_forward.biased
+    return tuple(norms), tuple(rest[:6]), filled(biased, rest[6:], dtype)
 
 
 def _gradients(fused: FusedBlock, dnorms: Arrays, dws: Arrays, dbs: Arrays) -> Tree:
@@ -177,5 +187,5 @@ def _read(fused: FusedBlock, saved: Tree, x: Array) -> Any:
 
 
 @lru_cache
-def _zeros(shape: tuple[int, ...], dtype: np.dtype) -> Array:
-    return np.zeros(shape, dtype)
+def _zeros(width: int, dtype: np.dtype) -> Array:
+    return np.zeros(width, dtype)

@@ -4,7 +4,7 @@
 
 See `attention.layer_loops` for how arrays lie and for the plan. The other arguments:
 
-    activation    its number among `activation.NUMBERS`
+    activation    the address of its code, forward or backward (`activation.address_for`)
     params        gamma and beta of each norm; matrices and biases of query, key, value and output, of up and down
     record        h, mean and rstd of the first norm; q, k, v, weights and mixtures; y;
                   h, mean and rstd of the second norm, h · up, and its activation
@@ -12,9 +12,8 @@ See `attention.layer_loops` for how arrays lie and for the plan. The other argum
 
 import numpy as np
 
-from .activation import activate_backward_by_number, activate_by_number
 from .attention.layer_loops import attend_layer, attend_layer_backward, multiply, multiply_backward
-from .compile import compiled
+from .compile import call, compiled
 from .norm import normalize, normalize_backward
 
 
@@ -31,7 +30,7 @@ def run_block(plan, activation, eps, x, params, record, z):
     h, up, act = _rows(second[0]), _rows(second[3]), _rows(second[4])
     normalize(y, norms[2], norms[3], eps, h, _flat(second[1]), _flat(second[2]))
     multiply(address, h, ws[4], bs[4], up)
-    activate_by_number(activation, _flat(second[3]), _flat(second[4]))
+    call(activation, (_flat(second[3]), _flat(second[4])))
     multiply(address, act, ws[5], bs[5], z)
     _add_to(z, y)
 
@@ -49,7 +48,7 @@ def run_block_backward(plan, activation, dz, x, params, record, dx, dparams):
     zero = x.dtype.type(0)
     dup, dh, dy = np.empty_like(second[3]), np.empty_like(x), np.empty_like(x)
     multiply_backward(address, dz, _rows(second[4]), ws[5], zero, _rows(dup), dws[5], dbs[5])
-    activate_backward_by_number(activation, _flat(dup), _flat(second[3]))
+    call(activation, (_flat(dup), _flat(second[3])))
     multiply_backward(address, _rows(dup), _rows(second[0]), ws[4], zero, dh, dws[4], dbs[4])
     normalize_backward(dh, y, _flat(second[1]), _flat(second[2]), norms[2], dy, dnorms[2], dnorms[3])
     _add_to(dy, dz)

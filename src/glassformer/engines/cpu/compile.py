@@ -14,6 +14,7 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic, overload, register_jitable
 
 from .kept import Kept
@@ -39,12 +40,34 @@ def address_of(kernel: Any, *arguments: Any) -> int:
     return found.library.get_pointer_to_function(found.fndesc.llvm_func_name)
 
 
+@intrinsic
+def call(typing, address, arguments):
+    """Call a kernel that returns nothing, by its address: who calls it is compiled without it.
+
+    The address must be that of the code for arguments of these types; nobody checks it.
+    """
+    return types.none(types.int64, arguments), _call
+
+
+def _call(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    convention, given = context.call_conv, list(signature.args[1])
+    pointer = builder.inttoptr(values[0], convention.get_function_type(types.none, given).as_pointer())
+    arguments = cgutils.unpack_tuple(builder, values[1])
+    status, _ = convention.call_function(builder, pointer, types.none, given, arguments)
+    with cgutils.if_unlikely(builder, status.is_error):
+        convention.return_status_propagate(builder, status)
+    return context.get_dummy_value()
+
+
 inlined = register_jitable(inline="always", fastmath=set(REORDER))
 
 
-def choice(number: int) -> tuple[int, ...]:
-    """Return a choice among several as a type, so that a kernel is compiled for the chosen one alone."""
-    return (0,) * number
+def choice(number: int) -> tuple[Any, ...]:
+    """Return a choice among several as a type, so that a kernel is compiled for the chosen one alone.
+
+    It holds nothing: for `call`, kernels that differ in it alone take the same arguments.
+    """
+    return ((),) * number
 
 
 def chosen(choice_type: Any) -> int:

@@ -27,6 +27,7 @@ import llvmlite
 import numba
 from numba.core.caching import _Cache
 from numba.core.compiler import CompileResult
+from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 from numba.core.sigutils import normalize_signature
 
@@ -48,6 +49,24 @@ def mark() -> str:
     for path in (*sorted(HERE.rglob("*.py")), *ELSEWHERE):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def folders(home: Path) -> Iterator[Path]:
+    """Go through the folders where the code of the sources in a folder may be, the best one first."""
+    name = f"kernels-{mark()}"
+    if numba.config.CACHE_DIR:  # NUMBA_CACHE_DIR
+        yield Path(numba.config.CACHE_DIR) / name / home.relative_to(HERE)
+        return
+    yield home / "__pycache__" / name
+    from ...weights.registry import cache_folder  # not needed at most starts
+
+    with suppress(RuntimeError):  # a user without a home
+        yield cache_folder() / name / home.relative_to(HERE)
+
+
+def is_anything_kept() -> bool:
+    """Tell whether something has been compiled here before."""
+    return any(any(folder.glob(f"*{ENDING}")) for folder in folders(HERE))
 
 
 class Turn:
@@ -100,28 +119,16 @@ class Kept(_Cache):
 
     def folders(self) -> Iterator[Path]:
         """Go through the folders where the code may be, the best one first."""
-        name = f"kernels-{mark()}"
-        if numba.config.CACHE_DIR:  # NUMBA_CACHE_DIR
-            yield Path(numba.config.CACHE_DIR) / name / self._folder.relative_to(HERE)
-            return
-        yield self._folder / "__pycache__" / name
-        from ...weights.registry import cache_folder  # not needed at most starts
-
-        with suppress(RuntimeError):  # a user without a home
-            yield cache_folder() / name / self._folder.relative_to(HERE)
+        return folders(self._folder)
 
     @property
     def cache_path(self) -> str:
         """Where the code is kept if it can be."""
         return str(next(self.folders()))
 
-    def is_known(self) -> bool:
-        """Tell whether the function has been compiled for some types before."""
-        return any(any(folder.glob(f"{self._name}.*{ENDING}")) for folder in self.folders())
-
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the code for such arguments; None where it is not there, or not as it was written."""
-        target_context.refresh()
+        rtsys.initialize(target_context)  # all that loading needs: `refresh`, for compiling, takes as long as the rest
         key = self._key(sig, target_context.codegen())
         found = self._read(key, target_context)
         if found is None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from ...arrays import Array
 
@@ -18,7 +19,7 @@ def is_plain(x: Array, *others: Array) -> bool:
         return False
     # A loop, not all(...): this is asked forty times in a step of a small model.
     for other in others:
-        if type(other) is not np.ndarray or other.dtype != x.dtype or not other.flags.c_contiguous:
+        if type(other) is not ndarray or other.dtype != x.dtype or not other.flags.c_contiguous:
             return False
     return True
 
@@ -31,7 +32,7 @@ def is_array(x: Any, dtype: np.dtype, shape: tuple[int, ...]) -> bool:
 def are_arrays(arrays: Iterable[Any], dtype: np.dtype, shapes: Iterable[tuple[int, ...]]) -> bool:
     """Tell whether all are NumPy's own arrays of this type, each of its shape, in C order."""
     for x, shape in zip(arrays, shapes, strict=True):  # no call for each: a step asks this of fifty
-        if type(x) is not np.ndarray or x.shape != shape or x.dtype != dtype or not x.flags.c_contiguous:
+        if type(x) is not ndarray or x.shape != shape or x.dtype != dtype or not x.flags.c_contiguous:
             return False
     return True
 

@@ -27,10 +27,9 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core.cgutils import alloca_once
 
 from ...arrays import Array
-from .compile import address_of, compiled, inlined, instruction
+from .compile import address_of, call, compiled, inlined, instruction
 from .cores import cores
 from .parts import LENGTH, do_part
 
@@ -64,15 +63,6 @@ def _count_up(builder, address):
     return builder.atomic_rmw("add", builder.inttoptr(address, _WORD.as_pointer()), _WORD(1), "acq_rel")
 
 
-@instruction(types.none, types.int64, types.int64, types.int64)
-def _do(builder, code, job, part):
-    """Call `do_part` by its address, as Numba calls its functions: with places for a result and for an error."""
-    pointer = ir.IntType(8).as_pointer()
-    places = [alloca_once(builder, pointer) for _ in range(2)]
-    called = ir.FunctionType(ir.IntType(32), [*(place.type for place in places), _WORD, _WORD])
-    builder.call(builder.inttoptr(code, called.as_pointer()), [*places, job, part])
-
-
 @instruction(types.none)
 def _breathe(builder):
     """Tell the processor that this is a loop that waits."""
@@ -101,7 +91,7 @@ def share_out(board, parts):
     at = place(board)
     if parts < 2 or board[HELPERS] == 0:
         for part in range(parts):
-            _do(board[DO_PART], at + 8 * JOB, part)
+            call(board[DO_PART], (at + 8 * JOB, part))
         return
     _announce(at + 8 * DONE, 0)
     _announce(at + 8 * TICKET, parts << 32)
@@ -135,7 +125,7 @@ def _take_parts(at):
         if ticket & 0xFFFFFFFF >= ticket >> 32:  # somebody else was faster
             return taken
         # From here on the job stays as it is: it is not over before this part is.
-        _do(_look(at + 8 * DO_PART), at + 8 * JOB, ticket & 0xFFFFFFFF)
+        call(_look(at + 8 * DO_PART), (at + 8 * JOB, ticket & 0xFFFFFFFF))
         _count_up(at + 8 * DONE)
         taken += 1
 

@@ -47,6 +47,11 @@ def test_self_attention_in_one_call_equals_the_layer_as_written(
     assert_one_call_equals_the_layer("Attention", layer, (batch, length, width), channels, kind, seed, pairing=pairing)
 
 
+def test_a_scale_may_be_a_whole_number():
+    layer = Attention(8, 2, pattern=CAUSAL, scale=1)
+    assert_one_call_equals_the_layer("Attention", layer, (3, 5, 8), 4, "float64", 0, pairing=None)
+
+
 @pytest.mark.parametrize("length", [5, 17, 40])
 def test_the_record_of_masked_attention_goes_with_the_gradient_in_one_call(length):
     mask = np.random.default_rng(2).random((3, length, length)) < 0.6

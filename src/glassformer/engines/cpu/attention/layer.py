@@ -18,10 +18,11 @@ from ....layers import Attention, AttentionRecord, InputGrads, Linear
 from ....ops.attention import AttentionSaved
 from ....ops.linear import LinearSaved
 from ....ops.position import RotarySaved
+from ..cores import cores
 from ..fused import Matrices, empty_like, gathered, matrices_of, named, once_for_each
 from ..layout import are_arrays, is_array, rows
 from .layer_loops import TURNS, attend_layer, attend_layer_backward
-from .ways import has_products, how_to_attend, shares, way_of
+from .ways import address_for, are_worth_sharing, has_products, how_to_attend, way_of
 
 Rotation = tuple[Array, Array] | None
 
@@ -33,7 +34,8 @@ class FusedAttention(NamedTuple):
     matrices: Matrices
     heads: int
     channels: int
-    plan: Callable[[int, int, np.dtype], Any]  # by B, T and type: how, and in which way; None where loops do not
+    plan: Callable[[int, int, np.dtype, bool], Any]
+    """By B, T, type and direction: what stands first in a plan, and whether heads had better be shared out."""
 
 
 @once_for_each
@@ -44,14 +46,16 @@ def fused_attention(layer: Attention) -> FusedAttention | None:
         return None
     if layer.pairing not in TURNS:
         return None
-    scale = 1 / math.sqrt(layer.channels) if layer.scale is None else layer.scale
+    scale = 1 / math.sqrt(layer.channels) if layer.scale is None else float(layer.scale)
 
     @lru_cache(maxsize=64)
-    def plan(B: int, T: int, dtype: np.dtype) -> Any:
+    def plan(B: int, T: int, dtype: np.dtype, backward: bool) -> Any:
         if not B or not T or not has_products(dtype):
             return None
+        how, way = how_to_attend(layer.pattern, T, T, dtype, scale), way_of(dtype, T, layer.channels)
         # A plain tuple is handed over in half the time of a named one.
-        return tuple(how_to_attend(layer.pattern, T, T, dtype, scale)), way_of(dtype, T, layer.channels)
+        given = tuple(how), address_for(way, how, dtype, backward=backward)
+        return given, are_worth_sharing(B, B * layer.heads * T * T)
 
     return FusedAttention(layer, matrices, layer.heads, layer.channels, plan)
 
@@ -92,7 +96,7 @@ def attention_backward(self: Attention, params: Tree, saved: AttentionRecord, dy
     if fused is None or saved.key is not None:
         return NotImplemented
     x = saved.query.x
-    plan = plan_of(fused, x, saved.rotation)
+    plan = plan_of(fused, x, saved.rotation, backward=True)
     record = plan and read(saved)
     if record is None or not are_arrays((*record, dy), x.dtype, (*record_shapes(fused, *x.shape[:2]), x.shape)):
         return NotImplemented
@@ -105,22 +109,22 @@ def attention_backward(self: Attention, params: Tree, saved: AttentionRecord, dy
     return InputGrads(dx), named(fused.matrices, *dparams)
 
 
-def plan_of(fused: FusedAttention, x: Array, rotation: Rotation) -> tuple[Any, ...] | None:
+def plan_of(fused: FusedAttention, x: Array, rotation: Rotation, *, backward: bool = False) -> tuple[Any, ...] | None:
     """Return how the loops attend for x (B, T, D); None where they do not, or heads had better be shared out."""
-    layer, _, H, C, plan = fused
+    layer, _, _, C, plan = fused
     if type(x) is not np.ndarray or x.ndim != 3 or not x.flags.c_contiguous:
         return None
     (B, T, D), dtype = x.shape, x.dtype
-    planned = plan(B, T, dtype)
-    if layer.width != D or planned is None or len(shares(B, B * H * T * T)) > 1:
+    planned = plan(B, T, dtype, backward)
+    if layer.width != D or planned is None or (planned[1] and cores() > 1):
         return None
     if rotation is None:
-        return *planned, TURNS[None], _no_rotation(dtype)
+        return *planned[0], TURNS[None], _no_rotation(dtype)
     cos, sin = rotation
     angles = T, C // 2
     if C % 2 or not is_array(cos, dtype, angles) or not is_array(sin, dtype, angles):
         return None
-    return *planned, TURNS[layer.pairing], (cos, sin)
+    return *planned[0], TURNS[layer.pairing], (cos, sin)
 
 
 def record_shapes(fused: FusedAttention, B: int, T: int) -> tuple[tuple[int, ...], ...]:

@@ -3,7 +3,8 @@
 Matrices are in C order and heads lie in memory as (B, T, H, C); an empty bias or rotation is none. What is computed and
 what is kept is what `layers.Attention` says. The arguments:
 
-    plan      what `How` has, as a plain tuple; in which way to attend; how to turn heads; by which cosines and sines
+    plan      what `How` has, as a plain tuple; the address of the way to attend (`ways`), forward or backward; how to
+              turn heads; by which cosines and sines
     params    matrices and biases of query, key, value and output
     record    q, k, v, weights (B, H, T, T), and mixtures
 """
@@ -11,9 +12,9 @@ what is kept is what `layers.Attention` says. The arguments:
 import numpy as np
 
 from ..blas import gemm
-from ..compile import compiled
+from ..compile import call, compiled
 from ..position import turn
-from .ways import How, attend, attend_backward
+from .ways import How
 
 TURNS = {None: 0, "halves": 1, "interleaved": 2}
 """How queries and keys are turned: not at all; in pairs of channels, each from one half, or neighbors."""
@@ -32,7 +33,7 @@ def attend_layer(plan, x, params, record, y):
     multiply(how.gemm, x, ws[2], bs[2], v.reshape(rows))
     _turn(turning, q, rotation, 1)
     _turn(turning, k, rotation, 1)
-    attend(way, how, (q, k, v, weights), mixed)
+    call(way, (how, (q, k, v, weights), mixed))
     multiply(how.gemm, mixed.reshape(rows), ws[3], bs[3], y)
 
 
@@ -47,7 +48,7 @@ def attend_layer_backward(plan, dy, x, ws, record, dx, dparams):
     dmixed, dq = np.empty_like(q), np.empty_like(q)
     dk, dv = np.zeros_like(k), np.zeros_like(v)
     multiply_backward(how.gemm, dy, mixed.reshape(rows), ws[3], real(0), dmixed.reshape(rows), dws[3], dbs[3])
-    attend_backward(way, how, dmixed, (q, k, v, weights), (dq, dk, dv))
+    call(way, (how, dmixed, (q, k, v, weights), (dq, dk, dv)))
     _turn(turning, dq, rotation, -1)
     _turn(turning, dk, rotation, -1)
     multiply_backward(how.gemm, dq.reshape(rows), x, ws[0], real(0), dx, dws[0], dbs[0])

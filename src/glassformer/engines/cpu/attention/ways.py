@@ -10,13 +10,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numba import types
-from numba.extending import overload
+from numba import from_dtype, typeof, types
 
 from ....arrays import Array
 from ....errors import ShapeError
 from ....ops.mask import Pattern
 from ..blas import gemm_address
+from ..compile import address_of
 from ..cores import cores
 from ..layout import REAL
 from .by_lanes import attend_by_lanes, attend_by_lanes_backward
@@ -77,56 +77,26 @@ def way_of(dtype: np.dtype, keys: int, channels: int) -> int:
     return LANES if dtype == np.float32 and channels % 4 == 0 else LOOPS
 
 
+def address_for(way: int, how: How, dtype: np.dtype, *, backward: bool) -> int:
+    """Return where the code of a way lies, for heads of this type that lie in memory by themselves."""
+    heads = types.Array(from_dtype(dtype), 4, "C")
+    four, three = types.UniTuple(heads, 4), types.UniTuple(heads, 3)
+    if backward:
+        return address_of(BACKWARD[way], typeof(how), heads, four, three)
+    return address_of(FORWARD[way], typeof(how), four, heads)
+
+
 def has_products(dtype: np.dtype) -> bool:
     """Tell whether loops can call BLAS for arrays of this type."""
     return dtype in REAL and gemm_address(dtype) != 0
 
 
+def are_worth_sharing(batch: int, pairs: int) -> bool:
+    """Tell whether several cores do so many pairs of a query and a key sooner than one."""
+    return batch > 1 and pairs >= 2 * WORTHWHILE
+
+
 def shares(batch: int, pairs: int) -> list[slice]:
     """Cut a batch with so many pairs of a query and a key into one part for each core, where that is worthwhile."""
-    parts = min(batch, pairs // WORTHWHILE)
-    parts = min(cores(), parts) if parts > 1 else 1
+    parts = min(cores(), batch, pairs // WORTHWHILE) if are_worth_sharing(batch, pairs) else 1
     return [slice(batch * n // parts, batch * (n + 1) // parts) for n in range(parts)]
-
-
-def attend(way, how, heads, y):
-    """Let all heads attend in one of the ways. Kernels that call this are compiled once for all ways."""
-
-
-def attend_backward(way, how, dy, heads, dheads):
-    """Fill in the gradients of queries, keys and values."""
-
-
-@overload(attend)
-def _attend(way, how, heads, y):
-    by_products, by_loops, by_lanes = _compiled_for(heads, FORWARD)
-
-    def in_one_way(way, how, heads, y):
-        if way == PRODUCTS:
-            by_products(how, heads, y)
-        elif way == LOOPS:
-            by_loops(how, heads, y)
-        else:
-            by_lanes(how, heads, y)
-
-    return in_one_way
-
-
-@overload(attend_backward)
-def _attend_backward(way, how, dy, heads, dheads):
-    by_products, by_loops, by_lanes = _compiled_for(heads, BACKWARD)
-
-    def in_one_way(way, how, dy, heads, dheads):
-        if way == PRODUCTS:
-            by_products(how, dy, heads, dheads)
-        elif way == LOOPS:
-            by_loops(how, dy, heads, dheads)
-        else:
-            by_lanes(how, dy, heads, dheads)
-
-    return in_one_way
-
-
-def _compiled_for(heads, ways):
-    """Return the ways for heads of this type: lanes are of float32, and nobody takes them for another."""
-    return ways if heads[0].dtype == types.float32 else (*ways[:LANES], ways[LOOPS])
