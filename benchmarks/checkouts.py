@@ -34,14 +34,21 @@ WRITING = {
     "smollm2": {"weights": None, "new": 32},
 }
 """Rows of generation; smollm2 is read from the file that `glassformer pull smollm2` fetches."""
-TURNS = {"tiny": 300, "small": 10, "medium": 1, "attention": 1, "start": 1, **dict.fromkeys(WRITING, 1)}
-"""How often a row is done in one turn."""
 START = """
 import numpy as np, glassformer as gf
 model = gf.build("tiny-decoder")
 tokens = np.array([[5, 3, 8, 3]])
 model.loss_and_grads(model.init(0), gf.Batch(tokens, tokens))
 """
+FIRST = """
+import json, sys
+from glassformer.bench.first_step import ours
+ours(engine="cpu", **json.loads(sys.argv[1]))
+"""
+STARTS = {"import": "import glassformer", "start": START, "first": FIRST}
+"""Rows of fresh processes: an import, gradients by kernels that are kept, and a training step without any such."""
+TURNS = {"tiny": 300, "small": 10, "medium": 1, "attention": 1, **dict.fromkeys([*STARTS, *WRITING], 1)}
+"""How often a row is done in one turn."""
 
 WORKER = """
 import json, sys, time
@@ -82,8 +89,9 @@ class Contender:
     def __init__(self, checkout: Path, row: str) -> None:
         self.environment = {**os.environ, "PYTHONPATH": str(checkout / "src"), "PYTHONWARNINGS": "ignore"}
         self.row = row
-        if row == "start":
-            self.turn()
+        if row in STARTS:
+            if row != "first":
+                self.turn()
             return
         self.folder = tempfile.TemporaryDirectory()
         job = json.dumps({"row": row, "sizes": SIZES, "writing": WRITING, "folder": f"{self.folder.name}/model"})
@@ -97,17 +105,20 @@ class Contender:
 
     def turn(self) -> float:
         """Return the seconds of one repetition."""
-        if self.row == "start":
-            began = time.perf_counter()
-            subprocess.run([sys.executable, "-c", START], env=self.environment, check=True, capture_output=True)
-            return time.perf_counter() - began
+        if self.row in STARTS:
+            command = [sys.executable, "-c", STARTS[self.row], json.dumps(SIZES["small"])]
+            with tempfile.TemporaryDirectory() as empty:
+                own = {"NUMBA_CACHE_DIR": empty} if self.row == "first" else {}
+                began = time.perf_counter()
+                subprocess.run(command, env={**self.environment, **own}, check=True, capture_output=True)
+                return time.perf_counter() - began
         self.process.stdin.write(f"{TURNS[self.row]}\n")
         self.process.stdin.flush()
         return float(self.process.stdout.readline())
 
     def end(self) -> None:
         """Let the process go."""
-        if self.row != "start":
+        if self.row not in STARTS:
             self.process.stdin.close()
             self.process.wait()
             self.folder.cleanup()

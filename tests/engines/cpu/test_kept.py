@@ -72,7 +72,7 @@ print(sum(square_sum.stats.cache_misses.values()), "numba.np.linalg" in sys.modu
 
 
 def test_what_is_kept_is_loaded_without_all_that_compiling_takes(tmp_path):
-    environment = {**os.environ, CACHE: str(tmp_path)}
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     starts = [
         subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, check=True, env=environment)
         for _ in range(2)

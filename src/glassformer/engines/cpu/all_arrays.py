@@ -26,12 +26,12 @@ MANY = 200_000
 _FLOAT = np.dtype(np.float32)
 _HEAD = object.__basicsize__
 """Bytes of an object before its own fields; the first that NumPy's C API gives an array says where its numbers are."""
-_SETTINGS, _DECAY = ("rate", "root", "beta1", "beta2", "eps"), ("penalty", "shrink")
 
 
 def adam_on_all(
-    ps: list[Array], means: list[Array], squares: list[Array], decays: list[bool], **settings: float
-) -> Callable[..., bool] | None:
+    ps: list[Array], means: list[Array], squares: list[Array], decays: list[bool],
+    *, beta1: float, beta2: float, eps: float,
+) -> Callable[..., bool] | None:  # fmt: skip
     """Return a function that takes a step of Adam on all arrays in place, given their gradients; None if it cannot.
 
     It answers False, having done nothing, if the gradients do not fit the arrays. `penalty` and `shrink`
@@ -46,11 +46,11 @@ def adam_on_all(
     tables = [*(addresses(arrays) for arrays in (ps, means, squares)), sizes, np.array(decays)]
     shares = [(part, [table[part] for table in tables]) for part in shared(sizes)]
 
-    def step(gs: list[Array], **decay: float) -> bool:
+    def step(gs: list[Array], *, rate: float, root: float, penalty: float = 0.0, shrink: float = 1.0) -> bool:
         if not is_like(gs, shapes):
             return False
-        found, given = addresses(gs), {**settings, **decay}
-        numbers = [tuple(float(given[name]) for name in names) for names in (_DECAY, _SETTINGS)]
+        found = addresses(gs)
+        numbers = (float(penalty), float(shrink)), (rate, root, beta1, beta2, eps)
         if len(shares) == 1:
             _adam_on_all(found, *tables, *numbers)
         else:

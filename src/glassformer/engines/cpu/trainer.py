@@ -78,11 +78,11 @@ def in_place(optimizer: Optimizer, params: Tree, state: Tree) -> Move:
     collective = _adam(optimizer, leaves, memories)
 
     def step(grads: Arrays, lr: float) -> None:
-        check_gradients(grads, leaves)
-        state["step"][...] += 1
-        scalars = optimizer.scalars(state["step"], lr)
+        scalars = optimizer.scalars(state["step"] + 1, lr)
         if collective is None or not collective(grads, scalars):
+            check_gradients(grads, leaves)
             _move_each(optimizer, leaves, grads, memories, scalars)
+        state["step"][...] += 1
 
     return step
 
@@ -111,11 +111,10 @@ def _adam(optimizer: Optimizer, leaves: Arrays, memories: Memories) -> Callable[
         return None
 
     def move(grads: Arrays, scalars: Scalars) -> bool:
-        if not _stands("adam_update"):
+        if grads.keys() != leaves.keys() or not _stands("adam_update"):
             return False
-        lr, rate, root = (float(np.float32(number)) for number in scalars)
-        decay = {"penalty": 0.0, "shrink": 1.0, **optimizer.decay(np.float32(lr))}
-        return run([grads[name] for name in leaves], rate=rate, root=root, **decay)
+        lr, rate, root = [float(np.float32(number)) for number in scalars]
+        return run([grads[name] for name in leaves], rate=rate, root=root, **optimizer.decay(np.float32(lr)))
 
     return move
 
