@@ -28,7 +28,7 @@ def rotary_backward(dy: Array, saved: RotarySaved, *, pairing: str = "halves") -
 
 
 def _turned(x: Array, cos: Array, sin: Array, direction: float, pairing: str) -> Any:
-    if type(x) is not np.ndarray or x.ndim < 2 or x.dtype not in REAL or pairing not in _PAIRINGS:
+    if type(x) is not np.ndarray or x.ndim < 2 or x.dtype not in REAL or pairing not in PAIRINGS:
         return NotImplemented
     shape = x.shape[-2], x.shape[-1] // 2
     if x.shape[-1] % 2 or not is_array(cos, x.dtype, shape) or not is_array(sin, x.dtype, shape):
@@ -39,7 +39,7 @@ def _turned(x: Array, cos: Array, sin: Array, direction: float, pairing: str) ->
     T, C = x.shape[-2:]
     memory = x.swapaxes(1, 2) if from_rows else x.reshape(x.size // max(T * C, 1), T, 1, C)
     y = np.empty(memory.shape, x.dtype)
-    _PAIRINGS[pairing](memory, cos, sin, direction, y)
+    PAIRINGS[pairing](memory, cos, sin, direction, y)
     return y.swapaxes(1, 2) if from_rows else y.reshape(x.shape)
 
 
@@ -73,7 +73,7 @@ def _turn_interleaved(x, cos, sin, direction, y):
                     out[2 * i + 1] = row[2 * i + 1] * c[i] + row[2 * i] * s[i] * sign
 
 
-_PAIRINGS = {"halves": _turn_halves, "interleaved": _turn_interleaved}
+PAIRINGS = {"halves": _turn_halves, "interleaved": _turn_interleaved}
 
 
 @compiled

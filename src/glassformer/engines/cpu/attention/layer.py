@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import from_dtype, types
 
 from .... import ops
 from ....arrays import Array, Tree
@@ -18,13 +19,16 @@ from ....layers import Attention, AttentionRecord, InputGrads, Linear
 from ....ops.attention import AttentionSaved
 from ....ops.linear import LinearSaved
 from ....ops.position import RotarySaved
+from ..compile import address_of
 from ..cores import cores
 from ..fused import Matrices, empty_like, gathered, matrices_of, named, once_for_each
 from ..layout import are_arrays, is_array, rows
-from .layer_loops import TURNS, attend_layer, attend_layer_backward
+from ..position import PAIRINGS, turn
+from .layer_loops import attend_layer, attend_layer_backward
 from .ways import address_for, are_worth_sharing, has_products, how_to_attend, way_of
 
 Rotation = tuple[Array, Array] | None
+NO_TURN = 0, False
 
 
 class FusedAttention(NamedTuple):
@@ -44,7 +48,7 @@ def fused_attention(layer: Attention) -> FusedAttention | None:
     matrices = matrices_of(layer.parts, ("query", "key", "value", "output"))
     if matrices is None or layer.tile is not None or layer.key_heads != layer.heads or layer.pattern.stride is not None:
         return None
-    if layer.pairing not in TURNS:
+    if layer.pairing not in PAIRINGS:
         return None
     scale = 1 / math.sqrt(layer.channels) if layer.scale is None else float(layer.scale)
 
@@ -119,12 +123,12 @@ def plan_of(fused: FusedAttention, x: Array, rotation: Rotation, *, backward: bo
     if layer.width != D or planned is None or (planned[1] and cores() > 1):
         return None
     if rotation is None:
-        return *planned[0], TURNS[None], _no_rotation(dtype)
+        return *planned[0], NO_TURN, _no_rotation(dtype)
     cos, sin = rotation
     angles = T, C // 2
     if C % 2 or not is_array(cos, dtype, angles) or not is_array(sin, dtype, angles):
         return None
-    return *planned[0], TURNS[layer.pairing], (cos, sin)
+    return *planned[0], _turn(layer.pairing, dtype), (cos, sin)
 
 
 def record_shapes(fused: FusedAttention, B: int, T: int) -> tuple[tuple[int, ...], ...]:
@@ -151,6 +155,14 @@ def read(saved: AttentionRecord) -> tuple[Array, ...] | None:
     q, k, v = [array.swapaxes(1, 2) if array.ndim == 4 else array for array in attend[:3]]
     mixed = saved.output.x
     return (q, k, v, attend.weights, mixed.reshape(q.shape)) if mixed.size == q.size else None
+
+
+@lru_cache
+def _turn(pairing: str, dtype: np.dtype) -> tuple[int, bool]:
+    """Return the address of what turns heads, and whether it turns pairs of neighbors."""
+    real = from_dtype(dtype)
+    table = types.Array(real, 2, "C")
+    return address_of(turn, types.Array(real, 4, "C"), table, table, real, types.boolean), pairing == "interleaved"
 
 
 @lru_cache

@@ -3,8 +3,8 @@
 Matrices are in C order and heads lie in memory as (B, T, H, C); an empty bias or rotation is none. What is computed and
 what is kept is what `layers.Attention` says. The arguments:
 
-    plan      what `How` has, as a plain tuple; the address of the way to attend (`ways`), forward or backward; how to
-              turn heads; by which cosines and sines
+    plan      what `How` has, as a plain tuple; the address of the way to attend (`ways`), forward or backward; that of
+              what turns heads, 0 for nothing, and whether in pairs of neighbors; by which cosines and sines
     params    matrices and biases of query, key, value and output
     record    q, k, v, weights (B, H, T, T), and mixtures
 """
@@ -13,11 +13,7 @@ import numpy as np
 
 from ..blas import gemm
 from ..compile import call, compiled
-from ..position import turn
 from .ways import How
-
-TURNS = {None: 0, "halves": 1, "interleaved": 2}
-"""How queries and keys are turned: not at all; in pairs of channels, each from one half, or neighbors."""
 
 
 @compiled
@@ -58,9 +54,10 @@ def attend_layer_backward(plan, dy, x, ws, record, dx, dparams):
 
 @compiled
 def _turn(turning, x, rotation, direction):
-    """Turn heads by a rotation, forward (1) or back (−1), in one of TURNS."""
-    if turning != 0:
-        turn(x, rotation[0], rotation[1], x.dtype.type(direction), turning == 2)
+    """Turn heads by a rotation, forward (1) or back (−1)."""
+    address, neighbors = turning
+    if address != 0:
+        call(address, (x, rotation[0], rotation[1], x.dtype.type(direction), neighbors))
 
 
 @compiled
