@@ -11,7 +11,7 @@ import pytest
 
 from glassformer import ops, sources
 from glassformer.dispatch import current, use_engine
-from glassformer.layers import FeedForward, LayerNorm
+from glassformer.layers import FeedForward, LayerNorm, Linear, attention
 from glassformer.layers.attention import Attention
 from glassformer.layers.block import Block
 from glassformer.models import build
@@ -130,6 +130,41 @@ def test_a_method_replaced_in_a_class_reaches_the_block_around_it(monkeypatch, x
     for found, expected in zip(have, want, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     assert not np.allclose(have[0], as_it_is[0])
+
+
+def stands(name):
+    """Whether what stands for a function still does."""
+    return current().table[name].watch.is_current()
+
+
+def test_a_class_of_records_replaced_in_a_module_is_the_one_that_is_made(monkeypatch, x):
+    class Mine(attention.AttentionRecord):
+        pass
+
+    monkeypatch.setattr(attention, "AttentionRecord", Mine)
+    _, saved = a_block().forward(a_block().init(0), x)
+    assert type(saved["attention"]) is Mine
+
+
+def test_what_a_stand_in_never_does_may_change(monkeypatch, x):
+    results(a_block(), x, "cpu")
+    monkeypatch.setattr(Linear, "specs", lambda self: {})
+    assert stands("Block.forward")
+    assert stands("Block.backward")
+    monkeypatch.setattr(Linear, "forward", lambda self, params, x: (x, None))
+    assert not stands("Block.forward")
+
+
+def test_what_a_block_does_only_as_written_may_change_and_is_what_runs_there(monkeypatch, x):
+    block, params, key = a_block(dropout=0.5), a_block().init(0), ops.new_key(0)
+    plain = [block.forward(params, x)[0], block.forward(params, x, key=key)[0]]
+    monkeypatch.setattr(ops, "dropout", lambda x, key, *, rate: (0 * x, None))
+    assert stands("Block.forward")
+    assert stands("Block.backward")
+    np.testing.assert_array_equal(block.forward(params, x)[0], plain[0])
+    dropped = block.forward(params, x, key=key)[0]
+    np.testing.assert_array_equal(dropped, x)
+    assert not np.array_equal(dropped, plain[1])
 
 
 @dataclass(frozen=True)

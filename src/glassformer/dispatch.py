@@ -164,8 +164,8 @@ def _op(op: Function) -> Function:
                 # A plain number is the gradient of a loss: the record beside it tells where the arrays are.
                 table = _table_of(own, arrays[1:]) if first in (float, int) else own.table_for(first)
             stand_in = table.get(name)
-            # Another op of the same name, such as one of the user's own, is another op. That all is current is known
-            # inside of `steadily`: to ask takes longer than to look.
+            # Another op of the same name, such as one of the user's own, is another op. What was looked at when a step
+            # began is current, as `is_current` would say; to ask it takes longer than all else here.
             if (
                 stand_in is not None
                 and stand_in.original is run

@@ -179,6 +179,8 @@ class _Reached:
         self.sources: set[str] = set()
         self._apart = tuple(apart)
         self._seen: set[int] = set()
+        self._named: set[str] = set()  # by any of the functions
+        self._types: list[type] = []
 
     def follow(self, function: Callable[..., Any]) -> None:
         """Follow a function into everything that it names."""
@@ -196,6 +198,9 @@ class _Reached:
                 self._visit(raw.__globals__, name, names, raw.__module__)
         for value in (*(raw.__defaults__ or ()), *(raw.__kwdefaults__ or {}).values()):
             self._visit_type(type(value))
+        self._named |= names
+        for owner in list(self._types):
+            self._visit_members(owner, names)
 
     def _follow_method(self, raw: Any, names: set[str]) -> None:
         """Watch the place of a method in its class, and follow the methods that it calls on itself."""
@@ -203,8 +208,7 @@ class _Reached:
         owner = _entries(home).get(name)
         if isinstance(owner, type):
             self.places[_Key(home, name)] = owner
-            for name in sorted({raw.__name__, *names} & _entries(_members(owner)).keys()):
-                self._visit_member(owner, name)
+            self._visit_members(owner, {raw.__name__, *names})
 
     def _visit(self, where: Any, name: str, names: set[str], module: str) -> None:
         value = _entries(where)[name]
@@ -214,6 +218,8 @@ class _Reached:
                     self._visit(vars(value), other, set(), value.__name__)
             return
         if isinstance(value, type):
+            if _is_ours(value.__module__):
+                self.places[_Key(where, name)] = value
             self._visit_type(value)
         elif callable(value) and _is_ours(getattr(value, "__module__", None)):
             if value in self._apart:
@@ -234,12 +240,17 @@ class _Reached:
             self._visit_type(type(value))
 
     def _visit_type(self, owner: type) -> None:
-        """Follow all methods of a class of ours."""
+        """Follow those methods of a class of ours that someone names, now or later, or that Python calls by itself."""
         if not _is_ours(owner.__module__) or id(owner) in self._seen:
             return
         self._seen.add(id(owner))
         self.sources.add(f"{owner.__module__}:{owner.__qualname__}")
-        for name in _entries(_members(owner)):
+        self._types.append(owner)
+        own = {name for name in _entries(_members(owner)) if name.startswith("__")}
+        self._visit_members(owner, self._named | own)
+
+    def _visit_members(self, owner: type, names: set[str]) -> None:
+        for name in sorted(names & _entries(_members(owner)).keys()):
             self._visit_member(owner, name)
 
     def _visit_member(self, owner: type, name: str) -> None:
@@ -271,11 +282,13 @@ def _members(owner: type) -> Any:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """Yield every name that a function and the functions inside it look up."""
+    """Yield every name that a function and the functions inside it look up, or may by `getattr`."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names(constant)
+        elif isinstance(constant, str) and constant.isidentifier():
+            yield constant
 
 
 def _is_ours(module: str | None) -> bool:

@@ -71,4 +71,4 @@ class Schedule:
             if self.after is not None:
                 fraction = xp.where(step < self.total, fraction, self.after)
         lr = self.peak * fraction
-        return float(lr) if xp is np and np.ndim(lr) == 0 else lr
+        return float(lr) if xp is np and lr.ndim == 0 else lr

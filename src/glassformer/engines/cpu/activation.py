@@ -208,7 +208,7 @@ def activate_backward_in_place(activation, dy, x):
 
 
 @cache
-def address_for(name: str, dtype: np.dtype, *, backward: bool) -> int:
+def activation_address(name: str, dtype: np.dtype, *, backward: bool) -> int:
     """Return where the code of `activate`, or of `activate_backward_in_place`, for an activation lies."""
     row = types.Array(from_dtype(dtype), 1, "C")
     return address_of(activate_backward_in_place if backward else activate, typeof(ACTIVATIONS[name]), row, row)

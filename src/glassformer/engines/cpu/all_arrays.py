@@ -24,8 +24,9 @@ MANY = 200_000
 """Fewer numbers than these are updated by one core."""
 
 _FLOAT = np.dtype(np.float32)
-_HEAD = object.__basicsize__
-"""Bytes of an object before its own fields; the first that NumPy's C API gives an array says where its numbers are."""
+_FIELDS = object.__basicsize__
+"""Bytes of an object before its own fields. NumPy's C API says what those of an array are: where its numbers are, how
+many axes it has, and where their lengths are, each in eight bytes."""
 
 
 def adam_on_all(
@@ -42,9 +43,8 @@ def adam_on_all(
     shapes = [p.shape for p in ps]
     if not all(is_like(arrays, shapes) and all(x.flags.writeable for x in arrays) for arrays in (ps, means, squares)):
         return None
-    sizes = np.array([p.size for p in ps])
-    tables = [*(addresses(arrays) for arrays in (ps, means, squares)), sizes, np.array(decays)]
-    shares = [(part, [table[part] for table in tables]) for part in shared(sizes)]
+    tables = [*(addresses(arrays) for arrays in (ps, means, squares)), np.array(decays)]
+    shares = [(part, [table[part] for table in tables]) for part in shared(ps)]
 
     def step(gs: list[Array], *, rate: float, root: float, penalty: float = 0.0, shrink: float = 1.0) -> bool:
         if not is_like(gs, shapes):
@@ -68,15 +68,15 @@ def add_to_all(totals: list[Array], others: list[Array], keep: float, share: flo
     shapes = [x.shape for x in totals]
     if not is_like(others, shapes) or not all(x.flags.writeable for x in totals):
         return False
-    sizes, left, right = np.array([x.size for x in totals]), addresses(totals), addresses(others)
-    each([partial(_add_to_all, left[s], right[s], sizes[s], keep, share) for s in shared(sizes)])
+    left, right = addresses(totals), addresses(others)
+    each([partial(_add_to_all, left[part], right[part], keep, share) for part in shared(totals)])
     return True
 
 
 @stands_for(ops.sum_of_squares)
 def sum_of_squares(*arrays: Array) -> Any:
     if are_plain(arrays):
-        return np.float32(_square_sum_of_all(addresses(arrays), np.array([x.size for x in arrays])))
+        return np.float32(_square_sum_of_all(addresses(arrays)))
     if not arrays or not is_plain(*arrays):
         return NotImplemented
     squares = [x.dtype.type(square_sum(x.reshape(-1))) for x in arrays]
@@ -94,12 +94,13 @@ def is_like(arrays: Sequence[Array], shapes: list[tuple[int, ...]]) -> bool:
 
 
 def addresses(arrays: Sequence[Array]) -> Array:
-    """Return where each array is as an object: to ask NumPy where its numbers are takes thirty times as long."""
+    """Return where each array is as an object: to ask NumPy where its numbers are takes forty times as long."""
     return np.array([*map(id, arrays)])
 
 
-def shared(sizes: Array) -> list[slice]:
+def shared(arrays: Sequence[Array]) -> list[slice]:
     """Cut a list of arrays where it has about the same number of numbers for every core, if there are many."""
+    sizes = np.array([x.size for x in arrays])
     parts = cores() if sizes.sum() >= MANY else 1
     if parts == 1:
         return [slice(None)]
@@ -109,30 +110,32 @@ def shared(sizes: Array) -> list[slice]:
 
 
 @inlined
-def _numbers(array, size):
-    """View the numbers of an array, given its address."""
-    return carray(floats_pointer(carray(integers_pointer(array + _HEAD), (1,))[0]), (size,))
+def _numbers(array):
+    """View all numbers of an array as a single row, given its address."""
+    fields = carray(integers_pointer(array + _FIELDS), (3,))
+    axes = fields[1] & 0xFFFFFFFF  # the other half of these eight bytes is unused
+    size = 1
+    for length in carray(integers_pointer(fields[2]), (axes,)):
+        size *= length
+    return carray(floats_pointer(fields[0]), (size,))
 
 
 @compiled
-def _adam_on_all(gs, ps, means, squares, sizes, decays, decay, settings):
-    for j in range(sizes.size):
-        size = sizes[j]
-        p, g, mean, square = (
-            _numbers(ps[j], size), _numbers(gs[j], size), _numbers(means[j], size), _numbers(squares[j], size)
-        )  # fmt: skip
-        adam((p, g, mean, square), decay if decays[j] else (0.0, 1.0), settings)
+def _adam_on_all(gs, ps, means, squares, decays, decay, settings):
+    for j in range(ps.size):
+        arrays = _numbers(ps[j]), _numbers(gs[j]), _numbers(means[j]), _numbers(squares[j])
+        adam(arrays, decay if decays[j] else (0.0, 1.0), settings)
 
 
 @compiled
-def _add_to_all(totals, others, sizes, keep, share):
-    for j in range(sizes.size):
-        add_weighted_numbers(_numbers(totals[j], sizes[j]), _numbers(others[j], sizes[j]), keep, share)
+def _add_to_all(totals, others, keep, share):
+    for j in range(totals.size):
+        add_weighted_numbers(_numbers(totals[j]), _numbers(others[j]), keep, share)
 
 
 @compiled
-def _square_sum_of_all(arrays, sizes):
+def _square_sum_of_all(arrays):
     total = np.float32(0)
-    for j in range(sizes.size):
-        total += np.float32(square_sum(_numbers(arrays[j], sizes[j])))
+    for j in range(arrays.size):
+        total += np.float32(square_sum(_numbers(arrays[j])))
     return total

@@ -15,9 +15,10 @@ from ... import ops
 from ...arrays import Array, Tree
 from ...dispatch import stands_for
 from ...layers import Attention, Block, FeedForward, InputGrads, LayerNorm, Linear, Residual
+from ...ops.dropout import dropped
 from ...ops.linear import LinearSaved
 from ...ops.norm import LayerNormSaved
-from .activation import ACTIVATIONS, address_for
+from .activation import ACTIVATIONS, activation_address
 from .attention import layer as attention_layer
 from .attention.layer import FusedAttention, Rotation, fused_attention, plan_of
 from .block_loops import run_block, run_block_backward
@@ -26,6 +27,11 @@ from .layout import are_arrays, is_array
 
 _NORMS = ("attention_norm", "feed_forward_norm")
 _RECORD = {*_NORMS, "attention", "feed_forward", "output"}
+# What a block calls only where it is left as written: with tiles, gates, dropout, or weights in blocks.
+_LEFT: list[Callable[..., Any]] = [
+    *(ops.attention_tiled, ops.attention_tiled_backward, ops.gated, ops.gated_backward),
+    *(ops.dropout, ops.dropout_backward, dropped, ops.fold_key, ops.quantized_product),
+]
 
 
 class FusedBlock(NamedTuple):
@@ -82,7 +88,7 @@ def are_known(block: Block, *names: str) -> bool:
 
 @stands_for(
     *(layer.forward for layer in (Block, Residual, Attention, FeedForward, LayerNorm, Linear)),
-    apart=[ops.attention_tiled],
+    apart=_LEFT,
 )
 def block_forward(
     self: Block,
@@ -110,7 +116,7 @@ def block_forward(
     shapes = fused.shapes(*x.shape[:2])  # the first norm, attention, y, and the second norm with the hidden layer
     first, attended, (y,), second = [tuple([np.empty(shape, x.dtype) for shape in part]) for part in shapes]
     z = np.empty(x.shape, x.dtype)
-    activation = address_for(fused.activation, x.dtype, backward=False)
+    activation = activation_address(fused.activation, x.dtype, backward=False)
     run_block(plan, activation, fused.norm.eps, x, parameters, (first, attended, y, second), z)
     h2, mean2, rstd2, up, act = second
     return z, {
@@ -124,7 +130,7 @@ def block_forward(
 
 @stands_for(
     *(layer.backward for layer in (Block, Residual, Attention, FeedForward, LayerNorm, Linear)),
-    apart=[ops.attention_tiled_backward],
+    apart=_LEFT,
 )
 def block_backward(self: Block, params: Tree, saved: Tree, dy: Array) -> Any:
     """Stand for `Block.backward`."""
@@ -139,7 +145,7 @@ def block_backward(self: Block, params: Tree, saved: Tree, dy: Array) -> Any:
         return NotImplemented
     dx = np.empty(x.shape, x.dtype)
     dparams = empty_like(parameters)
-    activation = address_for(fused.activation, x.dtype, backward=True)
+    activation = activation_address(fused.activation, x.dtype, backward=True)
     run_block_backward(plan, activation, dy, x, parameters[:2], record, dx, dparams)
     return InputGrads(dx), _gradients(fused, *dparams)
 
@@ -155,7 +161,8 @@ def _parameters(fused: FusedBlock, params: Tree, dtype: np.dtype) -> tuple[Array
         zeros = _zeros(fused.norm.width, dtype)
         norms, rest = [found[0], zeros, found[1], zeros], found[2:]
     biased = fused.attention.matrices.biased + fused.feed_forward.biased
-    return tuple(norms), tuple(rest[:6]), filled(biased, rest[6:], dtype)
+    many = len(biased)
+    return tuple(norms), tuple(rest[:many]), filled(biased, rest[many:], dtype)
 
 
 def _gradients(fused: FusedBlock, dnorms: Arrays, dws: Arrays, dbs: Arrays) -> Tree:

@@ -4,7 +4,7 @@
 
 See `attention.layer_loops` for how arrays lie and for the plan. The other arguments:
 
-    activation    the address of its code, forward or backward (`activation.address_for`)
+    activation    the address of its code, forward or backward (`activation_address`)
     params        gamma and beta of each norm; matrices and biases of query, key, value and output, of up and down
     record        h, mean and rstd of the first norm; q, k, v, weights and mixtures; y;
                   h, mean and rstd of the second norm, h · up, and its activation

@@ -18,13 +18,14 @@ LARGE = 1 << 16  # numbers in a matrix that a few rows are better multiplied by 
 def linear(x: Array, w: Array, b: Array | None = None) -> Any:
     if not _fits(x, w, b) or x.shape[-1] != w.shape[0]:
         return NotImplemented
-    flat = multiply_few(rows(x), w) if w.size >= LARGE and x.dtype == np.float32 else NotImplemented
-    if flat is NotImplemented:
-        flat = rows(np.empty((*x.shape[:-1], w.shape[1]), x.dtype))
-        np.matmul(rows(x), w, out=flat)
-    y = flat.reshape(*x.shape[:-1], w.shape[1])
+    few = multiply_few(rows(x), w) if w.size >= LARGE and x.dtype == np.float32 else NotImplemented
+    if few is NotImplemented:
+        y = np.empty((*x.shape[:-1], w.shape[1]), x.dtype)
+        np.matmul(rows(x), w, out=rows(y))
+    else:
+        y = few.reshape(*x.shape[:-1], w.shape[1])
     if b is not None:
-        flat += b
+        y += b
     return y, LinearSaved(x, w, b)
 
 

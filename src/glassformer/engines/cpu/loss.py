@@ -25,8 +25,8 @@ def cross_entropy(
     counted, loss = _cross_entropy(rows(logits), flat, ignore, smoothing, rows(log_p), losses.reshape(-1))
     if counted < 0:  # a target outside the vocabulary: the op says which
         return NotImplemented
-    total = np.asarray(max(counted, 1), dtype)
-    return dtype.type(loss) / total, CrossEntropySaved(log_p, targets, losses, total, None)
+    total = dtype.type(max(counted, 1))
+    return dtype.type(loss) / total, CrossEntropySaved(log_p, targets, losses, np.asarray(total), None)
 
 
 @stands_for(ops.cross_entropy_backward)

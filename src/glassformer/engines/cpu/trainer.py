@@ -78,11 +78,11 @@ def in_place(optimizer: Optimizer, params: Tree, state: Tree) -> Move:
     collective = _adam(optimizer, leaves, memories)
 
     def step(grads: Arrays, lr: float) -> None:
-        scalars = optimizer.scalars(state["step"] + 1, lr)
-        if collective is None or not collective(grads, scalars):
+        number = state["step"].item() + 1
+        if collective is None or not collective(grads, number, lr):
             check_gradients(grads, leaves)
-            _move_each(optimizer, leaves, grads, memories, scalars)
-        state["step"][...] += 1
+            _move_each(optimizer, leaves, grads, memories, optimizer.scalars(state["step"] + 1, lr))
+        state["step"][...] = number
 
     return step
 
@@ -98,8 +98,8 @@ def _move_each(optimizer: Optimizer, leaves: Arrays, grads: Arrays, memories: Me
             array[...] = remembered[slot]
 
 
-def _adam(optimizer: Optimizer, leaves: Arrays, memories: Memories) -> Callable[[Arrays, Scalars], bool] | None:
-    """Return what moves all arrays of Adam in one call, given gradients and scalars; it answers False if it cannot."""
+def _adam(optimizer: Optimizer, leaves: Arrays, memories: Memories) -> Callable[[Arrays, int, float], bool] | None:
+    """Return what takes a step of Adam on all arrays in one call, given its number; it answers False if it cannot."""
     if type(optimizer) not in (Adam, AdamW) or not _stands("adam_update"):
         return None
     assert isinstance(optimizer, Adam | AdamW)
@@ -110,10 +110,11 @@ def _adam(optimizer: Optimizer, leaves: Arrays, memories: Memories) -> Callable[
     if run is None:
         return None
 
-    def move(grads: Arrays, scalars: Scalars) -> bool:
+    def move(grads: Arrays, number: int, lr: float) -> bool:
         if grads.keys() != leaves.keys() or not _stands("adam_update"):
             return False
-        lr, rate, root = [float(np.float32(number)) for number in scalars]
+        scalars = optimizer.scalars(np.float64(number), lr)  # as those of an integer, which NumPy multiplies slowly
+        lr, rate, root = [float(np.float32(scalar)) for scalar in scalars]
         return run([grads[name] for name in leaves], rate=rate, root=root, **optimizer.decay(np.float32(lr)))
 
     return move

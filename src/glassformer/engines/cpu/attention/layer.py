@@ -25,7 +25,7 @@ from ..fused import Matrices, empty_like, gathered, matrices_of, named, once_for
 from ..layout import are_arrays, is_array, rows
 from ..position import PAIRINGS, turn
 from .layer_loops import attend_layer, attend_layer_backward
-from .ways import address_for, are_worth_sharing, has_products, how_to_attend, way_of
+from .ways import are_worth_sharing, has_products, how_to_attend, way_address, way_of
 
 Rotation = tuple[Array, Array] | None
 NO_TURN = 0, False
@@ -58,7 +58,7 @@ def fused_attention(layer: Attention) -> FusedAttention | None:
             return None
         how, way = how_to_attend(layer.pattern, T, T, dtype, scale), way_of(dtype, T, layer.channels)
         # A plain tuple is handed over in half the time of a named one.
-        given = tuple(how), address_for(way, how, dtype, backward=backward)
+        given = tuple(how), way_address(way, how, dtype, backward=backward)
         return given, are_worth_sharing(B, B * layer.heads * T * T)
 
     return FusedAttention(layer, matrices, layer.heads, layer.channels, plan)

@@ -77,7 +77,7 @@ def way_of(dtype: np.dtype, keys: int, channels: int) -> int:
     return LANES if dtype == np.float32 and channels % 4 == 0 else LOOPS
 
 
-def address_for(way: int, how: How, dtype: np.dtype, *, backward: bool) -> int:
+def way_address(way: int, how: How, dtype: np.dtype, *, backward: bool) -> int:
     """Return where the code of a way lies, for heads of this type that lie in memory by themselves."""
     heads = types.Array(from_dtype(dtype), 4, "C")
     four, three = types.UniTuple(heads, 4), types.UniTuple(heads, 3)
