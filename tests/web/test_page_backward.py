@@ -59,7 +59,7 @@ def test_any_entry_runs_back_and_others_are_refused(page, server, troubles):
     page.locator("#status", has_text="blocks.0 has no entry").wait_for()
     page.get_by_label("Index", exact=True).fill("0, 2, 1")
     page.get_by_role("button", name="Let it run back").click()
-    page.locator("b", has_text="blocks.0[0, 2, 1]").wait_for()
+    page.locator("#view").get_by_text("blocks.0[0, 2, 1]", exact=True).wait_for()
     assert told(page)["of"] == {"kind": "entry", "name": "blocks.0", "index": [0, 2, 1]}
     troubles.forgive("400")
 
