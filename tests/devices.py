@@ -1,10 +1,16 @@
-"""Scripts that run on several virtual CPU devices, which only a fresh process can have."""
+"""Scripts that run on several virtual CPU devices, which only a process of its own can have."""
 
+import atexit
+import gc
 import json
+import multiprocessing
 import os
-import socket
-import subprocess
+import runpy
+import shutil
+import signal
 import sys
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,37 +19,80 @@ from xla import xla_flags
 
 LIMIT = 250.0
 """Seconds until a script that does not end is an error: before pytest's own limit, even on a busy machine."""
+LIBRARIES = ["glassformer.engines.jax.trainer", "jax.numpy", "numba", "orbax.checkpoint"]
+FORKS = "forkserver" in multiprocessing.get_all_start_methods()
 
 
-def start(script: Path, *args: Any, devices: int) -> subprocess.Popen:
+class Script:
+    """A script in a process of its own, which begins with JAX imported: it is forked from one that did so for all.
+
+    JAX is asked for devices in the fork alone. Where processes cannot be forked, each imports it anew.
+    """
+
+    def __init__(self, words: list[Any], out: Path, err: Path, environment: Mapping[str, str]) -> None:
+        require("jax")
+        context = multiprocessing.get_context("forkserver" if FORKS else "spawn")
+        if FORKS:
+            context.set_forkserver_preload(LIBRARIES)
+        self.out, self.err = out, err
+        told = [str(word) for word in words], str(out), str(err), dict(environment)
+        self._process = context.Process(target=_run, args=told, daemon=True)
+        self._process.start()
+
+    def poll(self) -> int | None:
+        """Return with what code it has ended, None as long as it runs."""
+        return self._process.exitcode
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        """Wait until it ends, but not for longer."""
+        self._process.join(seconds)
+        return self.poll()
+
+    def send_signal(self, name: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self._process.pid, name)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+def _run(words: list[str], out: str, err: str, environment: dict[str, str]) -> None:
+    """Run a script here, as `python SCRIPT …` does."""
+    gc.freeze()  # what was imported before the fork stays to the end: nobody need look through it
+    for place, name in ((1, out), (2, err)):
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), place)
+    os.environ.clear()
+    os.environ.update(environment)
+    import jax
+
+    # What JAX read when it was imported.
+    jax.config.update("jax_compilation_cache_dir", environment.get("JAX_COMPILATION_CACHE_DIR"))
+    sys.argv = words
+    try:
+        runpy.run_path(words[0], run_name="__main__")
+    finally:
+        atexit._run_exitfuncs()  # as at the end of any Python
+
+
+def start(script: Path, *args: Any, devices: int) -> Script:
     """Start a script in a process that has so many CPU devices."""
-    require("jax")
-    folder = str(Path(__file__).parent)
+    folder = Path(tempfile.mkdtemp(prefix="glassformer-devices-"))
     # What XLA says of a program, it says while it compiles, and not of one that was compiled before.
     environment = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"} | {
         "JAX_PLATFORMS": "cpu",
         # What is compiled runs once or never, so that compiling is all that takes time.
         "XLA_FLAGS": xla_flags(xla_force_host_platform_device_count=devices),
-        "PYTHONPATH": os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")]).strip(os.pathsep),
     }
-    command = [sys.executable, str(script), *map(str, args)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    return Script([script, *args], folder / "out", folder / "err", environment)
 
 
-def answer(running: subprocess.Popen) -> Any:
+def answer(running: Script) -> Any:
     """Wait for a script and return what it printed last, as JSON."""
     try:
-        out, err = running.communicate(timeout=LIMIT)
-    except subprocess.TimeoutExpired:
+        code = running.wait(LIMIT)
+        assert code == 0, f"ended with {code}: {running.err.read_text(encoding='utf-8')}"
+        return json.loads(running.out.read_text(encoding="utf-8").splitlines()[-1])
+    finally:
         running.kill()
-        running.communicate()
-        raise
-    assert running.returncode == 0, err
-    return json.loads(out.splitlines()[-1])
-
-
-def free_port() -> int:
-    """Return a port of this machine that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+        running.wait()
+        shutil.rmtree(running.out.parent)

@@ -24,16 +24,18 @@ def free_port() -> int:
 class Group:
     """Python processes, numbered from 0, whose output goes to one file each; leaving the context kills what is left."""
 
-    def __init__(self, folder: Path, arguments: Callable[[int], list[str]], count: int, **settings: Any) -> None:
+    def __init__(self, folder: Path, arguments: Callable[[int], list[Any]], count: int, **settings: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.files = [folder / f"{number}.txt" for number in range(count)]
         given = {"GLASSFORMER_SECRET": secrets.token_hex(), **settings}
         env = {**os.environ, **{name: str(value) for name, value in given.items()}}
-        self.processes = []
-        for number, path in enumerate(self.files):
-            with path.open("w") as file:
-                command = [sys.executable, *map(str, arguments(number))]
-                self.processes.append(subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=env))
+        self.processes = [self.begun(arguments(number), path, env) for number, path in enumerate(self.files)]
+
+    def begun(self, arguments: list[Any], path: Path, environment: dict[str, str]) -> Any:
+        """Start one of the processes."""
+        with path.open("w") as file:
+            command = [sys.executable, *map(str, arguments)]
+            return subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
 
     def __enter__(self) -> "Group":
         return self

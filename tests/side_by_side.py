@@ -1,13 +1,21 @@
 """How processes that run tests side by side share the tests, and what they tell of each."""
 
+from functools import cache
+from pathlib import Path
+
 import pytest
 from _pytest.runner import runtestprotocol
 from xdist.scheduler import LoadFileScheduling
+
+TESTS = Path(__file__).parent
+ASKS = ('require("transformers")', "from family_models import", "from fine_tuning import", "from hf_weights import")
+"""What a file says that needs a library which takes longer to import than most files to run."""
 
 
 class FileByFile(LoadFileScheduling):
     """One process runs all tests of a file: what they share is made once, and what they compile nobody waits for.
 
+    All files that need a large library count as one.
     What has been run is forgotten, and where a test stands is looked up: both are asked for after every test.
     """
 
@@ -15,12 +23,22 @@ class FileByFile(LoadFileScheduling):
         self.places = {nodeid: place for place, nodeid in enumerate(next(iter(self.registered_collections.values())))}
         super().schedule()
 
+    def _split_scope(self, nodeid):
+        file = nodeid.partition("::")[0]
+        return "transformers" if needs_transformers(TESTS.parent / file) else file
+
     def _assign_work_unit(self, node):
         scope, tests = self.workqueue.popitem(last=False)
         before = self.assigned_work[node]
         self.assigned_work[node] = {name: unit for name, unit in before.items() if not all(unit.values())}
         self.assigned_work[node][scope] = tests
         node.send_runtest_some([self.places[nodeid] for nodeid, done in tests.items() if not done])
+
+
+@cache
+def needs_transformers(path):
+    """Tell whether a file of tests compares with `transformers`."""
+    return path.is_file() and any(ask in path.read_text(encoding="utf-8") for ask in ASKS)
 
 
 class BriefReports:

@@ -86,6 +86,19 @@ def test_every_test_is_run_once_and_all_of_a_file_by_one_process():
     assert not shared.has_pending
 
 
+def test_files_that_need_the_same_large_library_are_run_by_one_process():
+    files = [
+        "weights/test_families.py",
+        "ops/test_norm.py",
+        "text/test_bpe.py",
+        "ops/test_mask.py",
+        "cli/test_finetune.py",
+    ]
+    _, nodes = _share([f"tests/{file}::test_{number}" for file in files for number in "12"], processes=2)
+    apart = [{files[place // 2] for place in node.sent} for node in nodes]
+    assert {files[0], files[2], files[4]} in apart
+
+
 def test_what_a_process_that_died_had_not_run_is_run_by_another():
     tests = [f"tests/test_{file}.py::test_{number}" for file in "abc" for number in range(5)]
     shared, (first, second) = _share(tests, processes=2)

@@ -12,7 +12,7 @@ import pytest
 
 from own_parts import forgotten
 from process_groups import Group, free_port
-from runs import command, options, untimed, write_data
+from runs import command, options, untimed
 
 pytestmark = [pytest.mark.usefixtures("jax"), pytest.mark.timeout(900)]  # a loaded machine may take long to compile
 
@@ -30,6 +30,12 @@ def names(*, seed=0, data=None):
 """A task and an activation of one's own: each process reads the file, and again when the run goes on."""
 
 
+LINES = "emma lena mila lara ella nora jana lisa noah finn paul luca jona theo levi emil anna nele mara jule".replace(
+    " ", "\n"
+)
+"""Of one length, so that no batch is shorter: where dropout falls depends on where its numbers lie."""
+
+
 class Commands(Group):
     """The same command, as each of several processes."""
 
@@ -42,14 +48,15 @@ class Commands(Group):
         super().__init__(folder / "said", each, count)
 
 
-def words(folder: Path, count: int) -> list:
-    """Return what `train` is told for a new run in folder/run, of a task of one's own, by so many processes."""
-    data = write_data("lines", folder)
+def words(folder: Path, *how: str) -> list:
+    """Return what `train` is told for a new run in folder/run, of a task of one's own."""
+    data = folder / "lines.txt"
+    folder.mkdir()
+    data.write_text(LINES, encoding="utf-8")
     (folder / "own.py").write_text(OWN, encoding="utf-8")
     few = {"attention_bias": False, "feed_forward_bias": False}  # of fewer arrays: each takes its time to compile
     settings = options("lines", activation="square", steps=STEPS, eval_every=3, save_every=3, **few)
-    place = ["--engine", "jax", "--mesh", f"data={count}", "--out", folder / "run", "--json"]
-    return ["--task", folder / "own.py", "--data", data, *settings, *place]
+    return ["--task", folder / "own.py", "--data", data, *settings, *how, "--out", folder / "run", "--json"]
 
 
 def losses(run: Path) -> list[float]:
@@ -57,9 +64,9 @@ def losses(run: Path) -> list[float]:
 
 
 def test_two_processes_have_the_losses_of_one(tmp_path, unseen_figures):
-    with Commands(tmp_path / "two", 2, *words(tmp_path / "two", 2)) as commands:
+    with Commands(tmp_path / "two", 2, *words(tmp_path / "two", "--engine", "jax", "--mesh", "data=2")) as commands:
         with forgotten():
-            alone = command("train", *words(tmp_path / "one", 1))
+            alone = command("train", *words(tmp_path / "one", "--engine", "numpy"))
         assert alone.code == 0, alone.err
         codes = commands.codes()
         first, second = commands.said(0), commands.said(1)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from cluster.training_worker import task
+from devices import Script
 from glassformer.dispatch import use_engine
 from glassformer.engines.jax.sharded_files import list_sharded, remove_sharded, sharded_path
 from glassformer.training.loop import training_steps
@@ -39,6 +40,11 @@ class Workers(Group):
 
         flags = xla_flags(xla_force_host_platform_device_count=devices)
         super().__init__(run / f"said-{time.monotonic_ns()}", arguments, COUNT, XLA_FLAGS=flags)
+
+    def begun(self, arguments: list, path: Path, environment: dict[str, str]) -> Script:
+        """Start one of the processes, as a fork that begins with JAX imported."""
+        path.touch()
+        return Script(arguments, path, path, environment)
 
     def check_end(self) -> None:
         """Wait until all have ended well."""

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from devices import answer, free_port, start
+from devices import answer, start
 from glassformer.mesh.rules import axes_for
 from glassformer.mesh.shape import MeshShape
 from mesh.place_arrays import MESHES, MODELS, REMEMBERED
+from process_groups import free_port
 from runs import assert_same_bits
 
 HERE = Path(__file__).parent
