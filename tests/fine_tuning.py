@@ -18,7 +18,7 @@ _LLAMA = {
 }  # fmt: skip
 _T5 = {
     "vocab_size": VOCAB, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2, "eos_token_id": 1,
-    "decoder_start_token_id": 0,
+    "decoder_start_token_id": 0, "n_positions": 48,
 }  # fmt: skip
 _BERT = {
     "vocab_size": VOCAB, "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 24,

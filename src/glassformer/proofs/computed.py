@@ -8,7 +8,6 @@ import numpy as np
 
 from .. import dispatch
 from ..arrays import Tree
-from ..tree import tree_map
 from .case import Case
 
 POSITIONS = ("rows", "columns", "positions")
@@ -30,5 +29,5 @@ def computed(case: Case, gradients: Callable[..., Tree], *point: Any) -> Tree:
         if settings:
             known = {name: value for name, value in settings.items() if name in POSITIONS}
             moved = replace(moved, settings={**moved.settings, **known})
-        found = jax.jit(lambda given: gradients(moved, *given))(tree_map(jax.numpy.asarray, point))
+        found = jax.jit(lambda given: gradients(moved, *given))(point)
         return jax.tree.map(np.asarray, found)
