@@ -2,10 +2,7 @@
 
 import gc
 import os
-import shutil
 import signal
-import tempfile
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,6 +12,8 @@ from pathlib import Path
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Hardly a program is compiled twice, and to keep each on disk takes more time than that.
+os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
 
 from oracles import require  # noqa: E402
 from xla import xla_flags  # noqa: E402
@@ -118,13 +117,7 @@ def _same_engine_and_parts():
 
 
 def pytest_configure(config):
-    """Let this process, and those it starts, keep until its end what XLA takes long to compile.
-
-    Each has a folder of its own: JAX reads a file that another one is just writing.
-    """
-    folder = tempfile.mkdtemp(prefix="glassformer-compiled-")
-    config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
-    os.environ |= {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
+    """Set up a process that runs tests beside others."""
     if hasattr(config, "workerinput"):
         _set_up_worker(config)
 

@@ -63,10 +63,6 @@ def _run(words: list[str], out: str, err: str, environment: dict[str, str]) -> N
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), place)
     os.environ.clear()
     os.environ.update(environment)
-    import jax
-
-    # What JAX read when it was imported.
-    jax.config.update("jax_compilation_cache_dir", environment.get("JAX_COMPILATION_CACHE_DIR"))
     sys.argv = words
     try:
         runpy.run_path(words[0], run_name="__main__")
@@ -77,8 +73,8 @@ def _run(words: list[str], out: str, err: str, environment: dict[str, str]) -> N
 def start(script: Path, *args: Any, devices: int) -> Script:
     """Start a script in a process that has so many CPU devices."""
     folder = Path(tempfile.mkdtemp(prefix="glassformer-devices-"))
-    # What XLA says of a program, it says while it compiles, and not of one that was compiled before.
-    environment = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"} | {
+    environment = {
+        **os.environ,
         "JAX_PLATFORMS": "cpu",
         # What is compiled runs once or never, so that compiling is all that takes time.
         "XLA_FLAGS": xla_flags(xla_force_host_platform_device_count=devices),

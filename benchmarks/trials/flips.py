@@ -44,7 +44,7 @@ def prepare(shared: Path) -> None:
     forks.check(lambda: _write_models(shared), shared / "models.txt")
     write_data("lines", shared)
     how = ["--mesh", "data=2,fsdp=4", "--engine", "jax", "--out", shared / "sharded"]
-    settings = options("lines", steps=2, save_every=1)
+    settings = options("lines", steps=2, save_every=1, **plans.FEW)
     lines = ["train", "lines", "--data", shared / "lines.txt", *settings, *how]
     plans.load_libraries({"sharded"})
     forks.succeed(forks.command(shared / "sharded.txt", *lines, **plans.environment("sharded", shared)))
@@ -219,7 +219,7 @@ TRIAL = Trial(
     title="bit flips and truncations of checkpoints, models, tokenizers, run and token files",
     kinds=tuple(SUBJECTS),
     full=11_000,
-    quick=200,
+    quick=110,
     prepare=prepare,
     attempt=attempt,
     limit=20.0,

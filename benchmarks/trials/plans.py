@@ -20,6 +20,8 @@ from xla import xla_flags  # isort: skip
 
 STEPS = 40
 PLAN = {"steps": STEPS, "save_every": 5, "eval_every": 10, "ema": 0.9}
+FEW = {"norm": "rms", "attention_bias": False, "feed_forward_bias": False}
+"""Settings of a model of fewer arrays, each of which takes its time to compile."""
 SHARDED = {
     "XLA_FLAGS": xla_flags(xla_force_host_platform_device_count=8),
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -44,7 +46,7 @@ def arguments(kind: str, shared: Path, run: Path) -> list[Any]:
     if kind == "tokens":
         return ["train", "text", "--data", shared / "corpus.bin", *options("text", **PLAN), *how]
     if kind == "sharded":
-        return ["train", *lines, *options("lines", **PLAN), "--mesh", "data=2,fsdp=4", *how]
+        return ["train", *lines, *options("lines", **FEW, **PLAN), "--mesh", "data=2,fsdp=4", *how]
     return ["train", "majority", *options("majority", dropout=0.1, **PLAN), *how]
 
 

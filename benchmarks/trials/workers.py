@@ -58,7 +58,7 @@ def _started(folder: Path, count: int, *arguments: object, said: str) -> list[Ch
 
 
 def _new(shared: Path, folder: Path, count: int) -> list[Child]:
-    settings = options("lines", batch=8, steps=STEPS, eval_every=STEPS, save_every=8)
+    settings = options("lines", batch=8, steps=STEPS, eval_every=STEPS, save_every=8, **plans.FEW)
     how = ["--engine", "jax", "--mesh", f"data={count}", "--out", folder / "run"]
     return _started(folder, count, "lines", "--data", shared / "lines.txt", *settings, *how, said="began")
 

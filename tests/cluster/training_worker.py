@@ -31,7 +31,7 @@ FEW = {"attention_bias": False, "feed_forward_bias": False}  # of fewer arrays: 
 
 def task():
     """The model, the recipe and the data of every run."""
-    model = build(config_from_dict({"architecture": "decoder", **SIZES, **FEW}))
+    model = build(config_from_dict({"architecture": "decoder", "norm": "rms", **SIZES, **FEW}))
     data = Windows(np.random.default_rng(0).integers(0, 32, size=2000), SIZES["context"])
     return model, Recipe(steps=100_000, batch=24, warmup=11, lr=1e-2, ema=0.9), data
 

@@ -21,14 +21,12 @@ pytestmark = pytest.mark.usefixtures("numpy_engine")
 LIMIT = 1e-11
 CASES = {case.name: case for case in MODEL_CASES}
 COMPILED = [
-    "encoder (tokens), free",
     "encoder (BERT), dropout",
     "encoder (positions), relative, cls",
     "decoder, no example",
     "decoder (attention), tiled, window, ALiBi",
     "decoder (GPT-2)",
     "decoder (Llama)",
-    "encoder-decoder (original)",
     "encoder-decoder (T5)",
 ]
 

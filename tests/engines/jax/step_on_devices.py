@@ -25,7 +25,7 @@ from glassformer.training.state import start
 from glassformer.tree import flatten
 
 FEW = {"attention_bias": False, "feed_forward_bias": False}  # of fewer arrays: each takes its time to compile
-MODEL = DecoderConfig(vocab=64, width=32, heads=4, layers=3, context=16, feed_forward=48, **FEW)
+MODEL = DecoderConfig(vocab=64, width=32, heads=4, layers=3, context=16, feed_forward=48, norm="rms", **FEW)
 BATCH, STEPS = 16, 8
 COMPILED = {
     "fsdp": Execution(precision="bfloat16", mesh=MeshShape(fsdp=8), scan=True),

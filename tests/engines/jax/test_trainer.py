@@ -124,14 +124,14 @@ WAYS = {
         "decoder",
         Execution(scan=True),
         {"weight_decay": 0.5, "accumulate": 2, "ema": 0.7},
-        {"dropout": 0.2, **FEW},
+        {"dropout": 0.2, "norm": "rms", **FEW},
     ),
-    "loop, float32": Way("encoder-decoder", Execution(scan=True), {"label_smoothing": 0.2}, {}, np.float32),
+    "loop, float32": Way("encoder-decoder", Execution(scan=True), {"optimizer": "sgd"}, {}, np.float32),
     "remat": Way("decoder", Execution(remat=True), {"optimizer": "lion", "weight_decay": 0.5}, FEW),
     "loop, remat": Way("llama", Execution(scan=True, remat=True), {"optimizer": "sgd"}, {"dropout": 0.2}),
     "loop, muon": Way("llama", Execution(scan=True), {"optimizer": "muon", "weight_decay": 0.5, "clip": None}),
-    "loop, adam": Way("encoder", Execution(scan=True), {"optimizer": "adam", "weight_decay": 0.5}),
-    "padding": Way("encoder-decoder", Execution(), {"accumulate": 2, "label_smoothing": 0.2, "ema": 0.7}),
+    "loop, adam": Way("encoder", Execution(scan=True), {"optimizer": "adam", "weight_decay": 0.5}, FEW),
+    "padding": Way("encoder-decoder", Execution(), {"accumulate": 2, "label_smoothing": 0.2, "optimizer": "sgd"}),
 }
 
 

@@ -39,7 +39,7 @@ FEW = {"attention_bias": False, "feed_forward_bias": False}  # of fewer arrays: 
 TRANSLATOR = {"architecture": "encoder-decoder", "positions": "relative", "norm": "rms", **SIZES, **FEW, "layers": 1}
 PLAIN = {"steps": STEPS, "batch": 16, "warmup": 5, "lr": 0.01}
 RUNS = {
-    "data=8": ({**DECODER, "layers": 1}, PLAIN, Execution(mesh=MeshShape(data=8)), TEXT),
+    "data=8": ({**DECODER, "layers": 1, "norm": "rms"}, PLAIN, Execution(mesh=MeshShape(data=8)), TEXT),
     "fsdp=8": ({**DECODER, **FEW}, PLAIN, Execution(mesh=MeshShape(fsdp=8), scan=True, remat=True), TEXT),
     "all, muon": (
         {**DECODER, **FEW, "dropout": 0.1},
