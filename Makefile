@@ -31,11 +31,15 @@ print(*project["optional-dependencies"]["test"], sep="\n")
 endef
 export TEST_TOOLS
 
+# Without windows and menus, where there is one.
+HAS_BROWSER := for name in chromium-headless-shell chromium chromium-browser google-chrome; do \
+	command -v $$name >/dev/null && break; done
+
 BENCHMARKS := $(filter-out benchmarks/_% benchmarks/campaign.py,$(wildcard benchmarks/*.py))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test fuzz check lint structure campaign campaign-beside stamps bench clean
+.PHONY: help demo test browser fuzz check lint structure campaign campaign-beside stamps bench clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,10 +47,16 @@ help: ## List these targets
 demo: $(BASE) ## Train a small Transformer here and look inside it
 	@$(BIN)/glassformer demo
 
-test: $(DEV) ## Run every test
-	@for name in chromium-headless-shell chromium chromium-browser google-chrome; do command -v $$name && break; done >/dev/null || \
-		echo "There is no chromium: tests of the explorer's page are skipped. To get it: apt-get install chromium"
+test: $(DEV) $(BESIDE) ## Run every test
+	@$(HAS_BROWSER) || echo "There is no chromium, which tests of the explorer's page need. To get it: apt-get install chromium"
 	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+browser: ## Install Debian's chromium, as root: the explorer's tests look at its page in a real browser
+	@$(HAS_BROWSER) || { \
+		echo "Installing Debian's chromium for the tests of the explorer ..."; \
+		apt-get update -qq && for name in chromium-headless-shell chromium; do \
+			DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$name >/dev/null && break; done; \
+		$(HAS_BROWSER); }
 
 fuzz: $(DEV) ## Run the tests that draw examples on many new ones
 	$(BIN)/python -m pytest -n 2 -m hypothesis --hypothesis-profile fuzz --timeout 3600 $(ARGS)
@@ -64,9 +74,9 @@ structure: $(DEV) ## Check the direction of imports and the lengths of files
 campaign: $(DEV) ## Kill, damage, starve and confuse it for 70 minutes (ARGS=--quick: two), and count what is lost
 	$(BIN)/python benchmarks/campaign.py $(ARGS)
 
-# Beside the suite, which keeps the other core busy.
+# Beside the suite: mostly while a test waits for something.
 campaign-beside: $(DEV)
-	$(BIN)/python benchmarks/campaign.py --quick --processes 1
+	nice -n 8 $(BIN)/python benchmarks/campaign.py --quick --processes 1
 
 stamps: $(BASE) ## Mark ops and layers as those that all stand-ins have been compared with
 	$(BIN)/python -m glassformer.sources

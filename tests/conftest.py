@@ -12,7 +12,8 @@ from pathlib import Path
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Hardly a program is compiled twice, and to keep each on disk takes more time than that.
+# Hardly a program is compiled twice, and to keep each on disk takes more time than that. One that was kept would hide
+# messages that XLA writes while it compiles, which `engines/jax/step_on_devices.py` counts.
 os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
 
 from oracles import require  # noqa: E402

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from oracles import require
+from process_groups import LIMIT
 from xla import xla_flags
 
-LIMIT = 250.0
-"""Seconds until a script that does not end is an error: before pytest's own limit, even on a busy machine."""
 LIBRARIES = ["glassformer.engines.jax.trainer", "jax.numpy", "numba", "orbax.checkpoint"]
 FORKS = "forkserver" in multiprocessing.get_all_start_methods()
 
@@ -35,6 +34,7 @@ class Script:
         if FORKS:
             context.set_forkserver_preload(LIBRARIES)
         self.out, self.err = out, err
+        err.touch()  # one that is killed before it begins has said nothing
         told = [str(word) for word in words], str(out), str(err), dict(environment)
         self._process = context.Process(target=_run, args=told, daemon=True)
         self._process.start()

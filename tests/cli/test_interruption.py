@@ -20,7 +20,7 @@ from runs import assert_same_run, command, finished, options, process, tiny_sess
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and limits in the manner of POSIX")
 
 NUMPY = {"GLASSFORMER_ENGINE": "numpy"}
-PLAN = {"steps": 200, "save_every": 5, "eval_every": 20, "dropout": 0.1, "ema": 0.9}
+PLAN = {"steps": 100, "save_every": 5, "eval_every": 20, "dropout": 0.1, "ema": 0.9}
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_ctrl_c_saves_says_how_to_go_on_and_loses_nothing(tmp_path, whole, unsee
     assert f"glassformer train --resume '{folder}'" in result.err
     result = command("train", "--resume", folder, "--json")
     assert result.code == 0, result.err
-    assert json.loads(result.out.splitlines()[-1])["steps"] == 200
+    assert json.loads(result.out.splitlines()[-1])["steps"] == PLAN["steps"]
     assert_same_run(folder, whole)
 
 

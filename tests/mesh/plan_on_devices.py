@@ -47,7 +47,6 @@ STEPS = {
     "activations, remat": Step(LONG, "fsdp=4,tensor=2", batch=64, remat=True),
     "weights, data": Step(HEAVY, "data=8"),
     "weights, fsdp": Step(HEAVY, "fsdp=8", batch=16, accumulate=2),
-    "a large table": Step(HEAVY.replace(vocab=16384), "fsdp=8", remat=True),
     "a large head": Step(HEAVY.replace(vocab=16384, tied_head=False), "data=4,tensor=2"),
 }
 

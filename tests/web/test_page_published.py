@@ -48,6 +48,7 @@ def test_a_head_is_switched_off_by_a_true_rerun(page, server, explorer, state):
     assert not np.array_equal(found.run.logits, found.plain.logits)
 
 
+@pytest.mark.parametrize("state", ["minilm"], indirect=True)
 def test_a_card_has_its_number_and_its_proof(page, server, explorer, state):
     run = explorer.seen(read_state(state)).run
     block = f"blocks.{run.model.config.layers - 1}"
