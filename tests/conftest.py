@@ -117,6 +117,11 @@ def _same_engine_and_parts():
             table.update(parts)
 
 
+def pytest_addoption(parser):
+    """Let all planted bugs be tried: `make test ARGS="tests/proofs -k mutations --all-bugs"`."""
+    parser.addoption("--all-bugs", action="store_true", help="also plant the bugs that take seconds to compile")
+
+
 def pytest_configure(config):
     """Set up a process that runs tests beside others."""
     if hasattr(config, "workerinput"):
@@ -139,11 +144,16 @@ def pytest_collectstart(collector):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out tests of data files that a copy of the repository alone does not have; nothing is skipped for them."""
-    absent = [item for item in items if any(not data_file(name).is_file() for name in _data_names(item))]
-    if absent:
-        config.hook.pytest_deselected(items=absent)
-        items[:] = [item for item in items if item not in absent]
+    """Leave out tests of data files that a copy of the repository alone does not have, and bugs that are tried seldom.
+
+    Nothing is skipped for them.
+    """
+    left_out = {item for item in items if any(not data_file(name).is_file() for name in _data_names(item))}
+    if not config.option.all_bugs:
+        left_out |= {item for item in items if item.get_closest_marker("seldom")}
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
     places = {f"{Path(__file__).parent.name}/{name}": place for place, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
 

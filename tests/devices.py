@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from oracles import require
-from process_groups import LIMIT
+from process_groups import LIMIT, Group
 from xla import xla_flags
 
 LIBRARIES = ["glassformer.engines.jax.trainer", "jax.numpy", "numba", "orbax.checkpoint"]
@@ -56,8 +56,17 @@ class Script:
         self._process.kill()
 
 
+class Forks(Group):
+    """Processes that belong together, each a script that begins with JAX imported."""
+
+    def begun(self, arguments: list[Any], path: Path, environment: dict[str, str]) -> Script:
+        """Start one of the processes."""
+        path.touch()
+        return Script(arguments, path, path, environment)
+
+
 def _run(words: list[str], out: str, err: str, environment: dict[str, str]) -> None:
-    """Run a script here, as `python SCRIPT …` does."""
+    """Run a script or a module here, as `python SCRIPT …` and `python -m MODULE …` do."""
     gc.freeze()  # what was imported before the fork stays to the end: nobody need look through it
     for place, name in ((1, out), (2, err)):
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), place)
@@ -65,7 +74,7 @@ def _run(words: list[str], out: str, err: str, environment: dict[str, str]) -> N
     os.environ.update(environment)
     sys.argv = words
     try:
-        runpy.run_path(words[0], run_name="__main__")
+        (runpy.run_path if words[0].endswith(".py") else runpy.run_module)(words[0], run_name="__main__")
     finally:
         atexit._run_exitfuncs()  # as at the end of any Python
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from devices import Forks
 from own_parts import forgotten
-from process_groups import Group, free_port
+from process_groups import free_port
 from runs import command, options, untimed
 
 pytestmark = [pytest.mark.usefixtures("jax"), pytest.mark.timeout(900)]  # a loaded machine may take long to compile
@@ -36,14 +37,14 @@ LINES = "emma lena mila lara ella nora jana lisa noah finn paul luca jona theo l
 """Of one length, so that no batch is shorter: where dropout falls depends on where its numbers lie."""
 
 
-class Commands(Group):
+class Commands(Forks):
     """The same command, as each of several processes."""
 
     def __init__(self, folder: Path, count: int, *arguments: str) -> None:
         place = ["--coordinator", f"127.0.0.1:{free_port()}", "--processes", count]
 
         def each(number: int) -> list:
-            return ["-m", "glassformer", "train", *arguments, *place, "--process", number]
+            return ["glassformer", "train", *arguments, *place, "--process", number]
 
         super().__init__(folder / "said", each, count)
 

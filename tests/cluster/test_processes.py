@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from cluster.training_worker import task
-from devices import Script
+from devices import Forks
 from glassformer.dispatch import use_engine
 from glassformer.engines.jax.sharded_files import list_sharded, remove_sharded, sharded_path
 from glassformer.training.loop import training_steps
 from glassformer.training.trainer import ReferenceTrainer
-from process_groups import Group, free_port
+from process_groups import free_port
 from xla import xla_flags
 
 pytestmark = [pytest.mark.usefixtures("jax"), pytest.mark.timeout(900)]  # a loaded machine may take long to compile
@@ -28,7 +28,7 @@ COUNT = 2
 SCRIPT = Path(__file__).with_name("training_worker.py")
 
 
-class Workers(Group):
+class Workers(Forks):
     """Processes that train together, with checkpoints in one folder."""
 
     def __init__(self, run: Path, mesh: str, *more: str, devices: int) -> None:
@@ -40,11 +40,6 @@ class Workers(Group):
 
         flags = xla_flags(xla_force_host_platform_device_count=devices)
         super().__init__(run / f"said-{time.monotonic_ns()}", arguments, COUNT, XLA_FLAGS=flags)
-
-    def begun(self, arguments: list, path: Path, environment: dict[str, str]) -> Script:
-        """Start one of the processes, as a fork that begins with JAX imported."""
-        path.touch()
-        return Script(arguments, path, path, environment)
 
     def check_end(self) -> None:
         """Wait until all have ended well."""

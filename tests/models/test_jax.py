@@ -22,8 +22,6 @@ LIMIT = 1e-11
 CASES = {case.name: case for case in MODEL_CASES}
 COMPILED = [
     "encoder (BERT), dropout",
-    "encoder (positions), relative, cls",
-    "decoder, no example",
     "decoder (attention), tiled, window, ALiBi",
     "decoder (GPT-2)",
     "decoder (Llama)",

@@ -74,7 +74,7 @@ def test_vjp_equals_the_backward(jax, case):
     assert_same_gradients(case.gradients(dy, saved), compiled(jax, case, gradients, dy))
 
 
-@pytest.mark.parametrize("case", first_of_each_op(), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", first_of_each_op()[::3], ids=lambda case: case.name)
 def test_ops_run_on_jax_arrays_without_jit_and_answer_in_jax(jax, case):
     y, saved = case.forward()
     dy = cotangent(y)

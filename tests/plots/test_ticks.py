@@ -42,13 +42,13 @@ def check(figure):
     assert cut_words(figure) == []
 
 
-@pytest.mark.parametrize(("heads", "length"), [(1, 1), (4, 2), (12, 10), (9, 23), (4, 64), (1, 150)])
+@pytest.mark.parametrize(("heads", "length"), [(1, 1), (4, 2), (9, 23), (4, 64)])
 def test_maps_of_attention(rng, length, heads):
     labels = [WORDS[i % len(WORDS)] for i in range(length)]
     check(attention_heads(weights(rng, heads, length, length), labels))
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(3, 20), (20, 3), (10, 60)])
+@pytest.mark.parametrize(("queries", "keys"), [(20, 3), (10, 60)])
 def test_maps_between_two_sequences(rng, queries, keys):
     check(attention_heads(weights(rng, 4, queries, keys), ["2001"] * queries, ["3."] * keys))
 
@@ -59,7 +59,7 @@ def test_a_low_grid_has_room_for_the_words_beside_its_colors(rng):
     assert figure.axes[1].get_ylabel().endswith(",\ncolor as √weight")
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (2, 4), (6, 12), (30, 9), (48, 25)])
+@pytest.mark.parametrize("shape", [(1, 1), (6, 12), (48, 25)])
 def test_grids_and_scores_of_shallow_and_deep_models(rng, shape):
     check(attention_grid(weights(rng, *shape, 5, 5)))
     check(head_specialization(statistics(rng, *shape, 3)))

@@ -116,10 +116,22 @@ KERNEL_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
             "_multiply(y[b, at + step * t, h], 1.0)",
         ),
         (
+            "kernel of tiles: the total not rescaled when the maximum moves",
+            TILES,
+            "total[t] = total[t] * rescale + added",
+            "total[t] = total[t] + added",
+        ),
+        (
             "kernel of tiles: keys take gradients from the last tile of queries alone",
             TILES,
             "dtile, width, query, q_row, one, dkey, k_row)",
             "dtile, width, query, q_row, zero, dkey, k_row)",
+        ),
+        (
+            "kernel of tiles: a key beyond the last one is seen",
+            TILES,
+            "max(min(problem.last[t], keys, high) - low, left)",
+            "max(min(problem.last[t] + 1, keys, high) - low, left)",
         ),
     ),
     "engines/cpu/attention/tile_jobs.py": (

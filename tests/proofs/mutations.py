@@ -1,6 +1,9 @@
 """The table of bugs that the suite must catch, all of them made by someone somewhere before."""
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import pytest
 
 from proofs.compiled_bugs import COMPILED_BUGS
 from proofs.kernel_bugs import KERNEL_BUGS
@@ -28,3 +31,16 @@ class Mutant(NamedTuple):
 
 TABLES = (OP_BUGS, MODEL_BUGS, COMPILED_BUGS, KERNEL_BUGS)
 MUTANTS = [Mutant(file, *bug) for table in TABLES for file, bugs in table.items() for bug in bugs]
+_COMPILED = [Mutant(file, *bug) for table in TABLES[2:] for file, bugs in table.items() for bug in bugs]
+SELDOM = {mutant for number, mutant in enumerate(_COMPILED) if number % 3}
+"""Two of three bugs that something has to be compiled for, which takes seconds each: `--all-bugs` tries them, too."""
+
+
+def params(mutants: Iterable[Mutant]) -> list[Any]:
+    """What a test takes to be run for each of some bugs."""
+    return [pytest.param(one, marks=pytest.mark.seldom if one in SELDOM else (), id=one.bug) for one in mutants]
+
+
+def tried(mutants: Iterable[Mutant], config: pytest.Config) -> list[Mutant]:
+    """Those of some bugs that are tried."""
+    return [one for one in mutants if one not in SELDOM or config.getoption("all_bugs")]

@@ -30,7 +30,7 @@ def looks(page):
     return told(page).get("look", {}).get("attention", {}), told(page).get("changes", [])
 
 
-@pytest.mark.parametrize(("architecture", "heads"), [("encoder", 4), ("decoder", 4), ("encoder-decoder", 4)])
+@pytest.mark.parametrize(("architecture", "heads"), [("decoder", 4), ("encoder-decoder", 4)])
 def test_all_heads_are_small_maps_with_a_word_and_one_is_large(page, server, architecture, heads):
     show(page, server, architecture)
     expect(page.locator(SMALL)).to_have_count(heads)
