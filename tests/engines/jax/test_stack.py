@@ -20,7 +20,7 @@ CASES = {case.name: case for case in MODEL_CASES if case.has_loss}
 COMPILED = {
     "encoder (dropout), cls, smoothing, class weights": ("loop, again", "list, again"),
     "decoder (Llama)": ("loop",),
-    "encoder-decoder (T5)": ("loop", "loop, again"),  # whose blocks share a relative bias and a memory
+    "encoder-decoder (T5)": ("loop, again",),  # whose blocks share a relative bias and a memory
 }
 """How blocks run: as a loop, as one whose blocks run again, and as a list whose blocks run again."""
 TRACED = [
