@@ -76,7 +76,7 @@ campaign: $(DEV) ## Kill, damage, starve and confuse it for 70 minutes (ARGS=--q
 
 # Beside the suite: mostly while a test waits for something.
 campaign-beside: $(DEV)
-	nice -n 8 $(BIN)/python benchmarks/campaign.py --quick --processes 1
+	$$(command -v nice >/dev/null && echo nice -n 8) $(BIN)/python benchmarks/campaign.py --quick --processes 1
 
 stamps: $(BASE) ## Mark ops and layers as those that all stand-ins have been compared with
 	$(BIN)/python -m glassformer.sources

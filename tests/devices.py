@@ -61,7 +61,6 @@ class Forks(Group):
 
     def begun(self, arguments: list[Any], path: Path, environment: dict[str, str]) -> Script:
         """Start one of the processes."""
-        path.touch()
         return Script(arguments, path, path, environment)
 
 
