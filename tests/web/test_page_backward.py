@@ -2,7 +2,7 @@
 
 import pytest
 
-from browser import check_access, state, told, visit
+from browser import GO_ON, address, check_access, rest, state, told, visit
 from glassformer.web.state import read_state
 
 
@@ -89,6 +89,34 @@ def test_a_classifier_is_told_what_it_should_have_said(page, server):
     page.get_by_label("It should have said").select_option("2")
     page.get_by_role("button", name="Take the step").wait_for()
     assert told(page)["answer"] == "2"
+
+
+def test_an_answer_that_comes_when_the_page_has_gone_on_asks_for_nothing_of_the_new_model(new_page, server):
+    page = new_page  # which remembers no answers
+    opened(page, server)
+    back = first_held(page, "backward")
+    page.evaluate(GO_ON, address(server, **state("encoder"), view="backward"))
+    wait_until(page, back)
+    run = first_held(page, "run")
+    page.evaluate(GO_ON, address(server, **state("encoder-decoder"), view="backward"))
+    wait_until(page, run)
+    back[0].continue_()
+    page.wait_for_selector("[data-view=backward] .walk .stop")  # of the encoder, which is still in sight
+    run[0].continue_()
+    page.get_by_text("encoder.blocks.0").first.wait_for()
+    rest(page)
+
+
+def first_held(page, word):
+    """Hold the first question of a word from now on, until somebody lets it go; it is in a list then."""
+    held = []
+    page.route(f"**/ask/{word}", lambda route: route.continue_() if held else held.append(route))
+    return held
+
+
+def wait_until(page, held):
+    while not held:
+        page.wait_for_timeout(5)
 
 
 def test_everybody_can_use_it(page, server):

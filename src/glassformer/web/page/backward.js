@@ -22,8 +22,10 @@ function drawBackward(place, page) {
   const flow = make("div", { class: "scroll high", tabindex: "0", role: "group", "aria-label": "Flow at every residual connection" });
   const tokens = make("div", { class: "stack" });
   const step = stepBox(page);
-  const ready = ask("backward", { state: runState() }).then((found) => {
-    fill(way, walkBox(found, page));
+  const asked = runState(); // the page may have gone on when the answer comes, to a model with other names
+  const ready = ask("backward", { state: asked }).then((found) => {
+    if (!way.isConnected) return;
+    fill(way, walkBox(found, asked, page));
     fill(flow, found.flow ? flowTable(found.flow) : make("p", { class: "quiet" }, found.no_flow));
     fill(tokens, found.tokens.map((part) => saliencyBox(part, page)));
   }).catch((error) => fill(way, make("p", { class: "bad" }, error.message)));
@@ -43,7 +45,7 @@ function backwardPart(title, words, ...inside) {
 
 // --- the way back ---------------------------------------------------------------------------------------------------
 
-function walkBox(found, page) {
+function walkBox(found, asked, page) {
   const { points } = found;
   const share = lengthShare(points.map((point) => point.norm));
   const seen = make("div", { class: "seen" });
@@ -65,7 +67,7 @@ function walkBox(found, page) {
     });
     const list = items[n].closest("ol");
     if (list && items[n].offsetParent) list.scrollTop = Math.max(0, items[n].parentElement.offsetTop - list.offsetTop - list.clientHeight / 2);
-    fill(seen, pointMap(points[n], page));
+    fill(seen, pointMap(points[n], asked, page));
   };
   const halt = () => { clearTimeout(walking); walking = null; fill(play, "Play"); };
   const advance = () => {
@@ -94,9 +96,9 @@ function lengthShare(numbers) {
   return (number) => (number > 0 ? 0.05 + 0.95 * (1 - (most - Math.log10(number)) / decades) : 0);
 }
 
-function pointMap(point, page) {
+function pointMap(point, asked, page) {
   const tensor = page.run.values.find((one) => one.name === point.name);
-  const map = heat({ ...tensor, what: "gradient", ...page.labelsFor(tensor), title: `∂ ${page.run.of.title} / ∂ ${point.name}`, size: 420,
+  const map = heat({ ...tensor, state: asked, what: "gradient", ...page.labelsFor(tensor), title: `∂ ${page.run.of.title} / ∂ ${point.name}`, size: 420,
     onpick: (index) => openCard({ name: point.name, index, gradient: true }) });
   // A few long rows are drawn higher than wide, so that one can tell the tokens apart.
   map.ready.then(() => { const canvas = map.querySelector("canvas"); if (canvas.offsetHeight < canvas.height * 12) canvas.style.height = `${Math.min(420, canvas.height * 12)}px`; });
