@@ -29,10 +29,12 @@ class Mutant(NamedTuple):
         return "cpu" if self.file.startswith("engines/cpu/") else "numpy"
 
 
-TABLES = (OP_BUGS, MODEL_BUGS, COMPILED_BUGS, KERNEL_BUGS)
-MUTANTS = [Mutant(file, *bug) for table in TABLES for file, bugs in table.items() for bug in bugs]
-_COMPILED = [Mutant(file, *bug) for table in TABLES[2:] for file, bugs in table.items() for bug in bugs]
-SELDOM = {mutant for number, mutant in enumerate(_COMPILED) if number % 3}
+def _mutants(*tables: dict) -> list[Mutant]:
+    return [Mutant(file, *bug) for table in tables for file, bugs in table.items() for bug in bugs]
+
+
+MUTANTS = _mutants(OP_BUGS, MODEL_BUGS, COMPILED_BUGS, KERNEL_BUGS)
+SELDOM = {mutant for number, mutant in enumerate(_mutants(COMPILED_BUGS, KERNEL_BUGS)) if number % 3}
 """Two of three bugs that something has to be compiled for, which takes seconds each: `--all-bugs` tries them, too."""
 
 

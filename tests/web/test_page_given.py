@@ -24,10 +24,9 @@ def explored(architecture):
     return gf.explore(model, model.init(0), batch, show=False)
 
 
-@pytest.mark.parametrize("architecture", ["encoder-decoder"])
-def test_a_cell_of_a_notebook_shows_it(architecture, browser, tmp_path, numpy_engine):
+def test_a_cell_of_a_notebook_shows_it(browser, tmp_path, numpy_engine):
     place = tmp_path / "notebook.html"
-    cell = explored(architecture)._repr_html_()
+    cell = explored("encoder-decoder")._repr_html_()
     place.write_text(f"<!doctype html><meta charset='utf-8'><title>A notebook</title>{cell}", encoding="utf-8")
     context, troubles = browser.new_context(offline=True), Troubles()
     page = context.new_page()
@@ -43,9 +42,8 @@ def test_a_cell_of_a_notebook_shows_it(architecture, browser, tmp_path, numpy_en
     context.close()
 
 
-@pytest.mark.parametrize("architecture", ["decoder"])
-def test_what_is_served_can_be_changed(architecture, browser, numpy_engine):
-    with served(explored(architecture)._explorer()) as server:
+def test_what_is_served_can_be_changed(browser, numpy_engine):
+    with served(explored("decoder")._explorer()) as server:
         context, troubles = browser.new_context(), Troubles()
         page = context.new_page()
         troubles.watch(page, server.address)
