@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from browser import WIDE, chromium, served, tiny_explorer
 from glassformer.cli.output import console, table
-from glassformer.web.answers import ANSWERS
+from glassformer.web.router import ROUTES
 from glassformer.weights.registry import resolve
 from malformed import nearly_right, not_http
 from raw_http import Line
@@ -167,7 +167,7 @@ def malformed(count: int) -> list[Row]:
                 answered = line.send(not_http(rng))
                 line.close()
             else:
-                answered = line.ask(*nearly_right(rng, [*ANSWERS, "tile", "nothing"]))
+                answered = line.ask(*nearly_right(rng, [*ROUTES, "tile", "nothing"]))
             assert answered.status < 500, f"request {number}: {answered.said}"
             answers[answered.status] = answers.get(answered.status, 0) + 1
         server.explorer.jobs.stop_all()

@@ -23,9 +23,9 @@ from glassformer.models import build
 from glassformer.runs.session import model_config
 from glassformer.runs.trained import Trained
 from glassformer.subject import Subject, task_labels
-from glassformer.web.answers import ask
 from glassformer.web.explorer import Explorer
 from glassformer.web.offers import Offer
+from glassformer.web.router import ask
 from glassformer.web.server import Server
 from oracles import refuse, require
 from runs import TINY

@@ -20,7 +20,7 @@ COUNT = 70
 """Changes for each architecture, one to four in each state: more than 200 in all."""
 OTHERS = {"encoder": "02122010", "decoder": "for y in", "encoder-decoder": "4. März 2002"}
 
-ANSWERS = {"encoder-decoder": "2001-03"}
+ROUTES = {"encoder-decoder": "2001-03"}
 TARGET, SENT_TARGET = Logit(1, against=2), {"kind": "logit", "token": 1, "against": 2}
 
 
@@ -110,7 +110,7 @@ def rerun(sent, run, other):
 def test_random_changes_equal_a_rerun(page, architecture):
     rng = np.random.default_rng(15)
     opened = tiny_explorer(architecture).opened(architecture)
-    answer = ANSWERS.get(architecture)  # of equal length, so that values can be taken from each other
+    answer = ROUTES.get(architecture)  # of equal length, so that values can be taken from each other
     watched = [opened.watch(text[architecture], answer) for text in (TEXTS, OTHERS)]
     run, names = watched[0], list(flatten(opened.params))
     start = {"model": architecture, "text": TEXTS[architecture], "answer": answer, "of": SENT_TARGET}

@@ -21,7 +21,7 @@ def explorer(numpy_engine):
 
 
 def seen(explorer, architecture, **more):
-    return explorer.seen(read_state(state(architecture, **more)))
+    return explorer.session(read_state(state(architecture, **more)))
 
 
 @pytest.mark.parametrize("architecture", TASKS)

@@ -10,10 +10,10 @@ from glassformer.errors import ConfigError, GlassformerError, LengthError, Token
 from glassformer.interpret import Logit, attribute, lens
 from glassformer.models import Encoder
 from glassformer.subject import Subject
-from glassformer.web.answers import ask, load_answers, seen_by
 from glassformer.web.offers import Offer
+from glassformer.web.router import ask, load_routes, session_of
 
-load_answers()
+load_routes()
 
 POSITIONAL = ["decoder", "encoder-decoder"]
 
@@ -30,7 +30,7 @@ def result(explorer, word, **question):
 @pytest.mark.parametrize("architecture", POSITIONAL)
 def test_cells_say_what_the_lens_says(explorer, architecture):
     found = result(explorer, "lens", state=state(architecture), count=3, token="#2", between=True)
-    run = seen_by(explorer, {"state": state(architecture)}).run
+    run = session_of(explorer, {"state": state(architecture)}).run
     want = lens(run)
     last = run.logits.shape[1]
     assert [point["label"] for point in found["points"]] == [point.label for point in want.points]
@@ -55,7 +55,7 @@ def test_without_the_points_between_there_is_one_for_each_block(explorer):
 
 def test_chosen_positions_are_read_and_the_last_row_is_what_the_model_says(explorer):
     found = result(explorer, "lens", state=state("decoder"), first=2, count=2)
-    run = seen_by(explorer, {"state": state("decoder")}).run
+    run = session_of(explorer, {"state": state("decoder")}).run
     assert [column["position"] for column in found["columns"]] == [2, 3]
     assert found["columns"][0]["cells"][-1]["ids"][0] == run.logits[0, 2].argmax()
 
@@ -72,7 +72,7 @@ def test_a_classifier_is_read_as_a_whole(explorer):
 @pytest.mark.parametrize("architecture", ["encoder", *POSITIONAL])
 def test_parts_sum_to_the_logit(explorer, architecture):
     found = result(explorer, "attribution", state=state(architecture), token="#1", against="#0")
-    run = seen_by(explorer, {"state": state(architecture)}).run
+    run = session_of(explorer, {"state": state(architecture)}).run
     want = attribute(run, Logit(1, against=0))
     assert found["value"] == pytest.approx(want.value)
     assert found["sum"] == pytest.approx(found["value"], rel=1e-9)
@@ -83,7 +83,7 @@ def test_parts_sum_to_the_logit(explorer, architecture):
 
 def test_the_likeliest_token_is_taken_apart_unless_one_is_named(explorer):
     found = result(explorer, "attribution", state=state("decoder"))
-    run = seen_by(explorer, {"state": state("decoder")}).run
+    run = session_of(explorer, {"state": state("decoder")}).run
     assert found["token"]["id"] == run.logits[0, -1].argmax()
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from browser import TEXTS, check_access, rest, state, told, visit
-from glassformer.web.answers import ask
+from glassformer.web.router import ask
 
 SMALL = ".attention-small canvas[data-painted]"
 LARGE = ".attention-large canvas[data-painted]"

@@ -20,7 +20,7 @@ def test_the_gradient_is_walked_from_the_end(page, server, explorer):
     page.locator("canvas[aria-label^='gradient of blocks.1']").wait_for()
     page.get_by_role("button", name="Play").click()  # nothing moves by itself where motion is not wanted
     assert stops.nth(5).get_attribute("aria-current") == "step"
-    back = explorer.seen(read_state(state("decoder"))).gradients
+    back = explorer.session(read_state(state("decoder"))).gradients
     assert page.locator(".flowed tbody tr").count() == 4
     assert float(page.locator(".walk .stop .mono").nth(5).inner_text().replace("−", "-")) == pytest.approx(
         float((back["embedding"] ** 2).sum()) ** 0.5, rel=1e-2
@@ -44,7 +44,7 @@ def test_a_difference_of_logits_runs_back(page, server, explorer):
     page.locator("p", has_text=" above ").wait_for()
     of = told(page)["of"]
     assert (of["kind"], of["token"]) == ("logit", 3)
-    found = explorer.seen(read_state(state("decoder", of=of)))
+    found = explorer.session(read_state(state("decoder", of=of)))
     assert page.locator("[data-view=backward] code").first.inner_text().replace("−", "-") == str(
         found.of.value(found.run)
     )
@@ -74,7 +74,7 @@ def test_a_step_is_taken_and_taken_back(page, server, explorer):
     page.get_by_text("so far").wait_for()
     step = {"optimizer": "sgd", "lr": 0.1}
     assert told(page)["steps"] == [step]
-    before, after = (explorer.seen(read_state(state("decoder", steps=n * [step]))).run.loss for n in (0, 1))
+    before, after = (explorer.session(read_state(state("decoder", steps=n * [step]))).run.loss for n in (0, 1))
     shown = page.locator(".losses").first.locator("span[title]").all()
     assert [one.get_attribute("title") for one in shown] == [str(before), str(after)]
     assert after < before

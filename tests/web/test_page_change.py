@@ -24,7 +24,7 @@ def test_a_head_is_switched_off_and_on_again(page, server, explorer):
     assert told(page)["changes"] == [
         {"word": "zero", "name": "blocks.0.attention.output.x", "where": {"head": 1}, "value": 0, "other": ""}
     ]
-    run = explorer.seen(read_state(state("decoder"))).run
+    run = explorer.session(read_state(state("decoder"))).run
     changed = run.changed(zero("blocks.0.attention.output.x", head=1))
     shown = page.locator("[data-view=change] p", has_text="loss").first.locator("b").all()
     assert [one.get_attribute("title") for one in shown] == [str(run.loss), str(changed.loss)]
@@ -63,7 +63,7 @@ def test_any_value_is_changed_by_the_form(page, server, explorer):
     page.wait_for_selector("#strip .token")
     changed = told(page)["changes"]
     assert changed == [{"word": "put", "name": "blocks.1", "where": {"feature": 3}, "value": 2.5, "other": ""}]
-    found = explorer.seen(read_state(state("decoder", changes=changed)))
+    found = explorer.session(read_state(state("decoder", changes=changed)))
     np.testing.assert_array_equal(found.run.logits, found.plain.changed(put("blocks.1", 2.5, feature=3)).logits)
 
 

@@ -6,7 +6,7 @@ import pytest
 import glassformer as gf
 from browser import Troubles, rest, served, visit
 from glassformer.errors import ConfigError
-from glassformer.web.answers import ask, load_answers
+from glassformer.web.router import ask, load_routes
 
 SIZES = {"vocab": 7, "width": 8, "heads": 2, "layers": 1, "context": 8}
 MODELS = {
@@ -61,7 +61,7 @@ def test_what_is_served_can_be_changed(browser, numpy_engine):
 
 
 def test_a_text_is_refused(numpy_engine):
-    load_answers()
+    load_routes()
     with pytest.raises(ConfigError, match="has a batch of ids and no tokenizer"):
         ask(explored("decoder")._explorer(), "next", {"state": {"model": "model", "text": ""}, "written": []})
     subject = explored("encoder").subject

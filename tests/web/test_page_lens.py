@@ -3,7 +3,7 @@
 import pytest
 
 from browser import check_access, state, told, visit
-from glassformer.web.answers import ask
+from glassformer.web.router import ask
 
 
 def show(page, server, architecture, **settings):

@@ -23,7 +23,7 @@ def test_every_name_of_the_record_is_reached_by_clicks(page, server, explorer):
         closed.evaluate_all("all => all.forEach((one) => one.click())")
     rest(page)
     shown = " ".join(page.locator("[data-tensor]").evaluate_all("all => all.map(one => one.dataset.tensor)")).split()
-    run = explorer.seen(read_state(state(architecture))).run
+    run = explorer.session(read_state(state(architecture))).run
     assert set(shown) == {*run, *flatten(run.params)}
     assert page.locator(".heat .bad").count() == 0
 
@@ -47,7 +47,7 @@ def test_a_cell_opens_its_card_with_formula_source_links_and_proof(page, server,
     for key in ("ArrowDown", "ArrowRight", "ArrowRight", "Enter"):
         canvas.press(key)
     page.wait_for_selector("#card .value")
-    value = explorer.seen(read_state(state("decoder"))).run["blocks.0.attention"][0, 1, 2]
+    value = explorer.session(read_state(state("decoder"))).run["blocks.0.attention"][0, 1, 2]
     said = page.locator("#card .value").inner_text().replace("−", "-")
     assert float(said) == pytest.approx(value, rel=1e-15)
     assert page.locator("#card .formula").first.inner_text().startswith("y[")

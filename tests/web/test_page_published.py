@@ -42,7 +42,7 @@ def test_a_head_is_switched_off_by_a_true_rerun(page, server, explorer, state):
     page.get_by_role("switch", name="head 1 of attention of layer 2", exact=True).click()
     page.wait_for_selector("#strip .token")
     assert page.locator(".token:has-text('altered nothing')").count() == 0
-    found = explorer.seen(read_state({**state, "changes": told(page)["changes"]}))
+    found = explorer.session(read_state({**state, "changes": told(page)["changes"]}))
     wanted = found.plain.changed(zero("blocks.2.attention.output.x", head=1))
     np.testing.assert_array_equal(found.run.logits, wanted.logits)
     assert not np.array_equal(found.run.logits, found.plain.logits)
@@ -50,7 +50,7 @@ def test_a_head_is_switched_off_by_a_true_rerun(page, server, explorer, state):
 
 @pytest.mark.parametrize("state", ["minilm"], indirect=True)
 def test_a_card_has_its_number_and_its_proof(page, server, explorer, state):
-    run = explorer.seen(read_state(state)).run
+    run = explorer.session(read_state(state)).run
     block = f"blocks.{run.model.config.layers - 1}"
     name = f"{block}.feed_forward"
     visit(page, server, "#view canvas", **state, look={"map": {"open": [block, name]}})

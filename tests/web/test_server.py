@@ -15,7 +15,7 @@ import pytest
 from browser import TASKS, TEXTS, get, state, tiny_explorer
 from glassformer.errors import ConfigError
 from glassformer.web import server as server_module
-from glassformer.web.answers import ANSWERS
+from glassformer.web.router import ROUTES
 from glassformer.web.server import Server
 from malformed import nearly_right, not_http
 from raw_http import Line
@@ -30,7 +30,7 @@ def test_questions_that_are_nearly_right_are_answered_in_words(server, caplog):
     refused = 0
     with Line(server) as line:
         for _ in range(400):
-            word, question = nearly_right(rng, [*ANSWERS, "tile", "nothing"])
+            word, question = nearly_right(rng, [*ROUTES, "tile", "nothing"])
             answered = line.ask(word, question)
             assert answered.status in (200, 400), f"{word} {json.dumps(question)[:600]} {answered.said}"
             if answered.status == 400:
@@ -55,7 +55,7 @@ def test_an_error_of_ours_is_said_and_logged_and_it_goes_on(server, monkeypatch,
     def fail(explorer, question):
         raise ZeroDivisionError
 
-    monkeypatch.setitem(ANSWERS, "broken", fail)
+    monkeypatch.setitem(ROUTES, "broken", fail)
     with Line(server) as line:
         answered = line.ask("broken", {})
         assert (answered.status, answered.said) == (500, "that failed: ZeroDivisionError")
@@ -66,9 +66,7 @@ def test_an_error_of_ours_is_said_and_logged_and_it_goes_on(server, monkeypatch,
 def test_what_json_has_no_word_for_is_sent_as_null(server, monkeypatch):
     import numpy as np
 
-    monkeypatch.setitem(
-        ANSWERS, "odd", lambda e, q: {"a": float("nan"), "b": np.array([1.0, np.inf]), "c": np.int64(3)}
-    )
+    monkeypatch.setitem(ROUTES, "odd", lambda e, q: {"a": float("nan"), "b": np.array([1.0, np.inf]), "c": np.int64(3)})
     with Line(server) as line:
         assert json.loads(line.ask("odd", {}).body) == {"a": None, "b": [1.0, None], "c": 3}
 
@@ -87,7 +85,7 @@ USERS = [
 def test_ten_users_at_once_see_their_own_state(server):
     states = [{"model": model, "text": text, "changes": changes} for model, text, changes in USERS]
     alone = tiny_explorer("encoder", "decoder")
-    server_module.load_answers()
+    server_module.load_routes()
     wanted = [server_module.ask(alone, "run", {"state": one}) for one in states]
     tiles = [server_module.tile_bytes(alone, {"state": one, "what": "gradient", "name": "logits"}) for one in states]
     assert len({json.dumps(one["next"]) for one in wanted}) == len(states)
@@ -134,13 +132,13 @@ def test_whoever_comes_before_it_answers_waits(explorer):
 
 SERVING = """
 import time
-from glassformer.web.answers import answers
+from glassformer.web.router import route
 from glassformer.web.explorer import Explorer
 from glassformer.web.server import Server
 
 explorer = Explorer({})
 
-@answers("slow")
+@route("slow")
 def slow(explorer, question):
     time.sleep(600)
 

@@ -12,8 +12,8 @@ import pytest
 from browser import TASKS, state
 from glassformer.errors import ConfigError
 from glassformer.web import keeping, single
-from glassformer.web.answers import load_answers
 from glassformer.web.keeping import file_of, standing
+from glassformer.web.router import load_routes
 from glassformer.web.single import IMPORT, PAGE, Kept, bundle, key_of, one_file, ordered, styles
 
 MODULES = sorted(path.name for path in PAGE.glob("*.js"))
@@ -104,7 +104,7 @@ def test_keys_do_not_depend_on_the_order_of_names():
 
 @pytest.mark.parametrize("architecture", TASKS)
 def test_all_tensors_and_what_was_asked_are_in_the_file(architecture, explorer):
-    load_answers()
+    load_routes()
     own = told(architecture)
     large = {"state": "@", "what": "value", "name": "logits", "height": 512}
     asked = [{"word": "run", "question": {"state": own}}, {"word": "tile", "question": large, "key": "mine"}]
@@ -123,7 +123,7 @@ def test_all_tensors_and_what_was_asked_are_in_the_file(architecture, explorer):
 
 
 def test_a_file_that_would_be_too_large_is_refused_and_says_what_to_leave_out(explorer, monkeypatch):
-    load_answers()
+    load_routes()
     monkeypatch.setattr(keeping, "LARGEST", 60_000)
     with pytest.raises(ConfigError, match=r"the file would have 0\.\d MB, and at most 0.1 MB are written") as refusal:
         file_of(explorer, told("encoder"), [], ("value", "gradient"), silent)
@@ -131,7 +131,7 @@ def test_a_file_that_would_be_too_large_is_refused_and_says_what_to_leave_out(ex
 
 
 def test_a_larger_model_is_kept_more_coarsely(explorer, monkeypatch):
-    load_answers()
+    load_routes()
     fine = opened(file_of(explorer, told("encoder"), [], ("value",), silent))[1]
     monkeypatch.setattr(keeping, "CELLS", (8,))
     coarse = opened(file_of(explorer, told("encoder"), [], ("value",), silent))[1]

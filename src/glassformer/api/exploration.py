@@ -41,10 +41,10 @@ class Exploration:
 
     def html(self) -> str:
         """Return the page as one file."""
-        from ..web.answers import load_answers
         from ..web.keeping import file_of, standing
+        from ..web.router import load_routes
 
-        load_answers()
+        load_routes()
         explorer = self._explorer()
         state: dict[str, Any] = {"model": KEY, "text": self.text, "answer": None, "changes": [], "of": {"kind": "loss"},
                                  "steps": []}  # fmt: skip

@@ -1,19 +1,19 @@
-"""The explorer: a page in the browser over a model at work, forward and backward.
+"""The explorer: a page in the browser that shows a model at work, forward and backward.
 
-    offers.py      the models that the page may open
-    state.py       what a page asks to see, as data: it travels in the address
-    seen.py        a model, and a run of it as it was asked for
-    explorer.py    models and runs, kept while they are asked about
-    films.py       trainings frame by frame: of one that goes on here, or of a recorded run
-    room.py        whether a run fits into the memory that is free
-    tiles.py       parts of arrays in the resolution that a screen needs
-    answers.py     the table of what a page may ask, filled by the files in answers_of
-    readers.py     models that write, kept where they are in a text
-    jobs.py        long work that shows how far it is and can be stopped
-    guard.py       who may ask: this page and nobody else
-    single.py      the modules of the page as one script, and the page as one file; keeping.py chooses what goes into it
-    server.py      the application and the process that serves it
-    page/          the page: plain ES modules, one for each view, joined when they are asked for
+    offers.py          the models that the page can open
+    state.py           what the page shows, as data; the page keeps it in its address
+    run_session.py     one run of a model, with what was computed about it
+    explorer.py        caches of open models and their runs
+    films.py           trainings frame by frame: live ones and recorded runs
+    memory_budget.py   whether a run fits into free memory
+    tiles.py           parts of arrays at the resolution of a screen
+    router.py          the table of requests, filled by the files in routes/
+    readers.py         caches for writing token by token
+    jobs.py            long work that reports progress and can be stopped
+    guard.py           refuses requests that do not come from the page
+    single.py          the page as one file; keeping.py chooses what goes into it
+    server.py          the HTTP application and the process that serves it
+    page/              the page: plain ES modules, one for each view, joined by the server
 
-There is no mathematics here: everything that is shown comes from `interpret` and from the record of a run.
+There is no mathematics here: every number comes from `interpret` and from the record of a run.
 """

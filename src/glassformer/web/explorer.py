@@ -19,12 +19,12 @@ from ..interpret.run import BORDERS, has_no_head
 from ..subject import Subject, stored_subject
 from .films import Film, LiveFilm, recorded_film
 from .jobs import Jobs
+from .memory_budget import tidy
 from .offers import RUNS, Offer, chosen, parted
-from .room import tidy
-from .seen import Opened, Seen
+from .run_session import Opened, RunSession
 from .state import POSITIONS, Asked, Changed, State
 
-__all__ = ["Explorer", "Opened", "Seen"]
+__all__ = ["Explorer", "Opened", "RunSession"]
 
 MODELS = 3
 """So many models are kept open."""
@@ -57,7 +57,7 @@ class Explorer:
         self._frames: _Kept[Opened] = _Kept()
         self._films: _Kept[Film] = _Kept()
         self.live_films: dict[str, LiveFilm] = {}  # trainings of this server, by the keys of their models
-        self._runs: _Kept[Seen] = _Kept()
+        self._runs: _Kept[RunSession] = _Kept()
 
     def opened(self, key: str) -> Opened:
         """Return a model by its key among the offers, or as it was after a step: KEY@STEP."""
@@ -95,21 +95,23 @@ class Explorer:
 
         return self._films.get(key, opened, most=FILMS)
 
-    def seen(self, state: State) -> Seen:
+    def session(self, state: State) -> RunSession:
         """Return the run of a state."""
-        return self._runs.get(state.key(), lambda: self._run(state), bytes_=RUN_BYTES, then=lambda seen: tidy(seen.run))
+        return self._runs.get(
+            state.key(), lambda: self._run(state), bytes_=RUN_BYTES, then=lambda session: tidy(session.run)
+        )
 
-    def _run(self, state: State) -> Seen:
+    def _run(self, state: State) -> RunSession:
         opened = self.opened(state.model)
         start = replace(state, changes=(), of=Asked())
         if state == start:
             return self._begun(opened, state)
         if state.of != start.of:  # another number runs back through the same run
-            same = self.seen(replace(state, of=start.of))
+            same = self.session(replace(state, of=start.of))
             return replace(same, state=state, of=target(same.run, state.of), lock=threading.RLock(), kept={})
-        before = self.seen(start)
+        before = self.session(start)
         if before.run.keeps == BORDERS:  # there is no room for two changed ones
-            self._runs.drop(lambda seen: seen.opened is opened and seen is not before)
+            self._runs.drop(lambda session: session.opened is opened and session is not before)
             tidy(before.run)
         changes = tuple(self._change(before, asked) for asked in state.changes)
         base = before.run
@@ -128,27 +130,27 @@ class Explorer:
             kept={},
         )
 
-    def _begun(self, opened: Opened, state: State) -> Seen:
+    def _begun(self, opened: Opened, state: State) -> RunSession:
         """Return the run without changes, after the steps of optimizers on what it reads."""
         if not state.steps:
             run = self._watched(opened, state)
-            return Seen(state, opened, run, run, target(run, state.of))
+            return RunSession(state, opened, run, run, target(run, state.of))
         *earlier, last = state.steps
         for count in range(DEEP, len(earlier), DEEP):  # from the first on: each asks for the one before it
-            self.seen(replace(state, steps=state.steps[:count]))
-        before = self.seen(replace(state, steps=tuple(earlier)))
+            self.session(replace(state, steps=state.steps[:count]))
+        before = self.session(replace(state, steps=tuple(earlier)))
         after = before.step(last)
         run = watch(before.run.model, after.params, before.run.batch, keep=before.run.keeps)
-        return Seen(state, opened, run, run, target(run, state.of), memory={last.optimizer: after.state})
+        return RunSession(state, opened, run, run, target(run, state.of), memory={last.optimizer: after.state})
 
     def _watched(self, opened: Opened, state: State) -> Run:
         """Return the run of a text; before a long one, the parameters that only short ones need are let go."""
         batch = opened.subject.batch(state.text, state.answer)
         if opened.keeps(batch) == BORDERS:
-            self._runs.drop(lambda seen: seen.opened is opened and seen.run.keeps != BORDERS)
+            self._runs.drop(lambda session: session.opened is opened and session.run.keeps != BORDERS)
         return opened.watch_batch(batch)
 
-    def _change(self, before: Seen, asked: Changed) -> Change:
+    def _change(self, before: RunSession, asked: Changed) -> Change:
         """Return a change as `interpret` knows it."""
         where: dict[str, Any] = dict(asked.where)
         name, value, run = asked.name, asked.value, before.run

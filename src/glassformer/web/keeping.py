@@ -8,8 +8,8 @@ from typing import Any
 
 from ..errors import ConfigError, GlassformerError
 from ..tree import flatten
-from .answers import ANSWERS, ask, plain_json
-from .explorer import Explorer, Seen
+from .explorer import Explorer, RunSession
+from .router import ROUTES, ask, plain_json
 from .single import LARGEST, Kept, bundle, key_of, one_file, styles
 from .state import read_state
 from .tile_request import tile_bytes
@@ -46,7 +46,7 @@ def file_of(
     views   the views that the file shows
     """
     state = {name: told[name] for name in ("model", "text", "answer", "changes", "of", "steps")}
-    seen = explorer.seen(read_state(state))
+    session = explorer.session(read_state(state))
     kept = Kept(told, state)
     offers = [
         {"key": o.key, "title": o.title, "kind": o.kind} for o in explorer.offers.values() if o.key == state["model"]
@@ -65,7 +65,7 @@ def file_of(
         _answer(explorer, kept, one)
     for one in _heads(kept):
         _answer(explorer, kept, one)
-    return _fitting(explorer, seen, kept, whats, show)
+    return _fitting(explorer, session, kept, whats, show)
 
 
 def _answer(explorer: Explorer, kept: Kept, one: dict[str, Any]) -> None:
@@ -102,12 +102,12 @@ def _keep_tile(explorer: Explorer, kept: Kept, key: str, question: dict[str, Any
         kept.refused[key] = (error.fact, error.hint)
 
 
-def _fitting(explorer: Explorer, seen: Seen, kept: Kept, whats: tuple[str, ...], show: Show) -> str:
+def _fitting(explorer: Explorer, session: RunSession, kept: Kept, whats: tuple[str, ...], show: Show) -> str:
     """Return the file with tiles of all tensors, in the finest resolution in which it is not too large."""
     before = dict(kept.tiles)
     room = LARGEST - len(bundle()) - len(styles()) - 10_000
     for cells in CELLS:
-        asked = [one for what in whats for one in _tiles(seen, what, cells)]
+        asked = [one for what in whats for one in _tiles(session, what, cells)]
         if sum(size for _, size in asked) * GROWS > 2.5 * room and cells != CELLS[-1]:
             continue
         kept.tiles = dict(before)
@@ -126,10 +126,10 @@ def _fitting(explorer: Explorer, seen: Seen, kept: Kept, whats: tuple[str, ...],
     )
 
 
-def _tiles(seen: Seen, what: str, cells: int) -> list[tuple[dict[str, Any], int]]:
+def _tiles(session: RunSession, what: str, cells: int) -> list[tuple[dict[str, Any], int]]:
     """Return a question for each matrix of each tensor of a run, with the bytes of its cells."""
     found = []
-    named = {**{name: seen.run.outline(name) for name in seen.run}, **flatten(seen.run.params)}
+    named = {**{name: session.run.outline(name) for name in session.run}, **flatten(session.run.params)}
     for name, array in named.items():
         rows, columns = (1, 1, *array.shape)[-2:]
         size = 8 * min(rows, cells) * min(columns, cells) + 600
@@ -140,10 +140,10 @@ def _tiles(seen: Seen, what: str, cells: int) -> list[tuple[dict[str, Any], int]
 
 def standing(explorer: Explorer, state: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what views ask before anybody has clicked, for a file that is made without a page."""
-    seen = explorer.seen(read_state(state))
+    session = explorer.session(read_state(state))
     places: dict[str, Any] = {}
-    if not seen.opened.subject.is_classifier:
-        places = {"first": max(0, seen.run.batch.tokens.shape[-1] - FIRST), "count": FIRST}
+    if not session.opened.subject.is_classifier:
+        places = {"first": max(0, session.run.batch.tokens.shape[-1] - FIRST), "count": FIRST}
     asked: list[tuple[str, dict[str, Any], bool]] = [
         ("attention", {}, False),
         ("lens", {"token": None, "between": False, **places}, True),
@@ -153,7 +153,7 @@ def standing(explorer: Explorer, state: dict[str, Any]) -> list[dict[str, Any]]:
     about = [{"word": word, "question": {"state": state, **question}, "work": work} for word, question, work in asked]
     classes = {"model": state["model"], "part": "classes", "text": ""}
     about += [{"word": "optimizers", "question": {}}, {"word": "vocabulary", "question": classes}]
-    return [one for one in about if one["word"] in ANSWERS]
+    return [one for one in about if one["word"] in ROUTES]
 
 
 def _heads(kept: Kept) -> list[dict[str, Any]]:

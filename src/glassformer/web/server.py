@@ -22,9 +22,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from ..errors import ConfigError, GlassformerError
-from .answers import Download, ask, load_answers, plain_json
 from .explorer import Explorer
 from .guard import Guard, new_secret, read_body
+from .router import Download, ask, load_routes, plain_json
 from .single import PAGE, bundle, styles
 from .tile_request import tile_bytes
 
@@ -40,7 +40,7 @@ FILES: dict[str, tuple[str, Callable[[], str]]] = {
 
 def application(explorer: Explorer, secret: str, port: int) -> ASGIApp:
     """Return the application that serves an explorer below a secret path."""
-    load_answers()
+    load_routes()
 
     async def answer(request: Request) -> Response:
         try:

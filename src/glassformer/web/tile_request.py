@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ConfigError
-from .answers import only, seen_by
 from .explorer import Explorer
+from .router import only, session_of
 from .state import read_index, read_int
 from .tiles import LARGEST, as_matrix, cut, statistics
 
@@ -22,9 +22,9 @@ def tile_bytes(explorer: Explorer, question: dict[str, Any]) -> bytes:
     height, width    cells at most
     """
     only(question, "state", "what", "name", "at", "rows", "columns", "height", "width")
-    seen = seen_by(explorer, question)
+    session = session_of(explorer, question)
     what, name = (_word(question, word) for word in ("what", "name"))
-    array = seen.array(what, name)
+    array = session.array(what, name)
     leading = max(0, array.ndim - 2)
     at = read_index(question["at"]) if "at" in question else (0,) * leading
     matrix = as_matrix(array, at)
@@ -35,8 +35,8 @@ def tile_bytes(explorer: Explorer, question: dict[str, Any]) -> bytes:
         "what": what,
         "shape": list(array.shape),
         "dtype": array.dtype.name,
-        "parameter": seen.is_parameter(name),
-        "all": seen.once(f"statistics of {what} {name}", lambda: statistics(array)),
+        "parameter": session.is_parameter(name),
+        "all": session.once(f"statistics of {what} {name}", lambda: statistics(array)),
         "here": statistics(matrix),
     }
     return cut(matrix, rows, columns, height, width, facts).to_bytes()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..answers import answers, only
 from ..explorer import Explorer
+from ..router import only, route
 
 PATIENCE = 0.5
 """Seconds that an answer waits for the work to end: a page need not ask often."""
 
 
-@answers("job")
+@route("job")
 def job(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return how far a job is, and its result when there is one."""
     only(question, "job")
@@ -20,7 +20,7 @@ def job(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     return found.to_dict()
 
 
-@answers("stop")
+@route("stop")
 def stop(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Ask a job to stop; it does so between two of its parts."""
     only(question, "job")

@@ -1,9 +1,9 @@
-"""What a page may ask: a table from words to functions, which the files in `answers_of` fill.
+"""The requests that the page can make: a table from words to functions, filled by the files in `routes/`.
 
-    @answers("lens")
-    def lens_of(explorer, question): …       # the question as JSON gave it; the answer as JSON takes it
+    @route("lens")
+    def lens_of(explorer, question): …       # the question is a JSON object, the answer something JSON can hold
 
-Everything that a function refuses by an error of Glassformer reaches the page as a sentence with its hint.
+The page shows every `GlassformerError` as a sentence with its hint.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..errors import ConfigError, did_you_mean
-from .explorer import Explorer, Seen
+from .explorer import Explorer, RunSession
 from .state import read_state
 
 
 class Download(NamedTuple):
-    """An answer that is a file to keep."""
+    """An answer that the browser saves as a file."""
 
     name: str
     body: bytes
@@ -28,40 +28,40 @@ class Download(NamedTuple):
 
 Answer = Callable[[Explorer, dict[str, Any]], Any]
 
-ANSWERS: dict[str, Answer] = {}
-ROOM = "glassformer.web.answers_of"
+ROUTES: dict[str, Answer] = {}
+FOLDER = "glassformer.web.routes"
 
 
-def answers(word: str) -> Callable[[Answer], Answer]:
-    """Let a function answer the questions of a word."""
+def route(word: str) -> Callable[[Answer], Answer]:
+    """Register a function for the questions of one word."""
 
     def register(function: Answer) -> Answer:
-        ANSWERS[word] = function
+        ROUTES[word] = function
         return function
 
     return register
 
 
-def load_answers() -> None:
-    """Import all that answers."""
-    for found in pkgutil.iter_modules(importlib.import_module(ROOM).__path__):
-        importlib.import_module(f"{ROOM}.{found.name}")
+def load_routes() -> None:
+    """Import all routes, which fills the table."""
+    for found in pkgutil.iter_modules(importlib.import_module(FOLDER).__path__):
+        importlib.import_module(f"{FOLDER}.{found.name}")
 
 
 def ask(explorer: Explorer, word: str, question: dict[str, Any]) -> dict[str, Any]:
     """Return the answer to a question."""
-    if word not in ANSWERS:
-        raise ConfigError(f"there is no question {word[:40]!r}", hint=did_you_mean(word[:40], ANSWERS))
-    return ANSWERS[word](explorer, question)
+    if word not in ROUTES:
+        raise ConfigError(f"there is no question {word[:40]!r}", hint=did_you_mean(word[:40], ROUTES))
+    return ROUTES[word](explorer, question)
 
 
-def seen_by(explorer: Explorer, question: dict[str, Any]) -> Seen:
+def session_of(explorer: Explorer, question: dict[str, Any]) -> RunSession:
     """Return the run that a question is about, by its `state`."""
-    return explorer.seen(read_state(question.get("state")))
+    return explorer.session(read_state(question.get("state")))
 
 
 def only(question: dict[str, Any], *known: str) -> None:
-    """Refuse parts of a question that nobody would read."""
+    """Refuse unknown parts of a question."""
     for name in question:
         if name not in known:
             raise ConfigError(f"the question has an unknown part {name[:40]!r}", hint=did_you_mean(name[:40], known))

@@ -10,10 +10,10 @@ from glassformer.interpret import watch
 from glassformer.models import Batch
 from glassformer.quantized import Quantized
 from glassformer.tree import flatten
-from glassformer.web import room, seen
-from glassformer.web.answers import ask, load_answers, plain_json
+from glassformer.web import memory_budget, run_session
 from glassformer.web.explorer import Explorer
 from glassformer.web.offers import Offer
+from glassformer.web.router import ask, load_routes, plain_json
 from glassformer.web.state import read_state
 
 
@@ -23,35 +23,36 @@ def test_the_count_is_what_a_run_keeps(architecture, numpy_engine):
     batch = subject.batch(TEXTS[architecture])
     run = watch(subject.model, subject.params, batch)
     kept = {id(a): a.nbytes for call in run.calls for a in call.outputs if isinstance(a, np.ndarray)}
-    said = room.run_bytes(subject.model.config, batch, 8)
+    said = memory_budget.run_bytes(subject.model.config, batch, 8)
     assert 0.8 * sum(kept.values()) < said < 4 * sum(kept.values())
 
 
 def test_what_does_not_fit_is_refused_with_both_numbers(monkeypatch, explorer):
-    monkeypatch.setattr(room, "free_bytes", lambda: 3 * 2**30)
+    monkeypatch.setattr(memory_budget, "free_bytes", lambda: 3 * 2**30)
     config = tiny_subject("decoder").model.config
-    assert room.kept_of(config, Batch(np.zeros((1, 64), int)), 8) == "everything"
+    assert memory_budget.kept_of(config, Batch(np.zeros((1, 64), int)), 8) == "everything"
     with pytest.raises(LengthError, match=r"into 65,536 tokens takes about .* GiB, and 3\.0 GiB of memory are free"):
-        room.kept_of(config, Batch(np.zeros((1, 65_536), int)), 8)
-    monkeypatch.setattr(room, "free_bytes", lambda: 1)
+        memory_budget.kept_of(config, Batch(np.zeros((1, 65_536), int)), 8)
+    monkeypatch.setattr(memory_budget, "free_bytes", lambda: 1)
     with pytest.raises(LengthError, match="takes about"):
-        explorer.seen(read_state(state("encoder", text="00000000")))
+        explorer.session(read_state(state("encoder", text="00000000")))
 
 
 def test_a_system_that_does_not_say_what_is_free_is_believed_to_have_it(monkeypatch, tmp_path):
-    monkeypatch.setattr(room, "MEMINFO", tmp_path / "nothing")
-    assert room.free_bytes() is None
-    assert room.kept_of(tiny_subject("decoder").model.config, Batch(np.zeros((1, 65_536), int)), 8) == "borders"
+    monkeypatch.setattr(memory_budget, "MEMINFO", tmp_path / "nothing")
+    assert memory_budget.free_bytes() is None
+    config = tiny_subject("decoder").model.config
+    assert memory_budget.kept_of(config, Batch(np.zeros((1, 65_536), int)), 8) == "borders"
     (tmp_path / "nothing").write_text("MemTotal: 5 kB\nMemAvailable: 3 kB\n")
-    assert room.free_bytes() == 3072
+    assert memory_budget.free_bytes() == 3072
 
 
 def test_a_run_that_would_keep_too_much_keeps_borders(monkeypatch, explorer, numpy_engine):
-    whole = explorer.seen(read_state(state("decoder", text="for x in"))).run
-    monkeypatch.setattr(room, "WHOLE", 1)
-    run = explorer.seen(read_state(state("decoder", text="for y in"))).run
+    whole = explorer.session(read_state(state("decoder", text="for x in"))).run
+    monkeypatch.setattr(memory_budget, "WHOLE", 1)
+    run = explorer.session(read_state(state("decoder", text="for y in"))).run
     assert (whole.keeps, run.keeps) == ("everything", "borders")
-    again = explorer.seen(read_state(state("decoder", text="for x in"))).run
+    again = explorer.session(read_state(state("decoder", text="for x in"))).run
     assert again.keeps == "borders"  # runs of another kind were let go
     assert all(again[name].tobytes() == whole[name].tobytes() for name in whole)
 
@@ -63,23 +64,23 @@ def test_weights_that_a_file_stores_in_blocks_are_unpacked_for_short_texts_alone
     path = tmp_path / "model.gguf"
     gguf_files.write(path, "llama", {**settings, **gguf_files.byte_tokenizer()}, arrays, types)
     explorer = Explorer({"packed": Offer("packed", "a file", "published", str(path))})
-    monkeypatch.setattr(seen, "PRECISE", 0)
+    monkeypatch.setattr(run_session, "PRECISE", 0)
     asked = read_state({"model": "packed", "text": "one two"})
-    whole, opened = explorer.seen(asked).run, explorer.opened("packed")
+    whole, opened = explorer.session(asked).run, explorer.opened("packed")
     packed = [isinstance(leaf, Quantized) for leaf in flatten(opened.subject.params).values()]
     assert not any(packed)
     trees = [opened.subject.params, opened.subject.loaded.params, opened.params, whole.params]
     assert len({id(flatten(tree)["embedding.tokens.table"]) for tree in trees}) == 1
-    monkeypatch.setattr(room, "WHOLE", 1)
-    explorer.seen(read_state({"model": "packed", "text": "another"}))  # short runs are let go
-    run = explorer.seen(asked).run
+    monkeypatch.setattr(memory_budget, "WHOLE", 1)
+    explorer.session(read_state({"model": "packed", "text": "another"}))  # short runs are let go
+    run = explorer.session(asked).run
     assert sum(isinstance(leaf, Quantized) for leaf in flatten(run.params).values()) == len(types)
     assert flatten(opened.subject.params).keys() == flatten(run.params).keys()
     assert all(run[name].tobytes() == whole[name].tobytes() for name in whole)
     name = "blocks.1.attention.query.w"
-    np.testing.assert_array_equal(explorer.seen(asked).array("value", name), flatten(whole.params)[name])
-    monkeypatch.setattr(room, "WHOLE", 1 << 27)
-    again = explorer.seen(read_state({"model": "packed", "text": "one two."})).run
+    np.testing.assert_array_equal(explorer.session(asked).array("value", name), flatten(whole.params)[name])
+    monkeypatch.setattr(memory_budget, "WHOLE", 1 << 27)
+    again = explorer.session(read_state({"model": "packed", "text": "one two."})).run
     assert again.keeps == "everything"
     _gone_and_back(opened, path)
 
@@ -96,7 +97,7 @@ def _gone_and_back(opened, path):
 
 @pytest.mark.parametrize("architecture", TEXTS)
 def test_views_say_the_same_of_a_run_that_keeps_borders(architecture, monkeypatch, numpy_engine):
-    load_answers()
+    load_routes()
     block = "decoder.blocks.1" if architecture == "encoder-decoder" else "blocks.1"
     changes = [{"word": "zero", "name": f"{block}.attention.output.x", "where": {"head": 1}}]
     entry = {"name": f"{block}.attention.attend.weights", "index": [0, 1, 2, 1]}
@@ -106,22 +107,22 @@ def test_views_say_the_same_of_a_run_that_keeps_borders(architecture, monkeypatc
     if architecture != "encoder":  # nobody said which class it should have been
         asked["step"] = {"optimizer": "adamw", "lr": 0.01}
     found = []
-    for whole in (room.WHOLE, 1):
-        monkeypatch.setattr(room, "WHOLE", whole)
+    for whole in (memory_budget.WHOLE, 1):
+        monkeypatch.setattr(memory_budget, "WHOLE", whole)
         explorer = tiny_explorer(architecture)
         state_of = state(architecture, changes=changes)
         said = {word: ask(explorer, word, {"state": state_of, **more}) for word, more in asked.items()}
         said["attribution"] = ended(explorer, said["attribution"])
         found.append(plain_json(said))
-        assert explorer.seen(read_state(state_of)).run.keeps == ("everything" if whole > 1 else "borders")
+        assert explorer.session(read_state(state_of)).run.keeps == ("everything" if whole > 1 else "borders")
     assert found[0] == found[1]
 
 
 def test_proofs_and_steps_that_do_not_fit_are_refused(monkeypatch, explorer, numpy_engine):
-    load_answers()
+    load_routes()
     asked = {"state": state("decoder"), "name": "embedding", "index": [0, 0, 0]}
-    explorer.seen(read_state(asked["state"]))
-    monkeypatch.setattr(room, "free_bytes", lambda: 1 << 10)
+    explorer.session(read_state(asked["state"]))
+    monkeypatch.setattr(memory_budget, "free_bytes", lambda: 1 << 10)
     with pytest.raises(LengthError, match="a proof, which computes in float64, takes about"):
         ask(explorer, "proof", asked)
     with pytest.raises(LengthError, match="a step of an optimizer takes about"):
@@ -129,10 +130,10 @@ def test_proofs_and_steps_that_do_not_fit_are_refused(monkeypatch, explorer, num
 
 
 def test_the_gradient_of_a_card_of_a_long_text_is_found_when_it_is_asked_for(monkeypatch, numpy_engine):
-    load_answers()
+    load_routes()
     asked = {"state": state("decoder"), "name": "blocks.1.attention", "index": [0, 1, 2]}
     short = ask(tiny_explorer("decoder"), "card", asked)
-    monkeypatch.setattr(room, "WHOLE", 1)
+    monkeypatch.setattr(memory_budget, "WHOLE", 1)
     explorer = tiny_explorer("decoder")
     first = ask(explorer, "card", asked)
     assert (first["later"], first["gradient"]) == (True, None)

@@ -16,11 +16,11 @@ from ...runs.trained import Trained
 from ...runs.trial import Trial, new_trial
 from ...training.optimizers import OPTIMIZERS
 from ...tree import flatten
-from ..answers import answers, only
 from ..explorer import Explorer
 from ..films import FRAMES, ROOM, LiveFilm, RecordedFilm, is_recorded, subject_of, turn
 from ..jobs import Job, StoppedError
 from ..offers import Offer
+from ..router import only, route
 from ..state import read_index, read_int
 
 QUICK: dict[str, dict[str, Any]] = {
@@ -42,7 +42,7 @@ EVALUATIONS = 12
 WAIT = 0.2
 
 
-@answers("trainings")
+@route("trainings")
 def trainings(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return what can be trained here, with what settings, and the trainings that can be gone through."""
     only(question)
@@ -54,7 +54,7 @@ def trainings(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@answers("task")
+@route("task")
 def task_settings(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that the training of a task begins with."""
     only(question, "task")
@@ -92,7 +92,7 @@ def _courses(explorer: Explorer) -> list[tuple[str, str, bool]]:
 # --- a training here -------------------------------------------------------------------------------------------------
 
 
-@answers("train")
+@route("train")
 def train(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Begin to train a small model in memory; the job shows how it goes, and offers the model at its end."""
     only(question, "task", "settings", "seed")
@@ -173,7 +173,7 @@ def _take_steps(trial: Trial, film: LiveFilm, job: Job) -> None:
         job.show(record.step, film.planned, f"step {record.step:,} of {film.planned:,}", partial)
 
 
-@answers("keep")
+@route("keep")
 def keep(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Write a model that was trained here into the folder of runs; return its new key."""
     only(question, "model")
@@ -195,7 +195,7 @@ def keep(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
 # --- a course --------------------------------------------------------------------------------------------------------
 
 
-@answers("course")
+@route("course")
 def course(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Begin to compute frames of a training: of the steps that are named, or of about 30."""
     only(question, "model", "steps")
@@ -215,7 +215,7 @@ def course(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     return explorer.jobs.start(work).to_dict()
 
 
-@answers("course_map")
+@route("course_map")
 def course_map(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return who looks at whom in one head after a step of a training."""
     only(question, "model", "step", "kind", "layer", "head")

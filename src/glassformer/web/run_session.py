@@ -23,7 +23,7 @@ from ..quantized import Quantized
 from ..subject import Subject
 from ..training.optimizers import OPTIMIZERS
 from ..tree import count, flatten, tree_map
-from .room import check_free, give_back, kept_of, tidied
+from .memory_budget import check_free, give_back, kept_of, tidied
 from .state import State, Stepped
 
 STEPPED = 5
@@ -129,7 +129,7 @@ class Opened:
 
 
 @dataclass(eq=False)
-class Seen:
+class RunSession:
     """A run as a page has asked for it, and what was found out about it.
 
     plain     the run without the changes, after the steps
@@ -145,12 +145,12 @@ class Seen:
     of: Any
     made: tuple[Change, ...] = ()
     memory: dict[str, Tree] = field(default_factory=dict)
-    start: Seen | None = None
+    start: RunSession | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
     kept: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def plain_seen(self) -> Seen:
+    def plain_session(self) -> RunSession:
         """The run without the changes, with what is known of it."""
         return self.start or self
 

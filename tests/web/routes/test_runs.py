@@ -6,12 +6,12 @@ import pytest
 from browser import TASKS, state, tiny_explorer
 from glassformer.errors import ConfigError
 from glassformer.tree import flatten
-from glassformer.web.answers import ask, load_answers
+from glassformer.web.router import ask, load_routes
 
 
 @pytest.fixture(scope="module")
 def explorer(numpy_engine):
-    load_answers()
+    load_routes()
     return tiny_explorer()
 
 
@@ -33,7 +33,7 @@ def test_a_model_is_described_before_it_reads(explorer, architecture):
 @pytest.mark.parametrize("architecture", TASKS)
 def test_a_run_names_everything_that_can_be_looked_at(explorer, architecture):
     found = ask(explorer, "run", {"state": state(architecture)})
-    run = explorer.seen(_state(architecture)).run
+    run = explorer.session(_state(architecture)).run
     assert [one["name"] for one in found["values"]] == list(run)
     assert [one["shape"] for one in found["values"]] == [list(run[name].shape) for name in run]
     assert {one["name"] for one in found["parameters"]} == set(flatten(run.params))

@@ -10,9 +10,9 @@ from ...errors import ConfigError
 from ...interpret import Run
 from ...interpret.run import has_no_head
 from ...interpret.stream import Sublayer, sublayers
-from ..answers import answers, only, seen_by
 from ..explorer import Explorer, Opened
-from ..seen import probabilities
+from ..router import only, route, session_of
+from ..run_session import probabilities
 from ..state import POSITIONS, read_int
 from .runs import tokens_of
 
@@ -27,7 +27,7 @@ EMBEDDINGS = {"source_embedding": "source", "embedding": "tokens"}
 # --- tokens ----------------------------------------------------------------------------------------------------------
 
 
-@answers("vocabulary")
+@route("vocabulary")
 def vocabulary(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return tokens whose text has a text in it: equal ones first, then those that begin with it.
 
@@ -59,58 +59,58 @@ def _matching(words: list[str], text: str) -> list[int]:
     return sorted(found, key=order)
 
 
-@answers("second")
+@route("second")
 def second(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return how the model reads a second text, and whether values can be taken from it at equal places."""
     only(question, "state", "other")
-    seen = seen_by(explorer, question)
-    other = seen.plain_seen.other(str(question.get("other", "")))
-    parts = {part: tokens_of(seen.opened, other, part) for part in ("tokens", "source")}
-    fits = all(np.shape(getattr(seen.run.batch, part)) == np.shape(getattr(other.batch, part)) for part in parts)
+    session = session_of(explorer, question)
+    other = session.plain_session.other(str(question.get("other", "")))
+    parts = {part: tokens_of(session.opened, other, part) for part in ("tokens", "source")}
+    fits = all(np.shape(getattr(session.run.batch, part)) == np.shape(getattr(other.batch, part)) for part in parts)
     return {**parts, "fits": fits}
 
 
 # --- before and after ------------------------------------------------------------------------------------------------
 
 
-@answers("outcome")
+@route("outcome")
 def outcome(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return how likely tokens, or classes, are at a position before and after the changes."""
     only(question, "state", "position")
-    seen = seen_by(explorer, question)
-    if has_no_head(seen.run.model):
+    session = session_of(explorer, question)
+    if has_no_head(session.run.model):
         raise ConfigError("the model returns vectors and says no token", hint="compare its vectors as heat maps")
     position = read_int(question.get("position", -1), "position")
-    before, after = (probabilities(run, position) for run in (seen.plain, seen.run))
+    before, after = (probabilities(run, position) for run in (session.plain, session.run))
     ranks = [np.argsort(-p, kind="stable") for p in (before, after)]
     chosen = list(dict.fromkeys(int(n) for order in reversed(ranks) for n in order[:TOP]))
     places = [np.argsort(order) + 1 for order in ranks]  # the rank of each token
-    label = seen.opened.subject.label
+    label = session.opened.subject.label
     rows = [
         {"id": n, "label": label(n), "before": float(before[n]), "after": float(after[n]),
          "rank_before": int(places[0][n]), "rank_after": int(places[1][n])}
         for n in chosen
     ]  # fmt: skip
-    return {"rows": rows, "positions": 1 if seen.run.logits.ndim == 2 else seen.run.logits.shape[1]}
+    return {"rows": rows, "positions": 1 if session.run.logits.ndim == 2 else session.run.logits.shape[1]}
 
 
 # --- switches --------------------------------------------------------------------------------------------------------
 
 
-@answers("switches")
+@route("switches")
 def switches(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return what can be switched off: a row for each layer, its parts with the changes that silence them.
 
     A norm that is off takes away no mean and divides by nothing: y = gamma · x + beta.
     """
     only(question, "state")
-    seen = seen_by(explorer, question)
-    run = seen.plain
+    session = session_of(explorer, question)
+    run = session.plain
     rows: dict[tuple[str, int], dict[str, Any]] = {}
     for one in sublayers(run):
         block = rows.setdefault((one.stack, one.layer), {"stack": one.stack, "layer": one.layer, "parts": []})
         block["parts"].append(_switch(run, one))
-    return {"rows": list(rows.values()), "heads": run.heads, "rest": _rest(run), "tokens": _places(seen.opened, run)}
+    return {"rows": list(rows.values()), "heads": run.heads, "rest": _rest(run), "tokens": _places(session.opened, run)}
 
 
 def _switch(run: Run, one: Sublayer) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from ...interpret import Run, head_scores, score_scale
 from ...interpret.heads import attention_statistics
 from ...interpret.stream import stacks, sublayers
 from ...interpret.trace import CLS
-from ..answers import answers, only, seen_by
 from ..explorer import Explorer, Opened
+from ..router import only, route, session_of
 from ..state import read_int
 from .runs import tokens_of
 
@@ -20,12 +20,12 @@ TITLES = {"encoder": "the encoder looks at itself", "decoder": "the decoder look
           "cross": "the decoder looks at the source"}  # fmt: skip
 
 
-@answers("attention")
+@route("attention")
 def attention(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return the kinds of attention, each with the names of its layers and what stands along the sides of its maps."""
     only(question, "state")
-    seen = seen_by(explorer, question)
-    run = seen.run
+    session = session_of(explorer, question)
+    run = session.run
     return {
         "kinds": [
             {
@@ -35,10 +35,10 @@ def attention(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
                 "heads": run.heads,
                 "scales": [score_scale(run, name) for name in names],
                 "queries": _labels(
-                    seen.opened, run, kind, run.outline(f"{names[0]}.attend.weights").shape[-2], looked_at=False
+                    session.opened, run, kind, run.outline(f"{names[0]}.attend.weights").shape[-2], looked_at=False
                 ),
                 "keys": _labels(
-                    seen.opened, run, kind, run.outline(f"{names[0]}.attend.weights").shape[-1], looked_at=True
+                    session.opened, run, kind, run.outline(f"{names[0]}.attend.weights").shape[-1], looked_at=True
                 ),
             }
             for kind, names in attentions(run).items()
@@ -46,19 +46,19 @@ def attention(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@answers("heads")
+@route("heads")
 def heads(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return what the heads of one layer do with this text: a word for each, and how much each is of every kind."""
     only(question, "state", "kind", "layer")
-    seen = seen_by(explorer, question)
-    known = attentions(seen.run)
+    session = session_of(explorer, question)
+    known = attentions(session.run)
     kind = str(question.get("kind"))[:40]
     if kind not in known:
         raise ConfigError(f"this model has no attention of the kind {kind!r}", hint=did_you_mean(kind, known))
     layer, count = read_int(question.get("layer"), "layer"), len(known[kind])
     if not 0 <= layer < count:
         raise LengthError(f"there is no layer {layer}", hint=f"there are {count}, from 0 to {count - 1}")
-    return seen.once(f"heads {kind} {layer}", lambda: _heads(seen.run, kind, layer, known[kind][layer]))
+    return session.once(f"heads {kind} {layer}", lambda: _heads(session.run, kind, layer, known[kind][layer]))
 
 
 def attentions(run: Run) -> dict[str, list[str]]:

@@ -7,10 +7,10 @@ import pytest
 
 from browser import state
 from glassformer.errors import ConfigError
-from glassformer.web.answers import ask, load_answers
+from glassformer.web.router import ask, load_routes
 from glassformer.web.state import read_state
 
-load_answers()
+load_routes()
 
 
 def told(**more):
@@ -57,7 +57,7 @@ def test_what_is_no_file_is_refused(question, fact, explorer):
 
 def test_a_tensor_comes_with_all_its_digits(explorer):
     name = "blocks.0.attention.attend.weights"
-    seen = explorer.seen(read_state(state("encoder")))
+    seen = explorer.session(read_state(state("encoder")))
     for what, wanted in (("value", seen.run[name]), ("gradient", seen.gradients[name])):
         found = ask(explorer, "npz", {"state": state("encoder"), "what": what, "name": name})
         assert found.name == f"{what}.{name}.npz"

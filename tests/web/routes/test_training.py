@@ -8,11 +8,11 @@ from browser import ended, tiny_explorer
 from glassformer.errors import ConfigError
 from glassformer.runs.run import open_run
 from glassformer.runs.session import new_session
-from glassformer.web.answers import ask, load_answers
-from glassformer.web.answers_of.training import ASKED, QUICK
 from glassformer.web.explorer import Explorer
 from glassformer.web.films import LiveFilm
 from glassformer.web.offers import Offer, find_offers
+from glassformer.web.router import ask, load_routes
+from glassformer.web.routes.training import ASKED, QUICK
 from runs import TINY, assert_same_bits
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
@@ -21,7 +21,7 @@ SMALL = {"layers": 1, "width": 8, "heads": 2, "steps": 5}
 
 @pytest.fixture(scope="module", autouse=True)
 def _loaded():
-    load_answers()
+    load_routes()
 
 
 @pytest.fixture

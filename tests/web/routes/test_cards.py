@@ -7,12 +7,12 @@ import pytest
 
 from browser import TASKS, state, tiny_explorer
 from glassformer.errors import GlassformerError
-from glassformer.web.answers import ask, load_answers
+from glassformer.web.router import ask, load_routes
 
 
 @pytest.fixture(scope="module")
 def explorer(numpy_engine):
-    load_answers()
+    load_routes()
     return tiny_explorer()
 
 

@@ -8,8 +8,8 @@ from glassformer.errors import ConfigError
 from glassformer.interpret import Integrated, Loss, gradient_flow, gradient_times_input, gradients, update
 from glassformer.training.optimizers import OPTIMIZERS
 from glassformer.tree import flatten
-from glassformer.web.answers import ask, load_answers
-from glassformer.web.answers_of import backward
+from glassformer.web.router import ask, load_routes
+from glassformer.web.routes import backward
 from glassformer.web.state import read_state
 
 STEP = {"optimizer": "adam", "lr": 0.01}
@@ -17,14 +17,14 @@ STEP = {"optimizer": "adam", "lr": 0.01}
 
 @pytest.fixture(scope="module")
 def explorer(numpy_engine):
-    load_answers()
+    load_routes()
     return tiny_explorer()
 
 
 @pytest.mark.parametrize("architecture", TASKS)
 def test_the_gradient_is_followed_to_the_tokens(explorer, architecture):
     found = ask(explorer, "backward", {"state": state(architecture)})
-    seen = explorer.seen(read_state(state(architecture)))
+    seen = explorer.session(read_state(state(architecture)))
     back = gradients(seen.run, seen.of)
     assert found["points"][0]["name"] == "logits"
     assert found["points"][-1]["title"].endswith("embedding")
@@ -57,7 +57,7 @@ def test_gradients_are_integrated(explorer, monkeypatch):
     assert job.ended.wait(20)
     assert job.result == {"values": pytest.approx([1, 2]), "difference": 3.5, "missing": 0.5, "gradients": 8}
     settings = {"name": "embedding", "baseline": None, "tolerance": backward.TOLERANCE}
-    assert asked == [(explorer.seen(read_state(state("decoder"))).run, Loss(), settings)]
+    assert asked == [(explorer.session(read_state(state("decoder"))).run, Loss(), settings)]
     assert job.done == 50
     with pytest.raises(ConfigError, match="no tokens at 'nowhere'"):
         ask(explorer, "integrated", {"state": state("decoder"), "name": "nowhere"})
@@ -65,7 +65,7 @@ def test_gradients_are_integrated(explorer, monkeypatch):
 
 def test_what_one_step_would_do(explorer):
     found = ask(explorer, "step", {"state": state("decoder"), **STEP})
-    run = explorer.seen(read_state(state("decoder"))).run
+    run = explorer.session(read_state(state("decoder"))).run
     expected = update(run, OPTIMIZERS["adam"](), lr=0.01)
     assert found["moves"] == [move._asdict() for move in expected.moves]
     assert (found["before"], found["after"]) == (run.loss, expected.after)
@@ -74,20 +74,20 @@ def test_what_one_step_would_do(explorer):
 
 
 def test_steps_go_on_with_what_the_optimizer_remembers(explorer):
-    first = update(explorer.seen(read_state(state("decoder"))).run, OPTIMIZERS["adam"](), lr=0.01)
-    seen = explorer.seen(read_state(state("decoder", steps=[STEP])))
+    first = update(explorer.session(read_state(state("decoder"))).run, OPTIMIZERS["adam"](), lr=0.01)
+    seen = explorer.session(read_state(state("decoder", steps=[STEP])))
     second = update(seen.run, OPTIMIZERS["adam"](), lr=0.01, state=first.state)
-    twice = explorer.seen(read_state(state("decoder", steps=[STEP, STEP])))
+    twice = explorer.session(read_state(state("decoder", steps=[STEP, STEP])))
     for name, leaf in flatten(second.params).items():
         np.testing.assert_array_equal(flatten(twice.run.params)[name], leaf)
     told = ask(explorer, "step", {"state": state("decoder", steps=[STEP, STEP]), **STEP})
-    assert told["losses"] == [explorer.seen(read_state(state("decoder"))).run.loss, seen.run.loss, twice.run.loss]
+    assert told["losses"] == [explorer.session(read_state(state("decoder"))).run.loss, seen.run.loss, twice.run.loss]
     assert told["losses"][2] < told["losses"][0]
 
 
 def test_many_steps_do_not_wait_for_each_other_without_end(explorer):
     steps = [{"optimizer": "sgd", "lr": 0.001}] * 45
-    assert np.isfinite(explorer.seen(read_state(state("encoder", answer="1", steps=steps))).run.loss)
+    assert np.isfinite(explorer.session(read_state(state("encoder", answer="1", steps=steps))).run.loss)
 
 
 def test_a_classifier_has_a_loss_once_its_class_is_said(explorer):

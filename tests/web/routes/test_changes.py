@@ -7,14 +7,14 @@ from browser import TASKS, state, tiny_explorer
 from glassformer import ops
 from glassformer.errors import ConfigError, LengthError
 from glassformer.interpret import without_positions
-from glassformer.web.answers import ask, load_answers
-from glassformer.web.answers_of.changes import MOST_TOKENS
+from glassformer.web.router import ask, load_routes
+from glassformer.web.routes.changes import MOST_TOKENS
 from glassformer.web.state import read_state
 
 
 @pytest.fixture(scope="module")
 def explorer(numpy_engine):
-    load_answers()
+    load_routes()
     return tiny_explorer()
 
 
@@ -67,7 +67,7 @@ def test_the_outcome_has_both_probabilities(explorer, architecture):
     off = ask(explorer, "switches", {"state": state(architecture)})["rows"][0]["parts"][0]["off"]
     asked = state(architecture, changes=off)
     found = ask(explorer, "outcome", {"state": asked})
-    seen = explorer.seen(read_state(asked))
+    seen = explorer.session(read_state(asked))
     row = (0,) if architecture == "encoder" else (0, -1)
     before, after = (ops.softmax(run.logits[row])[0] for run in (seen.plain, seen.run))
     for one in found["rows"]:
@@ -86,7 +86,7 @@ def test_another_position_has_its_own_outcome(explorer):
 @pytest.mark.parametrize("architecture", TASKS)
 def test_every_switch_can_be_thrown(explorer, architecture):
     found = ask(explorer, "switches", {"state": state(architecture)})
-    run = explorer.seen(read_state(state(architecture))).run
+    run = explorer.session(read_state(state(architecture))).run
     levers = [one["off"] for one in found["rest"]]
     for row in found["rows"]:
         for part in row["parts"]:
@@ -96,7 +96,7 @@ def test_every_switch_can_be_thrown(explorer, architecture):
     assert len(found["rows"]) == layers
     assert len(levers) > layers * (run.heads + 3)
     for off in levers[:: 1 if architecture == "decoder" else 4]:
-        changed = explorer.seen(read_state(state(architecture, changes=off)))
+        changed = explorer.session(read_state(state(architecture, changes=off)))
         assert not np.array_equal(changed.run.logits, run.logits), off
         assert changed.idle == []
         assert "embedding" in changed.gradients
@@ -104,7 +104,7 @@ def test_every_switch_can_be_thrown(explorer, architecture):
 
 def test_a_norm_that_is_off_leaves_gamma_and_beta(explorer):
     part = ask(explorer, "switches", {"state": state("decoder")})["rows"][1]["parts"][0]
-    run = explorer.seen(read_state(state("decoder", changes=part["norm"]))).run
+    run = explorer.session(read_state(state("decoder", changes=part["norm"]))).run
     gamma, beta = (run.params["blocks"][1]["attention_norm"][name] for name in ("gamma", "beta"))
     np.testing.assert_allclose(
         run["blocks.1.attention_norm"], gamma * run["blocks.1.attention_norm.x"] + beta, rtol=1e-15
@@ -113,17 +113,17 @@ def test_a_norm_that_is_off_leaves_gamma_and_beta(explorer):
 
 def test_without_positions_is_the_model_without_them(explorer):
     off = [{"word": "zero", "name": "positions"}]
-    start = explorer.seen(read_state(state("decoder")))
+    start = explorer.session(read_state(state("decoder")))
     bare = without_positions(start.run)
     assert bare.model.config.positions == "none"
-    found = explorer.seen(read_state(state("decoder", changes=off)))
+    found = explorer.session(read_state(state("decoder", changes=off)))
     np.testing.assert_array_equal(found.run.logits, bare.logits)
     np.testing.assert_array_equal(found.array("before", "logits"), start.run.logits)
     frozen = [*off, {"word": "freeze", "name": "blocks.0"}]
-    held = explorer.seen(read_state(state("decoder", changes=frozen))).run
+    held = explorer.session(read_state(state("decoder", changes=frozen))).run
     np.testing.assert_array_equal(held["blocks.0"], start.run["blocks.0"])
     with pytest.raises(ConfigError, match="positions cannot be changed by 'scale'"):
-        explorer.seen(read_state(state("decoder", changes=[{"word": "scale", "name": "positions", "value": 2}])))
+        explorer.session(read_state(state("decoder", changes=[{"word": "scale", "name": "positions", "value": 2}])))
 
 
 def test_of_two_changes_alike_the_one_that_altered_nothing_is_named(explorer):

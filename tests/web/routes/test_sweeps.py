@@ -6,8 +6,8 @@ import pytest
 from browser import state, tiny_explorer
 from glassformer.errors import ConfigError
 from glassformer.interpret import Logit, take, zero
-from glassformer.web.answers import ask, load_answers
-from glassformer.web.answers_of import sweeps
+from glassformer.web.router import ask, load_routes
+from glassformer.web.routes import sweeps
 from glassformer.web.state import read_state
 
 LOGIT = {"kind": "logit", "token": 1, "against": 2}
@@ -15,7 +15,7 @@ LOGIT = {"kind": "logit", "token": 1, "against": 2}
 
 @pytest.fixture(scope="module")
 def explorer(numpy_engine):
-    load_answers()
+    load_routes()
     return tiny_explorer()
 
 
@@ -28,7 +28,7 @@ def ended(explorer, job):
 
 def test_every_head_is_switched_off(explorer):
     job = ended(explorer, ask(explorer, "sweep", {"state": state("encoder-decoder"), "kind": "heads"}))
-    found, run = job.result, explorer.seen(read_state(state("encoder-decoder"))).run
+    found, run = job.result, explorer.session(read_state(state("encoder-decoder"))).run
     assert len(found["rows"]) == 6
     assert job.done == job.total == found["effect"].size == 12
     for row, name in enumerate(found["names"]):
@@ -42,7 +42,7 @@ def test_every_vector_is_taken_from_a_second_text(explorer):
         "decoder", of=LOGIT, changes=[{"word": "put", "name": "tokens", "where": {"position": 4}, "value": 3}]
     )
     job = ended(explorer, ask(explorer, "sweep", {"state": asked, "kind": "stream", "other": "for y in"}))
-    found, run = job.result, explorer.seen(read_state(asked)).run
+    found, run = job.result, explorer.session(read_state(asked)).run
     other, of = explorer.opened("decoder").watch("for y in"), Logit(1, against=2)
     assert found["effect"].shape == (5, 8)
     assert found["columns"][1:4] == ["o", "r", " "]
@@ -88,5 +88,5 @@ def test_a_second_text_that_does_not_fit_is_refused(explorer):
 
 def test_an_entry_of_the_output_can_be_measured(explorer):
     asked = read_state(state("decoder", of={"kind": "entry", "name": "logits", "index": [0, 2, 5]}))
-    assert sweeps.measured(explorer.seen(asked)) == Logit(5, 2)
-    assert np.isfinite(sweeps.measured(explorer.seen(asked)).value(explorer.seen(asked).run))
+    assert sweeps.measured(explorer.session(asked)) == Logit(5, 2)
+    assert np.isfinite(sweeps.measured(explorer.session(asked)).value(explorer.session(asked).run))

@@ -13,23 +13,23 @@ from ...interpret.stream import stacks
 from ...interpret.where import BATCH, axes_of
 from ...models import Encoder, EncoderDecoder
 from ...tree import flatten
-from ..answers import answers, only, seen_by
-from ..explorer import Explorer, Opened, Seen
+from ..explorer import Explorer, Opened, RunSession
 from ..offers import chosen, parted, to_json
-from ..seen import probabilities
+from ..router import only, route, session_of
+from ..run_session import probabilities
 from ..state import WITH_NUMBER, WITH_OTHER, WORDS
 
 TOP = 10
 
 
-@answers("models")
+@route("models")
 def models(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return the models that can be opened, and which one the command named."""
     only(question)
     return {"models": to_json(explorer.offers), "first": explorer.first, "prompt": explorer.prompt}
 
 
-@answers("open")
+@route("open")
 def open_model(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return what one must know of a model before it reads anything."""
     only(question, "model")
@@ -69,12 +69,12 @@ def architecture(model: Any) -> str:
     return "encoder" if isinstance(model, Encoder) else "decoder"
 
 
-@answers("run")
+@route("run")
 def run(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return what a run of a state holds: names with shapes and axes, tokens, loss, what comes next."""
     only(question, "state")
-    seen = seen_by(explorer, question)
-    shown, opened = seen.run, seen.opened
+    session = session_of(explorer, question)
+    shown, opened = session.run, session.opened
     return {
         "tokens": tokens_of(opened, shown, "tokens"),
         "source": tokens_of(opened, shown, "source"),
@@ -84,11 +84,11 @@ def run(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
         "stacks": stacks(shown),
         "heads": shown.heads,
         "loss": None if shown.batch.targets is None else shown.loss,
-        "loss_before": None if shown.batch.targets is None else seen.plain.loss,
-        "of": said_of(seen),
+        "loss_before": None if shown.batch.targets is None else session.plain.loss,
+        "of": said_of(session),
         "next": None if has_no_head(shown.model) else likeliest(opened, shown),
-        "next_before": None if has_no_head(shown.model) else likeliest(opened, seen.plain),
-        "idle": seen.idle,
+        "next_before": None if has_no_head(shown.model) else likeliest(opened, session.plain),
+        "idle": session.idle,
     }
 
 
@@ -123,23 +123,23 @@ def likeliest(opened: Opened, shown: Run, count: int = TOP) -> list[dict[str, An
     return [{"id": int(n), "label": opened.subject.label(int(n)), "probability": float(p[n])} for n in order]
 
 
-def said_of(seen: Seen) -> dict[str, Any]:
+def said_of(session: RunSession) -> dict[str, Any]:
     """Return the number that runs back, with its value, in words."""
-    of = seen.of
+    of = session.of
     if isinstance(of, Loss):
-        return {"kind": "loss", "title": "the loss", "value": float(of.value(seen.run))}
-    label = seen.opened.subject.label
+        return {"kind": "loss", "title": "the loss", "value": float(of.value(session.run))}
+    label = session.opened.subject.label
     if isinstance(of, Logit):
         against = "" if of.against is None else f" above {label(of.against)!r}"
         title = f"the logit of {label(of.token)!r}{against}"
-        return {"kind": "logit", "title": title, "value": float(of.value(seen.run)), "token": of.token,
+        return {"kind": "logit", "title": title, "value": float(of.value(session.run)), "token": of.token,
                 "against": of.against, "position": of.position}  # fmt: skip
-    asked = seen.state.of
+    asked = session.state.of
     name, index = (asked.name, list(asked.index)) if asked.kind == "entry" else ("vectors", [0, 0, 0])
     return {
         "kind": "entry",
         "title": f"{name}{index}",
-        "value": float(of.value(seen.run)),
+        "value": float(of.value(session.run)),
         "name": name,
         "index": index,
     }

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError
-from ..answers import Download, answers, only, seen_by
 from ..explorer import Explorer
 from ..jobs import Job
 from ..keeping import file_of
+from ..router import Download, only, route, session_of
 
 KINDS = ("value", "gradient")
 NOT_KEPT = frozenset({"models", "job", "stop", "train", "share", "npz"})
@@ -20,7 +20,7 @@ MOST = 5000
 """Questions of one file, at most."""
 
 
-@answers("share")
+@route("share")
 def share(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Begin to write the run of a page as one file; the job's result has it as text.
 
@@ -62,14 +62,14 @@ def _written(
     return {"html": page, "bytes": len(page.encode())}
 
 
-@answers("npz")
+@route("npz")
 def npz(explorer: Explorer, question: dict[str, Any]) -> Download:
     """Return a tensor with all its digits as a file of NumPy: its value, or its gradient."""
     only(question, "state", "what", "name")
     what, name = question.get("what", "value"), question.get("name")
     if not isinstance(what, str) or not isinstance(name, str):
         raise ConfigError("a tensor is asked for by what and name", hint="give two texts")
-    array = seen_by(explorer, question).array(what, name)
+    array = session_of(explorer, question).array(what, name)
     file = io.BytesIO()
     named: dict[str, Any] = {name: np.asarray(array)}
     np.savez_compressed(file, **named)

@@ -21,10 +21,10 @@ from ...runs.run import END
 from ...text import PublishedTokenizer, StreamDecoder, Tokenizer, pieces_of, printable
 from ...text.chat import encode_chat, render_chat
 from ...weights.sentence import embed, similarities
-from ..answers import answers, only
 from ..explorer import Explorer, Opened
 from ..jobs import Job
 from ..readers import Ids, Readers
+from ..router import only, route
 from ..state import LONGEST, State, read_index, read_int, read_state
 
 SAMPLING = ("temperature", "top_k", "top_p", "min_p")
@@ -114,8 +114,8 @@ def _params(explorer: Explorer, state: State, opened: Opened) -> tuple[Tree, Any
     """Return the parameters that write, with the steps and changes of a state, and whose they are."""
     if not state.steps and not state.changes:
         return opened.params, opened
-    seen = explorer.seen(state)
-    return seen.run.params, seen
+    session = explorer.session(state)
+    return session.run.params, session
 
 
 def _conversation(opened: Opened, given: Any) -> tuple[Ids, frozenset[int]]:
@@ -163,7 +163,7 @@ def _sampling(question: dict[str, Any]) -> tuple[Sampling, int]:
 # --- the next token --------------------------------------------------------------------------------------------------
 
 
-@answers("next")
+@route("next")
 def next_token(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return the distribution of the next token, what each setting leaves out, and the token that the seed draws."""
     only(question, *ASKED)
@@ -222,7 +222,7 @@ def _choice(begin: Begun, found: list[Stage], number: int) -> dict[str, Any]:
     }
 
 
-@answers("write")
+@route("write")
 def write(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Begin to write some tokens on from where a question stands; each is shown as it comes."""
     only(question, *ASKED, "count")
@@ -248,7 +248,7 @@ def write(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     return explorer.jobs.start(work).to_dict()
 
 
-@answers("written_text")
+@route("written_text")
 def written_text(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return what was read and written as the text of a state, and whether it is read as the same tokens again."""
     only(question, "state", "chat", "written")
@@ -270,7 +270,7 @@ def written_text(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]
 # --- texts -----------------------------------------------------------------------------------------------------------
 
 
-@answers("prompt")
+@route("prompt")
 def prompt(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return the very text that a conversation becomes."""
     only(question, "model", "chat")
@@ -289,7 +289,7 @@ def _prompt(opened: Opened, chat: Any) -> str:
     return render_chat(template, _messages(chat), specials=loaded.tokenizer.roles)
 
 
-@answers("pieces")
+@route("pieces")
 def pieces(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return what a tokenizer of a model cuts a text into."""
     only(question, "model", "text")
@@ -312,7 +312,7 @@ def pieces(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@answers("similarity")
+@route("similarity")
 def similarity(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return how similar texts are to an encoder: the cosine between the vectors of every two."""
     only(question, "model", "texts")
@@ -328,7 +328,7 @@ def similarity(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     return {"cosine": similarities(vectors), "width": int(vectors.shape[-1])}
 
 
-@answers("masks")
+@route("masks")
 def masks(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return what an encoder such as BERT finds behind the masks of a text."""
     only(question, "model", "text")

@@ -12,9 +12,9 @@ from ...interpret.addresses import VECTORS
 from ...interpret.many import bytes_of
 from ...interpret.patching import Answer, answer
 from ...interpret.stream import ATTENTIONS, chosen_stack, points, stacks, sublayers
-from ..answers import answers, only, seen_by
-from ..explorer import Explorer, Seen
+from ..explorer import Explorer, RunSession
 from ..jobs import Job
+from ..router import only, route, session_of
 from .runs import said_of
 
 MOST = 4096
@@ -24,21 +24,21 @@ LOT, SMALL = 8, 1 << 25
 """Variants that are run at once, or as many as take so many bytes: between two lots a sweep can be stopped."""
 
 
-@answers("sweep_cost")
+@route("sweep_cost")
 def sweep_cost(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return how many runs a sweep takes, and how much memory at once."""
     only(question, "state", "kind", "stack")
-    seen = seen_by(explorer, question)
-    count = _count(seen, question)
+    session = session_of(explorer, question)
+    count = _count(session, question)
     return {
         "runs": count,
-        "bytes": bytes_at_once(seen.run, count, _memory(seen)),
-        "stacks": list(stacks(seen.run)),
+        "bytes": bytes_at_once(session.run, count, _memory(session)),
+        "stacks": list(stacks(session.run)),
         "most": MOST,
     }
 
 
-@answers("sweep")
+@route("sweep")
 def sweep(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Begin a sweep.
 
@@ -47,68 +47,72 @@ def sweep(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     stack   of an encoder-decoder: whose stream
     """
     only(question, "state", "kind", "other", "stack")
-    seen = seen_by(explorer, question)
-    of = measured(seen)
-    count = _count(seen, question)
+    session = session_of(explorer, question)
+    of = measured(session)
+    count = _count(session, question)
     if count > MOST:
         raise ConfigError(f"that would be {count:,} runs", hint=f"at most {MOST:,}: shorten the text")
     if question["kind"] == "heads":
-        return explorer.jobs.start(lambda job: _heads(job, seen, of)).to_dict()
+        return explorer.jobs.start(lambda job: _heads(job, session, of)).to_dict()
     other = str(question.get("other", ""))
-    stack = chosen_stack(seen.run, question.get("stack"))
-    return explorer.jobs.start(lambda job: _stream(job, seen, of, other, stack)).to_dict()
+    stack = chosen_stack(session.run, question.get("stack"))
+    return explorer.jobs.start(lambda job: _stream(job, session, of, other, stack)).to_dict()
 
 
-def measured(seen: Seen) -> Answer:
+def measured(session: RunSession) -> Answer:
     """Return the loss or the logit that runs back; an entry of what an encoder without a head returns is one, too."""
-    if isinstance(seen.of, Loss | Logit):
-        return seen.of
-    asked = said_of(seen)
+    if isinstance(session.of, Loss | Logit):
+        return session.of
+    asked = said_of(session)
     if asked["name"] in (VECTORS, "logits") and len(asked["index"]) == 3:
         example, position, feature = asked["index"]
         return Logit(feature, position, example)
     raise ConfigError(f"{asked['title']} is neither the loss nor a logit", hint="let one of them run back, above")
 
 
-def _count(seen: Seen, question: dict[str, Any]) -> int:
+def _count(session: RunSession, question: dict[str, Any]) -> int:
     kind = question.get("kind")
     if kind not in KINDS:
         raise ConfigError("there is no such sweep", hint=f"use {' or '.join(KINDS)}")
     if kind == "heads":
-        return len(sublayers(seen.run, kinds=ATTENTIONS)) * seen.run.heads
-    return sum(seen.run[point.name].shape[1] for point in points(seen.run, question.get("stack")))
+        return len(sublayers(session.run, kinds=ATTENTIONS)) * session.run.heads
+    return sum(session.run[point.name].shape[1] for point in points(session.run, question.get("stack")))
 
 
-def _memory(seen: Seen) -> int:
-    return max(LOT * bytes_of(seen.run), SMALL)
+def _memory(session: RunSession) -> int:
+    return max(LOT * bytes_of(session.run), SMALL)
 
 
-def _heads(job: Job, seen: Seen, of: Answer) -> dict[str, Any]:
+def _heads(job: Job, session: RunSession, of: Answer) -> dict[str, Any]:
     by_loss = isinstance(of, Loss)
     targets = [] if isinstance(of, Loss) else [of]
-    found = ablate_heads(seen.run, targets=targets, memory=_memory(seen), progress=job.show)
+    found = ablate_heads(session.run, targets=targets, memory=_memory(session), progress=job.show)
     effect = found.loss if by_loss else found.logits[:, 0]
     names = list(dict.fromkeys(part.name for part in found.parts))
-    return _result(seen, of, np.asarray(effect).reshape(len(names), -1), found.bytes) | {
+    return _result(session, of, np.asarray(effect).reshape(len(names), -1), found.bytes) | {
         "rows": [name.removesuffix(".output.x") for name in names],
         "names": names,
         "axis": "head",
         "word": "zero",
-        "columns": [str(head) for head in range(seen.run.heads)],
+        "columns": [str(head) for head in range(session.run.heads)],
     }
 
 
-def _stream(job: Job, seen: Seen, of: Answer, other: str, stack: str) -> dict[str, Any]:
-    source = seen.plain_seen.other(other)
-    settings = {"estimate": False, "memory": _memory(seen), "progress": job.show}
-    found = patch_stream(seen.run, source, of, stack=stack, **settings)
-    places = points(seen.run, stack)
-    read = seen.run.batch.source if stack == "encoder" and "decoder" in stacks(seen.run) else seen.run.batch.tokens
-    labels = seen.opened.subject.labels
-    call = labels.source if read is seen.run.batch.source and labels.source is not None else labels.tokens
+def _stream(job: Job, session: RunSession, of: Answer, other: str, stack: str) -> dict[str, Any]:
+    source = session.plain_session.other(other)
+    settings = {"estimate": False, "memory": _memory(session), "progress": job.show}
+    found = patch_stream(session.run, source, of, stack=stack, **settings)
+    places = points(session.run, stack)
+    read = (
+        session.run.batch.source
+        if stack == "encoder" and "decoder" in stacks(session.run)
+        else session.run.batch.tokens
+    )
+    labels = session.opened.subject.labels
+    call = labels.source if read is session.run.batch.source and labels.source is not None else labels.tokens
     words = [call(int(number)) for number in np.asarray(read)[0]]
     width = found.effect.shape[1]
-    return _result(seen, of, found.effect, found.bytes) | {
+    return _result(session, of, found.effect, found.bytes) | {
         "rows": [point.label for point in places],
         "names": [point.name for point in places],
         "axis": "position",
@@ -119,6 +123,6 @@ def _stream(job: Job, seen: Seen, of: Answer, other: str, stack: str) -> dict[st
     }
 
 
-def _result(seen: Seen, of: Answer, effect: Any, taken: int) -> dict[str, Any]:
-    return {"effect": effect, "before": answer(of, seen.run, seen.run.logits), "of": said_of(seen)["title"],
+def _result(session: RunSession, of: Answer, effect: Any, taken: int) -> dict[str, Any]:
+    return {"effect": effect, "before": answer(of, session.run, session.run.logits), "of": said_of(session)["title"],
             "bytes": taken}  # fmt: skip

@@ -5,12 +5,12 @@ import threading
 import pytest
 
 from glassformer.errors import ConfigError
-from glassformer.web.answers import ask, load_answers
 from glassformer.web.explorer import Explorer
+from glassformer.web.router import ask, load_routes
 
 
 def test_work_is_followed_and_stopped():
-    load_answers()
+    load_routes()
     explorer, begun = Explorer({}), threading.Event()
 
     def work(job):
@@ -27,7 +27,7 @@ def test_work_is_followed_and_stopped():
 
 
 def test_work_that_nobody_began_is_refused():
-    load_answers()
+    load_routes()
     for word in ("job", "stop"):
         with pytest.raises(ConfigError, match="no such job"):
             ask(Explorer({}), word, {"job": "none"})

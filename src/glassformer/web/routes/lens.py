@@ -10,9 +10,9 @@ from ...errors import ConfigError, LengthError
 from ...interpret import Lens, Logit, attribute, lens
 from ...interpret.lens import chosen_points
 from ...interpret.run import has_no_head
-from ..answers import answers, only, seen_by
-from ..explorer import Explorer, Seen
+from ..explorer import Explorer, RunSession
 from ..jobs import Job
+from ..router import only, route, session_of
 from ..state import read_int
 
 TOP = 5
@@ -22,7 +22,7 @@ AT_ONCE = 128
 """Vectors that the head reads between two looks at whether anybody still waits."""
 
 
-@answers("lens")
+@route("lens")
 def lens_of(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Begin to read the stream at some positions, the last one first.
 
@@ -31,42 +31,42 @@ def lens_of(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     between         whether to read between the sublayers of a block, too
     """
     only(question, "state", "first", "count", "token", "between")
-    seen = _with_head(seen_by(explorer, question))
-    run, subject = seen.run, seen.opened.subject
+    session = _with_head(session_of(explorer, question))
+    run, subject = session.run, session.opened.subject
     token = None if question.get("token") is None else subject.token(_word(question["token"], "token"))
     between = question.get("between") is True
     names = [p.name for p in chosen_points(run, None) if between or " " not in p.label.removeprefix("block ")]
     if subject.is_classifier:
-        return explorer.jobs.start(lambda job: _read(job, seen, names, token, [None])).to_dict()
+        return explorer.jobs.start(lambda job: _read(job, session, names, token, [None])).to_dict()
     places = _places(question, run.logits.shape[1])
     step = max(1, AT_ONCE // len(names))
     parts = [places[max(0, end - step) : end] for end in range(len(places), 0, -step)]
-    return explorer.jobs.start(lambda job: _read(job, seen, names, token, parts)).to_dict()
+    return explorer.jobs.start(lambda job: _read(job, session, names, token, parts)).to_dict()
 
 
-@answers("attribution")
+@route("attribution")
 def attribution(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Begin to take a logit apart; the likeliest one unless a token is named, or how far it is above another."""
     only(question, "state", "token", "against", "position")
-    seen = _with_head(seen_by(explorer, question))
+    session = _with_head(session_of(explorer, question))
     word, other = (None if question.get(name) is None else _word(question[name], name) for name in ("token", "against"))
-    target = seen.opened.subject.target(seen.run, word, other, read_int(question.get("position", -1), "position"))
-    target.value(seen.run)  # what does not exist is refused at once
-    return explorer.jobs.start(lambda job: _parts(job, seen, target)).to_dict()
+    target = session.opened.subject.target(session.run, word, other, read_int(question.get("position", -1), "position"))
+    target.value(session.run)  # what does not exist is refused at once
+    return explorer.jobs.start(lambda job: _parts(job, session, target)).to_dict()
 
 
-def _read(job: Job, seen: Seen, names: list[str], token: int | None, parts: list[Any]) -> dict[str, Any]:
+def _read(job: Job, session: RunSession, names: list[str], token: int | None, parts: list[Any]) -> dict[str, Any]:
     """Read the points at all positions, part by part."""
-    subject = seen.opened.subject
+    subject = session.opened.subject
     columns: list[dict[str, Any]] = []
     labels: dict[int, str] = {}
     shown: dict[str, Any] = {
-        "points": [point._asdict() for point in chosen_points(seen.run, names)],
+        "points": [point._asdict() for point in chosen_points(session.run, names)],
         "token": None if token is None else {"id": token, "label": subject.label(token)},
     }
     for number, part in enumerate(parts):
         job.show(number, len(parts), "reading the stream", {**shown, "columns": columns, "labels": labels})
-        found = lens(seen.run, at=names, positions=part)
+        found = lens(session.run, at=names, positions=part)
         columns = [*_columns(found, token, part), *columns]
         labels = {
             n: subject.label(n) for n in {n for column in columns for cell in column["cells"] for n in cell["ids"]}
@@ -102,16 +102,16 @@ def _by_position(values: Any, last: int = 0) -> Any:
     return first if first.ndim == 2 + last else first[:, None]
 
 
-def _parts(job: Job, seen: Seen, target: Logit) -> dict[str, Any]:
+def _parts(job: Job, session: RunSession, target: Logit) -> dict[str, Any]:
     job.show(0, 1, "running the logit back along the direct path")
-    found = attribute(seen.run, target)
-    subject = seen.opened.subject
+    found = attribute(session.run, target)
+    subject = session.opened.subject
     named = {"token": target.token, "against": target.against}
     return {
         **{word: None if n is None else {"id": n, "label": subject.label(n)} for word, n in named.items()},
         "position": None
         if subject.is_classifier
-        else target.place(seen.run, target.token)[1] % seen.run.logits.shape[1],
+        else target.place(session.run, target.token)[1] % session.run.logits.shape[1],
         "value": float(found.value),
         "sum": float(sum(part.value for part in found.parts)),
         "parts": [part._asdict() for part in found.parts],
@@ -119,14 +119,14 @@ def _parts(job: Job, seen: Seen, target: Logit) -> dict[str, Any]:
     }
 
 
-def _with_head(seen: Seen) -> Seen:
+def _with_head(session: RunSession) -> RunSession:
     """Refuse a model that says nothing."""
-    if has_no_head(seen.run.model):
+    if has_no_head(session.run.model):
         raise ConfigError(
-            f"{seen.opened.subject.name} has no head to read the stream with: it makes vectors, not predictions",
+            f"{session.opened.subject.name} has no head to read the stream with: it makes vectors, not predictions",
             hint="open a decoder, an encoder-decoder or a classifier",
         )
-    return seen
+    return session
 
 
 def _places(question: dict[str, Any], size: int) -> list[int]:

@@ -16,8 +16,8 @@ from glassformer.models import build
 from glassformer.subject import Subject
 from glassformer.text import PublishedTokenizer
 from glassformer.text.chat import encode_chat
-from glassformer.web.answers import ask, load_answers
 from glassformer.web.offers import Offer
+from glassformer.web.router import ask, load_routes
 from glassformer.weights.loaded import Loaded
 from glassformer.weights.sentence import embed, similarities
 from tokenizer_files import chat_bpe, word_piece
@@ -53,7 +53,7 @@ def reading(name, head):
 
 @pytest.fixture(scope="module")
 def explorer(numpy_engine):
-    load_answers()
+    load_routes()
     found = tiny_explorer()
     for subject in (chatting(), reading("vectors", "none"), reading("masks", "tokens")):
         found.add(Offer(subject.name, subject.name, "given", subject.name), subject)

@@ -1,1 +1,0 @@
-"""What a page may ask, one file for each view."""

@@ -1,0 +1,1 @@
+"""The requests of the page, one file for each view."""
