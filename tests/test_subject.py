@@ -7,7 +7,7 @@ from browser import TEXTS, tiny_subject
 from glassformer import ops
 from glassformer.errors import ConfigError, LengthError
 from glassformer.runs.trial import new_trial
-from glassformer.web.films import subject_of
+from glassformer.web.recordings import subject_of
 from runs import TINY
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")

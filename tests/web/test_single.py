@@ -11,10 +11,10 @@ import pytest
 
 from browser import TASKS, state
 from glassformer.errors import ConfigError
-from glassformer.web import keeping, single
-from glassformer.web.keeping import file_of, standing
+from glassformer.web import page_export, single
+from glassformer.web.page_export import file_of, standing
 from glassformer.web.router import load_routes
-from glassformer.web.single import IMPORT, PAGE, Kept, bundle, key_of, one_file, ordered, styles
+from glassformer.web.single import IMPORT, PAGE, ExportedAnswers, bundle, key_of, one_file, ordered, styles
 
 MODULES = sorted(path.name for path in PAGE.glob("*.js"))
 
@@ -83,7 +83,7 @@ def test_all_modules_and_styles_are_part_of_the_page():
 
 
 def test_the_policy_allows_the_script_and_the_style_that_are_there_and_nothing_else():
-    page = one_file(Kept({}, {}))
+    page = one_file(ExportedAnswers({}, {}))
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)[1]
     assert policy.startswith("default-src 'none'; ")
     for tag in ("script", "style"):
@@ -124,7 +124,7 @@ def test_all_tensors_and_what_was_asked_are_in_the_file(architecture, explorer):
 
 def test_a_file_that_would_be_too_large_is_refused_and_says_what_to_leave_out(explorer, monkeypatch):
     load_routes()
-    monkeypatch.setattr(keeping, "LARGEST", 60_000)
+    monkeypatch.setattr(page_export, "LARGEST", 60_000)
     with pytest.raises(ConfigError, match=r"the file would have 0\.\d MB, and at most 0.1 MB are written") as refusal:
         file_of(explorer, told("encoder"), [], ("value", "gradient"), silent)
     assert refusal.value.hint == "leave out the gradients of every tensor or a view, or take a shorter text"
@@ -133,7 +133,7 @@ def test_a_file_that_would_be_too_large_is_refused_and_says_what_to_leave_out(ex
 def test_a_larger_model_is_kept_more_coarsely(explorer, monkeypatch):
     load_routes()
     fine = opened(file_of(explorer, told("encoder"), [], ("value",), silent))[1]
-    monkeypatch.setattr(keeping, "CELLS", (8,))
+    monkeypatch.setattr(page_export, "CELLS", (8,))
     coarse = opened(file_of(explorer, told("encoder"), [], ("value",), silent))[1]
     assert fine.keys() == coarse.keys()
     assert sum(map(len, coarse.values())) < sum(map(len, fine.values()))

@@ -41,7 +41,7 @@ class Exploration:
 
     def html(self) -> str:
         """Return the page as one file."""
-        from ..web.keeping import file_of, standing
+        from ..web.page_export import file_of, standing
         from ..web.router import load_routes
 
         load_routes()

@@ -4,14 +4,14 @@
     state.py           what the page shows, as data; the page keeps it in its address
     run_session.py     one run of a model, with what was computed about it
     explorer.py        caches of open models and their runs
-    films.py           trainings frame by frame: live ones and recorded runs
+    recordings.py      trainings frame by frame: live ones and recorded runs
     memory_budget.py   whether a run fits into free memory
     tiles.py           parts of arrays at the resolution of a screen
     router.py          the table of requests, filled by the files in routes/
     readers.py         caches for writing token by token
     jobs.py            long work that reports progress and can be stopped
     guard.py           refuses requests that do not come from the page
-    single.py          the page as one file; keeping.py chooses what goes into it
+    single.py          the page as one file; page_export.py chooses what goes into it
     server.py          the HTTP application and the process that serves it
     page/              the page: plain ES modules, one for each view, joined by the server
 

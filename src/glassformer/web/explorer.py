@@ -17,10 +17,10 @@ from ..interpret import changes as made
 from ..interpret.changes import Change
 from ..interpret.run import BORDERS, has_no_head
 from ..subject import Subject, stored_subject
-from .films import Film, LiveFilm, recorded_film
 from .jobs import Jobs
 from .memory_budget import tidy
 from .offers import RUNS, Offer, chosen, parted
+from .recordings import LiveTraining, TrainingHistory, recorded_training
 from .run_session import Opened, RunSession
 from .state import POSITIONS, Asked, Changed, State
 
@@ -30,7 +30,7 @@ MODELS = 3
 """So many models are kept open."""
 FRAMES = 8
 """So many frames of trainings are kept open."""
-FILMS = 4
+TRAININGS = 4
 """So many trainings are kept frame by frame."""
 DEEP = 40
 """So many steps may wait for each other."""
@@ -55,15 +55,15 @@ class Explorer:
         self._given: dict[str, Subject] = {}
         self._models: _Kept[Opened] = _Kept()
         self._frames: _Kept[Opened] = _Kept()
-        self._films: _Kept[Film] = _Kept()
-        self.live_films: dict[str, LiveFilm] = {}  # trainings of this server, by the keys of their models
+        self._trainings: _Kept[TrainingHistory] = _Kept()
+        self.live_trainings: dict[str, LiveTraining] = {}  # trainings of this server, by the keys of their models
         self._runs: _Kept[RunSession] = _Kept()
 
     def opened(self, key: str) -> Opened:
         """Return a model by its key among the offers, or as it was after a step: KEY@STEP."""
         base, step = parted(key)
         if step is not None and key not in self.offers:
-            return self._frames.get(key, lambda: Opened(self.film(base).subject(step)), most=FRAMES)
+            return self._frames.get(key, lambda: Opened(self.training(base).subject(step)), most=FRAMES)
         offer = chosen(self.offers, key)
         return self._models.get(key, lambda: Opened(self._found(offer), lambda: self._found(offer)), most=MODELS)
 
@@ -76,24 +76,26 @@ class Explorer:
             self._given[offer.key] = subject
         self.offers = {**self.offers, offer.key: offer}
 
-    def begin_film(self, key: str, film: LiveFilm) -> None:
+    def add_training(self, key: str, history: LiveTraining) -> None:
         """Keep a training that goes on here; of those that ended, the last few stay."""
-        kept = {**self.live_films, key: film}
+        kept = {**self.live_trainings, key: history}
         ended = [old for old, one in kept.items() if one.ended]
-        self.live_films = {old: one for old, one in kept.items() if old not in ended[: max(0, len(kept) - FILMS)]}
+        self.live_trainings = {
+            old: one for old, one in kept.items() if old not in ended[: max(0, len(kept) - TRAININGS)]
+        }
 
-    def film(self, key: str) -> Film:
+    def training(self, key: str) -> TrainingHistory:
         """Return the course of a training by the key of its model, with what was measured of it so far."""
-        if key in self.live_films:
-            return self.live_films[key]
+        if key in self.live_trainings:
+            return self.live_trainings[key]
 
-        def opened() -> Film:
+        def opened() -> TrainingHistory:
             offer = chosen(self.offers, key)
             if key in self._given:
                 raise ConfigError(f"the course of {offer.title} was let go", hint="train it again")
-            return recorded_film(offer)
+            return recorded_training(offer)
 
-        return self._films.get(key, opened, most=FILMS)
+        return self._trainings.get(key, opened, most=TRAININGS)
 
     def session(self, state: State) -> RunSession:
         """Return the run of a state."""

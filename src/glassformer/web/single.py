@@ -2,7 +2,7 @@
 
     bundle()        all modules of the page joined into one script, each in a room of its own after those it imports
     styles()        all its styles
-    Kept            answers and tiles by the keys under which the page looks for them
+    ExportedAnswers answers and tiles by the keys under which the page looks for them
     one_file(kept)  the page, its styles, its script and what is kept; its policy names the two by their hashes
 
 A key is the word of a question and the question as JSON with sorted names. The state of the file itself is written "@".
@@ -80,7 +80,7 @@ def key_of(word: str, question: dict[str, Any], state: dict[str, Any]) -> str:
     return f"{word} {json.dumps(asked, sort_keys=True, separators=(',', ':'), ensure_ascii=False)}"
 
 
-class Kept:
+class ExportedAnswers:
     """Answers and tiles by their keys; `told` is what the address of the page would say."""
 
     def __init__(self, told: dict[str, Any], state: dict[str, Any]) -> None:
@@ -104,7 +104,7 @@ class Kept:
         return base64.b64encode(zlib.compress(whole, 6)).decode()
 
 
-def one_file(kept: Kept) -> str:
+def one_file(kept: ExportedAnswers) -> str:
     """Return the page with what is kept as one file."""
     style, script = styles(), bundle()
     policy = (

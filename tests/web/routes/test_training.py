@@ -9,8 +9,8 @@ from glassformer.errors import ConfigError
 from glassformer.runs.run import open_run
 from glassformer.runs.session import new_session
 from glassformer.web.explorer import Explorer
-from glassformer.web.films import LiveFilm
 from glassformer.web.offers import Offer, find_offers
+from glassformer.web.recordings import LiveTraining
 from glassformer.web.router import ask, load_routes
 from glassformer.web.routes.training import ASKED, QUICK
 from runs import TINY, assert_same_bits
@@ -56,35 +56,37 @@ def test_every_task_that_is_offered_has_settings_to_begin_with(explorer):
 
 @pytest.mark.parametrize("task", ["majority", "counting"])
 def test_a_training_shows_how_it_went_and_offers_its_model(task, explorer, tmp_path):
-    film = trained(explorer, task)
-    assert [step for step, _ in film["loss"]] == [1, 2, 3, 4, 5]
-    assert film["judged"][-1][0] == 5
-    assert [frame["step"] for frame in film["frames"]] == [0, 1, 2, 3, 4, 5]
-    last = film["frames"][-1]
-    assert last["loss"] == film["loss"][-1][1]
+    history = trained(explorer, task)
+    assert [step for step, _ in history["loss"]] == [1, 2, 3, 4, 5]
+    assert history["judged"][-1][0] == 5
+    assert [frame["step"] for frame in history["frames"]] == [0, 1, 2, 3, 4, 5]
+    last = history["frames"][-1]
+    assert last["loss"] == history["loss"][-1][1]
     assert last["weights"].keys() == last["gradients"].keys()
     assert last["samples"]
-    assert film["key"] in explorer.offers
-    assert ask(explorer, "open", {"model": film["key"]})["title"] == f"{task}, trained here, 5 steps"
+    assert history["key"] in explorer.offers
+    assert ask(explorer, "open", {"model": history["key"]})["title"] == f"{task}, trained here, 5 steps"
     assert not (tmp_path / "runs").exists()
-    json.dumps(film, allow_nan=False)
+    json.dumps(history, allow_nan=False)
 
 
 def test_a_frame_is_a_model_that_every_view_can_look_into(explorer):
-    film = trained(explorer)
+    history = trained(explorer)
     losses = [
-        ask(explorer, "run", {"state": {"model": f"{film['key']}@{step}", "text": "1", "answer": "2 3 4 5 6"}})["loss"]
+        ask(explorer, "run", {"state": {"model": f"{history['key']}@{step}", "text": "1", "answer": "2 3 4 5 6"}})[
+            "loss"
+        ]
         for step in (0, 3, 5)
     ]
     assert losses[0] > losses[1] > losses[2]
-    assert ask(explorer, "open", {"model": f"{film['key']}@3"})["title"].endswith(", after step 3")
+    assert ask(explorer, "open", {"model": f"{history['key']}@3"})["title"].endswith(", after step 3")
     with pytest.raises(ConfigError, match="no frame of step 7 was kept"):
-        ask(explorer, "open", {"model": f"{film['key']}@7"})
+        ask(explorer, "open", {"model": f"{history['key']}@7"})
 
 
 def test_the_attention_of_a_frame_sums_to_one_in_every_row(explorer):
-    film = trained(explorer)
-    question = {"model": film["key"], "step": 3, "layer": 0, "head": 1}
+    history = trained(explorer)
+    question = {"model": history["key"], "step": 3, "layer": 0, "head": 1}
     found = ask(explorer, "course_map", question)
     assert found["kinds"] == {"decoder": [1, 2]}
     assert found["rows"] == found["columns"] == ["1", "2", "3", "4", "5"]
@@ -98,28 +100,28 @@ def test_the_attention_of_a_frame_sums_to_one_in_every_row(explorer):
 
 
 def test_a_training_that_is_stopped_offers_the_model_as_it_is(explorer, monkeypatch):
-    note = LiveFilm.note
+    note = LiveTraining.note
 
-    def stops(film):
-        note(film)
-        if film.trial.session.state.step == 2:
-            explorer.jobs.get(film.job).asked_to_stop.set()
+    def stops(history):
+        note(history)
+        if history.trial.session.state.step == 2:
+            explorer.jobs.get(history.job).asked_to_stop.set()
 
-    monkeypatch.setattr(LiveFilm, "note", stops)
-    film = trained(explorer)
-    assert film["loss"][-1][0] == 2
-    assert ask(explorer, "open", {"model": film["key"]})["title"] == "counting, trained here, 2 steps"
+    monkeypatch.setattr(LiveTraining, "note", stops)
+    history = trained(explorer)
+    assert history["loss"][-1][0] == 2
+    assert ask(explorer, "open", {"model": history["key"]})["title"] == "counting, trained here, 2 steps"
 
 
 def test_what_is_kept_is_a_run_whose_every_step_can_be_returned_to(explorer, tmp_path):
-    film = trained(explorer)
-    kept = ask(explorer, "keep", {"model": film["key"]})
-    assert kept == ask(explorer, "keep", {"model": film["key"]})
+    history = trained(explorer)
+    kept = ask(explorer, "keep", {"model": history["key"]})
+    assert kept == ask(explorer, "keep", {"model": history["key"]})
     run = open_run(tmp_path / "runs" / "counting")
     assert str(run.folder) == kept["folder"]
-    assert_same_bits(run.load_params(), explorer._given[film["key"]].params)
+    assert_same_bits(run.load_params(), explorer._given[history["key"]].params)
     again = ended(explorer, ask(explorer, "course", {"model": kept["key"], "steps": [0, 2, 5]}))
-    assert [frame["weights"] for frame in again["frames"]] == [film["frames"][n]["weights"] for n in (0, 2, 5)]
+    assert [frame["weights"] for frame in again["frames"]] == [history["frames"][n]["weights"] for n in (0, 2, 5)]
 
 
 @pytest.mark.parametrize(
@@ -153,12 +155,12 @@ def test_only_what_has_ended_here_is_kept(explorer):
 
 
 def test_models_that_were_trained_here_stay_when_others_are_opened(explorer):
-    films = [trained(explorer, steps=1) for _ in range(5)]
-    for film in films:
-        assert ask(explorer, "open", {"model": film["key"]})["parameters"] > 0
-    assert list(explorer.live_films) == [film["key"] for film in films[1:]]
+    histories = [trained(explorer, steps=1) for _ in range(5)]
+    for history in histories:
+        assert ask(explorer, "open", {"model": history["key"]})["parameters"] > 0
+    assert list(explorer.live_trainings) == [history["key"] for history in histories[1:]]
     with pytest.raises(ConfigError, match="was let go"):
-        ask(explorer, "open", {"model": f"{films[0]['key']}@1"})
+        ask(explorer, "open", {"model": f"{histories[0]['key']}@1"})
 
 
 # --- recorded runs ---------------------------------------------------------------------------------------------------
@@ -168,13 +170,13 @@ def test_a_recorded_run_is_gone_through_frame_by_frame(recorded):
     explorer = Explorer(find_offers([], recorded))
     key = next(key for key in explorer.offers if key.endswith("sorted"))
     assert [one["key"] for one in ask(explorer, "trainings", {})["courses"]] == [key]
-    film = ended(explorer, ask(explorer, "course", {"model": key}))
-    assert [frame["step"] for frame in film["frames"]] == list(range(7))
-    assert film["recorded"]
+    history = ended(explorer, ask(explorer, "course", {"model": key}))
+    assert [frame["step"] for frame in history["frames"]] == list(range(7))
+    assert history["recorded"]
     lines = open_run(recorded / "sorted").metrics()
-    assert [loss for _, loss in film["loss"]] == [line["loss"] for line in lines]
-    assert film["frames"][4]["loss"] == lines[3]["loss"]
-    assert film["frames"][0]["heads"]["decoder"]["scores"]["induction"]
+    assert [loss for _, loss in history["loss"]] == [line["loss"] for line in lines]
+    assert history["frames"][4]["loss"] == lines[3]["loss"]
+    assert history["frames"][0]["heads"]["decoder"]["scores"]["induction"]
     opened = explorer.opened(f"{key}@6")
     assert_same_bits(opened.subject.params, open_run(recorded / "sorted").load_params("latest"))
 
@@ -183,7 +185,7 @@ def test_any_step_can_be_asked_for_and_is_computed_once(recorded, monkeypatch):
     explorer = Explorer(find_offers([], recorded))
     key = next(iter(explorer.offers))
     assert [f["step"] for f in ended(explorer, ask(explorer, "course", {"model": key, "steps": [5]}))["frames"]] == [5]
-    monkeypatch.setattr(type(explorer.film(key)), "measure", lambda *_: pytest.fail("it is known"))
+    monkeypatch.setattr(type(explorer.training(key)), "measure", lambda *_: pytest.fail("it is known"))
     assert ended(explorer, ask(explorer, "course", {"model": key, "steps": [5]}))["frames"]
     job = ask(explorer, "course", {"model": key, "steps": [99]})
     while not job["ended"]:
@@ -196,7 +198,7 @@ def test_what_was_not_recorded_has_no_course(tmp_path):
     explorer = Explorer({"plain": Offer("plain", "plain", "run", str(tmp_path / "plain"))})
     assert ask(explorer, "trainings", {})["courses"] == []
     with pytest.raises(ConfigError, match="was not recorded"):
-        explorer.film("plain")
+        explorer.training("plain")
 
 
 def test_models_in_memory_and_places_that_are_gone_have_no_course(tmp_path):

@@ -59,7 +59,7 @@ def title_of(explorer: Explorer, key: str) -> str:
     base, step = parted(key)
     if key in explorer.offers or step is None:
         return chosen(explorer.offers, key).title
-    return f"{explorer.film(base).title}, after step {step:,}"
+    return f"{explorer.training(base).title}, after step {step:,}"
 
 
 def architecture(model: Any) -> str:

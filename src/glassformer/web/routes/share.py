@@ -10,7 +10,7 @@ import numpy as np
 from ...errors import ConfigError
 from ..explorer import Explorer
 from ..jobs import Job
-from ..keeping import file_of
+from ..page_export import file_of
 from ..router import Download, only, route, session_of
 
 KINDS = ("value", "gradient")

@@ -17,9 +17,9 @@ from ...runs.trial import Trial, new_trial
 from ...training.optimizers import OPTIMIZERS
 from ...tree import flatten
 from ..explorer import Explorer
-from ..films import FRAMES, ROOM, LiveFilm, RecordedFilm, is_recorded, subject_of, turn
 from ..jobs import Job, StoppedError
 from ..offers import Offer
+from ..recordings import FRAMES, ROOM, LiveTraining, RecordedTraining, is_recorded, subject_of, training_lock
 from ..router import only, route
 from ..state import read_index, read_int
 
@@ -80,7 +80,7 @@ def _task(name: str) -> dict[str, Any]:
 
 def _courses(explorer: Explorer) -> list[tuple[str, str, bool]]:
     """Return the trainings that can be gone through: those of this page, and recorded runs."""
-    live = [(key, film.title, not film.ended) for key, film in explorer.live_films.items()]
+    live = [(key, history.title, not history.ended) for key, history in explorer.live_trainings.items()]
     recorded = [
         (offer.key, offer.title, False)
         for offer in explorer.offers.values()
@@ -124,28 +124,29 @@ def _settings(task: str, given: Any) -> dict[str, Any]:
 def _train(explorer: Explorer, job: Job, key: str, task: str, settings: dict[str, Any], seed: int) -> dict[str, Any]:
     job.show(0, 0, "draws its data")
     trial = new_trial(task, settings, seed=seed)
-    film = LiveFilm(key, f"{task}, trained here", trial)
-    film.job = job.key
-    explorer.begin_film(key, film)
+    history = LiveTraining(key, f"{task}, trained here", trial)
+    history.job = job.key
+    explorer.add_training(key, history)
     try:
-        while not turn.acquire(timeout=WAIT):
-            job.show(0, film.planned, "waits for another training")
+        while not training_lock.acquire(timeout=WAIT):
+            job.show(0, history.planned, "waits for another training")
         try:
-            _take_steps(trial, film, job)
+            _take_steps(trial, history, job)
         finally:
-            turn.release()
+            training_lock.release()
         params = _best(trial)
     except StoppedError:
         params = trial.session.trained.params
     finally:
-        film.ended = True
+        history.ended = True
     reached = trial.session.state.step
-    film.title = f"{task}, trained here, {reached:,} steps"
+    history.title = f"{task}, trained here, {reached:,} steps"
     session = trial.session
     explorer.add(
-        Offer(key, film.title, "trained", ""), subject_of(Trained(session.model, params, session.task), film.title)
+        Offer(key, history.title, "trained", ""),
+        subject_of(Trained(session.model, params, session.task), history.title),
     )
-    return film.to_dict()
+    return history.to_dict()
 
 
 def _best(trial: Trial) -> Tree:
@@ -156,21 +157,23 @@ def _best(trial: Trial) -> Tree:
         return trial.session.trained.params
 
 
-def _take_steps(trial: Trial, film: LiveFilm, job: Job) -> None:
+def _take_steps(trial: Trial, history: LiveTraining, job: Job) -> None:
     """Train to the end, and keep frames on the way."""
     session = trial.session
     size = sum(leaf.nbytes for leaf in flatten(session.state.params).values())
-    due = set(spaced_steps(0, film.planned, max(2, min(FRAMES, ROOM // size))))
-    film.note()
-    job.show(0, film.planned, "takes the first step; where kernels are new, they are compiled once", film.to_dict())
+    due = set(spaced_steps(0, history.planned, max(2, min(FRAMES, ROOM // size))))
+    history.note()
+    job.show(
+        0, history.planned, "takes the first step; where kernels are new, they are compiled once", history.to_dict()
+    )
     for record in session.steps():
-        film.lines.append(record.to_dict())
+        history.lines.append(record.to_dict())
         partial = None
         if record.step in due or record.stop:
-            film.note()
+            history.note()
         if record.step in due or record.evaluation is not None or record.step % 10 == 0:
-            partial = film.to_dict()
-        job.show(record.step, film.planned, f"step {record.step:,} of {film.planned:,}", partial)
+            partial = history.to_dict()
+        job.show(record.step, history.planned, f"step {record.step:,} of {history.planned:,}", partial)
 
 
 @route("keep")
@@ -178,18 +181,18 @@ def keep(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Write a model that was trained here into the folder of runs; return its new key."""
     only(question, "model")
     key = str(question.get("model"))
-    film = explorer.live_films.get(key)
-    if film is None or not film.ended:
+    history = explorer.live_trainings.get(key)
+    if history is None or not history.ended:
         raise ConfigError(f"no training {key[:40]!r} has ended here", hint="train it again, or wait for its end")
-    with film.lock:
-        if film.folder is None:
-            run = film.trial.write(Path(explorer.folder) / film.task.name)
-            film.folder = run.folder
-    steps = film.lines[-1]["step"]
-    offer = Offer(film.folder.as_posix(), f"{film.folder.name}: {film.task.name}, {steps:,} steps", "run",
-                  str(film.folder))  # fmt: skip
+    with history.lock:
+        if history.folder is None:
+            run = history.trial.write(Path(explorer.folder) / history.task.name)
+            history.folder = run.folder
+    steps = history.lines[-1]["step"]
+    offer = Offer(history.folder.as_posix(), f"{history.folder.name}: {history.task.name}, {steps:,} steps", "run",
+                  str(history.folder))  # fmt: skip
     explorer.add(offer)
-    return {"key": offer.key, "folder": str(film.folder)}
+    return {"key": offer.key, "folder": str(history.folder)}
 
 
 # --- a course --------------------------------------------------------------------------------------------------------
@@ -204,13 +207,13 @@ def course(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
 
     def work(job: Job) -> dict[str, Any]:
         job.show(0, 0, "opens the run")
-        film = explorer.film(key)
-        if isinstance(film, RecordedFilm):
-            film.compute(steps, job)
+        history = explorer.training(key)
+        if isinstance(history, RecordedTraining):
+            history.compute(steps, job)
         elif steps is not None:
             for step in steps:
-                film.frame(step)
-        return film.to_dict()
+                history.frame(step)
+        return history.to_dict()
 
     return explorer.jobs.start(work).to_dict()
 
@@ -223,4 +226,4 @@ def course_map(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     if kind is not None and not isinstance(kind, str):
         raise ConfigError("the kind of attention is no word", hint="encoder, decoder or cross")
     step, layer, head = (read_int(question.get(name), name) for name in ("step", "layer", "head"))
-    return explorer.film(str(question.get("model"))).attention(step, kind, layer, head)
+    return explorer.training(str(question.get("model"))).attention(step, kind, layer, head)

@@ -42,11 +42,11 @@ FRAMES = 30
 ROOM = 40_000_000
 """Bytes that the frames of a training here take, at most."""
 
-turn = threading.Lock()
+training_lock = threading.Lock()
 """Whoever takes steps has it: two trainings at once would only slow each other down."""
 
 
-class Film:
+class TrainingHistory:
     """Frames of one training, with what was measured of them.
 
     key      of its model among the offers
@@ -133,7 +133,7 @@ class Film:
         return subject_of(self.frame(step).trained, f"{self.title}, step {step:,}")
 
     def frame(self, step: int) -> Frame:
-        """Return a frame; a kind of film of its own says where from."""
+        """Return a frame; each subclass says where from."""
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
@@ -155,11 +155,11 @@ class Film:
             "frames": frames,
             "job": self.job,
             "kept": "" if self.folder is None else str(self.folder),
-            "recorded": isinstance(self, RecordedFilm),
+            "recorded": isinstance(self, RecordedTraining),
         }  # fmt: skip
 
 
-class LiveFilm(Film):
+class LiveTraining(TrainingHistory):
     """The frames of a training here, in memory; of large models fewer, so that they fit."""
 
     def __init__(self, key: str, title: str, trial: Trial) -> None:
@@ -182,7 +182,7 @@ class LiveFilm(Film):
         return self._frames[step]
 
 
-class RecordedFilm(Film):
+class RecordedTraining(TrainingHistory):
     """The frames of a recorded run, computed again bit for bit."""
 
     def __init__(self, key: str, title: str, found: Replay) -> None:
@@ -194,7 +194,7 @@ class RecordedFilm(Film):
         """Return any frame there is."""
         if step in self._frames:
             return self._frames[step]
-        with turn, engine_of(self.replay.run.folder):
+        with training_lock, engine_of(self.replay.run.folder):
             return self.replay.at(self.replay.checked(step))
 
     def compute(self, steps: Iterable[int] | None, job: Job) -> dict[str, Any]:
@@ -202,7 +202,7 @@ class RecordedFilm(Film):
         wanted = self.replay.spaced(FRAMES) if steps is None else [self.replay.checked(step) for step in steps]
         missing = sorted(set(wanted) - self.seen.keys())
         job.show(0, len(missing), "waits for another training")
-        with turn, engine_of(self.replay.run.folder):
+        with training_lock, engine_of(self.replay.run.folder):
             for done, frame in enumerate(self.replay.frames(missing)):
                 self.hold(frame)
                 self.measure(frame)
@@ -238,10 +238,10 @@ def is_recorded(name: str) -> bool:
     return is_run(place) and (place / FOLDER).is_dir()
 
 
-def recorded_film(offer: Offer) -> RecordedFilm:
+def recorded_training(offer: Offer) -> RecordedTraining:
     """Open a recorded run."""
     place = locate(offer.place)
     if not is_run(place):
         raise ConfigError(f"{offer.title} is no run: nothing is known of its training", hint="choose a recorded run")
     with engine_of(place):
-        return RecordedFilm(offer.key, offer.title, replay(place))
+        return RecordedTraining(offer.key, offer.title, replay(place))

@@ -10,7 +10,7 @@ from ..errors import ConfigError, GlassformerError
 from ..tree import flatten
 from .explorer import Explorer, RunSession
 from .router import ROUTES, ask, plain_json
-from .single import LARGEST, Kept, bundle, key_of, one_file, styles
+from .single import LARGEST, ExportedAnswers, bundle, key_of, one_file, styles
 from .state import read_state
 from .tile_request import tile_bytes
 
@@ -47,7 +47,7 @@ def file_of(
     """
     state = {name: told[name] for name in ("model", "text", "answer", "changes", "of", "steps")}
     session = explorer.session(read_state(state))
-    kept = Kept(told, state)
+    kept = ExportedAnswers(told, state)
     offers = [
         {"key": o.key, "title": o.title, "kind": o.kind} for o in explorer.offers.values() if o.key == state["model"]
     ]
@@ -68,7 +68,7 @@ def file_of(
     return _fitting(explorer, session, kept, whats, show)
 
 
-def _answer(explorer: Explorer, kept: Kept, one: dict[str, Any]) -> None:
+def _answer(explorer: Explorer, kept: ExportedAnswers, one: dict[str, Any]) -> None:
     """Keep the answer to one question, or the tile that it asked for."""
     word, question = one["word"], one["question"]
     if question.get("state") == "@":
@@ -92,7 +92,7 @@ def _answer(explorer: Explorer, kept: Kept, one: dict[str, Any]) -> None:
     kept.answers[key] = plain_json(found)
 
 
-def _keep_tile(explorer: Explorer, kept: Kept, key: str, question: dict[str, Any]) -> None:
+def _keep_tile(explorer: Explorer, kept: ExportedAnswers, key: str, question: dict[str, Any]) -> None:
     """Keep a tile, or why there is none; what is there already stays."""
     if key in kept.tiles or key in kept.refused:
         return
@@ -102,7 +102,7 @@ def _keep_tile(explorer: Explorer, kept: Kept, key: str, question: dict[str, Any
         kept.refused[key] = (error.fact, error.hint)
 
 
-def _fitting(explorer: Explorer, session: RunSession, kept: Kept, whats: tuple[str, ...], show: Show) -> str:
+def _fitting(explorer: Explorer, session: RunSession, kept: ExportedAnswers, whats: tuple[str, ...], show: Show) -> str:
     """Return the file with tiles of all tensors, in the finest resolution in which it is not too large."""
     before = dict(kept.tiles)
     room = LARGEST - len(bundle()) - len(styles()) - 10_000
@@ -156,7 +156,7 @@ def standing(explorer: Explorer, state: dict[str, Any]) -> list[dict[str, Any]]:
     return [one for one in about if one["word"] in ROUTES]
 
 
-def _heads(kept: Kept) -> list[dict[str, Any]]:
+def _heads(kept: ExportedAnswers) -> list[dict[str, Any]]:
     """Return what the view of attention asks when another head is chosen."""
     found = kept.answers.get(key_of("attention", {"state": kept.state}, kept.state), {"kinds": []})
     asked: list[dict[str, Any]] = []
