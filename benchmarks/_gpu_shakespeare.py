@@ -12,7 +12,6 @@ import numpy as np
 
 from _data import tinyshakespeare
 from _gpu import GPT, TINY, device, say, synchronize
-from glassformer.bench.twin import torch_optimizer, torch_twin
 from glassformer.config import config_from_dict
 from glassformer.data.examples import Windows, count_targets
 from glassformer.engines.jax.trainer import JaxTrainer
@@ -22,6 +21,7 @@ from glassformer.ops import IGNORE
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import start
+from peers.twin import torch_optimizer, torch_twin
 
 GOAL = 1.4697
 """nanoGPT's README gives this for the best validation loss of its settings for one GPU."""

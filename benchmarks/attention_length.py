@@ -6,7 +6,7 @@
 
 Contenders take turns at all lengths, each in a process of its own. Beside the measured time stand the FLOPs by the
 formulas; beside the memory by which a fresh process grows in one step stand the bytes that the formulas count.
-`glassformer bench attention` measures the same with fewer lengths, and the bars.
+`benchmarks/attention.py` measures the same with fewer lengths, and the bars.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from glassformer.bench.attention import NAMES, grown_bytes, growth
-from glassformer.bench.machine import machine
+from attention import NAMES, grown_bytes, growth
 from glassformer.plots import LengthCurve, length_curves, save
+from peers.machine import machine
 
 LENGTHS = {
     "dense": (1024, 2048, 4096),

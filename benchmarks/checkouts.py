@@ -42,7 +42,10 @@ model.loss_and_grads(model.init(0), gf.Batch(tokens, tokens))
 """
 FIRST = """
 import json, sys
-from glassformer.bench.first_step import ours
+try:
+    from peers.first_step import ours
+except ImportError:  # a checkout whose contenders stand in the package
+    from glassformer.bench.first_step import ours
 ours(engine="cpu", **json.loads(sys.argv[1]))
 """
 STARTS = {"import": "import glassformer", "start": START, "first": FIRST}
@@ -52,25 +55,29 @@ TURNS = {"tiny": 300, "small": 10, "medium": 1, "attention": 1, **dict.fromkeys(
 
 WORKER = """
 import json, sys, time
+from importlib import import_module
+def contenders(name):
+    try:
+        return import_module("peers." + name)
+    except ImportError:  # a checkout whose contenders stand in the package
+        return import_module("glassformer.bench." + name)
 job = json.loads(sys.argv[1])
 row = job["row"]
 if row in job["sizes"]:
-    from glassformer.bench.steps import Ours
-    made = Ours(engine="cpu", **job["sizes"][row])
+    made = contenders("steps").Ours(engine="cpu", **job["sizes"][row])
     act = made.advance
 elif row in job["writing"]:
-    from glassformer.bench.writers import Ours, write_model
+    writers = contenders("writers")
     from glassformer.weights.registry import resolve
     own = job["writing"][row]
     weights, new, preset = own.pop("weights"), own.pop("new"), own.pop("preset", None)
     if preset:
-        write_model(folder=job["folder"], preset=preset, changes=own)
+        writers.write_model(folder=job["folder"], preset=preset, changes=own)
     path = job["folder"] if preset else str(resolve(row))
-    made = Ours(path=path, engine="cpu", weights=weights, prompt=list(range(20, 36)), new=new)
+    made = writers.Ours(path=path, engine="cpu", weights=weights, prompt=list(range(20, 36)), new=new)
     act = made.step
 else:
-    from glassformer.bench.attention_steps import Ours
-    made = Ours(way="tiled", engine="cpu", lengths=[2048], heads=4, channels=64)
+    made = contenders("attention_steps").Ours(way="tiled", engine="cpu", lengths=[2048], heads=4, channels=64)
     act = made.step
 for _ in range(3):
     act()
@@ -87,7 +94,8 @@ class Contender:
     """One checkout doing one row."""
 
     def __init__(self, checkout: Path, row: str) -> None:
-        self.environment = {**os.environ, "PYTHONPATH": str(checkout / "src"), "PYTHONWARNINGS": "ignore"}
+        paths = os.pathsep.join(str(checkout / folder) for folder in ("src", "benchmarks"))
+        self.environment = {**os.environ, "PYTHONPATH": paths, "PYTHONWARNINGS": "ignore"}
         self.row = row
         if row in STARTS:
             if row != "first":

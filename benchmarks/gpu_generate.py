@@ -18,10 +18,10 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # PyTorch needs
 import numpy as np
 
 from glassformer import build, use_engine
-from glassformer.bench.twin import torch_weights
 from glassformer.engines.jax.programs import traces
 from glassformer.engines.jax.reader import placed
 from glassformer.generation import Sampling, generate_steps
+from peers.twin import torch_weights
 
 NO_BIASES = {"attention_bias": False, "feed_forward_bias": False, "norm_bias": False, "dropout": 0.0}
 SPREAD = 0.1  # of the random weights: with 0.02 a model soon repeats one token

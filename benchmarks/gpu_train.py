@@ -32,7 +32,6 @@ import numpy as np
 from _gpu import GPT, TINY, device, say, synchronize
 from _gpu_check import check
 from _gpu_shakespeare import shakespeare
-from glassformer.bench.twin import torch_optimizer, torch_twin
 from glassformer.config import config_from_dict
 from glassformer.data.examples import Windows
 from glassformer.engines.jax.trainer import JaxTrainer
@@ -41,6 +40,7 @@ from glassformer.models import build
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import start
 from glassformer.tree import tree_map
+from peers.twin import torch_optimizer, torch_twin
 
 GPT2 = {**GPT, "vocab": 50304, "context": 1024, "width": 768, "heads": 12, "layers": 12}
 

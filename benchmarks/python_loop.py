@@ -21,8 +21,8 @@ from functools import partial
 from pathlib import Path
 
 import glassformer as gf
-from glassformer.bench.timing import race
 from glassformer.runs.session import new_session
+from peers.timing import race
 
 SIZES = {
     "majority": {"task": "majority", "settings": {}},

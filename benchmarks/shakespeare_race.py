@@ -28,17 +28,17 @@ from typing import Any
 import numpy as np
 
 from _data import tinyshakespeare
-from glassformer.bench.machine import machine
-from glassformer.bench.process import started
-from glassformer.bench.timing import race
-from glassformer.bench.train import COMPILED, EAGER, SETTINGS, contenders
-from glassformer.bench.twin import torch_optimizer, torch_twin
 from glassformer.data import build_task
 from glassformer.data.examples import count_targets
 from glassformer.models import preset
 from glassformer.ops import IGNORE
 from glassformer.runs.session import new_session
 from glassformer.tree import count
+from peers.machine import machine
+from peers.process import started
+from peers.timing import race
+from peers.twin import torch_optimizer, torch_twin
+from train_step import COMPILED, EAGER, SETTINGS, contenders
 
 ITERATIONS, BATCH, LENGTH = 2000, 12, 64
 PEAK, LAST, WARM_UP, CLIP = 1e-3, 1e-4, 100, 1.0

@@ -13,7 +13,6 @@ LONG_FILES = (
     "engines/jax/test_meshes.py",
     "test_commands.py",
     "cli/test_generate.py",
-    "bench/test_generate.py",
     "cli/test_finetune.py",
     "api/test_files.py",
     "api/test_loop.py",

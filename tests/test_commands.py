@@ -10,8 +10,6 @@ training     two steps, two more where a run goes on, of a model of one layer, u
 the demo     two steps for each of its three models, a few of the proofs
 figures      a dot for each; `tests/cli/test_inspect.py`, `test_demo.py` and `test_train.py` draw those of commands
 check        a few cases of each kind; `tests/cli/test_check.py` shows that it asks for all
-bench        one round of one step, of the smallest models, contenders in this process, as if no peer were installed;
-             what this process holds is taken for the memory that a fresh one needs
 explore      the server answers for its page once, then ends, and no window is opened; port 8765 is any that is free
 published    each file is read once for all lines
 make         in a folder whose `.venv` is there already, with programs that note how they are called
@@ -32,11 +30,9 @@ from subprocess import run as run_program
 
 import pytest
 
-from benches import be_brief, contend_here
 from browser import serve_once
 from devices import answer, start
 from glassformer import loading
-from glassformer.bench import attention, attention_steps, generate, machine, memory, startup, train
 from glassformer.cli import demo, explore
 from glassformer.cli import train as train_command
 from glassformer.cli.app import COMMANDS, load_command
@@ -66,9 +62,6 @@ DONE: set[str] = set()
 """What ran already: the same line is printed in several places."""
 SYNOPSIS = re.compile(r"\b[A-Z]{3,}\b|…")
 """Words in capitals, and what is left out, stand for what a reader has: such a line is not there to be copied."""
-
-MINUTE = train.Setting(layers=1, width=8, heads=2, length=4, batch=2, vocab=5)
-SIZES = {"width": 16, "heads": 2, "layers": 1, "vocab": 60, "context": 16}
 
 
 def in_readme() -> list[str]:
@@ -148,27 +141,6 @@ def prove_few(patch):
         patch.setattr(check, cases.__name__, lambda cases=cases: cases()[::40])
 
 
-def measure_little(patch):
-    """Let benchmarks measure the smallest models once, as where nothing but NumPy is installed."""
-    be_brief(patch)
-    contend_here(patch)
-    for module in (memory, attention_steps):
-        patch.setattr(module, "resident", lambda: 0)
-    patch.setattr(machine, "is_here", lambda module: False)
-    for name in train.SETTINGS:
-        patch.setitem(train.SETTINGS, name, MINUTE)
-    patch.setattr(train, "MEMORY_RUNS", 1)
-    patch.setattr(generate, "GPT2", {"preset": "gpt2", "changes": SIZES, "prompt": 3, "new": 3})
-    patch.setattr(generate, "SMOLLM2", {"new": 2})
-    patch.setattr(generate, "MATRIX", {"rows": 64, "columns": 32})
-    patch.setattr(generate, "resolve", lambda name: None)  # SmolLM2 has not been fetched
-    patch.setattr(attention, "LENGTHS", dict.fromkeys(attention.LENGTHS, (16, 32)))
-    for function in (attention.speed, attention.memory):
-        patch.setitem(function.__kwdefaults__, "length", 32)
-    patch.setitem(attention.memory.__kwdefaults__, "runs", 1)
-    patch.setattr(startup.Command, "run", lambda self, steps: [1.0] * steps)
-
-
 def explore_briefly(patch):
     """Let what serves a page end at once."""
     serve_once(patch)
@@ -183,7 +155,6 @@ def small(numpy_engine):
     with pytest.MonkeyPatch.context() as patch:
         train_little(patch)
         prove_few(patch)
-        measure_little(patch)
         explore_briefly(patch)
         patch.setattr(loading, "open_published", once(loading.open_published))
         patch.setattr("glassformer.plots.drawing._in_themes", write_dots)

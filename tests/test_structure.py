@@ -37,7 +37,7 @@ LEVELS = [
     {"engines"},
     {"runs"},
     {"loading", "studies"},
-    {"plots", "bench", "subject"},
+    {"plots", "subject"},
     {"web"},
     {"cli"},
     {"api"},

@@ -13,7 +13,7 @@ import pytest
 
 import glassformer as gf
 from glassformer import dispatch
-from glassformer.cli import bench, chat, inspect, train
+from glassformer.cli import chat, inspect, train
 from glassformer.cli.app import COMMANDS, load_command
 from glassformer.tree import flatten
 from oracles import require
@@ -139,13 +139,6 @@ OPTIONS = {
         "--engine": Elsewhere("cli/test_check.py", "test_the_engine_whose_gradients_are_proved_can_be_chosen"),
         "--json": Elsewhere("cli/test_check.py", "test_people_see_that_all_are_exact"),
     },
-    "bench": {
-        "--peers": Changes("bench", "--no-peers"),
-        "--only": Changes("bench", "--only tiny"),
-        "--seconds": Changes("bench", "--seconds 3"),
-        "--model": Changes("bench generate", "--model {file}"),
-        "--json": Changes("bench", "--json"),
-    },
     "params": {
         "--batch": Changes("params tiny-decoder --json", "--batch 3"),
         "--length": Changes("params tiny-decoder --json", "--length 3"),
@@ -241,9 +234,6 @@ WITHOUT_MEANING = [
     Refused("train --resume {text} --lora", "--resume continues a run with its own settings"),
     Refused("tokens {notes} --out {out} --bpe-size 300", "--bpe-size has no meaning for chars"),
     Refused("inspect {saved} The --checkpoint latest", "is no run, so it has no checkpoints"),
-    Refused("bench train --model {file}", "--model is SmolLM2's file"),
-    Refused("bench generate --only gpt2 --model {file}", "--model is SmolLM2's file"),
-    Refused("bench startup --only tiny", "startup has no part 'tiny'"),
     Refused(f"{PLAN} --precision float16 --set compute=bfloat16", "--precision is also given by --set"),
     Refused(f"{PLAN} --remat --set remat=false", "--remat is also given by --set"),
     Refused(f"{GENERATE} --length-penalty 2", "length_penalty and early_stopping belong to beam search"),
@@ -293,8 +283,6 @@ def told(tmp_path, monkeypatch):
     monkeypatch.setattr(train, "require_tensorboard", lambda wanted: None)
     monkeypatch.setattr(inspect, "inspect_model", drawn)
     monkeypatch.setattr(inspect, "answers", lambda trained: [])
-    monkeypatch.setattr(bench, "_reports", lambda *words, **settings: tell(*words, **settings) or iter(()))
-    monkeypatch.setattr(bench, "machine", lambda: dict.fromkeys(("cpu", "cores", "blas", "python")) | {"versions": {}})
     monkeypatch.setattr(chat, "load", tell)
     monkeypatch.setattr(chat, "Conversation", tell)
     dispatch.set_engine("numpy")

@@ -29,7 +29,6 @@ COMMANDS = {
     "explore": "Open a page on this machine to see a Transformer work, touch any number, and change anything.",
     "look": "Look inside: what each layer would say, which part says it, what happens without it, how gradients flow.",
     "check": "Prove every hand-derived gradient against a numeric derivative, here and now.",
-    "bench": "Measure training, generation, attention and the start, in turns with what else is installed here.",
     "params": "Count parameters, arithmetic and memory of a model; nothing is allocated.",
     "plan": "Count memory and messages of training on each device of a mesh; nothing is allocated.",
     "generate": "Continue a text or answer it, printing it as it comes, to an end token or so many tokens.",

@@ -36,7 +36,6 @@ EXAMPLES = {
         "glassformer look runs/majority 11110222 patching --other 22220111",
     ],
     "check": ["glassformer check"],
-    "bench": ["glassformer bench", "glassformer bench train --only tiny --no-peers --seconds 1"],
     "params": ["glassformer params gpt2", "glassformer params llama-3.1-8b --length 4096 --dtype bfloat16"],
     "plan": ["glassformer plan gpt3 --set vocab=50304 --mesh data=2,fsdp=64,tensor=8 --device-memory 80GB"],
     "generate": [

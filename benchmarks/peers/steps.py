@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, Tree
-from ..dispatch import current, set_engine
-from ..models import Batch, Model, build
-from ..training import AdamW
-from ..training.loop import suitable_threads, training_steps
-from ..training.recipe import Recipe
-from ..tree import count, flatten, tree_map
+from glassformer.arrays import Array, Tree
+from glassformer.dispatch import current, set_engine
+from glassformer.models import Batch, Model, build
+from glassformer.training import AdamW
+from glassformer.training.loop import suitable_threads, training_steps
+from glassformer.training.recipe import Recipe
+from glassformer.tree import count, flatten, tree_map
+
 from .twin import torch_optimizer, torch_twin, torch_weights
 
 LR, BETA2, DECAY = 1e-3, 0.99, 0.1
@@ -161,7 +162,7 @@ class Floor(Trainer):
         self.parts = [products(layers, **{**sizes, "batch": batch}) for batch in rows]
 
     def step(self) -> None:
-        from ..engines.cpu.cores import each
+        from glassformer.engines.cpu.cores import each
 
         each([functools.partial(multiply, part) for part in self.parts])
 

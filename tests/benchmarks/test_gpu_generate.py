@@ -10,8 +10,9 @@ from xla import xla_flags
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu_generate.py"
 BARE = """
-import runpy, sys
+import os, runpy, sys
 sys.modules |= {"threadpoolctl": None, "babel": None, "numba": None, "rich": None}  # as if they were not installed
+sys.path.insert(0, os.path.dirname(sys.argv[1]))
 sys.argv = [sys.argv[1], "--tiny", "--rounds", "1", "--batch", "2"]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """

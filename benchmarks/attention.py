@@ -1,4 +1,8 @@
-"""`glassformer bench attention`: attention against its length; dense, tiled, windowed and strided, and its peers."""
+"""Attention forward and backward: dense, tiled, windowed and strided, in turns with PyTorch and JAX, and its memory.
+
+python benchmarks/attention.py            tables
+python benchmarks/attention.py --json     one JSON object; --help lists the other options
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -6,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ..ops.attention_strided import beyond, neighborhood
-from .attention_steps import WINDOW, pattern_of
-from .machine import best_engine, takes_part
-from .memory import UNKNOWN, is_told
-from .process import Process, Talk, call, compete
-from .report import BYTES, SECONDS, Bar, Check, Figure, Report, compared
-from .timing import Race, Spread
+from glassformer.ops.attention_strided import beyond, neighborhood
+from peers.attention_steps import WINDOW, pattern_of
+from peers.machine import best_engine, takes_part
+from peers.memory import UNKNOWN, is_told
+from peers.process import Process, Talk, call, compete
+from peers.report import BYTES, SECONDS, Bar, Check, Figure, Report, compared
+from peers.show import main, talk
+from peers.timing import Race, Spread
 
 TORCH, JAX = "PyTorch", "JAX jit"
 PEERS = {"torch": "Torch", "jax": "Jax"}
@@ -89,7 +94,7 @@ def exponent(lengths: Sequence[int], seconds: Sequence[float]) -> float:
     return float(np.polyfit(np.log(lengths), np.log(seconds), 1)[0])
 
 
-def bench_attention(*, peers: bool, seconds: float, talk: Talk = lambda text: None) -> Iterator[Report]:
+def bench_attention(*, peers: bool, seconds: float, talk: Talk = talk) -> Iterator[Report]:
     """Measure causal attention at one length, the memory it takes, and how all ways grow with the length."""
     yield speed(peers=peers, seconds=seconds, talk=talk)
     yield memory(peers=peers, talk=talk)
@@ -192,7 +197,7 @@ def present(ways: Iterable[str], *, peers: bool, notes: list[str]) -> list[str]:
 
 def contender(way: str) -> tuple[str, dict[str, Any]]:
     """Return what makes a contender, and its settings but for the lengths."""
-    place, sizes = f"{__package__}.attention_steps", {"heads": HEADS, "channels": CHANNELS}
+    place, sizes = "peers.attention_steps", {"heads": HEADS, "channels": CHANNELS}
     if way in PEERS:
         return f"{place}:{PEERS[way]}", sizes
     return f"{place}:Ours", {**sizes, "way": way, "engine": best_engine()}
@@ -201,7 +206,7 @@ def contender(way: str) -> tuple[str, dict[str, Any]]:
 def grown_bytes(way: str, length: int) -> int:
     """Return by how much a fresh process grows in one step."""
     build, settings = contender(way)
-    return call(f"{__package__}.attention_steps:grown", {"build": build, "settings": settings, "length": length})
+    return call("peers.attention_steps:grown", {"build": build, "settings": settings, "length": length})
 
 
 def same_results(facts: dict[str, Any]) -> Check:
@@ -237,3 +242,7 @@ def exponents_of(table: list[dict[str, Any]], way: str) -> dict[str, float]:
     lengths = [row["length"] for row in own]
     parts = ("forward", "backward", "seconds")
     return {part: exponent(lengths, [row[part]["median"] for row in own]) for part in parts}
+
+
+if __name__ == "__main__":
+    main(__doc__, lambda given: bench_attention(peers=given.peers, seconds=given.seconds))

@@ -8,14 +8,17 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any, Self
 
-from ..errors import GlassformerError
+from glassformer.errors import GlassformerError
+
 from .timing import Race, Spread, race
 
 PATIENCE = 900.0
 """Seconds to wait for an answer; compiling a large model takes minutes, and what takes longer hangs."""
 _QUIET = {"JAX_PLATFORMS": "cpu", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+_BENCHMARKS = str(Path(__file__).resolve().parents[1])
 _SAID = 8  # lines
 
 Talk = Callable[[str], None]
@@ -39,7 +42,9 @@ class Process:
         self.first: list[float] = []
         self.facts: dict[str, Any] = {}
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 (closed in close)
-        command, environment = [sys.executable, "-m", "glassformer.bench.worker"], {**os.environ, **_QUIET, **variables}
+        paths = [_BENCHMARKS, variables.pop("PYTHONPATH", os.environ.get("PYTHONPATH", ""))]
+        environment = {**os.environ, **_QUIET, **variables, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        command = [sys.executable, "-m", "peers.worker"]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._log}
         self._process: subprocess.Popen[bytes] = subprocess.Popen(command, env=environment, **pipes)
         self._target, self._settings = target, dict(settings)

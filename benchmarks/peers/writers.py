@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ..dispatch import set_engine
-from ..generation import Sampling
-from ..generation.storage import stored
-from ..generation.writer import generate_steps
-from ..loading import load, load_tokenizer, load_weights
-from ..models import build
-from ..tree import flatten
-from ..weights.export import export_folder
-from ..weights.loaded import Loaded
+from glassformer.dispatch import set_engine
+from glassformer.generation import Sampling
+from glassformer.generation.storage import stored
+from glassformer.generation.writer import generate_steps
+from glassformer.loading import load, load_tokenizer, load_weights
+from glassformer.models import build
+from glassformer.tree import flatten
+from glassformer.weights.export import export_folder
+from glassformer.weights.loaded import Loaded
 
 GREEDY = Sampling(temperature=0.0)
 SPREAD = 0.1
@@ -148,7 +148,7 @@ class Bandwidth:
     def step(self) -> None:
         """Read the matrix once."""
         if self.kernel:
-            from ..engines.cpu.matvec import multiply_few
+            from glassformer.engines.cpu.matvec import multiply_few
 
             multiply_few(self.x[None], self.w.T)
         else:

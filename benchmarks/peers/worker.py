@@ -1,4 +1,4 @@
-"""One contender in a process of its own: `python -m glassformer.bench.worker`, told by its parent what to do.
+"""One contender in a process of its own: `python -m peers.worker`, told by its parent what to do.
 
 Requests come as lines of JSON on stdin, answers go back the same way:
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from glassformer.bench.timing import LEAST_ROUNDS, MOST_ROUNDS, MOST_STEPS, Race, Spread, race
 from glassformer.errors import ConfigError
+from peers.timing import LEAST_ROUNDS, MOST_ROUNDS, MOST_STEPS, Race, Spread, race
 
 
 class Clock:

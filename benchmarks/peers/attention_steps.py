@@ -10,9 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
-from ..dispatch import use_engine
-from ..ops import CAUSAL, Pattern, attention, attention_backward, attention_tiled, attention_tiled_backward, causal_mask
+from glassformer.arrays import Array
+from glassformer.dispatch import use_engine
+from glassformer.ops import (
+    CAUSAL,
+    Pattern,
+    attention,
+    attention_backward,
+    attention_tiled,
+    attention_tiled_backward,
+    causal_mask,
+)
+
 from .memory import peak, resident
 from .worker import find
 

@@ -1,0 +1,34 @@
+"""Attention as it is measured: the same numbers from all contenders, and costs by the formulas."""
+
+import pytest
+
+from attention import Cost, cost, exponent, same_results, visible
+from peers.attention_steps import Jax, Ours, Torch, pattern_of
+
+SIZES = {"lengths": [9, 16], "heads": 2, "channels": 4}
+
+
+def test_all_contenders_compute_the_same(torch, jax):
+    contenders = [Torch(**SIZES), Jax(**SIZES)]
+    contenders += [Ours(way=way, engine="cpu", **SIZES) for way in ("tiled", "dense", "whole")]
+    for contender in contenders:
+        contender.step()
+    check = same_results({str(i): contender.facts() for i, contender in enumerate(contenders)})
+    assert check.ok, check.error
+
+
+@pytest.mark.parametrize("way", ["tiled", "window", "strided"])
+@pytest.mark.parametrize("length", [1, 7, 300])
+def test_pairs_are_counted_as_the_mask_shows_them(way, length):
+    assert visible(way, length) == int(pattern_of(way, length).dense(length).sum())
+
+
+def test_costs_follow_the_formulas():
+    pairs = 2 * 10  # two heads; 1 + 2 + 3 + 4 pairs in each
+    assert cost("dense", 4, heads=2, channels=8) == Cost(pairs, 32 * pairs, 64 * pairs, 4 * (4 * 2 * 4 * 8 + 2 * 16))
+    assert cost("tiled", 4, heads=2, channels=8) == Cost(pairs, 32 * pairs, 80 * pairs, 4 * (4 * 2 * 4 * 8 + 2 * 4))
+
+
+def test_the_exponent_is_the_slope_on_logarithmic_scales():
+    lengths = [128, 256, 1024]
+    assert exponent(lengths, [3e-9 * length**1.5 for length in lengths]) == pytest.approx(1.5)
