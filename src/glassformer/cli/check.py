@@ -24,6 +24,9 @@ def check(engine: EngineOption = None, json: JsonOption = False) -> None:
         out = console()
         out.print(table(*columns, rows=rows, title="Exact gradients (float64)"))
         wrong = [row.name for row in checks if not row.ok]
+        for row in checks:
+            if row.reason:
+                out.print(f"{row.name}: {row.reason}", markup=False)
         out.print(f"{len(checks) - len(wrong)} of {len(checks)} gradients are exact.")
         if wrong:
             out.print(f"{len(wrong)} are wrong: {', '.join(wrong)}")

@@ -60,19 +60,28 @@ class Check:
 
     name: str
     kind: str
-    """"op", "layer" or "model"."""
+    """"op", "layer" or "model"; "argument" for one array of these."""
     error: float
     """The largest relative error found."""
     limit: float
     """What the error may be at most."""
     ok: bool
+    reason: str = ""
+    """What is wrong, with the worst entry; also how an unusual forward was compared."""
+    arguments: tuple[Check, ...] = ()
+    """One verdict for each array with a gradient; of a layer or model, for the wrong ones."""
+    worst: tuple[int, ...] | None = None
+    """The index of the worst entry, of an argument."""
 
     @classmethod
-    def of(cls, name: str, kind: str, error: float, limit: float) -> Check:
-        """Judge an error; one that is not a number fails."""
-        return cls(name, kind, float(error), limit, bool(error <= limit))
+    def of(cls, name: str, kind: str, error: float, limit: float, **details: Any) -> Check:
+        """Judge an error; NaN fails."""
+        return cls(name, kind, float(error), limit, bool(error <= limit), **details)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, which has no word for an infinite error: None."""
         error = self.error if math.isfinite(self.error) else None
-        return {"name": self.name, "kind": self.kind, "error": error, "limit": self.limit, "ok": self.ok}
+        row = {"name": self.name, "kind": self.kind, "error": error, "limit": self.limit, "ok": self.ok}
+        if self.reason:
+            row["reason"] = self.reason
+        return row

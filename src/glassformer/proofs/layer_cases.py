@@ -326,9 +326,12 @@ def head_and_position_layers(normal: Normal) -> Iterator[Recipe]:
 
 
 def own_layers(normal: Normal) -> Iterator[Recipe]:
-    """Norms of one's own."""
+    """Registered norms and blocks."""
     for name, make in registry.own("norm").items():
         yield name, make(4, 1e-5), {"x": normal((2, 3, 4))}, {}
+    for name, form in registry.own("block").items():
+        block = _block(LayerNorm(WIDTH), "pre", form=form)
+        yield name, block, {"x": normal((2, 4, WIDTH))}, {"mask": PADDING[:, None, :]}
 
 
 SOURCES: tuple[Callable[[Normal], Iterator[Recipe]], ...] = (
