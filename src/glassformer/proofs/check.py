@@ -135,8 +135,8 @@ def check_argument(
     if x is None or grad is None:
         if x is None and grad is None:
             return Check.of(name, "argument", 0.0, limit)
-        facts = {True: f"{name} is left out, but has a gradient", False: f"the backward returns no gradient for {name}"}
-        return _refused(name, facts[x is None], limit)
+        missing = f"the backward returns no gradient for {name}"
+        return _refused(name, f"{name} is left out, but has a gradient" if x is None else missing, limit)
     if facts := mismatches({name: x}, {name: np.asarray(grad)}):
         return _refused(name, facts[name], limit)
     numeric, analytic = derivative(function, x, eps=eps)

@@ -114,7 +114,7 @@ def real_difference(function: Function, x: Array, *, eps: float = EPS) -> Array:
     moved = np.array(x, dtype=np.float64)
     gradient = np.zeros(moved.shape)
     for place in np.ndindex(moved.shape):
-        start = moved[place]
+        start = float(moved[place])
         if not np.isfinite(start):
             continue
 
