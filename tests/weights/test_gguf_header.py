@@ -85,6 +85,19 @@ def test_another_alignment_is_followed():
     assert found["y"].shape == (3, 2)
 
 
+def test_the_library_of_the_format_accepts_what_is_refused_here(tmp_path):
+    """Why the header is parsed here: the library checks neither where tensors lie nor how long names are."""
+    path = tmp_path / "damaged.gguf"
+    path.write_bytes(content((), [tensor("x", (16,)), tensor("y", (4,), 0, 32)], 64))
+    assert [tensor.name for tensor in gguf.GGUFReader(path).tensors] == ["x", "y"]
+    with pytest.raises(WeightsError, match="'x' and 'y' overlap"):
+        read_header(path)
+    path.write_bytes(content([setting("a", 8, struct.pack("<Q", 1 << 20))], data=99))
+    assert len(gguf.GGUFReader(path).fields["a"].contents()) < 200
+    with pytest.raises(WeightsError, match="ends too soon"):
+        read_header(path)
+
+
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 HUGE = (1 << 64) - 1

@@ -19,6 +19,7 @@ from ..quantized import Quantized
 from ..tree import flatten, rebuilt
 from .family import Names, published
 from .family import Tensor as Place
+from .gguf_blocks import dequantize
 from .gguf_config import ROTATIONS, read_config, read_scaling
 from .gguf_header import Header, Tensor, read_header
 from .gguf_tokenizer import read_tokenizer
@@ -66,11 +67,7 @@ def read_tensor(content: Array, tensor: Tensor, dtype: Any = np.float32) -> Arra
     with np.errstate(all="ignore"):
         if tensor.type in _PLAIN:
             return raw.view(_PLAIN[tensor.type]).reshape(tensor.shape).astype(dtype, copy=False)
-        from gguf import GGMLQuantizationType
-        from gguf.quants import dequantize
-
-        values = dequantize(raw.reshape(*tensor.shape[:-1], -1), GGMLQuantizationType[tensor.type])
-        return values.astype(dtype, copy=False)
+        return dequantize(raw, tensor.shape, tensor.type).astype(dtype, copy=False)
 
 
 def _read_blocks(content: Array, tensor: Tensor, part: tuple[int, int] | None) -> Quantized:

@@ -17,6 +17,7 @@ from ..arrays import Array
 from ..config import DecoderConfig, TransformerConfig
 from ..errors import ConfigError, WeightsError
 from ..files import explained, replacing
+from ..quantized import write_rows
 from ..settings import check_known
 from ..tree import flatten, rebuilt
 from .export import KEEP, biased, has_family, remedy, shown, with_halves, with_zeros
@@ -26,6 +27,7 @@ from .gguf import FUSED, NAMES
 from .gguf_config import FAMILIES, ROTATIONS, SIZES, stretched
 from .gguf_tokenizer import KEY, TEMPLATE
 from .gguf_vocabulary import vocabulary_settings
+from .gguf_write import write_gguf
 from .loaded import Loaded
 
 TYPES = {"f32": 0, "f16": 1, "q8_0": 7}
@@ -63,7 +65,11 @@ def export_gguf(loaded: Loaded, path: str | Path, *, weights: str = "f32") -> Pa
     with explained(path, WeightsError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as partial:
-            _write(partial, architecture, settings, _tensors(architecture, loaded), weights)
+            tensors = {}
+            for name, array in _tensors(architecture, loaded):
+                form = _type_of(name, array, weights).upper()
+                tensors[name] = form, array.shape, _stored(array, form)
+            write_gguf(partial, {"general.architecture": architecture, **settings}, tensors)
     return path
 
 
@@ -150,23 +156,12 @@ def with_neighbors(loaded: Loaded) -> Loaded:
     return replace(loaded, config=config, params=rebuilt(loaded.model.specs(), leaves))
 
 
-def _write(
-    path: Path, architecture: str, settings: dict[str, Any], tensors: Iterator[tuple[str, Array]], weights: str
-) -> None:
-    from gguf import GGMLQuantizationType
-    from gguf.quants import quantize
-
-    writer = _writer()(path, architecture)
-    for key, value in settings.items():
-        _add(writer, key, value)
-    for name, array in tensors:
-        kind = GGMLQuantizationType[_type_of(name, array, weights).upper()]
-        numbers = np.ascontiguousarray(array, dtype=np.float32)
-        writer.add_tensor(name, numbers if kind.name == "F32" else quantize(numbers, kind), raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+def _stored(array: Array, form: str) -> Array:
+    """Return the bytes of a tensor."""
+    numbers = np.ascontiguousarray(array, dtype=np.float32)
+    if form == "F32":
+        return numbers
+    return write_rows(form, numbers.reshape(-1, numbers.shape[-1]))
 
 
 def _type_of(name: str, array: Array, weights: str) -> str:
@@ -176,32 +171,3 @@ def _type_of(name: str, array: Array, weights: str) -> str:
     if np.abs(array).max(initial=0.0) > np.finfo(np.float16).max:
         return "f32"
     return "f16" if weights == "q8_0" and array.shape[-1] % _BLOCK else weights
-
-
-def _writer() -> Any:
-    from gguf import GGUFValueType, GGUFWriter
-
-    class Writer(GGUFWriter):
-        """The library's writer, which also writes lists of texts that are empty: llama.cpp insists on merges."""
-
-        def _pack_val(self, val: Any, vtype: Any, add_vtype: bool, sub_type: Any = None) -> bytes:
-            if vtype != GGUFValueType.ARRAY or len(val):
-                return super()._pack_val(val, vtype, add_vtype, sub_type)
-            return self._pack("I", vtype) + self._pack("I", GGUFValueType.STRING) + self._pack("Q", 0)
-
-    return Writer
-
-
-def _add(writer: Any, key: str, value: Any) -> None:
-    from gguf import GGUFValueType
-
-    if isinstance(value, bool):
-        writer.add_bool(key, value)
-    elif isinstance(value, int):
-        writer.add_uint32(key, value)
-    elif isinstance(value, float):
-        writer.add_float32(key, value)
-    elif isinstance(value, str):
-        writer.add_string(key, value)
-    else:
-        writer.add_key_value(key, value, GGUFValueType.ARRAY)
