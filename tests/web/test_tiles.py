@@ -17,7 +17,8 @@ def read(tile):
     length = struct.unpack("<I", sent[:4])[0]
     facts = json.loads(sent[4 : 4 + length])
     assert (4 + length) % 8 == 0
-    return facts, np.frombuffer(sent, "<f8", offset=4 + length).reshape(facts["size"])
+    cells = np.frombuffer(sent, "<f8", count=facts["size"][0] * facts["size"][1], offset=4 + length)
+    return facts, cells.reshape(facts["size"])
 
 
 def test_a_small_part_is_sent_entry_by_entry_to_the_last_bit(rng):
@@ -37,6 +38,18 @@ def test_of_more_than_fits_each_cell_shows_the_farthest_from_zero(rng, shape):
     for (row, column), cell in np.ndenumerate(cells):
         patch = x[row * down : (row + 1) * down, column * right : (column + 1) * right]
         assert cell == patch.flat[np.abs(patch).argmax()]
+
+
+@pytest.mark.parametrize("shape", [(7, 50), (1, 49), (13, 3), (4, 4)])
+def test_a_coarse_cell_names_the_entry_that_it_shows(shape, rng):
+    x = rng.standard_normal((shape[0] + 2, shape[1] + 3))
+    tile = cut(x, (1, 1 + shape[0]), (2, 2 + shape[1]), 4, 4, {})
+    part = x[1 : 1 + shape[0], 2 : 2 + shape[1]]
+    shown = part if tile.places is None else part.ravel()[tile.places]
+    np.testing.assert_array_equal(shown, tile.cells)
+    assert (tile.places is None) == (tile.step == (1, 1))
+    if tile.places is not None:
+        assert tile.to_bytes().endswith(tile.places.astype("<u4").tobytes())
 
 
 def test_what_is_no_number_does_not_hide():

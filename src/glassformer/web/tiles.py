@@ -1,7 +1,8 @@
-"""Parts of arrays in the resolution that a screen needs.
+"""Parts of arrays at the resolution of a screen.
 
-A tile is a rectangle of the last two axes of an array, the others at one index each. Where it has more entries than
-the screen has room for, a cell shows the entry of its patch that is farthest from zero: a lone spike stays in sight.
+A tile is a rectangle of the last two axes of an array; the other axes have one index each. If the rectangle has more
+entries than the screen has cells, each cell shows the entry of its patch that is farthest from zero, and the tile says
+which entry that is. So a single large number stays visible, and pointing at a cell names the entry it shows.
 """
 
 from __future__ import annotations
@@ -17,28 +18,32 @@ from ..arrays import Array
 from ..errors import ConfigError, LengthError
 
 LARGEST = 1024
-"""Cells of a tile along one side, at most."""
+"""Most cells of a tile along one side."""
 PART = 1 << 20
-"""Numbers of which statistics are made at once."""
+"""Numbers that `statistics` reads at once."""
 
 
 class Tile(NamedTuple):
-    """A rectangle of an array as cells, each of `step` entries along each side."""
+    """A rectangle of an array as cells, each of `step` entries along each side.
 
-    cells: Array  # (rows, columns), float64
+    cells    (rows, columns), float64
+    places   of coarse cells: the entries they show, as flat indices into the rectangle; None if a cell is one entry
+    """
+
+    cells: Array
+    places: Array | None
     rows: tuple[int, int]
     columns: tuple[int, int]
     step: tuple[int, int]
     facts: dict[str, Any]
 
     def to_bytes(self) -> bytes:
-        """Return the length of the facts, the facts as JSON, padding to eight bytes, and the cells as float64."""
-        facts = {
-            **self.facts, "rows": self.rows, "columns": self.columns, "step": self.step, "size": self.cells.shape
-        }  # fmt: skip
+        """Return the length of the facts, the facts as JSON padded to eight bytes, float64 cells and uint32 places."""
+        facts = {**self.facts, "rows": self.rows, "columns": self.columns, "step": self.step, "size": self.cells.shape}
         head = json.dumps(facts).encode()
         head += b" " * (-(len(head) + 4) % 8)
-        return struct.pack("<I", len(head)) + head + self.cells.astype("<f8").tobytes()
+        places = b"" if self.places is None else self.places.astype("<u4").tobytes()
+        return struct.pack("<I", len(head)) + head + self.cells.astype("<f8").tobytes() + places
 
 
 def as_matrix(array: Array, at: tuple[int, ...]) -> Array:
@@ -66,25 +71,25 @@ def cut(
         raise ConfigError(f"a tile of {height} by {width}", hint=f"ask for 1 to {LARGEST} along each side")
     part = matrix[slice(*rows), slice(*columns)]
     step = -(-part.shape[0] // height), -(-part.shape[1] // width)
-    return Tile(_farthest(part, *step), rows, columns, step, facts)
+    cells, places = (part.astype(np.float64), None) if step == (1, 1) else _farthest(part, *step)
+    return Tile(cells, places, rows, columns, step, facts)
 
 
-def _farthest(part: Array, down: int, right: int) -> Array:
-    """Return for each patch of entries the one that is farthest from zero."""
-    part = part.astype(np.float64)
-    if (down, right) == (1, 1):
-        return part
+def _farthest(part: Array, down: int, right: int) -> tuple[Array, Array]:
+    """Return the entry of each patch that is farthest from zero, and its flat index in the part."""
     below, beside = (-size % step for size, step in zip(part.shape, (down, right), strict=True))
-    part = np.pad(part, ((0, below), (0, beside)))
-    patches = part.reshape(part.shape[0] // down, down, part.shape[1] // right, right).swapaxes(1, 2)
+    padded = np.pad(part.astype(np.float64), ((0, below), (0, beside)))
+    patches = padded.reshape(padded.shape[0] // down, down, padded.shape[1] // right, right).swapaxes(1, 2)
     flat = patches.reshape(*patches.shape[:2], -1)
-    # What is no number is farther than any: it must not hide.
-    sizes = np.where(np.isnan(flat), np.inf, np.abs(flat))
-    return np.take_along_axis(flat, np.argmax(sizes, axis=-1)[..., None], axis=-1)[..., 0]
+    # NaN counts as the largest: it must not hide. Padding is zero, and the first entry of a patch is never padding.
+    within = np.argmax(np.where(np.isnan(flat), np.inf, np.abs(flat)), axis=-1)
+    rows, columns = np.indices(within.shape)
+    places = (rows * down + within // right) * part.shape[1] + columns * right + within % right
+    return np.take_along_axis(flat, within[..., None], axis=-1)[..., 0], places
 
 
 def statistics(array: Array) -> dict[str, float | None]:
-    """Return what one wants to know of all entries at a glance; what is not finite is left out, and counted."""
+    """Return range, mean, spread and norm of the finite entries, and how many are not finite (`odd`)."""
     flat = np.asarray(array).reshape(-1)
     size = sum(len(part) for part in _finite(flat))
     found: dict[str, float | None] = {"count": flat.size, "odd": int(flat.size - size)}
@@ -102,7 +107,7 @@ def statistics(array: Array) -> dict[str, float | None]:
 
 
 def _finite(flat: Array) -> Iterator[Array]:
-    """Return the finite numbers of an array in float64, a part at a time: all at once take several times its memory."""
+    """Yield the finite numbers of an array in float64, a part at a time to save memory."""
     for start in range(0, flat.size, PART):
         part = flat[start : start + PART].astype(np.float64)
         finite = part[np.isfinite(part)]

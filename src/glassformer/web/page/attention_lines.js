@@ -1,6 +1,6 @@
 // Who looks at whom as lines: queries on the left, keys on the right, a line as strong as the weight between them.
 
-import { make, short, visible } from "./dom.js";
+import { cellText, make, visible } from "./dom.js";
 
 const LINE_ROW = 22; // pixels from one word to the next
 const FAINT = 0.02; // weights below are not drawn
@@ -62,7 +62,7 @@ function lineWords(words, side, place, settings) {
   const say = (strength, chosen) => spans.forEach((span, number) => {
     const value = strength(number);
     span.classList.toggle("on", chosen === number);
-    span.lastChild.textContent = value === null ? "" : value < 0.0005 ? "0" : short(value, 2);
+    span.lastChild.textContent = value === null ? "" : cellText(value);
     span.classList.toggle("strong", value !== null && value >= 0.1);
   });
   return { column, say };

@@ -1,19 +1,11 @@
 // Maps of attention on canvases: small ones for a glance, large ones with cells to point at and words along both sides.
 
-import { cssColor, inkOn, isDark, onTheme, paint } from "./color.js";
-import { make, short, visible } from "./dom.js";
-
-const paintedMaps = new Set();
-onTheme(() => paintedMaps.forEach((redraw) => redraw()));
-
-function whenThemeTurns(canvas, redraw) {
-  const again = () => (canvas.isConnected ? redraw() : paintedMaps.delete(again));
-  paintedMaps.add(again);
-}
+import { cssColor, inkOn, isDark, paint } from "./color.js";
+import { cellText, make, visible } from "./dom.js";
 
 // One pixel for each cell; the style sheet says how large it looks.
 export function paintSmallMap(canvas, found, top, signed) {
-  const redraw = () => {
+  canvas.redraw = () => {
     const [height, width] = found.facts.size;
     const bytes = new Uint8ClampedArray(height * width * 4);
     for (let i = 0; i < found.cells.length; i += 1) paint(bytes, i * 4, found.cells[i], top, signed);
@@ -22,8 +14,7 @@ export function paintSmallMap(canvas, found, top, signed) {
     canvas.getContext("2d").putImageData(new ImageData(bytes, width, height), 0, 0);
     canvas.dataset.painted = "yes";
   };
-  redraw();
-  whenThemeTurns(canvas, redraw);
+  canvas.redraw();
 }
 
 // A large map. settings: title, under, found (a tile), allowed (a tile of the mask, or null), top, signed, rows, columns (words), cell (pixels),
@@ -34,9 +25,8 @@ export function largeMap(settings) {
   const canvas = make("canvas", { tabindex: "0", role: "img", "aria-label": `${settings.title}: ${height} queries down, ${width} keys across; arrows move, Enter opens the card` });
   const mark = make("div", { class: "attention-mark", hidden: true });
   const cursor = { query: 0, key: 0 };
-  const redraw = () => drawCells(canvas, settings);
-  redraw();
-  whenThemeTurns(canvas, redraw);
+  canvas.redraw = () => drawCells(canvas, settings);
+  canvas.redraw();
   const at = (event) => {
     const box = canvas.getBoundingClientRect();
     const inside = (share, size) => Math.max(0, Math.min(size - 1, Math.floor(share * size)));
@@ -83,7 +73,7 @@ function drawCells(canvas, { found, allowed, top, signed, cell }) {
     pen.fillRect(x, y, cell, cell);
     if (cell >= 28) {
       pen.fillStyle = inkOn(found.cells[i], top, signed);
-      const text = Math.abs(found.cells[i]) < top / 200 ? "0" : short(found.cells[i], 2);
+      const text = cellText(found.cells[i]);
       pen.font = `${Math.min(12, (cell * 1.4) / text.length)}px sans-serif`;
       pen.fillText(text, x + cell / 2, y + cell / 2);
     }

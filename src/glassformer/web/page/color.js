@@ -7,7 +7,11 @@ const DARK = { zero: [21, 23, 26], low: [110, 176, 255], high: [255, 166, 77], f
 const darkness = window.matchMedia("(prefers-color-scheme: dark)");
 
 let dark = darkness.matches;
-darkness.addEventListener("change", () => { dark = darkness.matches; });
+// A canvas has a function `redraw`: only those on the page are called, so that nothing else is kept alive.
+darkness.addEventListener("change", () => {
+  dark = darkness.matches;
+  for (const canvas of document.querySelectorAll("canvas")) canvas.redraw?.();
+});
 
 export function isDark() {
   return dark;

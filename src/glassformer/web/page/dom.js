@@ -43,6 +43,11 @@ export function short(number, digits = 3) {
   return text.replace("-", "−").replace("e+", "e").replace("e-", "e−");
 }
 
+// A number in a narrow cell: two digits, of very small ones one; 0 is printed for zero alone.
+export function cellText(number) {
+  return short(number, Math.abs(number) < 1e-3 ? 1 : 2);
+}
+
 // All digits that a number has.
 export function exact(number) {
   return number === null || number === undefined ? "–" : String(number).replace("-", "−").replace("e-", "e−");

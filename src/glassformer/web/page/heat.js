@@ -1,8 +1,8 @@
 // A tensor as a heat map: a rectangle of its last two axes, at the resolution of the screen.
 // Point at a cell to read it, click it to open its card; with the keyboard: arrows, then Enter.
 
-import { exact, fill, make, short, whole } from "./dom.js";
-import { isDark, onTheme, paint } from "./color.js";
+import { exact, fill, make, short, visible, whole } from "./dom.js";
+import { isDark, paint } from "./color.js";
 import { tile } from "./server.js";
 import { runState } from "./state.js";
 
@@ -10,23 +10,24 @@ const NONNEGATIVE = /(weights|mask|rstd|keep|probabilities)$/;
 const LETTERS = { example: "B", head: "H", position: "T", key: "S", feature: "D", row: "R" };
 const CELLS = 512; // cells along one side, at most, are asked for
 
-const drawn = new Set();
-onTheme(() => drawn.forEach((redraw) => redraw()));
-
 // settings: what, name, axes, at, rows, columns, rowLabels, columnLabels, size (pixels of a side), title, onpick(index),
 // top (the number with the full color), state (of another run), quiet (no caption)
 export function heat(settings) {
   const canvas = make("canvas", { tabindex: "0", role: "img", "aria-label": settings.name, width: 1, height: 1 });
+  const mark = make("div", { class: "cursor", hidden: true });
   const caption = make("figcaption");
-  const under = make("div", { class: "under" });
-  const figure = make("figure", { class: "heat" }, settings.quiet ? null : caption, canvas, settings.quiet ? null : under);
-  const own = { ...settings, canvas, caption, under, cursor: [0, 0], found: null };
+  const under = make("div", { class: "under", "aria-live": "polite" });
+  const figure = make("figure", { class: "heat" }, settings.quiet ? null : caption, make("div", { class: "cells" }, canvas, mark), settings.quiet ? null : under);
+  const own = { ...settings, canvas, mark, caption, under, cursor: [0, 0], found: null };
+  const leave = () => { mark.hidden = true; fill(under); };
   canvas.addEventListener("pointermove", (event) => point(own, event));
-  canvas.addEventListener("pointerleave", () => fill(under));
+  canvas.addEventListener("pointerleave", leave);
+  canvas.addEventListener("focus", () => { if (canvas.matches(":focus-visible")) say(own); });
+  canvas.addEventListener("blur", leave);
   canvas.addEventListener("click", (event) => { point(own, event); pick(own); });
   canvas.addEventListener("keydown", (event) => keyed(own, event));
+  canvas.redraw = () => own.found && draw(own);
   figure.ready = load(own, figure);
-  figure.redraw = (parts) => { Object.assign(own, parts); figure.ready = load(own, figure); return figure.ready; };
   return figure;
 }
 
@@ -36,8 +37,6 @@ async function load(own, figure) {
   try {
     own.found = await tile(question);
     draw(own);
-    const redraw = () => (figure.isConnected ? draw(own) : drawn.delete(redraw));
-    drawn.add(redraw);
   } catch (error) {
     fill(own.under, make("span", { class: "bad" }, error.message));
     if (own.quiet) figure.append(own.under);
@@ -116,22 +115,30 @@ function keyed(own, event) {
   } else if (event.key === "Enter") pick(own);
 }
 
-// The index of the entry that a cell shows first, in the whole tensor.
+function cellOf(own) {
+  return own.cursor[0] * own.found.facts.size[1] + own.cursor[1];
+}
+
+// The index of the entry that a cell shows, in the whole tensor: of a coarse cell the one farthest from zero.
 function indexOf(own) {
-  const { facts } = own.found;
-  const place = [facts.rows[0] + own.cursor[0] * facts.step[0], facts.columns[0] + own.cursor[1] * facts.step[1]];
+  const { facts, places } = own.found;
+  const wide = facts.columns[1] - facts.columns[0];
+  const flat = places ? places[cellOf(own)] : own.cursor[0] * wide + own.cursor[1];
+  const place = [facts.rows[0] + Math.floor(flat / wide), facts.columns[0] + (flat % wide)];
   const leading = own.at ?? facts.shape.slice(0, -2).map(() => 0);
   return facts.shape.length < 2 ? [place[1]] : [...leading, ...place];
 }
 
 function say(own) {
+  if (!own.found) return;
   const { facts, cells } = own.found;
-  const number = cells[own.cursor[0] * facts.size[1] + own.cursor[1]];
   const index = indexOf(own);
-  const coarse = facts.step[0] * facts.step[1] > 1 ? `, the farthest from 0 of ${facts.step[0]} × ${facts.step[1]}` : "";
-  const words = [own.rowLabels?.[index.at(-2)], own.columnLabels?.[index.at(-1)]].filter((word) => word !== undefined);
-  fill(own.under, `[${index.join(", ")}] ${words.join(" → ")} = ${exact(number)}${coarse}`);
-  own.canvas.title = own.under.textContent;
+  const coarse = facts.step[0] * facts.step[1] > 1 ? `, the farthest from 0 of ${facts.step[0]} × ${facts.step[1]} entries` : "";
+  const words = [own.rowLabels?.[index.at(-2)], own.columnLabels?.[index.at(-1)]].filter((word) => word !== undefined).map((word) => `“${visible(word)}”`);
+  fill(own.under, `[${index.join(", ")}] ${words.join(" → ")} = ${exact(cells[cellOf(own)])}${coarse}`);
+  const [height, width] = facts.size.map((size, axis) => [own.canvas.clientHeight, own.canvas.clientWidth][axis] / size);
+  own.mark.hidden = false;
+  Object.assign(own.mark.style, { top: `${own.cursor[0] * height}px`, left: `${own.cursor[1] * width}px`, height: `${Math.max(3, height)}px`, width: `${Math.max(3, width)}px` });
 }
 
 function pick(own) {

@@ -83,7 +83,7 @@ async function inquire(word, question, signal = undefined) {
   return found;
 }
 
-// A rectangle of a tensor: {facts, cells: Float64Array}, row by row.
+// A rectangle of a tensor: {facts, cells, places}, row by row. Coarse cells have places: which entry of the rectangle each one shows.
 export async function tile(question, signal = undefined) {
   note("tile", question, false);
   const key = `tile ${JSON.stringify(question)}`;
@@ -132,7 +132,9 @@ function remember(key, found) {
 function readTile(buffer) {
   const length = new DataView(buffer).getUint32(0, true);
   const facts = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
-  return { facts, cells: new Float64Array(buffer, 4 + length) };
+  const count = facts.size[0] * facts.size[1];
+  const cells = new Float64Array(buffer, 4 + length, count);
+  return { facts, cells, places: facts.step[0] * facts.step[1] > 1 ? new Uint32Array(buffer, 4 + length + 8 * count, count) : null };
 }
 
 // Long work: show(job) is called while it goes on; returns the result. `signal` stops it on the server, too.
