@@ -114,7 +114,7 @@ class Subject:
     def token(self, word: str) -> int:
         """Return the id of one token, or the number of one class, by its text or as #id."""
         size = self.model.config.classes if self.is_classifier else self.model.config.vocab
-        if word.startswith("#") and word[1:].isdigit():
+        if word.startswith("#") and word[1:].isascii() and word[1:].isdigit():
             if int(word[1:]) >= size:
                 raise TokenError(f"the model has no token {word}", hint=f"it has {size:,}, from #0 to #{size - 1}")
             return int(word[1:])

@@ -1,6 +1,7 @@
 """Runs as pages ask for them: changes, targets and steps as Python makes them; each is made once."""
 
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from browser import TASKS, state, tiny_explorer
 from glassformer.errors import GlassformerError
 from glassformer.interpret import Logit, Loss, Sum, gradients, put, scale, take, update, watch, zero
 from glassformer.training.optimizers import SGD
+from glassformer.tree import flatten
 from glassformer.web.explorer import _Kept
 from glassformer.web.state import read_state
 
@@ -146,3 +148,17 @@ def test_an_error_is_not_remembered():
     with pytest.raises(ZeroDivisionError):
         kept.get("key", lambda: 1 // 0)
     assert kept.get("key", lambda: 3) == 3
+
+
+def test_gradients_of_parameters_count_toward_the_memory_that_sessions_may_take(monkeypatch, numpy_engine):
+    explorer = tiny_explorer("decoder")
+    first = seen(explorer, "decoder")
+    before = sum(first.arrays().values())
+    weights = sum(leaf.nbytes for leaf in flatten(first.gradients.params).values())
+    after = sum(first.arrays().values())
+    assert after >= before + weights
+    monkeypatch.setattr("glassformer.web.explorer.RUN_BYTES", before + weights // 2)
+    gone = weakref.ref(first)
+    del first
+    seen(explorer, "decoder", text="in for x")
+    assert gone() is None

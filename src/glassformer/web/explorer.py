@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -235,7 +236,9 @@ class _Kept(Generic[Thing]):
                 thing = make()
                 with self._lock:
                     self._things[key] = thing
-                    self._forget(most, bytes_)
+                    forgot = self._forget(most, bytes_)
+                if forgot and bytes_ is not None:
+                    gc.collect()  # a run and what was found out about it refer to each other
                 if then is not None:
                     then(thing)
                 return thing
@@ -250,16 +253,18 @@ class _Kept(Generic[Thing]):
             for key in [key for key, thing in self._things.items() if unwanted(thing)]:
                 del self._things[key]
 
-    def _forget(self, most: int, bytes_: int | None) -> None:
-        """Let go of what nobody asked for longest; what another one holds would stay in any case."""
+    def _forget(self, most: int, bytes_: int | None) -> bool:
+        """Drop what was not asked for longest, unless something else refers to it; return whether anything went."""
+        before = len(self._things)
         while len(self._things) > most:
             self._things.popitem(last=False)
         while bytes_ is not None and _sizes(self._things.values()) > bytes_:
             held = {id(getattr(thing, "start", None)) for thing in self._things.values()}
             free = [key for key, thing in list(self._things.items())[:-1] if id(thing) not in held]
             if not free:
-                return
+                break
             del self._things[free[0]]
+        return len(self._things) < before
 
 
 def _sizes(things: Iterable[Any]) -> int:

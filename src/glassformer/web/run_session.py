@@ -242,17 +242,17 @@ class RunSession:
             return found
 
     def arrays(self) -> dict[int, int]:
-        """Return the bytes of every array that is kept, by its identity: runs share many of them."""
-        found = self.once("arrays", self._arrays)
-        others = {n: size for thing in self.kept.values() if isinstance(thing, Run) for n, size in _arrays(thing)}
-        after = {n: size for tree in self.kept.get("step", (None, ()))[1][:2] for n, size in _leaves(tree)}
-        back = {-n: size for n, size in found.items()} if self.has_gradients else {}
-        return {**found, **others, **after, **back}
-
-    def _arrays(self) -> dict[int, int]:
-        own = dict([*_arrays(self.plain), *_arrays(self.run), *_leaves(self.memory)])
+        """Return the bytes of every array that is kept, by its identity: sessions share many of them."""
+        own = self.once("arrays", lambda: dict([*_arrays(self.plain), *_arrays(self.run), *_leaves(self.memory)]))
         given = self.opened.identities()
-        return {n: size for n, size in own.items() if n not in given}
+        found = {n: size for n, size in own.items() if n not in given}
+        for thing in list(self.kept.values()):
+            if isinstance(thing, Run):
+                found |= {n: size for n, size in _arrays(thing) if n not in given}
+            elif isinstance(thing, Gradients):  # of each value, and of each parameter
+                found |= {-n: size for n, size in own.items() if n not in given} | dict(_leaves(thing.params))
+        after = self.kept.get("step", (None, ()))[1][:2]
+        return found | {n: size for tree in after for n, size in _leaves(tree)}
 
 
 def _arrays(run: Run) -> Iterator[tuple[int, int]]:

@@ -7,7 +7,9 @@ import pytest
 
 from browser import TASKS, state, tiny_explorer
 from glassformer.errors import GlassformerError
+from glassformer.web import run_session
 from glassformer.web.router import ask, load_routes
+from glassformer.web.state import read_state
 
 
 @pytest.fixture(scope="module")
@@ -51,3 +53,17 @@ def test_cells_that_are_not_there_are_refused(explorer, wrong):
     for word in ("card", "proof"):
         with pytest.raises(GlassformerError):
             ask(explorer, word, {"state": state("decoder"), **wrong})
+
+
+def test_a_large_model_shows_the_value_before_the_gradient_is_computed(numpy_engine, monkeypatch):
+    monkeypatch.setattr(run_session, "PRECISE", 0)  # every model counts as large
+    explorer = tiny_explorer("decoder")
+    asked = {"state": state("decoder"), "name": "blocks.1.attention", "index": [0, 1, 2]}
+    first = ask(explorer, "card", asked)
+    assert (first["later"], first["gradient"]) == ("soon", None)
+    session = explorer.session(read_state(asked["state"]))
+    assert not session.has_gradients
+    second = ask(explorer, "card", {**asked, "wait": True})
+    assert (second["later"], second["value"]) == ("", first["value"])
+    assert second["gradient"] is not None
+    assert ask(explorer, "card", asked)["later"] == ""  # known now

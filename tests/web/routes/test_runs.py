@@ -81,3 +81,15 @@ def test_a_change_that_alters_nothing_is_said(explorer):
 def test_other_questions_are_refused(explorer, word, question, said):
     with pytest.raises(ConfigError, match=said):
         ask(explorer, word, question)
+
+
+def test_keys_and_values_of_cross_attention_stand_at_tokens_of_the_source(explorer):
+    values = ask(explorer, "run", {"state": state("encoder-decoder")})["values"]
+    sides = {one["name"]: (one["down"], one["across"]) for one in values}
+    cross = "decoder.blocks.0.cross_attention"
+    for name in ("key", "key.x", "value", "value.x", "attend.k", "attend.v"):
+        assert sides[f"{cross}.{name}"] == ("source", None)
+    assert sides[f"{cross}.attend.q"] == sides[f"{cross}.query"] == sides["decoder"] == ("tokens", None)
+    assert sides[f"{cross}.attend.weights"] == ("tokens", "source")
+    assert sides["decoder.blocks.0.attention.attend.weights"] == ("tokens", "tokens")
+    assert sides["encoder.blocks.0.attention.attend.weights"] == ("source", "source")

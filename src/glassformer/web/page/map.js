@@ -49,7 +49,7 @@ function switcher(shown, page) {
 
 // {name, tensors: [{name, shape, axes, kind}], inside: Map}: by the dots in their names, in the order in which they are made
 function treeOf(run) {
-  const root = { name: "", first: Infinity, tensors: [], inside: new Map() };
+  const root = { name: "", tensors: [], inside: new Map() };
   for (const value of run.values) add(root, value, "value");
   for (const value of run.parameters) add(root, value, "parameter");
   arrange(root);
@@ -64,12 +64,11 @@ function add(root, value, kind) {
   // What a layer returned goes by the layer's own name: it lies in that layer's box.
   if (node.inside.has(last)) node = node.inside.get(last);
   node.tensors.push({ ...value, kind });
-  if (value.number !== null) node.first = Math.min(node.first, value.number);
 }
 
 function child(node, word, name) {
   if (!node.inside.has(word)) {
-    const made = { name, first: Infinity, tensors: [], inside: new Map() };
+    const made = { name, tensors: [], inside: new Map() };
     node.inside.set(word, made);
     const own = node.tensors.findIndex((tensor) => tensor.name === name);
     if (own >= 0) made.tensors.push(...node.tensors.splice(own, 1));
@@ -77,19 +76,16 @@ function child(node, word, name) {
   return node.inside.get(word);
 }
 
+// Parts stand in the order in which they were finished: what they read may have been made long before.
 function arrange(node) {
-  for (const inner of node.inside.values()) {
-    arrange(inner);
-    node.first = Math.min(node.first, inner.first);
-  }
+  for (const inner of node.inside.values()) arrange(inner);
   // Parts with parameters alone, such as the matrix of the keys, stand behind the first that has values.
-  const known = [...node.inside.values()].map((inner) => inner.first).filter(Number.isFinite);
-  for (const inner of node.inside.values()) if (!Number.isFinite(inner.first) && known.length) inner.first = Math.min(...known) + 0.5;
-  const firsts = node.tensors.map((tensor) => tensor.number ?? Infinity);
-  node.first = Math.min(node.first, ...firsts);
+  const known = [...node.inside.values()].map((inner) => inner.last).filter(Number.isFinite);
+  for (const inner of node.inside.values()) if (!Number.isFinite(inner.last) && known.length) inner.last = Math.min(...known) + 0.5;
+  node.last = Math.max(...known, ...node.tensors.map((tensor) => tensor.number ?? -Infinity));
   node.tensors = withoutTwins(node.tensors);
   node.tensors.sort((a, b) => (a.kind === b.kind ? (a.number ?? 0) - (b.number ?? 0) : a.kind === "value" ? -1 : 1));
-  node.inside = new Map([...node.inside].sort(([, a], [, b]) => a.first - b.first));
+  node.inside = new Map([...node.inside].sort(([, a], [, b]) => a.last - b.last));
 }
 
 // A value that goes by two names in one box is drawn once, under both.
@@ -119,7 +115,7 @@ function lanesOf(tree, page) {
 }
 
 function alone(tensor) {
-  return { name: tensor.name, first: tensor.number ?? Infinity, tensors: [{ names: [tensor.name], ...tensor }], inside: new Map() };
+  return { name: tensor.name, tensors: [{ names: [tensor.name], ...tensor }], inside: new Map() };
 }
 
 // --- boxes ----------------------------------------------------------------------------------------------------------

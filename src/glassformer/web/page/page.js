@@ -9,16 +9,11 @@ export const page = {
   labelsFor, // how the rows and columns of a tensor are called
 };
 
-// The words at the rows and columns of a tensor: tokens where an axis is one of positions.
+// The words at the rows and columns of a tensor: tokens where an axis is one of positions. The server says whose.
 function labelsFor(tensor) {
-  const ofSource = tensor.name.startsWith("encoder.") || tensor.name.startsWith("source");
-  const names = (list) => list?.map((token) => token.label);
-  const own = names(ofSource ? page.run.source : page.run.tokens);
-  const read = tensor.name.includes("cross_attention") ? names(page.run.source) : own;
-  const [rowAxis, columnAxis] = tensor.axes.slice(-2);
-  const fits = (list, size) => (list && list.length === size ? list : undefined);
-  return {
-    rowLabels: rowAxis === "position" ? fits(own, tensor.shape.at(-2)) : undefined,
-    columnLabels: columnAxis === "key" ? fits(read, tensor.shape.at(-1)) : undefined,
+  const words = (part, size) => {
+    const list = part && page.run[part];
+    return list?.length === size ? list.map((token) => token.label) : undefined;
   };
+  return { rowLabels: words(tensor.down, tensor.shape.at(-2)), columnLabels: words(tensor.across, tensor.shape.at(-1)) };
 }

@@ -80,7 +80,7 @@ def integrated(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     only(question, "state", "name")
     session = session_of(explorer, question)
     name = question.get("name", "embedding")
-    if name not in EMBEDDINGS or name not in session.run:
+    if not isinstance(name, str) or name not in EMBEDDINGS or name not in session.run:
         raise ConfigError(f"there are no tokens at {str(name)[:40]!r}", hint="use embedding")
     of = measured(session)
 

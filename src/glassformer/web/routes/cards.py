@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ...interpret.cards import Cards
 from ...interpret.run import EVERYTHING
 from ..explorer import Explorer, RunSession
@@ -11,21 +13,23 @@ from ..memory_budget import check_free, proof_bytes, tidied
 from ..router import only, route, session_of
 from ..state import read_index
 
-LATER = "for so long a text, gradients are found when they are asked for: a pass back through all blocks"
+LATER = "the gradient of a long text takes a backward pass through all blocks: ask for it"
 
 
 @route("card")
 def card(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return the card of one entry of a value, a parameter, or, with `gradient`, of the gradient of either.
 
-    With `later`, its gradient was not looked for: a question with `gradient` does.
+    The value comes first: the gradient of a large model takes a backward pass. `later` says how to get it:
+    "soon", ask again with `wait`; "asked", the same, but only if the user wants it; "", it is on the card.
     """
-    only(question, "state", "name", "index", "gradient")
+    only(question, "state", "name", "index", "gradient", "wait")
     session, gradient = session_of(explorer, question), question.get("gradient") is True
     name, index = str(question.get("name")), read_index(question.get("index"))
     with tidied(session.run):
-        cards = cards_of(session, gradient=gradient)
-        return {**cards.card(name, index, gradient=gradient).to_dict(), "later": bool(cards.why_not)}
+        cards = cards_of(session, gradient=gradient or question.get("wait") is True)
+        later = "" if not cards.why_not else "soon" if session.run.keeps == EVERYTHING else "asked"
+        return {**cards.card(name, index, gradient=gradient).to_dict(), "later": later}
 
 
 @route("proof")
@@ -40,10 +44,8 @@ def proof(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
 
 
 def cards_of(session: RunSession, *, gradient: bool) -> Cards:
-    """Return what answers for the cards of a run, with the gradients that are shown elsewhere, too.
-
-    Those of a long text take long: for a value they are not looked for.
-    """
-    if gradient or session.run.keeps == EVERYTHING or session.has_gradients:
+    """Return the cards of a run, with gradients if they are wanted, known already, or quickly computed."""
+    is_quick = session.run.keeps == EVERYTHING and session.opened.dtype == np.float64
+    if gradient or is_quick or session.has_gradients:
         return session.once("cards", lambda: Cards(session.run, session.of, session.gradients))
     return session.once("cards of values", lambda: Cards(session.run, session.of, why_not=LATER))

@@ -46,7 +46,7 @@ def vocabulary(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
 
 def _matching(words: list[str], text: str) -> list[int]:
     """Return the numbers of words that have a text in them, the closest first."""
-    if text.startswith("#") and text[1:].isdigit():
+    if text.startswith("#") and text[1:].isascii() and text[1:].isdigit():
         return [int(text[1:])] if int(text[1:]) < len(words) else []
     wanted = text.casefold()
     found = [number for number, word in enumerate(words) if wanted in word.casefold()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,8 @@ from ..run_session import probabilities
 from ..state import WITH_NUMBER, WITH_OTHER, WORDS
 
 TOP = 10
+SOURCE_ROWS = re.compile(r"\.cross_attention\.(key|value|attend\.[kv])(\.|$)")
+"""Values inside of a decoder whose rows are tokens of the source."""
 
 
 @route("models")
@@ -100,10 +104,21 @@ def _named(shown: Run, name: str, value: Any) -> dict[str, Any]:
         "name": name,
         "shape": list(value.shape),
         "axes": axes_of(name, value.ndim),
+        **sides_of(name, axes_of(name, value.ndim)),
         "number": order,
         "same": None if address is None else f"{address.number} {address.place}",  # other names of the same value
         "op": None if call is None else call.name,
     }
+
+
+def sides_of(name: str, axes: Sequence[str]) -> dict[str, str | None]:
+    """Return which tokens stand down and across the last two axes of a value: `tokens`, `source` or None."""
+    of_encoder = name.startswith(("encoder", "source"))
+    # Cross-attention asks with the answer's tokens; keys and values are made of the source.
+    own = "source" if of_encoder or SOURCE_ROWS.search(name) else "tokens"
+    keys = "source" if of_encoder or "cross_attention" in name else "tokens"
+    down, across = (None, None, *axes)[-2:]
+    return {"down": own if down == "position" else None, "across": keys if across == "key" else None}
 
 
 def tokens_of(opened: Opened, shown: Run, part: str) -> list[dict[str, Any]] | None:
