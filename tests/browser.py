@@ -26,7 +26,7 @@ from glassformer.subject import Subject, task_labels
 from glassformer.web.explorer import Explorer
 from glassformer.web.offers import Offer
 from glassformer.web.router import ask
-from glassformer.web.server import Server
+from glassformer.web.server import Server, _Ended
 from oracles import refuse, require
 from runs import TINY
 
@@ -255,14 +255,16 @@ def serve_once(patch: Any) -> list[Served]:
     """Let every server answer for its page and for its list of models, then end; return what they said, in a list."""
     found: list[Served] = []
 
-    def serve(self: Server) -> None:
-        thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.socket]}, daemon=True)
+    def run(self: Any, sockets: list[Any]) -> None:
+        thread = threading.Thread(target=genuine, args=(self, sockets), daemon=True)
         thread.start()
-        found.append(Served(self.address, get(self.address), json.loads(get(f"{self.address}ask/models", b"{}"))))
-        self.end()
+        address = f"http://127.0.0.1:{sockets[0].getsockname()[1]}/{self.config.app.secret}/"
+        found.append(Served(address, get(address), json.loads(get(f"{address}ask/models", b"{}"))))
+        self.should_exit = True
         thread.join(10)
 
-    patch.setattr(Server, "serve", serve)
+    genuine = _Ended.run
+    patch.setattr(_Ended, "run", run)
     return found
 
 

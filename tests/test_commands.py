@@ -146,7 +146,7 @@ def explore_briefly(patch):
     serve_once(patch)
     anywhere = explore.Server
     patch.setattr(explore, "Server", lambda explorer, port: anywhere(explorer))
-    patch.setattr(explore.webbrowser, "open", lambda address: True)
+    patch.setattr("glassformer.web.server.webbrowser.open", lambda address: True)
 
 
 @pytest.fixture(scope="module", autouse=True)

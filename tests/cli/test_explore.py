@@ -2,11 +2,14 @@
 
 import signal
 import socket
+from pathlib import Path
+from urllib.parse import urlparse
+from urllib.request import url2pathname
 
 import pytest
 
 from browser import get, serve_once
-from glassformer.cli import explore
+from glassformer.web import server
 from runs import command, finished, process, tiny_session
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
@@ -23,10 +26,16 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def windows(monkeypatch):
-    """The addresses that were opened in a browser."""
+    """What was opened in a browser: addresses, with what the files there said."""
     found = []
-    monkeypatch.setattr(explore.webbrowser, "open", found.append)
+    monkeypatch.setattr(
+        server.webbrowser, "open", lambda address: found.append((address, file_at(address).read_text()))
+    )
     return found
+
+
+def file_at(address):
+    return Path(url2pathname(urlparse(address).path))
 
 
 @pytest.fixture
@@ -73,7 +82,16 @@ def test_a_port_can_be_chosen_and_one_in_use_is_refused(served, folder):
 def test_a_browser_is_opened_unless_it_is_not_wanted(served, windows, folder):
     command("explore", folder / "text")
     command("explore", folder / "text", "--no-browser")
-    assert windows == [served[0].address]
+    [(_, page)] = windows
+    assert f"url={served[0].address}" in page
+
+
+def test_the_secret_is_no_argument_of_the_browser_and_its_file_goes_at_the_end(served, windows, folder):
+    command("explore", folder / "text")
+    [(address, _)] = windows
+    assert address.startswith("file://")
+    assert served[0].address.split("/")[3] not in address
+    assert not file_at(address).parent.exists()
 
 
 @pytest.mark.parametrize(

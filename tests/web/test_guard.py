@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from browser import state
-from glassformer.web.guard import LARGEST, POLICY, new_secret
+from glassformer.web.guard import LARGEST, POLICY, new_secret, secret_of
 from raw_http import Line
 
 
@@ -36,7 +36,7 @@ def test_the_page_itself_is_answered(line, server):
 def test_names_that_were_made_to_point_here_are_refused(host, line, server):
     answered = line.request("GET", "/", {"host": host.format(port=server.port)})
     assert answered.status == 421
-    assert answered.said == "this server answers under its own address only"
+    assert "under its own address only" in answered.said
 
 
 def test_a_request_with_two_hosts_or_none_is_refused(line, server):
@@ -67,7 +67,28 @@ def test_other_pages_of_the_browser_are_refused(headers, line, server):
     for method, path in (("GET", "/"), ("POST", "/ask/models")):
         answered = line.request(method, path, sent)
         assert answered.status == 403
-        assert answered.said == "requests of other pages are not answered"
+        assert "requests of other pages are not answered" in answered.said
+        assert "glassformer explore" in answered.said
+
+
+def test_another_page_may_link_to_the_page_and_to_nothing_else(line):
+    followed = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    assert line.request("GET", "/", followed).status == 200
+    assert line.request("GET", "/page/all.js", followed).status == 403
+    assert line.request("POST", "/ask/models", followed, b"{}").status == 403
+    assert line.request("GET", "/", {**followed, "sec-fetch-dest": "iframe"}).status == 403
+
+
+def test_a_chosen_port_keeps_its_secret_in_a_file_of_this_user(tmp_path, monkeypatch):
+    monkeypatch.setenv("GLASSFORMER_CACHE", str(tmp_path))
+    first = secret_of(8123)
+    path = tmp_path / "explorer" / "8123"
+    assert (secret_of(8123), path.stat().st_mode & 0o777) == (first, 0o600)
+    assert secret_of(8124) != first
+    path.chmod(0o644)  # others could read it: it is no secret any more
+    assert secret_of(8123) != first
+    path.write_text("short")
+    assert len(secret_of(8123)) == 32
 
 
 @pytest.mark.parametrize(

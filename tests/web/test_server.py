@@ -20,6 +20,9 @@ from glassformer.web.server import Server
 from malformed import nearly_right, not_http
 from raw_http import Line
 
+HALF = "POST {place} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 9\r\n\r\n{{"
+"""A request of which a part is missing."""
+
 # --- what it survives ------------------------------------------------------------------------------------------------
 
 
@@ -49,6 +52,26 @@ def test_requests_that_are_no_http_are_refused_and_it_goes_on(server):
             assert answered.said
             line.close()
         assert line.ask("models", {}).status == 200
+
+
+def test_a_client_that_goes_away_leaves_no_trace(server, caplog):
+    with socket.create_connection(("127.0.0.1", server.port)) as tab:
+        tab.sendall(HALF.format(host=f"127.0.0.1:{server.port}", place=f"/{server.secret}/ask/models").encode())
+    with Line(server) as line:
+        assert line.ask("models", {}).status == 200
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    "sent", ["GET / HTTP/1.1\r\n", "POST {place} HTTP/1.1\r\n{host}\r\nContent-Length: 9\r\n\r\n{{"]
+)
+def test_a_connection_that_is_too_slow_is_closed(sent, server, monkeypatch):
+    monkeypatch.setattr(server_module, "PATIENCE", 0.2)
+    host, place = f"127.0.0.1:{server.port}", f"/{server.secret}/ask/models"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as tab:
+        tab.sendall(sent.format(host=host, place=place).encode())
+        said = b"".join(iter(lambda: tab.recv(4096), b""))  # until it is closed
+    assert said == b"" or b" 408 " in said
 
 
 def test_an_error_of_ours_is_said_and_logged_and_it_goes_on(server, monkeypatch, caplog):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import webbrowser
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -65,9 +64,7 @@ class Exploration:
 
         server = Server(self._explorer(), port)
         talk(f"explore it at {server.address}; Ctrl-C ends it")
-        if browser:
-            webbrowser.open(server.address)
-        server.serve()
+        server.serve(browser=browser)
 
     def _explorer(self) -> Any:
         from ..web.explorer import Explorer

@@ -1,6 +1,5 @@
 """`glassformer explore`: the glass case, a page in the browser."""
 
-import webbrowser
 from pathlib import Path
 from typing import Annotated
 
@@ -18,12 +17,14 @@ def explore(
     model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help=MODEL_HELP)] = None,
     prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="What the model reads first.")] = None,
     runs: Annotated[Path, typer.Option(metavar="DIR", help="The folder whose runs are offered.")] = Path(RUNS),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes one that is free.")] = 0,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one. A port keeps its address.")
+    ] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
 ) -> None:
     """Open a page on this machine to see a Transformer work, touch any number, and change anything.
 
-    Without MODEL the page offers the models at hand, and trains a small one while you watch.
+    Without MODEL the page offers the models at hand, or a form to train a small one while you watch.
     """
     if model is not None:
         locate(model)  # refused here, not on the page
@@ -31,6 +32,4 @@ def explore(
     out = console()
     out.print(f"explore it at {server.address}", markup=False, soft_wrap=True)
     out.print("Ctrl-C ends it")
-    if browser:
-        webbrowser.open(server.address)
-    server.serve()
+    server.serve(browser=browser)

@@ -1,4 +1,4 @@
-"""The application, and the process that serves it on this machine."""
+"""The HTTP application, and the process that serves it on this machine."""
 
 from __future__ import annotations
 
@@ -9,33 +9,44 @@ import json
 import logging
 import signal
 import socket
+import tempfile
 import threading
+import webbrowser
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..errors import ConfigError, GlassformerError
 from .explorer import Explorer
-from .guard import Guard, new_secret, read_body
+from .guard import Guard, new_secret, read_body, secret_of
 from .router import Download, ask, load_routes, plain_json
 from .single import PAGE, bundle, styles
 from .tile_request import tile_bytes
 
 HOST = "127.0.0.1"
+PATIENCE = 30.0
+"""Seconds within which a request must arrive."""
 FILES: dict[str, tuple[str, Callable[[], str]]] = {
     "index.html": ("text/html; charset=utf-8", lambda: (PAGE / "index.html").read_text(encoding="utf-8")),
     "all.js": ("text/javascript; charset=utf-8", bundle),
     "all.css": ("text/css; charset=utf-8", styles),
     "icon.svg": ("image/svg+xml", lambda: (PAGE / "icon.svg").read_text(encoding="utf-8")),
 }
-"""What the page is made of, with its types: nothing else is ever read for it."""
+"""The files of the page with their types: no other file is ever read for it."""
+REDIRECT = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Glassformer</title>
+<meta http-equiv="refresh" content="0; url={address}"></head>
+<body><p><a href="{address}">Open the explorer</a></p></body></html>
+"""
 
 
 def application(explorer: Explorer, secret: str, port: int) -> ASGIApp:
@@ -43,20 +54,14 @@ def application(explorer: Explorer, secret: str, port: int) -> ASGIApp:
     load_routes()
 
     async def answer(request: Request) -> Response:
-        try:
-            question = _question(await read_body(request))
-            found = await _aside(ask, explorer, request.path_params["word"], question)
-            return _download(found) if isinstance(found, Download) else _json(found)
-        except Exception as error:  # the page must hear of everything, and the server go on
-            return _refusal(error)
+        found = await _asked(request, ask, explorer, request.path_params["word"])
+        if isinstance(found, Response):
+            return found
+        return _download(found) if isinstance(found, Download) else _json(found)
 
     async def tile(request: Request) -> Response:
-        try:
-            question = _question(await read_body(request))
-            body = await _aside(tile_bytes, explorer, question)
-            return Response(body, media_type="application/octet-stream")
-        except Exception as error:
-            return _refusal(error)
+        found = await _asked(request, tile_bytes, explorer)
+        return found if isinstance(found, Response) else Response(found, media_type="application/octet-stream")
 
     routes = [
         Route("/", _file, methods=["GET"]),
@@ -70,8 +75,22 @@ def application(explorer: Explorer, secret: str, port: int) -> ASGIApp:
     return Guard(inner, secret, hosts)
 
 
+async def _asked(request: Request, function: Callable[..., Any], *args: Any) -> Any:
+    """Return what a function answers to the question of a request; whatever goes wrong becomes a response."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            body = await read_body(request)
+        return await _aside(function, *args, _question(body))
+    except ClientDisconnect:
+        return Response(status_code=400)  # it is gone, and reads nothing
+    except TimeoutError:
+        return _refusal(ConfigError("the question did not arrive in time"), 408)
+    except Exception as error:  # the page must hear of everything, and the server go on
+        return _refusal(error)
+
+
 async def _aside(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function in a thread of its own, for which neither a server that ends nor Python waits."""
+    """Call a function in a daemon thread, so that neither the server nor Python waits for it at exit."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
 
@@ -110,9 +129,7 @@ async def _file(request: Request) -> Response:
 def _question(body: bytes) -> dict[str, Any]:
     try:
         question = json.loads(body or b"{}")
-        json.dumps(
-            question, ensure_ascii=False
-        ).encode()  # halves of characters are no text, and nobody could read them
+        json.dumps(question, ensure_ascii=False).encode()  # refuse unpaired surrogates, which are no text
     except (ValueError, RecursionError):
         raise ConfigError("the question is no JSON") from None
     if not isinstance(question, dict):
@@ -146,13 +163,13 @@ class Server:
     def __init__(self, explorer: Explorer, port: int = 0) -> None:
         self.socket = _bound(port)
         self.port = int(self.socket.getsockname()[1])
-        self.secret = new_secret()
-        app = application(explorer, self.secret, self.port)
+        self.secret = secret_of(port) if port else new_secret()
         self.explorer = explorer
-        # Plain HTTP and nothing else, no word about every request, and no waiting for tabs that are still open. How
-        # others log is left alone: setting it up anew would close their handlers, and with some what they write to.
-        config = uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_config=None, log_level="critical",
-                                access_log=False, server_header=False, timeout_graceful_shutdown=1)  # fmt: skip
+        # Plain HTTP, no access log, and no waiting for open tabs. The logging of others stays as it is: setting it up
+        # again would close their handlers.
+        config = uvicorn.Config(application(explorer, self.secret, self.port), http=_Impatient, ws="none",
+                                lifespan="off", log_config=None, log_level="critical", access_log=False,
+                                server_header=False, timeout_graceful_shutdown=1)  # fmt: skip
         self.server = _Ended(config)
 
     @property
@@ -160,18 +177,19 @@ class Server:
         """Where the page is."""
         return f"http://{HOST}:{self.port}/{self.secret}/"
 
-    def serve(self) -> None:
-        """Answer until Ctrl-C, SIGTERM or `end`; what still goes on then is stopped."""
+    def serve(self, *, browser: bool = False) -> None:
+        """Answer until Ctrl-C, SIGTERM or `end`, then stop all jobs; with `browser`, open the page in it first."""
         threading.Thread(target=self._open_first, daemon=True).start()
-        try:
-            self.server.run(sockets=[self.socket])
-        finally:
-            self.explorer.jobs.stop_all()
+        with open_page(self.address) if browser else contextlib.nullcontext():
+            try:
+                self.server.run(sockets=[self.socket])
+            finally:
+                self.explorer.jobs.stop_all()
 
     def _open_first(self) -> None:
-        """Open the model that the page will ask for, while the browser is still on its way."""
+        """Open the first model while the browser starts."""
         if self.explorer.first is not None:
-            with contextlib.suppress(Exception):  # the page asks again, and says what is wrong
+            with contextlib.suppress(Exception):  # the page asks again, and shows the error
                 self.explorer.opened(self.explorer.first)
 
     def end(self) -> None:
@@ -179,12 +197,37 @@ class Server:
         self.server.should_exit = True
 
 
+@contextlib.contextmanager
+def open_page(address: str) -> Iterator[None]:
+    """Open an address in the browser by way of a private file, which goes at the end.
+
+    Every user of a machine can list the arguments of its processes, so the secret address must not be one.
+    """
+    with tempfile.TemporaryDirectory(prefix="glassformer-") as folder:  # readable by this user only
+        page = Path(folder) / "open.html"
+        page.write_text(REDIRECT.format(address=address), encoding="utf-8")
+        webbrowser.open(page.as_uri())
+        yield
+
+
+class _Impatient(H11Protocol):
+    """Closes a connection whose first request does not arrive in time; later ones are the keep-alive's business."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.loop.call_later(PATIENCE, self._close_if_silent)
+
+    def _close_if_silent(self) -> None:
+        if getattr(self, "cycle", None) is None and not self.transport.is_closing():
+            self.transport.close()
+
+
 class _Ended(uvicorn.Server):
-    """A server for which a signal to end is no failure: it ends, and nothing is raised."""
+    """A server that ends quietly on a signal."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Let Ctrl-C and SIGTERM end the server, while it runs."""
+        """End the server on Ctrl-C and SIGTERM."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -202,7 +245,7 @@ def _bound(port: int) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((HOST, port))
-        bound.listen()  # whoever follows the address at once waits, instead of finding nobody
+        bound.listen()  # connections wait until the server answers
     except OSError as error:
         bound.close()
         raise ConfigError(
