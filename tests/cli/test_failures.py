@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from glassformer.cli import app
-from glassformer.cli.failures import DEBUG, explained
+from glassformer.cli.failures import DEBUG, describe
 from glassformer.cli.output import print_json
 from runs import command
 
@@ -96,7 +96,7 @@ def test_a_mistake_of_ours_is_not_hidden(mistake, monkeypatch):
 
 def test_long_names_stay_short():
     error = OSError(errno.ENAMETOOLONG, "File name too long", "x" * 5000)
-    assert len(explained(error).fact) < 300
+    assert len(describe(error).fact) < 300
     result = command("settings", "x" * 100_000)
     assert result.err.startswith("error: ")
     assert len(result.err) < 500

@@ -59,26 +59,6 @@ def test_one_run_says_where_it_began(folder, tmp_path):
     assert re.search(rf"data\t{re.escape(data)} \(\d+ bytes\)\nSHA-256\t[0-9a-f]{{64}}\n", said)
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_a_terminal_gets_a_table_if_it_fits_and_else_some_lines_for_each_run(folder, width, monkeypatch):
-    out = io.StringIO()
-    screen = Console(file=out, force_terminal=True, width=width, highlight=False, soft_wrap=True, emoji=False)
-    monkeypatch.setattr(listing, "console", lambda: screen)
-    monkeypatch.chdir(folder.parent)
-    listing.runs(Path(folder.name))
-    lines = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()]
-    assert max(map(len, lines)) <= width
-    if width > 60:
-        assert lines[0].split() == ["run", "task", "steps", "loss", "validation", "best", "when"]
-    else:
-        assert re.fullmatch(rf"{folder.name}/\w+   \d{{4}}-\d\d-\d\d \d\d:\d\d", lines[0])
-        (at,) = (number for number, line in enumerate(lines) if line.startswith(f"{folder.name}/first"))
-        figures = re.split(r" {3,}", "".join(lines[at + 1 : at + 3]).strip())
-        assert figures[:2] == ["majority", "4 steps"]
-        assert [text.split()[0] for text in figures[2:5]] == ["loss", "validation", "best"]
-    assert any(line.startswith("    train=48") for line in lines)
-
-
 def test_no_runs_are_said_and_a_missing_folder_is_misuse(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = command("runs", tmp_path)

@@ -111,20 +111,6 @@ def test_json_gives_defaults_as_they_are():
     assert set(json.loads(command("settings", "--json").out)) == {"tasks", "groups", "presets"}
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
-@pytest.mark.parametrize("topic", [None, "text", "recipe", "llama-3.1-8b"])
-def test_a_terminal_gets_tables_that_fit(width, topic, monkeypatch):
-    out = io.StringIO()
-    screen = Console(file=out, force_terminal=True, width=width, highlight=False, soft_wrap=True, emoji=False)
-    monkeypatch.setattr(listing, "console", lambda: screen)
-    monkeypatch.setenv("NO_COLOR", "1")
-    listing.settings(topic)
-    drawn = [line for line in out.getvalue().splitlines() if "│" in line]
-    assert drawn
-    for line in drawn:
-        assert len(re.sub(r"\x1b\[[0-9;]*m", "", line)) <= width
-
-
 def test_an_unknown_group_is_misuse():
     result = command("settings", "recpe")
     assert result.code == 2
@@ -140,7 +126,7 @@ def test_an_unknown_group_is_misuse():
         (3e-4, "0.0003"),
         ("adamw", "adamw"),
         (("a", "b"), '["a", "b"]'),
-        (tuple("abcdefghijkl"), "12 of them: a, b, c, …"),
+        (tuple("abcdefghijkl"), "a, b, c, … (12 in all)"),
         (RotaryScaling(), '{"factor": 8.0, "low_factor": 1.0, "high_factor": 4.0, "original_context": 8192}'),
     ],
 )

@@ -59,7 +59,7 @@ class Exploration:
 
     def serve(self, *, port: int = 0, browser: bool = True) -> None:
         """Serve the page on this machine until Ctrl-C, and open it in the browser."""
-        from ..cli.output import talk
+        from ..cli.output import log as talk
         from ..web.server import Server
 
         server = Server(self._explorer(), port)

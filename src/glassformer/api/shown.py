@@ -50,7 +50,7 @@ def shown(session: Session, clock: Stopwatch, *, wanted: bool) -> Iterator[Tell]
 def say(text: str, *, wanted: bool) -> None:
     """Say something to the person who waits, on stderr."""
     if wanted:
-        from ..cli.output import talk
+        from ..cli.output import log as talk
 
         talk(text)
 

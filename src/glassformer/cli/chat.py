@@ -1,48 +1,54 @@
-"""`glassformer chat`: talk to a model that was made for it."""
+"""`glassformer chat`: talk to a model with a chat template."""
 
 import contextlib
 import sys
 from collections.abc import Iterator
-from typing import Annotated
 
-import typer
+import click
 
 from ..errors import ConfigError, GlassformerError, did_you_mean
 from ..generation.conversation import Conversation
 from ..generation.language_model import MAX_NEW_TOKENS
 from ..loading import load
 from ..text import printable
-from .devices import EngineOption
-from .generate import (
+from .options import (
     MODEL_HELP,
-    LensOption,
-    TemperatureOption,
-    TopKOption,
-    TopPOption,
-    WeightsOption,
-    no_stdin,
-    not_utf8,
+    engine_option,
+    lens_option,
+    temperature_option,
+    top_k_option,
+    top_p_option,
+    weights_option,
 )
-from .output import talk
-from .said import show_said
+from .output import log
+from .stdin import no_stdin, not_utf8
+from .written_lens import print_lens
 
-COMMANDS = {"/reset": "forget the conversation", "/help": "show the commands", "/exit": "leave, as Ctrl-D does"}
+COMMANDS = {"/reset": "forget the conversation", "/help": "show the commands", "/exit": "leave (also Ctrl-D)"}
 
 
+@click.command()
+@click.argument("model", help=f"A model with a chat template. {MODEL_HELP}")
+@click.option("--system", help="The system message.")
+@click.option("--max-new-tokens", type=int, default=MAX_NEW_TOKENS, help="The longest answer, in tokens.")
+@temperature_option
+@top_k_option
+@top_p_option
+@click.option("--seed", type=click.IntRange(0), default=0, help="The same seed gives the same answers.")
+@weights_option
+@lens_option
+@engine_option
 def chat(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=f"One with a chat template. {MODEL_HELP}")],
-    system: Annotated[str | None, typer.Option(help="What the model is told before the conversation.")] = None,
-    max_new_tokens: Annotated[int, typer.Option(help="The longest answer, in tokens.")] = MAX_NEW_TOKENS,
-    temperature: TemperatureOption = None,
-    top_k: TopKOption = None,
-    top_p: TopPOption = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same answers.")] = 0,
-    weights: WeightsOption = None,
-    lens: LensOption = False,
-    engine: EngineOption = None,
+    model: str,
+    system: str | None,
+    max_new_tokens: int,
+    seed: int,
+    weights: str | None,
+    lens: bool,
+    engine: str | None,
+    **given: float | None,
 ) -> None:
-    """Talk to a model. Each line is a turn; /reset starts anew, Ctrl-C stops an answer, Ctrl-D or /exit leaves."""
-    given = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    """Talk to a model. Each line is a turn. /reset starts over, Ctrl-C stops an answer, /exit or Ctrl-D leaves."""
     sampling = {name: value for name, value in given.items() if value is not None}
     loaded = load(model, weights=weights)
     conversation = Conversation(loaded, system=system, max_new_tokens=max_new_tokens, seed=seed, **sampling)
@@ -50,33 +56,37 @@ def chat(
         raise no_stdin()
     interactive = sys.stdin.isatty()
     if interactive:
-        talk(", ".join(f"{name}: {what}" for name, what in COMMANDS.items()) + "; Ctrl-C stops an answer")
+        log(", ".join(f"{name}: {what}" for name, what in COMMANDS.items()) + "; Ctrl-C stops an answer")
+    failed = False
     for line in lines(interactive):
         if line == "/exit":
-            return
+            break
         try:
             turn(conversation, line, lens=lens)
         except GlassformerError as error:
-            # With nobody there to say it differently, the rest of the script makes no sense.
-            if not interactive:
+            # A message that the model cannot read ends a script; a mistyped command does not.
+            if not (interactive or isinstance(error, ConfigError)):
                 raise
-            talk(f"error: {error}")
+            log(f"error: {error}")
+            failed = True
+    if failed and not interactive:
+        raise click.exceptions.Exit(1)
 
 
 def turn(conversation: Conversation, line: str, *, lens: bool = False) -> None:
-    """Follow a command, or print the answer to what was said."""
+    """Follow a command, or print the answer to a message."""
     if line == "/reset":
         conversation.reset()
-        talk("the conversation starts anew")
+        log("the conversation starts over")
     elif line == "/help":
-        talk("\n".join(f"{name:8}{what}" for name, what in COMMANDS.items()))
+        log("\n".join(f"{name:8}{what}" for name, what in COMMANDS.items()))
     elif line.startswith("/"):
         word = line.split()[0]
         raise ConfigError(f"there is no command {word}", hint=did_you_mean(word, COMMANDS))
     else:
         _answer(conversation, line)
         if lens and conversation.read is not None:
-            show_said(conversation.writer, conversation.read, conversation.written)
+            print_lens(conversation.writer, conversation.read, conversation.written)
 
 
 def _answer(conversation: Conversation, line: str) -> None:
@@ -87,28 +97,36 @@ def _answer(conversation: Conversation, line: str) -> None:
     except KeyboardInterrupt:
         answer.close()
         print(flush=True)
-        talk("(stopped)")
+        log("(stopped)")
         return
     print(flush=True)
     if conversation.cut_short:
-        talk("(cut short: --max-new-tokens is reached or the context is full; /reset starts anew)")
+        log(f"(cut short: {_limit(conversation)})")
+
+
+def _limit(conversation: Conversation) -> str:
+    """Say which limit ended the last answer."""
+    if len(conversation.written) >= conversation.max_new_tokens:
+        return f"{conversation.max_new_tokens:,} tokens are written, as --max-new-tokens allows"
+    context = conversation.writer.model.config.context
+    return f"the context of {context:,} tokens is full; /reset starts over"
 
 
 def lines(interactive: bool) -> Iterator[str]:
-    """Yield what is typed, without empty lines, until Ctrl-D or the end of the input."""
+    """Yield the lines of the input, without empty ones, until it ends."""
     if interactive:
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401  (arrow keys and a history; not on every system)
     elif hasattr(sys.stdin, "reconfigure"):
-        sys.stdin.reconfigure(encoding="utf-8", errors="strict")  # whatever the system's encoding is, as `generate`
+        sys.stdin.reconfigure(encoding="utf-8", errors="strict")
     while True:
         try:
             line = input("> ") if interactive else sys.stdin.readline()
         except KeyboardInterrupt:
-            talk("\n(Ctrl-D or /exit leaves)")
+            log("\n(Ctrl-D or /exit leaves)")
             continue
         except EOFError:
-            talk("")
+            log("")
             return
         except UnicodeDecodeError as error:
             raise not_utf8(error) from None

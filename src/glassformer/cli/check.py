@@ -1,34 +1,36 @@
 """`glassformer check`: prove every gradient on this machine."""
 
-import typer
+import click
+from rich.text import Text
 
 from .. import dispatch
 from ..proofs import prove_all
-from .devices import EngineOption
-from .display import SOON, waiting
-from .output import JsonOption, console, print_json, table
+from .display import DELAY, waiting
+from .options import engine_option, json_option
+from .output import log, print_json, print_table
 
 
-def check(engine: EngineOption = None, json: JsonOption = False) -> None:
-    """Prove every hand-derived gradient against a numeric derivative, here and now."""
+@click.command()
+@engine_option
+@json_option
+def check(engine: str | None, json: bool) -> None:
+    """Prove every hand-derived gradient against a numeric derivative on this machine."""
     more = "; JAX compiles each, which takes minutes" if dispatch.engine() == "jax" else ""
-    with waiting(f"proving every gradient on this machine{more}", quiet=json, delay=SOON):
+    with waiting(f"proving every gradient on this machine{more}", quiet=json, delay=DELAY):
         checks = prove_all()
     ok = all(row.ok for row in checks)
     if json:
         print_json({"ok": ok, "checks": [row.as_dict() for row in checks]})
     else:
-        verdicts = {True: "[green]exact[/green]", False: "[bold red]WRONG[/bold red]"}
+        verdicts = {True: Text("exact", style="green"), False: Text("WRONG", style="bold red")}
         rows = [(row.kind, row.name, f"{row.error:.1e}", f"{row.limit:.0e}", verdicts[row.ok]) for row in checks]
-        columns = ("kind", "gradient of", ">error", ">limit", "verdict")
-        out = console()
-        out.print(table(*columns, rows=rows, title="Exact gradients (float64)"))
+        print_table(("kind", "gradient of", ">error", ">limit", "verdict"), rows, title="Exact gradients (float64)")
         wrong = [row.name for row in checks if not row.ok]
         for row in checks:
             if row.reason:
-                out.print(f"{row.name}: {row.reason}", markup=False)
-        out.print(f"{len(checks) - len(wrong)} of {len(checks)} gradients are exact.")
+                log(f"{row.name}: {row.reason}")
+        log(f"{len(checks) - len(wrong)} of {len(checks)} gradients are exact.")
         if wrong:
-            out.print(f"{len(wrong)} are wrong: {', '.join(wrong)}")
+            log(f"{len(wrong)} are wrong: {', '.join(wrong)}")
     if not ok:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)

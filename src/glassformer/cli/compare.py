@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import MISSING
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-from rich.console import Console
+import click
 
 from ..errors import ConfigError
 from ..runs.comparison import Curves, by_step, by_time, curves_of, differing, figures_of, judged, samples_or_reason
@@ -15,21 +14,22 @@ from ..runs.listing import recorded
 from ..runs.run import Run, open_run
 from ..settings import check_known
 from ..text import printable
-from .output import JsonOption, console, print_json, table, talk
+from .options import PATH, json_option
+from .output import log, print_json, print_table
 from .settings import default_text
 
 FIGURE = "losses"
 
 
-def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN …", help="Folders that `glassformer train` wrote.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the figure, light and dark.")] = Path(
-        "comparison"
-    ),
-    form: Annotated[str, typer.Option("--format", help="Of the figure: png, svg or pdf.")] = "png",
-    samples: Annotated[bool, typer.Option(help="Let each model answer some prompts.")] = True,
-    json: JsonOption = False,
-) -> None:
+@click.command()
+@click.argument("runs", metavar="RUN RUN...", type=PATH, nargs=-1, help="Folders that `glassformer train` wrote.")
+@click.option(
+    "--out", type=PATH, metavar="DIR", default=Path("comparison"), help="Folder for the figure, light and dark."
+)
+@click.option("--format", "form", default="png", help="Of the figure: png, svg or pdf.")
+@click.option("--samples/--no-samples", default=True, help="Let each model answer some prompts.")
+@json_option
+def compare(runs: tuple[Path, ...], out: Path, form: str, samples: bool, json: bool) -> None:
     """Compare runs side by side: settings that differ, losses by step and by time, speed, samples, a figure."""
     from ..plots import FORMATS, save_themes
     from ..plots.compare import loss_comparison
@@ -45,13 +45,12 @@ def compare(
     if json:
         print_json(_as_json(runs, opened, curves, answers, paths))
         return
-    screen = console()
-    _print_figures(screen, names, opened)
-    _print_settings(screen, names, opened)
-    _print_losses(screen, names, curves)
+    _print_figures(names, opened)
+    _print_settings(names, opened)
+    _print_losses(names, curves)
     for name, said in zip(names, answers, strict=False):
-        _print_samples(screen, name, said)
-    talk(f"figure: {', '.join(map(str, paths))}")
+        _print_samples(name, said)
+    log(f"figure: {', '.join(map(str, paths))}")
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -83,7 +82,7 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str | list | dict) else str(value)
 
 
-def _print_figures(out: Console, names: Sequence[str], runs: Sequence[Run]) -> None:
+def _print_figures(names: Sequence[str], runs: Sequence[Run]) -> None:
     rows: dict[str, list[str]] = {}
     for run in runs:
         found, record = figures_of(run), recorded(run)
@@ -102,52 +101,40 @@ def _print_figures(out: Console, names: Sequence[str], runs: Sequence[Run]) -> N
         }
         for name, cell in cells.items():
             rows.setdefault(name, []).append(cell)
-    _print(out, "Results", ("", *(f">{name}" for name in names)), [(name, *cells) for name, cells in rows.items()])
+    lines = [(name, *values) for name, values in rows.items()]
+    print_table(("", *(f">{name}" for name in names)), lines, title="Results")
 
 
-def _print_settings(out: Console, names: Sequence[str], runs: Sequence[Run]) -> None:
+def _print_settings(names: Sequence[str], runs: Sequence[Run]) -> None:
     found = differing(runs)
     if not found:
-        out.print("All settings are the same.")
+        print("All settings are the same.")
         return
     rows = [
         (name, *("" if value is MISSING else default_text(value) for value in values)) for name, values in found.items()
     ]
-    _print(out, "Settings that differ", ("setting", *names), rows)
+    print_table(("setting", *names), rows, title="Settings that differ")
 
 
-def _print_losses(out: Console, names: Sequence[str], curves: Sequence[Curves]) -> None:
+def _print_losses(names: Sequence[str], curves: Sequence[Curves]) -> None:
     kinds = {"validation" if judged(one) is one.validation else "training" for one in curves}
     kind = kinds.pop() if len(kinds) == 1 else "validation (else training)"
     columns = [f">{name}" for name in names]
     steps = [(f"{step:,}", *map(_loss, values)) for step, values in by_step(curves)]
-    _print(out, f"Loss by step ({kind})", (">step", *columns), steps)
+    print_table((">step", *columns), steps, title=f"Loss by step ({kind})")
     found = by_time(curves)
     places = 1 if found and found[-1][0] >= 100 else 2
     times = [(f"{time:,.{places}f}", *map(_loss, values)) for time, values in found]
-    _print(out, f"Loss by time ({kind})", (">seconds", *columns), times)
+    print_table((">seconds", *columns), times, title=f"Loss by time ({kind})")
 
 
-def _print_samples(out: Console, name: str, said: Sequence[tuple[str, str]] | str) -> None:
+def _print_samples(name: str, said: Sequence[tuple[str, str]] | str) -> None:
     if isinstance(said, str):
-        out.print(f"{name}: no samples: {said}", markup=False)
+        print(f"{name}: no samples: {said}")
         return
-    out.print(f"{name} answers:", markup=False)
+    print(f"{name} answers:")
     for question, reply in said:
-        out.print(f"  {question!r} → {printable(reply)!r}", markup=False)
-
-
-def _print(out: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table on a terminal, and its lines with tabs in a pipe."""
-    if out.is_terminal:
-        shown = table(*columns, rows=rows, title=title)
-        for column in shown.columns:
-            column.overflow = "fold"
-        out.print(shown, soft_wrap=False)
-        return
-    print(f"# {title}")
-    for row in [[column.removeprefix(">") for column in columns], *rows]:
-        print("\t".join(row))
+        print(f"  {question!r} → {printable(reply)!r}")
 
 
 def _loss(value: float | None) -> str:

@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from .. import interpret, plots
 from ..errors import ConfigError, typed
@@ -17,7 +17,8 @@ from ..runs.session import Session, new_session
 from ..runs.trained import Trained
 from ..subject import task_labels
 from .display import waiting
-from .output import JsonOption, console, print_json, table, talk
+from .options import PATH, json_option
+from .output import log, print_json, print_table
 from .train import run_session
 
 LANGUAGES = ["en", "de", "fr", "es", "it", "nl", "pt", "sv"]
@@ -48,10 +49,10 @@ EXAMPLES = {
 }
 
 
-def demo(
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the runs and the report.")] = None,
-    json: JsonOption = False,
-) -> None:
+@click.command()
+@click.option("--out", type=PATH, metavar="DIR", help="Folder for the runs and the report.")
+@json_option
+def demo(out: Path | None, json: bool) -> None:
     """Train a classifier, a language model and a date translator, and write a report with pictures."""
     began = time.perf_counter()
     if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -59,13 +60,13 @@ def demo(
     with waiting("proving every gradient on this machine", quiet=json):
         proofs = prove_all()
     exact = sum(row.ok for row in proofs)
-    talk(f"{exact} of {len(proofs)} gradients are exact.")
+    log(f"{exact} of {len(proofs)} gradients are exact.")
     folder = new_folder(Path("runs") / "demo") if out is None else out
     sessions: dict[str, Session] = {}
     results: list[dict[str, Any]] = []
     for name, settings in PARTS.items():
         session = sessions[name] = new_session(name, folder / name, settings=settings)
-        talk(f"{name}: {session.task.summary}")
+        log(f"{name}: {session.task.summary}")
         results.append(run_session(session, quiet=json))
     said = sessions["text"].best.ask(PROMPT, length=300)
     dates = {typed: sessions["dates"].best.ask(typed) for typed in DATES}
@@ -85,7 +86,7 @@ def demo(
     else:
         _print(summary)
     if exact < len(proofs):
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _row(line: dict[str, Any]) -> tuple[str, ...]:
@@ -95,15 +96,14 @@ def _row(line: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _print(summary: dict[str, Any]) -> None:
-    out = console()
     rows = [_row(line) for line in summary["runs"]]
-    out.print(table(*COLUMNS, rows=rows, title="Trained from scratch, here"))
-    out.print(BEST, markup=False)
-    out.print(f"The language model continues {PROMPT!r}:", markup=False)
-    out.print(summary["text"], markup=False)
-    out.print(table("typed", "read as", rows=summary["dates"].items()))
-    out.print(f"{summary['seconds']:.0f} s in all. Open {summary['report']}", markup=False)
-    out.print(f"To see one of them work, touch and change any number: {summary['explore']}", markup=False)
+    print_table(COLUMNS, rows, title="Trained from scratch, here")
+    print(BEST)
+    print(f"The language model continues {PROMPT!r}:")
+    print(summary["text"])
+    print_table(("typed", "read as"), summary["dates"].items())
+    print(f"{summary['seconds']:.0f} s in all. Open {summary['report']}")
+    print(f"To see one of them work, touch and change any number: {summary['explore']}")
 
 
 # --- the page: results, what the models say, and a look inside each -------------------------------------------------

@@ -1,59 +1,34 @@
-"""Who executes the mathematics, and the options of the engine jax: precision, devices, other processes of a run."""
+"""The options of the engine jax: precision, devices, other processes of a run; and the engine of a resumed run."""
 
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from ..dispatch import VARIABLE, engine, set_engine
 from ..errors import ConfigError
 from ..execution import Execution, MeshShape
 
-
-def _choose(name: str | None) -> str | None:
-    if name is not None:
-        set_engine(name)
-    return name
-
-
-EngineOption = Annotated[
-    str | None,
-    typer.Option(
-        "--engine",
-        metavar="NAME",
-        callback=_choose,
-        help="Who computes: cpu (compiled kernels, the default), numpy (every op as its source reads) or jax.",
-    ),
-]
-MeshOption = Annotated[
-    str | None,
-    typer.Option(
-        "--mesh",
-        metavar="AXES",
-        help="Devices along each axis, such as data=2,fsdp=2,tensor=2 (with jax; default: all along data).",
-    ),
-]
-PrecisionOption = Annotated[
-    str | None, typer.Option("--precision", metavar="TYPE", help="float32, bfloat16 or float16 (with jax).")
-]
-ScanOption = Annotated[bool, typer.Option("--scan", help="Compile all blocks as one loop (with jax).")]
-RematOption = Annotated[bool, typer.Option("--remat", help="Run blocks again instead of keeping records (with jax).")]
-RulesOption = Annotated[
-    str | None,
-    typer.Option(
-        "--rules",
-        metavar="FILE|RULES",
-        help="How parameters are split, before the table: a JSON file, or *attention.key.w=fsdp,none;… (with jax).",
-    ),
-]
-CoordinatorOption = Annotated[
-    str | None,
-    typer.Option("--coordinator", metavar="HOST:PORT", help="Where process 0 of several listens (with jax)."),
-]
-ProcessesOption = Annotated[int | None, typer.Option("--processes", help="How many processes train together.")]
-ProcessOption = Annotated[int | None, typer.Option("--process", help="Which of them this one is, from 0.")]
+mesh_option = click.option(
+    "--mesh",
+    metavar="AXES",
+    help="Devices along each axis, such as data=2,fsdp=2,tensor=2 (with jax; default: all along data).",
+)
+precision_option = click.option("--precision", metavar="TYPE", help="float32, bfloat16 or float16 (with jax).")
+scan_option = click.option("--scan", is_flag=True, help="Compile all blocks as one loop (with jax).")
+remat_option = click.option("--remat", is_flag=True, help="Recompute blocks instead of storing records (with jax).")
+rules_option = click.option(
+    "--rules",
+    metavar="FILE|RULES",
+    help="Sharding rules that precede the table: a JSON file, or *attention.key.w=fsdp,none;… (with jax).",
+)
+coordinator_option = click.option(
+    "--coordinator", metavar="HOST:PORT", help="Where process 0 of several listens (with jax)."
+)
+processes_option = click.option("--processes", type=int, help="How many processes train together.")
+process_option = click.option("--process", type=int, help="The number of this process, from 0.")
 
 
 def execution_of(mesh: str | None, precision: str | None, *, scan: bool, remat: bool, rules: str | None = None) -> Any:

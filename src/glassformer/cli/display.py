@@ -23,12 +23,12 @@ from ..runs.stopwatch import Stopwatch
 from ..training.loop import StepRecord
 from .chart import short
 from .compiling import Compilation, watched
-from .output import talk
+from .output import log
 from .screen import Recent, Screen, duration, meaning_of, refusal
 
 PATIENCE = 10.0
 """Seconds after which a pipe gets a line although no evaluation took place."""
-SOON = 3.0
+DELAY = 3.0
 """Seconds after which one is told that something is still being read or computed."""
 PER_SECOND = 4
 """How often the panel is drawn; each time takes the trainer a few milliseconds."""
@@ -48,12 +48,12 @@ class Lines:
         """Take in one step, and say how things stand if it is time."""
         self.recent.add(record)
         if record.refused:
-            talk(refusal(record))
+            log(refusal(record))
         if record.evaluation is not None or time.monotonic() - self.said > PATIENCE:
             self.said = time.monotonic()
-            talk(self.line(record))
+            log(self.line(record))
         if record.stop:
-            talk("stopped early: the validation loss no longer improves")
+            log("stopped early: the validation loss no longer improves")
 
     def line(self, record: StepRecord) -> str:
         """Return how things stand after a step."""
@@ -77,7 +77,7 @@ def display(
         yield lambda record: None  # the first of several processes speaks for all
         return
     on_terminal = console.is_terminal and not quiet and processes() == 1
-    with compiling(session, None if on_terminal else talk) as compilation:
+    with compiling(session, None if on_terminal else log) as compilation:
         shown = _live(session, clock, compilation, console) if on_terminal else _lines(session, clock)
         with shown as show:
             yield timed(show, clock, compilation)
@@ -106,7 +106,7 @@ def timed(show: Show, clock: Stopwatch, compilation: Compilation) -> Show:
 @contextlib.contextmanager
 def _lines(session: Session, clock: Stopwatch) -> Iterator[Show]:
     if clock.done < clock.total:  # a run that has no steps left is only asked for what came of it
-        talk(f"training {session.task.name}, {clock.total - clock.done:,} steps; {_meaning(session)}")
+        log(f"training {session.task.name}, {clock.total - clock.done:,} steps; {_meaning(session)}")
     yield Lines(clock).show
 
 
@@ -160,13 +160,13 @@ def waiting(text: str, *, quiet: bool = False, delay: float = 0.0) -> Iterator[N
             line = _Waiting(text, stack.enter_context(watched(dispatch.current())))
             stack.enter_context(Live(line, console=console, refresh_per_second=PER_SECOND, transient=True))
         elif delay:
-            timer = threading.Timer(delay, talk, [f"{text} ..."])
+            timer = threading.Timer(delay, log, [f"{text} ..."])
             timer.daemon = True
             timer.start()
             stack.callback(timer.cancel)
         else:
-            talk(f"{text} ...")
-            stack.enter_context(watched(dispatch.current(), talk))
+            log(f"{text} ...")
+            stack.enter_context(watched(dispatch.current(), log))
         yield
 
 

@@ -1,40 +1,64 @@
-"""`glassformer embed`: one vector for each text, or how similar texts are."""
+"""`glassformer embed`: one vector for each text, and how similar texts are."""
 
-from typing import Annotated
+from pathlib import Path
 
-import typer
-from rich.text import Text
+import click
 
+from ..arrays import Array
 from ..errors import ConfigError
 from ..loading import load_weights
 from ..weights.sentence import embed as embed_texts
 from ..weights.sentence import similarities
-from .generate import ModelArgument
-from .output import JsonOption, console, print_json, table
+from .options import PATH, json_option, model_argument
+from .output import console, print_json, print_table, shorten
+from .stdin import read_lines
 
-WIDEST = 40
+WIDTH = 40
+MATRIX, NEAREST = 6, 3
+"""On a terminal, up to this many texts are compared in a matrix; of more, each is shown with its nearest texts."""
 
 
-def embed(
-    model: ModelArgument,
-    texts: Annotated[list[str], typer.Argument(metavar="TEXT…", help="What to turn into vectors.")],
-    json: JsonOption = False,
-) -> None:
-    """Show how similar texts are to an encoder: the cosine of the angle between their vectors.
+@click.command()
+@model_argument
+@click.argument("texts", metavar="[TEXT]...", nargs=-1, help="Texts to embed; without any, each line of stdin.")
+@click.option("--file", type=PATH, metavar="FILE", help="Embed each line of this file.")
+@click.option("--nearest", type=click.IntRange(1), metavar="N", help="Show the N nearest texts of each text.")
+@json_option
+def embed(model: str, texts: tuple[str, ...], file: Path | None, nearest: int | None, json: bool) -> None:
+    """Compare texts by the cosine similarity of their embeddings.
 
-    With --json, the vectors themselves.
+    A few texts are compared in a matrix; for more, the nearest texts of each are shown. With --json, the output holds
+    the vectors.
     """
+    if texts and file is not None:
+        raise ConfigError("texts are given twice, as arguments and by --file", hint="give them once")
     if not all(texts):
         raise ConfigError("a text is empty", hint="leave it out")
-    vectors = embed_texts(load_weights(model), texts)
+    read = list(texts) or [line for line in read_lines(file) if line.strip()]
+    if not read:
+        raise ConfigError(
+            "there is nothing to embed", hint="pass texts, --file FILE, or one text on each line of stdin"
+        )
+    vectors = embed_texts(load_weights(model), read)
     cosines = similarities(vectors)
     if json:
-        rows = [{"text": text, "vector": vector} for text, vector in zip(texts, vectors.tolist(), strict=True)]
+        rows = [{"text": text, "vector": vector} for text, vector in zip(read, vectors.tolist(), strict=True)]
         print_json({"model": model, "width": vectors.shape[-1], "embeddings": rows, "cosine": cosines.tolist()})
-        return
-    numbers = [str(number + 1) for number in range(len(texts))]
-    shown = table(">", "text", *(f">{number}" for number in numbers), title="cosine similarity")
-    for number, text, row in zip(numbers, texts, cosines, strict=True):
-        short = text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
-        shown.add_row(number, Text(short), *(f"{value:.3f}" for value in row))
-    console().print(shown)
+    elif nearest is None and (len(read) <= MATRIX or not console().is_terminal):
+        numbers = [str(number) for number in range(len(read))]
+        cells = [
+            (number, shorten(text, WIDTH), *(f"{value:.3f}" for value in row))
+            for number, text, row in zip(numbers, read, cosines, strict=True)
+        ]
+        print_table((">", "text", *(f">{number}" for number in numbers)), cells, title="cosine similarity")
+    else:
+        _print_nearest(read, cosines, nearest or NEAREST)
+
+
+def _print_nearest(texts: list[str], cosines: Array, count: int) -> None:
+    """Print the nearest texts of each text."""
+    rows = []
+    for i, text in enumerate(texts):
+        others = [j for j in (-cosines[i]).argsort(kind="stable").tolist() if j != i][:count]
+        rows += [(shorten(text, WIDTH), f"{cosines[i, j]:.3f}", shorten(texts[j], WIDTH)) for j in others]
+    print_table(("text", ">cosine", "nearest"), rows, title="nearest texts by cosine similarity")

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 from .. import dispatch
 from ..errors import ConfigError
@@ -17,16 +16,16 @@ from ..training import Evaluation, Recipe
 from ..training.checkpoint import BEST
 from ..tree import count
 from ..weights.saved import is_saved
-from .devices import EngineOption
-from .output import JsonOption, console, print_json, table
+from .options import PATH, engine_option, json_option
+from .output import print_json, print_table
 
 
-def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `glassformer train` or `gf.save` wrote.")],
-    checkpoint: Annotated[str, typer.Option(help="Which parameters of a run: best or latest.")] = BEST,
-    engine: EngineOption = None,
-    json: JsonOption = False,
-) -> None:
+@click.command()
+@click.argument("run", type=PATH, help="A folder that `glassformer train` or `gf.save` wrote.")
+@click.option("--checkpoint", default=BEST, help="Which parameters of a run: best or latest.")
+@engine_option
+@json_option
+def evaluate(run: Path, checkpoint: str, engine: str | None, json: bool) -> None:
     """Measure a trained model on all of its held-out data."""
     if is_saved(run):
         trained, recipe, execution = _saved(run, checkpoint), None, None
@@ -39,12 +38,11 @@ def evaluate(
         figures = {"val_loss": result.loss, "accuracy": result.accuracy, "examples": result.examples}
         print_json({**fields, **figures, "targets": result.targets, "groups": result.groups})
         return
-    out = console()
     right = "" if result.accuracy is None else f", {result.accuracy:.2%} right"
-    out.print(f"{task.name}: loss {result.loss:.4f}{right} ({result.examples:,} examples, {result.targets:,} targets)")
+    print(f"{task.name}: loss {result.loss:.4f}{right} ({result.examples:,} examples, {result.targets:,} targets)")
     if result.groups:
         groups = sorted(result.groups.items(), key=lambda item: item[1])
-        out.print(table("group", ">right", rows=[(name, f"{share:.1%}") for name, share in groups]))
+        print_table(("group", ">right"), [(name, f"{share:.1%}") for name, share in groups])
 
 
 def measure(trained: Trained, recipe: Recipe | None = None, execution: Execution | None = None) -> Evaluation:

@@ -1,42 +1,34 @@
 """`glassformer export`: a model in the form that other programs read."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from ..errors import ConfigError
 from ..loading import load_weights
 from ..settings import check_known
 from ..weights.export import export_folder, has_tokenizer
 from ..weights.gguf_export import SUFFIX, TYPES, export_gguf
-from .generate import ModelArgument
-from .output import JsonOption, bytes_text, console, print_json, talk
+from .options import PATH, json_option, model_argument
+from .output import bytes_text, log, print_json
 
 FORMATS = ("hf", "gguf")
 
-PathArgument = Annotated[Path, typer.Argument(metavar="PATH", help="A new folder to write into, or a new .gguf file.")]
-FormatOption = Annotated[
-    str | None,
-    typer.Option(
-        "--format",
-        "--to",
-        metavar="hf|gguf",
-        help="hf: a folder as Hugging Face publishes them; gguf: a file for llama.cpp (default: by the name).",
-    ),
-]
-WeightsOption = Annotated[
-    str | None, typer.Option(metavar="TYPE", help="Of a gguf file: f32 (the default), f16 or q8_0.")
-]
 
-
-def export(
-    model: ModelArgument,
-    path: PathArgument,
-    form: FormatOption = None,
-    weights: WeightsOption = None,
-    json: JsonOption = False,
-) -> None:
+@click.command()
+@model_argument
+@click.argument("path", type=PATH, help="A new folder to write into, or a new .gguf file.")
+@click.option(
+    "--format",
+    "--to",
+    "form",
+    metavar="hf|gguf",
+    help="hf: a folder as Hugging Face publishes them; gguf: a file for llama.cpp (default: by the name).",
+)
+@click.option("--weights", metavar="TYPE", help="Of a gguf file: f32 (the default), f16 or q8_0.")
+@json_option
+def export(model: str, path: Path, form: str | None, weights: str | None, json: bool) -> None:
     """Write a model as a folder that `transformers` reads, or as a GGUF file for llama.cpp."""
     chosen = form or ("gguf" if path.suffix == SUFFIX else "hf")
     check_known("there is no format", chosen, FORMATS)
@@ -49,16 +41,16 @@ def export(
     if json:
         print_json(report)
     elif chosen == "gguf":
-        console().print(f"{path}, {bytes_text(report['bytes'])}", markup=False)
+        print(f"{path}, {bytes_text(report['bytes'])}")
     else:
-        console().print(f"{len(report['files'])} files in {path}", markup=False)
+        print(f"{len(report['files'])} files in {path}")
 
 
 def _export_folder(model: str, folder: Path) -> dict[str, Any]:
     loaded = load_weights(model)
     files = export_folder(loaded, folder)
     if loaded.tokenizer is not None and not has_tokenizer(files):
-        talk(f"note: the {loaded.tokenizer.kind} tokenizer has no published form and was left out")
+        log(f"note: the {loaded.tokenizer.kind} tokenizer has no published form and was left out")
     return {"folder": str(folder), "files": [str(file.relative_to(folder)) for file in files]}
 
 
@@ -67,5 +59,5 @@ def _export_gguf(model: str, path: Path, weights: str) -> dict[str, Any]:
     loaded = load_weights(model)
     file = export_gguf(loaded, path, weights=weights)
     if not loaded.end_ids:
-        talk("note: this model has no end token, and llama.cpp takes another for one: run it with --ignore-eos")
+        log("note: this model has no end token, and llama.cpp takes another for one: run it with --ignore-eos")
     return {"file": str(file), "bytes": file.stat().st_size, "weights": weights}

@@ -1,4 +1,4 @@
-"""How failures look that nobody foresaw where they happened: one sentence, and what to do about it."""
+"""Failures of the system and of libraries: one sentence, and a remedy."""
 
 import os
 import re
@@ -9,35 +9,35 @@ from typing import NoReturn
 from ..errors import CheckpointError, DataError, GlassformerError, first_line
 
 DEBUG = "GLASSFORMER_DEBUG"
-_SHOWN = f"{DEBUG}=1 shows where it happened"
-# What Python and JAX say: neither has an error of its own for it.
+_TRACE = f"{DEBUG}=1 shows where it happened"
+# Parts of the messages of Python and JAX, which have no exception classes for these.
 _NO_THREAD, _NO_DEVICE_MEMORY = "can't start new thread", "RESOURCE_EXHAUSTED"
 
 
-def fail(message: str, code: int, error: BaseException | None = None) -> NoReturn:
-    """Say what went wrong, with the trace of the error where that is wanted, and leave."""
+def exit_with(message: str, code: int, error: BaseException | None = None) -> NoReturn:
+    """Print a message on stderr, and a traceback if GLASSFORMER_DEBUG is set; exit."""
     if error is not None and os.environ.get(DEBUG, "0") not in ("", "0"):
-        import traceback  # seldom wanted
+        import traceback
 
         traceback.print_exception(error)
     if message:
         print(re.sub(r"(\S{300})\S{100,}", r"\1…", message), file=sys.stderr)
-    leave_stdout()
+    flush_stdout()
     sys.exit(code)
 
 
-def leave_stdout() -> None:
-    """Write what is left for stdout; where that cannot be done, let Python not complain once more when it ends."""
+def flush_stdout() -> None:
+    """Flush stdout; if that fails, redirect it, so that Python does not complain again when it exits."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
     except (OSError, ValueError):
-        with suppress(OSError, ValueError):  # nothing that has a number, or closed already
+        with suppress(OSError, ValueError):  # it has no file descriptor, or is closed
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def is_of_the_system(error: BaseException) -> bool:
-    """Tell whether something unforeseen is what the system refuses or was given, and no mistake of ours."""
+def is_system_failure(error: BaseException) -> bool:
+    """Tell whether an unexpected error comes from the system or the input, not from a bug of ours."""
     if isinstance(error, ImportError):
         return (error.name or "").partition(".")[0] != __package__.partition(".")[0]
     if isinstance(error, RuntimeError) and not isinstance(error, RecursionError):
@@ -45,38 +45,38 @@ def is_of_the_system(error: BaseException) -> bool:
     return isinstance(error, (OSError, MemoryError, RecursionError, UnicodeError, SystemError))
 
 
-def explained(error: BaseException) -> GlassformerError:
-    """Return what is of the system as an error with a remedy."""
+def describe(error: BaseException) -> GlassformerError:
+    """Return an error of the system as one with a remedy."""
     if isinstance(error, ImportError):
         fact = f"{error.name or 'a library'} cannot be loaded: {first_line(error)}"
-        hint = f"allow more memory (`ulimit -v` shows the limit), or else install it again; {_SHOWN}"
+        hint = f"allow more memory (`ulimit -v` shows the limit), or else install it again; {_TRACE}"
         return GlassformerError(fact, hint=hint)
     if isinstance(error, RuntimeError) and _NO_DEVICE_MEMORY in str(error):
         fact = f"there is not enough memory on the device: {first_line(error)}"
         hint = "use a smaller batch, or spread the model with --mesh; `glassformer plan` counts what each device takes"
-        return GlassformerError(fact, hint=f"{hint}; {_SHOWN}")
+        return GlassformerError(fact, hint=f"{hint}; {_TRACE}")
     if isinstance(error, RuntimeError) and _NO_THREAD in str(error):
-        hint = f"allow more memory or processes (`ulimit -v` and `ulimit -u` show the limits); {_SHOWN}"
+        hint = f"allow more memory or processes (`ulimit -v` and `ulimit -u` show the limits); {_TRACE}"
         return GlassformerError("the system refuses to start a thread", hint=hint)
-    if isinstance(error, SystemError):  # of a library that takes no memory for all there is
+    if isinstance(error, SystemError):  # a library that ran out of memory
         fact = f"a library failed, and says no more than: {first_line(error)}"
-        return GlassformerError(fact, hint=f"allow more memory (`ulimit -v` shows the limit); {_SHOWN}")
+        return GlassformerError(fact, hint=f"allow more memory (`ulimit -v` shows the limit); {_TRACE}")
     if isinstance(error, MemoryError):
         more = f": {first_line(error)}" if str(error) else ""
-        hint = f"use a smaller batch, context or model; `glassformer params` counts what one takes; {_SHOWN}"
+        hint = f"use a smaller batch, context or model; `glassformer params` counts what one takes; {_TRACE}"
         return GlassformerError(f"there is not enough memory{more}", hint=hint)
     if isinstance(error, RecursionError):
-        return GlassformerError("what was given is nested too deeply to be read", hint=f"make it flatter; {_SHOWN}")
+        return GlassformerError("the input is nested too deeply to be read", hint=f"make it flatter; {_TRACE}")
     if isinstance(error, UnicodeDecodeError):
         where = f"byte {error.start:,} is 0x{error.object[error.start]:02x}"
-        hint = f"convert it first, for example with iconv -t UTF-8; {_SHOWN}"
-        return DataError(f"what was read is not {error.encoding} text: {where}", hint=hint)
+        hint = f"convert it first, for example with iconv -t UTF-8; {_TRACE}"
+        return DataError(f"the input is not {error.encoding} text: {where}", hint=hint)
     if isinstance(error, UnicodeEncodeError):
         what = ascii(error.object[error.start : error.end][:20])
         fact = f"{what} cannot be written as {error.encoding}: {error.reason}"
-        return DataError(fact, hint=f"leave it out, or set PYTHONUTF8=1; {_SHOWN}")
+        return DataError(fact, hint=f"leave it out, or set PYTHONUTF8=1; {_TRACE}")
     assert isinstance(error, OSError | UnicodeError)
     why = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
     name = getattr(error, "filename", None)
     fact = f"the system refuses: {why}" if name is None else f"{os.fsdecode(name)!r:.200} cannot be used: {why}"
-    return CheckpointError(fact, hint=f"check the path, its permissions and its disk; {_SHOWN}")
+    return CheckpointError(fact, hint=f"check the path, its permissions and its disk; {_TRACE}")

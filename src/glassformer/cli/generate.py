@@ -1,143 +1,121 @@
-"""`glassformer generate`: let a trained model write."""
+"""`glassformer generate`: continue or answer a prompt."""
 
 import math
-import sys
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError
 from ..generation import Generation, LanguageModel
 from ..generation.language_model import MAX_NEW_TOKENS
 from ..generation.sliding import kept
 from ..generation.writer import LENGTH
 from ..loading import load
 from ..text import Tokenizer, printable
-from .devices import EngineOption
-from .output import JsonOption, console, print_json, table, talk
-from .said import check_lens, show_lens
+from .options import (
+    engine_option,
+    json_option,
+    lens_option,
+    model_argument,
+    temperature_option,
+    top_k_option,
+    top_p_option,
+    truncate_option,
+    weights_option,
+)
+from .output import log, print_json, print_table
+from .stdin import read_stdin
+from .written_lens import check_lens, print_answer_lens
 
 TOP_TOKENS = 5
-MODEL_HELP = "A run folder, a folder or file of published weights, a pulled model, or hf:org/name."
-
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
-PromptOption = Annotated[
-    str,
-    typer.Option(
-        metavar="TEXT|-",
-        help="What to continue or to answer; - reads stdin, without its last line end. Without one, a model starts "
-        "from its start token, or from a line break where it has none.",
-    ),
-]
-TemperatureOption = Annotated[
-    float | None, typer.Option(help="Below 1 safer, above 1 wilder; 0 always takes the likeliest token (default: 0.8).")
-]
-TopKOption = Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens only.")]
-TopPOption = Annotated[
-    float | None, typer.Option(help="Draw from the fewest tokens that have this probability together.")
-]
-MinPOption = Annotated[float | None, typer.Option(help="Leave out tokens below this share of the likeliest.")]
-RepetitionOption = Annotated[
-    float | None, typer.Option(help="Above 1: avoid tokens of the prompt and the answer so far.")
-]
-FrequencyOption = Annotated[float | None, typer.Option(help="Avoid tokens by how often the answer holds them.")]
-PresenceOption = Annotated[float | None, typer.Option(help="Avoid tokens that the answer holds.")]
-BeamsOption = Annotated[
-    int | None, typer.Option(help="Search for the likeliest answer with so many beams instead of drawing one.")
-]
-LengthPenaltyOption = Annotated[
-    float | None, typer.Option(help="Of beam search: above 0 favors longer answers (default: 1).")
-]
-WeightsOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="KIND",
-        help="How weights are kept: float32, float16, int8, int4, or as-stored in a GGUF file. Fewer bits are faster "
-        "(default: as-stored for GGUF, else float32). The engine jax: float32, bfloat16 or float16.",
-    ),
-]
-SlideOption = Annotated[
-    bool,
-    typer.Option("--slide/--no-slide", help="Go on past the context with a window that moves, or stop where it ends."),
-]
-TruncateOption = Annotated[
-    bool, typer.Option("--truncate", help="Of a prompt longer than the context, read its end instead of refusing it.")
-]
-LensOption = Annotated[
-    bool, typer.Option("--lens", help="Show what each layer would have said in the place of every token.")
-]
-StopOption = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="End before this text; may be repeated.")]
 
 
+@click.command()
+@model_argument
+@click.argument(
+    "text", metavar="[PROMPT]", required=False, help="The prompt; - reads stdin, without its last line end."
+)
+@click.option(
+    "--prompt",
+    metavar="TEXT|-",
+    help="The prompt, as an option. Without a prompt, a model starts from its start token, or else a line break.",
+)
+@click.option("--max-new-tokens", type=int, default=MAX_NEW_TOKENS, help="The longest answer, in tokens.")
+@temperature_option
+@top_k_option
+@top_p_option
+@click.option("--min-p", type=float, help="Leave out tokens below this share of the likeliest one's probability.")
+@click.option("--repetition-penalty", type=float, help="Above 1: avoid tokens of the prompt and of the answer so far.")
+@click.option("--frequency-penalty", type=float, help="Avoid tokens by how often the answer contains them.")
+@click.option("--presence-penalty", type=float, help="Avoid tokens that the answer contains.")
+@click.option("--beams", type=int, help="Search for the likeliest answer with this many beams instead of sampling.")
+@click.option("--length-penalty", type=float, help="Of beam search: above 0 favors longer answers (default: 1).")
+@click.option("--n", type=int, default=1, help="How many answers.")
+@click.option("--seed", type=click.IntRange(0), help="The same seed gives the same answer (default: 0).")
+@click.option("--stop", metavar="TEXT", multiple=True, help="End before this text; may be repeated.")
+@click.option(
+    "--slide/--no-slide", default=True, help="Continue past the context with a sliding window, or stop where it ends."
+)
+@truncate_option
+@weights_option
+@click.option("--logprobs", is_flag=True, help="Show the log-probability of every token.")
+@lens_option
+@engine_option
+@json_option
 def generate(
-    model: ModelArgument,
-    prompt: PromptOption = "",
-    max_new_tokens: Annotated[int, typer.Option(help="The longest answer, in tokens.")] = MAX_NEW_TOKENS,
-    temperature: TemperatureOption = None,
-    top_k: TopKOption = None,
-    top_p: TopPOption = None,
-    min_p: MinPOption = None,
-    repetition_penalty: RepetitionOption = None,
-    frequency_penalty: FrequencyOption = None,
-    presence_penalty: PresenceOption = None,
-    beams: BeamsOption = None,
-    length_penalty: LengthPenaltyOption = None,
-    n: Annotated[int, typer.Option("--n", help="How many answers.")] = 1,
-    seed: Annotated[int | None, typer.Option(min=0, help="The same seed gives the same answer (default: 0).")] = None,
-    stop: StopOption = None,
-    slide: SlideOption = True,
-    truncate: TruncateOption = False,
-    weights: WeightsOption = None,
-    logprobs: Annotated[bool, typer.Option("--logprobs", help="Show the log-probability of every token.")] = False,
-    lens: LensOption = False,
-    engine: EngineOption = None,
-    json: JsonOption = False,
+    model: str,
+    text: str | None,
+    prompt: str | None,
+    max_new_tokens: int,
+    beams: int | None,
+    length_penalty: float | None,
+    n: int,
+    seed: int | None,
+    stop: tuple[str, ...],
+    slide: bool,
+    truncate: bool,
+    weights: str | None,
+    logprobs: bool,
+    lens: bool,
+    engine: str | None,
+    json: bool,
+    **sampling: float | None,
 ) -> None:
-    """Continue a text or answer it, printing it as it comes, to an end token or so many tokens."""
+    """Continue or answer a prompt and print the text as it is generated.
+
+    Generation ends at an end token or after --max-new-tokens.
+    """
+    if text is not None and prompt is not None:
+        raise ConfigError("the prompt is given twice, as an argument and by --prompt", hint="give it once")
+    typed = text if prompt is None else prompt
     loaded = load(model, weights=weights)
-    sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    penalties = {"repetition_penalty": repetition_penalty, "frequency_penalty": frequency_penalty}
-    sampling |= {**penalties, "presence_penalty": presence_penalty}
     settings: dict[str, Any] = {name: value for name, value in sampling.items() if value is not None}
-    check_seed(seed, beams)
-    settings |= {"max_new_tokens": max_new_tokens, "seed": seed or 0, "stop": stop or []}
+    if seed is not None and beams is not None:
+        raise ConfigError("beam search draws nothing, so --seed has no meaning", hint="leave out --seed or --beams")
+    settings |= {"max_new_tokens": max_new_tokens, "seed": seed or 0, "stop": list(stop)}
     settings |= {"slide": slide, "truncate": truncate}
-    text = read_stdin() if prompt == "-" else prompt
-    alone = not (json or logprobs or beams is not None or length_penalty is not None or n != 1)
-    check_lens(lens, alone=alone)
-    if alone:
-        stream_with_notes(loaded, text, settings, lens=lens)
+    read = read_stdin() if typed == "-" else typed or ""
+    is_plain = not (json or logprobs or beams is not None or length_penalty is not None or n != 1)
+    check_lens(lens, alone=is_plain)
+    if is_plain:
+        answer = stream(loaded, read, settings)
+        note([answer], loaded, settings)
+        if lens:
+            print_answer_lens(loaded, read, answer, truncate=truncate)
+        return
+    settings |= {"n": n, "beams": beams, "length_penalty": length_penalty}
+    answers = complete(loaded, read, settings, logprobs=logprobs)
+    if json:
+        fields = [_fields(one, loaded.answer_tokenizer) for one in answers]
+        print_json({"prompt": read, "generations": fields})
     else:
-        settings |= {"n": n, "beams": beams, "length_penalty": length_penalty}
-        answer_with_notes(loaded, text, settings, logprobs=logprobs, json=json)
-
-
-def answer_with_notes(
-    loaded: LanguageModel, text: str, settings: dict[str, Any], *, logprobs: bool, json: bool
-) -> None:
-    """Print complete answers, and what there is to say about them."""
-    answers = answer(loaded, text, settings, logprobs=logprobs)
-    show_json(text, answers, loaded.answer_tokenizer) if json else show(answers, loaded.answer_tokenizer)
+        print_answers(answers, loaded.answer_tokenizer)
     note(answers, loaded, settings)
 
 
-def check_seed(seed: int | None, beams: int | None) -> None:
-    """Refuse a seed where nothing is drawn."""
-    if seed is not None and beams is not None:
-        raise ConfigError("beam search draws nothing, so --seed has no meaning", hint="leave out --seed or --beams")
-
-
-def stream_with_notes(loaded: LanguageModel, text: str, settings: dict[str, Any], *, lens: bool) -> None:
-    """Print one answer as it comes, and what there is to say about it."""
-    said = stream(loaded, text, settings)
-    note([said], loaded, settings)
-    if lens:
-        show_lens(loaded, text, said, truncate=settings["truncate"])
-
-
 def stream(loaded: LanguageModel, text: str, settings: dict[str, Any]) -> Generation:
-    """Print one answer as it comes, and return it."""
+    """Print one answer as it is generated, and return it."""
     pieces = loaded.stream(text, **settings)
     try:
         for piece in pieces:
@@ -149,22 +127,22 @@ def stream(loaded: LanguageModel, text: str, settings: dict[str, Any]) -> Genera
 
 
 def note(answers: list[Generation], loaded: LanguageModel, settings: dict[str, Any]) -> None:
-    """Say whether an answer went on past the context, and where one was cut off."""
+    """Log whether an answer went past the context, and which limit ended it."""
     context, limit = loaded.model.config.context, settings["max_new_tokens"]
     if any(one.slid for one in answers):
-        talk(
-            f"note: this is longer than the context of {context:,} tokens: whenever it was full, the model read on "
-            f"from the last {kept(context):,} of them; --no-slide stops there"
+        log(
+            f"note: this is longer than the context of {context:,} tokens: each time it was full, the model kept "
+            f"the last {kept(context):,} of them; --no-slide stops there"
         )
     cut = [one for one in answers if one.finish == LENGTH]
     if any(len(one.ids) >= limit for one in cut):
-        talk(f"note: stopped after {limit:,} tokens (--max-new-tokens)")
+        log(f"note: stopped after {limit:,} tokens (--max-new-tokens)")
     if any(len(one.ids) < limit for one in cut):
-        talk(f"note: stopped because the context of {context:,} tokens is full")
+        log(f"note: stopped because the context of {context:,} tokens is full")
 
 
-def answer(loaded: LanguageModel, text: str, settings: dict[str, Any], *, logprobs: bool) -> list[Generation]:
-    """Return as many answers as the settings ask for."""
+def complete(loaded: LanguageModel, text: str, settings: dict[str, Any], *, logprobs: bool) -> list[Generation]:
+    """Return the answers that the settings ask for."""
     n = settings["n"]
     if n < 1:
         raise ConfigError(f"n is {n}", hint="ask for at least 1 answer")
@@ -174,9 +152,8 @@ def answer(loaded: LanguageModel, text: str, settings: dict[str, Any], *, logpro
     return [answers] if n == 1 else answers
 
 
-def show(answers: list[Generation], tokenizer: Tokenizer) -> None:
-    """Print complete answers, and their tokens where log-probabilities were asked for."""
-    out = console()
+def print_answers(answers: list[Generation], tokenizer: Tokenizer) -> None:
+    """Print complete answers, with a table of tokens if log-probabilities were asked for."""
     for number, one in enumerate(answers):
         if number:
             print("---")
@@ -186,40 +163,11 @@ def show(answers: list[Generation], tokenizer: Tokenizer) -> None:
                 (str(token), repr(printable(tokenizer.decode([token]))), f"{log:.4f}", f"{math.exp(log):.2%}")
                 for token, log in zip(one.ids, one.log_probabilities, strict=True)
             ]
-            out.print(table(">id", "token", ">log p", ">p", rows=rows))
-
-
-def read_stdin() -> str:
-    """Return what stdin holds, without the last line end, which `echo` adds."""
-    if sys.stdin is None:
-        raise no_stdin()
-    try:
-        text = sys.stdin.buffer.read().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise not_utf8(error) from None
-    return text.removesuffix("\r\n") if text.endswith("\r\n") else text.removesuffix("\n")
-
-
-def no_stdin() -> DataError:
-    """Return the error about a stdin that is closed."""
-    return DataError("stdin is closed", hint="pass the text as an argument, or through a pipe")
-
-
-def not_utf8(error: UnicodeDecodeError) -> DataError:
-    """Return the error about stdin that cannot be read as text."""
-    return DataError(
-        f"stdin is not UTF-8 text: byte {error.start:,} is 0x{error.object[error.start]:02x}",
-        hint="convert it first, for example with iconv -t UTF-8",
-    )
-
-
-def show_json(text: str, answers: list[Generation], tokenizer: Tokenizer) -> None:
-    """Print complete answers as one JSON object."""
-    print_json({"prompt": text, "generations": [_fields(one, tokenizer) for one in answers]})
+            print_table((">id", "token", ">log p", ">p"), rows)
 
 
 def _fields(one: Generation, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return an answer as JSON shows it; what was not asked for is left out."""
+    """Return an answer as JSON; what was not asked for is left out."""
     fields = {name: value for name, value in asdict(one).items() if value is not None and name != "top"}
     fields["text"] = printable(one.text)
     fields["tokens"] = [printable(tokenizer.decode([token])) for token in one.ids]

@@ -4,9 +4,9 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -20,8 +20,8 @@ from ..runs.run import Run, open_run
 from ..runs.trained import Trained
 from ..subject import published_batch, task_labels
 from ..training.checkpoint import BEST
-from .generate import ModelArgument
-from .output import JsonOption, console, print_json, talk
+from .options import PATH, json_option, model_argument
+from .output import log, print_json
 from .settings import default_text
 
 EXAMPLES = 32
@@ -37,31 +37,23 @@ LINES = 10
 """What a model of lines writes for the page."""
 
 
-CheckpointOption = Annotated[
-    str | None, typer.Option(help="Which parameters of a run: best or latest (default: best).")
-]
-
-
+@click.command()
+@model_argument
+@click.argument(
+    "text", metavar="[INPUT]", required=False, help="What the model reads; of a run, held-out data if left out."
+)
+@click.option(
+    "--out",
+    type=PATH,
+    metavar="DIR",
+    help="Folder for the page (default: pictures in the run folder, or pictures/MODEL).",
+)
+@click.option("--checkpoint", help="Which parameters of a run: best or latest (default: best).")
+@click.option("--theme", default="auto", help="Colors: light, dark, or auto for both, as the reader's browser asks.")
+@click.option("--format", "copies", default="png", help="Write the figures as svg or pdf too, beside the png files.")
+@json_option
 def inspect(
-    model: ModelArgument,
-    text: Annotated[
-        str | None, typer.Argument(metavar="INPUT", help="What the model reads; held-out data of a run if left out.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Folder for the page (default: pictures in the run folder, or pictures/MODEL)."
-        ),
-    ] = None,
-    checkpoint: CheckpointOption = None,
-    theme: Annotated[
-        str, typer.Option(metavar="THEME", help="Colors: light, dark, or auto for both, as the reader likes pages.")
-    ] = "auto",
-    copies: Annotated[
-        str,
-        typer.Option("--format", metavar="FORMAT", help="Write the figures as svg or pdf too, beside the png files."),
-    ] = "png",
-    json: JsonOption = False,
+    model: str, text: str | None, out: Path | None, checkpoint: str | None, theme: str, copies: str, json: bool
 ) -> None:
     """Draw attention, predictions, positions and layers of a model into one page."""
     check_choice("theme", theme, ("auto", *THEMES))
@@ -81,7 +73,7 @@ def inspect(
     if json:
         print_json({"page": str(paths[0]), "pictures": [str(path) for path in paths[1:]]})
     else:
-        console().print(_summary(paths, theme), markup=False)
+        print(_summary(paths, theme))
 
 
 def _summary(paths: Sequence[Path], theme: str) -> str:
@@ -179,7 +171,7 @@ def progress(
     """Yield what shows how far the drawing is, on stderr: a bar on a terminal, one line in a pipe."""
     screen = Console(stderr=True)
     if quiet or not screen.is_terminal:
-        yield lambda done, total, name: None if quiet or done else talk(f"{doing} {total} {things} ...")
+        yield lambda done, total, name: None if quiet or done else log(f"{doing} {total} {things} ...")
         return
     columns = (
         TextColumn(doing),

@@ -1,98 +1,124 @@
-"""`glassformer look`: what a model did with a text, and what would have been."""
+"""`glassformer look`: how a model computed its prediction for a text."""
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ..config import EncoderDecoderConfig
 from ..errors import ConfigError, DataError, did_you_mean
 from ..interpret.run import has_no_head
 from ..subject import Subject, find_subject
-from .generate import ModelArgument
+from .display import DELAY, PATIENCE, waiting
 from .look_views import VIEWS, Found, Question
-from .output import JsonOption, bytes_text, console, print_json, table, talk
+from .options import PATH, json_option, model_argument
+from .output import bytes_text, log, print_json, print_table
 
 TOP = 10
 FIGURES = (".png", ".svg", ".pdf")
 LAYERED = ("lens", "patching", "gradients")
 """Views whose rows are in the order of the layers."""
+ASKED = ("token", "against", "position")
+OPTIONS = {
+    "lens": ("token", "position"),
+    "attribution": ASKED,
+    "ablation": (*ASKED, "way"),
+    "patching": (*ASKED, "other"),
+    "gradients": ASKED,
+    "heads": (),
+    "neurons": ASKED,
+}
+"""The options that each view reads."""
 
-TextArgument = Annotated[str, typer.Argument(metavar="INPUT", help="What the model reads.")]
-ViewArgument = Annotated[
-    str, typer.Argument(metavar="VIEW", help="lens, attribution, ablation, patching, gradients, heads or neurons.")
-]
 
-
+@click.command()
+@model_argument
+@click.argument("text", metavar="INPUT", help="What the model reads.")
+@click.argument("view", default="lens", help=", ".join(VIEWS))
+@click.option("--token", help="The token or class in question, by its text or as #id (default: the likeliest).")
+@click.option("--against", metavar="TOKEN", help="Ask how far the token is above this one.")
+@click.option(
+    "--position",
+    type=int,
+    help="Position of the prediction, from 0, or from the end: -1 (default: the last one; of an encoder-decoder the "
+    "first token that it writes).",
+)
+@click.option("--other", metavar="TEXT", help="The second text, for patching.")
+@click.option("--way", help="For ablation: zero or mean (default: zero).")
+@click.option("--top", type=click.IntRange(1), help="How many rows to show (default: all layers, 10 of anything else).")
+@click.option("--figure", type=PATH, metavar="FILE", help="Draw it into this file: .png, .svg or .pdf.")
+@click.option("--page", type=PATH, metavar="FILE", help="Write table and figure into this page, one .html file.")
+@json_option
 def look(
-    model: ModelArgument,
-    text: TextArgument,
-    view: ViewArgument = "lens",
-    token: Annotated[
-        str | None, typer.Option(help="The token or class in question, by its text or as #id (default: the likeliest).")
-    ] = None,
-    against: Annotated[str | None, typer.Option(help="Ask how far the token is above this one.")] = None,
-    position: Annotated[int, typer.Option(help="Where the prediction stands, from 0, or from the end: -1.")] = -1,
-    other: Annotated[str | None, typer.Option(metavar="TEXT", help="The second text, for patching.")] = None,
-    way: Annotated[str, typer.Option(help="For ablation: zero or mean.")] = "zero",
-    top: Annotated[
-        int | None, typer.Option(min=1, help="How many rows are shown (default: all layers, 10 of anything else).")
-    ] = None,
-    figure: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it into this file: .png, .svg or .pdf.")
-    ] = None,
-    page: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write table and figure into this page, one .html file.")
-    ] = None,
-    json: JsonOption = False,
+    model: str,
+    text: str,
+    view: str,
+    top: int | None,
+    figure: Path | None,
+    page: Path | None,
+    json: bool,
+    **given: Any,
 ) -> None:
-    """Look inside: what each layer would say, which part says it, what happens without it, how gradients flow.
+    """Look inside: what each layer predicts, which part adds what, what a removal changes, how gradients flow.
 
-    lens          what the model would have said, had it stopped after each layer
+    \b
+    lens          what the model would predict if it stopped after each layer
     attribution   what every head, feed-forward layer, embedding and bias adds to the logit
-    ablation      what the logit and the loss are without each head
-    patching      which place carries the difference to another text
-    gradients     how the gradient of the logit runs back through the layers, and to which tokens
-    heads         what each head of attention looks at
+    ablation      how the logit and the loss change without each head
+    patching      which position carries the difference to another text
+    gradients     how the gradient of the logit flows back through the layers, and to which tokens
+    heads         what each attention head looks at
     neurons       which neurons add most to the logit
     """
-    check_question(view, text, other)
+    check_question(view, text, given)
     check_files(figure, page)
-    subject = found_subject(model)
-    run = subject.watch(text)
-    source = None if other is None else subject.watch(other)
-    target = subject.target(run, token, against, position)
-    with progress(quiet=json) as show:
-        found = VIEWS[view](Question(subject, run, target, source, way, show))
-    said = {"model": model, "view": view, "target": subject.label(target.token), **found.facts}
+    subject = find_predictor(model)
+    if subject.is_classifier and given["position"] is not None:
+        raise ConfigError("a classifier predicts once for the whole text", hint="leave out --position")
+    with progress(view, quiet=json) as show:
+        run = subject.watch(text)
+        source = None if given["other"] is None else subject.watch(given["other"])
+        position = _position(subject) if given["position"] is None else given["position"]
+        target = subject.target(run, given["token"], given["against"], position)
+        found = VIEWS[view](Question(subject, run, target, source, given["way"] or "zero", show))
+    facts = {"model": model, "view": view, "target": subject.label(target.token), **found.facts}
     above = "" if target.against is None else f" above {subject.label(target.against)!r}"
     title = found.title.format(target=repr(subject.label(target.token)) + above)
     write_files(found, title, (f"Inside {model}", f"It reads {text!r}."), figure, page)
     if json:
-        print_json({**said, "rows": found.records})
+        print_json({**facts, "rows": found.records})
         return
-    show_rows(found, title, top or (len(found.rows) if view in LAYERED else TOP))
+    print_rows(found, title, top or (len(found.rows) if view in LAYERED else TOP))
     for path in filter(None, (figure, page)):
-        talk(f"wrote {path}")
+        log(f"wrote {path}")
 
 
-def check_question(view: str, text: str, other: str | None) -> None:
-    """Refuse a view that is not there, a text that is missing, and one too many."""
+def _position(subject: Subject) -> int:
+    """Return the default position: the last token of an encoder-decoder's answer would be its end."""
+    return 0 if isinstance(subject.model.config, EncoderDecoderConfig) else -1
+
+
+def check_question(view: str, text: str, given: dict[str, Any]) -> None:
+    """Refuse an unknown view, a missing text, and options that the view does not read."""
     if view not in VIEWS:
         raise ConfigError(f"there is no view {view!r}", hint=did_you_mean(view, VIEWS))
-    if other is not None and view != "patching":
-        raise ConfigError(f"{view} looks at one text", hint="--other is for patching")
-    if other is None and view == "patching":
-        raise ConfigError("patching needs a second text", hint="give it as --other TEXT, in as many tokens")
+    for name, value in given.items():
+        if value is not None and name not in OPTIONS[view]:
+            views = [other for other, names in OPTIONS.items() if name in names]
+            raise ConfigError(f"{view} has no option --{name}", hint=f"--{name} is for {', '.join(views)}")
+    if given["other"] is None and view == "patching":
+        raise ConfigError("patching needs a second text", hint="give it as --other TEXT, with as many tokens")
     if not text:
         raise DataError("there is nothing to read", hint="pass an INPUT")
 
 
-def found_subject(name: str) -> Subject:
-    """Return the model of a name; one that predicts nothing is refused."""
+def find_predictor(name: str) -> Subject:
+    """Return a model by name; refuse one without a head."""
     subject = find_subject(name)
     if has_no_head(subject.model):
         hint = "`glassformer explore`, `embed` and `inspect` show it"
@@ -101,18 +127,15 @@ def found_subject(name: str) -> Subject:
 
 
 def check_files(figure: Path | None, page: Path | None) -> None:
-    """Refuse files whose names do not end as what is written into them, before anything is computed."""
+    """Refuse file names with the wrong ending before anything is computed."""
     if figure is not None and figure.suffix.lower() not in FIGURES:
-        raise ConfigError(f"{figure} is no name of a figure", hint=f"let it end in {', '.join(FIGURES)}")
+        raise ConfigError(f"{figure} is not the name of a figure", hint=f"end it in {', '.join(FIGURES)}")
     if page is not None and page.suffix.lower() != ".html":
-        raise ConfigError(f"{page} is no name of a page", hint="let it end in .html")
+        raise ConfigError(f"{page} is not the name of a page", hint="end it in .html")
 
 
 def write_files(found: Found, title: str, top: tuple[str, str], figure: Path | None, page: Path | None) -> None:
-    """Write a figure of what was found, and a page with the figure and all rows, where they are wanted.
-
-    `top` is the title of the page, and what stands below it.
-    """
+    """Write a figure, and a page with the figure and all rows; `top` is the title of the page and its subtitle."""
     if figure is not None:
         from ..plots import save
 
@@ -126,38 +149,34 @@ def write_files(found: Found, title: str, top: tuple[str, str], figure: Path | N
         write_page(page, top[0], [section], intro=top[1])
 
 
-def show_rows(found: Found, title: str, count: int) -> None:
-    """Print what was found, the first rows of it."""
-    console().print(title, markup=False)
-    console().print(table(*found.columns, rows=found.rows[:count]))
+def print_rows(found: Found, title: str, count: int) -> None:
+    """Print the first rows."""
+    print_table(found.columns, found.rows[:count], title=title)
     if len(found.rows) > count:
-        console().print(f"{len(found.rows) - count:,} more rows: --top {len(found.rows)}", markup=False)
+        log(f"{len(found.rows) - count:,} more rows: --top {len(found.rows)}")
     for line in found.notes:
-        console().print(line, markup=False)
+        log(line)
 
 
 @contextlib.contextmanager
-def progress(*, quiet: bool) -> Iterator[Callable[[int, int, int], None]]:
-    """Yield what shows how many variants are done and says what memory they take, on stderr."""
+def progress(view: str, *, quiet: bool) -> Iterator[Callable[[int, int, int], None]]:
+    """Yield a function that shows how many changed runs are done, on stderr: a bar on a terminal, lines in a pipe."""
     screen = Console(stderr=True)
-    said: list[int] = []
-
-    def say(memory: int, total: int) -> None:
-        if not said and not quiet:
-            talk(f"{total:,} changed runs, about {bytes_text(memory)} at a time ...")
-        said.append(memory)
-
     if quiet or not screen.is_terminal:
-        yield lambda done, total, memory: say(memory, total)
+        last = 0.0
+
+        def report(done: int, total: int, memory: int) -> None:
+            nonlocal last
+            if not quiet and time.monotonic() - last > PATIENCE:
+                last = time.monotonic()
+                log(f"{view}: {done:,} of {total:,} changed runs, about {bytes_text(memory)} at a time ...")
+
+        with contextlib.nullcontext() if quiet else waiting(f"computing {view}", delay=DELAY):
+            yield report
         return
-    columns = (TextColumn("running"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=screen, transient=True) as bars:
-        task: Any = None
-
-        def show(done: int, total: int, memory: int) -> None:
-            nonlocal task
-            say(memory, total)
-            task = bars.add_task("", total=total) if task is None else task
-            bars.update(task, completed=done)
-
-        yield show
+        task = bars.add_task(view, total=None)
+        yield lambda done, total, memory: bars.update(
+            task, completed=done, total=total, description=f"{view}, about {bytes_text(memory)} at a time"
+        )

@@ -1,4 +1,4 @@
-"""The views of `glassformer look`: each asks one method of `glassformer.interpret` and puts what it found in rows."""
+"""The views of `glassformer look`: each calls one method of `glassformer.interpret` and returns rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,37 +23,37 @@ from ..interpret import (
 )
 from ..interpret.many import MEMORY, bytes_at_once
 from ..subject import Subject, read_labels
-from .output import visible
+from .output import shorten, signed, visible
 
-WIDEST = 24
+WIDTH = 24
 
 
 class Question(NamedTuple):
-    """What is asked about a run."""
+    """A question about a run."""
 
     subject: Subject
     run: Run
     target: Logit
     source: Run | None
     way: str
-    show: Callable[[int, int, int], None]  # told how many variants are done, of how many, in how much memory
+    show: Callable[[int, int, int], None]  # takes changed runs done, of how many, and the memory they take
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a view shows: rows of text for people, records for programs, and what draws a figure of it."""
+    """The result of a view: rows of text for people, records for programs, and a function that draws a figure."""
 
     title: str
     columns: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     records: list[dict[str, Any]]
-    draw: Callable[[str], Any]  # is told the title, and returns a figure
+    draw: Callable[[str], Any]  # takes the title and returns a figure
     facts: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
 def view_lens(asked: Question) -> Found:
-    """Show what the head would read at each point of the stream."""
+    """Show what the head would predict at each point of the residual stream."""
     run, target, subject = asked.run, asked.target, asked.subject
     seen = lens(run, positions=None if subject.is_classifier else target.position)
     ids, odds = seen.top(min(3, seen.logits.shape[-1]))
@@ -76,15 +76,15 @@ def view_lens(asked: Question) -> Found:
         words = read_labels(subject, run)[last]
         return lens_map(lens(run, positions=last), words, subject.label, title=title)
 
-    columns = ("after", "says", ">p", ">rank")
-    return Found("What each layer would say; {target} beside it", columns, rows, records, draw)
+    columns = ("after", "predicts", ">p", ">rank")
+    return Found("What each layer would predict, beside {target}", columns, rows, records, draw)
 
 
 def view_attribution(asked: Question) -> Found:
     """Show what each part adds to the logit."""
     found = attribute(asked.run, asked.target)
     records = [{**row, "value": float(row["value"])} for row in found.rows()]
-    rows = [(_part(r["name"], r["head"]), r["kind"].replace("_", "-"), f"{r['value']:+.4f}") for r in records]
+    rows = [(_part(r["name"], r["head"]), r["kind"].replace("_", "-"), signed(r["value"], 4)) for r in records]
     kinds = "  ".join(f"{kind.replace('_', '-')} {value:+.4f}" for kind, value in found.by_kind().items())
     facts = {"logit": float(found.value), "by_kind": {kind: float(v) for kind, v in found.by_kind().items()}}
     notes = [f"all parts sum to the logit, {found.value:.4f}: {kinds}"]
@@ -93,7 +93,7 @@ def view_attribution(asked: Question) -> Found:
 
 
 def view_ablation(asked: Question) -> Found:
-    """Show what is without each head."""
+    """Show how the logit and the loss change without each head."""
     run = asked.run
     memory = bytes_at_once(run, run.heads * run.model.config.layers, MEMORY)
     found = ablate_heads(
@@ -106,16 +106,16 @@ def view_ablation(asked: Question) -> Found:
         loss = None if found.loss is None else float(found.loss[n])
         records.append({"name": part.name, "head": part.head, "logit": float(found.logits[n, 0]), "loss": loss})
     rows = [
-        (_part(r["name"], r["head"]), f"{r['logit']:+.4f}", "" if r["loss"] is None else f"{r['loss']:+.4f}")
+        (_part(r["name"], r["head"]), signed(r["logit"], 4), "" if r["loss"] is None else signed(r["loss"], 4))
         for r in records
     ]
-    columns = ("without", ">logit", ">loss")
+    columns = ("without", ">change of logit", ">change of loss")
     draw = _bars([row[0] for row in rows], [r["logit"] for r in records], "change of the logit without it")
     return Found("How the logit of {target} and the loss change without a head", columns, rows, records, draw)
 
 
 def view_patching(asked: Question) -> Found:
-    """Show which place of the stream carries the difference to the other text."""
+    """Show which position of the residual stream carries the difference to the other text."""
     run, source = asked.run, asked.source
     assert source is not None
     total = (2 * run.model.config.layers + 1) * run.logits.shape[1]
@@ -134,11 +134,14 @@ def view_patching(asked: Question) -> Found:
         for n, label in enumerate(found.rows)
         for t in range(share.shape[1])
     ]
-    rows = [(label, *(f"{share[n, t]:.2f}" for t in range(share.shape[1]))) for n, label in enumerate(found.rows)]
+    rows = [
+        (label, *(signed(share[n, t], 2).removeprefix("+") for t in range(share.shape[1])))
+        for n, label in enumerate(found.rows)
+    ]
     columns = ("stream after", *(f">{_word(word)}" for word in words[: share.shape[1]]))
     facts = {"run": float(found.run), "source": float(found.source)}
     notes = [f"the logit is {found.run:.4f} here and {found.source:.4f} for the other text"]
-    title = "How far the other text's stream, put in at one place, takes the logit of {target}: 1.00 is all of the way"
+    title = "How far the other text's stream at one position moves the logit of {target}: 1.00 is all of the way"
 
     def draw(_: str) -> Any:
         from ..plots.methods import patching_map
@@ -149,7 +152,7 @@ def view_patching(asked: Question) -> Found:
 
 
 def view_gradients(asked: Question) -> Found:
-    """Show how the gradient runs back."""
+    """Show how the gradient flows back."""
     found = gradients(asked.run, asked.target)
     flows = gradient_flow(found)[::-1]
     records = [flow._asdict() for flow in flows]
@@ -167,7 +170,7 @@ def view_gradients(asked: Question) -> Found:
     draw = _bars(
         [flow.name for flow in flows], [flow.leaving for flow in flows], "size of the gradient before it", len(flows)
     )
-    return Found("How the gradient of the logit of {target} runs back", columns, rows, records, draw, facts, notes)
+    return Found("How the gradient of the logit of {target} flows back", columns, rows, records, draw, facts, notes)
 
 
 def view_heads(asked: Question) -> Found:
@@ -177,7 +180,12 @@ def view_heads(asked: Question) -> Found:
         {"attention": kind, **row} for kind in seen.kinds for row in head_statistics(seen, kind).rows()
     ]
     rows = [
-        (f"{r['attention']} {r['layer']}.{r['head']}", r["kind"], f"{r['score']:.2f}", f"{r['distance']:.1f}")
+        (
+            f"{r['attention']} block {r['layer']} head {r['head']}",
+            r["kind"],
+            f"{r['score']:.2f}",
+            f"{r['distance']:.1f}",
+        )
         for r in sorted(records, key=lambda r: -r["score"])
     ]
     columns = ("head", "looks at", ">how surely", ">distance")
@@ -187,21 +195,21 @@ def view_heads(asked: Question) -> Found:
 
         return head_specialization(head_statistics(seen, seen.kinds[-1]), title=title)
 
-    return Found("What the heads look at, layers and heads counted from 1", columns, rows, records, draw)
+    return Found("What the heads look at", columns, rows, records, draw)
 
 
 def view_neurons(asked: Question) -> Found:
     """Show the neurons that add most to the logit."""
     found = neuron_attribution(asked.run, asked.target)
     if not found:
-        raise ConfigError("this model has no feed-forward layers, so it has no neurons", hint="see its heads")
+        raise ConfigError("this model has no feed-forward layers, so it has no neurons", hint="look at its heads")
     records: list[dict[str, Any]] = [
         {"name": name, "neuron": int(n), "value": float(values[n])}
         for name, values in found.items()
         for n in range(len(values))
     ]
     records.sort(key=lambda r: -abs(r["value"]))
-    rows = [(r["name"], str(r["neuron"]), f"{r['value']:+.4f}") for r in records]
+    rows = [(r["name"], str(r["neuron"]), signed(r["value"], 4)) for r in records]
     draw = _bars([f"{row[0]} {row[1]}" for row in rows], [r["value"] for r in records], "adds to the logit")
     return Found("Which neurons add to the logit of {target}", ("layer", ">neuron", ">adds"), rows, records, draw)
 
@@ -218,7 +226,7 @@ VIEWS: dict[str, Callable[[Question], Found]] = {
 
 
 def _bars(names: Sequence[str], values: Sequence[float], unit: str, top: int = 20) -> Callable[[str], Any]:
-    """Return what draws the first of some numbers as bars."""
+    """Return a function that draws the first numbers as bars."""
 
     def draw(title: str) -> Any:
         from ..plots.methods import signed_bars
@@ -233,8 +241,7 @@ def _part(name: str, head: int | None) -> str:
 
 
 def _word(text: str) -> str:
-    shown = visible(text)
-    return shown if len(shown) <= WIDEST else f"{shown[: WIDEST - 1]}…"
+    return shorten(visible(text), WIDTH)
 
 
 def _share(value: float) -> str:

@@ -1,29 +1,30 @@
-"""`glassformer models`: published models that can be had here, those that are, and what one can build."""
+"""`glassformer models`: published models to pull, those already here, and presets."""
 
 from typing import Any
 
+import click
+
 from ..models import PRESETS
 from ..weights.registry import REGISTRY, Entry, cache_folder, resolve, size_of
-from .output import JsonOption, bytes_text, console, print_json, table
+from .options import json_option
+from .output import bytes_text, log, print_json, print_table
 
 
-def models(json: JsonOption = False) -> None:
-    """List the models that can be pulled, those that are there, and the presets."""
+@click.command()
+@json_option
+def models(json: bool) -> None:
+    """List the models to pull, those already here, and the presets."""
     found = [_facts(entry) for entry in REGISTRY.values()]
     if json:
         print_json({"cache": str(cache_folder()), "models": found, "presets": list(PRESETS)})
         return
-    out = console()
-    shown = table("model", "what it is", ">size", "is here")
-    for row in found:
-        shown.add_row(row["name"], row["title"], bytes_text(row["size"]), "no" if row["path"] is None else "yes")
-    out.print(shown)
-    # On lines of their own, which no column cuts: one copies them.
-    for row in found:
-        where = f"in {row['path']}" if row["path"] else f"not here yet: glassformer pull {row['name']}"
-        out.print(f"{row['name']}: {where}", markup=False)
-    out.print(f"presets, to build and train: {', '.join(PRESETS)}", soft_wrap=False)
-    out.print("what one costs: glassformer params PRESET")
+    rows = [
+        (row["name"], row["title"], bytes_text(row["size"]), row["path"] or f"glassformer pull {row['name']}")
+        for row in found
+    ]
+    print_table(("model", "what it is", ">size", "where"), rows)
+    log(f"presets, to build and train: {', '.join(PRESETS)}")
+    log("`glassformer params PRESET` counts what one costs")
 
 
 def _facts(entry: Entry) -> dict[str, Any]:

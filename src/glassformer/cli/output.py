@@ -1,32 +1,30 @@
-"""How results look: tables for people, one JSON object for programs."""
+"""How results are printed: tables for people, tab-separated lines in a pipe, one JSON object for programs."""
 
 import json
 import math
 import sys
-from collections.abc import Iterable
-from typing import Annotated, Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
-import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 SPACE = "␣"
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 
 
 def console() -> Console:
     """Return a console for stdout; it leaves color out in pipes and under NO_COLOR."""
-    return Console(highlight=False, soft_wrap=True, emoji=False)
+    return Console(highlight=False, markup=False, soft_wrap=True, emoji=False)
 
 
-def talk(text: str) -> None:
-    """Say something to the person at the terminal, on stderr."""
+def log(text: str) -> None:
+    """Print a message on stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON object; what stdout's encoding has no letters for, such as stray bytes, as JSON's own escapes."""
+    """Print one JSON object; characters that stdout's encoding lacks become JSON escapes."""
     text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
@@ -36,7 +34,7 @@ def print_json(value: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value with None for numbers that JSON has no word for: infinities, and what is not a number."""
+    """Return the value with None for NaN and infinities, which JSON cannot express."""
     if isinstance(value, dict):
         return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -44,14 +42,33 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def table(*columns: str, rows: Iterable[Iterable[Any]] = (), title: str | None = None) -> Table:
-    """Return a table of cells of text; columns that start with ">" are numbers, set to the right."""
-    result = Table(title=title, title_justify="left", header_style="bold")
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
+    """Print a table: with borders on a terminal, tab-separated with a header line in a pipe.
+
+    Columns that start with ">" hold numbers: they are set to the right and never cut.
+    """
+    out = console()
+    names = [column.removeprefix(">") for column in columns]
+    cells = [[cell if isinstance(cell, Text) else Text(str(cell)) for cell in row] for row in rows]
+    if not out.is_terminal:
+        if title is not None:
+            print(f"# {title}")
+        for line in (names, *([cell.plain for cell in row] for row in cells)):
+            print("\t".join(" ".join(part.splitlines()).replace("\t", " ") for part in line))
+        return
+    out.print(bordered(columns, cells, title=title), soft_wrap=False)
+
+
+def bordered(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> Table:
+    """Return a table with borders."""
+    table = Table(title=None if title is None else Text(title), title_justify="left", header_style="bold")
     for column in columns:
-        result.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left")
+        is_number = column.startswith(">")
+        justify: Literal["left", "right"] = "right" if is_number else "left"
+        table.add_column(Text(column.removeprefix(">")), justify=justify, no_wrap=is_number, overflow="fold")
     for row in rows:
-        result.add_row(*row)
-    return result
+        table.add_row(*row)
+    return table
 
 
 def bytes_text(size: float) -> str:
@@ -80,6 +97,22 @@ def flops_text(number: float) -> str:
 
 
 def visible(text: str) -> str:
-    """Return `text` with its white space to be seen: spaces as ␣, line ends and what else does not print as escapes."""
+    """Return `text` with white space made visible: spaces as ␣, line ends and unprintable characters as escapes."""
     escaped = (c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
     return "".join(escaped).replace(" ", SPACE)
+
+
+def shorten(text: str, width: int) -> str:
+    """Return a text of at most `width` characters, its end replaced by an ellipsis where it is longer."""
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def plural(count: int, noun: str) -> str:
+    """Write a count with its noun: 1 step, 2 steps."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def signed(value: float, places: int) -> str:
+    """Write a change with its sign; one that rounds to zero has none."""
+    text = f"{value:+.{places}f}"
+    return text[1:] if not text.strip("+-0.") else text

@@ -2,36 +2,34 @@
 
 import json as json_module
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 from ..config import TransformerConfig, config_from_dict
 from ..errors import ConfigError, did_you_mean
 from ..models import PRESETS, preset
 from ..models.accounting import Costs, costs
 from ..settings import check_known
-from .output import JsonOption, bytes_text, console, count_text, flops_text, print_json, table
-from .settings import SetOption, parse_settings
+from .options import json_option, set_option
+from .output import bytes_text, count_text, flops_text, plural, print_json, print_table
+from .settings import parse_settings
 
 _ITEMSIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 _MEMORY = ("weights", "gradients", "optimizer", "activations", "training", "kv_cache")
-ConfigArgument = Annotated[
-    str, typer.Argument(metavar="PRESET|CONFIG|MODEL", help="A preset, a JSON file with a config, or a model.")
-]
+config_argument = click.argument(
+    "model", metavar="PRESET|CONFIG|MODEL", help="A preset, a JSON file with a config, or a model."
+)
 
 
-def params(
-    model: ConfigArgument,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences at a time.")] = 1,
-    length: Annotated[
-        int | None, typer.Option(min=1, help="Tokens per sequence; the whole context unless given.")
-    ] = None,
-    dtype: Annotated[str, typer.Option(help="Type of weights and activations: " + ", ".join(_ITEMSIZES))] = "float32",
-    settings: SetOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Count parameters, arithmetic and memory of a model; nothing is allocated."""
+@click.command()
+@config_argument
+@click.option("--batch", type=click.IntRange(1), default=1, help="Sequences at a time.")
+@click.option("--length", type=click.IntRange(1), help="Tokens per sequence (default: the whole context).")
+@click.option("--dtype", default="float32", help="Type of weights and activations: " + ", ".join(_ITEMSIZES))
+@set_option
+@json_option
+def params(model: str, batch: int, length: int | None, dtype: str, settings: tuple[str, ...], json: bool) -> None:
+    """Count the parameters, arithmetic and memory of a model without allocating it."""
     config = read_config(model)
     if settings:
         config = config.replace(**parse_settings(settings))
@@ -88,20 +86,19 @@ def _as_json(config: TransformerConfig, result: Costs, dtype: str) -> dict:
 
 
 def _print(model: str, config: TransformerConfig, result: Costs, dtype: str) -> None:
-    out = console()
-    described = f"{config.architecture}, {config.layers} layers, width {config.width:,}, {config.heads} heads"
-    parts = table("part", ">parameters", ">share", title=f"{model}: {described}")
-    for name, number in result.parts.items():
-        parts.add_row(name, f"{number:,}", f"{number / result.parameters:.1%}")
-    parts.add_section()
-    parts.add_row("total", f"{result.parameters:,}", count_text(result.parameters))
-    parts.add_row("12 · L · D² (blocks only)", f"{result.estimate:,}", f"{result.estimate / result.parameters:.1%}")
-    out.print(parts)
-    work = table("for", ">needs", title=f"batch {result.batch}, {result.length:,} tokens, {dtype}")
-    work.add_row("forward pass, per token", flops_text(result.flops_forward))
-    work.add_row("training, per token", flops_text(result.flops_training))
-    work.add_section()
-    label = {"optimizer": "optimizer (Adam, float32)", "training": "training in all", "kv_cache": "KV cache"}
-    for name in _MEMORY:
-        work.add_row(label.get(name, name), bytes_text(getattr(result, name)))
-    out.print(work)
+    described = f"{config.architecture}, {plural(config.layers, 'layer')}, width {config.width:,}"
+    parts = [(name, f"{number:,}", f"{number / result.parameters:.1%}") for name, number in result.parts.items()]
+    parts += [
+        ("total", f"{result.parameters:,}", count_text(result.parameters)),
+        ("12 · L · D² (blocks only)", f"{result.estimate:,}", f"{result.estimate / result.parameters:.1%}"),
+    ]
+    title = f"{model}: {described}, {plural(config.heads, 'head')}"
+    print_table(("part", ">parameters", ">share"), parts, title=title)
+    labels = {"optimizer": "optimizer (Adam, float32)", "training": "training in all", "kv_cache": "KV cache"}
+    work = [
+        ("forward pass, per token", flops_text(result.flops_forward)),
+        ("training, per token", flops_text(result.flops_training)),
+        *((labels.get(name, name), bytes_text(getattr(result, name))) for name in _MEMORY),
+    ]
+    title = f"batch {result.batch}, {plural(result.length, 'token')}, {dtype}"
+    print_table(("for", ">needs"), work, title=title)

@@ -2,18 +2,19 @@
 
 import re
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from ..errors import ConfigError, did_you_mean
 from ..execution import MeshShape, separated
 from ..mesh.plan import PRECISIONS, SLOTS, Plan, better, changes
 from ..mesh.plan import plan as make_plan
 from ..mesh.rules import parse_rules
-from .devices import RulesOption
-from .output import JsonOption, bytes_text, console, print_json, table
-from .params import ConfigArgument, read_config
+from .devices import rules_option
+from .options import json_option, set_option
+from .output import bytes_text, plural, print_json, print_table
+from .params import config_argument, read_config
 from .settings import parse_settings
 
 _UNITS = {"": 1, "b": 1} | {
@@ -25,40 +26,41 @@ _PARTS = {"optimizer": "optimizer's memory", "average": "moving average"}
 _PARTS |= {"in_use": "weights in use", "workspace": "workspace of a block"}
 
 
-MeshOption = Annotated[str, typer.Option(metavar="SHAPE", help="Devices along each axis: data=8,fsdp=64,tensor=8.")]
-LimitOption = Annotated[str | None, typer.Option(metavar="SIZE", help="Memory of one device: 80GB, 80GiB, or bytes.")]
-BatchOption = Annotated[
-    int | None, typer.Option(min=1, help="Sequences per step; one per device and microbatch unless given.")
-]
-PrecisionOption = Annotated[
-    str | None, typer.Option(help=f"Type of activations: {', '.join(PRECISIONS)} (default: bfloat16).")
-]
-SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the model.")
-]
-
-
+@click.command()
+@config_argument
+@click.option("--mesh", required=True, metavar="SHAPE", help="Devices along each axis: data=8,fsdp=64,tensor=8.")
+@click.option("--device-memory", metavar="SIZE", help="Memory of one device: 80GB, 80GiB, or bytes.")
+@click.option("--batch", type=click.IntRange(1), help="Sequences per step (default: one per device and microbatch).")
+@click.option("--length", type=click.IntRange(1), help="Tokens per sequence (default: the context).")
+@click.option("--accumulate", type=click.IntRange(1), default=1, help="Microbatches per step.")
+@click.option("--precision", help=f"Type of activations: {', '.join(PRECISIONS)} (default: bfloat16).")
+@click.option("--optimizer", default="adamw", help="Optimizer: " + ", ".join(SLOTS))
+@click.option("--remat", is_flag=True, help="Store only the inputs of blocks and recompute the rest.")
+@click.option("--ema", is_flag=True, help="Keep a moving average of the parameters.")
+@rules_option
+@set_option
+@json_option
 def plan(
-    model: ConfigArgument,
-    mesh: MeshOption,
-    device_memory: LimitOption = None,
-    batch: BatchOption = None,
-    length: Annotated[int | None, typer.Option(min=1, help="Tokens per sequence; the context unless given.")] = None,
-    accumulate: Annotated[int, typer.Option(min=1, help="Microbatches per step.")] = 1,
-    precision: PrecisionOption = None,
-    optimizer: Annotated[str, typer.Option(help="Who moves the parameters: " + ", ".join(SLOTS))] = "adamw",
-    remat: Annotated[bool, typer.Option("--remat", help="Keep what blocks read, and run them again.")] = False,
-    ema: Annotated[bool, typer.Option("--ema", help="Keep a moving average of the parameters.")] = False,
-    rules: RulesOption = None,
-    settings: SetOption = None,
-    json: JsonOption = False,
+    model: str,
+    mesh: str,
+    device_memory: str | None,
+    batch: int | None,
+    length: int | None,
+    accumulate: int,
+    precision: str | None,
+    optimizer: str,
+    remat: bool,
+    ema: bool,
+    rules: str | None,
+    settings: tuple[str, ...],
+    json: bool,
 ) -> None:
-    """Count memory and messages of training on each device of a mesh; nothing is allocated.
+    """Count the memory and messages of training on each device of a mesh without allocating anything.
 
     Exit code 0: it fits, or no --device-memory was given; 1: it does not fit; 2: the mesh or a setting is wrong.
     """
     shape = MeshShape.parse(mesh)
-    changes, how = separated(parse_settings(settings or []))
+    changes, how = separated(parse_settings(settings))
     _check_once(how, precision=precision, remat=remat or None)
     found = make_plan(
         read_config(model).replace(**changes),
@@ -80,7 +82,7 @@ def plan(
     else:
         _print(model, found, other)
     if found.fits is False:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _check_once(how: dict[str, Any], **given: Any) -> None:
@@ -111,27 +113,31 @@ def _advice_json(found: Plan, other: Plan | None) -> dict[str, Any] | None:
 
 
 def _print(model: str, found: Plan, other: Plan | None) -> None:
-    out = console()
     rows = found.batch // (found.mesh.replicas * found.accumulate)
-    title = f"{model} on {found.mesh.size:,} devices: {found.mesh}"
-    memory = table("on each device", ">memory", ">share", "", title=title)
-    for part, size in found.memory.items():
-        kept = "exact" if part in found.EXACT else "estimate"
-        memory.add_row(_PARTS.get(part, part), bytes_text(size), f"{size / found.total:.1%}", kept)
-    memory.add_section()
-    memory.add_row("total", bytes_text(found.total), "", "")
-    out.print(memory)
-    out.print(
+    memory = [
+        (
+            _PARTS.get(part, part),
+            bytes_text(size),
+            f"{size / found.total:.1%}",
+            "exact" if part in found.EXACT else "estimate",
+        )
+        for part, size in found.memory.items()
+    ]
+    title = f"{model} on {plural(found.mesh.size, 'device')}: {found.mesh}"
+    columns = ("on each device", ">memory", ">share", "")
+    print_table(columns, [*memory, ("total", bytes_text(found.total), "", "")], title=title)
+    print(
         f"batch {found.batch:,}, {rows:,} at a time on each device, {found.length:,} tokens each, {found.precision}, "
         f"{found.optimizer}{', remat' if found.remat else ''}"
     )
     if found.messages:
-        messages = table("axis", "operation", "of", ">array", ">times", ">sent by each", title="messages per step")
-        for message in found.messages:
-            cells = bytes_text(message.size), f"{message.times:,}", bytes_text(message.sent)
-            messages.add_row(message.axis, message.operation, message.what, *cells)
-        out.print(messages)
-    out.print(_verdict(found, other))
+        messages = [
+            (m.axis, m.operation, m.what, bytes_text(m.size), f"{m.times:,}", bytes_text(m.sent))
+            for m in found.messages
+        ]
+        heads = ("axis", "operation", "of", ">array", ">times", ">sent by each")
+        print_table(heads, messages, title="messages per step")
+    print(_verdict(found, other))
 
 
 def _verdict(found: Plan, other: Plan | None) -> str:

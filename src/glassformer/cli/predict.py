@@ -3,15 +3,14 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-from rich.text import Text
+import click
 
 from ..arrays import check_length
 from ..config import DecoderConfig, EncoderConfig, TransformerConfig
 from ..dispatch import engine as engine_in_use
-from ..errors import ConfigError, DataError, WeightsError
+from ..errors import ConfigError, DataError, GlassformerError, WeightsError
 from ..generation import LanguageModel
 from ..generation.answer import answer_length
 from ..generation.prediction import (
@@ -32,47 +31,59 @@ from ..runs.trained import Trained
 from ..text import PublishedTokenizer, printable
 from ..weights.loaded import Loaded
 from ..weights.saved import is_saved
-from .devices import EngineOption
-from .generate import ModelArgument, TruncateOption, read_stdin
-from .output import JsonOption, console, print_json, table, visible
+from .options import engine_option, json_option, model_argument, truncate_option
+from .output import print_json, print_table, visible
+from .stdin import read_lines
 
 TOP = 5
-WIDEST = 40
+WIDTH = 40
 WITHOUT_QUESTIONS = ("text", "lines")
 """Tasks whose models continue what they read; those of all others answer it."""
 
 Predictor = Callable[[str], Prediction]
-InputsArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[INPUT]...", help="What to answer; without any, each line of stdin.")
-]
 
 
+@click.command()
+@model_argument
+@click.argument("inputs", metavar="[INPUT]...", nargs=-1, help="What to answer; without any, each line of stdin.")
+@click.option("--top", type=click.IntRange(1), help="How many possibilities to show for each (default: 5).")
+@truncate_option
+@engine_option
+@json_option
 def predict(
-    model: ModelArgument,
-    inputs: InputsArgument = None,
-    top: Annotated[
-        int | None, typer.Option(min=1, help="How many possibilities are shown of each (default: 5).")
-    ] = None,
-    truncate: TruncateOption = False,
-    engine: EngineOption = None,
-    json: JsonOption = False,
+    model: str, inputs: tuple[str, ...], top: int | None, truncate: bool, engine: str | None, json: bool
 ) -> None:
-    """Answer inputs: a class, a translation, the next token or masked ones, with probabilities.
+    """Answer inputs with probabilities: a class, a translation, the next token or masked tokens.
 
     A classifier names the class, a model that learned questions or translations writes its answer, a language model
-    names the likeliest next tokens, and an encoder such as BERT fills in what is masked.
+    names the likeliest next tokens, and an encoder such as BERT fills in masks. Each line of stdin gets one row: an
+    empty line an empty one, an input that the model refuses the reason. Then the exit code is 1.
     """
-    if inputs is None:
-        inputs = [line for line in read_stdin().splitlines() if line.strip()]
-    if not inputs:
+    texts = list(inputs) or read_lines()
+    if not any(text.strip() for text in texts):
         raise DataError("there is nothing to answer", hint="pass inputs, or one on each line of stdin")
     ask = predictor(model, top=top, truncate=truncate)
-    answers = [(text, ask(text)) for text in inputs]
+    answers = [(text, _attempt(ask, text, is_blank=not inputs and not text.strip())) for text in texts]
+    errors = [found for _, found in answers if isinstance(found, GlassformerError)]
+    if len(errors) == len(answers):
+        raise errors[0]
     if json:
         print_json({"model": model, "predictions": [_fields(text, found) for text, found in answers]})
-        return
-    rows = [_row(text, found) for text, found in answers]
-    console().print(table("input", answers[0][1].kind, ">p", "others", rows=rows))
+    else:
+        kind = next(found.kind for _, found in answers if isinstance(found, Prediction))
+        print_table(("input", kind, ">p", "others"), [_row(text, found) for text, found in answers])
+    if errors:
+        raise click.exceptions.Exit(1)
+
+
+def _attempt(ask: Predictor, text: str, *, is_blank: bool) -> Prediction | GlassformerError | None:
+    """Return the answer, or why there is none; a blank line has no answer."""
+    if is_blank:
+        return None
+    try:
+        return ask(text)
+    except GlassformerError as error:
+        return error
 
 
 def predictor(name: str, *, top: int | None, truncate: bool) -> Predictor:
@@ -187,13 +198,14 @@ def _refuse_top(top: int | None) -> None:
         raise ConfigError("this model writes its answer, token by token: there is one of each", hint="leave out --top")
 
 
-def _row(text: str, found: Prediction) -> tuple[Any, ...]:
-    """Return an answer as a row of the table: at each place, the first choice is the answer, the others follow."""
+def _row(text: str, found: Prediction | GlassformerError | None) -> tuple[str, ...]:
+    """Return a row of the table: the first choice at each place is the answer, the others follow."""
+    if not isinstance(found, Prediction):
+        return _short(text), "", "", "" if found is None else f"error: {found.fact}"
     spelled = visible if found.kind in (NEXT, MASKS) else str
     others = [", ".join(_share(one, spelled) for one in place[1:]) for place in found.choices]
     answer = visible(found.answer) if found.kind == NEXT else found.answer
-    # As Text, because "[bold]" in a plain string would be an order to Rich.
-    return Text(_short(text)), Text(printable(answer)), f"{found.probability:.1%}", Text("; ".join(others))
+    return _short(text), printable(answer), f"{found.probability:.1%}", "; ".join(others)
 
 
 def _share(one: Choice, spelled: Callable[[str], str]) -> str:
@@ -203,11 +215,12 @@ def _share(one: Choice, spelled: Callable[[str], str]) -> str:
 def _short(text: str) -> str:
     """Return a text on one line, its beginning left out where it is long."""
     line = " ".join(text.split())
-    return line if len(line) <= WIDEST else "…" + line[1 - WIDEST :]
+    return line if len(line) <= WIDTH else "…" + line[1 - WIDTH :]
 
 
-def _fields(text: str, found: Prediction) -> dict[str, Any]:
-    """Return an answer as JSON shows it."""
+def _fields(text: str, found: Prediction | GlassformerError | None) -> dict[str, Any]:
+    if not isinstance(found, Prediction):
+        return {"input": printable(text), "error": None if found is None else found.fact}
     places = [[{**one._asdict(), "text": printable(one.text)} for one in place] for place in found.choices]
     answer = {"answer": printable(found.answer), "probability": found.probability}
     return {"input": printable(text), "kind": found.kind, **answer, "choices": places}

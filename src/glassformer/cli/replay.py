@@ -2,9 +2,9 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from ..interpret import trace
 from ..models import Batch
@@ -27,27 +27,24 @@ from ..runs.run import open_run
 from ..subject import task_labels
 from . import devices
 from .inspect import progress
-from .output import JsonOption, console, print_json
+from .options import PATH, engine_option, json_option
+from .output import print_json
 
 SHORTEST = 4
 """Tokens that a model must read for heads to be told apart: two that come twice."""
 PAGE, PICTURE = "replay.html", "course"
 
 
+@click.command()
+@click.argument("run", type=PATH, help="A folder that `glassformer train --record` wrote.")
+@click.argument("text", metavar="[INPUT]", required=False, help="What the model reads; a held-out example if left out.")
+@click.option("--frames", type=click.IntRange(2), default=40, help="How many steps to show, denser at the beginning.")
+@click.option("--step", type=int, multiple=True, help="Show these steps instead; may be repeated.")
+@click.option("--out", type=PATH, metavar="DIR", help="Folder for the page (default: replay in the run folder).")
+@engine_option
+@json_option
 def replay(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `glassformer train --record` wrote.")],
-    text: Annotated[
-        str | None, typer.Argument(metavar="INPUT", help="What the model reads; a held-out example if left out.")
-    ] = None,
-    frames: Annotated[int, typer.Option(min=2, help="How many steps to show, closer together at the beginning.")] = 40,
-    step: Annotated[
-        list[int] | None, typer.Option("--step", metavar="STEP", help="Show these steps instead; may be repeated.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder for the page (default: replay in the run folder).")
-    ] = None,
-    engine: devices.EngineOption = None,
-    json: JsonOption = False,
+    run: Path, text: str | None, frames: int, step: tuple[int, ...], out: Path | None, engine: str | None, json: bool
 ) -> None:
     """Go through the training of a run, step by step: loss, attention, norms and answers, on one page."""
     devices.use_engine_of(open_run(run), engine, None)
@@ -68,7 +65,7 @@ def replay(
         return
     folder = run / "replay" if out is None else out
     page = draw(found, course, batch, folder)
-    console().print(f"{len(course.steps)} frames from step {course.steps[0]:,} to {course.steps[-1]:,}; open {page}")
+    print(f"{len(course.steps)} frames from step {course.steps[0]:,} to {course.steps[-1]:,}; open {page}")
 
 
 def draw(found: Replay, course: Course, batch: Batch, folder: Path) -> Path:

@@ -1,32 +1,27 @@
-"""Settings: which there are, and how they are typed, KEY=VALUE."""
+"""`glassformer settings`, and settings given as KEY=VALUE."""
 
 import json as json_module
+from collections.abc import Sequence
 from dataclasses import MISSING, asdict, is_dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-from rich.text import Text
+import click
 
 from ..errors import ConfigError
-from .output import JsonOption, console, print_json, table
+from .options import json_option
+from .output import console, log, print_json, print_table
 
 if TYPE_CHECKING:
     from ..runs.settings import Group
     from ..settings import Setting
 
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; `glassformer settings` lists them."),
-]
 COLUMNS = ("name", "default", "takes", "meaning")
 LONGEST_DEFAULT = 40
-WIDE = 110
-"""Columns of a terminal that have room for types beside meanings."""
 
 _WORDS = {"none": None, "true": True, "yes": True, "false": False, "no": False}
 
 
-def parse_settings(pairs: list[str]) -> dict[str, Any]:
+def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
     """Read settings; a value is a number, true, false, none, JSON, or else text."""
     settings: dict[str, Any] = {}
     for pair in pairs:
@@ -40,7 +35,7 @@ def parse_settings(pairs: list[str]) -> dict[str, Any]:
 
 
 def parse_value(text: str) -> Any:
-    """Read one value."""
+    """Read a value: a number, true, false, none, JSON, or else text."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     try:
@@ -53,16 +48,15 @@ def parse_value(text: str) -> Any:
         ) from None
 
 
-def settings(
-    topic: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[TASK|PRESET|GROUP|FILE]",
-            help="Whose settings: a task's, a preset's, recipe, model, lora or sampling; or a Python file's tasks.",
-        ),
-    ] = None,
-    json: JsonOption = False,
-) -> None:
+@click.command()
+@click.argument(
+    "topic",
+    metavar="[TASK|PRESET|GROUP|FILE]",
+    required=False,
+    help="Whose settings: a task's, a preset's, recipe, model, lora or sampling; or a Python file's tasks.",
+)
+@json_option
+def settings(topic: str | None, json: bool) -> None:
     """List every setting of a task, a preset, the recipe or sampling: default, choices, meaning."""
     from ..runs.settings import groups_of
 
@@ -73,19 +67,21 @@ def settings(
     if json:
         print_json({group.title: [_fields(one) for one in group.settings] for group in groups})
         return
-    out = console()
-    if not out.is_terminal:
-        for group in groups:
-            for one in group.settings:
-                print("\t".join((group.title, one.name, default_text(one.default), one.takes, one.meaning)))
+    if not console().is_terminal:
+        rows = [(group.title, *_cells(one)) for group in groups for one in group.settings]
+        print_table(("group", *COLUMNS), rows)
         return
     for group in groups:
-        out.print(_table(group, wide=out.width >= WIDE), soft_wrap=False)
-        out.print(f"given as: {group.how}\n", markup=False, soft_wrap=False)
+        print_table(COLUMNS, [_cells(one) for one in group.settings], title=group.title)
+        log(f"given as: {group.how}\n")
+
+
+def _cells(one: "Setting") -> tuple[str, ...]:
+    return one.name, default_text(one.default), one.takes, one.meaning
 
 
 def _of_file(file: str) -> "list[Group]":
-    """Return the settings of the tasks in a file; of several, each under the task's name."""
+    """Return the settings of the tasks in a file; of several tasks, each under its name."""
     from ..data import import_file
     from ..runs.settings import groups_of
 
@@ -105,39 +101,14 @@ def _overview(*, json: bool) -> None:
     if json:
         print_json({"tasks": list(SUMMARIES), "groups": TOPICS, "presets": list(PRESETS)})
         return
-    out = console()
     rows = [(f"glassformer settings {name}", what) for name, what in TOPICS.items()]
     rows += [
         ("glassformer settings TASK", "all of these as a task begins with them, and its own: " + ", ".join(SUMMARIES)),
-        ("glassformer settings FILE.py", "those of the tasks in a file of your own"),
+        ("glassformer settings FILE.py", "those of the tasks in your own file"),
         ("glassformer settings PRESET", "a known model's: " + ", ".join(PRESETS)),
         ("glassformer settings ARCHITECTURE", "encoder, decoder or encoder-decoder"),
     ]
-    if not out.is_terminal:
-        for row in rows:
-            print("\t".join(row))
-        return
-    shown = table("command", "lists", rows=rows)
-    shown.columns[0].no_wrap = True
-    out.print(shown, soft_wrap=False)
-
-
-def _table(group: "Group", *, wide: bool) -> Any:
-    """Return the settings as a table; where there is little room, choices stand below the meaning, types nowhere."""
-    if wide:
-        rows = [(one.name, default_text(one.default), one.takes, one.meaning) for one in group.settings]
-        shown = table(*COLUMNS, rows=rows, title=group.title)
-    else:
-        below = [f"\n[{one.takes}]" if "," in one.takes else "" for one in group.settings]
-        rest = [one.meaning + more for one, more in zip(group.settings, below, strict=True)]
-        cells = [
-            (one.name, default_text(one.default), Text(words)) for one, words in zip(group.settings, rest, strict=True)
-        ]
-        shown = table("name", "default", "meaning, choices", rows=cells, title=group.title)
-    for column in shown.columns:
-        column.overflow = "fold"
-    shown.columns[0].no_wrap = True
-    return shown
+    print_table(("command", "lists"), rows)
 
 
 def _fields(one: "Setting") -> dict[str, Any]:
@@ -148,7 +119,7 @@ def _fields(one: "Setting") -> dict[str, Any]:
 
 
 def default_text(value: Any) -> str:
-    """Write a default as one would type it, a long list in short."""
+    """Write a default as it is typed; a long list is shortened."""
     if value is MISSING:
         return "must be given"
     if value is None or isinstance(value, bool):
@@ -159,5 +130,5 @@ def default_text(value: Any) -> str:
         value = asdict(value)
     text = value if isinstance(value, str) else json_module.dumps(value, ensure_ascii=False)
     if len(text) > LONGEST_DEFAULT and isinstance(value, list | tuple) and len(value) > 3:
-        return f"{len(value)} of them: {', '.join(map(str, value[:3]))}, …"
+        return f"{', '.join(map(str, value[:3]))}, … ({len(value)} in all)"
     return text

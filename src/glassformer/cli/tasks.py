@@ -1,30 +1,27 @@
 """`glassformer tasks`."""
 
 import inspect
-from typing import Annotated
 
-import typer
+import click
 
 from ..data import SUMMARIES
-from .output import JsonOption, console, print_json, table
+from .options import json_option
+from .output import print_json, print_table
 
 
-def tasks(
-    file: Annotated[
-        str | None, typer.Argument(metavar="FILE", help="A Python file whose tasks are listed instead.")
-    ] = None,
-    json: JsonOption = False,
-) -> None:
-    """List the tasks one can train on."""
-    listed = SUMMARIES if file is None else _of_file(file)
+@click.command()
+@click.argument("file", required=False, help="List the tasks in this Python file instead.")
+@json_option
+def tasks(file: str | None, json: bool) -> None:
+    """List the tasks to train on."""
+    listed = SUMMARIES if file is None else _in_file(file)
     if json:
         print_json(listed)
     else:
-        console().print(table("task", "learns to", rows=listed.items()))
+        print_table(("task", "learns to"), listed.items())
 
 
-def _of_file(file: str) -> dict[str, str]:
-    """Return the summary of each task in a file."""
-    from ..data import TASKS, import_file  # which load what builds the tasks
+def _in_file(file: str) -> dict[str, str]:
+    from ..data import TASKS, import_file  # loads the modules that build tasks
 
     return {name: (inspect.getdoc(TASKS[name]) or "").partition("\n")[0] for name in import_file(file).tasks}

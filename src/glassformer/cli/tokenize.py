@@ -1,34 +1,23 @@
-"""`glassformer tokenize`: what a text looks like to a model."""
+"""`glassformer tokenize`: how a model's tokenizer splits a text."""
 
-from typing import Annotated
-
-import typer
-from rich.text import Text
+import click
 
 from ..errors import ConfigError
 from ..loading import load_tokenizer
 from ..text import PublishedTokenizer, pieces_of
-from .generate import read_stdin
-from .output import JsonOption, console, print_json, table, visible
-
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A model of any kind, or a tokenizer.json.")]
-TextArgument = Annotated[
-    str, typer.Argument(metavar="TEXT", help="What to encode; - reads stdin, without its last line end.")
-]
+from .options import json_option
+from .output import log, plural, print_json, print_table, visible
+from .stdin import read_stdin
 
 
-def tokenize(
-    model: ModelArgument,
-    text: TextArgument,
-    specials: Annotated[
-        bool, typer.Option("--specials", help="Put the special tokens around the text that the model expects.")
-    ] = False,
-    parse_special: Annotated[
-        bool, typer.Option("--parse-special", help="Read names of special tokens in the text as those tokens.")
-    ] = False,
-    json: JsonOption = False,
-) -> None:
-    """Show the pieces that a model's tokenizer cuts a text into, and their ids."""
+@click.command()
+@click.argument("model", help="A model of any kind, or a tokenizer.json.")
+@click.argument("text", help="What to encode; - reads stdin, without its last line end.")
+@click.option("--specials", is_flag=True, help="Add the special tokens that the model expects around a text.")
+@click.option("--parse-special", is_flag=True, help="Read names of special tokens in the text as those tokens.")
+@json_option
+def tokenize(model: str, text: str, specials: bool, parse_special: bool, json: bool) -> None:
+    """Show the pieces and ids into which a model's tokenizer splits a text."""
     tokenizer = load_tokenizer(model)
     typed = read_stdin() if text == "-" else text
     if isinstance(tokenizer, PublishedTokenizer):
@@ -45,10 +34,6 @@ def tokenize(
         rows = [{"text": piece, "id": i, "special": i in special_ids} for piece, i in pieces]
         print_json({"tokenizer": tokenizer.kind, "size": tokenizer.size, "count": len(pieces), "pieces": rows})
         return
-    out = console()
-    shown = table(">id", "piece")
-    for piece, i in pieces:
-        # As Text, because "[bold]" in a plain string would be an order to Rich.
-        shown.add_row(str(i), Text(f"{piece}  (special)" if i in special_ids else visible(piece)))
-    out.print(shown)
-    out.print(f"{len(pieces):,} tokens, {len(typed):,} characters")
+    cells = [(i, f"{piece}  (special)" if i in special_ids else visible(piece)) for piece, i in pieces]
+    print_table((">id", "piece"), cells)
+    log(f"{plural(len(pieces), 'token')}, {plural(len(typed), 'character')}")

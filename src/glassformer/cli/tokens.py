@@ -1,31 +1,33 @@
-"""`glassformer tokens`: a corpus larger than memory as a file of token ids."""
+"""`glassformer tokens`: encode a corpus larger than memory into a file of token ids."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 from ..data.corpus import stream_text
 from ..data.tokens import is_token_file, write_tokens
 from ..errors import ConfigError
 from ..settings import check_known
 from ..text import ByteTokenizer, Tokenizer
-from .output import JsonOption, console, print_json
+from .options import PATH, json_option
+from .output import log, print_json
 
 FAMILIES = ("chars", "bytes", "bpe")
 BPE_SIZE = 512
 
 
-def tokens(
-    data: Annotated[Path, typer.Argument(metavar="PATH", help="A text file, or a folder of them.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write the ids.")],
-    tokenizer: Annotated[str, typer.Option(help="chars, bytes or bpe.")] = "chars",
-    bpe_size: Annotated[
-        int | None, typer.Option(min=257, help="Tokens of a byte-level BPE trained on the text (default: 512).")
-    ] = None,
-    json: JsonOption = False,
-) -> None:
-    """Encode texts into a file that `train text --data FILE` maps into memory, however large it is."""
+@click.command()
+@click.argument("data", metavar="PATH", type=PATH, help="A text file, or a folder of them.")
+@click.option("--out", type=PATH, metavar="FILE", required=True, help="Where to write the ids.")
+@click.option("--tokenizer", default="chars", help="chars, bytes or bpe.")
+@click.option(
+    "--bpe-size",
+    type=click.IntRange(257),
+    help=f"Vocabulary of a byte-level BPE trained on the text (default: {BPE_SIZE}).",
+)
+@json_option
+def tokens(data: Path, out: Path, tokenizer: str, bpe_size: int | None, json: bool) -> None:
+    """Encode texts into a token file, which `train text --data FILE` maps into memory."""
     check_known("there is no tokenizer", tokenizer, FAMILIES)
     if bpe_size is not None and tokenizer != "bpe":
         raise ConfigError(f"--bpe-size has no meaning for {tokenizer}", hint="add --tokenizer bpe, or leave it out")
@@ -35,12 +37,12 @@ def tokens(
     if json:
         print_json({"file": str(out), "tokens": len(written.ids), "vocab": written.tokenizer.size})
     else:
-        size = f"{len(written.ids):,} tokens, a vocabulary of {written.tokenizer.size:,}"
-        console().print(f"{out}: {size}\ntrain on it with  glassformer train text --data {out}", markup=False)
+        print(f"{out}: {len(written.ids):,} tokens, a vocabulary of {written.tokenizer.size:,}")
+        log(f"train on it with  glassformer train text --data {out}")
 
 
 def _tokenizer(family: str, data: Path, size: int) -> Tokenizer | None:
-    """Return the tokenizer asked for; None lets the characters of the text decide."""
+    """Return the tokenizer asked for; None builds one from the characters of the text."""
     if family == "chars":
         return None
     if family == "bytes":

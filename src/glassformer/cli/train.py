@@ -1,11 +1,12 @@
-"""`glassformer train`: learn a task, watch it, stop it, go on."""
+"""`glassformer train`: start a run, show its progress, save it when interrupted, resume it."""
 
 import contextlib
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from ..cluster.collective import any_of
 from ..cluster.collective import process as rank
@@ -22,79 +23,79 @@ from ..training.interruption import Stopped, Terminated, heeding_termination
 from ..tree import count
 from . import devices
 from .chart import short
-from .display import SOON, display, event_writer, require_tensorboard, waiting
-from .output import JsonOption, console, print_json, talk
+from .display import DELAY, display, event_writer, require_tensorboard, waiting
+from .options import PATH, engine_option, json_option
+from .output import log, plural, print_json
 from .settings import parse_settings
 
-TaskArgument = Annotated[
-    str | None, typer.Argument(metavar="TASK", help="What to learn: see `glassformer tasks`; or a file of your own.")
-]
-OwnOption = Annotated[
-    str | None,
-    typer.Option("--task", metavar="FILE", help="A Python file with a task, or parts of a model, of your own."),
-]
-DataOption = Annotated[str | None, typer.Option(metavar="PATH", help="A file, a folder or a token file to learn from.")]
-PresetOption = Annotated[str | None, typer.Option(help="A model to train instead of the task's own.")]
-FromOption = Annotated[
-    str | None,
-    typer.Option("--from", metavar="MODEL", help="Start from a trained model: a folder, a file, a pulled name, hf:…"),
-]
-LoraOption = Annotated[
-    bool, typer.Option("--lora", help="With --from: freeze the model, train small matrices beside its own.")
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Change a setting of the model, the recipe or the task; `glassformer settings TASK` lists them.",
-    ),
-]
-StepsOption = Annotated[
-    int | None, typer.Option(min=1, help="Optimizer steps in all; with --resume, to go on beyond the planned end.")
-]
-OutOption = Annotated[Path | None, typer.Option(metavar="RUN", help="Folder for the run (default: runs/TASK).")]
-ResumeOption = Annotated[Path | None, typer.Option(metavar="RUN", help="Continue this run.")]
-AnywayOption = Annotated[
-    bool,
-    typer.Option(
-        "--anyway", help="With --resume: go on although data, engine, versions or recipe have changed, and note it."
-    ),
-]
-RecordOption = Annotated[
-    bool, typer.Option("--record", help="Keep what it takes to return to any step: see `glassformer replay`.")
-]
 
-
+@click.command()
+@click.argument("task", required=False, help="What to learn (see `glassformer tasks`), or your own Python file.")
+@click.option("--task", "own", metavar="FILE", help="A Python file with your own task, or parts of a model.")
+@click.option("--data", metavar="PATH", help="A file, a folder or a token file to learn from.")
+@click.option("--preset", help="A model to train instead of the task's own.")
+@click.option(
+    "--from", "source", metavar="MODEL", help="Start from a trained model: a folder, a file, a pulled name, hf:…"
+)
+@click.option("--lora", is_flag=True, help="With --from: freeze the model and train low-rank adapters.")
+@click.option(
+    "--set",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Change a setting of the model, the recipe or the task; may be repeated. `glassformer settings TASK` lists "
+    "them.",
+)
+@click.option(
+    "--steps", type=click.IntRange(1), help="Optimizer steps in all; with --resume, to continue past the planned end."
+)
+@click.option("--seed", type=click.IntRange(0), help="The same seed gives the same run (default: 0).")
+@click.option("--out", type=PATH, metavar="RUN", help="Folder for the run (default: runs/TASK).")
+@click.option("--resume", type=PATH, metavar="RUN", help="Continue this run.")
+@click.option(
+    "--anyway", is_flag=True, help="With --resume: continue although data, engine, versions or recipe have changed."
+)
+@click.option("--record", is_flag=True, help="Record what `glassformer replay` needs to return to any step.")
+@click.option("--tensorboard/--no-tensorboard", default=False, help="Write TensorBoard event files as well.")
+@engine_option
+@devices.mesh_option
+@devices.precision_option
+@devices.scan_option
+@devices.remat_option
+@devices.rules_option
+@devices.coordinator_option
+@devices.processes_option
+@devices.process_option
+@json_option
 def train(
-    task: TaskArgument = None,
-    own: OwnOption = None,
-    data: DataOption = None,
-    preset: PresetOption = None,
-    source: FromOption = None,
-    lora: LoraOption = False,
-    settings: SetOption = None,
-    steps: StepsOption = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="The same seed gives the same run (default: 0).")] = None,
-    out: OutOption = None,
-    resume: ResumeOption = None,
-    anyway: AnywayOption = False,
-    record: RecordOption = False,
-    tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard event files as well.")] = False,
-    engine: devices.EngineOption = None,
-    mesh: devices.MeshOption = None,
-    precision: devices.PrecisionOption = None,
-    scan: devices.ScanOption = False,
-    remat: devices.RematOption = False,
-    rules: devices.RulesOption = None,
-    coordinator: devices.CoordinatorOption = None,
-    processes: devices.ProcessesOption = None,
-    process: devices.ProcessOption = None,
-    json: JsonOption = False,
+    task: str | None,
+    own: str | None,
+    data: str | None,
+    preset: str | None,
+    source: str | None,
+    lora: bool,
+    settings: tuple[str, ...],
+    steps: int | None,
+    seed: int | None,
+    out: Path | None,
+    resume: Path | None,
+    anyway: bool,
+    record: bool,
+    tensorboard: bool,
+    engine: str | None,
+    mesh: str | None,
+    precision: str | None,
+    scan: bool,
+    remat: bool,
+    rules: str | None,
+    coordinator: str | None,
+    processes: int | None,
+    process: int | None,
+    json: bool,
 ) -> None:
-    """Train a model on a task; Ctrl-C saves, and --resume goes on bit for bit."""
+    """Train a model on a task. Ctrl-C saves it, and --resume continues bit for bit."""
     require_tensorboard(wanted=tensorboard)
-    changes = _changes(settings or [], None if resume is not None else steps)
+    changes = _changes(settings, None if resume is not None else steps)
     task = chosen_task(task, own, needed=resume is None)
     switches = changes or lora or scan or remat or record or None
     _check_resume(resume, [task, data, preset, source, seed, out, precision, rules, switches], anyway=anyway)
@@ -106,11 +107,11 @@ def train(
             how = devices.execution_of(mesh, precision, scan=scan, remat=remat, rules=rules)
             given: dict[str, Any] = {"data": data, "settings": changes, "seed": seed or 0, "recorded": record}
             session = open_session(str(task), out, source, preset, lora=lora, execution=how, **given)
-        _train_and_tell(session, watch, tensorboard=tensorboard, json=json)
+        _train_and_report(session, watch, tensorboard=tensorboard, json=json)
 
 
-def _changes(settings: list[str], steps: int | None) -> dict[str, Any]:
-    """Return the settings that were typed, those of --steps among them."""
+def _changes(settings: Sequence[str], steps: int | None) -> dict[str, Any]:
+    """Return the settings given by --set and --steps."""
     changes = parse_settings(settings)
     if steps is None:
         return changes
@@ -120,7 +121,7 @@ def _changes(settings: list[str], steps: int | None) -> dict[str, Any]:
 
 
 def chosen_task(task: str | None, own: str | None, *, needed: bool) -> str | None:
-    """Return the name of the task, if there is one; a file of one's own is read first, and may hold it."""
+    """Return the name of the task, which may come from the user's own file; None with --resume."""
     if own is None and task is not None and task.endswith(".py"):
         own, task = task, None
     if own is None:
@@ -128,7 +129,7 @@ def chosen_task(task: str | None, own: str | None, *, needed: bool) -> str | Non
             raise ConfigError("there is no task to train", hint="name one (see `glassformer tasks`), or --resume RUN")
         if task is not None and task not in TASKS and Path(task).exists():
             hint = f"train on it: glassformer train text --data {typed(task)}"
-            raise ConfigError(f"there is no task {task!r}, but something of this name", hint=hint)
+            raise ConfigError(f"{task!r} is a file or folder, not a task", hint=hint)
         return task
     tasks = import_file(own).tasks
     if task is None and len(tasks) != 1:
@@ -141,29 +142,29 @@ def chosen_task(task: str | None, own: str | None, *, needed: bool) -> str | Non
 
 def _check_resume(resume: Path | None, others: list[Any], *, anyway: bool) -> None:
     if anyway and resume is None:
-        raise ConfigError("--anyway is for a run that goes on", hint="name the run: --resume RUN --anyway")
+        raise ConfigError("--anyway is for a run that is resumed", hint="name the run: --resume RUN --anyway")
     if resume is not None and any(value is not None for value in others):
         raise ConfigError(
             "--resume continues a run with its own settings",
-            hint="leave out the task and all other settings; --steps alone may be given, to go on beyond the end",
+            hint="leave out the task and all other settings except --steps, which continues past the planned end",
         )
 
 
 def _resumed(folder: Path, steps: int | None, mesh: str | None, watch: Watch | None, *, anyway: bool) -> Session:
     shape = None if mesh is None else MeshShape.parse(mesh)
-    with waiting(f"preparing {folder}", delay=SOON):
+    with waiting(f"preparing {folder}", delay=DELAY):
         session = resume_session(folder, steps=steps, mesh=shape, watch=watch, anyway=anyway)
     for note in session.notes if rank() == 0 else ():
-        talk(note)
+        log(note)
     if steps is not None and rank() == 0:
-        talk(f"going on from step {session.state.step:,} to step {steps:,}; {session.run.recipe.continuation()}")
+        log(f"continuing from step {session.state.step:,} to step {steps:,}; {session.run.recipe.continuation()}")
     elif session.state.step >= session.run.recipe.steps and rank() == 0:
-        talk(f"{folder} has taken all of its {session.state.step:,} steps; --steps N goes on to step N")
+        log(f"{folder} has taken all of its {plural(session.state.step, 'step')}; --steps N continues to step N")
     return session
 
 
-def _train_and_tell(session: Session, watch: Watch | None, *, tensorboard: bool, json: bool) -> None:
-    """Train to the end and say what came of it; of several processes, the first one speaks."""
+def _train_and_report(session: Session, watch: Watch | None, *, tensorboard: bool, json: bool) -> None:
+    """Train to the end and print the results; of several processes, the first one does."""
     session.watch, first = watch or session.watch, rank() == 0
     summary = run_session(session, quiet=json, tensorboard=tensorboard and first)
     if json and first:
@@ -175,27 +176,27 @@ def _train_and_tell(session: Session, watch: Watch | None, *, tensorboard: bool,
 def open_session(
     task: str, out: Path | None, source: str | None, preset: str | None, *, lora: bool, **settings: Any
 ) -> Session:
-    """Start a run anew, or from a model that exists; without a folder of its own, in a new one."""
+    """Start a run from scratch, or from a trained model; without --out, in a new folder."""
     folder, settings["numbered"] = out or Path("runs") / task, out is None
     if source is None:
         if lora:
             raise ConfigError("--lora needs a model to start from", hint="name one with --from")
-        with waiting(f"preparing {task}", delay=SOON):
+        with waiting(f"preparing {task}", delay=DELAY):
             return new_session(task, folder, preset=preset, **settings)
     if preset is not None:
-        raise ConfigError("--preset builds a new model, --from starts from an old one", hint="leave one of them out")
-    with waiting(f"preparing {task} and {source}", delay=SOON):
+        raise ConfigError("--preset builds a new model, --from starts from an old one", hint="leave out one of them")
+    with waiting(f"preparing {task} and {source}", delay=DELAY):
         return fine_tuning_session(task, folder, source, adapters=lora, **settings)
 
 
 def run_session(session: Session, *, quiet: bool, tensorboard: bool = False) -> dict[str, Any]:
-    """Train to the end and return the results; Ctrl-C and SIGTERM save first and say how to go on."""
+    """Train to the end and return the results; Ctrl-C and SIGTERM save the run and log how to resume it."""
     try:
-        # Of several processes, SIGTERM is JAX's: all stop after the same step.
+        # With several processes, JAX handles SIGTERM: all stop after the same step.
         with heeding_termination() if total() == 1 else contextlib.nullcontext():
             return _train(session, quiet=quiet, tensorboard=tensorboard)
-    except Terminated as error:  # when all had been saved
-        raise typer.Exit(_interrupted(session, error)) from None
+    except Terminated as error:  # after everything was saved
+        raise click.exceptions.Exit(_interrupted(session, error)) from None
 
 
 def _train(session: Session, *, quiet: bool, tensorboard: bool) -> dict[str, Any]:
@@ -212,32 +213,32 @@ def _train(session: Session, *, quiet: bool, tensorboard: bool) -> dict[str, Any
         if total() > 1 and not isinstance(error, Stopped):
             raise  # the others are not here to save together; the watch tells them
         session.save()
-        raise typer.Exit(_interrupted(session, error)) from None
+        raise click.exceptions.Exit(_interrupted(session, error)) from None
     except TrainingError:
         session.save()
         raise
 
 
 def _finish(session: Session, clock: Stopwatch) -> dict[str, Any]:
-    """Draw the loss of a run that has taken its last step, and return the results."""
-    seconds = clock.seconds  # of the training: what comes now is measured and drawn for the reader
+    """Draw the loss of a finished run, and return the results."""
+    seconds = clock.seconds  # of the training alone, not of what follows
     if rank() == 0:
         draw_loss(session)
     return results(session, clock, seconds)
 
 
 def _interrupted(session: Session, error: KeyboardInterrupt) -> int:
-    """Say that a run was interrupted and how it goes on; return the exit code, by which shells know the signal."""
+    """Log that a run was interrupted and how to resume it; return the exit code of the signal."""
     terminated = isinstance(error, Terminated) or (isinstance(error, Stopped) and not any_of(session.watch.interrupted))
     if rank() == 0:
         how = "ended by SIGTERM" if terminated else "interrupted"
-        talk(f"{how} after step {session.state.step:,}; saved")
-        talk(f"hint: go on with  glassformer train --resume {typed(session.run.folder)}")
+        log(f"{how} after step {session.state.step:,}; saved")
+        log(f"hint: resume it with  glassformer train --resume {typed(session.run.folder)}")
     return 143 if terminated else 130
 
 
 def results(session: Session, clock: Stopwatch, seconds: float) -> dict[str, Any]:
-    """Return the figures of a finished run; those of the model are of its best parameters."""
+    """Return the figures of a finished run; loss and accuracy are those of the best parameters."""
     params = session.load_params()
     final = session.test(params)
     metrics = session.run.metrics()
@@ -272,17 +273,16 @@ def draw_loss(session: Session) -> None:
 
 
 def print_summary(session: Session, summary: dict[str, Any]) -> None:
-    """Print what a person wants to know at the end."""
-    out = console()
-    out.print(summary_line(summary), markup=False)
+    """Print the results, samples and the run folder."""
+    print(summary_line(summary))
     if total() == 1:
         for question, reply in session.best.samples():
-            out.print(f"  {question!r} → {reply!r}", markup=False)
-    out.print(f"run folder: {summary['run']}", markup=False)
+            print(f"  {question!r} → {reply!r}")
+    print(f"run folder: {summary['run']}")
 
 
 def summary_line(summary: dict[str, Any]) -> str:
-    """Say how long it took and what came of it; where the best checkpoint is not the last one, say that too."""
+    """Return time and loss in one line, and the step of the best checkpoint if it is not the last one."""
     compiling = summary["compiling_seconds"]
     took = f"{summary['seconds']:.1f} s" + (f" ({compiling:.1f} s of it compiling)" if compiling >= 0.1 else "")
     accuracy = "" if summary["accuracy"] is None else f", {summary['accuracy']:.2%} right"
@@ -293,5 +293,5 @@ def summary_line(summary: dict[str, Any]) -> str:
     loss = f"held-out loss {short(summary['val_loss'])}{accuracy}"
     steps, now = summary["steps"], summary["steps_now"]
     last = f", the last {now:,} in {took}" if now else ""
-    taken = f"{steps:,} steps in {took}" if now == steps else f"{steps:,} steps{last}"
+    taken = f"{plural(steps, 'step')} in {took}" if now == steps else f"{plural(steps, 'step')}{last}"
     return f"{summary['task']}: {taken}, {loss}{why}"

@@ -1,18 +1,21 @@
-"""`glassformer verify`: a model beside its reference implementation, layer by layer."""
+"""`glassformer verify`: compare a model with its reference implementation, layer by layer."""
 
 from dataclasses import asdict
 
-import typer
+import click
 
 from ..loading import is_run, load_weights, locate
 from ..weights.verify import LIMIT
 from ..weights.verify import verify as compare
-from .generate import ModelArgument
-from .output import JsonOption, console, print_json, table
+from .options import json_option, model_argument
+from .output import log, print_json, print_table
 
 
-def verify(model: ModelArgument, json: JsonOption = False) -> None:
-    """Compare every layer of a model with the same weights in `transformers`; exit 1 if one departs."""
+@click.command()
+@model_argument
+@json_option
+def verify(model: str, json: bool) -> None:
+    """Compare every layer of a model with the same weights in `transformers`. Exit 1 if one differs."""
     place = locate(model)
     published = place.is_dir() and not is_run(place)
     result = compare(load_weights(place), place if published else None)
@@ -23,14 +26,13 @@ def verify(model: ModelArgument, json: JsonOption = False) -> None:
             {"model": model, "tokens": result.tokens, "limit": LIMIT, "first_departure": departs, "layers": rows}
         )
     else:
-        shown = [
-            (row.layer, f"{row.largest:.4g}", f"{row.difference:.1e}", "" if row.agrees else "departs")
+        cells = [
+            (row.layer, f"{row.largest:.4g}", f"{row.difference:.1e}", "" if row.agrees else "differs")
             for row in result.rows
         ]
         title = f"{model}, {result.tokens} tokens, float32"
-        out = console()
-        out.print(table("layer", ">largest", ">difference", "", rows=shown, title=title))
-        verdict = "all layers agree with the reference" if departs is None else f"{departs} is the first that departs"
-        out.print(f"{verdict}: at most {LIMIT:.0e} of the largest number is allowed", markup=False)
+        print_table(("layer", ">largest", ">difference", ""), cells, title=title)
+        verdict = "all layers agree with the reference" if departs is None else f"{departs} is the first that differs"
+        log(f"{verdict}; the limit is {LIMIT:.0e} of the largest number")
     if departs is not None:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)

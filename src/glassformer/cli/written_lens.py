@@ -1,4 +1,4 @@
-"""What each layer would have said in the place of every token that a model wrote."""
+"""A table below an answer: what each layer would have predicted in the place of every generated token."""
 
 from collections.abc import Sequence
 
@@ -10,31 +10,31 @@ from ..generation import Generation, LanguageModel
 from ..interpret import lens, token_labels, watch
 from ..interpret.stream import points
 from ..models import Batch
-from .output import console, table, visible
+from .output import print_table, shorten, visible
 
 COLUMNS = 6
-"""So many layers are shown, the last among them; of a deeper model, those spread evenly over its depth."""
-WIDEST = 12
+"""At most this many layers are shown, the last one included, spread evenly over the depth."""
+WIDTH = 12
 
 
 def check_lens(wanted: bool, *, alone: bool) -> None:
-    """Refuse a lens beside anything but one answer that is printed as text."""
+    """Refuse a lens for anything but one answer that is printed as text."""
     if wanted and not alone:
         raise ConfigError(
             "--lens shows a table below one answer", hint="leave out --json, --n, --beams and --logprobs; or use `look`"
         )
 
 
-def show_lens(loaded: LanguageModel, text: str, answer: Generation, *, truncate: bool) -> None:
-    """Print what layers would have said in the place of every token of an answer to a prompt."""
+def print_answer_lens(loaded: LanguageModel, text: str, answer: Generation, *, truncate: bool) -> None:
+    """Print the lens of an answer to a prompt."""
     if answer.slid:
         raise ConfigError("the answer is longer than the context, so no run holds it", hint="--no-slide stops before")
     read, source = loaded.encoded(text, truncate=truncate)
-    show_said(loaded, read, answer.ids, source)
+    print_lens(loaded, read, answer.ids, source)
 
 
-def show_said(loaded: LanguageModel, read: Array, written: Sequence[int], source: Array | None = None) -> None:
-    """Print, for every token that was written after others, what layers would have said there, and how surely."""
+def print_lens(loaded: LanguageModel, read: Array, written: Sequence[int], source: Array | None = None) -> None:
+    """Print, for every generated token, what the layers would have predicted in its place, with probabilities."""
     if not written:
         return
     tokens = np.concatenate([read, np.asarray(written[:-1], dtype=read.dtype)])
@@ -50,9 +50,8 @@ def show_said(loaded: LanguageModel, read: Array, written: Sequence[int], source
     for n, token in enumerate(written):
         cells = [f"{_word(label(int(ids[c, 0, n, 0])))} {100 * odds[c, 0, n, 0]:.0f} %" for c in range(len(chosen))]
         rows.append((_word(label(token)), *cells))
-    console().print(table("wrote", *(f"after {blocks[n].label}" for n in chosen), rows=rows))
+    print_table(("wrote", *(f"after {blocks[n].label}" for n in chosen)), rows)
 
 
 def _word(text: str) -> str:
-    shown = visible(text)
-    return shown if len(shown) <= WIDEST else f"{shown[: WIDEST - 1]}…"
+    return shorten(visible(text), WIDTH)
