@@ -19,7 +19,7 @@ from urllib.parse import quote
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from browser import WIDE, chromium, served, tiny_explorer
-from glassformer.cli.output import console, table
+from glassformer.cli.output import print_table
 from glassformer.web.router import ROUTES
 from glassformer.weights.registry import resolve
 from malformed import nearly_right, not_http
@@ -189,7 +189,7 @@ def main() -> None:
             rows += published(browser)
     if asked.only in (None, "malformed"):
         rows += malformed(1000 if asked.quick else 10_000)
-    console().print(table("", "asked", "measured", rows=rows, title="The explorer"))
+    print_table(("", "asked", "measured"), rows, title="The explorer")
 
 
 if __name__ == "__main__":

