@@ -86,16 +86,13 @@ def generate(
 
     Generation ends at an end token or after --max-new-tokens.
     """
-    if text is not None and prompt is not None:
-        raise ConfigError("the prompt is given twice, as an argument and by --prompt", hint="give it once")
-    typed = text if prompt is None else prompt
+    read = _prompt(text, prompt)
     loaded = load(model, weights=weights)
     settings: dict[str, Any] = {name: value for name, value in sampling.items() if value is not None}
     if seed is not None and beams is not None:
         raise ConfigError("beam search draws nothing, so --seed has no meaning", hint="leave out --seed or --beams")
     settings |= {"max_new_tokens": max_new_tokens, "seed": seed or 0, "stop": list(stop)}
     settings |= {"slide": slide, "truncate": truncate}
-    read = read_stdin() if typed == "-" else typed or ""
     is_plain = not (json or logprobs or beams is not None or length_penalty is not None or n != 1)
     check_lens(lens, alone=is_plain)
     if is_plain:
@@ -106,12 +103,15 @@ def generate(
         return
     settings |= {"n": n, "beams": beams, "length_penalty": length_penalty}
     answers = complete(loaded, read, settings, logprobs=logprobs)
-    if json:
-        fields = [_fields(one, loaded.answer_tokenizer) for one in answers]
-        print_json({"prompt": read, "generations": fields})
-    else:
-        print_answers(answers, loaded.answer_tokenizer)
+    print_answers(read, answers, loaded.answer_tokenizer, json=json)
     note(answers, loaded, settings)
+
+
+def _prompt(argument: str | None, option: str | None) -> str:
+    if argument is not None and option is not None:
+        raise ConfigError("the prompt is given twice, as an argument and by --prompt", hint="give it once")
+    text = argument if option is None else option
+    return read_stdin() if text == "-" else text or ""
 
 
 def stream(loaded: LanguageModel, text: str, settings: dict[str, Any]) -> Generation:
@@ -152,8 +152,11 @@ def complete(loaded: LanguageModel, text: str, settings: dict[str, Any], *, logp
     return [answers] if n == 1 else answers
 
 
-def print_answers(answers: list[Generation], tokenizer: Tokenizer) -> None:
+def print_answers(prompt: str, answers: list[Generation], tokenizer: Tokenizer, *, json: bool) -> None:
     """Print complete answers, with a table of tokens if log-probabilities were asked for."""
+    if json:
+        print_json({"prompt": prompt, "generations": [_fields(one, tokenizer) for one in answers]})
+        return
     for number, one in enumerate(answers):
         if number:
             print("---")
