@@ -203,6 +203,17 @@ def test_damaged_files_are_named(name, content, message, folders, tmp_path):
         PublishedTokenizer.load(tmp_path)
 
 
+def test_an_id_far_beyond_the_number_of_tokens_is_refused_before_room_is_made_for_it(folders):
+    stored = json.loads((folders["WordPiece"] / "tokenizer.json").read_text())
+    stored["model"]["vocab"]["far"] = 1_000_000_000
+    with pytest.raises(ConfigError, match="an id of 1,000,000,000"):
+        PublishedTokenizer(json.dumps(stored))
+    del stored["model"]["vocab"]["far"]
+    stored["added_tokens"].append({**stored["added_tokens"][0], "id": 1_000_000_000, "content": "far"})
+    with pytest.raises(ConfigError, match="an id of 1,000,000,000"):
+        PublishedTokenizer(json.dumps(stored))
+
+
 def test_a_panic_of_the_library_is_an_error_of_ours(ours, monkeypatch):
     class PanicException(BaseException):
         """What comes out of native code that gave up; not an `Exception`."""

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -97,3 +98,49 @@ def test_a_tensor_beyond_its_numbers_is_refused(torch, tmp_path):
             new.writestr(name, old.read(name)[:8] if name.endswith("data/0") else old.read(name))
     with pytest.raises(WeightsError, match="reaches beyond its 2 numbers"):
         read_arrays(tmp_path / "short.pt")
+
+
+def held_by_itself():
+    tree = {}
+    tree["a"] = tree
+    return pickle.dumps(tree, 2)
+
+
+def doubled(levels, make):
+    tree = make(())
+    for _ in range(levels):
+        tree = make((tree, tree))
+    return tree
+
+
+def tensor(shape, strides):
+    """The pickle of {"w": a tensor over storage 0}, as PyTorch would write it."""
+    place = b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpuK\x01tQK\0"
+    for numbers in (shape, strides):
+        place += b"(" + b"".join(b"\x8a\x08" + n.to_bytes(8, "little") for n in numbers) + b"t"
+    return b"\x80\x02}X\x01\0\0\0wctorch._utils\n_rebuild_tensor_v2\n(" + place + b"tRs."
+
+
+@pytest.mark.parametrize(
+    ("content", "how"),
+    [
+        (held_by_itself(), zipfile.ZIP_STORED),
+        (pickle.dumps(doubled(40, lambda parts: dict(enumerate(parts))), 2), zipfile.ZIP_STORED),
+        (pickle.dumps(doubled(40, lambda parts: parts), 2)[:-1] + b"}q\xfeh\xfeK\1s.", zipfile.ZIP_STORED),
+        (b"\x80\x02}" + pickle.dumps(doubled(40, tuple), 2)[2:-1] + b"K\1s.", zipfile.ZIP_STORED),
+        (tensor((1 << 28,), (0,)), zipfile.ZIP_STORED),
+        (tensor((16,), (1,)), zipfile.ZIP_DEFLATED),
+    ],
+    ids=["a dict in itself", "dicts in dicts", "tuples in tuples", "a key of tuples", "repeated numbers", "compressed"],
+)
+def test_a_small_file_takes_little_time_and_memory(tmp_path, content, how):
+    with zipfile.ZipFile(tmp_path / "small.pt", "w", how) as archive:
+        archive.writestr("a/data.pkl", content)
+        archive.writestr("a/data/0", b"\0" * (64 if how == zipfile.ZIP_STORED else 1 << 24))
+    tracemalloc.start()
+    try:
+        with pytest.raises(WeightsError, match="is not opened"):
+            read_arrays(tmp_path / "small.pt")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 23
+    finally:
+        tracemalloc.stop()

@@ -29,6 +29,8 @@ TEMPLATE = "chat_template.jinja"
 ROLES = ("bos", "eos", "pad", "unk", "cls", "sep", "mask")
 """What a special token can be for."""
 
+SPARSEST, MOST_UNUSED = 4, 1 << 16
+"""Ids may be as large as four times the number of tokens, and 65,536 more."""
 _LAST_PRIVATE = 0x10FFFD
 
 # What a byte is called in the vocabulary of a byte-level BPE: itself where it prints, else the next free letter.
@@ -53,6 +55,7 @@ class PublishedTokenizer(Comparable):
     def __init__(
         self, content: str, *, roles: Mapping[str, str] | None = None, chat_template: str | None = None
     ) -> None:
+        _check_ids(content)
         self._inner = _open(content, tuple((roles or {}).values()))
         described = json.loads(self._inner.to_str())
         self._content = json.dumps(described, ensure_ascii=False, separators=(",", ":"))
@@ -341,6 +344,21 @@ def rewrites_earlier_text(steps: list[dict[str, Any]]) -> bool:
 
 
 _STEADY = {"ByteLevel", "WordPiece", "Metaspace", "BPEDecoder", "ByteFallback", "Fuse", "Replace", "Strip"}
+
+
+def _check_ids(content: str) -> None:
+    """Refuse ids far beyond the number of tokens: the library makes room for every id below."""
+    try:
+        described = json.loads(content)
+        tokens = [token["id"] for token in described.get("added_tokens") or ()]
+        vocabulary = described["model"].get("vocab")
+        ids = [*tokens, *(vocabulary.values() if isinstance(vocabulary, dict) else ())]
+        largest = max((i for i in ids if isinstance(i, int)), default=0)
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return  # no tokenizer: the library says what is wrong with it
+    if largest > SPARSEST * len(ids) + MOST_UNUSED:
+        fact = f"the tokenizer has {len(ids):,} tokens, but an id of {largest:,}"
+        raise ConfigError(fact, hint="the file is damaged: get it again")
 
 
 def _open(content: str, names: tuple[str, ...]) -> Any:

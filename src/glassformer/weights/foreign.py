@@ -15,7 +15,9 @@ missing, what is left over and what does not fit is named.
 
 from __future__ import annotations
 
+import io
 import re
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +30,12 @@ from ..config import TransformerConfig
 from ..errors import WeightsError, did_you_mean, some
 from ..models import build
 from ..tree import flatten, rebuilt
-from .state_dict import read_state_dict
+from .state_dict import read_state_dict, reason
 from .tensors import PICKLES, Tensors, read_header
 
 Table = Mapping[str, "str | Foreign"]
+MOST_EXPANSION = 1100
+"""Deflate makes at most about 1,030 bytes out of one."""
 
 
 @dataclass(frozen=True)
@@ -123,12 +127,32 @@ def read_arrays(path: str | Path) -> dict[str, Array]:
         return read_state_dict(path)
     if path.suffix == ".npz":
         try:
-            with np.load(path, allow_pickle=False) as file:
-                return {name: file[name] for name in file.files if file[name].dtype.kind == "f"}
-        except (ValueError, OSError, KeyError) as error:
-            raise WeightsError(f"{path} cannot be read: {error}", hint="write it with numpy.savez") from None
+            with zipfile.ZipFile(path) as archive:
+                arrays = [
+                    (entry.filename.removesuffix(".npy"), _entry_array(archive, entry)) for entry in archive.filelist
+                ]
+        except WeightsError:
+            raise
+        except Exception as error:  # a damaged archive ends in nearly any of Python's errors
+            fact = f"{path} cannot be read: {reason(error)}"
+            raise WeightsError(fact, hint="get it again, or write it with numpy.savez") from error
+        return {name: array for name, array in arrays if array.dtype.kind == "f"}
     tensors = Tensors(read_header(path))
     return {name: tensors.read(name) for name, stored in tensors.stored.items() if "F" in stored.dtype}
+
+
+def _entry_array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
+    """Return one array of an .npz file; its header must fit what the archive says about its size."""
+    if entry.file_size > MOST_EXPANSION * (entry.compress_size + 1):
+        raise WeightsError(f"{entry.filename[:80]} would grow to {entry.file_size:,} bytes", hint="the file is damaged")
+    content = io.BytesIO(archive.read(entry))
+    version = np.lib.format.read_magic(content)
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+    shape, by_column, dtype = read(content)
+    if dtype.hasobject:
+        raise WeightsError(f"{entry.filename[:80]} holds Python objects", hint="only arrays of numbers are read")
+    numbers = np.frombuffer(content.getbuffer()[content.tell() :], dtype)
+    return numbers.reshape(shape, order="F" if by_column else "C")
 
 
 # --- names -----------------------------------------------------------------------------------------------------------
