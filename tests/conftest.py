@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,6 +16,9 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Hardly a program is compiled twice, and to keep each on disk takes more time than that. One that was kept would hide
 # messages that XLA writes while it compiles, which `engines/jax/step_on_devices.py` counts.
 os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
+
+# Tests agree to no file in the user's own name.
+os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="glassformer-tests-")
 
 from oracles import require  # noqa: E402
 from xla import xla_flags  # noqa: E402

@@ -41,14 +41,12 @@ def test_a_file_is_read_once_and_again_when_it_changed_or_others_took_its_names(
     import_file(other)
     assert TASKS["letters"] is not first
     assert file.tasks == ()
-    file.keep(tmp_path)
-    assert file.tasks == ("letters",)
-    second = TASKS["letters"]
+    assert file.loaded is None
+    assert import_file(path).tasks == ("letters",)
+    assert file.loaded == file.sha256
     path.write_text(TASK.replace("40", "50"))
-    file.keep(tmp_path)  # does not look at the disk
-    assert TASKS["letters"] is second
+    assert file.loaded == file.sha256  # which does not look at the disk
     assert import_file(path).sha256 != file.sha256
-    assert TASKS["letters"] is not second
 
 
 def test_the_files_of_parts_are_named_once(tmp_path):

@@ -1,14 +1,17 @@
-"""A run remembers the files of its task and parts, reads them again, and says when they are gone or have changed."""
+"""A run remembers the Python files of its task and parts; they run again only if they are unchanged and trusted."""
 
 import json
 import logging
 
 import pytest
 
+import glassformer as gf
 from glassformer import registry
 from glassformer.data import TASKS, import_file
-from glassformer.errors import DataError
+from glassformer.errors import CheckpointError, DataError
 from glassformer.loading import load
+from glassformer.runs import trust
+from glassformer.runs.listing import list_runs
 from glassformer.runs.run import open_run
 from glassformer.runs.session import new_session, resume_session
 from own_parts import forgotten
@@ -79,15 +82,74 @@ def test_a_run_keeps_its_own_parts_when_others_take_their_names(run, path, tmp_p
     assert len(opened.task().train) < len(TASKS["letters"](count=80).train)
 
 
-def test_a_changed_file_is_warned_of_once_and_used(run, path, caplog):
+def test_a_changed_file_is_refused_unless_the_program_imported_it(run, path, caplog):
     path.write_text(FILE + "\n# changed\n")
+    with pytest.raises(CheckpointError, match=r"mine.py has changed since(.|\n)*import_file"):
+        open_run(run)
+    import_file(path)
     with caplog.at_level(logging.WARNING, logger="glassformer"):
         opened = open_run(run)
         opened.task()
         open_run(run)
     (record,) = caplog.records
     assert "mine.py has changed since" in record.getMessage()
-    assert str(run / "mine.py") in record.getMessage()
+
+
+@pytest.fixture
+def gift(run, path, tmp_path, monkeypatch):
+    """A run from somebody else, whose file leaves a mark where it runs."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another user"))
+    return run
+
+
+def test_the_file_of_a_strangers_run_runs_only_after_the_user_agreed_once(gift, path):
+    for opens in (open_run, load, resume_session):
+        with pytest.raises(CheckpointError, match=r"runs the Python file(.|\n)*--trust"):
+            opens(gift)
+    assert "letters" not in TASKS
+    with forgotten():
+        gf.load(gift, trust=True)
+        assert "letters" in TASKS
+    with forgotten():
+        assert open_run(gift).task_name == "letters"  # the answer is remembered
+    path.write_text(FILE + "\n# changed\n")
+    with forgotten(), pytest.raises(CheckpointError, match="has changed"):
+        gf.load(gift, trust=True)
+
+
+def test_an_answer_at_the_terminal_is_enough(gift, monkeypatch):
+    asked = []
+    monkeypatch.setattr(trust, "ask", lambda question: asked.append(question) or True)
+    open_run(gift)
+    (question,) = asked
+    assert "mine.py" in question
+
+
+def test_a_file_does_not_run_when_the_config_is_damaged_or_has_no_checksum(run):
+    config = run / "config.json"
+    content = json.loads(config.read_text())
+    config.write_text(json.dumps({**content, "recipe": {}}))
+    with pytest.raises(CheckpointError, match="checksum"):
+        open_run(run)
+    config.write_text(json.dumps({name: value for name, value in content.items() if name != "sha256"}))
+    with pytest.raises(CheckpointError, match="no checksum"):
+        open_run(run)
+    assert "letters" not in TASKS
+
+
+def test_a_list_of_runs_runs_nothing(run, path):
+    path.write_text("raise SystemExit")
+    (found,) = list_runs(run.parent)
+    assert (found.task, found.step, found.steps, found.error) == ("letters", 2, 2, None)
+
+
+def test_relative_paths_start_at_the_run_folder(run, monkeypatch, tmp_path):
+    content = json.loads((run / "config.json").read_text())
+    content["own"][0]["path"] = "run/mine.py"
+    (run / "config.json").write_text(json.dumps(content))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="is gone"):
+        open_run(run)
 
 
 def test_a_file_that_is_gone_is_named_with_the_copy_to_put_back(run, path):
@@ -102,7 +164,10 @@ def test_a_file_that_was_moved_can_be_named_anew(run, path, tmp_path):
     config = run / "config.json"
     path.rename(tmp_path / "moved.py")
     config.write_text(config.read_text().replace(str(path), str(tmp_path / "moved.py")))
-    assert open_run(run).task().name == "letters"
+    with pytest.raises(CheckpointError, match="trust"):
+        open_run(run)
+    with trust.granted(True):
+        assert open_run(run).task().name == "letters"
 
 
 def test_a_running_session_does_not_mind_that_its_file_changes(path, tmp_path):
@@ -113,8 +178,7 @@ def test_a_running_session_does_not_mind_that_its_file_changes(path, tmp_path):
         pass
     session.load_params()
     session.test(session.state.params)
-    with pytest.raises(DataError, match="SyntaxError"):
-        open_run(tmp_path / "run")
+    assert open_run(tmp_path / "run").task_name == name
 
 
 def test_a_task_that_a_program_registered_is_missed_by_name(path, tmp_path):

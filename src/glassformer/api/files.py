@@ -13,6 +13,7 @@ from ..data import Task
 from ..errors import ConfigError, GlassformerError
 from ..loading import load_stored, task_of
 from ..runs.run import open_run, takes_lexicon
+from ..runs.trust import granted
 from ..text.tokenizer import Tokenizer
 from ..training import History
 from ..tree import tree_map
@@ -24,7 +25,7 @@ from .tasks import class_labels
 from .trained_model import TrainedModel
 
 
-def load(path: str | Path, *, weights: str | None = None) -> TrainedModel:
+def load(path: str | Path, *, weights: str | None = None, trust: bool = False) -> TrainedModel:
     """Return any model, ready to be used: one that `gf.save` or a run wrote, or published weights.
 
     path      a run folder (its best parameters), a folder of `gf.save` or of Hugging Face, a file in the format GGUF or
@@ -32,6 +33,7 @@ def load(path: str | Path, *, weights: str | None = None) -> TrainedModel:
     weights   how those of decoders and encoder-decoders are kept: float32, float16, int8, int4, or as-stored: in the
               blocks of a GGUF file. The fewer bits, the sooner an answer. None: as a GGUF file stores them, and float32
               otherwise. The engine jax has float32 (unless told otherwise), bfloat16 and float16, on its device
+    trust     let the Python files that a run was trained with run here, now and later; your own runs need no trust
 
     >>> import tempfile, glassformer as gf
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -43,6 +45,9 @@ def load(path: str | Path, *, weights: str | None = None) -> TrainedModel:
     if not isinstance(path, str | Path):
         raise ConfigError(f"the place of a model is {path!r:.80}", hint="pass a path, a known name, or hf:org/name")
     place = locate(path)
+    if trust and is_run(place):
+        with granted(True):
+            open_run(place)
     loaded = load_stored(path, weights=weights)
     origin = loaded.notes.get("task")
     history = History.from_metrics(loaded.notes.get("metrics", ()))

@@ -43,6 +43,12 @@ COMMANDS = {
 
 PIPE_CLOSED = 141
 
+OPENS_RUNS = (
+    "train", "eval", "compare", "replay", "inspect", "explore", "look", "generate", "predict", "chat", "tokenize",
+    "embed", "verify", "export",
+)  # fmt: skip
+"""Commands with --trust: a run may have been trained with Python files that are not built in."""
+
 _MODULES = {"eval": "evaluate"}  # `eval` is a Python builtin
 
 
@@ -74,6 +80,10 @@ def load_command(name: str) -> click.Command:
     command: click.Command = getattr(import_module(f".{module}", __package__), module)
     command.name = name
     command.epilog = _examples(name)
+    if name in OPENS_RUNS and not any(option.name == "trust" for option in command.params):
+        from .trust import trust_option
+
+        command.params.append(trust_option())
     return command
 
 

@@ -1,18 +1,17 @@
-"""Files with tasks and parts of one's own: read when they are named, and again when a run that used them is opened.
+"""Python files that register tasks and model parts.
 
     own = import_file("my_task.py")     # its tasks, layers, activations and tokenizers are known from here on
 
-A run folder stores where such a file is and its SHA-256, so that a file that is gone or has changed is noticed.
+A run folder stores the path and the SHA-256 of such a file.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +21,6 @@ from .. import registry
 from ..errors import DataError, GlassformerError
 
 _read: dict[Path, tuple[str, list[tuple[str, str, Any]]]] = {}  # what each file registered, and its SHA-256 then
-_warned: set[tuple[Path, str]] = set()
 
 
 @dataclass(frozen=True)
@@ -37,35 +35,14 @@ class OwnFile:
         """The names of the tasks in it."""
         return tuple(name for name in registry.own("task") if registry.origin("task", name) == self.path)
 
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> OwnFile:
-        """Build what `to_dict` described."""
-        return cls(Path(content["path"]), content["sha256"])
-
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
         return {"path": str(self.path), "sha256": self.sha256}
 
-    def read_again(self, folder: Path) -> None:
-        """Make its parts known for the run in `folder`; refuse a file that is gone, warn of one that has changed."""
-        if not self.path.is_file():
-            raise DataError(
-                f"{self.path}, which holds the task or a part of {folder}, is gone",
-                hint=f"put it back ({folder / self.path.name} is a copy from when the run began), "
-                f"or write its new place into {folder / 'config.json'}",
-            )
-        now = import_file(self.path)
-        if now.sha256 != self.sha256 and (folder, now.sha256) not in _warned:
-            _warned.add((folder, now.sha256))
-            logging.getLogger("glassformer").warning(
-                "%s has changed since %s began; going on with it as it is now (as it was: %s)",
-                self.path, folder, folder / self.path.name,
-            )  # fmt: skip
-
-    def keep(self, folder: Path) -> None:
-        """Make sure that its parts are the ones that are known; the file is read only if others took their names."""
-        if not _stands(self.path):
-            self.read_again(folder)
+    @property
+    def loaded(self) -> str | None:
+        """The SHA-256 of the file as this process imported it; None if it did not, or another file took its names."""
+        return _read[self.path][0] if _stands(self.path) else None
 
     def copy_into(self, folder: Path) -> None:
         """Keep a copy in a run folder, for whoever loses the file."""

@@ -40,6 +40,8 @@ def read_config(path: Path) -> dict[str, Any]:
             f"{path} is damaged, or was edited: its checksum does not match its content",
             hint="restore it from a copy; to use an edited one, remove its line sha256",
         )
+    if stated is None and content.get("own"):
+        raise CheckpointError(f"{path} names Python files to run, but has no checksum", hint="restore it from a copy")
     return content
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data import TASKS
-from ..errors import ConfigError, GlassformerError
+from ..errors import ConfigError, GlassformerError, first_line
 from ..execution import PLAIN, joined
 from ..settings import described
 from ..training.checkpoint import BEST, LATEST, checkpoint_path
@@ -16,8 +16,8 @@ from ..training.recipe import Recipe, changed_recipe
 from ..weights.places import is_run
 from .config_file import CONFIG
 from .fine_tuning import LORA_LR, RECIPE
-from .metrics import METRICS
-from .run import Run, open_run
+from .metrics import METRICS, read_metrics
+from .run import Run, open_run, read_content
 from .session import model_config
 from .settings import OF_THE_DATA, default_task
 
@@ -88,21 +88,35 @@ def listed(folder: Path) -> Listed:
     times = [path.stat().st_mtime for path in _files(folder) if path.is_file()]
     when = datetime.fromtimestamp(max(times, default=folder.stat().st_mtime)).astimezone()
     try:
+        content = read_content(folder)
+        if content.get("own"):
+            return _listed_unopened(folder, when, content)
         run = open_run(folder)
         return Listed(folder, when, run.task_name, changed_settings(run), record=recorded(run), **progress(run))
-    except (GlassformerError, OSError) as error:
-        return Listed(folder, when, error=error.fact if isinstance(error, GlassformerError) else str(error))
+    except (GlassformerError, OSError, KeyError, TypeError, AttributeError) as error:
+        return Listed(folder, when, error=error.fact if isinstance(error, GlassformerError) else first_line(error))
+
+
+def _listed_unopened(folder: Path, when: datetime, content: Mapping[str, Any]) -> Listed:
+    """Describe a run with Python files of its own: a list runs nothing."""
+    task, recipe, record = content["task"], content["recipe"], content.get("record", {})
+    options = {name: value for name, value in task["options"].items() if name != "seed"}
+    figures = _progress(read_metrics(folder / METRICS)[0], recipe["steps"])
+    return Listed(folder, when, task["name"], options, record=record, **figures)
 
 
 def progress(run: Run) -> dict[str, Any]:
     """Return how far a run came: its steps and its losses."""
-    metrics = run.metrics()
+    return _progress(run.metrics(), run.recipe.steps)
+
+
+def _progress(metrics: list[dict[str, Any]], steps: int) -> dict[str, Any]:
     judged = [line for line in metrics if isinstance(line.get("val_loss"), int | float)]
     best = min(judged, key=lambda line: line["val_loss"], default={})
     last = judged[-1] if judged else {}
     return {
         "step": metrics[-1]["step"] if metrics else 0,
-        "steps": run.recipe.steps,
+        "steps": steps,
         "loss": metrics[-1].get("loss") if metrics else None,
         "val_loss": last.get("val_loss"),
         "best_loss": best.get("val_loss"),

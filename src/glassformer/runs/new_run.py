@@ -13,6 +13,7 @@ from ..execution import PLAIN, Execution, separated
 from ..files import PARTIAL, flush_folder, new_folder
 from ..training.recipe import Recipe
 from ..tree import flatten
+from . import trust
 from .base import Base
 from .config_file import CONFIG, explained
 from .lock import LOCK, FolderLock
@@ -65,6 +66,7 @@ def _created(run: Run, *, numbered: bool) -> Run:
     with explained(run.folder):
         for file in run.own:
             file.copy_into(run.folder)
+            trust.remember(file.path, file.sha256)  # the user named it
     run.write_config()
     return run
 

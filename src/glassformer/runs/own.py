@@ -1,36 +1,62 @@
-"""What a run has of one's own: the files that its task, its tokenizers and the parts of its model came from."""
+"""The Python files that a run's task, tokenizers and model parts came from."""
 
-import json
+import hashlib
+import logging
 from pathlib import Path
 from typing import Any
 
 from ..config import TransformerConfig
-from ..data import TASKS, OwnFile, Task, files_of
-from ..errors import DataError
+from ..data import TASKS, OwnFile, Task, files_of, import_file
+from ..errors import CheckpointError, DataError
 from ..registry import PARTS
+from . import trust
+from .config_file import CONFIG
+
+_warned: set[tuple[Path, str]] = set()
 
 
 def own_files(task: Task, config: TransformerConfig) -> tuple[OwnFile, ...]:
-    """Return the files that a run must read again before it can be built."""
+    """Return the files that a run must import before it can be built."""
     tokenizers = [known.kind for known in (task.tokenizer, task.target_tokenizer) if known is not None]
     of_model = [(family, getattr(config, family)) for family in PARTS]
     return files_of([("task", task.name), *of_model, *(("tokenizer", kind) for kind in tokenizers)])
 
 
-def read_own_files(config: Path) -> tuple[OwnFile, ...]:
-    """Make known what the run with this config.json has of one's own; whether the rest is sound is not asked here."""
-    try:
-        content: Any = json.loads(config.read_text(encoding="utf-8"))
-        files = tuple(OwnFile.from_dict(each) for each in content.get("own", ()))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return ()
+def load_own_files(content: dict[str, Any], folder: Path) -> tuple[OwnFile, ...]:
+    """Import the files that a config.json names, whose checksum was checked; relative paths start at the run folder."""
+    files = tuple(OwnFile(folder / each["path"], each["sha256"]) for each in content.get("own", ()))
     for file in files:
-        file.read_again(config.parent)
+        load_own_file(file, folder)
     return files
 
 
+def load_own_file(file: OwnFile, folder: Path) -> None:
+    """Import a file of a run, unless this program has done so; refuse one that is gone, changed or not trusted."""
+    if file.loaded is not None:
+        if file.loaded != file.sha256 and (folder, file.loaded) not in _warned:
+            _warned.add((folder, file.loaded))
+            logging.getLogger("glassformer").warning(
+                "%s has changed since %s began; the file as it is now is used", file.path, folder
+            )
+        return
+    copy = folder / file.path.name
+    if not file.path.is_file():
+        raise DataError(
+            f"{file.path}, which holds the task or a part of {folder}, is gone",
+            hint=f"restore it ({copy} is a copy from when the run began), or write its new path into {folder / CONFIG}",
+        )
+    if hashlib.sha256(file.path.read_bytes()).hexdigest() != file.sha256:
+        raise CheckpointError(
+            f"{file.path} has changed since {folder} began: its SHA-256 is not the recorded one",
+            hint=f"restore it ({copy} is a copy from when the run began), train anew, or use it as it is now: "
+            f"gf.data.import_file({str(file.path)!r}) before gf.load(…)",
+        )
+    trust.check(file.path.resolve(), file.sha256, folder)
+    import_file(file.path)
+
+
 def check_task(name: str, folder: Path) -> None:
-    """Refuse a task that nobody knows any more."""
+    """Refuse a task that is not registered."""
     if name not in TASKS:
         raise DataError(
             f"the task {name!r} of {folder} is not known here",

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ from .base import Base, BaseModel, fingerprint
 from .config_file import CONFIG, explained, read_config, write_config
 from .lock import FolderLock
 from .metrics import METRICS, read_metrics, write_metrics
-from .own import check_task, read_own_files
+from .own import check_task, load_own_file, load_own_files
 from .record import Record, read_record
 from .settings import check_options
 
@@ -153,7 +153,8 @@ class Run:
 
     def _keep_own(self) -> None:
         for file in self.own:
-            file.keep(self.folder)
+            if file.loaded is None:
+                load_own_file(file, self.folder)
 
     def check_data(self) -> None:
         """Refuse data that is not what the run began with, where the run says what that was."""
@@ -257,17 +258,11 @@ class Run:
 
 
 def open_run(folder: str | Path) -> Run:
-    """Read a run folder."""
+    """Read a run folder; Python files that it was trained with run only if the user trusts them, see `trust`."""
     folder = Path(folder)
-    path = folder / CONFIG
-    if not path.is_file():
-        raise CheckpointError(
-            f"{folder} is not a run folder: it {f'has no {CONFIG}' if folder.exists() else 'does not exist'}",
-            hint="pass a folder that `glassformer train` wrote; `glassformer runs` lists them",
-        )
-    own = read_own_files(path)
-    try:
-        content = read_config(path)
+    content = read_content(folder)
+    with _naming_damage(folder / CONFIG):
+        own = load_own_files(content, folder)
         check_stored(content["model"], folder, CheckpointError, content["tokenizer"], content["target_tokenizer"])
         return Run(
             folder=folder,
@@ -283,7 +278,25 @@ def open_run(folder: str | Path) -> Run:
             own=own,
             record=Record.from_dict(content["record"]) if "record" in content else None,
         )
-    except CheckpointError:
+
+
+def read_content(folder: Path) -> dict[str, Any]:
+    """Return what the config.json of a run folder says, its checksum checked; nothing of it runs."""
+    path = folder / CONFIG
+    if not path.is_file():
+        raise CheckpointError(
+            f"{folder} is not a run folder: it {f'has no {CONFIG}' if folder.exists() else 'does not exist'}",
+            hint="pass a folder that `glassformer train` wrote; `glassformer runs` lists them",
+        )
+    with _naming_damage(path):
+        return read_config(path)
+
+
+@contextlib.contextmanager
+def _naming_damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (CheckpointError, DataError):
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise CheckpointError(f"{path} is damaged: {first_line(error)}", hint="restore it from a copy") from error
