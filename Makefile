@@ -39,7 +39,7 @@ BENCHMARKS := $(filter-out benchmarks/_% benchmarks/campaign.py,$(wildcard bench
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test browser fuzz check lint structure campaign campaign-beside stamps bench clean
+.PHONY: help demo test browser fuzz check lint structure campaign campaign-beside digests bench clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,7 +78,7 @@ campaign: $(DEV) ## Kill, damage, starve and confuse it for 70 minutes (ARGS=--q
 campaign-beside: $(DEV)
 	$$(command -v nice >/dev/null && echo nice -n 8) $(BIN)/python benchmarks/campaign.py --quick --processes 1
 
-stamps: $(BASE) ## Mark ops and layers as those that all stand-ins have been compared with
+digests: $(BASE) ## Record digests of the sources that all kernels have been compared with
 	$(BIN)/python -m glassformer.sources
 
 bench: $(DEV) ## Run every script in benchmarks/

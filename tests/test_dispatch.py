@@ -1,4 +1,4 @@
-"""Who executes: the choice, its default, that it is obeyed, and what stand-ins may do."""
+"""Who executes: the choice, its default, that it is obeyed, and what kernels may do."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ import pytest
 
 import glassformer
 from glassformer import dispatch, engines, ops
-from glassformer.dispatch import Engine, StandIn, current, dispatched, engine, set_engine, stands_for, use_engine
+from glassformer.dispatch import Engine, current, dispatched, engine, replaces, set_engine, use_engine
 from glassformer.errors import ConfigError
 from glassformer.proofs import op_cases
 from runs import command
@@ -30,7 +30,7 @@ def no_numba(unchosen):
     return unchosen
 
 
-def stand_in(name):
+def kernel(name):
     return current().table.get(name)
 
 
@@ -44,14 +44,14 @@ def in_a_fresh_process(code, **environment):
 # --- the choice ------------------------------------------------------------------------------------------------------
 
 
-def test_compiled_stand_ins_are_the_default(unchosen):
+def test_compiled_kernels_are_the_default(unchosen):
     assert engine() == "cpu"
-    assert stand_in("softmax") is not None
+    assert kernel("softmax") is not None
 
 
 def test_without_numba_it_is_numpy(no_numba):
     assert engine() == "numpy"
-    assert stand_in("softmax") is None
+    assert kernel("softmax") is None
     np.testing.assert_allclose(ops.softmax(np.zeros(2))[0], [0.5, 0.5])
 
 
@@ -71,9 +71,9 @@ def test_an_empty_variable_is_none(unchosen):
 def test_an_engine_can_be_set_for_good(unchosen):
     set_engine("numpy")
     assert engine() == "numpy"
-    assert stand_in("softmax") is None
+    assert kernel("softmax") is None
     set_engine("cpu")
-    assert stand_in("softmax") is not None
+    assert kernel("softmax") is not None
 
 
 def test_the_choice_is_undone_at_the_end_of_a_block_even_by_an_error():
@@ -145,7 +145,7 @@ def test_an_unknown_engine_is_refused_with_the_nearest_name(unchosen, name, hint
         engine()
 
 
-def test_stand_ins_that_cannot_be_compiled_are_refused(no_numba):
+def test_kernels_that_cannot_be_compiled_are_refused(no_numba):
     with pytest.raises(ConfigError, match=r"the engine cpu needs Numba, which is not installed(.|\n)*hint: "):
         set_engine("cpu")
     no_numba.setenv("GLASSFORMER_ENGINE", "cpu")
@@ -180,25 +180,25 @@ def test_the_command_line_refuses_an_unknown_engine():
 
 @pytest.fixture
 def alarms(monkeypatch):
-    """Stand-ins of the engine cpu that note that they were called and decline."""
+    """Kernels of the engine cpu that note that they were called and decline."""
     calls = []
 
     def alarm(whole, name):
-        @stands_for(whole)
+        @replaces(whole)
         def noted(*arrays, **settings):
             calls.append(name)
             return NotImplemented
 
-        return StandIn(noted)
+        return noted.kernel
 
     table = engines.find("cpu").table
     for name in [name for name in table if "." not in name]:
-        monkeypatch.setitem(table, name, alarm(table[name].function.stands_for[0], name))
+        monkeypatch.setitem(table, name, alarm(table[name].original, name))
     with use_engine("cpu"):
         yield calls
 
 
-def test_the_reference_never_asks_a_stand_in_and_the_default_always_does(alarms):
+def test_the_reference_never_asks_a_kernel_and_the_default_always_does(alarms):
     known = {name for name in engines.find("cpu").table if "." not in name}
     for name, called in (("numpy", False), ("cpu", True)):
         alarms.clear()
@@ -212,7 +212,7 @@ def test_the_reference_never_asks_a_stand_in_and_the_default_always_does(alarms)
         assert called or not alarms
 
 
-def test_an_op_runs_as_written_where_the_stand_in_declines(alarms):
+def test_an_op_runs_as_written_where_the_kernel_declines(alarms):
     want = ops.softmax.__wrapped__(np.arange(3.0))[0]
     np.testing.assert_array_equal(ops.softmax(np.arange(3.0))[0], want)
     assert alarms == ["softmax"]
@@ -238,11 +238,11 @@ def test_a_dispatched_op_keeps_its_name_its_words_and_its_source():
 
     op = dispatched(softmax)
     assert (op.__name__, op.__doc__, op.__wrapped__) == ("softmax", "Say what it does.", softmax)
-    assert op(np.zeros(2))[1] == "as written"  # it is not the softmax that has a stand-in
+    assert op(np.zeros(2))[1] == "as written"  # it is not the softmax that has a kernel
     assert op([1, 2]) == ([1, 2], "as written")  # not an array: the op says what it thinks of it
 
 
-def test_an_op_without_a_stand_in_runs_as_written():
+def test_an_op_without_a_kernel_runs_as_written():
     @dispatched
     def unheard_of(x):
         return x + 1
@@ -260,21 +260,16 @@ def _twice(x):
 class _Doubling(Engine):
     name = "doubling"
 
-    def stand_ins(self):
-        return [_softmax_twice]
+    def kernels(self):
+        return [_softmax_twice.kernel]
 
 
-@stands_for(ops.softmax)
+@replaces(ops.softmax)
 def _softmax_twice(x, *, mask=None):
     return _twice(x), x
 
 
-def test_nothing_stands_for_what_is_not_dispatched():
-    with pytest.raises(TypeError, match=r"nothing can stand for Decoder\.forward.*@dispatched"):
-        stands_for(glassformer.Decoder.forward)(lambda *_: None)
-
-
-def test_an_engine_is_a_value_that_holds_its_stand_ins():
+def test_an_engine_is_a_value_that_holds_its_kernels():
     with dispatch.use_engine(_Doubling()):
         np.testing.assert_array_equal(ops.softmax(np.ones(2))[0], [2, 2])
         assert engine() == "doubling"

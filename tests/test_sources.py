@@ -1,4 +1,4 @@
-"""What is written is what runs: stand-ins step back when what they stand for is edited, replaced or overridden."""
+"""What is written is what runs: kernels step back when what they replace is edited, replaced or overridden."""
 
 import json
 import logging
@@ -25,21 +25,12 @@ def double(x):
     """Twice x."""
     # as often as not
     return SCALE * x
-
-
-class Layer:
-    """A layer."""
-
-    width: int = 3
-
-    def forward(self, x):
-        return double(x)
 '''
 
 
 @pytest.fixture(autouse=True)
 def _nothing_told(monkeypatch):
-    monkeypatch.setattr(sources, "_told", set())
+    monkeypatch.setattr(sources, "_reported", set())
 
 
 @pytest.fixture(autouse=True)
@@ -48,32 +39,25 @@ def _on_cpu():
         yield
 
 
-def changed(old, new):
-    """Which parts of the file have another mark when a text is replaced."""
+@pytest.mark.parametrize(
+    ("old", "new", "is_edit"),
+    [
+        ("# as often as not", "# never", False),
+        ('"""Twice x."""', '"""Two times x."""', False),
+        ("return SCALE * x", "return (\n        SCALE * x\n    )", False),
+        ("SCALE * x", "SCALE * x + 1", True),
+        ("2.0", "2.5", True),
+        ("def double", "def triple", True),
+    ],
+)
+def test_a_digest_covers_code_but_no_comments_docstrings_and_layout(old, new, is_edit):
     assert old in TEXT
-    before, after = sources.fingerprints(TEXT), sources.fingerprints(TEXT.replace(old, new))
-    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    assert (sources.code_digest(TEXT) != sources.code_digest(TEXT.replace(old, new))) == is_edit
 
 
-def test_comments_docstrings_annotations_and_layout_leave_no_mark():
-    assert changed("# as often as not", "# never") == set()
-    assert changed('"""Twice x."""', '"""Two times x."""') == set()
-    assert changed("def double(x):", "def double(x: float) -> float:") == set()
-    assert changed("return SCALE * x", "return (\n        SCALE * x\n    )") == set()
-
-
-def test_code_constants_and_fields_are_marked_by_name():
-    assert changed("SCALE * x", "SCALE * x + 1") == {"double"}
-    assert changed("2.0", "2.5") == {"SCALE"}
-    assert changed("= 3", "= 4") == {"Layer"}
-    assert changed("return double(x)", "return x") == {"Layer.forward"}
-    assert changed("def double", "def triple") == {"double", "triple"}
-
-
-def test_the_stamps_are_those_of_the_sources():
-    stamped = json.loads(sources.STAMPS.read_text(encoding="utf-8"))
-    assert stamped == sources.stamp(), "compare stand-ins with what they stand for, then run `make stamps`"
-    assert sources.edited() == {}
+def test_the_digests_are_those_of_the_sources():
+    stored = json.loads(sources.DIGESTS.read_text(encoding="utf-8"))
+    assert stored == sources.digests(), "compare the kernels with what they replace, then run `make digests`"
 
 
 def warnings(caplog):
@@ -133,8 +117,8 @@ def test_a_method_replaced_in_a_class_reaches_the_block_around_it(monkeypatch, x
 
 
 def stands(name):
-    """Whether what stands for a function still does."""
-    return current().table[name].watch.is_current()
+    """Whether the kernel of a function is still used."""
+    return current().table[name].guard.is_current()
 
 
 def test_a_class_of_records_replaced_in_a_module_is_the_one_that_is_made(monkeypatch, x):
@@ -146,7 +130,7 @@ def test_a_class_of_records_replaced_in_a_module_is_the_one_that_is_made(monkeyp
     assert type(saved["attention"]) is Mine
 
 
-def test_what_a_stand_in_never_does_may_change(monkeypatch, x):
+def test_what_a_kernel_never_does_may_change(monkeypatch, x):
     results(a_block(), x, "cpu")
     monkeypatch.setattr(Linear, "specs", lambda self: {})
     assert stands("Block.forward")
@@ -194,7 +178,7 @@ class Doubled(Attention):
 @pytest.mark.parametrize(
     "parts", [{"feed_forward": Quiet(8, 16)}, {"attention": Doubled(8, 2)}], ids=["quiet", "twice"]
 )
-def test_a_part_of_ones_own_is_never_computed_by_what_stands_for_the_usual_one(x, parts):
+def test_a_part_of_ones_own_is_never_computed_by_the_kernel_of_the_usual_one(x, parts):
     have, want = (results(a_block(**parts), x, engine) for engine in ("cpu", "numpy"))
     for found, expected in zip(have, want, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
@@ -206,11 +190,11 @@ class Same(Block):
     """A block with nothing of its own."""
 
 
-def test_a_class_of_ones_own_says_once_that_it_runs_as_written(caplog, x):
+def test_a_subclass_is_reported_once_to_run_as_written(caplog, x):
     block = Same(a_block().attention, a_block().feed_forward, a_block().norm)
     with caplog.at_level(logging.WARNING, "glassformer"):
         have = results(block, x, "cpu")
-    assert [word for word in warnings(caplog) if word.startswith("Same is a Block of its own")]
+    assert [word for word in warnings(caplog) if word.startswith("Same overrides Block")]
     for found, expected in zip(have, results(a_block(), x, "numpy"), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
@@ -260,7 +244,7 @@ home.normal_cdf = lambda x: x
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_is_replaced_before_anything_has_run_is_noticed(change):
+def test_a_replacement_before_the_first_run_is_noticed(change):
     command = [sys.executable, "-c", FIRST.format(change=CHANGES[change])]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     have, want = map(np.array, json.loads(done.stdout))  # on the engine cpu, and then as it is written
@@ -273,31 +257,61 @@ def test_what_is_replaced_before_anything_has_run_is_noticed(change):
     assert "was replaced: it and what uses it run as written" in said
 
 
-def test_inside_a_step_everything_is_looked_at_once(monkeypatch):
+def test_a_step_checks_everything_once(monkeypatch):
     x = np.array([[1.0, 2.0, 4.0]], np.float32)
     ops.softmax(x)
-    watch = current().table["softmax"].watch
+    guard = current().table["softmax"].guard
 
-    @sources.steadily
+    @sources.check_once
     def step():
         with monkeypatch.context() as patch:
-            patch.setattr(sources.Watch, "is_in_place", lambda self: pytest.fail("looked again"))
-            return watch.is_current()
+            patch.setattr(sources.SourceGuard, "is_unchanged", lambda self: pytest.fail("checked again"))
+            return guard.is_current()
 
     assert step()
     with monkeypatch.context() as patch:
         patch.setitem(ops.softmax.__wrapped__.__globals__, "_exponentials", lambda x, mask: None)
-        assert not sources.steadily(watch.is_current)()
+        assert not sources.check_once(guard.is_current)()
 
 
-@pytest.mark.parametrize("moment", ["_how_many_are_current", "is_current"])
-def test_what_breaks_off_a_step_leaves_nobody_trusting(monkeypatch, moment):
+@pytest.mark.parametrize("moment", ["_current_guards", "is_current"])
+def test_after_an_interrupted_step_everything_is_checked_again(monkeypatch, moment):
     def interrupted(*_):
         raise KeyboardInterrupt
 
     ops.softmax(np.ones((1, 3), np.float32))
-    watch = current().table["softmax"].watch
-    monkeypatch.setattr(sources.Watch if moment == "is_current" else sources, moment, interrupted)
+    guard = current().table["softmax"].guard
+    monkeypatch.setattr(sources.SourceGuard if moment == "is_current" else sources, moment, interrupted)
     with pytest.raises(KeyboardInterrupt):
-        sources.steadily(lambda: watch.is_current())()
-    assert sources.looked.get() == 0
+        sources.check_once(lambda: guard.is_current())()
+    assert not sources.checked.get()
+
+
+# --- from elsewhere, in place, and added ------------------------------------------------------------------------------
+
+
+def test_code_edited_in_place_runs(monkeypatch):
+    x = np.array([[1.0, 2.0, 4.0]], np.float32)
+    helper = ops.softmax.__wrapped__.__globals__["_exponentials"]
+    monkeypatch.setattr(helper, "__code__", (lambda x, mask: (x, x.sum(axis=-1, keepdims=True))).__code__)
+    np.testing.assert_allclose(ops.softmax(x)[0], x / 7, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "home", "name"),
+    [
+        ("Block.forward", "layers.linear", "ops"),
+        ("softmax", "ops.softmax", "namespace"),
+        ("attention_tiled_backward", "ops.attention_tiled", "unbroadcast"),
+    ],
+)
+def test_a_name_replaced_in_a_module_that_only_imports_it_is_noticed(monkeypatch, kernel, home, name):
+    assert stands(kernel)
+    monkeypatch.setattr(sys.modules[f"glassformer.{home}"], name, lambda *_: None)
+    assert not stands(kernel)
+
+
+def test_a_method_added_to_a_class_that_inherits_it_is_noticed(monkeypatch):
+    assert stands("Block.forward")
+    monkeypatch.setattr(LayerNorm, "init", lambda self, *_: {}, raising=False)
+    assert not stands("Block.forward")

@@ -1,16 +1,16 @@
-"""Who executes: one decorator for ops and for the methods of layers, and one table of stand-ins for each engine.
+"""Who executes: one decorator for ops and for the methods of layers, and one table of kernels for each engine.
 
     @dispatched
     def softmax(x): …                       # the definition, as it is read
 
-    @stands_for(ops.softmax)                # somewhere above, in an engine
+    @replaces(ops.softmax)                  # in an engine
     def softmax(x): …                       # the same numbers, computed otherwise
 
-A call of a dispatched function asks the engine in use for its stand-in. A stand-in has the signature of what it stands
-for and may decline by returning NotImplemented; then the function runs as written. So it does when something that the
-stand-in stands for is no longer what it was made from: see `sources`.
+A call of a dispatched function asks the engine in use for its kernel. A kernel has the signature of what it replaces
+and may decline by returning NotImplemented; then the function runs as written. So it does when the source that the
+kernel was made from has changed: see `sources`.
 
-Nothing here knows an engine. They are found by name in a package of their own, when one is first asked for.
+Nothing here knows an engine: `glassformer.engines` finds them by name when one is first asked for.
 """
 
 import functools
@@ -20,34 +20,72 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import MethodType, ModuleType
 from typing import Any, TypeVar
 
-from .precision import in_full_precision
-from .sources import Watch, as_written, looked
+from .precision import holds_half, in_full_precision
+from .sources import SourceGuard, as_written, checked
 
-ROOM = "glassformer.engines"
-"""The package of the engines: `find(name)` gives one, `find_for(array_type, own)` the one at home with such arrays."""
+ENGINES = "glassformer.engines"
+"""The package of engines: `find(name)` returns one, `find_for(array_type, own)` the one for such arrays."""
 
 VARIABLE = "GLASSFORMER_ENGINE"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-StandIns = dict[str, "StandIn"]
+Kernels = dict[str, "Kernel"]
+
+
+class Kernel:
+    """A function that computes what another one computes, and the guard over the source that it replaces."""
+
+    __slots__ = ("function", "guard", "name", "original")
+
+    def __init__(self, function: Callable[..., Any], original: Any, guard: SourceGuard) -> None:
+        self.function, self.original, self.guard, self.name = function, original, guard, guard.name
+
+
+def replaces(original: Any, *parts: Any, excluding: Iterable[Any] = ()) -> Callable[[Function], Function]:
+    """Mark a function as the kernel of `original`, which the engine computes instead of it.
+
+    `parts` are methods that `original` calls through objects, such as those of the layers in a block: what it calls by
+    name is found. `excluding` is what `original` calls only where the kernel declines.
+    """
+
+    def mark(function: Function) -> Function:
+        starts = [as_written(part) for part in (original, *parts)]
+        guard = SourceGuard(_name(starts[0]), starts, map(as_written, excluding))
+        function.kernel = Kernel(function, starts[0], guard)  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def kernels_of(*modules: ModuleType) -> list[Kernel]:
+    """Return the kernels that modules define."""
+    found = [
+        value
+        for module in modules
+        for value in vars(module).values()
+        if getattr(value, "__module__", None) == module.__name__
+    ]
+    return [value.kernel for value in found if isinstance(getattr(value, "kernel", None), Kernel)]
 
 
 class Engine:
-    """Who executes: stand-ins by the name of what they stand for, what trains and what reads, where arrays live.
+    """Who executes: kernels, what trains and what reads, where arrays live. Engines are values and never change.
 
-    name      what users call it
-    library   whose arrays it computes with
-
-    Engines are values: nothing about one changes once it is made. Subclasses say what theirs are.
+    name              what users call it
+    library           whose arrays it computes with
+    replaces_methods  whether it has kernels for methods of layers
+    observes          whether every call of a dispatched function goes through `observe`
+    keeps_blocks      whether weights that a file stores in blocks are best used as they are
     """
 
     name = ""
     library = "numpy"
-
+    replaces_methods = True
     observes = False
-    """Whether every call of a dispatched function goes through `observe`."""
+    keeps_blocks = False
 
     def observe(
         self, function: Callable[..., Any], written: Callable[..., Any], arguments: tuple[Any, ...], settings: Any
@@ -55,8 +93,8 @@ class Engine:
         """Do a call of the dispatched `function`, as it is `written` or otherwise; a method's layer is an argument."""
         raise NotImplementedError
 
-    def stand_ins(self) -> list[Callable[..., Any]]:
-        """Return all stand-ins, each marked by `stands_for`; asked once, when the first op runs."""
+    def kernels(self) -> list[Kernel]:
+        """Return all kernels; asked once, when the first op runs."""
         return []
 
     def trainer(self, *arguments: Any, **settings: Any) -> Any:
@@ -64,15 +102,12 @@ class Engine:
         raise NotImplementedError
 
     def shards(self, config: Any, batch: int) -> int:
-        """Return in how many parts at a time a batch of so many sequences is computed fastest."""
+        """Return in how many parts at a time a batch of this many sequences is computed fastest."""
         return 1
 
     def reader(self, *arguments: Any, **settings: Any) -> Any:
         """Return what reads while a model writes: see `generation.reader`."""
         raise NotImplementedError
-
-    keeps_blocks = False
-    """Whether weights that a file stores in blocks are best used as they are."""
 
     def check_storage(self, weights: str) -> None:
         """Refuse a way to keep weights that this engine does not know."""
@@ -83,142 +118,124 @@ class Engine:
         raise NotImplementedError
 
     @functools.cached_property
-    def table(self) -> StandIns:
-        """The stand-ins by name."""
-        return {stand_in.name: stand_in for stand_in in map(StandIn, self.stand_ins())}
+    def table(self) -> Kernels:
+        """The kernels by the names of what they replace."""
+        return {kernel.name: kernel for kernel in self.kernels()}
 
     @functools.cached_property
-    def tables(self) -> dict[type, StandIns]:
-        """The stand-ins for each type of array seen so far."""
+    def tables(self) -> dict[type, Kernels]:
+        """The kernels for each type of array seen so far."""
         return {}
 
-    def table_for(self, array_type: type) -> StandIns:
-        """Return the stand-ins for a type of array: an op runs where its arrays are, whatever the engine."""
-        found = room().find_for(array_type, self)
-        self.tables[array_type] = found.table
-        return found.table
+    def table_for(self, array_type: type) -> Kernels:
+        """Return the kernels for a type of array: an op runs where its arrays are, whatever the engine."""
+        found = self.tables[array_type] = engines().find_for(array_type, self).table
+        return found
 
     def __repr__(self) -> str:
         return f"<engine {self.name}>"
 
 
-class StandIn:
-    """A function that computes what a dispatched one computes, and the watch over what it was made from."""
-
-    __slots__ = ("function", "name", "original", "watch")
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        original, *parts = function.stands_for  # type: ignore[attr-defined]
-        self.name: str = original.dispatched_as
-        self.function, self.original = function, original
-        self.watch = Watch(self.name, [original, *parts], function.apart)  # type: ignore[attr-defined]
-
-
-def stands_for(
-    original: Callable[..., Any], *parts: Callable[..., Any], apart: Iterable[Callable[..., Any]] = ()
-) -> Callable[[Function], Function]:
-    """Mark a function as the stand-in of the dispatched function `original`.
-
-    `parts` are the methods that `original` calls by way of objects, such as those of the layers in a block: what is
-    called by name is found by itself. `apart` is what `original` calls only where the stand-in declines.
-    """
-
-    def mark(function: Function) -> Function:
-        starts, left = (tuple(map(as_written, given)) for given in ((original, *parts), apart))
-        if not hasattr(starts[0], "dispatched_as"):
-            raise TypeError(f"nothing can stand for {_name(starts[0])}, since it is not marked with @dispatched")
-        function.stands_for, function.apart = starts, left  # type: ignore[attr-defined]
-        name = starts[0].dispatched_as
-        function.__doc__ = function.__doc__ or f"Stand for `{name if '.' in name else f'ops.{name}'}`."
-        return function
-
-    return mark
-
-
 def dispatched(function: Function) -> Function:
-    """Let the engine in use compute a function of arrays, or a method of a layer, by its stand-in where it has one.
+    """Let the engine in use compute a function of arrays, or a method of a layer, by its kernel where it has one.
 
     `function.__wrapped__` is the function as written, whatever the engine.
     """
-    return (_method if "." in _name(function) else _op)(function)
+    return _Method(function) if "." in _name(function) else _op(function)  # type: ignore[return-value]
 
 
-def _name(function: Callable[..., Any]) -> str:
+def _name(function: Any) -> str:
     """Return the name of a function, or of a method with its class, wherever they were defined."""
     return function.__qualname__.rpartition("<locals>.")[2]
 
 
 def _op(op: Function) -> Function:
     name = op.__name__
-    written = in_full_precision(op)
 
     @functools.wraps(op)
     def run(*arrays: Any, **settings: Any) -> Any:
         if arrays:
             own = _chosen.get() or _default or default()
             if own.observes:
-                return own.observe(run, written, arrays, settings)
+                return own.observe(run, functools.partial(_written, op), arrays, settings)
             first = type(arrays[0])
             table = own.tables.get(first)
             if table is None:
                 # A plain number is the gradient of a loss: the record beside it tells where the arrays are.
                 table = _table_of(own, arrays[1:]) if first in (float, int) else own.table_for(first)
-            stand_in = table.get(name)
-            # Another op of the same name, such as one of the user's own, is another op. What was looked at when a step
-            # began is current, as `is_current` would say; to ask it takes longer than all else here.
+            kernel = table.get(name)
+            # Another op of the same name, such as one of the user's own, is another op.
             if (
-                stand_in is not None
-                and stand_in.original is run
-                and (stand_in.watch.number <= looked.get() or stand_in.watch.is_current())
+                kernel is not None
+                and kernel.original is run
+                and (kernel.guard in checked.get() or kernel.guard.is_current())
             ):
-                result = stand_in.function(*arrays, **settings)
+                result = kernel.function(*arrays, **settings)
                 if result is not NotImplemented:
                     return result
-        return written(*arrays, **settings)
+        for array in arrays:
+            if holds_half(array):
+                return in_full_precision(op, arrays, settings)
+        return op(*arrays, **settings)
 
     run.dispatched_as = run.observed_as = name  # type: ignore[attr-defined]
     return run  # type: ignore[return-value]
 
 
-def _method(method: Function) -> Function:
-    name = _name(method)
-    owner, attribute = name.rsplit(".", 1)
-    exact: dict[type, bool] = {}
-    named = list(inspect.signature(method).parameters)[1:]
-    # Where the array stands among the arguments that decides who computes: behind parameters and records.
-    place = next((number for number, word in enumerate(named) if word in ("x", "dy", "positions", "k")), len(named))
+def _written(op: Callable[..., Any], *arrays: Any, **settings: Any) -> Any:
+    return in_full_precision(op, arrays, settings) if any(map(holds_half, arrays)) else op(*arrays, **settings)
 
-    @functools.wraps(method)
-    def run(self: Any, *arguments: Any, **settings: Any) -> Any:
+
+class _Method:
+    """A method that an engine may compute. Under an engine without such kernels, a call is one of the method itself."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, method)
+        name = self.dispatched_as = self.observed_as = _name(method)
+        owner, attribute = name.rsplit(".", 1)
+        exact: dict[type, bool] = {}
+        named = list(inspect.signature(method).parameters)[1:]
+        # Where the array stands among the arguments that decides who computes: behind parameters and records.
+        place = next((i for i, word in enumerate(named) if word in ("x", "dy", "positions", "k")), len(named))
+
+        def run(layer: Any, *arguments: Any, **settings: Any) -> Any:
+            own = _chosen.get() or _default or default()
+            if own.observes:
+                return own.observe(self, method, (layer, *arguments), settings)
+            table = own.tables.get(type(arguments[place])) if place < len(arguments) else None
+            kernel = (_table_of(own, arguments) if table is None else table).get(name)
+            if (
+                kernel is not None
+                and kernel.original is self
+                and (kernel.guard in checked.get() or kernel.guard.is_current())
+            ):
+                # A class derived from the owner may have changed anything: its methods run as written.
+                mine = exact.get(type(layer))
+                if mine is None:
+                    mine = exact[type(layer)] = type(layer).__dict__.get(attribute) is self
+                    # The library's own, such as a block without feed-forward, are meant to run as written.
+                    if not mine and type(layer).__module__.partition(".")[0] != __package__:
+                        kernel.guard.report(f"{type(layer).__name__} overrides {owner}")
+                if mine:
+                    result = kernel.function(layer, *arguments, **settings)
+                    if result is not NotImplemented:
+                        return result
+            return method(layer, *arguments, **settings)
+
+        self._run, self._method = run, method
+
+    def __get__(self, layer: Any, owner: Any = None) -> Any:
+        if layer is None:
+            return self
         own = _chosen.get() or _default or default()
-        if own.observes:
-            return own.observe(run, method, (self, *arguments), settings)
-        table = own.tables.get(type(arguments[place])) if place < len(arguments) else None
-        stand_in = (_table_of(own, arguments) if table is None else table).get(name)
-        if (
-            stand_in is not None
-            and stand_in.original is run
-            and (stand_in.watch.number <= looked.get() or stand_in.watch.is_current())
-        ):
-            # A class derived from the owner may have changed anything: its methods run as written.
-            mine = exact.get(type(self))
-            if mine is None:
-                mine = exact[type(self)] = type(self).__dict__.get(attribute) is run
-                # The library's own, such as a block without feed-forward, are meant to run as written.
-                if not mine and type(self).__module__.partition(".")[0] != __package__:
-                    stand_in.watch.say(f"{type(self).__name__} is a {owner} of its own")
-            if mine:
-                result = stand_in.function(self, *arguments, **settings)
-                if result is not NotImplemented:
-                    return result
-        return method(self, *arguments, **settings)
+        return MethodType(self._run if own.replaces_methods else self._method, layer)
 
-    run.dispatched_as = run.observed_as = name  # type: ignore[attr-defined]
-    return run  # type: ignore[return-value]
+    def __call__(self, layer: Any, *arguments: Any, **settings: Any) -> Any:
+        return self._run(layer, *arguments, **settings)
 
 
 def observed(method: Function) -> Function:
-    """Let whoever watches a run see the calls of a method that runs as written; those of a dispatched one are seen."""
+    """Let tracing engines see the calls of a method that no engine replaces."""
     if hasattr(method, "observed_as"):
         return method
 
@@ -233,8 +250,8 @@ def observed(method: Function) -> Function:
     return run  # type: ignore[return-value]
 
 
-def _table_of(own: Engine, arguments: tuple[Any, ...]) -> StandIns:
-    """Return the stand-ins for the first array among arguments, or in a record among them."""
+def _table_of(own: Engine, arguments: tuple[Any, ...]) -> Kernels:
+    """Return the kernels for the first array among arguments, or in a record among them."""
     for argument in arguments:
         own_type = type(argument)
         table = own.tables.get(own_type)
@@ -269,7 +286,7 @@ def default() -> Engine:
     """Return the engine of whoever has chosen none: the one set, else GLASSFORMER_ENGINE's, else the best there is."""
     global _default
     if _default is None:
-        _default = room().find(os.environ.get(VARIABLE) or None)
+        _default = engines().find(os.environ.get(VARIABLE) or None)
     return _default
 
 
@@ -290,9 +307,8 @@ def use_engine(name: str | Engine) -> Iterator[None]:
 
 
 def _found(name: str | Engine) -> Engine:
-    return name if isinstance(name, Engine) else room().find(name)
+    return name if isinstance(name, Engine) else engines().find(name)
 
 
-def room() -> Any:
-    """Return the package of the engines."""
-    return importlib.import_module(ROOM)
+def engines() -> Any:
+    return importlib.import_module(ENGINES)

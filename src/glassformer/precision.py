@@ -21,25 +21,18 @@ from .arrays import cast, is_half, widen
 _BACKWARD = "_backward"
 
 
-def in_full_precision(op: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an op, or the gradient of one, that computes in float32 and answers in the types of its arguments."""
-    back = op.__name__.endswith(_BACKWARD)
-
-    @functools.wraps(op)
-    def run(*arrays: Any, **settings: Any) -> Any:
-        if not any(_holds_half(x) for x in arrays):
-            return op(*arrays, **settings)
-        given: dict[int, Any] = {}  # by the identity of what the op sees: what it was given
-        wide = [_widened(x, given) for x in arrays]
-        result = op(*wide, **settings)
-        return _gradients(op, arrays, result) if back else _results(arrays, result, given)
-
-    return run
+def in_full_precision(op: Callable[..., Any], arrays: tuple[Any, ...], settings: dict[str, Any]) -> Any:
+    """Run an op, or the gradient of one, in float32, and return its results in the types of its arguments."""
+    given: dict[int, Any] = {}  # by the identity of what the op sees: what it was given
+    wide = [_widened(x, given) for x in arrays]
+    result = op(*wide, **settings)
+    return _gradients(op, arrays, result) if op.__name__.endswith(_BACKWARD) else _results(arrays, result, given)
 
 
-def _holds_half(x: Any) -> bool:
+def holds_half(x: Any) -> bool:
+    """Tell whether an argument, or an array in a record, has 16 bits."""
     if isinstance(x, tuple):
-        return any(map(_holds_half, x))
+        return any(map(holds_half, x))
     return hasattr(x, "dtype") and is_half(x)
 
 

@@ -1,15 +1,9 @@
-"""What is written is what runs: a stand-in steps back when what it was made from has changed.
+"""What is written is what runs: a kernel steps back when the source that it replaces has changed.
 
-A stand-in was written, and compared, for certain lines of ops and layers. Two things are watched:
+    edited      a file differs from the digest taken when kernels and sources were last compared (`make digests`)
+    replaced    a function, class or constant is another object than at import, or has other code
 
-    edited      the lines in the files are others than those that `stamp` saw when the stand-ins were last compared
-    replaced    a function, a method or a constant has another object in its place in the running program
-
-Both are about everything that a stand-in stands for, directly or through what it calls: a changed softmax concerns the
-stand-ins of attention and of the block around it too. Changed comments and docstrings concern nobody. What has another
-object in its place is told from `remember`, which notes all of ops and all of layers as soon as they are imported.
-
-    python -m glassformer.sources        stamps the sources anew, once stand-ins and sources are equal again
+A guard covers everything that the replaced functions look up by name, directly or through what they find there.
 """
 
 from __future__ import annotations
@@ -21,258 +15,221 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from functools import cache, wraps
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
-from types import CodeType, MappingProxyType, ModuleType
+from types import CodeType, FunctionType, MappingProxyType, ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Place = tuple[Any, Any, Any]
+"""A mapping (the namespace of a module or a class, or a table), a name in it, and its value at import."""
 
 PACKAGE = Path(__file__).parent
-STAMPS = PACKAGE / "engines" / "sources.json"
-WATCHED = ("ops", "layers")
-"""The folders whose lines stand-ins stand for."""
+DIGESTS = PACKAGE / "engines" / "sources.json"
+SOURCES = ("arrays.py", "ops/*.py", "layers/*.py", "training/optimizer*.py", "generation/sampling.py")
+"""The files that kernels replace."""
+_CALLED_BY_PYTHON = ("__init__", "__post_init__", "__call__", "__array__", "__iter__", "__len__", "__getitem__")
+_PATH = str(PACKAGE)
+_code = attrgetter("__code__")
 
-Group = tuple[Callable[[Any], Any], Any]
-"""What reads some entries of a mapping at once, and the mapping."""
+_modules: dict[str, ModuleType] = {}  # those of `snapshot`
+_written: dict[int, tuple[Any, dict[Any, Any]]] = {}  # their mappings by identity, each with a copy
+_codes: dict[int, tuple[Any, CodeType]] = {}  # their functions by identity, each with its code
+_reported: set[str] = set()
+_guards: list[SourceGuard] = []  # those in use
+checked: ContextVar[frozenset[SourceGuard]] = ContextVar("checked", default=frozenset())
 
-_told: set[str] = set()
-_watches: list[Watch] = []  # those that have begun, in this order
-looked: ContextVar[int] = ContextVar("looked", default=0)  # so many of them were current when `steadily` began
+
+def snapshot(*names: str) -> None:
+    """Remember the contents of modules and packages that have just been imported."""
+    for name, module in list(sys.modules.items()):
+        if any(name == own or name.startswith(f"{own}.") for own in names):
+            _modules[name] = module
+            for value in [vars(module), *vars(module).values()]:
+                holder = _members(value) if isinstance(value, type) else value
+                if isinstance(holder, dict | MappingProxyType) and id(holder) not in _written:
+                    _written[id(holder)] = holder, dict(holder)
+                    for function in (found for part in dict(holder).values() for found in _functions(part)):
+                        _codes.setdefault(id(function), (function, function.__code__))
 
 
-class Watch:
-    """Watches over what one stand-in stands for: what `starts` reach, but for what is `apart`."""
+def as_written(function: Any) -> Any:
+    """Return the function of the source whose place another one has taken; a function of the source itself."""
+    if any(function is value for _, values in _written.values() for value in values.values()):
+        return function
+    places = [(holder, name, was) for holder, values in _written.values() for name, was in values.items()]
+    found = [was for holder, name, was in places if holder.get(name) is function]
+    return found[0] if found and all(was is found[0] for was in found) else function
 
-    __slots__ = ("apart", "groups", "name", "number", "places", "starts", "were")
 
-    def __init__(self, name: str, starts: list[Callable[..., Any]], apart: Iterable[Callable[..., Any]] = ()) -> None:
-        self.name, self.starts, self.apart = name, starts, apart
-        self.number = sys.maxsize  # among `_watches`
-        self.places: dict[Any, Any] = {}
-        self.groups: list[Group] | None = None
-        self.were: list[Any] | None = []  # what the entries of the groups are as written; None: there is no telling
+class SourceGuard:
+    """Tells whether the source that a kernel replaces is as it was when the kernel was written."""
+
+    def __init__(self, name: str, starts: Iterable[Any], excluding: Iterable[Any] = ()) -> None:
+        self.name, self._begun, self._edited = name, False, False
+        self._starts, self._excluding = starts, {id(function) for function in excluding}
+        self.places: dict[tuple[int, Any], Place] = {}
 
     def is_current(self) -> bool:
-        """Tell whether everything is as it was when the stand-in was made; if not, say so once."""
-        if self.number <= looked.get():
+        """Tell whether nothing was edited or replaced; if something was, report it once."""
+        if self in checked.get():
             return True
-        if self.groups is None:
+        if not self._begun:
             self._begin()
-        if self.were is None:
-            return False
-        if self.is_in_place():
-            return True
-        moved = next((name, was) for (where, name), was in self.places.items() if where.get(name) != was)
-        self.say(f"{getattr(moved[1], '__qualname__', moved[0])} was replaced")
+        if self._edited or self.is_unchanged():
+            return not self._edited
+        self.report(f"{next(map(str, self._changes()))} was replaced")
         return False
 
-    def is_in_place(self) -> bool:
-        """Tell whether every place has in it what is written there."""
-        assert self.groups is not None
-        try:  # one comparison of everything: this is asked at every call
-            return [entries(where) for entries, where in self.groups] == self.were
-        except KeyError:  # one was taken away
-            return False
+    def report(self, fact: str) -> None:
+        """Log once that something runs as written, and why."""
+        if fact not in _reported:
+            import logging  # here, because no other part of a command's start needs it
 
-    def say(self, fact: str) -> None:
-        """Say once that something runs as written, and why."""
-        if fact not in _told:
-            import logging  # here and in `_digest`: nothing else at the start of a command needs them
-
-            _told.add(fact)
+            _reported.add(fact)
             logging.getLogger("glassformer").warning(
                 "%s: it and what uses it run as written, which may be slower (first met in %s)", fact, self.name
             )
 
     def _begin(self) -> None:
-        """Look up what is reached from the start, and whether its lines are those that were stamped."""
-        reached = _Reached(self.apart)
-        for start in self.starts:
-            reached.follow(start)
-        self.watch(reached.places)
-        changed = edited()
-        for found in sorted(reached.sources & changed.keys()):
-            self.were = None
-            self.say(f"{found.rpartition(':')[2]} was edited in {changed[found]}")
-        if self.were is not None:
-            _watches.append(self)
-            self.number = len(_watches)
+        """Find everything that the source reaches, and compare the digests of its files."""
+        reached, files = _reach(self._starts, self._excluding)
+        self.watch(reached)
+        self._begun = True
+        for file in sorted(files & edited_files()):
+            self._edited = True
+            self.report(f"{file} was edited")
+        if not self._edited:
+            _guards.append(self)
 
-    def watch(self, places: dict[Any, Any]) -> None:
-        """Watch over places, given with what is written there."""
-        mappings: dict[int, tuple[Any, dict[Any, Any]]] = {}
-        for (where, name), was in places.items():
-            mappings.setdefault(id(where), (where, {}))[1][name] = was
+    def watch(self, places: dict[tuple[int, Any], Place]) -> None:
+        """Compare these places from now on."""
         self.places = places
-        self.groups = [(itemgetter(*own), where) for where, own in mappings.values()]
-        self.were = [itemgetter(*own)(own) for _, own in mappings.values()]
+        groups: dict[int, tuple[Any, dict[Any, Any]]] = {}
+        for holder, name, value in places.values():
+            groups.setdefault(id(holder), (holder, {}))[1][name] = value
+        # Tuples are compared many times faster than values one by one.
+        self._groups = [(itemgetter(*own), holder) for holder, own in groups.values()]
+        self._values = [itemgetter(*own)(own) for _, own in groups.values()]
+        functions = {id(found): found for *_, value in places.values() for found in _functions(value)}
+        self._functions = [function for key, function in functions.items() if key in _codes]
+        self._own_codes = [_codes[id(function)][1] for function in self._functions]
+        self._classes = [holder for holder, _ in groups.values() if isinstance(holder, MappingProxyType)]
+        self._sizes = [len(_written[id(holder)][1]) for holder in self._classes]
+
+    def is_unchanged(self) -> bool:
+        """Tell whether every place holds what it held, with the same code, and no class has a new member."""
+        try:
+            values = [get(holder) for get, holder in self._groups]
+            codes, sizes = list(map(_code, self._functions)), list(map(len, self._classes))
+            return values == self._values and codes == self._own_codes and sizes == self._sizes
+        except (KeyError, ValueError):  # a name was deleted, or is an array now
+            return False
+
+    def _changes(self) -> Iterator[Any]:
+        """Yield the names of everything that was replaced."""
+        yield from (name for holder, name, was in self.places.values() if holder.get(name) is not was)
+        yield from (f.__qualname__ for f in self._functions if _code(f) is not _codes[id(f)][1])
+        yield from (name for holder in self._classes for name in holder.keys() - _written[id(holder)][1].keys())
 
 
-def steadily(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function look once at all that is watched, and trust it in the many calls that it makes: a training step.
+def check_once(function: Callable[P, R]) -> Callable[P, R]:
+    """Check all guards in use when a function is called, a training step for example, and not again until it returns.
 
-    The look is taken inside of `try`: Ctrl-C may come at any moment, and what it breaks off must trust nothing longer.
+    The check happens inside `try`, because Ctrl-C may come at any moment.
     """
 
     @wraps(function)
-    def steady(*args: P.args, **kwargs: P.kwargs) -> R:
-        before = looked.get()
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        before = checked.get()
         try:
-            looked.set(_how_many_are_current())
+            checked.set(_current_guards())
             return function(*args, **kwargs)
         finally:
-            looked.set(before)
+            checked.set(before)
 
-    return steady
+    return run
 
 
-def _how_many_are_current() -> int:
-    """Return how many watches have begun if all of them are current, else 0: then each looks for itself."""
+def _current_guards() -> frozenset[SourceGuard]:
+    """Return all guards in use if none finds a change; otherwise none, so that each checks for itself."""
     global _all
-    begun = _watches.copy()
-    if _all.number != len(begun):
-        _all = Watch("all", [])
-        _all.watch({place: was for watch in begun for place, was in watch.places.items()})
-        _all.number = len(begun)
-    return _all.number if _all.is_in_place() else 0
+    if len(_all[1]) != len(_guards):
+        every, guards = SourceGuard("all", ()), frozenset(_guards)
+        every.watch({key: place for guard in guards for key, place in guard.places.items()})
+        _all = every, guards
+    return _all[1] if _all[0].is_unchanged() else frozenset()
 
 
-_all = Watch("all", [])
-
-# --- what is written -------------------------------------------------------------------------------------------------
-
-_written: dict[int, tuple[Any, dict[Any, Any]]] = {}
-"""The mappings of ops and layers by identity: each itself, and a copy of what it had in it as written."""
+_all: tuple[SourceGuard, frozenset[SourceGuard]] = SourceGuard("all", ()), frozenset()
 
 
-def remember(package: str) -> None:
-    """Note all functions, methods, constants and tables of a package that has just been imported."""
-    for name, module in list(sys.modules.items()):
-        if name == package or name.startswith(f"{package}."):
-            for value in [vars(module), *vars(module).values()]:
-                where = _members(value) if isinstance(value, type) else value
-                if isinstance(where, (dict, MappingProxyType)):
-                    _written.setdefault(id(where), (where, dict(where)))
+# --- what functions reach --------------------------------------------------------------------------------------------
 
 
-def as_written(function: Any) -> Any:
-    """Return the function of ops or layers in whose place a function stands; one that was always there itself."""
-    homes = [(where, entries) for where, entries in _written.values()]
-    if any(function is entry for _, entries in homes for entry in entries.values()):
-        return function
-    found = [was for where, entries in homes for name, was in entries.items() if where.get(name) is function]
-    return found[0] if found and all(was is found[0] for was in found) else function
+def _reach(starts: Iterable[Any], excluding: set[int]) -> tuple[dict[tuple[int, Any], Place], set[str]]:
+    """Return the places in which functions look up names, directly or through what they find there, and their files.
+
+    Every name in the code of a reached function is looked up in all mappings that were reached: in more places than the
+    code looks at, never in fewer.
+    """
+    places: dict[tuple[int, Any], Place] = {}
+    holders: dict[int, Any] = {}
+    names, files = set(_CALLED_BY_PYTHON), set[str]()
+    found = list(starts)
+    while found:
+        for value in found:
+            holders |= {id(holder): holder for holder in _holders(value)}
+            for function in _functions(value):
+                code = _codes.get(id(function), (function, function.__code__))[1]
+                names.update(_names(code))
+                files.add(code.co_filename)
+        found = []
+        for key, holder in holders.items():
+            values = _written[key][1]
+            is_class = isinstance(holder, MappingProxyType)
+            for name in names & values.keys() if is_class or "__name__" in values else values:
+                if (key, name) in places or id(values[name]) in excluding:
+                    continue
+                if not is_class or any(_functions(values[name])):  # the default of a field decides nothing later
+                    places[key, name] = holder, name, values[name]
+                    found.append(values[name])
+    return places, {Path(file).relative_to(PACKAGE).as_posix() for file in files}
 
 
-def _entries(where: Any) -> Any:
-    """Return what is written in a mapping."""
-    return _written.get(id(where), (where, where))[1]
+def _functions(value: Any) -> Iterator[FunctionType]:
+    """Yield the functions of this package behind a value: a function, a method, a property or a tuple of functions."""
+    if isinstance(value, tuple):
+        for part in value:
+            yield from _functions(part)
+    elif not isinstance(value, type | ModuleType):
+        inner = getattr(value, "fget", None) or getattr(value, "func", None) or getattr(value, "__func__", value)
+        inner = inspect.unwrap(inner) if callable(inner) else inner
+        if isinstance(inner, FunctionType) and (id(inner) in _codes or inner.__code__.co_filename.startswith(_PATH)):
+            yield inner
 
 
-class _Reached:
-    """All that functions call by name, as places that can be looked at again, and as the names of their sources."""
-
-    def __init__(self, apart: Iterable[Callable[..., Any]]) -> None:
-        self.places: dict[Any, Any] = {}
-        self.sources: set[str] = set()
-        self._apart = tuple(apart)
-        self._seen: set[int] = set()
-        self._named: set[str] = set()  # by any of the functions
-        self._types: list[type] = []
-
-    def follow(self, function: Callable[..., Any]) -> None:
-        """Follow a function into everything that it names."""
-        raw = inspect.unwrap(function)
-        code = getattr(raw, "__code__", None)
-        if code is None or id(code) in self._seen:
-            return
-        self._seen.add(id(code))
-        self.sources.add(f"{raw.__module__}:{raw.__qualname__}")
-        names = set(_names(code))
-        if "." in raw.__qualname__:
-            self._follow_method(raw, names)
-        for name in sorted(names):
-            if name in _entries(raw.__globals__):
-                self._visit(raw.__globals__, name, names, raw.__module__)
-        for value in (*(raw.__defaults__ or ()), *(raw.__kwdefaults__ or {}).values()):
-            self._visit_type(type(value))
-        self._named |= names
-        for owner in list(self._types):
-            self._visit_members(owner, names)
-
-    def _follow_method(self, raw: Any, names: set[str]) -> None:
-        """Watch the place of a method in its class, and follow the methods that it calls on itself."""
-        home, name = raw.__globals__, raw.__qualname__.split(".")[0]
-        owner = _entries(home).get(name)
-        if isinstance(owner, type):
-            self.places[_Key(home, name)] = owner
-            self._visit_members(owner, {raw.__name__, *names})
-
-    def _visit(self, where: Any, name: str, names: set[str], module: str) -> None:
-        value = _entries(where)[name]
-        if isinstance(value, ModuleType):
-            if _is_ours(value.__name__):
-                for other in sorted(names & _entries(vars(value)).keys()):
-                    self._visit(vars(value), other, set(), value.__name__)
-            return
-        if isinstance(value, type):
-            if _is_ours(value.__module__):
-                self.places[_Key(where, name)] = value
-            self._visit_type(value)
-        elif callable(value) and _is_ours(getattr(value, "__module__", None)):
-            if value in self._apart:
-                return
-            self.places[_Key(where, name)] = value
-            self.follow(value)
-        elif isinstance(value, dict):
-            for key, entry in _entries(value).items():
-                parts = entry if isinstance(entry, tuple) else (entry,)
-                if all(map(callable, parts)):
-                    self.places[_Key(value, key)] = entry
-                    for part in parts:
-                        self.follow(part)
-        elif isinstance(value, (int, float, str)):
-            self.places[_Key(where, name)] = value
-            self.sources.add(f"{module}:{name}")
-        else:
-            self._visit_type(type(value))
-
-    def _visit_type(self, owner: type) -> None:
-        """Follow those methods of a class of ours that someone names, now or later, or that Python calls by itself."""
-        if not _is_ours(owner.__module__) or id(owner) in self._seen:
-            return
-        self._seen.add(id(owner))
-        self.sources.add(f"{owner.__module__}:{owner.__qualname__}")
-        self._types.append(owner)
-        own = {name for name in _entries(_members(owner)) if name.startswith("__")}
-        self._visit_members(owner, self._named | own)
-
-    def _visit_members(self, owner: type, names: set[str]) -> None:
-        for name in sorted(names & _entries(_members(owner)).keys()):
-            self._visit_member(owner, name)
-
-    def _visit_member(self, owner: type, name: str) -> None:
-        """Watch and follow a method or a property that someone wrote; what Python adds to a class stays as it is."""
-        value = _entries(_members(owner))[name]
-        method = inspect.unwrap(getattr(value, "fget", None) or getattr(value, "func", None) or value)
-        if inspect.isfunction(method) and method.__code__.co_filename == inspect.getsourcefile(owner):
-            self.places[_Key(_members(owner), name)] = value
-            self.follow(method)
+def _holders(value: Any) -> Iterator[Any]:
+    """Yield the mappings of the source in which names are looked up by, or on, a value."""
+    functions = list(_functions(value))
+    homes: list[Any] = [value if isinstance(value, type | ModuleType | dict) else type(value)]
+    for function in functions:
+        owner = function.__globals__.get(function.__qualname__.partition(".")[0])
+        homes += [function.__globals__, owner, *map(type, function.__defaults__ or ())]
+    for home in homes:
+        for part in home.__mro__ if isinstance(home, type) else [home]:
+            holder = _members(part) if isinstance(part, type) else vars(part) if isinstance(part, ModuleType) else part
+            if id(holder) in _written:
+                yield holder
 
 
-class _Key(tuple):
-    """A place, hashed by which mapping it is in."""
-
-    def __new__(cls, where: Any, name: Any) -> _Key:
-        return super().__new__(cls, (where, name))
-
-    def __hash__(self) -> int:
-        return hash((id(self[0]), self[1]))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self[0] is other[0] and self[1] == other[1]
+def _names(code: CodeType) -> Iterator[str]:
+    """Yield every name that a function and the functions inside it look up."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
 
 
 @cache
@@ -281,107 +238,52 @@ def _members(owner: type) -> Any:
     return vars(owner)
 
 
-def _names(code: CodeType) -> Iterator[str]:
-    """Yield every name that a function and the functions inside it look up, or may by `getattr`."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)
-        elif isinstance(constant, str) and constant.isidentifier():
-            yield constant
-
-
-def _is_ours(module: str | None) -> bool:
-    parts = (module or "").split(".")
-    return parts[0] == "glassformer" and len(parts) > 1 and parts[1] in WATCHED
-
-
-# --- lines in files --------------------------------------------------------------------------------------------------
+# --- digests of files ------------------------------------------------------------------------------------------------
 
 
 @cache
-def edited() -> dict[str, str]:
-    """Return what differs from the stamped sources, as "module:name", each with the file it stands in."""
-    if not STAMPS.is_file():
-        return {}
-    stamps = json.loads(STAMPS.read_text(encoding="utf-8"))
-    found: dict[str, str] = {}
-    for path in _files():
-        file = path.relative_to(PACKAGE).as_posix()
-        text = _text(path)
-        known = stamps.get(file, {"file": "", "parts": {}})
-        if _digest(text) != known["file"]:
-            module = "glassformer." + file.removesuffix(".py").replace("/", ".")
-            parts = fingerprints(text)
-            found |= {f"{module}:{name}": file for name, mark in known["parts"].items() if parts.get(name) != mark}
-            found |= {f"{module}:{name}": file for name in parts.keys() - known["parts"].keys()}
-    return found
+def edited_files() -> frozenset[str]:
+    """Return the files whose code differs from what was digested."""
+    known = json.loads(DIGESTS.read_text(encoding="utf-8")) if DIGESTS.is_file() else {}
+    texts = {path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8") for path in _files()}
+    # Where the text is the same, its code need not be parsed.
+    changed = [file for file in texts.keys() & known.keys() if _digest(texts[file]) != known[file].split()[0]]
+    return frozenset(file for file in changed if code_digest(texts[file]) != known[file].split()[1])
 
 
-def fingerprints(text: str) -> dict[str, str]:
-    """Return a mark of every function, method, class and constant of a file; comments and docstrings leave none."""
-    parts: dict[str, list[str]] = {}
-    for node in ast.parse(text).body:
-        if isinstance(node, ast.ClassDef):
-            for inner in (part for part in node.body if not _is_text(part)):
-                name = f"{node.name}.{inner.name}" if isinstance(inner, ast.FunctionDef) else node.name
-                parts.setdefault(name, []).append(_structure(inner))
-        elif isinstance(node, ast.FunctionDef):
-            parts.setdefault(node.name, []).append(_structure(node))
-        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
-            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                for part in ast.walk(target):
-                    if isinstance(part, ast.Name):
-                        parts.setdefault(part.id, []).append(_structure(node.value))
-    return {name: _digest("\n".join(shapes)) for name, shapes in parts.items()}
-
-
-_SILENT = {"lineno", "col_offset", "end_lineno", "end_col_offset", "ctx", "kind", "type_comment", "type_params"}
-_SILENT |= {"annotation", "returns", "decorator_list"}
-
-
-def _structure(node: Any) -> str:
-    """Return what a piece of code does, as text that is the same under every version of Python."""
-    if isinstance(node, list):
-        return "[" + ",".join(map(_structure, node)) + "]"
-    if not isinstance(node, ast.AST):
-        return repr(node)
-    fields = []
-    for name, value in ast.iter_fields(node):
-        if name in _SILENT:
-            continue
-        if name == "body" and isinstance(value, list):
-            value = [part for part in value if not _is_text(part)]
-        fields.append(_structure(value))
-    return "" if _is_text(node) else f"{type(node).__name__}({','.join(fields)})"
-
-
-def _is_text(node: Any) -> bool:
-    """Tell whether a statement is a docstring."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+def digests() -> dict[str, str]:
+    """Return the digests of each source as it is now: of its text, and of the code in it."""
+    texts = {path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8") for path in _files()}
+    return {file: f"{_digest(text)} {code_digest(text)}" for file, text in texts.items()}
 
 
 def _files() -> list[Path]:
-    return sorted(path for folder in WATCHED for path in (PACKAGE / folder).glob("*.py"))
+    return sorted(path for pattern in SOURCES for path in PACKAGE.glob(pattern))
 
 
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8")  # with line ends of every system as \n
+def code_digest(text: str) -> str:
+    """Return a digest of what code does: without comments, docstrings and layout, and for every version of Python."""
+    return _digest(_structure(ast.parse(text)))
+
+
+def _structure(node: Any) -> str:
+    if isinstance(node, list):
+        return ",".join(_structure(part) for part in node if not _is_docstring(part))
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = [(name, _structure(value)) for name, value in ast.iter_fields(node) if value not in (None, [])]
+    return f"{type(node).__name__}{fields}"
+
+
+def _is_docstring(node: Any) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def _digest(text: str) -> str:
-    import hashlib
+    import hashlib  # here, because no other part of a command's start needs it
 
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def stamp() -> dict[str, Any]:
-    """Return the marks of all sources as they are now."""
-    return {
-        path.relative_to(PACKAGE).as_posix(): {"file": _digest(_text(path)), "parts": fingerprints(_text(path))}
-        for path in _files()
-    }
-
-
 if __name__ == "__main__":
-    STAMPS.write_text(json.dumps(stamp(), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    DIGESTS.write_text(json.dumps(digests(), indent=1) + "\n", encoding="utf-8")

@@ -9,6 +9,7 @@ class Reference(Engine):
     """Nothing stands in for anything."""
 
     name = "numpy"
+    replaces_methods = False
 
     def trainer(self, *arguments: Any, **settings: Any) -> Any:
         """Return a trainer of pure steps."""

@@ -16,7 +16,7 @@ from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
 from ..errors import ConfigError, LengthError, ShapeError
 from ..models import Batch, Decoder, EncoderDecoder, Model
 from ..settings import check_count
-from ..sources import steadily
+from ..sources import check_once
 from .sampling import Sampling
 
 CHUNK = 512
@@ -106,7 +106,7 @@ class CachedReader:
         self.cache.select(rows)
         self.lengths, self.logits = self.lengths[rows], self.logits[rows]
 
-    @steadily
+    @check_once
     def _read(self, tokens: Array, mask: Array | None, positions: Array) -> None:
         logits = self.model.read(self.params, tokens, self.cache, mask=mask, positions=positions, last=True)
         self.logits = np.asarray(logits)[:, -1]

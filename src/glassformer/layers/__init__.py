@@ -16,7 +16,7 @@ forward and its backward are read side by side, one from the top and the other f
 with layer, linear, feed_forward and attention; then residual, block and stack; then embedding and head.
 """
 
-from ..sources import remember
+from ..sources import snapshot
 from .attention import Attention, AttentionRecord, merge_heads, split_heads
 from .attention_only import AttentionOnly
 from .block import Block, register_block
@@ -67,4 +67,4 @@ __all__ = [
     "split_heads",
 ]
 
-remember(__name__)
+snapshot(__name__)

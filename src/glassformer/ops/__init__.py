@@ -20,7 +20,7 @@ F width inside a feed-forward layer, V vocabulary. To read all files, begin with
 each a few lines of calculus; attention is made of these, and loss is softmax once more; the rest in any order.
 """
 
-from ..sources import remember
+from ..sources import snapshot
 from .activation import (
     ACTIVATIONS,
     activation_pair,
@@ -124,4 +124,4 @@ __all__ = [
     "window_mask",
 ]
 
-remember(__name__)
+snapshot("glassformer.arrays", __name__)

@@ -83,9 +83,9 @@ class Run:
     def engine(self) -> dispatch.Engine:
         """Who computes it: JAX if JAX began it, else the engine in use, or one of the host in its place."""
         if self.under_jax:
-            return dispatch.room().find("jax")
+            return dispatch.engines().find("jax")
         chosen = dispatch.current()
-        return chosen if chosen.library == "numpy" else dispatch.room().find()
+        return chosen if chosen.library == "numpy" else dispatch.engines().find()
 
     def computing(self) -> Callable[[], Any]:
         """Return what makes the cores compute as they did when the run began, if there are others here."""

@@ -10,7 +10,7 @@ from glassformer.engines.cpu import ENGINE
 from glassformer.ops import CAUSAL, FULL, IGNORE, Pattern
 from glassformer.proofs.case import OpCase
 
-STAND_INS: dict[str, Callable[..., Any]] = {name: found.function for name, found in ENGINE.table.items()}
+KERNELS: dict[str, Callable[..., Any]] = {name: found.function for name, found in ENGINE.table.items()}
 """The stand-ins by the name of what they stand for."""
 
 PATTERNS = (

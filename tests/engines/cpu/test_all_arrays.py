@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.cpu.kernel_cases import STAND_INS, normal
+from engines.cpu.kernel_cases import KERNELS, normal
 from glassformer import ops
 from glassformer.engines.cpu import all_arrays
 from glassformer.engines.cpu.all_arrays import MANY, adam_on_all, add_to_all, shared
@@ -45,7 +45,7 @@ def test_adam_moves_every_array_as_it_does_one(rng, some_cores, decay):
     squares = [np.asarray(x * x) for x in draw(rng)]
     decays = [p.ndim > 1 for p in ps]
     want = [
-        STAND_INS["adam_update"](p, g, mean, square, **SETTINGS, **STEP, **(decay if decayed else {}))
+        KERNELS["adam_update"](p, g, mean, square, **SETTINGS, **STEP, **(decay if decayed else {}))
         for p, g, mean, square, decayed in zip(ps, gs, means, squares, decays, strict=True)
     ]
     step = adam_on_all(ps, means, squares, decays, **SETTINGS)
@@ -76,7 +76,7 @@ def test_arrays_of_any_shapes_are_updated_as_by_the_op(shapes, number, seed):
     total = sum(float(np.sum(np.square(g.astype(np.float64)))) for g in gs)
     with at_most(number), mock.patch.object(all_arrays, "MANY", 4):  # each few numbers are worth another core
         assert adam_on_all(ps, means, squares, decays, **SETTINGS)(gs, **STEP, **decay)
-        assert abs(STAND_INS["sum_of_squares"](*gs) - total) <= 1e-5 * total
+        assert abs(KERNELS["sum_of_squares"](*gs) - total) <= 1e-5 * total
     for have, expected in zip(zip(ps, means, squares, strict=True), want, strict=True):
         for x, y in zip(have, expected, strict=True):
             assert (x.shape, x.dtype) == (y.shape, y.dtype)
@@ -95,8 +95,8 @@ def test_weighted_sums_are_those_of_single_arrays(rng, some_cores):
 
 def test_squares_are_added_up_array_by_array(rng):
     arrays = draw(rng)
-    squares = [STAND_INS["sum_of_squares"](x) for x in arrays]
-    assert STAND_INS["sum_of_squares"](*arrays) == sum(squares[1:], squares[0])
+    squares = [KERNELS["sum_of_squares"](x) for x in arrays]
+    assert KERNELS["sum_of_squares"](*arrays) == sum(squares[1:], squares[0])
 
 
 @pytest.mark.parametrize("spoil", ["float64", "float16", "strided", "read-only", "list"])
@@ -129,13 +129,13 @@ def test_other_arrays_are_left_to_others_untouched(rng, spoil):
 def test_no_arrays_are_no_work():
     assert adam_on_all([], [], [], [], **SETTINGS) is None
     assert not add_to_all([], [], 1.0, 1.0)
-    assert STAND_INS["sum_of_squares"]() is NotImplemented
+    assert KERNELS["sum_of_squares"]() is NotImplemented
 
 
 def test_what_is_not_a_number_is_seen_in_the_sum(rng):
     arrays = draw(rng)
     arrays[2][1] = np.nan
-    assert np.isnan(STAND_INS["sum_of_squares"](*arrays))
+    assert np.isnan(KERNELS["sum_of_squares"](*arrays))
 
 
 @pytest.mark.parametrize("sizes", [[MANY], [MANY, 0, 1], [1, 2, 3], [1, MANY, 1, MANY, 5], [0, 0, MANY], [MANY] * 7])

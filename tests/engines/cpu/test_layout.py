@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from engines.cpu.kernel_cases import PAIRS, SINGLES, STAND_INS, case_of
+from engines.cpu.kernel_cases import KERNELS, PAIRS, SINGLES, case_of
 from glassformer import ops
 from glassformer.engines.cpu.layout import is_array, is_plain, rows
 
@@ -59,10 +59,10 @@ def test_numbers_in_another_order_of_bytes_are_left_to_the_op(name):
     else:
         arrays, settings = SINGLES[name](np.random.default_rng(0), (2, 3), "float32")
     swapped = [x.astype(x.dtype.newbyteorder()) if isinstance(x, np.ndarray) else x for x in arrays]
-    assert STAND_INS[name](*swapped, **settings) is NotImplemented
+    assert KERNELS[name](*swapped, **settings) is NotImplemented
 
 
 @pytest.mark.parametrize("op", [ops.softmax, ops.relu, ops.gelu, ops.sum_of_squares], ids=lambda op: op.__name__)
 def test_what_is_no_array_is_left_to_the_op(op):
     for x in ([1.0, 2.0], None, "text"):
-        assert STAND_INS[op.__name__](x) is NotImplemented
+        assert KERNELS[op.__name__](x) is NotImplemented

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engines.cpu.kernel_cases import KEY, PAIRS, SINGLES, STAND_INS, case_of, normal
+from engines.cpu.kernel_cases import KERNELS, KEY, PAIRS, SINGLES, case_of, normal
 from glassformer import ops
 from glassformer.dispatch import use_engine
 from glassformer.errors import ConfigError, GlassformerError, LengthError, ShapeError, TokenError
@@ -103,13 +103,13 @@ def test_a_gradient_that_relu_stops_may_be_infinite(kind):
 @pytest.mark.parametrize("kind", ["float32", "float64"])
 def test_rows_without_anything_to_attend_to_are_zeros(kind):
     x = np.full((2, 3), -np.inf, kind)
-    np.testing.assert_array_equal(STAND_INS["softmax"](x)[0], np.zeros((2, 3)))
+    np.testing.assert_array_equal(KERNELS["softmax"](x)[0], np.zeros((2, 3)))
     q = normal(np.random.default_rng(0), (1, 1, 3, 2), kind)
     mask = np.array([[True, False, True], [False] * 3, [True] * 3])
-    y, saved = STAND_INS["attention"](q, q, q, mask=mask)
+    y, saved = KERNELS["attention"](q, q, q, mask=mask)
     np.testing.assert_array_equal(y[0, 0, 1], np.zeros(2))
     np.testing.assert_array_equal(saved.weights[0, 0, 1], np.zeros(3))
-    dq, dk, dv, _ = STAND_INS["attention_backward"](np.ones_like(q), saved)
+    dq, dk, dv, _ = KERNELS["attention_backward"](np.ones_like(q), saved)
     np.testing.assert_array_equal(dq[0, 0, 1], np.zeros(2))
     assert np.isfinite(dk).all()
     assert np.isfinite(dv).all()
@@ -118,7 +118,7 @@ def test_rows_without_anything_to_attend_to_are_zeros(kind):
 @pytest.mark.parametrize("kind", ["float32", "float64"])
 def test_losses_of_impossible_targets_are_infinite(kind):
     logits = np.array([[0.0, -np.inf], [-np.inf, -np.inf]], kind)
-    loss, saved = STAND_INS["cross_entropy"](logits, np.array([1, ops.IGNORE]))
+    loss, saved = KERNELS["cross_entropy"](logits, np.array([1, ops.IGNORE]))
     assert loss == np.inf
     with use_engine("numpy"), np.errstate(invalid="ignore"):
         assert_equal_records(saved, ops.cross_entropy(logits, np.array([1, ops.IGNORE]))[1])
@@ -142,7 +142,7 @@ def in_kind(kind):
 def test_other_types_are_left_to_the_op(name, kind):
     case = usual(name)
     changed = replace(case, arrays=tree_map(in_kind(kind), case.arrays))
-    forward, backward = STAND_INS[name], STAND_INS[f"{name}_backward"]
+    forward, backward = KERNELS[name], KERNELS[f"{name}_backward"]
     assert forward(*changed.arrays, *case.extra, **case.settings) is NotImplemented
     y, saved = case.forward()
     dy = np.ones_like(y).astype(kind)
@@ -162,7 +162,7 @@ def changed_backward(case, dy, saved):
 @pytest.mark.parametrize("kind", ["float16", "complex128"])
 def test_updates_of_other_types_are_left_to_the_op(name, kind):
     arrays, settings = SINGLES[name](np.random.default_rng(0), (3, 4), "float64")
-    assert STAND_INS[name](*tree_map(in_kind(kind), arrays), **settings) is NotImplemented
+    assert KERNELS[name](*tree_map(in_kind(kind), arrays), **settings) is NotImplemented
 
 
 @every_pair
@@ -171,7 +171,7 @@ def test_types_that_differ_are_left_to_the_op_or_make_no_difference(name):
     for index, x in enumerate(case.arrays[1:], start=1):
         if x is not None:
             arrays = (*case.arrays[:index], x.astype("float32"), *case.arrays[index + 1 :])
-            assert STAND_INS[name](*arrays, *case.extra, **case.settings) is NotImplemented
+            assert KERNELS[name](*arrays, *case.extra, **case.settings) is NotImplemented
 
 
 @every_pair
@@ -213,8 +213,8 @@ def test_arrays_of_jax_never_reach_a_kernel(jax, name):
 
 def test_a_gradient_of_several_losses_or_a_complex_one_is_left_to_the_op():
     loss, saved = ops.cross_entropy(np.zeros((2, 3)), np.array([0, 1]))
-    assert STAND_INS["cross_entropy_backward"](np.ones((2, 1)), saved) is NotImplemented
-    assert STAND_INS["cross_entropy_backward"](np.asarray(1j), saved) is NotImplemented
+    assert KERNELS["cross_entropy_backward"](np.ones((2, 1)), saved) is NotImplemented
+    assert KERNELS["cross_entropy_backward"](np.asarray(1j), saved) is NotImplemented
     assert np.iscomplexobj(ops.cross_entropy_backward(np.asarray(1j), saved))
     assert np.ndim(loss) == 0
 
@@ -262,10 +262,10 @@ def test_what_does_not_fit_is_refused_in_the_words_of_the_op(what):
 def test_records_with_ids_or_targets_out_of_range_never_write_outside_of_an_array():
     _, saved = ops.embedding(np.zeros((3, 2)), np.array([0, 1]))
     wrong = saved._replace(ids=np.array([0, 30]))
-    assert STAND_INS["embedding_backward"](np.ones((2, 2)), wrong) is NotImplemented
+    assert KERNELS["embedding_backward"](np.ones((2, 2)), wrong) is NotImplemented
     _, saved = ops.cross_entropy(np.zeros((2, 3)), np.array([0, ops.IGNORE]))
     # Forward and backward that disagree about which target is ignored.
-    assert STAND_INS["cross_entropy_backward"](1.0, saved, ignore=-1) is NotImplemented
+    assert KERNELS["cross_entropy_backward"](1.0, saved, ignore=-1) is NotImplemented
 
 
 def test_a_gradient_of_another_shape_is_left_to_the_op():
@@ -273,19 +273,19 @@ def test_a_gradient_of_another_shape_is_left_to_the_op():
         case = usual(name)
         y, saved = case.forward()
         if np.ndim(y) and name != "rotary":  # rotations need no more than the last two axes
-            backward = replace(case, backward=STAND_INS[f"{name}_backward"])
+            backward = replace(case, backward=KERNELS[f"{name}_backward"])
             assert changed_backward(backward, np.ones((1, *np.shape(y))), saved) is NotImplemented, name
 
 
 def test_a_key_that_is_none_is_left_to_the_op():
     x = np.zeros((1, 2, 3))
-    assert STAND_INS["dropout"](x, np.array([1, 2]), rate=0.5) is NotImplemented
-    assert STAND_INS["attention"](x, x, x, key=np.array([1, 2]), rate=0.5) is NotImplemented
-    assert STAND_INS["fold_key"](np.array([1, 2]), 3) is NotImplemented
+    assert KERNELS["dropout"](x, np.array([1, 2]), rate=0.5) is NotImplemented
+    assert KERNELS["attention"](x, x, x, key=np.array([1, 2]), rate=0.5) is NotImplemented
+    assert KERNELS["fold_key"](np.array([1, 2]), 3) is NotImplemented
 
 
 def test_every_case_here_is_one_that_kernels_take():
     for name in PAIRS:
         case = usual(name)
         assert isinstance(case, OpCase)
-        assert STAND_INS[name](*case.arrays, *case.extra, **case.settings) is not NotImplemented, name
+        assert KERNELS[name](*case.arrays, *case.extra, **case.settings) is not NotImplemented, name

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from engines.cpu.kernel_cases import SINGLES, STAND_INS, normal
+from engines.cpu.kernel_cases import KERNELS, SINGLES, normal
 from glassformer import ops
 from glassformer.engines.cpu.update import add_weighted
 
@@ -14,7 +14,7 @@ every_kind = pytest.mark.parametrize("kind", ["float32", "float64"])
 def test_an_update_never_writes_to_its_arguments(rng, name):
     arrays, settings = SINGLES[name](rng, (5, 7), "float32")
     before = [x.copy() for x in arrays]
-    for update in (STAND_INS[name], getattr(ops, name).__wrapped__):
+    for update in (KERNELS[name], getattr(ops, name).__wrapped__):
         update(*arrays, **settings)
         for x, copy in zip(arrays, before, strict=True):
             np.testing.assert_array_equal(x, copy)
@@ -26,13 +26,13 @@ def test_a_gradient_that_is_not_a_number_makes_parameters_that_are_none(kind):
     for name in ("adam_update", "lion_update"):
         _, settings = SINGLES[name](np.random.default_rng(0), (1,), kind)
         arrays = (ones, nan, ones, ones) if name == "adam_update" else (ones, nan, ones)
-        np.testing.assert_array_equal(np.isnan(STAND_INS[name](*arrays, **settings)[0]), [False, True, False], name)
+        np.testing.assert_array_equal(np.isnan(KERNELS[name](*arrays, **settings)[0]), [False, True, False], name)
 
 
 def test_many_small_squares_do_not_vanish_beside_their_sum():
     x = np.full(3_000_001, 0.1, np.float32)
     exact = x.size * float(np.float32(0.1)) ** 2
-    assert abs(float(STAND_INS["sum_of_squares"](x)) - exact) <= 1e-5 * exact
+    assert abs(float(KERNELS["sum_of_squares"](x)) - exact) <= 1e-5 * exact
 
 
 @every_kind

@@ -14,12 +14,11 @@ import ctypes
 import logging
 import os
 import sys
-from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from inspect import isfunction
 from typing import Any
 
+from ...dispatch import Kernel, kernels_of
 from ..reference import Reference
 
 HOMES = (
@@ -39,18 +38,14 @@ class Cpu(Reference):
 
     name = "cpu"
     keeps_blocks = True
+    replaces_methods = True
 
-    def stand_ins(self) -> list[Callable[..., Any]]:
-        """Return all stand-ins, ready for use; say so when they must be compiled first."""
+    def kernels(self) -> list[Kernel]:
+        """Return all kernels, ready for use; announce that they must be compiled first."""
         keep_freed_memory()
         homes = [import_module(f"{__name__}.{home}") for home in HOMES]
         _announce()
-        return [
-            found
-            for home in homes
-            for found in vars(home).values()
-            if isfunction(found) and hasattr(found, "stands_for") and found.__module__ == home.__name__
-        ]
+        return kernels_of(*homes)
 
     def trainer(self, *arguments: Any, **settings: Any) -> Any:
         """Return a trainer of steps in place, of batches in shards."""

@@ -14,7 +14,7 @@ from numba.extending import overload
 
 from ... import ops
 from ...arrays import Array
-from ...dispatch import stands_for
+from ...dispatch import replaces
 from ...ops.activation import GatedSaved
 from .compile import address_of, choice, chosen, compiled, exp, inlined, minimum
 from .layout import is_plain
@@ -30,11 +30,11 @@ _TANH_CUBIC = 0.044715
 _DENSITY = 1 / math.sqrt(2 * math.pi)
 
 
-def _pair_that_stands_for(op: Any, op_backward: Any) -> tuple[Any, Any]:
+def _kernels_of(op: Any, op_backward: Any) -> tuple[Any, Any]:
     """Return the stand-ins of an activation and of its backward."""
     activation = ACTIVATIONS[op.__name__]
 
-    @stands_for(op)
+    @replaces(op)
     def forward(x: Array) -> Any:
         if not is_plain(x):
             return NotImplemented
@@ -42,7 +42,7 @@ def _pair_that_stands_for(op: Any, op_backward: Any) -> tuple[Any, Any]:
         activate(activation, x.reshape(-1), y.reshape(-1))
         return y, x
 
-    @stands_for(op_backward)
+    @replaces(op_backward)
     def backward(dy: Array, x: Array) -> Any:
         if not is_plain(dy, x) or dy.shape != x.shape:
             return NotImplemented
@@ -53,13 +53,13 @@ def _pair_that_stands_for(op: Any, op_backward: Any) -> tuple[Any, Any]:
     return forward, backward
 
 
-relu, relu_backward = _pair_that_stands_for(ops.relu, ops.relu_backward)
-gelu, gelu_backward = _pair_that_stands_for(ops.gelu, ops.gelu_backward)
-gelu_tanh, gelu_tanh_backward = _pair_that_stands_for(ops.gelu_tanh, ops.gelu_tanh_backward)
-silu, silu_backward = _pair_that_stands_for(ops.silu, ops.silu_backward)
+relu, relu_backward = _kernels_of(ops.relu, ops.relu_backward)
+gelu, gelu_backward = _kernels_of(ops.gelu, ops.gelu_backward)
+gelu_tanh, gelu_tanh_backward = _kernels_of(ops.gelu_tanh, ops.gelu_tanh_backward)
+silu, silu_backward = _kernels_of(ops.silu, ops.silu_backward)
 
 
-@stands_for(ops.gated)
+@replaces(ops.gated)
 def gated(gate: Array, up: Array, *, activation: str = "silu") -> Any:
     if activation not in ACTIVATIONS or not is_plain(gate, up) or gate.shape != up.shape:
         return NotImplemented
@@ -68,7 +68,7 @@ def gated(gate: Array, up: Array, *, activation: str = "silu") -> Any:
     return y, GatedSaved(gate, up)
 
 
-@stands_for(ops.gated_backward)
+@replaces(ops.gated_backward)
 def gated_backward(dy: Array, saved: GatedSaved, *, activation: str = "silu") -> Any:
     gate, up = saved
     if activation not in ACTIVATIONS or not is_plain(dy, gate, up) or not dy.shape == gate.shape == up.shape:

@@ -13,7 +13,7 @@ from numba import carray
 
 from ... import ops
 from ...arrays import Array
-from ...dispatch import stands_for
+from ...dispatch import replaces
 from .compile import compiled, inlined
 from .cores import cores, each
 from .lanes import floats_pointer, integers_pointer
@@ -73,7 +73,7 @@ def add_to_all(totals: list[Array], others: list[Array], keep: float, share: flo
     return True
 
 
-@stands_for(ops.sum_of_squares)
+@replaces(ops.sum_of_squares)
 def sum_of_squares(*arrays: Array) -> Any:
     if are_plain(arrays):
         return np.float32(_square_sum_of_all(addresses(arrays)))

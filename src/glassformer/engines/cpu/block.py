@@ -13,7 +13,7 @@ import numpy as np
 
 from ... import ops
 from ...arrays import Array, Tree
-from ...dispatch import stands_for
+from ...dispatch import replaces
 from ...layers import Attention, Block, FeedForward, InputGrads, LayerNorm, Linear, Residual
 from ...ops.dropout import dropped
 from ...ops.linear import LinearSaved
@@ -86,9 +86,9 @@ def are_known(block: Block, *names: str) -> bool:
     return [(type(residual), residual.name) for residual in block.residuals] == [(Residual, name) for name in names]
 
 
-@stands_for(
+@replaces(
     *(layer.forward for layer in (Block, Residual, Attention, FeedForward, LayerNorm, Linear)),
-    apart=_LEFT,
+    excluding=_LEFT,
 )
 def block_forward(
     self: Block,
@@ -128,9 +128,9 @@ def block_forward(
     }
 
 
-@stands_for(
+@replaces(
     *(layer.backward for layer in (Block, Residual, Attention, FeedForward, LayerNorm, Linear)),
-    apart=_LEFT,
+    excluding=_LEFT,
 )
 def block_backward(self: Block, params: Tree, saved: Tree, dy: Array) -> Any:
     """Stand for `Block.backward`."""

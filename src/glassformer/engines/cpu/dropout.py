@@ -6,7 +6,7 @@ import numpy as np
 
 from ... import ops
 from ...arrays import Array
-from ...dispatch import stands_for
+from ...dispatch import replaces
 from ...ops.dropout import MOST
 from .compile import compiled, inlined
 from .layout import is_array, is_plain, rows
@@ -16,7 +16,7 @@ _WORD = 0xFFFFFFFF
 _BOOL = np.dtype(np.bool_)
 
 
-@stands_for(ops.dropout)
+@replaces(ops.dropout)
 def dropout(x: Array, key: Array, *, rate: float) -> Any:
     if not is_plain(x) or x.ndim < 1 or not is_key(key) or not 0 <= rate < MOST:
         return NotImplemented
@@ -26,7 +26,7 @@ def dropout(x: Array, key: Array, *, rate: float) -> Any:
     return y, keep
 
 
-@stands_for(ops.dropout_backward)
+@replaces(ops.dropout_backward)
 def dropout_backward(dy: Array, keep: Array, *, rate: float) -> Any:
     if not is_plain(dy) or not is_array(keep, _BOOL, dy.shape) or not 0 <= rate < MOST:
         return NotImplemented
@@ -40,7 +40,7 @@ def is_key(key: Any) -> bool:
     return type(key) is np.ndarray and key.dtype == np.uint32 and key.shape == (2,)
 
 
-@stands_for(ops.fold_key)
+@replaces(ops.fold_key)
 def fold_key(key: Array, number: int) -> Any:
     """Stand for `ops.fold_key`: for two words, Python's own integers are faster than arrays."""
     if not is_key(key):

@@ -6,13 +6,13 @@ import numpy as np
 
 from ... import ops
 from ...arrays import Array
-from ...dispatch import stands_for
+from ...dispatch import replaces
 from ...ops.embedding import EmbeddingSaved
 from .compile import compiled
 from .layout import is_plain, rows
 
 
-@stands_for(ops.embedding)
+@replaces(ops.embedding)
 def embedding(table: Array, ids: Array, *, scale: float = 1.0) -> Any:
     if not is_plain(table) or table.ndim != 2 or type(ids) is not np.ndarray or ids.dtype.kind not in "iu":
         return NotImplemented
@@ -21,7 +21,7 @@ def embedding(table: Array, ids: Array, *, scale: float = 1.0) -> Any:
     return (y, EmbeddingSaved(table, ids)) if _look_up(table, flat, scale, rows(y)) else NotImplemented
 
 
-@stands_for(ops.embedding_backward)
+@replaces(ops.embedding_backward)
 def embedding_backward(dy: Array, saved: EmbeddingSaved, *, scale: float = 1.0) -> Any:
     table, ids = saved
     if not is_plain(dy, table) or table.ndim != 2 or type(ids) is not np.ndarray or ids.dtype.kind not in "iu":

@@ -6,7 +6,7 @@ import numpy as np
 
 from ... import ops
 from ...arrays import Array
-from ...dispatch import stands_for
+from ...dispatch import replaces
 from ...ops.linear import LinearSaved
 from .layout import REAL, rows
 from .matvec import multiply_few
@@ -14,7 +14,7 @@ from .matvec import multiply_few
 LARGE = 1 << 16  # numbers in a matrix that a few rows are better multiplied by on all cores
 
 
-@stands_for(ops.linear)
+@replaces(ops.linear)
 def linear(x: Array, w: Array, b: Array | None = None) -> Any:
     if not _fits(x, w, b) or x.shape[-1] != w.shape[0]:
         return NotImplemented
@@ -29,7 +29,7 @@ def linear(x: Array, w: Array, b: Array | None = None) -> Any:
     return y, LinearSaved(x, w, b)
 
 
-@stands_for(ops.linear_backward)
+@replaces(ops.linear_backward)
 def linear_backward(dy: Array, saved: LinearSaved) -> Any:
     x, w, b = saved
     if not _fits(x, w, b) or not _fits(dy, w, b) or (*x.shape, dy.shape[-1]) != (*dy.shape[:-1], *w.shape):

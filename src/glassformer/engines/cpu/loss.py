@@ -6,13 +6,13 @@ import numpy as np
 
 from ... import ops
 from ...arrays import Array
-from ...dispatch import stands_for
+from ...dispatch import replaces
 from ...ops.loss import IGNORE, CrossEntropySaved
 from .compile import compiled, exp, maximum
 from .layout import is_plain, rows
 
 
-@stands_for(ops.cross_entropy)
+@replaces(ops.cross_entropy)
 def cross_entropy(
     logits: Array, targets: Array, *, class_weights: Array | None = None, ignore: int = IGNORE, smoothing: float = 0.0
 ) -> Any:
@@ -29,7 +29,7 @@ def cross_entropy(
     return dtype.type(loss) / total, CrossEntropySaved(log_p, targets, losses, np.asarray(total), None)
 
 
-@stands_for(ops.cross_entropy_backward)
+@replaces(ops.cross_entropy_backward)
 def cross_entropy_backward(dy: Array, saved: CrossEntropySaved, *, ignore: int = IGNORE, smoothing: float = 0.0) -> Any:
     if not isinstance(saved, CrossEntropySaved):
         return NotImplemented

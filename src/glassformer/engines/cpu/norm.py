@@ -7,13 +7,13 @@ import numpy as np
 
 from ... import ops
 from ...arrays import Array
-from ...dispatch import stands_for
+from ...dispatch import replaces
 from ...ops.norm import LayerNormSaved, RMSNormSaved
 from .compile import compiled
 from .layout import is_plain, rows
 
 
-@stands_for(ops.layer_norm)
+@replaces(ops.layer_norm)
 def layer_norm(x: Array, gamma: Array, beta: Array | None = None, *, eps: float = 1e-5) -> Any:
     if not is_plain(x, gamma) or x.ndim < 1 or gamma.shape != x.shape[-1:]:
         return NotImplemented
@@ -26,7 +26,7 @@ def layer_norm(x: Array, gamma: Array, beta: Array | None = None, *, eps: float 
     return y, LayerNormSaved(x, mean, rstd, gamma, beta)
 
 
-@stands_for(ops.layer_norm_backward)
+@replaces(ops.layer_norm_backward)
 def layer_norm_backward(dy: Array, saved: LayerNormSaved) -> Any:
     x, mean, rstd, gamma, beta = saved
     if not is_plain(dy, x, mean, rstd, gamma) or dy.shape != x.shape or gamma.shape != x.shape[-1:]:
@@ -38,7 +38,7 @@ def layer_norm_backward(dy: Array, saved: LayerNormSaved) -> Any:
     return dx, dgamma, None if beta is None else dbeta
 
 
-@stands_for(ops.rms_norm)
+@replaces(ops.rms_norm)
 def rms_norm(x: Array, gamma: Array, *, eps: float = 1e-6) -> Any:
     if not is_plain(x, gamma) or x.ndim < 1 or gamma.shape != x.shape[-1:]:
         return NotImplemented
@@ -47,7 +47,7 @@ def rms_norm(x: Array, gamma: Array, *, eps: float = 1e-6) -> Any:
     return y, RMSNormSaved(x, rrms, gamma)
 
 
-@stands_for(ops.rms_norm_backward)
+@replaces(ops.rms_norm_backward)
 def rms_norm_backward(dy: Array, saved: RMSNormSaved) -> Any:
     x, rrms, gamma = saved
     if not is_plain(dy, x, rrms, gamma) or dy.shape != x.shape or gamma.shape != x.shape[-1:]:

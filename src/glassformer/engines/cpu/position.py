@@ -6,13 +6,13 @@ import numpy as np
 
 from ... import ops
 from ...arrays import Array
-from ...dispatch import stands_for
+from ...dispatch import replaces
 from ...ops.position import RotarySaved
 from .compile import compiled
 from .layout import REAL, is_array
 
 
-@stands_for(ops.rotary)
+@replaces(ops.rotary)
 def rotary(x: Array, cos: Array, sin: Array, *, pairing: str = "halves") -> Any:
     """Stand for `ops.rotary`, for angles (T, C/2) that all sequences share."""
     if not type(x) is type(cos) is type(sin) is np.ndarray or x.dtype not in REAL or not cos.ndim == sin.ndim == 2:
@@ -22,7 +22,7 @@ def rotary(x: Array, cos: Array, sin: Array, *, pairing: str = "halves") -> Any:
     return y if y is NotImplemented else (y, RotarySaved(cos, sin))
 
 
-@stands_for(ops.rotary_backward)
+@replaces(ops.rotary_backward)
 def rotary_backward(dy: Array, saved: RotarySaved, *, pairing: str = "halves") -> Any:
     return _turned(dy, saved.cos, saved.sin, -1.0, pairing)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from ... import ops
 from ...arrays import Array
-from ...dispatch import stands_for
+from ...dispatch import replaces
 from ...quantized import BLOCK, GROUP, Quantized
 from .cores import cores, each
 from .layout import is_plain, rows
@@ -18,7 +18,7 @@ PART = 256
 """Rows of blocks that are turned into floats at a time: they stay in the cache of a core until they are multiplied."""
 
 
-@stands_for(ops.quantized_product)
+@replaces(ops.quantized_product)
 def quantized_product(x: Array, w: Quantized) -> Any:
     if type(w) is not Quantized or not w.turned or not is_plain(x) or x.dtype != np.float32:
         return NotImplemented

@@ -6,12 +6,12 @@ import numpy as np
 
 from ... import ops
 from ...arrays import Array
-from ...dispatch import stands_for
+from ...dispatch import replaces
 from .compile import compiled, exp, inlined, maximum
 from .layout import is_plain, rows
 
 
-@stands_for(ops.softmax)
+@replaces(ops.softmax)
 def softmax(x: Array, *, mask: Array | None = None) -> Any:
     if mask is not None or not is_plain(x) or x.ndim < 1:
         return NotImplemented
@@ -21,7 +21,7 @@ def softmax(x: Array, *, mask: Array | None = None) -> Any:
     return y, y
 
 
-@stands_for(ops.softmax_backward)
+@replaces(ops.softmax_backward)
 def softmax_backward(dy: Array, y: Array) -> Any:
     if not is_plain(dy, y) or dy.shape != y.shape or y.ndim < 1:
         return NotImplemented

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ...arrays import Array, Tree
-from ...dispatch import stands_for
+from ...dispatch import replaces
 from ...errors import ConfigError, ShapeError
 from ...layers import (
     Attention,
@@ -44,7 +44,7 @@ _FLOAT = np.dtype(np.float32)
 _NOTHING: Array = np.zeros(0, _FLOAT)
 
 
-@stands_for(
+@replaces(
     Stack.read_blocks, Block.forward, Residual.forward, Attention.forward, FeedForward.forward, LayerNorm.forward,
     RMSNorm.forward, Linear.forward, KeyValues.allowed, KeyValues.append, Positions.forward,
 )  # fmt: skip

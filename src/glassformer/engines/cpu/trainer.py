@@ -12,7 +12,7 @@ import numpy as np
 from ...arrays import Array, Tree, cast, widen
 from ...dispatch import current
 from ...models import Batch
-from ...sources import steadily
+from ...sources import check_once
 from ...training.interruption import uninterrupted
 from ...training.optimizer import Memory, Optimizer, check_gradients, memories_of
 from ...training.optimizers import Adam, AdamW
@@ -42,7 +42,7 @@ class InPlaceTrainer(ReferenceTrainer):
         """Return the state in memory of its own, which steps may overwrite."""
         return tree_map(lambda x: np.array(x) if isinstance(x, np.ndarray) else x, state)
 
-    @steadily
+    @check_once
     def step(self, state: TrainingState, batch: Batch, lr: float, *, keep: Keep | None = None) -> Taken:
         """Return the state after one step, and its figures; see `Trainer.step`."""
         # What overflows here needs no warning of its own: the step is refused.
@@ -123,4 +123,4 @@ def _adam(optimizer: Optimizer, leaves: Arrays, memories: Memories) -> Callable[
 def _stands(name: str) -> bool:
     """Tell whether the engine in use computes an op by a stand-in, and the op is still what that was made from."""
     stand_in = current().table.get(name)
-    return stand_in is not None and stand_in.watch.is_current()
+    return stand_in is not None and stand_in.guard.is_current()

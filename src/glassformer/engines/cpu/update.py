@@ -6,12 +6,12 @@ import numpy as np
 
 from ... import ops
 from ...arrays import Array
-from ...dispatch import stands_for
+from ...dispatch import replaces
 from .compile import compiled
 from .layout import is_plain
 
 
-@stands_for(ops.adam_update)
+@replaces(ops.adam_update)
 def adam_update(
     p: Array, g: Array, mean: Array, square: Array, *,
     rate: Any, root: Any, beta1: float, beta2: float, eps: float, penalty: float = 0.0, shrink: Any = 1.0,
@@ -24,7 +24,7 @@ def adam_update(
     return p, mean, square
 
 
-@stands_for(ops.lion_update)
+@replaces(ops.lion_update)
 def lion_update(p: Array, g: Array, mean: Array, *, lr: Any, beta1: float, beta2: float, shrink: Any = 1.0) -> Any:
     if not is_plain(p, g, mean) or not g.shape == mean.shape == p.shape:
         return NotImplemented

@@ -8,10 +8,9 @@ Its stand-ins compute whatever is given as JAX arrays, under whichever engine:
     stack                   all blocks as one loop; what is said of arrays that lie on several devices
 """
 
-from collections.abc import Callable
 from typing import Any
 
-from ...dispatch import Engine
+from ...dispatch import Engine, Kernel, kernels_of
 
 
 class Jax(Engine):
@@ -20,13 +19,12 @@ class Jax(Engine):
     name = "jax"
     library = "jax"
 
-    def stand_ins(self) -> list[Callable[..., Any]]:
-        """Return all stand-ins of the modules beside this one."""
+    def kernels(self) -> list[Kernel]:
+        """Return all kernels of the modules beside this one."""
         from . import attention, cache, elementary, position, stack
         from .fused import activation, loss, norm
 
-        modules = (attention, cache, elementary, position, stack, activation, loss, norm)
-        return [found for module in modules for found in vars(module).values() if hasattr(found, "stands_for")]
+        return kernels_of(attention, cache, elementary, position, stack, activation, loss, norm)
 
     def trainer(self, *arguments: Any, **settings: Any) -> Any:
         """Return a trainer whose step is one compiled program."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from ... import ops
 from ...arrays import Array, Unkept, cast, check_broadcast, check_mask, is_half, namespace, unbroadcast, widen
-from ...dispatch import stands_for
+from ...dispatch import replaces
 from ...ops.attention import AttentionSaved, check_heads, default_scale, grouped, ungrouped
 from ...ops.attention_tiled import TiledSaved
 from ...ops.dropout import check_rate, dropped
@@ -51,7 +51,7 @@ class CudnnWeights(Unkept):
         return _weights(self.q, self.k, None, None, self.pattern, self.scale)
 
 
-@stands_for(ops.attention, ops.attention_backward)
+@replaces(ops.attention, ops.attention_backward)
 def attention(
     q: Array,
     k: Array,
@@ -81,7 +81,7 @@ def attention(
     return y, AttentionSaved(q, k, v, bias, weights, keep)
 
 
-@stands_for(ops.attention_backward, ops.attention)
+@replaces(ops.attention_backward, ops.attention)
 def attention_backward(
     dy: Array, saved: AttentionSaved, *, pattern: Pattern = FULL, rate: float = 0.0, scale: float | None = None
 ) -> Gradients:
@@ -108,7 +108,7 @@ def attention_backward(
     return dq, dk, dv, dbias
 
 
-@stands_for(ops.attention_tiled, ops.attention_tiled_backward)
+@replaces(ops.attention_tiled, ops.attention_tiled_backward)
 def attention_tiled(
     q: Array,
     k: Array,
@@ -130,7 +130,7 @@ def attention_tiled(
     return y, TiledSaved(q, k, v, None, None, None, y, log_sum[..., None])
 
 
-@stands_for(ops.attention_tiled_backward, ops.attention_tiled)
+@replaces(ops.attention_tiled_backward, ops.attention_tiled)
 def attention_tiled_backward(
     dy: Array,
     saved: TiledSaved,

@@ -11,12 +11,12 @@ import numpy as np
 from jax.lax import dynamic_update_slice_in_dim
 
 from ...arrays import Array, cast, namespace
-from ...dispatch import stands_for
+from ...dispatch import replaces
 from ...layers.cache import BlockCache, Cache, KeyValues
 from ...ops import Pattern
 
 
-@stands_for(KeyValues.write)
+@replaces(KeyValues.write)
 def write(self: KeyValues, start: int, k: Array, v: Array) -> None:
     """Put new keys and values at `start`: arrays of JAX are not written into, but made anew."""
     self.k, self.v = _spliced(self.k, k, start), _spliced(self.v, v, start)

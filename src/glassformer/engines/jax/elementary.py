@@ -11,7 +11,7 @@ from jax.scipy.special import erfc
 
 from ... import ops
 from ...arrays import Array, cast, check_ids, check_width, is_half, namespace, widen
-from ...dispatch import stands_for
+from ...dispatch import replaces
 from ...ops import special
 from ...ops.embedding import EmbeddingSaved
 from ...ops.embedding import scatter_add as written_scatter_add
@@ -19,7 +19,7 @@ from ...ops.linear import LinearSaved, check_matrix, flat
 from ...quantized import Quantized, check_learnable
 
 
-@stands_for(ops.linear, ops.linear_backward)
+@replaces(ops.linear, ops.linear_backward)
 def linear(x: Array, w: Array, b: Array | None = None) -> tuple[Array, LinearSaved]:
     """Multiply in the type of x; wider w and b, as master copies are, are rounded to it."""
     if isinstance(w, Quantized) or not is_half(x):
@@ -30,7 +30,7 @@ def linear(x: Array, w: Array, b: Array | None = None) -> tuple[Array, LinearSav
     return (y if b is None else y + cast(b, x.dtype)), LinearSaved(x, w, b)
 
 
-@stands_for(ops.linear_backward, ops.linear)
+@replaces(ops.linear_backward, ops.linear)
 def linear_backward(dy: Array, saved: LinearSaved) -> tuple[Array, Array, Array | None]:
     """Multiply in the type of x; the gradients of w and b are summed in float32 and have the types of w and b."""
     if not is_half(saved.x):
@@ -48,7 +48,7 @@ def matmul_wide(a: Array, b: Array) -> Array:
     return namespace(a).matmul(a, b, preferred_element_type=np.float32)
 
 
-@stands_for(ops.embedding)
+@replaces(ops.embedding)
 def embedding(table: Array, ids: Array, *, scale: float = 1.0) -> tuple[Array, EmbeddingSaved]:
     """Look up rows of half precision, and widen only these."""
     if not is_half(table):
@@ -58,20 +58,20 @@ def embedding(table: Array, ids: Array, *, scale: float = 1.0) -> tuple[Array, E
     return (y if scale == 1 else cast(widen(y) * scale, y.dtype)), EmbeddingSaved(table, ids)
 
 
-@stands_for(written_scatter_add)
+@replaces(written_scatter_add)
 def scatter_add(rows: Array, ids: Array, *, shape: tuple[int, ...]) -> Array:
     """Add rows (..., D), in float32 where they are narrower, into zeros of `shape` (V, D) at `ids` (...)."""
     wide = widen(rows).reshape(-1, shape[-1])
     return cast(namespace(rows).zeros(shape, wide.dtype).at[ids.reshape(-1)].add(wide), rows.dtype)
 
 
-@stands_for(special.logistic)
+@replaces(special.logistic)
 def logistic(x: Array) -> Array:
     """Return σ(x) as one operation of JAX."""
     return NotImplemented if is_half(x) else jax_logistic(x)
 
 
-@stands_for(special.normal_cdf)
+@replaces(special.normal_cdf)
 def normal_cdf(x: Array) -> Array:
     """Return Φ(x) = erfc(−x / √2) / 2."""
     return NotImplemented if is_half(x) else 0.5 * erfc(-x * math.sqrt(0.5))

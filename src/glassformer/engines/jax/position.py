@@ -9,13 +9,13 @@ import jax
 import numpy as np
 
 from ...arrays import Array
-from ...dispatch import stands_for
+from ...dispatch import replaces
 from ...layers.embedding import InputEmbedding
 from ...layers.position import RotaryPositions
 from ...ops import position
 
 
-@stands_for(RotaryPositions.rotation)
+@replaces(RotaryPositions.rotation)
 def rotation(self: RotaryPositions, positions: Array, limit: int | None = None) -> tuple[Array, Array]:
     """Look up cosines and sines of positions below `limit`."""
     if not isinstance(positions, jax.core.Tracer):
@@ -25,7 +25,7 @@ def rotation(self: RotaryPositions, positions: Array, limit: int | None = None) 
     return (cos, sin) if cos.ndim == 2 else (cos[..., None, :, :], sin[..., None, :, :])
 
 
-@stands_for(InputEmbedding.sinusoids)
+@replaces(InputEmbedding.sinusoids)
 def sinusoids(self: InputEmbedding, positions: Array) -> Array:
     """Look up the sinusoids of positions within the context."""
     if not isinstance(positions, jax.core.Tracer):
@@ -33,7 +33,7 @@ def sinusoids(self: InputEmbedding, positions: Array) -> Array:
     return jax.numpy.asarray(self.sinusoids(np.arange(self.context)))[positions]
 
 
-@stands_for(position.relative_buckets)
+@replaces(position.relative_buckets)
 def relative_buckets(
     rows: Array, columns: Array, *, bidirectional: bool, buckets: int = 32, max_distance: int = 128
 ) -> Array:

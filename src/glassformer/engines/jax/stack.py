@@ -17,12 +17,12 @@ import jax
 from jax.lax import optimization_barrier
 
 from ...arrays import Array, Tree
-from ...dispatch import stands_for
+from ...dispatch import replaces
 from ...layers.layer import InputGrads
 from ...layers.stack import Again, Stack
 
 
-@stands_for(Stack.run_blocks, Stack.run_blocks_backward)
+@replaces(Stack.run_blocks, Stack.run_blocks_backward)
 def run_blocks(self: Stack, blocks: Tree, x: Array, given: Tree, keys: Sequence[Array | None]) -> tuple[Array, Tree]:
     """Return the result of all blocks, and their records."""
     if not isinstance(blocks, dict):
@@ -40,7 +40,7 @@ def run_blocks(self: Stack, blocks: Tree, x: Array, given: Tree, keys: Sequence[
     return x, rebuild(arrays)
 
 
-@stands_for(Stack.run_blocks_backward, Stack.run_blocks)
+@replaces(Stack.run_blocks_backward, Stack.run_blocks)
 def run_blocks_backward(self: Stack, blocks: Tree, records: Tree, given: Tree, dy: Array) -> tuple[InputGrads, Tree]:
     """Return the gradients of what the blocks read, and of their parameters."""
     if not isinstance(blocks, dict):
@@ -96,7 +96,7 @@ def is_spread() -> bool:
     return _spreading.get() is not None
 
 
-@stands_for(Stack.run_block)
+@replaces(Stack.run_block)
 def run_block(self: Stack, params: Tree, x: Array, given: Tree, key: Array | None) -> tuple[Array, Tree]:
     """Run a block whose weights are brought together just before."""
     how = _spreading.get()
@@ -106,7 +106,7 @@ def run_block(self: Stack, params: Tree, x: Array, given: Tree, key: Array | Non
     return how.activations(y), record
 
 
-@stands_for(Stack.run_block_backward)
+@replaces(Stack.run_block_backward)
 def run_block_backward(self: Stack, params: Tree, record: Tree, given: Tree, dy: Array) -> tuple[InputGrads, Tree]:
     """Run a block backward, its weights brought together before and its gradients shared out after."""
     how = _spreading.get()

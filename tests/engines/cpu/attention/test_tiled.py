@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from compare import assert_close
 from draws import draws
-from engines.cpu.kernel_cases import STAND_INS
+from engines.cpu.kernel_cases import KERNELS
 from glassformer.engines.cpu.attention import tile_jobs
 from glassformer.engines.cpu.attention.tile_jobs import backward_jobs, begun, forward_jobs, stages
 from glassformer.engines.cpu.cores import at_most
@@ -80,9 +80,9 @@ def assert_kernel_equals_dense(arrays, *, pattern, mask=None, key=None, rate=0.0
     y, saved = attention.__wrapped__(*arrays, mask=mask, pattern=pattern, key=key, rate=rate)
     dy = np.random.default_rng(9).standard_normal(y.shape).astype(y.dtype)
     grads = attention_backward.__wrapped__(dy, saved, rate=rate)
-    found, found_saved = STAND_INS["attention_tiled"](*arrays, mask=mask, pattern=pattern, key=key, rate=rate)
+    found, found_saved = KERNELS["attention_tiled"](*arrays, mask=mask, pattern=pattern, key=key, rate=rate)
     assert_close(found, y, limit)
-    found_grads = STAND_INS["attention_tiled_backward"](dy, found_saved, pattern=pattern, rate=rate)
+    found_grads = KERNELS["attention_tiled_backward"](dy, found_saved, pattern=pattern, rate=rate)
     for grad, other in zip(found_grads, grads, strict=True):
         assert (grad is None) == (other is None)
         if grad is not None:
@@ -113,8 +113,8 @@ def test_several_cores_give_the_same_bits_every_time(rng, pattern, heads):
     q, k, v = rng.standard_normal((3, 1, heads, 40, 4)).astype("float32")
 
     def run():
-        y, saved = STAND_INS["attention_tiled"](q, k, v, pattern=pattern)
-        return (y, *STAND_INS["attention_tiled_backward"](np.ones_like(y), saved, pattern=pattern)[:3])
+        y, saved = KERNELS["attention_tiled"](q, k, v, pattern=pattern)
+        return (y, *KERNELS["attention_tiled_backward"](np.ones_like(y), saved, pattern=pattern)[:3])
 
     with small_tiles(rows=4, columns=8, workers=3):
         first, second = run(), run()
@@ -124,14 +124,14 @@ def test_several_cores_give_the_same_bits_every_time(rng, pattern, heads):
 
 def test_gradients_lie_by_position_so_that_merging_heads_moves_nothing(rng):
     q, k, v = rng.standard_normal((3, 2, 3, 5, 4))
-    y, saved = STAND_INS["attention_tiled"](q, k, v)
-    for x in STAND_INS["attention_tiled_backward"](np.ones_like(y), saved)[:3]:
+    y, saved = KERNELS["attention_tiled"](q, k, v)
+    for x in KERNELS["attention_tiled_backward"](np.ones_like(y), saved)[:3]:
         assert np.shares_memory(merge_heads(x), x)
 
 
 def test_what_the_kernel_does_not_cover_it_leaves_to_the_op(rng):
     x = rng.standard_normal((2, 5, 4))
-    run, key = STAND_INS["attention_tiled"], new_key(0)
+    run, key = KERNELS["attention_tiled"], new_key(0)
     assert run(x, x, x, key=key, rate=0.5) is not NotImplemented
     assert run(x, x, x, key=key.astype("int64"), rate=0.5) is NotImplemented
     assert run(x[:, :0], x, x) is NotImplemented

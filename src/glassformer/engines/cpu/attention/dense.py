@@ -13,7 +13,7 @@ import numpy as np
 
 from .... import ops
 from ....arrays import Array, cast, unbroadcast
-from ....dispatch import stands_for
+from ....dispatch import replaces
 from ....ops.attention import AttentionSaved, default_scale, grouped
 from ....ops.dropout import MOST, dropped
 from ....ops.mask import FULL, Pattern
@@ -26,7 +26,7 @@ from .ways import BACKWARD, FORWARD, PRODUCTS, How, has_products, how_to_attend,
 _BOOL = np.dtype(np.bool_)
 
 
-@stands_for(ops.attention)
+@replaces(ops.attention)
 def attention(
     q: Array, k: Array, v: Array, bias: Array | None = None, *, mask: Array | None = None, pattern: Pattern = FULL,
     key: Array | None = None, rate: float = 0.0, scale: float | None = None,
@@ -53,7 +53,7 @@ def attention(
     return y, AttentionSaved(q, k, v, bias, weights, keep)
 
 
-@stands_for(ops.attention_backward)
+@replaces(ops.attention_backward)
 def attention_backward(
     dy: Array, saved: AttentionSaved, *, pattern: Pattern = FULL, rate: float = 0.0, scale: float | None = None
 ) -> Any:

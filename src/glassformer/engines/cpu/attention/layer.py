@@ -14,7 +14,7 @@ from numba import from_dtype, types
 
 from .... import ops
 from ....arrays import Array, Tree
-from ....dispatch import stands_for
+from ....dispatch import replaces
 from ....layers import Attention, AttentionRecord, InputGrads, Linear
 from ....ops.attention import AttentionSaved
 from ....ops.linear import LinearSaved
@@ -64,7 +64,7 @@ def fused_attention(layer: Attention) -> FusedAttention | None:
     return FusedAttention(layer, matrices, layer.heads, layer.channels, plan)
 
 
-@stands_for(Attention.forward, Linear.forward, apart=[ops.attention_tiled])
+@replaces(Attention.forward, Linear.forward, excluding=[ops.attention_tiled])
 def attention_forward(
     self: Attention,
     params: Tree,
@@ -93,7 +93,7 @@ def attention_forward(
     return y, written(x, rotation, *record)
 
 
-@stands_for(Attention.backward, Linear.backward, apart=[ops.attention_tiled_backward])
+@replaces(Attention.backward, Linear.backward, excluding=[ops.attention_tiled_backward])
 def attention_backward(self: Attention, params: Tree, saved: AttentionRecord, dy: Array) -> Any:
     """Stand for `Attention.backward`."""
     fused = fused_attention(self)

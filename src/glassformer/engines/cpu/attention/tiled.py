@@ -11,7 +11,7 @@ import numpy as np
 
 from .... import ops
 from ....arrays import Array, check_broadcast, check_mask
-from ....dispatch import stands_for
+from ....dispatch import replaces
 from ....errors import GlassformerError
 from ....ops.attention import check_heads, default_scale
 from ....ops.attention_tiled import TiledSaved
@@ -29,7 +29,7 @@ ROWS, COLUMNS = 128, 256  # queries and keys of a tile: with these, BLAS is fast
 FEW_ROWS, FEW = 64, 512  # where each query sees at most FEW keys, tiles of more queries would hold many unseen ones
 
 
-@stands_for(ops.attention_tiled)
+@replaces(ops.attention_tiled)
 def attention_tiled(
     q: Array, k: Array, v: Array, bias: Array | None = None, *, mask: Array | None = None, pattern: Pattern = FULL,
     key: Array | None = None, rate: float = 0.0, scale: float | None = None, tile: int = 128,
@@ -51,7 +51,7 @@ def attention_tiled(
     return y, saved
 
 
-@stands_for(ops.attention_tiled_backward)
+@replaces(ops.attention_tiled_backward)
 def attention_tiled_backward(
     dy: Array, saved: TiledSaved, *,
     pattern: Pattern = FULL, rate: float = 0.0, scale: float | None = None, tile: int = 128,

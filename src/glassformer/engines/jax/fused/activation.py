@@ -9,7 +9,7 @@ import numpy as np
 
 from .... import ops
 from ....arrays import Array, is_half
-from ....dispatch import stands_for
+from ....dispatch import replaces
 from . import on_one_gpu
 
 _RUN = 2048  # numbers that a program computes
@@ -17,13 +17,13 @@ _LEAST, _MOST = 1 << 20, 1 << 31  # numbers: beyond, a place has no number of 32
 _WARPS = 4
 
 
-@stands_for(ops.gelu_tanh, ops.gelu_tanh_backward)
+@replaces(ops.gelu_tanh, ops.gelu_tanh_backward)
 def gelu_tanh(x: Array) -> tuple[Array, Array]:
     """Compute the op as it is written, in one kernel."""
     return (elementwise(_gelu_tanh, x), x) if can_fuse(x) else NotImplemented
 
 
-@stands_for(ops.gelu_tanh_backward, ops.gelu_tanh)
+@replaces(ops.gelu_tanh_backward, ops.gelu_tanh)
 def gelu_tanh_backward(dy: Array, x: Array) -> Array:
     """Compute the gradient as it is written, in one kernel."""
     return elementwise(_gelu_tanh_backward, x, dy) if can_fuse(x) else NotImplemented

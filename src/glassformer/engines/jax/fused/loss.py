@@ -13,7 +13,7 @@ from jax import numpy as jnp
 
 from .... import ops
 from ....arrays import Array, Unkept, check_ids, is_half
-from ....dispatch import stands_for
+from ....dispatch import replaces
 from ....ops.loss import IGNORE, CrossEntropySaved
 from . import on_one_gpu
 
@@ -42,7 +42,7 @@ class LogProbabilities(Unkept):
         return self.logits.astype(np.float32) - self.log_sum[..., None]
 
 
-@stands_for(ops.cross_entropy, ops.cross_entropy_backward)
+@replaces(ops.cross_entropy, ops.cross_entropy_backward)
 def cross_entropy(
     logits: Array, targets: Array, *, class_weights: Array | None = None, ignore: int = IGNORE, smoothing: float = 0.0
 ) -> tuple[Array, CrossEntropySaved]:
@@ -60,7 +60,7 @@ def cross_entropy(
     return jnp.sum(losses) / total, saved
 
 
-@stands_for(ops.cross_entropy_backward, ops.cross_entropy)
+@replaces(ops.cross_entropy_backward, ops.cross_entropy)
 def cross_entropy_backward(
     dy: Array, saved: CrossEntropySaved, *, ignore: int = IGNORE, smoothing: float = 0.0
 ) -> Array:

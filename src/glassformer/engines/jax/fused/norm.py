@@ -9,7 +9,7 @@ from jax import numpy as jnp
 
 from .... import ops
 from ....arrays import Array, cast, is_half, namespace
-from ....dispatch import stands_for
+from ....dispatch import replaces
 from ....ops.linear import flat
 from ....ops.norm import LayerNormSaved, RMSNormSaved
 from . import on_one_gpu
@@ -19,7 +19,7 @@ _LEAST = 1 << 20  # numbers: fewer are not worth a kernel
 _ROWS = 16  # vectors whose gradients a program adds up for gamma and beta
 
 
-@stands_for(ops.layer_norm, ops.layer_norm_backward)
+@replaces(ops.layer_norm, ops.layer_norm_backward)
 def layer_norm(x: Array, gamma: Array, beta: Array | None = None, *, eps: float = 1e-5) -> tuple[Array, LayerNormSaved]:
     """Normalize many vectors by a kernel."""
     if not can_fuse(x, gamma, beta):
@@ -28,7 +28,7 @@ def layer_norm(x: Array, gamma: Array, beta: Array | None = None, *, eps: float 
     return y, LayerNormSaved(x, mean, rstd, gamma, beta)
 
 
-@stands_for(ops.layer_norm_backward, ops.layer_norm)
+@replaces(ops.layer_norm_backward, ops.layer_norm)
 def layer_norm_backward(dy: Array, saved: LayerNormSaved) -> tuple[Array, Array, Array | None]:
     """Gradient of `layer_norm`, by a kernel."""
     if not can_fuse(saved.x, saved.gamma):
@@ -37,7 +37,7 @@ def layer_norm_backward(dy: Array, saved: LayerNormSaved) -> tuple[Array, Array,
     return dx, cast(dgamma, saved.gamma.dtype), None if saved.beta is None else cast(dbeta, saved.beta.dtype)
 
 
-@stands_for(ops.rms_norm, ops.rms_norm_backward)
+@replaces(ops.rms_norm, ops.rms_norm_backward)
 def rms_norm(x: Array, gamma: Array, *, eps: float = 1e-6) -> tuple[Array, RMSNormSaved]:
     """Normalize many vectors by a kernel."""
     if not can_fuse(x, gamma):
@@ -46,7 +46,7 @@ def rms_norm(x: Array, gamma: Array, *, eps: float = 1e-6) -> tuple[Array, RMSNo
     return y, RMSNormSaved(x, rrms, gamma)
 
 
-@stands_for(ops.rms_norm_backward, ops.rms_norm)
+@replaces(ops.rms_norm_backward, ops.rms_norm)
 def rms_norm_backward(dy: Array, saved: RMSNormSaved) -> tuple[Array, Array]:
     """Gradient of `rms_norm`, by a kernel."""
     if not can_fuse(saved.x, saved.gamma):
