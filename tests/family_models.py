@@ -81,6 +81,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
     "gpt2, scores not scaled": ("GPT2LMHeadModel", "GPT2Config", {**_GPT2, "n_head": 10, "scale_attn_weights": False}),
     "gpt_neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", _NEOX),
+    "gpt_neox, parallel": ("GPTNeoXForCausalLM", "GPTNeoXConfig", {**_NEOX, "use_parallel_residual": True}),
     "gpt_neox, tied, no biases of attention": (
         "GPTNeoXForCausalLM",
         "GPTNeoXConfig",

@@ -335,7 +335,6 @@ def test_an_export_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"use_parallel_residual": True}, "has use_parallel_residual = True"),
         ({"rope_parameters": {"partial_rotary_factor": 0.25}}, "only heads that turn as a whole"),
         ({"rope_parameters": None}, "rotary_pct"),
         ({"rope_parameters": {"rope_type": "linear"}}, "only 'default' is supported"),

@@ -87,6 +87,13 @@ def test_the_file_is_one_that_the_library_reads(tmp_path):
     assert reader.fields["tokenizer.ggml.tokens"].contents()[:4] == ["<bos>", "<eos>", "\n", "▁"]
 
 
+def test_parallel_blocks_come_back(tmp_path):
+    loaded = own("gptneox", block="parallel")
+    again = open_gguf(export_gguf(loaded, tmp_path / "model.gguf"))
+    assert again.config.block == "parallel"
+    np.testing.assert_allclose(logits_of(again), logits_of(loaded), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_transformers_reads_it_and_computes_the_same(name, tmp_path):
     torch, transformers = require("torch"), require("transformers")

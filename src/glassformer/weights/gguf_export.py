@@ -24,7 +24,7 @@ from .export import KEEP, biased, has_family, remedy, shown, with_halves, with_z
 from .family import Tensor, published, unlike
 from .fields import effective
 from .gguf import FUSED, NAMES
-from .gguf_config import FAMILIES, ROTATIONS, SIZES, stretched
+from .gguf_config import FAMILIES, PARALLEL, ROTATIONS, SIZES, stretched
 from .gguf_tokenizer import KEY, TEMPLATE
 from .gguf_vocabulary import vocabulary_settings
 from .gguf_write import write_gguf
@@ -102,6 +102,8 @@ def _lacking(architecture: str, config: TransformerConfig) -> dict[str, Any]:
     told: tuple[str, ...] = (*_TOLD, *_TOLD_OF_LLAMA)
     if architecture in _WITH_ALL_BIASES:
         told, config = _TOLD, biased(config)
+    if architecture == "gptneox" and config.block == "parallel":
+        told = (*told, "block")
     settings = {name: effective(config, name) for name in told}
     settings |= {**FAMILIES[architecture], "rotary_pairing": "halves"}
     if settings.get("positions") != "rotary":
@@ -122,7 +124,7 @@ def _settings(architecture: str, config: TransformerConfig) -> dict[str, Any]:
         found |= {"rope.freq_base": float(config.rotary_base), "rope.dimension_count": config.channels}
     if "attention.key_length" in found:
         found["attention.value_length"] = config.channels
-    return {**found, "use_parallel_residual": False} if architecture == "gptneox" else found
+    return {**found, PARALLEL: config.block == "parallel"} if architecture == "gptneox" else found
 
 
 def _tensors(architecture: str, loaded: Loaded) -> Iterator[tuple[str, Array]]:

@@ -1,4 +1,4 @@
-"""GPT-NeoX without its parallel residuals: pre-norm with layer norms, rotary positions, two matrices feed forward.
+"""GPT-NeoX: pre-norm with layer norms, rotary positions, two matrices feed forward, in parallel blocks or plain ones.
 
 It is what our own language models are exported as: of the published layouts, the one with layer norms and rotations.
 Query, key and value are one matrix, side by side within each head.
@@ -12,20 +12,20 @@ from ..fields import Fields
 
 
 def read(fields: Fields, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings with the base of the rotations; refuse what our blocks do not compute."""
-    if fields.flag("use_parallel_residual", True):
-        fields.refuse("use_parallel_residual", "attention and feed-forward are added one after the other only")
+    """Return the settings with the kind of block and the base of the rotations."""
+    block = "parallel" if fields.flag("use_parallel_residual", True) else "residual"
     name, _, rope = fields.rotations()
     if rope.number("partial_rotary_factor", fields.number("rotary_pct", 0.25)) != 1:
         place = name if "partial_rotary_factor" in rope.values else "rotary_pct"
         fields.refuse(place, "only heads that turn as a whole are supported")
-    return {**settings, "rotary_base": rope.number("rope_theta", fields.number("rotary_emb_base", 10000.0))}
+    base = rope.number("rope_theta", fields.number("rotary_emb_base", 10000.0))
+    return {**settings, "block": block, "rotary_base": base}
 
 
 def write(config: DecoderConfig, fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields with those of the rotations."""
+    """Return the fields with the kind of block and the rotations."""
     rope = {"rope_type": "default", "rope_theta": config.rotary_base, "partial_rotary_factor": 1.0}
-    return {**fields, "rope_parameters": rope}
+    return {**fields, "use_parallel_residual": config.block == "parallel", "rope_parameters": rope}
 
 
 GPT_NEOX = Family(
@@ -63,7 +63,6 @@ GPT_NEOX = Family(
         "init_std": ("initializer_range", Fields.number, 0.02),
     },
     fixed={"positions": "rotary"},
-    written={"use_parallel_residual": False},
     read=read,
     write=write,
     ignored=(
