@@ -21,8 +21,7 @@ import numpy as np
 from glassformer.data import build_task
 from glassformer.models import build
 from glassformer.runs.session import model_config
-from glassformer.runs.trained import Trained
-from glassformer.subject import Subject, task_labels
+from glassformer.trained_model import TrainedModel
 from glassformer.web.explorer import Explorer
 from glassformer.web.offers import Offer
 from glassformer.web.router import ask
@@ -56,15 +55,14 @@ AXE_RUN = """async (options) => (await axe.run(document, options)).violations
 # --- models ----------------------------------------------------------------------------------------------------------
 
 
-def tiny_subject(architecture: str) -> Subject:
+def tiny_model(architecture: str) -> TrainedModel:
     """Return a model of random numbers in double precision, with a task that says what its ids mean."""
     name = TASKS[architecture]
     small = {k: v for k, v in TINY[name].items() if k not in {*SIZES, "encoder_layers", "batch", "context"}}
     task = build_task(name, **small)
     more = {"encoder_layers": 2, "context": 16} if architecture == "encoder-decoder" else {}
     model = build(model_config(task, None, {**SIZES, **more}))
-    trained = Trained(model, model.init(0, np.float64), task)
-    return Subject(model, trained.params, task_labels(trained), task.answer_tokenizer, trained, None, architecture)
+    return TrainedModel.of_task(model, model.init(0, np.float64), task, source=architecture)
 
 
 def tiny_explorer(*architectures: str) -> Explorer:
@@ -72,7 +70,7 @@ def tiny_explorer(*architectures: str) -> Explorer:
     names = architectures or tuple(TASKS)
     explorer = Explorer({}, first=names[0], prompt=TEXTS[names[0]])
     for name in names:
-        explorer.add(Offer(name, f"a tiny {name}", "given", name), tiny_subject(name))
+        explorer.add(Offer(name, f"a tiny {name}", "given", name), tiny_model(name))
     return explorer
 
 

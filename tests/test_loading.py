@@ -45,9 +45,9 @@ def test_start_and_end_come_from_the_special_tokens(tmp_path):
 
 def test_an_encoder_does_not_write(tmp_path):
     trained("majority", tmp_path / "run")
-    with pytest.raises(ConfigError, match="holds an encoder, which reads and classifies") as error:
-        load(tmp_path / "run")
-    assert "let it answer with `glassformer predict" in error.value.hint
+    with pytest.raises(ConfigError, match="run is an encoder, which reads and classifies") as error:
+        load(tmp_path / "run").generate("0")
+    assert "`glassformer predict`" in error.value.hint
 
 
 def test_a_folder_that_is_missing_is_refused(tmp_path):

@@ -11,7 +11,8 @@ import glassformer as gf
 from family_models import saved
 from glassformer.dispatch import use_engine
 from glassformer.errors import CheckpointError, ConfigError, WeightsError
-from glassformer.loading import load, load_config, load_tokenizer, load_weights, locate
+from glassformer.generation.texts import encode_prompts
+from glassformer.loading import load, load_config, load_tokenizer, locate, read_model
 from glassformer.quantized import Quantized
 from glassformer.text import PublishedTokenizer
 from glassformer.tree import flatten
@@ -55,15 +56,13 @@ def test_t5_reads_sources_with_their_end(folders):
     model = gf.load(folders["t5"])
     assert (model.start_id, model.source_end_id) == (0, 1)
     ids = model.tokenizer.encode("e")
-    assert [source.tolist() if hasattr(source, "tolist") else source for source in model.writer._encoded(["e"])[1]] == [
-        [*ids, 1]
-    ]
+    assert [source.tolist() for source in encode_prompts(model, ["e"])[1]] == [[*ids, 1]]
     assert model.generate("", max_new_tokens=3, temperature=0).ids
 
 
 def test_an_encoder_does_not_write(folders):
-    with pytest.raises(ConfigError, match="holds an encoder") as caught:
-        load(folders["bert"])
+    with pytest.raises(ConfigError, match="is an encoder") as caught:
+        load(folders["bert"]).generate("e")
     assert "glassformer embed" in caught.value.hint
     model = gf.load(folders["bert"])
     with pytest.raises(ConfigError, match="does not write text"):
@@ -82,7 +81,7 @@ def test_the_file_of_weights_stands_for_its_folder(folders):
 
 def test_a_run_is_loaded_with_its_parameters_and_tokenizer(tmp_path):
     list(tiny_session("lines", tmp_path / "run", steps=1, eval_every=1).steps())
-    loaded = load_weights(tmp_path / "run")
+    loaded = read_model(tmp_path / "run")
     assert loaded.config == load_config(tmp_path / "run")
     assert loaded.tokenizer == load_tokenizer(tmp_path / "run")
     assert loaded.start_id is not None
@@ -93,7 +92,7 @@ def test_a_run_is_loaded_with_its_parameters_and_tokenizer(tmp_path):
 def test_config_and_tokenizer_are_had_without_the_weights(name, folders, tmp_path):
     for file in ("config.json", "tokenizer.json", "tokenizer_config.json"):
         (tmp_path / file).write_bytes((folders[name] / file).read_bytes())
-    loaded = load_weights(folders[name])
+    loaded = read_model(folders[name])
     assert load_config(tmp_path) == loaded.config
     assert load_tokenizer(tmp_path) == loaded.tokenizer
     assert isinstance(load_tokenizer(tmp_path / "tokenizer.json"), PublishedTokenizer)
@@ -102,10 +101,10 @@ def test_config_and_tokenizer_are_had_without_the_weights(name, folders, tmp_pat
 def test_a_gguf_file_and_one_of_llama2c_go_to_their_readers(tmp_path):
     (tmp_path / "a.gguf").write_bytes(b"GGUX")
     with pytest.raises(WeightsError, match="this is no GGUF file"):
-        load_weights(tmp_path / "a.gguf")
+        read_model(tmp_path / "a.gguf")
     (tmp_path / "a.bin").write_bytes(np.zeros(3, np.int32).tobytes())
     with pytest.raises(WeightsError, match=r"a\.bin"):
-        load_weights(tmp_path / "a.bin")
+        read_model(tmp_path / "a.bin")
 
 
 @pytest.mark.parametrize(
@@ -121,20 +120,20 @@ def test_a_gguf_file_and_one_of_llama2c_go_to_their_readers(tmp_path):
 def test_pickles_are_refused(name, content, tmp_path):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(WeightsError, match="is a pickle file: opening one can run any program"):
-        load_weights(tmp_path / name)
+        read_model(tmp_path / name)
 
 
 def test_a_width_that_looks_like_a_pickle_is_none(tmp_path):
     (tmp_path / "a.bin").write_bytes(np.array([640, 1, 1, 1, 1, 1, 1], np.int32).tobytes())
     with pytest.raises(WeightsError) as caught:
-        load_weights(tmp_path / "a.bin")
+        read_model(tmp_path / "a.bin")
     assert "pickle" not in str(caught.value)
 
 
 def test_other_files_are_refused(tmp_path):
     (tmp_path / "a.onnx").write_bytes(b"x")
     with pytest.raises(WeightsError, match="no file of weights of a known kind"):
-        load_weights(tmp_path / "a.onnx")
+        read_model(tmp_path / "a.onnx")
 
 
 def test_a_pulled_model_is_known_by_its_name(folders, monkeypatch):
@@ -166,7 +165,7 @@ class Hub:
 def test_a_model_of_the_hub_is_had_through_its_library(folders, monkeypatch):
     hub = Hub(folders["gpt2"])
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
-    assert load_weights("hf:openai-community/gpt2@main").family == "gpt2"
+    assert read_model("hf:openai-community/gpt2@main").family == "gpt2"
     ((args, settings),) = hub.asked
     assert (args, settings["revision"]) == (("openai-community/gpt2",), "main")
     assert not any(pattern.endswith((".bin", ".pt")) for pattern in settings["allow_patterns"])
@@ -225,7 +224,7 @@ def test_a_gguf_file_is_used_as_it_is_stored_unless_asked_otherwise(tmp_path):
     model = gf.load(path)
     assert kinds_of(model) == kinds_of(gf.load(path, weights="as-stored")) == {"Q4_1"}
     full = gf.load(path, weights="float32")
-    assert kinds_of(full) == kinds_of(load_weights(path)) == set()
+    assert kinds_of(full) == kinds_of(read_model(path)) == set()
     answers = [one.generate("!", max_new_tokens=6, temperature=0).ids for one in (model, full)]
     assert answers[0] == answers[1]
     with use_engine("numpy"):  # which would turn blocks into numbers again for every token

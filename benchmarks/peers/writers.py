@@ -12,11 +12,11 @@ from glassformer.dispatch import set_engine
 from glassformer.generation import Sampling
 from glassformer.generation.storage import stored
 from glassformer.generation.writer import generate_steps
-from glassformer.loading import load, load_tokenizer, load_weights
+from glassformer.loading import load, load_tokenizer, read_model
 from glassformer.models import build
+from glassformer.trained_model import TrainedModel
 from glassformer.tree import flatten
 from glassformer.weights.export import export_folder
-from glassformer.weights.loaded import Loaded
 
 GREEDY = Sampling(temperature=0.0)
 SPREAD = 0.1
@@ -27,7 +27,7 @@ def write_model(*, folder: str, preset: str, changes: dict[str, Any]) -> int:
     """Write a model with random weights as a Hugging Face folder; return its number of parameters."""
     model = build(preset, init_std=SPREAD, dropout=0.0, **changes)
     params = model.init(0)
-    export_folder(Loaded(config=model.config, params=params, family="gpt2"), folder)
+    export_folder(TrainedModel(config=model.config, params=params, family="gpt2"), folder)
     return sum(array.size for array in flatten(params).values())
 
 
@@ -64,7 +64,7 @@ class Ours(Writer):
         super().__init__(**job)
         set_engine(engine)
         # A model of random weights has no tokenizer, without which `load` would refuse it.
-        loaded = load(path) if weights is None else load_weights(path)
+        loaded = load(path) if weights is None else read_model(path)
         self.model = loaded.model
         self.params = loaded.params if weights is None else stored(loaded.params, weights)
         self.read = read_per_token(self.params, tied=self.model.config.tied_head)

@@ -104,9 +104,9 @@ def _write_published(shared: Path) -> Any:
     from glassformer.models import build, preset
     from glassformer.text import ByteTokenizer, CharTokenizer
     from glassformer.text.published import PublishedTokenizer
+    from glassformer.trained_model import TrainedModel
     from glassformer.weights.export import export_folder
     from glassformer.weights.gguf_export import export_gguf
-    from glassformer.weights.loaded import Loaded
     from glassformer.weights.saved import save_folder
     from tokenizer_files import PUBLISHED
 
@@ -118,13 +118,13 @@ def _write_published(shared: Path) -> Any:
     bytewise, characters = ByteTokenizer(specials=("<eos>",)), CharTokenizer(TSV)
     for name, changes in FAMILIES.items():
         config = preset(name, **{**SIZES, **changes})
-        plain = Loaded(config, build(config).init(0), "")
+        plain = TrainedModel(config, build(config).init(0), family="")
         export_folder(plain, shared / "published" / name)
         save_folder(plain, shared / "saved" / name)
         if config.architecture == "decoder" and config.window is None:
             for tokenizer, weights in ((bytewise, "f32"), (characters, "q8_0")):
                 sized = preset(name, **{**SIZES, **changes, "vocab": tokenizer.size})
-                loaded = Loaded(sized, build(sized).init(0), "", tokenizer=tokenizer, chat_template=TEMPLATES[0])
+                loaded = TrainedModel(sized, build(sized).init(0), tokenizer, chat_template=TEMPLATES[0])
                 export_gguf(loaded, shared / "gguf" / f"{name}.{weights}.gguf", weights=weights)
     _write_blocks(shared / "gguf")
     return kinds["chat BPE"]
@@ -234,9 +234,9 @@ def _use_tokenizer(tokenizer: Any) -> None:
 
 def _model(folder: Path) -> None:
     """Read a model and let it compute."""
-    from glassformer.loading import load_weights
+    from glassformer.loading import read_model
 
-    loaded = load_weights(folder)
+    loaded = read_model(folder)
     _use_tokenizer(loaded.tokenizer)
     ids = np.array([[1, 2, 3]])
     both = (ids,) if loaded.config.architecture == "encoder-decoder" else ()

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import data, errors, generation, interpret, layers, ops, plots, proofs, training, tree
-    from .api import Classification, Exploration, Loop, TrainedModel, explore, from_arrays, load, save, train
+    from .api import Exploration, Loop, explore, from_arrays, save, train
     from .config import (
         DecoderConfig,
         EncoderConfig,
@@ -36,11 +36,14 @@ if TYPE_CHECKING:
     from .dispatch import set_engine, use_engine
     from .errors import GlassformerError
     from .execution import Execution
+    from .generation.classification import Classification
     from .layers import register_block, register_norm, register_positions
+    from .loading import load
     from .models import PRESETS, Batch, Decoder, Encoder, EncoderDecoder, Model, build, preset
     from .ops import register_activation, register_op
     from .runs.replay import replay
     from .text import register_tokenizer
+    from .trained_model import TrainedModel
     from .weights.foreign import Foreign
     from .weights.registry import pull
 
@@ -53,7 +56,7 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 # Each public name and where it lives. Modules are loaded when first used, so that importing the package takes next to
 # nothing and a part that needs a library asks for it only when it is used.
 _HOMES = {
-    "api": ("Classification", "Exploration", "Loop", "TrainedModel", "explore", "from_arrays", "load", "save", "train"),
+    "api": ("Exploration", "Loop", "explore", "from_arrays", "save", "train"),
     "config": (
         "DecoderConfig", "EncoderConfig", "EncoderDecoderConfig", "RotaryScaling", "TransformerConfig",
         "config_from_dict",
@@ -62,10 +65,13 @@ _HOMES = {
     "dispatch": ("set_engine", "use_engine"),
     "errors": ("GlassformerError",),
     "execution": ("Execution",),
+    "generation.classification": ("Classification",),
     "layers": ("register_block", "register_norm", "register_positions"),
+    "loading": ("load",),
     "models": ("PRESETS", "Batch", "Decoder", "Encoder", "EncoderDecoder", "Model", "build", "preset"),
     "ops": ("register_activation", "register_op"),
     "runs.replay": ("replay",),
+    "trained_model": ("TrainedModel",),
     "weights.foreign": ("Foreign",),
     "weights.registry": ("pull",),
     "text": ("register_tokenizer",),

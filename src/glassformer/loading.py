@@ -2,7 +2,7 @@
 
 a folder              that `glassformer train` or `gf.save` wrote, or with config.json and model.safetensors
 a file                in the format GGUF (.gguf) or of llama2.c (.bin)
-smollm2, minilm       what `glassformer pull` fetched
+smollm2, minilm       fetched by `glassformer pull`
 hf:org/name           a model of the Hugging Face hub
 """
 
@@ -13,81 +13,50 @@ from typing import Any
 import numpy as np
 
 from . import dispatch
-from .config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
-from .data import Lexicon, Task, build_task
+from .arrays import Tree
+from .config import EncoderConfig, TransformerConfig
+from .data import Task, build_task
 from .errors import ConfigError, WeightsError
-from .generation import LanguageModel
 from .generation.storage import AS_STORED
-from .quantized import FORMS
 from .runs.own import check_task
-from .runs.run import Run, model_of_run, open_run
+from .runs.run import open_run, read_model
+from .runs.trust import granted
 from .text import PublishedTokenizer, Tokenizer, tokenizer_from_dict
 from .text.published import TOKENIZER
-from .weights.loaded import Loaded
+from .trained_model import TrainedModel
+from .tree import tree_map
 from .weights.places import is_run, locate, open_published
 
-__all__ = [
-    "is_run", "language_model", "load", "load_config", "load_stored", "load_tokenizer", "load_weights", "locate",
-    "task_of",
-]  # fmt: skip
+__all__ = ["is_run", "load", "load_config", "load_tokenizer", "locate", "read_model", "task_of"]
 
 
-def load(path: str | Path, *, weights: str | None = None) -> LanguageModel:
-    """Return a model that writes, ready to generate: a run of our own with its best parameters, or a published one.
+def load(path: str | Path, *, weights: str | None = None, trust: bool = False) -> TrainedModel:
+    """Return any model, ready to be used: one that `gf.save` or a run wrote, or published weights.
 
-    weights     how they are kept: float32, float16, int8, int4, or as-stored: in the blocks of a GGUF file. The fewer
-                bits, the sooner an answer. None: as a GGUF file stores them, and float32 otherwise. The engine jax has
-                float32 (unless told otherwise), bfloat16 and float16, on its device
+    path      a run folder (its best parameters), a folder of `gf.save` or of Hugging Face, a file in the format GGUF or
+              of llama2.c, a name that `glassformer models` lists, such as "smollm2" or "minilm", or hf:org/name
+    weights   how those of decoders and encoder-decoders are kept: float32, float16, int8, int4, or as-stored: in the
+              blocks of a GGUF file. The fewer bits, the sooner an answer. None: as a GGUF file stores them, and float32
+              otherwise. The engine jax has float32 (unless told otherwise), bfloat16 and float16, on its device
+    trust     let the Python files that a run was trained with run here, now and later; your own runs need no trust
 
-    Answers of our own models start with the token <bos> and end with <eos> where the tokenizer has them; those that
-    were fine-tuned start and end as the model they come from.
+    >>> import tempfile, glassformer as gf
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     place = gf.save(gf.train(None, "counting", show=False), folder + "/counting")
+    ...     model = gf.load(place)
+    >>> model.generate("1", temperature=0, max_new_tokens=5).text
+    ' 2 3 4 5 6'
     """
-    place = locate(path)
-    if is_run(place) and isinstance(open_run(place).config, EncoderConfig):
-        hint = (
-            f"let it answer with `glassformer predict {path} INPUT`, or look inside with `glassformer inspect {path}`"
-        )
-        raise _does_not_write(path, hint)
-    loaded = load_stored(path, weights=weights)
-    if isinstance(loaded.config, EncoderConfig):
-        raise _does_not_write(path, f"turn texts into vectors with `glassformer embed {path} TEXT…`")
-    return language_model(loaded)
-
-
-def load_stored(path: str | Path, *, weights: str | None = None) -> Loaded:
-    """Return any model, its weights kept as `load` says; those of encoders are kept as float32 alone."""
-    place = locate(path)
-    how = _storage(place, weights)
-    kept = FORMS if how == AS_STORED else ()
-    loaded = _of_run(open_run(place)) if is_run(place) else open_published(place, kept=kept)
-    if isinstance(loaded.config, EncoderConfig):
-        if how != "float32":
-            raise ConfigError(f"the weights of encoders are not kept as {how}", hint="leave out weights")
-        return loaded
-    return replace(loaded, params=dispatch.current().stored(loaded.params, how))
-
-
-def language_model(loaded: Loaded) -> LanguageModel:
-    """Return a model as one that writes text."""
-    if loaded.tokenizer is None:
-        where = loaded.source or "this model"
-        raise WeightsError(f"{where} has no tokenizer to write text with", hint=f"get its {TOKENIZER} as well")
-    return LanguageModel(
-        model=loaded.model,
-        params=loaded.params,
-        tokenizer=loaded.tokenizer,
-        target_tokenizer=loaded.target_tokenizer,
-        end_ids=loaded.end_ids,
-        start_id=loaded.start_id,
-        chat_template=loaded.chat_template,
-        source_end_id=source_end(loaded.config, loaded.tokenizer),
-    )
-
-
-def load_weights(path: str | Path, dtype: Any = np.float32) -> Loaded:
-    """Return any model with its config, parameters and tokenizer, encoders included; see this module for the paths."""
-    place = locate(path)
-    return _of_run(open_run(place)) if is_run(place) else open_published(place, dtype)
+    if not isinstance(path, str | Path):
+        raise ConfigError(f"the place of a model is {path!r:.80}", hint="pass a path, a known name, or hf:org/name")
+    how = _storage(locate(path), weights)
+    with granted(trust):
+        model = read_model(path, blocks=how == AS_STORED)
+    if not isinstance(model.config, EncoderConfig):
+        model = model.kept_as(how)
+    elif how != "float32":
+        raise ConfigError(f"the weights of encoders are not kept as {how}", hint="leave out weights")
+    return replace(model, params=_writeable(model.params))
 
 
 def load_config(path: str | Path) -> TransformerConfig:
@@ -112,21 +81,20 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         return PublishedTokenizer.load(place)
     if is_run(place):
         return tokenizer_from_dict(open_run(place).tokenizer)
-    tokenizer = _gguf_parts(place)[0] if place.suffix == ".gguf" else load_weights(place).tokenizer
+    tokenizer = _gguf_parts(place)[0] if place.suffix == ".gguf" else open_published(place).tokenizer
     if tokenizer is None:
         raise WeightsError(f"{path} has no tokenizer that can be read", hint=f"get its {TOKENIZER} as well")
     return tokenizer
 
 
-def task_of(loaded: Loaded) -> Task:
-    """Return the task that a saved model learned, where its notes name one."""
-    origin = loaded.notes["task"]
-    check_task(origin["name"], Path(loaded.source))
-    options = dict(origin["options"])
-    if origin.get("lexicon"):  # it was learned with the vocabulary of a model that existed before
-        end = loaded.end_ids[0] if loaded.end_ids else None
-        options["lexicon"] = Lexicon(loaded.tokenizer, loaded.target_tokenizer, loaded.start_id, end)
-    return build_task(origin["name"], **options)
+def task_of(model: TrainedModel) -> Task:
+    """Build the task that a model learned, by its origin."""
+    assert model.origin is not None
+    check_task(model.origin["name"], Path(model.source))
+    options = dict(model.origin["options"])
+    if model.origin.get("lexicon"):  # it was learned with the vocabulary of a model that existed before
+        options["lexicon"] = model.lexicon
+    return build_task(model.origin["name"], **options)
 
 
 def _storage(place: Path, weights: str | None) -> str:
@@ -143,24 +111,6 @@ def _storage(place: Path, weights: str | None) -> str:
     return weights
 
 
-def _of_run(run: Run) -> Loaded:
-    """Return what a run of our own trained."""
-    trained = model_of_run(run)
-    tokenizer = trained.lexicon.tokenizer
-    return Loaded(
-        config=trained.config,
-        params=trained.params,
-        family=trained.family,
-        tokenizer=tokenizer,
-        target_tokenizer=trained.lexicon.target_tokenizer,
-        start_id=trained.lexicon.start_id,
-        end_ids=trained.end_ids,
-        chat_template=getattr(tokenizer, "chat_template", None),
-        source=str(run.folder),
-        execution=run.model.execution,
-    )
-
-
 def _gguf_parts(place: Path) -> tuple[Tokenizer, TransformerConfig]:
     """Return what the header of a GGUF file holds, without its weights."""
     from .weights.gguf_config import read_config
@@ -172,13 +122,10 @@ def _gguf_parts(place: Path) -> tuple[Tokenizer, TransformerConfig]:
     return read_tokenizer(header, vocab=config.vocab)[0], config
 
 
-def source_end(config: TransformerConfig, tokenizer: Tokenizer) -> int | None:
-    """Return the token that the tokenizer of an encoder-decoder puts after every source."""
-    if not isinstance(config, EncoderDecoderConfig) or not isinstance(tokenizer, PublishedTokenizer):
-        return None
-    ids = tokenizer.encode("", specials=True)
-    return int(ids[-1]) if len(ids) else None
+def _writeable(params: Tree) -> Tree:
+    """Return parameters that may be changed: arrays that are mapped from a file are copied."""
 
+    def own(array: Any) -> Any:
+        return array.copy() if isinstance(array, np.ndarray) and not array.flags.writeable else array
 
-def _does_not_write(path: str | Path, hint: str) -> ConfigError:
-    return ConfigError(f"{path} holds an encoder, which reads and classifies but does not write text", hint=hint)
+    return tree_map(own, params)

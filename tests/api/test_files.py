@@ -8,7 +8,7 @@ import pytest
 import glassformer as gf
 from fine_tuning import published
 from glassformer.errors import ConfigError, WeightsError
-from glassformer.loading import load_config, load_tokenizer, load_weights
+from glassformer.loading import load_config, load_tokenizer, read_model
 from runs import TINY, assert_same_bits, command, tiny_session, write_data
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
@@ -34,7 +34,7 @@ def test_published_models_come_back(kind, tmp_path):
     model = gf.load(published(kind, tmp_path / kind))
     again = gf.load(gf.save(model, tmp_path / "model"))
     assert_same_bits(again.params, model.params)
-    assert again.loaded.tokenizer.to_dict() == model.loaded.tokenizer.to_dict()
+    assert again.tokenizer.to_dict() == model.tokenizer.to_dict()
     assert (again.start_id, again.end_ids, again.family) == (model.start_id, model.end_ids, model.family)
     assert again.extras.keys() == model.extras.keys()
     if kind == "bert":
@@ -115,7 +115,7 @@ def test_damaged_folders_are_refused(tmp_path):
     refused("activation", model={**content["model"], "activation": "of_my_own"})
     description.write_text("{", encoding="utf-8")
     with pytest.raises(WeightsError, match="is damaged"):
-        load_weights(folder)
+        read_model(folder)
 
 
 @pytest.mark.parametrize("name", ["glassformer.json", "model.safetensors", "metrics.jsonl"])

@@ -8,7 +8,7 @@ from glassformer.cli import demo
 from glassformer.plots import THEMES
 from glassformer.proofs import op_cases, prove_ops
 from glassformer.runs.run import open_run
-from glassformer.runs.trained import Trained
+from glassformer.trained_model import TrainedModel
 from runs import TINY, command
 
 pytestmark = pytest.mark.usefixtures("numpy_engine", "unseen_figures")
@@ -38,7 +38,7 @@ def test_it_proves_trains_and_writes_a_page_and_never_suggests_what_it_does_not_
     page = (tmp_path / summary["report"]).read_text(encoding="utf-8")
     assert demo.BEST in page
     asked = open_run(tmp_path / "here" / "text")
-    best = Trained(asked.model, asked.load_params("best"), asked.task())
+    best = TrainedModel.of_task(asked.model, asked.load_params("best"), asked.task())
     assert summary["text"] == demo.PROMPT + best.ask(demo.PROMPT, length=300)
     again = command("demo", "--out", "here")
     assert again.code == 2

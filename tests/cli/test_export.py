@@ -4,7 +4,7 @@ import pytest
 
 from glassformer.engines.jax.sharded_checkpoint import from_safetensors
 from glassformer.execution import Execution
-from glassformer.loading import load_weights
+from glassformer.loading import read_model
 from glassformer.runs.session import new_session
 from runs import TINY, assert_same_bits, command, write_data
 
@@ -24,7 +24,7 @@ def test_a_run_in_many_files_is_exported_like_one_in_a_single_file(tmp_path, sca
     (folder / "latest.safetensors").unlink()
     result = command("export", folder, tmp_path / "out")
     assert result.code == 0, result.err
-    found = load_weights(tmp_path / "out").params
+    found = read_model(tmp_path / "out").params
     expected = session.trained.params
     assert_same_bits(found["blocks"][1]["feed_forward"]["up"]["w"], expected["blocks"][1]["feed_forward"]["up"]["w"])
     assert_same_bits(found["embedding"], expected["embedding"])

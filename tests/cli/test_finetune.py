@@ -9,7 +9,7 @@ import pytest
 
 from fine_tuning import VOCAB, published
 from glassformer.dispatch import use_engine
-from glassformer.loading import load, load_weights
+from glassformer.loading import load, read_model
 from glassformer.runs.fine_tuning import fine_tuning_session
 from glassformer.runs.run import open_run, read_base
 from glassformer.runs.session import resume_session
@@ -106,7 +106,7 @@ def test_any_model_can_be_taught(kind, mode, bases, prose, tmp_path):
     assert (summary["trained_parameters"] == whole) == (mode == "whole")
     assert before == {path.name: path.read_bytes() for path in base.iterdir() if path.is_file()}
     if kind != "run":
-        assert load_weights(base).config.vocab == VOCAB > load(tmp_path / "run").tokenizer.size
+        assert read_model(base).config.vocab == VOCAB > load(tmp_path / "run").tokenizer.size
     assert command("eval", tmp_path / "run", "--json").code == 0
     written = command("generate", tmp_path / "run", "--prompt", "The quick", "--max-new-tokens", 4)
     assert written.code == 0, written.err

@@ -7,7 +7,8 @@ import pytest
 
 from glassformer.cli.look_views import VIEWS
 from glassformer.interpret import attribute
-from glassformer.subject import find_subject
+from glassformer.interpret.reading import label, logit_of
+from glassformer.loading import read_model
 from pages import read_page, write_dot
 from runs import command, tiny_session
 
@@ -43,7 +44,7 @@ def test_every_view_of_every_architecture(task, view, folders):
     text, other = INPUTS[task]
     arguments = [folders[task], text, view]
     if view == "patching":
-        subject = find_subject(str(folders[task]))
+        subject = read_model(folders[task])
         if subject.watch(text).batch.tokens.shape != subject.watch(other).batch.tokens.shape:
             pytest.fail("the two texts have answers of different lengths")
         arguments += ["--other", other, "--token", "#1"]
@@ -57,9 +58,9 @@ def test_every_view_of_every_architecture(task, view, folders):
 
 
 def test_the_numbers_are_those_of_python(folders):
-    subject = find_subject(str(folders["majority"]))
+    subject = read_model(str(folders["majority"]))
     run = subject.watch("00112220")
-    target = subject.target(run, "2", "0", -1)
+    target = logit_of(subject, run, "2", "0", -1)
     expected = attribute(run, target)
     found = json.loads(look(folders["majority"], "00112220", "attribution", "--token", "2", "--against", "0", "--json"))
     assert found["logit"] == pytest.approx(expected.value)
@@ -68,10 +69,10 @@ def test_the_numbers_are_those_of_python(folders):
 
 def test_the_last_row_of_the_lens_is_the_prediction(folders):
     found = json.loads(look(folders["text"], "the loop", "--json"))
-    subject = find_subject(str(folders["text"]))
+    subject = read_model(str(folders["text"]))
     run = subject.watch("the loop")
     assert found["rows"][-1]["rank"] == 1
-    assert found["target"] == subject.label(int(np.argmax(run.logits[0, -1])))
+    assert found["target"] == label(subject, int(np.argmax(run.logits[0, -1])))
 
 
 @pytest.mark.parametrize(

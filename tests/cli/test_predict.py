@@ -10,9 +10,9 @@ import pytest
 
 import glassformer as gf
 from family_models import saved
-from glassformer.loading import load_weights
+from glassformer.loading import read_model
 from glassformer.runs.run import open_run
-from glassformer.runs.trained import Trained
+from glassformer.trained_model import TrainedModel
 from runs import command, tiny_session
 from tokenizer_files import PUBLISHED
 
@@ -73,7 +73,7 @@ def asked(*args):
 def test_a_run_answers_as_its_task_asks(folders, task):
     run = open_run(folders[task])
     [found] = asked(folders[task], INPUTS[task])
-    assert found["answer"] == Trained(run.model, run.load_params(), run.task()).ask(INPUTS[task])
+    assert found["answer"] == TrainedModel.of_task(run.model, run.load_params(), run.task()).ask(INPUTS[task])
     assert found["input"] == INPUTS[task]
     assert 0 < found["probability"] <= 1
 
@@ -154,7 +154,7 @@ def test_without_inputs_each_line_of_stdin_is_one(folders, monkeypatch):
 
 def test_an_encoder_fills_in_masks(published):
     folder = published["bert, tokens"]
-    loaded = load_weights(folder)
+    loaded = read_model(folder)
     text = "the [MASK] fox [MASK]"
     ids = loaded.tokenizer.encode(text, specials=True, parse_special=True)
     logits, _ = loaded.model.forward(loaded.params, ids[None])

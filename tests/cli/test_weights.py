@@ -136,7 +136,7 @@ def test_params_reads_the_config_alone(folders, tmp_path):
 
 @pytest.mark.parametrize("name", ["gpt2", "bert", "t5"])
 def test_inspect_draws_a_published_model(name, folders, tmp_path, monkeypatch):
-    monkeypatch.setattr("glassformer.subject.ANSWER", 3)
+    monkeypatch.setattr("glassformer.interpret.reading.ANSWER", 3)
     place = ("--out", tmp_path / "pictures", "--theme", "light", "--json")
     result = command("inspect", folders[name], text_within(folders[name]), *place)
     assert result.code == 0, result.err

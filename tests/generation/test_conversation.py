@@ -29,7 +29,7 @@ def model(tmp_path_factory, numpy_engine):
 
 
 def test_an_answer_is_that_of_the_command(model):
-    chat = Conversation(model.writer, system=None, max_new_tokens=5, seed=0, temperature=0)
+    chat = Conversation(model, system=None, max_new_tokens=5, seed=0, temperature=0)
     messages = []
     for text in ("the sea", "the land"):
         messages.append({"role": "user", "content": text})

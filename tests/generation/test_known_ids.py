@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from glassformer.dispatch import use_engine
-from glassformer.generation import LanguageModel, Sampling, beam_search
+from glassformer.generation import Sampling, beam_search
 from glassformer.text import CharTokenizer
+from glassformer.trained_model import TrainedModel
 from sequences import model_of, prompts_of, written
 
 KNOWN = 11
@@ -47,7 +48,7 @@ def test_nor_by_a_search(engine):
 
 def test_a_model_with_more_ids_than_its_tokenizer_writes_text(engine):
     model, params = model_of(seed=2)
-    padded = LanguageModel(model, params, CharTokenizer("abcdefghijk"))
+    padded = TrainedModel(model, params, CharTokenizer("abcdefghijk"))
     assert padded.tokenizer.size == KNOWN < model.config.vocab
     answers = [padded.generate("abc", max_new_tokens=12, temperature=t, seed=s) for t in (0, 2.0) for s in range(3)]
     answers.append(padded.generate("abc", max_new_tokens=6, beams=2))

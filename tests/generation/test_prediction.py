@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from glassformer.errors import ConfigError
-from glassformer.generation import LanguageModel
 from glassformer.generation.prediction import predict_answer, predict_class, predict_masks, predict_next, predict_text
 from glassformer.models import Batch, build
 from glassformer.text import ByteTokenizer, CharTokenizer, PublishedTokenizer
+from glassformer.trained_model import TrainedModel
 from sequences import model_of, prompts_of
 from tokenizer_files import PUBLISHED
 
@@ -30,7 +30,7 @@ def test_a_class_has_the_probability_of_the_classifier():
 
 def test_the_next_token_has_the_probability_of_the_last_position():
     model, params = model_of(vocab=256, context=64)
-    known = LanguageModel(model, params, ByteTokenizer())
+    known = TrainedModel(model, params, ByteTokenizer())
     expected = softmax(model.forward(params, ByteTokenizer().encode("abc"))[0][-1])
     found = predict_next(known, "abc", top=4)
     assert [one.id for one in found.choices[0]] == np.argsort(-expected, kind="stable")[:4].tolist()
@@ -55,7 +55,7 @@ def test_a_written_answer_has_the_product_of_its_probabilities():
 def test_a_translator_writes_its_answer():
     tokenizer = CharTokenizer("abc", specials=("<pad>", "<bos>", "<eos>"))
     model, params = model_of("encoder-decoder", vocab=tokenizer.size, source_vocab=tokenizer.size)
-    known = LanguageModel(model, params, tokenizer, end_ids=(2,), start_id=1)
+    known = TrainedModel(model, params, tokenizer, end_ids=(2,), start_id=1)
     expected = known.generate("ab", temperature=0, log_probabilities=0)
     found = predict_text(known, "ab")
     assert (found.answer, found.choices) == (expected.text, ())

@@ -6,9 +6,10 @@ import pytest
 from glassformer.config import POSITION_NAMES
 from glassformer.dispatch import use_engine
 from glassformer.errors import LengthError
-from glassformer.generation import LanguageModel, Sampling, beam_search
+from glassformer.generation import Sampling, beam_search
 from glassformer.generation.sliding import kept
 from glassformer.text import ByteTokenizer, CharTokenizer, WordTokenizer
+from glassformer.trained_model import TrainedModel
 from sequences import model_of, prompts_of, written
 
 GREEDY = Sampling(temperature=0)
@@ -113,7 +114,7 @@ def test_jax_writes_what_numpy_writes(jax, burst):
 def of_bytes(**settings):
     """A decoder over bytes without special tokens, context 64."""
     model, params = model_of(vocab=256, context=64, **settings)
-    return LanguageModel(model, params, ByteTokenizer())
+    return TrainedModel(model, params, ByteTokenizer())
 
 
 def test_an_answer_says_whether_it_goes_past_the_context():
@@ -151,7 +152,7 @@ def test_a_prompt_that_is_too_long_is_refused_or_its_end_is_read():
 def test_a_start_token_stays_when_a_prompt_is_cut():
     tokenizer = CharTokenizer("ab", specials=("<bos>", "<eos>"))
     model, params = model_of(vocab=tokenizer.size, context=8)
-    known = LanguageModel(model, params, tokenizer, start_id=0)
+    known = TrainedModel(model, params, tokenizer, start_id=0)
     settings = {"max_new_tokens": 4, "temperature": 0}
     assert known.generate("abababab", truncate=True, **settings).ids == known.generate("bababab", **settings).ids
     with pytest.raises(LengthError, match="the prompt has 9 tokens but this model reads at most 8"):
@@ -164,4 +165,4 @@ def test_without_a_prompt_a_model_starts_from_a_line_break():
     tokenizer = WordTokenizer(["one", "two"])
     model, params = model_of(vocab=tokenizer.size)
     with pytest.raises(LengthError, match="neither a start token nor a line break"):
-        LanguageModel(model, params, tokenizer).generate("")
+        TrainedModel(model, params, tokenizer).generate("")

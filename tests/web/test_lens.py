@@ -9,7 +9,7 @@ from browser import state
 from glassformer.errors import ConfigError, GlassformerError, LengthError, TokenError
 from glassformer.interpret import Logit, attribute, lens
 from glassformer.models import Encoder
-from glassformer.subject import Subject
+from glassformer.trained_model import TrainedModel
 from glassformer.web.offers import Offer
 from glassformer.web.router import ask, load_routes, session_of
 
@@ -108,10 +108,10 @@ def test_what_does_not_exist_is_refused_at_once(explorer, word, more, kind, mess
 
 
 def test_a_model_without_a_head_is_told_so(explorer):
-    own = explorer.opened("encoder").subject
-    model = Encoder(replace(own.model.config, head="none", classes=None))
-    subject = Subject(model, model.init(0, np.float64), own.labels, own.tokenizer, own.trained, None, "bare")
-    explorer.add(Offer("bare", "bare", "given", "bare"), subject)
+    own = explorer.opened("encoder").model
+    model = Encoder(replace(own.config, head="none", classes=None))
+    bare = TrainedModel.of_task(model, model.init(0, np.float64), own.task, source="bare")
+    explorer.add(Offer("bare", "bare", "given", "bare"), bare)
     for word in ("lens", "attribution"):
         with pytest.raises(GlassformerError, match="bare has no head to read the stream with"):
             ask(explorer, word, {"state": {**state("encoder"), "model": "bare"}})

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import gguf_files
-from browser import TEXTS, ended, state, tiny_explorer, tiny_subject
+from browser import TEXTS, ended, state, tiny_explorer, tiny_model
 from glassformer.errors import GlassformerError, LengthError
 from glassformer.interpret import watch
 from glassformer.models import Batch
@@ -19,7 +19,7 @@ from glassformer.web.state import read_state
 
 @pytest.mark.parametrize("architecture", TEXTS)
 def test_the_count_is_what_a_run_keeps(architecture, numpy_engine):
-    subject = tiny_subject(architecture)
+    subject = tiny_model(architecture)
     batch = subject.batch(TEXTS[architecture])
     run = watch(subject.model, subject.params, batch)
     kept = {id(a): a.nbytes for call in run.calls for a in call.outputs if isinstance(a, np.ndarray)}
@@ -29,7 +29,7 @@ def test_the_count_is_what_a_run_keeps(architecture, numpy_engine):
 
 def test_what_does_not_fit_is_refused_with_both_numbers(monkeypatch, explorer):
     monkeypatch.setattr(memory_budget, "free_bytes", lambda: 3 * 2**30)
-    config = tiny_subject("decoder").model.config
+    config = tiny_model("decoder").model.config
     assert memory_budget.kept_of(config, Batch(np.zeros((1, 64), int)), 8) == "everything"
     with pytest.raises(LengthError, match=r"into 65,536 tokens takes about .* GiB, and 3\.0 GiB of memory are free"):
         memory_budget.kept_of(config, Batch(np.zeros((1, 65_536), int)), 8)
@@ -41,7 +41,7 @@ def test_what_does_not_fit_is_refused_with_both_numbers(monkeypatch, explorer):
 def test_a_system_that_does_not_say_what_is_free_is_believed_to_have_it(monkeypatch, tmp_path):
     monkeypatch.setattr(memory_budget, "MEMINFO", tmp_path / "nothing")
     assert memory_budget.free_bytes() is None
-    config = tiny_subject("decoder").model.config
+    config = tiny_model("decoder").model.config
     assert memory_budget.kept_of(config, Batch(np.zeros((1, 65_536), int)), 8) == "borders"
     (tmp_path / "nothing").write_text("MemTotal: 5 kB\nMemAvailable: 3 kB\n")
     assert memory_budget.free_bytes() == 3072
@@ -67,15 +67,15 @@ def test_weights_that_a_file_stores_in_blocks_are_unpacked_for_short_texts_alone
     monkeypatch.setattr(run_session, "PRECISE", 0)
     asked = read_state({"model": "packed", "text": "one two"})
     whole, opened = explorer.session(asked).run, explorer.opened("packed")
-    packed = [isinstance(leaf, Quantized) for leaf in flatten(opened.subject.params).values()]
+    packed = [isinstance(leaf, Quantized) for leaf in flatten(opened.model.params).values()]
     assert not any(packed)
-    trees = [opened.subject.params, opened.subject.loaded.params, opened.params, whole.params]
+    trees = [opened.model.params, opened.params, whole.params]
     assert len({id(flatten(tree)["embedding.tokens.table"]) for tree in trees}) == 1
     monkeypatch.setattr(memory_budget, "WHOLE", 1)
     explorer.session(read_state({"model": "packed", "text": "another"}))  # short runs are let go
     run = explorer.session(asked).run
     assert sum(isinstance(leaf, Quantized) for leaf in flatten(run.params).values()) == len(types)
-    assert flatten(opened.subject.params).keys() == flatten(run.params).keys()
+    assert flatten(opened.model.params).keys() == flatten(run.params).keys()
     assert all(run[name].tobytes() == whole[name].tobytes() for name in whole)
     name = "blocks.1.attention.query.w"
     np.testing.assert_array_equal(explorer.session(asked).array("value", name), flatten(whole.params)[name])

@@ -43,7 +43,7 @@ def test_another_token_is_put_in_with_what_the_loss_asks(page, server, explorer)
     page.get_by_label("Token", exact=True).press("Enter")
     page.locator(".picked button:focus").press("Enter")
     page.wait_for_selector("#strip .token")
-    number = explorer.opened("decoder").subject.token("y")
+    number = explorer.opened("decoder").model.token("y")
     sent = [(one["name"], one["where"]["position"], one["value"]) for one in told(page)["changes"]]
     assert sent == [("tokens", 4, number), ("targets", 3, number)]
     read = page.get_by_role("group", name="Tokens", exact=True).get_by_role("button").nth(4)

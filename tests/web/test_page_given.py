@@ -64,7 +64,7 @@ def test_a_text_is_refused(numpy_engine):
     load_routes()
     with pytest.raises(ConfigError, match="has a batch of ids and no tokenizer"):
         ask(explored("decoder")._explorer(), "next", {"state": {"model": "model", "text": ""}, "written": []})
-    subject = explored("encoder").subject
+    subject = explored("encoder").model
     assert subject.batch("", "2").targets.tolist() == [2, 2]
     with pytest.raises(ConfigError, match="reads the batch that it was given, and no text"):
         subject.batch("a text")

@@ -5,8 +5,7 @@ import pytest
 
 from browser import told, visit, walk
 from glassformer.interpret import zero
-from glassformer.loading import load_weights
-from glassformer.subject import loaded_subject
+from glassformer.loading import read_model
 from glassformer.web.explorer import Explorer
 from glassformer.web.offers import Offer
 from glassformer.web.state import read_state
@@ -21,7 +20,7 @@ def explorer(numpy_engine):
     """SmolLM2 and MiniLM."""
     found = Explorer({}, first="minilm", prompt=TEXTS["minilm"])
     for name in TEXTS:
-        found.add(Offer(name, name, "published", name), loaded_subject(load_weights(pulled(name)), name))
+        found.add(Offer(name, name, "published", name), read_model(pulled(name)))
     return found
 
 

@@ -4,12 +4,10 @@ import pytest
 
 from browser import check_access, state, tiny_explorer, told, visit
 from glassformer.config import DecoderConfig, EncoderConfig
-from glassformer.interpret import Labels, token_labels
 from glassformer.models import build
-from glassformer.subject import Subject
 from glassformer.text import PublishedTokenizer
+from glassformer.trained_model import TrainedModel
 from glassformer.web.offers import Offer
-from glassformer.weights.loaded import Loaded
 from tokenizer_files import chat_bpe, word_piece
 
 WRITTEN = '[aria-label="What was read and written"] button'
@@ -33,11 +31,8 @@ def explorer(numpy_engine):
 
 
 def add(explorer, name, config, tokenizer, **more):
-    model = build(config)
-    loaded = Loaded(config=config, params=model.init(0), family="", tokenizer=tokenizer, **more)
-    labels = Labels(tokens=token_labels(tokenizer))
-    subject = Subject(model, loaded.params, labels, tokenizer, None, loaded, name)
-    explorer.add(Offer(name, name, "given", name), subject)
+    model = TrainedModel(config, build(config).init(0), tokenizer, source=name, **more)
+    explorer.add(Offer(name, name, "given", name), model)
 
 
 def go(page, server, asked):

@@ -13,14 +13,14 @@ from safetensors import SafetensorError
 from family_models import CASES, model_of, run, saved
 from glassformer.config import EncoderConfig
 from glassformer.errors import ConfigError, WeightsError
-from glassformer.loading import load, load_weights
+from glassformer.loading import load, read_model
 from glassformer.models import build, preset
 from glassformer.text import ByteTokenizer, CharTokenizer, PublishedTokenizer, WordTokenizer
+from glassformer.trained_model import Pooling, TrainedModel
 from glassformer.tree import flatten
 from glassformer.weights.export import export_folder, family_for, published_form
 from glassformer.weights.families import FAMILIES
 from glassformer.weights.folder import open_folder
-from glassformer.weights.loaded import Loaded, Pooling
 from glassformer.weights.tensors import SINGLE
 from oracles import require
 from runs import assert_same_bits, tiny_session
@@ -158,7 +158,7 @@ def test_a_model_of_our_own_goes_to_the_family_that_computes_it(family, tmp_path
     torch, config = require("torch"), OWN[family]
     params = build(config).init(0)
     assert family_for(config).name == family
-    export_folder(Loaded(config, params, ""), tmp_path)
+    export_folder(TrainedModel(config, params, family=""), tmp_path)
     theirs = read_by_transformers(tmp_path)
     assert said == []
     ids = np.array([[1, 5, 3, 8]])
@@ -173,7 +173,7 @@ def test_neighboring_rotary_pairs_are_reordered(tmp_path):
     torch = require("torch")
     config = OWN["llama"].replace(rotary_pairing="interleaved")
     params = build(config).init(0)
-    export_folder(Loaded(config, params, "llama"), tmp_path)
+    export_folder(TrainedModel(config, params, family="llama"), tmp_path)
     ids = np.arange(9)[None]
     with torch.no_grad():
         expected = read_by_transformers(tmp_path)(torch.tensor(ids)).logits.numpy()
@@ -232,7 +232,7 @@ def test_the_presets_of_published_models_have_a_family(name):
 
 def test_an_export_that_fails_leaves_nothing_and_can_be_tried_again(tmp_path, monkeypatch):
     config = OWN["gpt2"]
-    loaded = Loaded(config=config, params=build(config).init(0), family="gpt2")
+    loaded = TrainedModel(config=config, params=build(config).init(0), family="gpt2")
 
     def full(path, content):
         raise OSError(28, "No space left on device")
@@ -263,7 +263,7 @@ def tensors_do_not_fit(*_, **__):
 def test_a_folder_that_holds_something_is_left_alone(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ConfigError, match="exists already"):
-        export_folder(Loaded(OWN["gpt2"], build(OWN["gpt2"]).init(0), ""), tmp_path)
+        export_folder(TrainedModel(OWN["gpt2"], build(OWN["gpt2"]).init(0), family=""), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_a_tokenizer_of_words_has_none():
 def test_a_trained_run_is_exported_with_its_tokenizer(tmp_path):
     """It has no biases, as GPT-2 does: they are written as zeros."""
     list(tiny_session("text", tmp_path / "run", steps=1, eval_every=1, positions="learned").steps())
-    loaded = load_weights(tmp_path / "run")
+    loaded = read_model(tmp_path / "run")
     export_folder(loaded, tmp_path / "out")
     again = open_folder(tmp_path / "out")
     have, want = flatten(again.params), flatten(loaded.params)
@@ -305,7 +305,7 @@ def test_a_default_run_on_text_says_the_same_in_transformers(settings, tmp_path,
     torch, transformers = require("torch"), require("transformers")
     list(tiny_session("text", tmp_path / "run", steps=3, eval_every=3, **settings).steps())
     ours = load(tmp_path / "run")
-    export_folder(load_weights(tmp_path / "run"), tmp_path / "out")
+    export_folder(read_model(tmp_path / "run"), tmp_path / "out")
     theirs = read_by_transformers(tmp_path / "out")
     reader = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     assert (theirs.config.model_type, said) == ("gpt_neox", [])
@@ -326,10 +326,10 @@ def test_an_export_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
 
     monkeypatch.setattr("glassformer.weights.export._write", fail)
     with pytest.raises(WeightsError, match="the disk is full"):
-        export_folder(Loaded(OWN["gpt2"], build(OWN["gpt2"]).init(0), ""), tmp_path / "out")
+        export_folder(TrainedModel(OWN["gpt2"], build(OWN["gpt2"]).init(0), family=""), tmp_path / "out")
     assert not list(tmp_path.iterdir())
     monkeypatch.undo()
-    assert export_folder(Loaded(OWN["gpt2"], build(OWN["gpt2"]).init(0), ""), tmp_path / "out")
+    assert export_folder(TrainedModel(OWN["gpt2"], build(OWN["gpt2"]).init(0), family=""), tmp_path / "out")
 
 
 @pytest.mark.parametrize(

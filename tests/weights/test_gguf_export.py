@@ -9,17 +9,16 @@ import pytest
 from family_models import saved
 from glassformer.config import RotaryScaling
 from glassformer.errors import ConfigError, WeightsError
-from glassformer.generation import LanguageModel
-from glassformer.loading import load, load_weights
+from glassformer.loading import load, read_model
 from glassformer.models import build, preset
 from glassformer.quantized import Quantized
 from glassformer.text import BPETokenizer, ByteTokenizer, CharTokenizer, PublishedTokenizer, WordTokenizer
 from glassformer.text.llama2c import Llama2cTokenizer
+from glassformer.trained_model import TrainedModel
 from glassformer.weights.folder import open_folder
 from glassformer.weights.gguf import open_gguf
 from glassformer.weights.gguf_export import architecture_for, export_gguf
 from glassformer.weights.gguf_header import read_header
-from glassformer.weights.loaded import Loaded
 from oracles import require
 from runs import tiny_session
 from tokenizer_files import PUBLISHED
@@ -44,7 +43,7 @@ def own(name, tokenizer=CHARS, **settings):
         for part in block["attention"].values():
             part["w"] = rng.standard_normal(part["w"].shape).astype(np.float32) / 4
     ends = tuple(i for name, i in tokenizer.specials.items() if name == "<eos>")
-    return Loaded(config, params, "", tokenizer=tokenizer, start_id=tokenizer.specials.get("<bos>"), end_ids=ends)
+    return TrainedModel(config, params, tokenizer, start_id=tokenizer.specials.get("<bos>"), end_ids=ends)
 
 
 def logits_of(loaded, ids=IDS):
@@ -135,7 +134,7 @@ def test_published_tokenizers_go_along(name, tmp_path):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     tokenizer = PublishedTokenizer.load(tmp_path)
     config = OWN["llama"].replace(vocab=tokenizer.size + 5)
-    loaded = Loaded(config, build(config).init(0), "llama", tokenizer=tokenizer, chat_template="{{ messages }}")
+    loaded = TrainedModel(config, build(config).init(0), tokenizer, family="llama", chat_template="{{ messages }}")
     again = open_gguf(export_gguf(loaded, tmp_path / "model.gguf"))
     for text in (TEXT, "  two  spaces", "a"):
         assert again.tokenizer.encode(text).tolist() == tokenizer.encode(text).tolist()
@@ -175,9 +174,9 @@ def test_a_model_without_one_or_with_another_kind_is_refused(tmp_path):
 
 def test_a_default_run_on_text_goes_to_llama_cpp(tmp_path):
     list(tiny_session("text", tmp_path / "run", steps=2, eval_every=2).steps())
-    export_gguf(load_weights(tmp_path / "run"), tmp_path / "model.gguf")
+    export_gguf(read_model(tmp_path / "run"), tmp_path / "model.gguf")
     ours, theirs = load(tmp_path / "run"), load(tmp_path / "model.gguf", weights="float32")
-    assert isinstance(theirs, LanguageModel)
+    assert isinstance(theirs, TrainedModel)
     settings = {"max_new_tokens": 40, "temperature": 0}
     assert theirs.generate("The ", **settings).text == ours.generate("The ", **settings).text
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glassformer.errors import WeightsError
-from glassformer.generation import LanguageModel
 from glassformer.text import Llama2cTokenizer, StreamDecoder
+from glassformer.trained_model import TrainedModel
 from glassformer.tree import check_same, flatten
 from glassformer.weights.llama2c import open_llama2c
 from glassformer.weights.places import open_published
@@ -126,7 +126,7 @@ def encoded(text, pieces, scores):
 
 def story_model():
     loaded = open_llama2c(data_file("stories260K.bin"), data_file("tok512.bin"))
-    return loaded, LanguageModel(
+    return loaded, TrainedModel(
         model=loaded.model,
         params=loaded.params,
         tokenizer=loaded.tokenizer,

@@ -7,8 +7,8 @@ import pytest
 
 from family_models import quiet, saved
 from glassformer.errors import ConfigError, LengthError, WeightsError
+from glassformer.trained_model import Pooling
 from glassformer.weights.folder import open_folder
-from glassformer.weights.loaded import Pooling
 from glassformer.weights.sentence import embed, similarities
 from oracles import require
 from published_models import pulled

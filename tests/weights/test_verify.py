@@ -8,9 +8,9 @@ import pytest
 from family_models import saved
 from glassformer.errors import ConfigError
 from glassformer.models import build, preset
+from glassformer.trained_model import TrainedModel
 from glassformer.tree import tree_map
 from glassformer.weights.folder import open_folder
-from glassformer.weights.loaded import Loaded
 from glassformer.weights.verify import LIMIT, verify
 from oracles import require
 
@@ -52,7 +52,7 @@ def test_the_first_layer_that_departs_is_named(part, departs, tmp_path):
     loaded = open_folder(saved("gpt2", tmp_path))
     params = tree_map(np.array, loaded.params)
     part(params)[...] *= 1.001
-    result = verify(Loaded(loaded.config, params, "gpt2"), tmp_path)
+    result = verify(TrainedModel(loaded.config, params, family="gpt2"), tmp_path)
     assert result.first_departure == departs
 
 
@@ -60,13 +60,13 @@ def test_numbers_that_are_none_do_not_pass(tmp_path):
     loaded = open_folder(saved("gpt2", tmp_path))
     params = tree_map(np.array, loaded.params)
     params["blocks"][1]["feed_forward"]["up"]["w"][0, 0] = np.nan
-    assert verify(Loaded(loaded.config, params, "gpt2"), tmp_path).first_departure == "blocks.1"
+    assert verify(TrainedModel(loaded.config, params, family="gpt2"), tmp_path).first_departure == "blocks.1"
 
 
 def test_a_model_without_a_folder_is_exported_first():
     require("transformers")
     config = preset("llama-2-7b", vocab=9, width=8, heads=4, layers=2, feed_forward=6, context=16)
-    result = verify(Loaded(config, build(config).init(0), ""))
+    result = verify(TrainedModel(config, build(config).init(0), family=""))
     assert result.first_departure is None
     assert result.tokens == 16
 

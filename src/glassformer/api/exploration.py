@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ..arrays import Tree
+from ..interpret.reading import example_text
 from ..models import Batch, Model
-from ..runs.trained import Trained
-from ..subject import Given, Subject, loaded_subject, trained_subject
-from ..weights.loaded import Loaded
+from ..trained_model import TrainedModel
 from .shown import is_notebook
 
 HEIGHT = 760
@@ -27,11 +26,11 @@ class Exploration:
     can do all else as well: change anything, write, take steps.
     """
 
-    subject: Subject
+    model: TrainedModel
     text: str
 
     def __repr__(self) -> str:
-        return f"<exploration of {self.subject.name}: .serve() opens it in the browser, .save(path) writes one file>"
+        return f"<exploration of {self.model.title}: .serve() opens it in the browser, .save(path) writes one file>"
 
     def _repr_html_(self) -> str:
         # The page may run its own script, and can reach nothing of the notebook.
@@ -71,7 +70,7 @@ class Exploration:
         from ..web.offers import Offer
 
         explorer = Explorer({}, first=KEY, prompt=self.text)
-        explorer.add(Offer(KEY, self.subject.name, "given", KEY), self.subject)
+        explorer.add(Offer(KEY, self.model.title, "given", KEY), self.model)
         return explorer
 
 
@@ -86,16 +85,13 @@ def explore(model: Model, params: Tree, batch: Batch, *, show: bool = True) -> E
     >>> seen, seen.html()[:15]
     (<exploration of Decoder: ...>, '<!doctype html>')
     """
-    return shown_at_once(Exploration(Given.of(model, params, batch), ""), show=show)
+    given = TrainedModel(model, params, source=type(model).__name__, inputs=batch)  # type: ignore[arg-type]
+    return shown_at_once(Exploration(given, ""), show=show)
 
 
-def explored(trained: Trained | None, loaded: Loaded, text: str | None, *, show: bool) -> Exploration:
-    """Return a model as it reads a text: by its task where it has one, else as it came out of its files."""
-    if trained is not None:
-        subject = trained_subject(trained, trained.task.name)
-    else:
-        subject = loaded_subject(loaded, loaded.source or loaded.config.architecture)
-    return shown_at_once(Exploration(subject, subject.example_text() if text is None else text), show=show)
+def explored(model: TrainedModel, text: str | None, *, show: bool) -> Exploration:
+    """Return a model as it reads a text; see `TrainedModel.explore`."""
+    return shown_at_once(Exploration(model, example_text(model) if text is None else text), show=show)
 
 
 def shown_at_once(found: Exploration, *, show: bool) -> Exploration:

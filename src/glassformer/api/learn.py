@@ -10,11 +10,11 @@ from ..cluster.collective import processes
 from ..errors import TrainingError
 from ..execution import Execution
 from ..runs.stopwatch import Stopwatch
+from ..trained_model import TrainedModel
 from ..training.interruption import Terminated, heeding_termination
 from ..training.lora import LoRA
 from .loop import Loop
 from .shown import say, shown
-from .trained_model import TrainedModel
 
 
 def train(

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import dispatch
 from ..arrays import Tree, widen
-from ..config import EncoderDecoderConfig, TransformerConfig
+from ..config import TransformerConfig
 from ..data import Task, build_task
 from ..data.array_task import array_task
 from ..errors import CheckpointError, ConfigError, did_you_mean
@@ -20,14 +20,14 @@ from ..runs.base import Base
 from ..runs.fine_tuning import check_fit, check_settings, tuned_config, tuned_recipe, what_is_trained
 from ..runs.in_memory import MemoryRun, memory_run
 from ..runs.new_run import create_run
-from ..runs.run import END, START, Run
+from ..runs.run import Run
 from ..runs.session import Session, model_config, session_of
+from ..trained_model import TrainedModel, class_labels
 from ..training import History, StepRecord
 from ..training.lora import LoRA
 from ..training.recipe import Recipe, changed_recipe
 from ..tree import flatten, tree_map
-from .tasks import class_labels, known, named_data, sorted_for, tuning_task
-from .trained_model import TrainedModel
+from .tasks import known, named_data, sorted_for, tuning_task
 
 
 class Loop:
@@ -113,7 +113,7 @@ class Loop:
             return self.now
 
     def _made(self, params: Tree) -> TrainedModel:
-        return replace(self._trained, params=params, history=self.history)
+        return replace(self._trained, params=params, metrics=self.history.metrics)
 
 
 class _Asked(NamedTuple):
@@ -142,23 +142,8 @@ def _new(model: Any, asked: _Asked, params: Tree | None) -> tuple[Session, Train
         check_fit(task, "this model", config)
     run = _run(asked, task, origin, config, Recipe.from_dict(recipe), of_model, None)
     session = session_of(run, task, params, recorded=asked.record)
-    writer = task.answer_tokenizer.specials
-    start = writer.get(START)
-    if start is None and isinstance(config, EncoderDecoderConfig):
-        start = int(task.train.batch(0, 1, 0).tokens[0, 0])
-    trained = TrainedModel(
-        config=config,
-        params={},
-        tokenizer=task.tokenizer,
-        target_tokenizer=task.target_tokenizer,
-        start_id=start,
-        end_ids=(writer[END],) if END in writer else (),
-        labels=class_labels(task, config),
-        source="" if asked.out is None else str(asked.out),
-        execution=session.model.execution,
-        origin=origin,
-        task_maker=lambda: task,
-    )
+    source = "" if asked.out is None else str(asked.out)
+    trained = TrainedModel.of_task(session.model, {}, task, source=source, origin=origin)
     return session, trained
 
 
@@ -172,7 +157,7 @@ def _tuning(model: TrainedModel, asked: _Asked, lora: LoRA | None) -> tuple[Sess
     source = model.source or "this model"
     of_task, of_model, of_recipe = sorted_for(asked.data, asked.settings)
     check_settings(source, of_task, of_model)
-    base = replace(model.base, params=_plain(model.params))
+    base = replace(model, params=_plain(model.params))
     config = tuned_config(model.config, of_model)
     options = {"seed": asked.seed, **of_task}
     task, origin = tuning_task(asked.data, base, source, config, options, asked.validation)

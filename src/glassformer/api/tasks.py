@@ -10,11 +10,14 @@ from ..data import TASKS, Task
 from ..data.array_task import array_task
 from ..errors import ConfigError, DataError, did_you_mean
 from ..execution import AMONG_MODEL_SETTINGS
-from ..runs.base import BaseModel, stable_data
+from ..runs.base import stable_data
 from ..runs.fine_tuning import check_fit, task_for, task_options
-from ..runs.run import takes_lexicon
+from ..runs.own import takes_lexicon
 from ..runs.settings import sorted_settings
 from ..settings import check_known, setting_names
+from ..trained_model import TrainedModel
+from ..training import Evaluation
+from ..training.evaluate import evaluate
 from ..training.recipe import Recipe
 
 Settings = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
@@ -58,7 +61,12 @@ def sorted_for(data: Any, settings: dict[str, Any]) -> Settings:
 
 
 def tuning_task(
-    data: Any, base: BaseModel, source: str, config: TransformerConfig, options: dict[str, Any], validation: Any = None
+    data: Any,
+    model: TrainedModel,
+    source: str,
+    config: TransformerConfig,
+    options: dict[str, Any],
+    validation: Any = None,
 ) -> tuple[Task, dict[str, Any] | None]:
     """Return the task for a model that exists, with its vocabulary, and the options that would build it again."""
     named, origin = named_data(data), None
@@ -66,30 +74,39 @@ def tuning_task(
         name, path = named
         given = {**options, "data": path, **task_options(name, config, options)}
         origin = {"name": name, "options": known(given), "lexicon": takes_lexicon(name)}
-        task = task_for(name, source, base, given)
+        task = task_for(name, source, model, given)
     elif isinstance(data, Task):
         task = data
     else:
-        task = _of_arrays(data, base, config, validation, options.get("seed", 0))
+        task = _of_arrays(data, model, config, validation, options.get("seed", 0))
     check_fit(task, source, config)
     return task, origin
 
 
-def evaluation_task(data: Any, base: BaseModel, source: str, options: dict[str, Any]) -> Task:
-    """Return a task whose held-out data is what a model is measured on: all of it, where it has no such part."""
+def evaluated(model: TrainedModel, data: Any, options: dict[str, Any]) -> Evaluation:
+    """Measure a model on data, or on the held-out data of its own task; see `TrainedModel.evaluate`."""
+    task = model.task if data is None else _evaluation_task(model, data, options)
+    if task is None:
+        raise ConfigError("this model has no data of its own", hint="pass some: model.evaluate(data)")
+    return evaluate(model.model, model.params, task.held_out, metric=task.metric, groups=task.groups)
+
+
+def _evaluation_task(model: TrainedModel, data: Any, options: dict[str, Any]) -> Task:
+    """Return a task whose held-out data a model is measured on: all of the data, where it has no such part."""
     is_whole = named_data(data) is None and not isinstance(data, Task)
     if is_whole and options:
         raise ConfigError(f"{next(iter(options))} is an option of tasks, and this is data", hint="leave it out")
-    return tuning_task(data, base, source, base.config, {"seed": 0, **options}, data if is_whole else None)[0]
+    source = model.source or "this model"
+    return tuning_task(data, model, source, model.config, {"seed": 0, **options}, data if is_whole else None)[0]
 
 
-def _of_arrays(data: Any, base: BaseModel, config: TransformerConfig, validation: Any, seed: int) -> Task:
+def _of_arrays(data: Any, model: TrainedModel, config: TransformerConfig, validation: Any, seed: int) -> Task:
     task = array_task(
         data,
         architecture=config.architecture,  # type: ignore[arg-type]
         validation=validation,
-        tokenizer=base.lexicon.tokenizer,
-        target_tokenizer=base.lexicon.target_tokenizer,
+        tokenizer=model.lexicon.tokenizer,
+        target_tokenizer=model.lexicon.target_tokenizer,
         context=config.context,
         seed=seed,
     )
@@ -97,12 +114,6 @@ def _of_arrays(data: Any, base: BaseModel, config: TransformerConfig, validation
     if classes is not None and (task.settings.get("classes") or classes) <= classes:
         return replace(task, settings={**task.settings, "classes": classes})  # some may not occur in this data
     return task
-
-
-def class_labels(task: Task, config: TransformerConfig) -> tuple[str, ...]:
-    """Return what a task calls the classes of a model; nothing for one that tells none apart."""
-    classes = config.classes if isinstance(config, EncoderConfig) else None
-    return tuple(task.decode_answer([number]) for number in range(classes or 0))
 
 
 def known(options: dict[str, Any]) -> dict[str, Any]:

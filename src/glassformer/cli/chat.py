@@ -8,7 +8,7 @@ import click
 
 from ..errors import ConfigError, GlassformerError, did_you_mean
 from ..generation.conversation import Conversation
-from ..generation.language_model import MAX_NEW_TOKENS
+from ..generation.texts import MAX_NEW_TOKENS
 from ..loading import load
 from ..text import printable
 from .options import (
@@ -86,7 +86,7 @@ def turn(conversation: Conversation, line: str, *, lens: bool = False) -> None:
     else:
         _answer(conversation, line)
         if lens and conversation.read is not None:
-            print_lens(conversation.writer, conversation.read, conversation.written)
+            print_lens(conversation.model, conversation.read, conversation.written)
 
 
 def _answer(conversation: Conversation, line: str) -> None:
@@ -108,7 +108,7 @@ def _limit(conversation: Conversation) -> str:
     """Say which limit ended the last answer."""
     if len(conversation.written) >= conversation.max_new_tokens:
         return f"{conversation.max_new_tokens:,} tokens are written, as --max-new-tokens allows"
-    context = conversation.writer.model.config.context
+    context = conversation.model.config.context
     return f"the context of {context:,} tokens is full; /reset starts over"
 
 

@@ -12,10 +12,10 @@ from .. import interpret, plots
 from ..errors import ConfigError, typed
 from ..files import new_folder
 from ..interpret import Labels, Trace
+from ..interpret.reading import labels_of
 from ..proofs import prove_all
 from ..runs.session import Session, new_session
-from ..runs.trained import Trained
-from ..subject import task_labels
+from ..trained_model import TrainedModel
 from .display import waiting
 from .options import PATH, json_option
 from .output import log, print_json, print_table
@@ -132,8 +132,8 @@ Drawn = Iterator[plots.Sketch]
 def _drawn(folder: Path, session: Session, heading: str, draw: Callable[..., Drawn], typed: str) -> plots.Section:
     """Draw what a model did with an example, and how it learned."""
     trained = session.best
-    labels = task_labels(trained)
-    seen = interpret.trace(trained.model, trained.params, trained.example(typed), labels=labels)
+    labels = labels_of(trained)
+    seen = interpret.trace(trained.model, trained.params, trained.batch(typed)._replace(targets=None), labels=labels)
     learned = plots.Sketch("loss", partial(plots.loss_curve, session.run.metrics()), "How it learned.")
     sketches = [
         sketch._replace(name=f"{session.task.name}-{sketch.name}") for sketch in (*draw(trained, seen, labels), learned)
@@ -142,7 +142,7 @@ def _drawn(folder: Path, session: Session, heading: str, draw: Callable[..., Dra
     return plots.draw_sections(folder, [section])[0]
 
 
-def _classifier(trained: Trained, seen: Trace, labels: Labels) -> Drawn:
+def _classifier(trained: TrainedModel, seen: Trace, labels: Labels) -> Drawn:
     question = "Which token is most frequent?"
     bars = partial(plots.prediction_bars, seen.probabilities, labels.classes or str, title=question)
     names = seen.labels["encoder"]
@@ -156,7 +156,7 @@ def _classifier(trained: Trained, seen: Trace, labels: Labels) -> Drawn:
         yield plots.Sketch("similarity", curve, "The further apart, the less alike.")
 
 
-def _language_model(trained: Trained, seen: Trace, labels: Labels) -> Drawn:
+def _language_model(trained: TrainedModel, seen: Trace, labels: Labels) -> Drawn:
     assert seen.probabilities is not None
     full, causal = interpret.full_and_causal(seen)
     names, allowed = seen.labels["decoder"], seen.allowed["decoder"]
@@ -171,7 +171,7 @@ def _language_model(trained: Trained, seen: Trace, labels: Labels) -> Drawn:
     yield plots.Sketch("layers", curves, "What leaves each layer.")
 
 
-def _translator(trained: Trained, seen: Trace, labels: Labels) -> Drawn:
+def _translator(trained: TrainedModel, seen: Trace, labels: Labels) -> Drawn:
     statistics = interpret.head_statistics(seen, "cross")
     last, written, read = seen.attention["cross"][-1], seen.query_labels("cross"), seen.key_labels("cross")
     heads = partial(plots.attention_heads, last, written, read, title="Where it looks")

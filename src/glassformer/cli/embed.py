@@ -6,7 +6,7 @@ import click
 
 from ..arrays import Array
 from ..errors import ConfigError
-from ..loading import load_weights
+from ..loading import read_model
 from ..weights.sentence import embed as embed_texts
 from ..weights.sentence import similarities
 from .options import PATH, json_option, model_argument
@@ -39,7 +39,7 @@ def embed(model: str, texts: tuple[str, ...], file: Path | None, nearest: int | 
         raise ConfigError(
             "there is nothing to embed", hint="pass texts, --file FILE, or one text on each line of stdin"
         )
-    vectors = embed_texts(load_weights(model), read)
+    vectors = embed_texts(read_model(model), read)
     cosines = similarities(vectors)
     if json:
         rows = [{"text": text, "vector": vector} for text, vector in zip(read, vectors.tolist(), strict=True)]

@@ -8,10 +8,10 @@ import click
 from .. import dispatch
 from ..errors import ConfigError
 from ..execution import PLAIN, Execution, MeshShape
-from ..loading import load_weights, task_of
+from ..loading import read_model
 from ..models import build
 from ..runs.run import open_run
-from ..runs.trained import Trained
+from ..trained_model import TrainedModel
 from ..training import Evaluation, Recipe
 from ..training.checkpoint import BEST
 from ..tree import count
@@ -27,11 +27,9 @@ from .output import print_json, print_table
 @json_option
 def evaluate(run: Path, checkpoint: str, engine: str | None, json: bool) -> None:
     """Measure a trained model on all of its held-out data."""
-    if is_saved(run):
-        trained, recipe, execution = _saved(run, checkpoint), None, None
-    else:
-        trained, recipe, execution = _trained(run, checkpoint)
+    trained, recipe, execution = _trained(run, checkpoint)
     task, params = trained.task, trained.params
+    assert task is not None
     result = measure(trained, recipe, execution)
     if json:
         fields = {"task": task.name, "run": str(run), "checkpoint": checkpoint, "parameters": count(params)}
@@ -45,31 +43,29 @@ def evaluate(run: Path, checkpoint: str, engine: str | None, json: bool) -> None
         print_table(("group", ">right"), [(name, f"{share:.1%}") for name, share in groups])
 
 
-def measure(trained: Trained, recipe: Recipe | None = None, execution: Execution | None = None) -> Evaluation:
+def measure(trained: TrainedModel, recipe: Recipe | None = None, execution: Execution | None = None) -> Evaluation:
     """Measure by the engine in use; under JAX as a run says, but on one device, whatever it trained on."""
     engine, task, model = dispatch.current(), trained.task, trained.model
+    assert task is not None
     if engine.library == "jax":
         model = build(model.config, (execution or PLAIN).replace(mesh=MeshShape(), rules=()))
     trainer = engine.trainer(model, replace(recipe or Recipe(), accumulate=1))
     return trainer.evaluate(trained.params, task.held_out, metric=task.metric, groups=task.groups)
 
 
-def _trained(folder: Path, checkpoint: str) -> tuple[Trained, Recipe, Execution]:
-    """Return what a run trained, and how; data that has changed since is refused."""
-    run = open_run(folder)
-    task = run.task()
-    run.check_data()
-    return Trained(run.model, run.load_params(checkpoint), task), run.recipe, run.execution
-
-
-def _saved(folder: Path, checkpoint: str) -> Trained:
-    """Return a model that `gf.save` wrote, with the task that it learned."""
+def _trained(folder: Path, checkpoint: str) -> tuple[TrainedModel, Recipe | None, Execution | None]:
+    """Return a model that learned a task, and how a run trained it; data that has changed since is refused."""
+    if not is_saved(folder):
+        run = open_run(folder)
+        task = run.task()
+        run.check_data()
+        return TrainedModel.of_task(run.model, run.load_params(checkpoint), task), run.recipe, run.execution
     if checkpoint != BEST:
         raise ConfigError(f"{folder} is a saved model, which has no checkpoints", hint="leave out --checkpoint")
-    loaded = load_weights(folder)
-    if loaded.notes["task"] is None:
+    model = read_model(folder)
+    if model.origin is None:
         raise ConfigError(
             f"{folder} does not say what its model learned from",
             hint=f"measure it in Python: gf.load({str(folder)!r}).evaluate(data)",
         )
-    return Trained(loaded.model, loaded.params, task_of(loaded))
+    return model, None, None

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from ..errors import ConfigError
-from ..loading import load_weights
+from ..loading import read_model
 from ..settings import check_known
 from ..weights.export import export_folder, has_tokenizer
 from ..weights.gguf_export import SUFFIX, TYPES, export_gguf
@@ -47,7 +47,7 @@ def export(model: str, path: Path, form: str | None, weights: str | None, json: 
 
 
 def _export_folder(model: str, folder: Path) -> dict[str, Any]:
-    loaded = load_weights(model)
+    loaded = read_model(model)
     files = export_folder(loaded, folder)
     if loaded.tokenizer is not None and not has_tokenizer(files):
         log(f"note: the {loaded.tokenizer.kind} tokenizer has no published form and was left out")
@@ -56,7 +56,7 @@ def _export_folder(model: str, folder: Path) -> dict[str, Any]:
 
 def _export_gguf(model: str, path: Path, weights: str) -> dict[str, Any]:
     check_known("there is no type of weights", weights, TYPES)
-    loaded = load_weights(model)
+    loaded = read_model(model)
     file = export_gguf(loaded, path, weights=weights)
     if not loaded.end_ids:
         log("note: this model has no end token, and llama.cpp takes another for one: run it with --ignore-eos")

@@ -7,12 +7,13 @@ from typing import Any
 import click
 
 from ..errors import ConfigError
-from ..generation import Generation, LanguageModel
-from ..generation.language_model import MAX_NEW_TOKENS
+from ..generation import Generation
 from ..generation.sliding import kept
+from ..generation.texts import MAX_NEW_TOKENS
 from ..generation.writer import LENGTH
 from ..loading import load
 from ..text import Tokenizer, printable
+from ..trained_model import TrainedModel
 from .options import (
     engine_option,
     json_option,
@@ -103,6 +104,7 @@ def generate(
         return
     settings |= {"n": n, "beams": beams, "length_penalty": length_penalty}
     answers = complete(loaded, read, settings, logprobs=logprobs)
+    assert loaded.answer_tokenizer is not None
     print_answers(read, answers, loaded.answer_tokenizer, json=json)
     note(answers, loaded, settings)
 
@@ -114,7 +116,7 @@ def _prompt(argument: str | None, option: str | None) -> str:
     return read_stdin() if text == "-" else text or ""
 
 
-def stream(loaded: LanguageModel, text: str, settings: dict[str, Any]) -> Generation:
+def stream(loaded: TrainedModel, text: str, settings: dict[str, Any]) -> Generation:
     """Print one answer as it is generated, and return it."""
     pieces = loaded.stream(text, **settings)
     try:
@@ -126,9 +128,9 @@ def stream(loaded: LanguageModel, text: str, settings: dict[str, Any]) -> Genera
     return pieces.generation
 
 
-def note(answers: list[Generation], loaded: LanguageModel, settings: dict[str, Any]) -> None:
+def note(answers: list[Generation], loaded: TrainedModel, settings: dict[str, Any]) -> None:
     """Log whether an answer went past the context, and which limit ended it."""
-    context, limit = loaded.model.config.context, settings["max_new_tokens"]
+    context, limit = loaded.config.context, settings["max_new_tokens"]
     if any(one.slid for one in answers):
         log(
             f"note: this is longer than the context of {context:,} tokens: each time it was full, the model kept "
@@ -141,7 +143,7 @@ def note(answers: list[Generation], loaded: LanguageModel, settings: dict[str, A
         log(f"note: stopped because the context of {context:,} tokens is full")
 
 
-def complete(loaded: LanguageModel, text: str, settings: dict[str, Any], *, logprobs: bool) -> list[Generation]:
+def complete(loaded: TrainedModel, text: str, settings: dict[str, Any], *, logprobs: bool) -> list[Generation]:
     """Return the answers that the settings ask for."""
     n = settings["n"]
     if n < 1:

@@ -12,13 +12,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..data import Task
 from ..errors import ConfigError, did_you_mean
-from ..interpret import Labels, token_labels
-from ..loading import is_run, load_weights, locate
+from ..generation.answer import example
+from ..interpret.reading import labels_of
+from ..loading import is_run, locate, read_model
 from ..plots import FORMATS, THEMES, Section, Table, inspect_model
 from ..runs.listing import changed_options
 from ..runs.run import Run, open_run
-from ..runs.trained import Trained
-from ..subject import published_batch, task_labels
+from ..trained_model import TrainedModel
 from ..training.checkpoint import BEST
 from .options import PATH, json_option, model_argument
 from .output import log, print_json
@@ -63,13 +63,13 @@ def inspect(
     with progress(quiet=json) as show:
         if is_run(place):
             run = open_run(place)
-            trained = Trained(run.model, run.load_params(checkpoint or BEST), run.task())
+            trained = TrainedModel.of_task(run.model, run.load_params(checkpoint or BEST), run.task())
             paths = draw(run, trained, place / "pictures" if out is None else out, text, progress=show, **how)
         else:
             if checkpoint is not None:
                 raise ConfigError(f"{model} is no run, so it has no checkpoints", hint="leave out --checkpoint")
             folder = Path("pictures") / folder_name(model) if out is None else out
-            paths = draw_published(place, model, folder, text, progress=show, **how)
+            paths = draw_published(model, folder, text, progress=show, **how)
     if json:
         print_json({"page": str(paths[0]), "pictures": [str(path) for path in paths[1:]]})
     else:
@@ -82,17 +82,18 @@ def _summary(paths: Sequence[Path], theme: str) -> str:
     return f"{len(drawn)} pictures{', light and dark' if theme == 'auto' else ''}; open {paths[0]}"
 
 
-def draw(run: Run, trained: Trained, folder: Path, text: str | None = None, **how: Any) -> list[Path]:
+def draw(run: Run, trained: TrainedModel, folder: Path, text: str | None = None, **how: Any) -> list[Path]:
     """Draw everything about a trained model and one input, or some held-out examples; return the files."""
     task = trained.task
-    batch = next(iter(task.held_out.batches(EXAMPLES))) if text is None else trained.example(text)
+    assert task is not None
+    batch = next(iter(task.held_out.batches(EXAMPLES))) if text is None else example(trained, task, text)
     name = run.folder.resolve().name
     return inspect_model(
         trained.model,
         trained.params,
         batch,
         folder,
-        labels=task_labels(trained),
+        labels=labels_of(trained),
         metrics=run.metrics(),
         title=f"Inside {name}",
         intro=described(run, task),
@@ -116,8 +117,9 @@ def described(run: Run, task: Task) -> str:
     return f"{learned}: {summary if summary and not options else f'the task {task.name}'}{chosen}."
 
 
-def answers(trained: Trained) -> list[Section]:
+def answers(trained: TrainedModel) -> list[Section]:
     """Return what the model says when it is asked the prompts of its task, as a section of the page."""
+    assert trained.task is not None
     if trained.task.prompts == ("",):
         # It needs no beginning, and ends by itself.
         lines = [trained.ask("", length=SAMPLE, seed=seed) for seed in range(LINES)]
@@ -137,14 +139,12 @@ def answers(trained: Trained) -> list[Section]:
     ]
 
 
-def draw_published(place: Path, name: str, folder: Path, text: str | None, **how: Any) -> list[Path]:
+def draw_published(name: str, folder: Path, text: str | None, **how: Any) -> list[Path]:
     """Draw everything about a published model and one input; return the files."""
     if text is None:
         raise ConfigError("a published model has no data of its own to look at", hint="pass an INPUT")
-    loaded = load_weights(place)
-    batch = published_batch(loaded, name, text)
-    classes = loaded.labels.__getitem__ if loaded.labels else str
-    labels = Labels(tokens=token_labels(loaded.tokenizer), classes=classes)
+    loaded = read_model(name)
+    batch, labels = loaded.batch(text)._replace(targets=None), labels_of(loaded)
     short = folder_name(name)
     summary = [("model", short), ("family", loaded.family)]
     title = f"Inside {short}"

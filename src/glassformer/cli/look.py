@@ -12,8 +12,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..config import EncoderDecoderConfig
 from ..errors import ConfigError, DataError, did_you_mean
+from ..interpret.reading import label, logit_of
 from ..interpret.run import has_no_head
-from ..subject import Subject, find_subject
+from ..loading import read_model
+from ..trained_model import TrainedModel
 from .display import DELAY, PATIENCE, waiting
 from .look_views import VIEWS, Found, Question
 from .options import PATH, json_option, model_argument
@@ -84,11 +86,11 @@ def look(
         run = subject.watch(text)
         source = None if given["other"] is None else subject.watch(given["other"])
         position = _position(subject) if given["position"] is None else given["position"]
-        target = subject.target(run, given["token"], given["against"], position)
+        target = logit_of(subject, run, given["token"], given["against"], position)
         found = VIEWS[view](Question(subject, run, target, source, given["way"] or "zero", show))
-    facts = {"model": model, "view": view, "target": subject.label(target.token), **found.facts}
-    above = "" if target.against is None else f" above {subject.label(target.against)!r}"
-    title = found.title.format(target=repr(subject.label(target.token)) + above)
+    facts = {"model": model, "view": view, "target": label(subject, target.token), **found.facts}
+    above = "" if target.against is None else f" above {label(subject, target.against)!r}"
+    title = found.title.format(target=repr(label(subject, target.token)) + above)
     write_files(found, title, (f"Inside {model}", f"It reads {text!r}."), figure, page)
     if json:
         print_json({**facts, "rows": found.records})
@@ -98,9 +100,9 @@ def look(
         log(f"wrote {path}")
 
 
-def _position(subject: Subject) -> int:
+def _position(subject: TrainedModel) -> int:
     """Return the default position: the last token of an encoder-decoder's answer would be its end."""
-    return 0 if isinstance(subject.model.config, EncoderDecoderConfig) else -1
+    return 0 if isinstance(subject.config, EncoderDecoderConfig) else -1
 
 
 def check_question(view: str, text: str, given: dict[str, Any]) -> None:
@@ -117,9 +119,9 @@ def check_question(view: str, text: str, given: dict[str, Any]) -> None:
         raise DataError("there is nothing to read", hint="pass an INPUT")
 
 
-def find_predictor(name: str) -> Subject:
+def find_predictor(name: str) -> TrainedModel:
     """Return a model by name; refuse one without a head."""
-    subject = find_subject(name)
+    subject = read_model(name)
     if has_no_head(subject.model):
         hint = "`glassformer explore`, `embed` and `inspect` show it"
         raise ConfigError(f"{name} has no head, so it predicts nothing", hint=hint)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,8 @@ from ..interpret import (
     trace,
 )
 from ..interpret.many import MEMORY, bytes_at_once
-from ..subject import Subject, read_labels
+from ..interpret.reading import label, labels_of, read_labels
+from ..trained_model import TrainedModel
 from .output import shorten, signed, visible
 
 WIDTH = 24
@@ -31,7 +33,7 @@ WIDTH = 24
 class Question(NamedTuple):
     """A question about a run."""
 
-    subject: Subject
+    subject: TrainedModel
     run: Run
     target: Logit
     source: Run | None
@@ -61,7 +63,7 @@ def view_lens(asked: Question) -> Found:
     rows: list[tuple[str, ...]] = []
     records: list[dict[str, Any]] = []
     for n, point in enumerate(seen.points):
-        says = [(subject.label(i), float(p)) for i, p in zip(ids[n].reshape(-1), odds[n].reshape(-1), strict=True)]
+        says = [(label(subject, i), float(p)) for i, p in zip(ids[n].reshape(-1), odds[n].reshape(-1), strict=True)]
         chance, rank = float(chances[n].reshape(-1)[0]), int(ranks[n].reshape(-1)[0])
         shown = "  ".join(f"{_word(word)} {_share(p)}" for word, p in says)
         rows.append((point.label, shown, _share(chance), f"{rank + 1:,}"))
@@ -71,10 +73,10 @@ def view_lens(asked: Question) -> Found:
         from ..plots.methods import MOST_POSITIONS, lens_map
 
         if subject.is_classifier:
-            return lens_map(seen, ["the text"], subject.label, title=title)
+            return lens_map(seen, ["the text"], partial(label, subject), title=title)
         last = slice(-MOST_POSITIONS, None)  # more would not be drawn
         words = read_labels(subject, run)[last]
-        return lens_map(lens(run, positions=last), words, subject.label, title=title)
+        return lens_map(lens(run, positions=last), words, partial(label, subject), title=title)
 
     columns = ("after", "predicts", ">p", ">rank")
     return Found("What each layer would predict, beside {target}", columns, rows, records, draw)
@@ -175,7 +177,7 @@ def view_gradients(asked: Question) -> Found:
 
 def view_heads(asked: Question) -> Found:
     """Show what each head looks at."""
-    seen = trace(asked.subject.model, asked.run.params, asked.run.batch, labels=asked.subject.labels)
+    seen = trace(asked.subject.model, asked.run.params, asked.run.batch, labels=labels_of(asked.subject))
     records: list[dict[str, Any]] = [
         {"attention": kind, **row} for kind in seen.kinds for row in head_statistics(seen, kind).rows()
     ]

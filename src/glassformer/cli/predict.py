@@ -11,7 +11,6 @@ from ..arrays import check_length
 from ..config import DecoderConfig, EncoderConfig, TransformerConfig
 from ..dispatch import engine as engine_in_use
 from ..errors import ConfigError, DataError, GlassformerError, WeightsError
-from ..generation import LanguageModel
 from ..generation.answer import answer_length
 from ..generation.prediction import (
     MASKS,
@@ -24,12 +23,11 @@ from ..generation.prediction import (
     predict_next,
     predict_text,
 )
-from ..loading import is_run, load, load_config, load_weights, locate, task_of
+from ..loading import is_run, load, load_config, locate, read_model
 from ..models import Batch
-from ..runs.run import model_of_run, open_run
-from ..runs.trained import Trained
+from ..runs.run import open_run
 from ..text import PublishedTokenizer, printable
-from ..weights.loaded import Loaded
+from ..trained_model import TrainedModel
 from ..weights.saved import is_saved
 from .options import engine_option, json_option, model_argument, truncate_option
 from .output import print_json, print_table, visible
@@ -91,42 +89,37 @@ def predictor(name: str, *, top: int | None, truncate: bool) -> Predictor:
     place = locate(name)
     learned = _learned(place)
     if learned is not None:
-        return _of_task(*learned, top=top, truncate=truncate)
+        return _of_task(learned, top=top, truncate=truncate)
     if not is_run(place) and isinstance(load_config(place), EncoderConfig):
         _refuse_truncation(truncate)
-        return _of_encoder(load_weights(place), name, top or TOP)
+        return _of_encoder(read_model(name), name, top or TOP)
     return _of_writer(load(place), top=top, truncate=truncate)
 
 
-def _learned(place: Path) -> tuple[Trained, tuple[int, ...]] | None:
-    """Return a model that learned to answer questions, and the tokens that end its answers; None for all others."""
+def _learned(place: Path) -> TrainedModel | None:
+    """Return a model that learned to answer questions; None for all others."""
     if is_run(place):
-        run = open_run(place)
-        if run.task_name in WITHOUT_QUESTIONS:
-            return None
-        found, task, model = model_of_run(run), run.task(), run.model
-        params, ends = found.params, found.end_ids
+        name: str | None = open_run(place).task_name
     elif is_saved(place):
-        loaded = load_weights(place)
-        if (loaded.notes["task"] or {}).get("name") in (None, *WITHOUT_QUESTIONS):
-            return None
-        task, model, params, ends = task_of(loaded), loaded.model, loaded.params, loaded.end_ids
+        name = (read_model(place).origin or {}).get("name")
     else:
         return None
-    return None if task.metric == "none" else (Trained(model, params, task), ends)
+    found = None if name in (None, *WITHOUT_QUESTIONS) else read_model(place)
+    return None if found is None or found.task is None or found.task.metric == "none" else found
 
 
-def _of_writer(loaded: LanguageModel, *, top: int | None, truncate: bool) -> Predictor:
-    if isinstance(loaded.model.config, DecoderConfig):
+def _of_writer(loaded: TrainedModel, *, top: int | None, truncate: bool) -> Predictor:
+    if isinstance(loaded.config, DecoderConfig):
         return partial(predict_next, loaded, top=top or TOP, truncate=truncate)
     _refuse_top(top)
     return partial(predict_text, loaded, truncate=truncate)
 
 
-def _of_task(trained: Trained, end_ids: tuple[int, ...], *, top: int | None, truncate: bool) -> Predictor:
+def _of_task(trained: TrainedModel, *, top: int | None, truncate: bool) -> Predictor:
     """Answer as a task asks: it reads what is typed, and says what an answer means."""
     _refuse_truncation(truncate)
     model, params, task = trained.model, trained.params, trained.task
+    assert task is not None
     if isinstance(model.config, EncoderConfig):
         _refuse_devices()
         settings: dict[str, Any] = {"label": lambda number: task.decode_answer([number]), "top": top or TOP}
@@ -141,14 +134,14 @@ def _of_task(trained: Trained, end_ids: tuple[int, ...], *, top: int | None, tru
             batch,
             count=answer_length(model, batch),
             known=task.answer_tokenizer.size,
-            stop_ids=end_ids,
+            stop_ids=trained.end_ids,
             decode=task.decode_answer,
         )
 
     return ask
 
 
-def _of_encoder(loaded: Loaded, name: str, top: int) -> Predictor:
+def _of_encoder(loaded: TrainedModel, name: str, top: int) -> Predictor:
     """Answer with any other encoder: by a class, or by the tokens behind masks."""
     config, tokenizer = loaded.config, loaded.tokenizer
     assert isinstance(config, EncoderConfig)
@@ -158,19 +151,19 @@ def _of_encoder(loaded: Loaded, name: str, top: int) -> Predictor:
     if tokenizer is None:
         raise WeightsError(f"{name} has no tokenizer to read text with", hint="get its tokenizer.json as well")
     _refuse_devices()
-    is_published = isinstance(tokenizer, PublishedTokenizer)
-    around = {"specials": True, "parse_special": True} if is_published else {}
-    mask = tokenizer.role_id("mask") if is_published else None
+    published = tokenizer if isinstance(tokenizer, PublishedTokenizer) else None
+    around = {"specials": True, "parse_special": True} if published is not None else {}
+    mask = None if published is None else published.role_id("mask")
     if config.head == "tokens" and mask is None:
         raise WeightsError(f"the tokenizer of {name} names no token for masks", hint="get its tokenizer_config.json")
 
     def ask(text: str) -> Prediction:
         ids = tokenizer.encode(text, **around)
         batch = _checked(Batch(ids[None]), config)
-        if mask is None or config.head == "classes":
+        if published is None or mask is None or config.head == "classes":
             label = loaded.labels.__getitem__ if loaded.labels else str
             return predict_class(loaded.model, loaded.params, batch, label=label, top=top)
-        return predict_masks(loaded.model, loaded.params, ids, tokenizer=tokenizer, top=top)
+        return predict_masks(loaded.model, loaded.params, ids, tokenizer=published, top=top)
 
     return ask
 

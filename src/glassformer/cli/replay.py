@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from ..interpret import trace
+from ..interpret.reading import labels_of
 from ..models import Batch
 from ..plots import save_themes
 from ..plots.replay import training_course
@@ -24,7 +25,6 @@ from ..runs.course import (
 from ..runs.replay import Replay
 from ..runs.replay import replay as open_replay
 from ..runs.run import open_run
-from ..subject import task_labels
 from . import devices
 from .inspect import progress
 from .options import PATH, engine_option, json_option
@@ -71,7 +71,7 @@ def replay(
 def draw(found: Replay, course: Course, batch: Batch, folder: Path) -> Path:
     """Write the page and the picture."""
     frame = found.at(found.steps.start)
-    seen = trace(frame.model, frame.params, batch, labels=task_labels(frame.trained))
+    seen = trace(frame.model, frame.params, batch, labels=labels_of(frame.trained))
     kind = seen.kinds[0]
     name = found.run.folder.resolve().name
     save_themes(partial(training_course, course.steps, course.rows, title=f"Training of {name}"), folder, PICTURE)

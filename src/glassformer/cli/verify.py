@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import click
 
-from ..loading import is_run, load_weights, locate
+from ..loading import is_run, locate, read_model
 from ..weights.verify import LIMIT
 from ..weights.verify import verify as compare
 from .options import json_option, model_argument
@@ -18,7 +18,7 @@ def verify(model: str, json: bool) -> None:
     """Compare every layer of a model with the same weights in `transformers`. Exit 1 if one differs."""
     place = locate(model)
     published = place.is_dir() and not is_run(place)
-    result = compare(load_weights(place), place if published else None)
+    result = compare(read_model(model), place if published else None)
     departs = result.first_departure
     if json:
         rows = [{**asdict(row), "agrees": row.agrees} for row in result.rows]

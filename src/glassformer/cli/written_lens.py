@@ -6,10 +6,13 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import ConfigError
-from ..generation import Generation, LanguageModel
-from ..interpret import lens, token_labels, watch
+from ..generation import Generation
+from ..generation.texts import encode_prompts
+from ..interpret import lens, watch
+from ..interpret.reading import labels_of
 from ..interpret.stream import points
 from ..models import Batch
+from ..trained_model import TrainedModel
 from .output import print_table, shorten, visible
 
 COLUMNS = 6
@@ -25,15 +28,15 @@ def check_lens(wanted: bool, *, alone: bool) -> None:
         )
 
 
-def print_answer_lens(loaded: LanguageModel, text: str, answer: Generation, *, truncate: bool) -> None:
+def print_answer_lens(loaded: TrainedModel, text: str, answer: Generation, *, truncate: bool) -> None:
     """Print the lens of an answer to a prompt."""
     if answer.slid:
         raise ConfigError("the answer is longer than the context, so no run holds it", hint="--no-slide stops before")
-    read, source = loaded.encoded(text, truncate=truncate)
-    print_lens(loaded, read, answer.ids, source)
+    [read], sources = encode_prompts(loaded, [text], truncate=truncate)
+    print_lens(loaded, read, answer.ids, None if sources is None else sources[0])
 
 
-def print_lens(loaded: LanguageModel, read: Array, written: Sequence[int], source: Array | None = None) -> None:
+def print_lens(loaded: TrainedModel, read: Array, written: Sequence[int], source: Array | None = None) -> None:
     """Print, for every generated token, what the layers would have predicted in its place, with probabilities."""
     if not written:
         return
@@ -45,7 +48,7 @@ def print_lens(loaded: LanguageModel, read: Array, written: Sequence[int], sourc
     first = len(read) - 1
     seen = lens(run, at=[blocks[n].name for n in chosen], positions=range(first, first + len(written)))
     ids, odds = seen.top(1)
-    label = token_labels(loaded.answer_tokenizer)
+    label = labels_of(loaded).tokens
     rows = []
     for n, token in enumerate(written):
         cells = [f"{_word(label(int(ids[c, 0, n, 0])))} {100 * odds[c, 0, n, 0]:.0f} %" for c in range(len(chosen))]

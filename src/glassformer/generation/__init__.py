@@ -9,25 +9,16 @@
 """
 
 from ..text.stream import StopStrings
-from .answer import answer, continue_ids
+from .answer import answer, ask, continue_ids
 from .beam import Hypothesis, beam_search
-from .language_model import Generation, LanguageModel, Stream
+from .classification import Classification, classify
+from .conversation import Conversation, reply
 from .sampling import History, Sampling, distribution, draw
+from .texts import Generation, Stream, generate, stream
 from .writer import Step, generate_steps
 
 __all__ = [
-    "Generation",
-    "History",
-    "Hypothesis",
-    "LanguageModel",
-    "Sampling",
-    "Step",
-    "StopStrings",
-    "Stream",
-    "answer",
-    "beam_search",
-    "continue_ids",
-    "distribution",
-    "draw",
-    "generate_steps",
-]
+    "Classification", "Conversation", "Generation", "History", "Hypothesis", "Sampling", "Step", "StopStrings",
+    "Stream", "answer", "ask", "beam_search", "classify", "continue_ids", "distribution", "draw", "generate",
+    "generate_steps", "reply", "stream",
+]  # fmt: skip

@@ -9,13 +9,14 @@ from ..errors import ChatError, ConfigError, LengthError
 from ..text import PublishedTokenizer
 from ..text.chat import Message, encode_chat
 from ..text.stream import StreamDecoder
-from .language_model import CONTEXT_OF_TEXT, MAX_NEW_TOKENS, TEMPERATURE, Generation, LanguageModel
+from ..trained_model import TrainedModel
 from .sampling import Sampling
+from .texts import CONTEXT_OF_TEXT, MAX_NEW_TOKENS, TEMPERATURE, Generation, check_writes
 from .writer import LENGTH, Step, generate_steps
 
 
 def reply(
-    writer: LanguageModel,
+    model: TrainedModel,
     messages: str | Sequence[Message],
     *,
     max_new_tokens: int = MAX_NEW_TOKENS,
@@ -31,7 +32,7 @@ def reply(
     turns: Any = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
     if not isinstance(turns, Sequence) or not all(isinstance(turn, dict) for turn in turns):
         raise ChatError(f"{messages!r:.80} is no conversation", hint='pass [{"role": "user", "content": "…"}]')
-    conversation = Conversation(writer, max_new_tokens=max_new_tokens, seed=seed, **sampling)
+    conversation = Conversation(model, max_new_tokens=max_new_tokens, seed=seed, **sampling)
     steps: list[Step] = []
     text = "".join(conversation.answer(list(turns), steps)).strip()
     finish = steps[-1].finish[0] if steps else None
@@ -46,28 +47,29 @@ class Conversation:
 
     def __init__(
         self,
-        writer: LanguageModel,
+        model: TrainedModel,
         *,
         system: str | None = None,
         max_new_tokens: int = MAX_NEW_TOKENS,
         seed: int = 0,
         **sampling: Any,
     ) -> None:
-        tokenizer = writer.tokenizer
-        template = writer.chat_template or getattr(tokenizer, "chat_template", None)
+        check_writes(model)
+        tokenizer = model.tokenizer
+        template = model.chat_template or getattr(tokenizer, "chat_template", None)
         instead = "with model.generate(text), or `glassformer generate MODEL --prompt TEXT`"
         if template is None or not isinstance(tokenizer, PublishedTokenizer):
             raise ConfigError(
                 "this model has no chat template: it was not made for conversations",
                 hint=f"let it continue a text {instead}",
             )
-        if not isinstance(writer.model.config, DecoderConfig):
+        if not isinstance(model.config, DecoderConfig):
             raise ConfigError("only decoders chat", hint=f"ask one question {instead}")
-        self.writer, self.tokenizer, self.template = writer, tokenizer, template
+        self.model, self.tokenizer, self.template = model, tokenizer, template
         self.max_new_tokens, self.seed = max_new_tokens, seed
         self.sampling = Sampling.of({"temperature": TEMPERATURE, **sampling})
         end = tokenizer.role_id("eos")
-        self.end_ids = {*writer.end_ids, *(() if end is None else (end,))}
+        self.end_ids = {*model.end_ids, *(() if end is None else (end,))}
         self.start: list[Message] = [] if system is None else [{"role": "system", "content": system}]
         self.messages = list(self.start)
         self.turns = 0
@@ -100,8 +102,8 @@ class Conversation:
         self.read, self.written = ids, []
         decoder = StreamDecoder(self.tokenizer, after=ids[-CONTEXT_OF_TEXT:])
         written = generate_steps(
-            self.writer.model,
-            self.writer.params,
+            self.model.model,
+            self.model.params,
             [ids],
             max_new_tokens=self.max_new_tokens,
             sampling=self.sampling,
@@ -121,7 +123,7 @@ class Conversation:
         if not messages:
             raise ChatError("the conversation is empty", hint='begin it: [{"role": "user", "content": "…"}]')
         ids = encode_chat(self.tokenizer, messages, template=self.template)
-        context = self.writer.model.config.context
+        context = self.model.config.context
         if len(ids) > context:
             raise LengthError(
                 f"the conversation has {len(ids):,} tokens, but this model reads at most {context:,}",

@@ -11,8 +11,9 @@ from ..arrays import Array, Tree
 from ..errors import ConfigError
 from ..models import Batch, Model
 from ..text import PublishedTokenizer
-from .language_model import LanguageModel
+from ..trained_model import TrainedModel
 from .sampling import Sampling, likeliest, log_softmax, only_known
+from .texts import generate
 from .writer import generate_steps
 
 CLASS, ANSWER, NEXT, MASKS = "class", "answer", "next token", "masks"
@@ -52,20 +53,21 @@ def predict_class(model: Model, params: Tree, batch: Batch, *, label: Label, top
     return _of_places(CLASS, np.asarray(logits).reshape(1, -1), label, top)
 
 
-def predict_next(language_model: LanguageModel, text: str, *, top: int, truncate: bool = False) -> Prediction:
+def predict_next(model: TrainedModel, text: str, *, top: int, truncate: bool = False) -> Prediction:
     """Return the token that follows a text."""
-    tokenizer = language_model.answer_tokenizer
-    answer = language_model.generate(
-        text, max_new_tokens=1, temperature=0.0, log_probabilities=top, truncate=truncate, slide=False
+    answer = generate(
+        model, text, max_new_tokens=1, temperature=0.0, log_probabilities=top, truncate=truncate, slide=False
     )
+    tokenizer = model.answer_tokenizer
+    assert tokenizer is not None
     [place] = answer.top
     choices = tuple(Choice(tokenizer.decode([i]), i, math.exp(log)) for i, log in place)
     return Prediction(NEXT, choices[0].text, choices[0].probability, (choices,))
 
 
-def predict_text(language_model: LanguageModel, text: str, *, truncate: bool = False) -> Prediction:
+def predict_text(model: TrainedModel, text: str, *, truncate: bool = False) -> Prediction:
     """Return what a model writes about a text, always the likeliest token next."""
-    answer = language_model.generate(text, temperature=0.0, log_probabilities=0, truncate=truncate, slide=False)
+    answer = generate(model, text, temperature=0.0, log_probabilities=0, truncate=truncate, slide=False)
     return Prediction(ANSWER, answer.text, math.exp(sum(answer.log_probabilities)))
 
 

@@ -10,23 +10,12 @@ from typing import Any, Self
 import numpy as np
 
 from ..arrays import Tree
-from ..config import TransformerConfig
 from ..data import Lexicon
 from ..data.corpus import CARRIED
 from ..text import tokenizer_from_dict
+from ..trained_model import TrainedModel
 from ..training.lora import LoRA
 from ..tree import named_leaves
-
-
-@dataclass(frozen=True, eq=False)
-class BaseModel:
-    """A model with its parameters, in float32 or wider, and how it reads and writes text."""
-
-    config: TransformerConfig
-    params: Tree
-    lexicon: Lexicon
-    end_ids: tuple[int, ...] = ()
-    family: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,10 +37,10 @@ class Base:
     lora: LoRA | None = None
 
     @classmethod
-    def of(cls, source: str, model: BaseModel, lora: LoRA | None) -> Self:
+    def of(cls, source: str, model: TrainedModel, lora: LoRA | None) -> Self:
         """Describe a model that was read from `source`."""
         sha256 = fingerprint(model.params)
-        return cls(stable(source), sha256, model.family, model.lexicon.start_id, model.end_ids, lora)
+        return cls(stable(source), sha256, model.family, model.start_id, model.end_ids, lora)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:

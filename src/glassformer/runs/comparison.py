@@ -8,9 +8,9 @@ from dataclasses import MISSING, asdict
 from typing import Any, NamedTuple
 
 from ..errors import GlassformerError
+from ..trained_model import TrainedModel
 from .listing import progress, recorded
 from .run import Run
-from .trained import Trained
 
 ROWS = 10
 """So many steps, and times, at most are compared in a table."""
@@ -129,7 +129,7 @@ def judged(curves: Curves) -> Points:
 
 def samples_of(run: Run, *, count: int = 3, length: int = 80) -> list[tuple[str, str]]:
     """Return some prompts of the task, each with the best model's answer."""
-    return Trained(run.model, run.load_params(), run.task()).samples(count, length)
+    return TrainedModel.of_task(run.model, run.load_params(), run.task()).samples(count, length)
 
 
 def samples_or_reason(run: Run) -> list[tuple[str, str]] | str:

@@ -8,12 +8,14 @@ from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
 from ..data import TASKS, Task, build_task
 from ..errors import ConfigError
 from ..execution import Execution, separated
+from ..trained_model import TrainedModel
 from ..training.lora import Adapted, LoRA
 from ..training.parametrization import EVERYTHING, Parametrization
 from ..training.recipe import Recipe, changed_recipe
-from .base import Base, BaseModel, stable_data
+from .base import Base, stable_data
 from .new_run import create_run
-from .run import read_base, takes_lexicon
+from .own import takes_lexicon
+from .run import read_base
 from .session import Session, session_of
 from .settings import sorted_settings
 
@@ -86,7 +88,7 @@ def tuned_recipe(task: Task, lora: LoRA | None, changes: dict[str, Any]) -> Reci
     return Recipe.from_dict(recipe)
 
 
-def what_is_trained(model: BaseModel, lora: LoRA | None, seed: int) -> tuple[Tree, Parametrization]:
+def what_is_trained(model: TrainedModel, lora: LoRA | None, seed: int) -> tuple[Tree, Parametrization]:
     """Return what is trained, before the first step, and how it makes up the model."""
     if lora is None:
         return model.params, EVERYTHING
@@ -118,7 +120,7 @@ def check_settings(source: str, of_task: dict[str, Any], of_model: dict[str, Any
             )
 
 
-def task_for(task_name: str, source: str, model: BaseModel, options: dict[str, Any]) -> Task:
+def task_for(task_name: str, source: str, model: TrainedModel, options: dict[str, Any]) -> Task:
     """Build the task with the model's vocabulary; one with a vocabulary of its own must happen to have the same."""
     if takes_lexicon(task_name):
         return build_task(task_name, **options, lexicon=model.lexicon)

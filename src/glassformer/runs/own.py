@@ -1,6 +1,7 @@
 """The Python files that a run's task, tokenizers and model parts came from."""
 
 import hashlib
+import inspect
 import logging
 from pathlib import Path
 from typing import Any
@@ -62,3 +63,8 @@ def check_task(name: str, folder: Path) -> None:
             f"the task {name!r} of {folder} is not known here",
             hint="a program registered it: register it again first, or keep it in a file and train with --task FILE",
         )
+
+
+def takes_lexicon(task_name: str) -> bool:
+    """Tell whether a task can be learned with the vocabulary of a model that exists already."""
+    return "lexicon" in inspect.signature(TASKS[task_name]).parameters

@@ -24,6 +24,7 @@ from ..arrays import Tree
 from ..data import Task
 from ..errors import CheckpointError, ConfigError, DataError
 from ..models import Model, build
+from ..trained_model import TrainedModel
 from ..training.checkpoint import LATEST, read_meta
 from ..training.evaluate import Evaluation
 from ..training.loop import StepRecord, evaluated, suitable_threads, taken
@@ -36,7 +37,6 @@ from .metrics import METRICS
 from .recording import Recording, recording_of
 from .run import Run, open_run
 from .session import Session
-from .trained import Trained
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class Frame:
     model: Model
     params: Tree
     metrics: dict[str, Any]
-    trained: Trained
+    trained: TrainedModel
 
     @property
     def loss(self) -> float:
@@ -171,7 +171,7 @@ def frame_of(taking: Replay | Session, state: TrainingState, line: dict[str, Any
     model = taking.run.model
     used = taking.parametrization.effective(final_params(own, taking.run.recipe))
     params = taking.parametrization.effective(own.params)
-    return Frame(state.step, own, model, params, dict(line or {}), Trained(model, used, taking.task))
+    return Frame(state.step, own, model, params, dict(line or {}), TrainedModel.of_task(model, used, taking.task))
 
 
 def spaced_steps(first: int, last: int, count: int = 40) -> list[int]:

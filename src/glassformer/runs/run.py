@@ -14,7 +14,6 @@ Where only adapters are trained, beside the frozen parameters of another model, 
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -26,15 +25,17 @@ import numpy as np
 from .. import dispatch
 from ..arrays import Tree, widen
 from ..cluster.collective import first_before_others
-from ..config import TransformerConfig, config_from_dict
-from ..data import TASKS, Lexicon, OwnFile, Task, build_task
+from ..config import EncoderConfig, TransformerConfig, config_from_dict
+from ..data import OwnFile, Task, build_task
 from ..engines.jax.sharded_checkpoint import gather
-from ..errors import CheckpointError, DataError, GlassformerError, WeightsError, first_line
+from ..errors import CheckpointError, DataError, GlassformerError, first_line
 from ..execution import PLAIN, Execution, MeshShape, joined, separated
 from ..mesh.rules import check_execution
 from ..models import Model, build
+from ..quantized import FORMS
 from ..registry import check_stored
 from ..text import Tokenizer, tokenizer_from_dict
+from ..trained_model import END, START, TrainedModel, class_labels
 from ..training.checkpoint import BEST, LATEST, checkpoint_path, load_checkpoint, save_checkpoint
 from ..training.loop import StepRecord
 from ..training.lora import Adapted
@@ -43,16 +44,13 @@ from ..training.recipe import Recipe
 from ..training.state import COUNTERS, TrainingState, final_params, not_finite, refuse_to_save, start
 from ..tree import check_same, flatten, rebuilt, tree_map, unflatten
 from ..weights.places import is_run, locate, open_published
-from .base import Base, BaseModel, fingerprint
+from .base import Base, fingerprint
 from .config_file import CONFIG, explained, read_config, write_config
 from .lock import FolderLock
 from .metrics import METRICS, read_metrics, write_metrics
-from .own import check_task, load_own_file, load_own_files
+from .own import check_task, load_own_file, load_own_files, takes_lexicon
 from .record import Record, read_record
 from .settings import check_options
-
-START, END = "<bos>", "<eos>"
-"""What our own tokenizers call the tokens before and after a text."""
 
 
 @dataclass(frozen=True)
@@ -309,17 +307,28 @@ def _execution(content: dict[str, Any]) -> Execution:
     return Execution.from_dict({**beside, **given})
 
 
-def read_base(source: str) -> BaseModel:
-    """Read the model at a path, a pulled one by its name, or one of the hub."""
+def read_model(
+    source: str | Path, *, dtype: Any = np.float32, blocks: bool = False, checkpoint: str = BEST
+) -> TrainedModel:
+    """Read the model at a path, a pulled one by its name, or one of the hub; its parameters are as its files have them.
+
+    blocks       matrices of a GGUF file stay in the blocks in which it stores them
+    checkpoint   of a run: best or latest
+    """
     place = locate(source)
     if is_run(place):
-        return model_of_run(open_run(place))
-    loaded = open_published(place)
-    if loaded.tokenizer is None:
-        raise WeightsError(f"{source} has no tokenizer to read text with", hint="get its tokenizer.json as well")
-    end = loaded.end_ids[0] if loaded.end_ids else None
-    lexicon = Lexicon(loaded.tokenizer, loaded.target_tokenizer, loaded.start_id, end)
-    return BaseModel(loaded.config, tree_map(widen, loaded.params), lexicon, loaded.end_ids, loaded.family)
+        return replace(model_of_run(open_run(place), checkpoint), source=str(source))
+    found = open_published(place, dtype, kept=FORMS if blocks else ())
+    if blocks:
+        # Vectors are views of the file, which would stay in memory for their sake beside matrices in blocks.
+        found.params = tree_map(lambda leaf: np.array(leaf) if leaf.ndim == 1 else leaf, found.params)
+    return replace(found, source=str(source))
+
+
+def read_base(source: str) -> TrainedModel:
+    """Read a model to train, its parameters in float32 or wider."""
+    found = read_model(source)
+    return replace(found, params=tree_map(widen, found.params))
 
 
 def read_base_params(base: Base) -> Tree:
@@ -333,7 +342,7 @@ def read_base_params(base: Base) -> Tree:
     return params
 
 
-def model_of_run(run: Run) -> BaseModel:
+def model_of_run(run: Run, checkpoint: str = BEST) -> TrainedModel:
     """Return what a run of our own trained; its tokenizer, or its base, says how texts start and end."""
     reader = _tokenizer(run, run.tokenizer)
     writer = None if run.target_tokenizer is None else _tokenizer(run, run.target_tokenizer)
@@ -342,8 +351,26 @@ def model_of_run(run: Run) -> BaseModel:
     else:
         specials = (reader if writer is None else writer).specials
         start, ends, family = specials.get(START), (specials[END],) if END in specials else (), ""
-    lexicon = Lexicon(reader, writer, start, ends[0] if ends else None)
-    return BaseModel(run.config, run.load_params(), lexicon, ends, family)
+    lexicon = run.base is not None and takes_lexicon(run.task_name)
+    labels: tuple[str, ...] = ()
+    if isinstance(run.config, EncoderConfig):
+        with contextlib.suppress(GlassformerError):  # its data may be gone
+            labels = class_labels(run.task(), run.config)
+    return TrainedModel(
+        run.model,  # type: ignore[arg-type]
+        run.load_params(checkpoint),
+        tokenizer=reader,
+        target_tokenizer=writer,
+        start_id=start,
+        end_ids=ends,
+        chat_template=getattr(reader, "chat_template", None),
+        family=family,
+        labels=labels,
+        metrics=run.metrics(),
+        source=str(run.folder),
+        origin={"name": run.task_name, "options": run.task_options, "lexicon": lexicon},
+        task_maker=run.task,
+    )
 
 
 def _tokenizer(run: Run, stored: Any) -> Tokenizer:
@@ -353,11 +380,6 @@ def _tokenizer(run: Run, stored: Any) -> Tokenizer:
         raise CheckpointError(
             f"the tokenizer in {run.folder / CONFIG} is damaged: {error.fact}", hint="restore it from a copy"
         ) from error
-
-
-def takes_lexicon(task_name: str) -> bool:
-    """Tell whether a task can be learned with the vocabulary of a model that exists already."""
-    return "lexicon" in inspect.signature(TASKS[task_name]).parameters
 
 
 def tokenizers_of(task: Task) -> tuple[dict[str, Any], dict[str, Any] | None]:

@@ -21,6 +21,7 @@ from ..errors import CheckpointError, ConfigError, DataError, typed
 from ..execution import Execution, MeshShape
 from ..models import PRESETS, build
 from ..settings import check_known
+from ..trained_model import TrainedModel
 from ..training.checkpoint import BEST, LATEST, checkpoint_path, load_checkpoint
 from ..training.evaluate import Evaluation
 from ..training.interruption import Stopped, uninterrupted
@@ -38,7 +39,6 @@ from .new_run import create_run
 from .recording import Recording, begin, go_on
 from .run import Run, open_run
 from .settings import OF_THE_DATA, sorted_settings
-from .trained import Trained
 
 SOON = 0.1
 """Seconds that metrics may wait to be written: to open a file takes a tenth of the smallest steps."""
@@ -198,15 +198,15 @@ class Session:
             return self.trainer.evaluate(params, data, metric=self.task.metric, **settings)
 
     @property
-    def trained(self) -> Trained:
+    def trained(self) -> TrainedModel:
         """The model as it is now, ready to be asked, and staying so; all processes must ask for it at the same time."""
         trained = tree_map(np.array, self.trainer.take(self._counting(self.state)).params)
-        return Trained(self.model, self.parametrization.effective(trained), self.task)
+        return TrainedModel.of_task(self.model, self.parametrization.effective(trained), self.task)
 
     @property
-    def best(self) -> Trained:
+    def best(self) -> TrainedModel:
         """The model with the best parameters so far, ready to be asked."""
-        return Trained(self.model, self.load_params(), self.task)
+        return TrainedModel.of_task(self.model, self.load_params(), self.task)
 
     def load_params(self, name: str = BEST) -> Tree:
         """Return trained parameters from the folder: the best, or the latest where there is no best yet."""

@@ -15,8 +15,8 @@ from ..config import CONFIGS, choices
 from ..data import TASKS, Task, build_task
 from ..errors import ConfigError, GlassformerError, did_you_mean, nearest, typed
 from ..execution import AMONG_MODEL_SETTINGS, PRECISIONS, Execution
-from ..generation.language_model import TEMPERATURE
 from ..generation.sampling import Sampling
+from ..generation.texts import TEMPERATURE
 from ..models import PRESETS
 from ..settings import Setting, check_known, described, setting_names
 from ..training.lora import LoRA

@@ -17,7 +17,8 @@ from ..interpret import Logit, Loss, Run, Sum, watch, without_positions
 from ..interpret import changes as made
 from ..interpret.changes import Change
 from ..interpret.run import BORDERS, has_no_head
-from ..subject import Subject, stored_subject
+from ..runs.run import read_model
+from ..trained_model import TrainedModel
 from .jobs import Jobs
 from .memory_budget import tidy
 from .offers import RUNS, Offer, chosen, parted
@@ -53,7 +54,7 @@ class Explorer:
     ) -> None:
         self.offers, self.first, self.prompt, self.folder = offers, first, prompt, folder
         self.jobs = Jobs()
-        self._given: dict[str, Subject] = {}
+        self._given: dict[str, TrainedModel] = {}
         self._models: _Kept[Opened] = _Kept()
         self._frames: _Kept[Opened] = _Kept()
         self._trainings: _Kept[TrainingHistory] = _Kept()
@@ -64,17 +65,17 @@ class Explorer:
         """Return a model by its key among the offers, or as it was after a step: KEY@STEP."""
         base, step = parted(key)
         if step is not None and key not in self.offers:
-            return self._frames.get(key, lambda: Opened(self.training(base).subject(step)), most=FRAMES)
+            return self._frames.get(key, lambda: Opened(self.training(base).model(step)), most=FRAMES)
         offer = chosen(self.offers, key)
         return self._models.get(key, lambda: Opened(self._found(offer), lambda: self._found(offer)), most=MODELS)
 
-    def _found(self, offer: Offer) -> Subject:
-        return self._given[offer.key] if offer.key in self._given else stored_subject(offer.place)
+    def _found(self, offer: Offer) -> TrainedModel:
+        return self._given[offer.key] if offer.key in self._given else read_model(offer.place, blocks=True)
 
-    def add(self, offer: Offer, subject: Subject | None = None) -> None:
+    def add(self, offer: Offer, model: TrainedModel | None = None) -> None:
         """Offer a model more: one that is in memory, such as one that was trained here, or one by its place."""
-        if subject is not None:
-            self._given[offer.key] = subject
+        if model is not None:
+            self._given[offer.key] = model
         self.offers = {**self.offers, offer.key: offer}
 
     def add_training(self, key: str, history: LiveTraining) -> None:
@@ -148,7 +149,7 @@ class Explorer:
 
     def _watched(self, opened: Opened, state: State) -> Run:
         """Return the run of a text; before a long one, the parameters that only short ones need are let go."""
-        batch = opened.subject.batch(state.text, state.answer)
+        batch = opened.model.batch(state.text, state.answer)
         if opened.keeps(batch) == BORDERS:
             self._runs.drop(lambda session: session.opened is opened and session.run.keeps != BORDERS)
         return opened.watch_batch(batch)

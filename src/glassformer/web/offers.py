@@ -22,7 +22,7 @@ class Offer(NamedTuple):
     key: str
     title: str
     kind: str  # run, published, given or trained
-    place: str  # what `subject.stored_subject` takes; empty for what is in memory alone
+    place: str  # what `read_model` takes; empty for what is in memory alone
 
 
 def find_offers(given: Iterable[str] = (), folder: str | Path = RUNS) -> dict[str, Offer]:

@@ -142,7 +142,7 @@ def standing(explorer: Explorer, state: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what views ask before anybody has clicked, for a file that is made without a page."""
     session = explorer.session(read_state(state))
     places: dict[str, Any] = {}
-    if not session.opened.subject.is_classifier:
+    if not session.opened.model.is_classifier:
         places = {"first": max(0, session.run.batch.tokens.shape[-1] - FIRST), "count": FIRST}
     asked: list[tuple[str, dict[str, Any], bool]] = [
         ("attention", {}, False),

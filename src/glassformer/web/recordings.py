@@ -18,14 +18,14 @@ from ..data import Task
 from ..dispatch import use_engine
 from ..errors import ConfigError, GlassformerError
 from ..interpret import Trace, detect_heads, trace
+from ..interpret.reading import labels_of
 from ..models import Batch
 from ..runs.course import LONGEST, fixed_example, gradient_norms_on, scored, weight_norms
 from ..runs.recording import FOLDER
 from ..runs.replay import Frame, Replay, replay
 from ..runs.run import open_run
-from ..runs.trained import Trained
 from ..runs.trial import Trial
-from ..subject import Subject, task_labels
+from ..trained_model import TrainedModel
 from ..tree import flatten
 from ..weights.places import is_run, locate
 from .jobs import Job
@@ -73,7 +73,7 @@ class TrainingHistory:
     def measure(self, frame: Frame) -> None:
         """Note what is shown of a frame."""
         trained = frame.trained
-        labels = task_labels(trained)
+        labels = labels_of(trained)
         seen = trace(frame.model, trained.params, self.reads, labels=labels)
         found = {
             "step": frame.step,
@@ -128,9 +128,9 @@ class TrainingHistory:
             self._frames[frame.step] = replace(frame, state=left)
             self._kept += size
 
-    def subject(self, step: int) -> Subject:
+    def model(self, step: int) -> TrainedModel:
         """Return the model after a step."""
-        return subject_of(self.frame(step).trained, f"{self.title}, step {step:,}")
+        return replace(self.frame(step).trained, source=f"{self.title}, step {step:,}")
 
     def frame(self, step: int) -> Frame:
         """Return a frame; each subclass says where from."""
@@ -220,13 +220,6 @@ def engine_of(folder: Path) -> Iterator[None]:
             with contextlib.suppress(ConfigError):
                 stack.enter_context(use_engine(began))
         yield
-
-
-def subject_of(trained: Trained, name: str) -> Subject:
-    """Return a model that learned a task as what one looks into."""
-    return Subject(
-        trained.model, trained.params, task_labels(trained), trained.task.answer_tokenizer, trained, None, name
-    )
 
 
 def is_recorded(name: str) -> bool:

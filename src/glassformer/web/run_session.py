@@ -17,10 +17,11 @@ from ..errors import ConfigError, did_you_mean
 from ..interpret import Gradients, Logit, Run, Update, gradients, products, update, watch
 from ..interpret.changes import Change
 from ..interpret.packed import as_stored, unpacked
+from ..interpret.reading import labels_of
 from ..interpret.run import BORDERS, EVERYTHING
 from ..models import Batch
 from ..quantized import Quantized
-from ..subject import Subject
+from ..trained_model import TrainedModel
 from ..training.optimizers import OPTIMIZERS
 from ..tree import count, flatten, tree_map
 from .memory_budget import check_free, give_back, kept_of, tidied
@@ -40,8 +41,8 @@ class Opened:
     are stored. What is not used is not kept: `again` opens the model once more.
     """
 
-    subject: Subject
-    again: Callable[[], Subject] | None = None
+    model: TrainedModel
+    again: Callable[[], TrainedModel] | None = None
     _ready: tuple[str, Tree] | None = None
     _words: dict[str, list[str]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -49,7 +50,7 @@ class Opened:
     @cached_property
     def count(self) -> int:
         """How many parameters it has."""
-        return count(self.subject.params)
+        return count(self.model.params)
 
     @property
     def dtype(self) -> Any:
@@ -71,40 +72,40 @@ class Opened:
 
     def _made(self, keep: str) -> Tree:
         if self.dtype == np.float64:
-            return tree_map(lambda leaf: unpacked(leaf).astype(np.float64), self.subject.params)
+            return tree_map(lambda leaf: unpacked(leaf).astype(np.float64), self.model.params)
         if keep == BORDERS and self.is_packed and self._ready is not None:
             self._ready = None
             self._hold(None)
-        if self.subject.params is None:  # now, or when it could not be opened the last time
+        if self.model.params is None:  # now, or when it could not be opened the last time
             assert self.again is not None
-            self.subject = self.again()
+            self.model = self.again()
         if keep == BORDERS:
-            return as_stored(self.subject.params)
-        params = unpacked(self.subject.params)
+            return as_stored(self.model.params)
+        params = unpacked(self.model.params)
         if self.is_packed:
             self._hold(params)
         return params
 
     def _hold(self, params: Tree | None) -> None:
         """Let the model have its parameters as they are here, so that those it was opened with can go."""
-        self.subject = replace(self.subject, params=params, loaded=replace(self.subject.loaded, params=params))
+        self.model = replace(self.model, params=params)
 
     @cached_property
     def is_packed(self) -> bool:
         """Whether its file stores weights in blocks, from which they can be unpacked again."""
-        packed = any(isinstance(leaf, Quantized) for leaf in flatten(self.subject.params).values())
+        packed = any(isinstance(leaf, Quantized) for leaf in flatten(self.model.params).values())
         return packed and self.again is not None
 
     def identities(self) -> set[int]:
         """Which arrays its parameters are."""
         ready = self._ready
-        trees = [self.subject.params, *([] if ready is None else [ready[1]])]
+        trees = [self.model.params, *([] if ready is None else [ready[1]])]
         return {id(leaf) for tree in trees for leaf in flatten(tree).values()}
 
     def words(self, part: str) -> list[str]:
         """Return what every token is called that the model reads as `tokens` or `source`, or every class."""
         if part not in self._words:
-            labels, config = self.subject.labels, self.subject.model.config
+            labels, config = labels_of(self.model), self.model.config
             calls = {"tokens": labels.tokens, "source": labels.source, "classes": labels.classes}
             sizes = {"tokens": config.vocab, "source": getattr(config, "source_size", None),
                      "classes": getattr(config, "classes", None)}  # fmt: skip
@@ -116,16 +117,16 @@ class Opened:
 
     def watch(self, text: str, answer: str | None = None, params: Tree | None = None) -> Run:
         """Watch the model read a text, as it is or with other parameters."""
-        return self.watch_batch(self.subject.batch(text, answer), params)
+        return self.watch_batch(self.model.batch(text, answer), params)
 
     def watch_batch(self, batch: Batch, params: Tree | None = None) -> Run:
         """Watch the model read a batch."""
         keep = self.keeps(batch)
-        return watch(self.subject.model, self.ready(keep) if params is None else params, batch, keep=keep)
+        return watch(self.model.model, self.ready(keep) if params is None else params, batch, keep=keep)
 
     def keeps(self, batch: Batch) -> str:
         """Return what a run over a batch keeps."""
-        return kept_of(self.subject.model.config, batch, self.dtype.itemsize)
+        return kept_of(self.model.config, batch, self.dtype.itemsize)
 
 
 @dataclass(eq=False)

@@ -18,18 +18,18 @@ from ..files import PARTIAL, explained, flush
 from ..models import build
 from ..text import ByteTokenizer, CharTokenizer, PublishedTokenizer
 from ..text.published import BYTE_LETTERS, ROLES, TOKENIZER
+from ..trained_model import Pooling, TrainedModel
 from ..tree import flatten, rebuilt
 from .families import FAMILIES
 from .family import Family, Tensor, differences
 from .folder import CONFIG, GENERATION
-from .loaded import Loaded, Pooling
 from .sentence import MODULES
 from .tensors import SINGLE, write_tensors
 
 KEEP = "keep the run folder itself: `glassformer predict`, `inspect` and, if it writes, `generate` read it"
 
 
-def export_folder(loaded: Loaded, path: str | Path) -> list[Path]:
+def export_folder(loaded: TrainedModel, path: str | Path) -> list[Path]:
     """Write a model into a new folder and return its files.
 
     Reading them again gives the same bits; biases that the family has and the model has not are zeros. A tokenizer
@@ -59,7 +59,7 @@ def export_folder(loaded: Loaded, path: str | Path) -> list[Path]:
     return sorted(file for file in Path(path).rglob("*") if file.is_file())
 
 
-def _write_model(folder: Path, family: Family, loaded: Loaded, arrays: dict[str, Array]) -> None:
+def _write_model(folder: Path, family: Family, loaded: TrainedModel, arrays: dict[str, Array]) -> None:
     write_tensors(folder / SINGLE, arrays, {"format": "pt"})
     _write(folder / CONFIG, _config(family, loaded, arrays))
     (folder / SINGLE).chmod((folder / CONFIG).stat().st_mode)  # else only its owner could read it
@@ -73,7 +73,7 @@ def _write_model(folder: Path, family: Family, loaded: Loaded, arrays: dict[str,
         PublishedTokenizer(tokenizer.to_dict()["json"], roles=tokenizer.roles, chat_template=template).save(folder)
 
 
-def with_halves(loaded: Loaded) -> Loaded:
+def with_halves(loaded: TrainedModel) -> TrainedModel:
     """Return a model whose rotary pairs are channels (i, i + C/2), as all published families have them.
 
     One with neighboring pairs (2i, 2i + 1) gets the channels of its queries and keys in another order, which changes
@@ -91,13 +91,13 @@ def with_halves(loaded: Loaded) -> Loaded:
     return replace(loaded, config=config.replace(rotary_pairing="halves"), params=params)
 
 
-def with_biases(loaded: Loaded) -> Loaded:
+def with_biases(loaded: TrainedModel) -> TrainedModel:
     """Return a model that computes the same with biases of zero, if there is a family for it then and not before."""
     full = biased(loaded.config)
     return loaded if has_family(loaded.config) or not has_family(full) else with_zeros(loaded, full)
 
 
-def with_zeros(loaded: Loaded, config: TransformerConfig) -> Loaded:
+def with_zeros(loaded: TrainedModel, config: TransformerConfig) -> TrainedModel:
     """Return the same model with another config, whose further parameters are zeros."""
     have, specs = flatten(loaded.params), build(config).specs()
     leaves = {
@@ -186,7 +186,7 @@ def biased(config: TransformerConfig) -> TransformerConfig:
     return config.replace(attention_bias=True, output_bias=True, feed_forward_bias=True, norm_bias=True)
 
 
-def published_arrays(family: Family, loaded: Loaded) -> dict[str, Array]:
+def published_arrays(family: Family, loaded: TrainedModel) -> dict[str, Array]:
     """Return all tensors under their published names, each in one piece."""
     leaves = flatten(loaded.params)
     groups: dict[str, list[tuple[Tensor, Array]]] = {}
@@ -206,14 +206,14 @@ def _joined(parts: list[tuple[Tensor, Array]]) -> Array:
     return in_order[0][0].joined([array for _, array in in_order])
 
 
-def _config(family: Family, loaded: Loaded, arrays: dict[str, Array]) -> dict[str, Any]:
+def _config(family: Family, loaded: TrainedModel, arrays: dict[str, Array]) -> dict[str, Any]:
     dtype = next(iter(arrays.values())).dtype.name
     first = {"architectures": [family.class_of(loaded.config)], "model_type": family.name, "dtype": dtype}
     ids = {} if loaded.config.architecture == "encoder" else _ids(loaded)
     return {**first, **family.config_fields(loaded.config), **ids}
 
 
-def _ids(loaded: Loaded) -> dict[str, Any]:
+def _ids(loaded: TrainedModel) -> dict[str, Any]:
     """Return which tokens begin and end what the model writes."""
     start, ends = loaded.start_id, list(loaded.end_ids)
     end = {"eos_token_id": ends if len(ends) > 1 else next(iter(ends), None)}
@@ -223,7 +223,7 @@ def _ids(loaded: Loaded) -> dict[str, Any]:
     return {"bos_token_id": start if begin is None else begin, **end}
 
 
-def _write_pooling(folder: Path, loaded: Loaded) -> None:
+def _write_pooling(folder: Path, loaded: TrainedModel) -> None:
     """Write the steps of a sentence encoder."""
     pooling = loaded.pooling or Pooling()
     titles = {"": "Transformer", "1_Pooling": "Pooling", **({"2_Normalize": "Normalize"} if pooling.normalize else {})}

@@ -19,10 +19,10 @@ from ..config import DecoderConfig, EncoderDecoderConfig, TransformerConfig
 from ..errors import TokenError, WeightsError
 from ..text import PublishedTokenizer
 from ..text.published import TOKENIZER
+from ..trained_model import TrainedModel
 from .families import FAMILIES
 from .family import Family, read_params
 from .fields import Fields, read_json
-from .loaded import Loaded
 from .sentence import read_pooling
 from .tensors import INDEX, SINGLE, Tensors, open_tensors
 
@@ -44,7 +44,7 @@ def is_published(path: Path) -> bool:
     return "model_type" in values or "architectures" in values
 
 
-def open_folder(path: str | Path, dtype: Any = np.float32) -> Loaded:
+def open_folder(path: str | Path, dtype: Any = np.float32) -> TrainedModel:
     """Read a model from a folder; weights that are stored in `dtype` stay in their files, mapped into memory."""
     folder = Path(path)
     values, family = _described(folder)
@@ -55,7 +55,7 @@ def open_folder(path: str | Path, dtype: Any = np.float32) -> Loaded:
     config, params = read_params(family, config, tensors, dtype)
     tokenizer = open_tokenizer(folder, family.name)
     start, ends = _start_and_ends(folder, values, config, tokenizer)
-    return Loaded(
+    return TrainedModel(
         config=config,
         params=params,
         family=family.name,

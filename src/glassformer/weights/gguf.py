@@ -16,6 +16,7 @@ from ..config import DecoderConfig
 from ..errors import WeightsError
 from ..models import build
 from ..quantized import Quantized
+from ..trained_model import TrainedModel
 from ..tree import flatten, rebuilt
 from .family import Names, published
 from .family import Tensor as Place
@@ -23,7 +24,6 @@ from .gguf_blocks import dequantize
 from .gguf_config import ROTATIONS, read_config, read_scaling
 from .gguf_header import Header, Tensor, read_header
 from .gguf_tokenizer import read_tokenizer
-from .loaded import Loaded
 
 TABLE = "embedding.tokens.table"
 NAMES: Names = {
@@ -46,7 +46,7 @@ FUSED = NAMES | {f"blocks.*.attention.{part}": "blk.*.attn_qkv" for part in ("qu
 _PLAIN = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2")}
 
 
-def open_gguf(path: str | Path, dtype: Any = np.float32, *, kept: Collection[str] = ()) -> Loaded:
+def open_gguf(path: str | Path, dtype: Any = np.float32, *, kept: Collection[str] = ()) -> TrainedModel:
     """Read a model from a GGUF file.
 
     Tensors that are stored in `dtype` stay in the file and are mapped into memory; quantized ones are turned into it,
@@ -84,7 +84,7 @@ def _is_sound(content: Array, tensor: Tensor) -> bool:
     return bool(np.isfinite(content[tensor.start : tensor.start + tensor.size].view(np.float16)).all())
 
 
-def _open(path: Path, header: Header, dtype: Any, kept: Collection[str]) -> Loaded:
+def _open(path: Path, header: Header, dtype: Any, kept: Collection[str]) -> TrainedModel:
     family, config = read_config(header)
     sources = _sources(config, header)
     content = np.memmap(path, mode="r").view(np.ndarray)
@@ -92,7 +92,7 @@ def _open(path: Path, header: Header, dtype: Any, kept: Collection[str]) -> Load
         scaling = read_scaling(config, read_tensor(content, header.tensors[ROTATIONS]))
         config = config.replace(rotary_scaling=scaling)
     tokenizer, start_id, end_ids = read_tokenizer(header, vocab=config.vocab)
-    return Loaded(
+    return TrainedModel(
         config=config,
         params=_read_params(config, sources, content, dtype, kept),
         family=family,

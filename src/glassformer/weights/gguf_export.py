@@ -19,6 +19,7 @@ from ..errors import ConfigError, WeightsError
 from ..files import explained, replacing
 from ..quantized import write_rows
 from ..settings import check_known
+from ..trained_model import TrainedModel
 from ..tree import flatten, rebuilt
 from .export import KEEP, biased, has_family, remedy, shown, with_halves, with_zeros
 from .family import Tensor, published, unlike
@@ -28,7 +29,6 @@ from .gguf_config import FAMILIES, PARALLEL, ROTATIONS, SIZES, stretched
 from .gguf_tokenizer import KEY, TEMPLATE
 from .gguf_vocabulary import vocabulary_settings
 from .gguf_write import write_gguf
-from .loaded import Loaded
 
 TYPES = {"f32": 0, "f16": 1, "q8_0": 7}
 """How matrices are stored, each with the number that files have for it."""
@@ -44,7 +44,7 @@ _TOLD = (
 _TOLD_OF_LLAMA = ("kv_heads", "head_width", "rotary_scaling")
 
 
-def export_gguf(loaded: Loaded, path: str | Path, *, weights: str = "f32") -> Path:
+def export_gguf(loaded: TrainedModel, path: str | Path, *, weights: str = "f32") -> Path:
     """Write a decoder into a new file and return its path.
 
     weights   of matrices: f32, f16, or q8_0: blocks of 32 numbers with one scale; those that do not fit stay in f16
@@ -127,7 +127,7 @@ def _settings(architecture: str, config: TransformerConfig) -> dict[str, Any]:
     return {**found, PARALLEL: config.block == "parallel"} if architecture == "gptneox" else found
 
 
-def _tensors(architecture: str, loaded: Loaded) -> Iterator[tuple[str, Array]]:
+def _tensors(architecture: str, loaded: TrainedModel) -> Iterator[tuple[str, Array]]:
     """Yield every tensor under its name, as (outputs, inputs)."""
     names = FUSED if architecture in _WITH_ALL_BIASES else NAMES
     config = loaded.config
@@ -147,7 +147,7 @@ def _tensors(architecture: str, loaded: Loaded) -> Iterator[tuple[str, Array]]:
         yield ROTATIONS, stretched(config, config.rotary_scaling)
 
 
-def with_neighbors(loaded: Loaded) -> Loaded:
+def with_neighbors(loaded: TrainedModel) -> TrainedModel:
     """Undo `with_halves`: the channels that turn together stand side by side, as llama.cpp has them for Llama."""
     leaves = flatten(loaded.params)
     for name, array in leaves.items():

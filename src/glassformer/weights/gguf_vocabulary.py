@@ -14,15 +14,15 @@ from ..errors import WeightsError
 from ..text import CharTokenizer, PublishedTokenizer, Tokenizer
 from ..text.bpe import WORDS
 from ..text.llama2c import FIRST_BYTE, Llama2cTokenizer
+from ..trained_model import TrainedModel
 from .export import published_form
 from .gguf_tokenizer import BYTE, CONTROL, NORMAL, RULES, SPACE, UNKNOWN, UNUSED, USER_DEFINED
-from .loaded import Loaded
 
 _ROLES = {"unk": "unknown_token_id", "pad": "padding_token_id"}
 _REMEDY = "write a folder instead, with --format hf"
 
 
-def vocabulary_settings(loaded: Loaded) -> dict[str, Any]:
+def vocabulary_settings(loaded: TrainedModel) -> dict[str, Any]:
     """Return the settings of a model's tokenizer, without the prefix of their names; refuse one that has none."""
     tokenizer = loaded.tokenizer
     if tokenizer is None:
@@ -147,7 +147,7 @@ def _flat(step: Any, inside: str) -> list[Any]:
     return step[inside] if step["type"] == "Sequence" else [step]
 
 
-def _special_ids(loaded: Loaded) -> dict[str, Any]:
+def _special_ids(loaded: TrainedModel) -> dict[str, Any]:
     """Return which tokens begin and end what the model writes."""
     roles = loaded.tokenizer.role_id if isinstance(loaded.tokenizer, PublishedTokenizer) else lambda role: None
     start = roles("bos") if loaded.start_id is None else loaded.start_id

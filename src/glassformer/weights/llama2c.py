@@ -18,9 +18,9 @@ from ..errors import ConfigError, WeightsError
 from ..models import build
 from ..text import Llama2cTokenizer
 from ..text.llama2c import START
+from ..trained_model import TrainedModel
 from ..tree import flatten, map_named, tree_map
 from .gguf_config import FAMILIES
-from .loaded import Loaded
 
 HEADER = 7 * 4
 _LATER_MAGIC = 0x616B3432
@@ -33,7 +33,7 @@ _BLOCK = (
 """The parameters of the blocks, in the order of the file: each stands there for all layers."""
 
 
-def open_llama2c(path: str | Path, tokenizer: str | Path | None = None, *, dtype: Any = np.float32) -> Loaded:
+def open_llama2c(path: str | Path, tokenizer: str | Path | None = None, *, dtype: Any = np.float32) -> TrainedModel:
     """Read a model of llama2.c; as float32 it is mapped into memory.
 
     tokenizer    its tokenizer.bin; unless given, one that lies beside the model and fits: tok512.bin for a
@@ -44,7 +44,7 @@ def open_llama2c(path: str | Path, tokenizer: str | Path | None = None, *, dtype
     path = Path(path)
     config = _config(path, _read_sizes(path))
     params = _params(config, _cut(path, _shapes(config)))
-    return Loaded(
+    return TrainedModel(
         config=config,
         params=tree_map(lambda array: array.astype(dtype, copy=False), params),
         family="llama",

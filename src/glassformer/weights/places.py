@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CheckpointError, ConfigError, WeightsError
-from .loaded import Loaded
+from ..trained_model import TrainedModel
 
 HUB = "hf:"
 """How the names of models of the Hugging Face hub begin."""
@@ -78,7 +78,7 @@ def is_run(place: Path) -> bool:
     return place.is_dir() and not is_published(place)
 
 
-def open_published(place: Path, dtype: Any = np.float32, *, kept: Collection[str] = ()) -> Loaded:
+def open_published(place: Path, dtype: Any = np.float32, *, kept: Collection[str] = ()) -> TrainedModel:
     """Read weights: a folder of Hugging Face or of `gf.save`, a GGUF file, or a file of llama2.c.
 
     kept    the types of a GGUF file's matrices that are to stay in blocks

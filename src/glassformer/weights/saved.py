@@ -25,9 +25,9 @@ from ..quantized import Quantized
 from ..registry import check_stored
 from ..text import PublishedTokenizer, tokenizer_from_dict
 from ..text.published import CONFIG, TOKENIZER
+from ..trained_model import Pooling, TrainedModel
 from ..tree import check_same, flatten, rebuilt
 from .fields import read_json
-from .loaded import Loaded, Pooling
 from .tensors import SINGLE, Tensors, open_tensors, write_tensors
 
 DESCRIPTION = "glassformer.json"
@@ -42,7 +42,7 @@ def is_saved(folder: Path) -> bool:
     return (folder / DESCRIPTION).is_file()
 
 
-def save_folder(loaded: Loaded, path: str | Path) -> Path:
+def save_folder(loaded: TrainedModel, path: str | Path) -> Path:
     """Write a model into a folder: a new one, an empty one, or one that holds a saved model, which is replaced."""
     folder = Path(path)
     if folder.exists() and not (folder.is_dir() and (is_saved(folder) or not any(folder.iterdir()))):
@@ -52,7 +52,7 @@ def save_folder(loaded: Loaded, path: str | Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / SINGLE) as partial:
             write_tensors(partial, arrays, {"format": "np"})
-        lines = loaded.notes.get("metrics", [])
+        lines = loaded.metrics
         write_text(folder / METRICS, "".join(json.dumps(line) + "\n" for line in lines))
         names = [SINGLE, METRICS]
         if isinstance(loaded.tokenizer, PublishedTokenizer):
@@ -65,7 +65,7 @@ def save_folder(loaded: Loaded, path: str | Path) -> Path:
     return folder
 
 
-def open_saved(folder: Path, dtype: Any = np.float32) -> Loaded:
+def open_saved(folder: Path, dtype: Any = np.float32) -> TrainedModel:
     """Read a model that `save_folder` wrote; its weights stay in their file, mapped into memory."""
     content = _content(folder)
     _check_files(folder, content.get("files", {}))
@@ -76,7 +76,7 @@ def open_saved(folder: Path, dtype: Any = np.float32) -> Loaded:
     check_same({name: tensors.stored[name] for name in names}, specs)
     try:
         pooling = content["pooling"]
-        return Loaded(
+        return TrainedModel(
             config=config,
             params=rebuilt(specs, {name: tensors.read(name, dtype) for name in names}),
             family=content["family"],
@@ -89,7 +89,8 @@ def open_saved(folder: Path, dtype: Any = np.float32) -> Loaded:
             source=str(folder),
             extras=_extras(tensors),
             labels=tuple(content["labels"]),
-            notes={"task": content["task"], "metrics": _metrics(folder)},
+            origin=content["task"],
+            metrics=_metrics(folder),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise WeightsError(f"{folder / DESCRIPTION} is damaged: {error!r}", hint="save the model again") from error
@@ -142,7 +143,7 @@ def _checksum(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(json.loads(json.dumps(content)), sort_keys=True).encode()).hexdigest()
 
 
-def _description(loaded: Loaded) -> dict[str, Any]:
+def _description(loaded: TrainedModel) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "model": loaded.config.to_dict(),
@@ -154,7 +155,7 @@ def _description(loaded: Loaded) -> dict[str, Any]:
         "chat_template": loaded.chat_template,
         "pooling": None if loaded.pooling is None else asdict(loaded.pooling),
         "labels": list(loaded.labels),
-        "task": loaded.notes.get("task"),
+        "task": loaded.origin,
     }
 
 
@@ -174,7 +175,7 @@ def _tokenizer(folder: Path, stored: Any) -> Any:
         raise WeightsError(f"the tokenizer of {folder} is damaged: {error.fact}", hint=error.hint) from error
 
 
-def _arrays(loaded: Loaded) -> dict[str, Array]:
+def _arrays(loaded: TrainedModel) -> dict[str, Array]:
     """Return all tensors by name, each in one piece; refuse weights in blocks of a few bits."""
     leaves = flatten(loaded.params)
     for name, leaf in leaves.items():

@@ -11,34 +11,38 @@ from ..arrays import Array
 from ..config import EncoderConfig
 from ..errors import ConfigError, LengthError, WeightsError
 from ..files import explained
-from ..models import Encoder
+from ..models import Batch, build
 from ..text import PublishedTokenizer
+from ..trained_model import Pooling, TrainedModel, texts_of
 from .fields import parse_json, read_json
-from .loaded import Loaded, Pooling
 
 MODULES = "modules.json"
 _MODES = {"mean": "mean", "cls": "first", "pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
 
 
-def embed(loaded: Loaded, texts: Sequence[str], *, batch: int = 32) -> Array:
-    """Return one vector for each text, (N, D): its tokens' vectors, pooled as the model was trained for.
+def embed(loaded: TrainedModel, texts: str | Sequence[str], *, batch: int = 32) -> Array:
+    """Return one vector for each text, (N, D), or (D,) for one: its tokens' vectors, pooled as the model was trained.
 
-    Models that say nothing about it are pooled by the mean and normalized. Texts of about the same length are read
-    together, at most `batch` at a time; padding changes nothing.
+    A classifier pools as it does before its classes are told apart; other models without a setting take the mean. The
+    vectors of both are normalized. Texts of about the same length are read together, at most `batch` at a time;
+    padding changes nothing.
     """
+    if isinstance(texts, str):
+        return embed(loaded, [texts])[0]
+    given = texts_of(texts)
+    if not all(given):
+        raise LengthError("a text is empty", hint="leave it out")
     if not isinstance(loaded.config, EncoderConfig):
         fact = f"this is a {loaded.config.architecture}, and only encoders give vectors of texts"
         raise ConfigError(fact, hint="use an encoder, such as the one that `glassformer pull minilm` brings")
     if loaded.tokenizer is None:
         raise WeightsError(f"{loaded.source} has no tokenizer to read text with", hint="get its tokenizer.json as well")
-    # The head, if there is one, is about tokens; the vectors are what it reads.
-    encoder = Encoder(loaded.config.replace(head="none", classes=None, head_bias=False, tied_head=True, pooling="mean"))
-    ids = [_encoded(loaded, text) for text in texts]
+    ids = [_encoded(loaded, text) for text in given]
     order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
     vectors: Any = np.zeros((len(ids), loaded.config.width), dtype=loaded.params["embedding"]["tokens"]["table"].dtype)
     for start in range(0, len(order), batch):
         rows = order[start : start + batch]
-        vectors[rows] = _pooled(encoder, loaded, [ids[i] for i in rows])
+        vectors[rows] = _pooled(loaded, [ids[i] for i in rows])
     return vectors
 
 
@@ -86,8 +90,9 @@ def _inside(folder: Path, name: Any) -> Path:
     return folder / name / "config.json"
 
 
-def _encoded(loaded: Loaded, text: str) -> Array:
+def _encoded(loaded: TrainedModel, text: str) -> Array:
     around = {"specials": True} if isinstance(loaded.tokenizer, PublishedTokenizer) else {}
+    assert loaded.tokenizer is not None
     ids = loaded.tokenizer.encode(text, **around)
     if not 1 <= len(ids) <= loaded.config.context:
         fact = f"the text {text[:40]!r} has {len(ids):,} tokens but this model reads 1 to {loaded.config.context:,}"
@@ -95,14 +100,20 @@ def _encoded(loaded: Loaded, text: str) -> Array:
     return ids
 
 
-def _pooled(encoder: Encoder, loaded: Loaded, rows: list[Array]) -> Array:
+def _pooled(loaded: TrainedModel, rows: list[Array]) -> Array:
     lengths = np.array([len(row) for row in rows])
     mask = ops.padding_mask(lengths, int(lengths.max()))
     tokens: Any = np.zeros(mask.shape, dtype=np.int64)
     tokens[mask] = np.concatenate(rows)
-    vectors, _ = encoder.forward(loaded.params, tokens, mask=mask)
     pooling = Pooling() if loaded.pooling is None else loaded.pooling
-    pooled = ops.mean_pool(vectors, mask=mask)[0] if pooling.kind == "mean" else vectors[:, 0]
+    if loaded.is_classifier and loaded.pooling is None:
+        _, saved = loaded.model.predict(loaded.params, Batch(tokens, mask=mask))
+        pooled = saved["classifier"].x
+    else:
+        # The head, if there is one, is about tokens; the vectors are what it reads.
+        encoder: Any = build(loaded.config, head="none", classes=None, head_bias=False, tied_head=True, pooling="mean")
+        vectors, _ = encoder.forward(loaded.params, tokens, mask=mask)
+        pooled = ops.mean_pool(vectors, mask=mask)[0] if pooling.kind == "mean" else vectors[:, 0]
     if not pooling.normalize:
         return pooled
     return pooled / np.maximum(np.linalg.norm(pooled, axis=-1, keepdims=True), 1e-12)

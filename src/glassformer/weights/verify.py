@@ -13,9 +13,9 @@ from ..arrays import Array, Tree
 from ..config import EncoderConfig, EncoderDecoderConfig
 from ..errors import ConfigError, WeightsError
 from ..text import PublishedTokenizer
+from ..trained_model import TrainedModel
 from .export import export_folder, family_for, with_biases, with_halves
 from .family import Family
-from .loaded import Loaded
 
 LIMIT = 1e-4
 """The largest difference that passes, as a share of the largest number of the layer."""
@@ -50,7 +50,7 @@ class Verification:
         return next((row.layer for row in self.rows if not row.agrees), None)
 
 
-def verify(loaded: Loaded, folder: str | Path | None = None) -> Verification:
+def verify(loaded: TrainedModel, folder: str | Path | None = None) -> Verification:
     """Compare a model with the reference implementation of the same weights, in float32.
 
     folder    where the reference reads them; without one, it reads what `export_folder` writes
@@ -65,7 +65,7 @@ def verify(loaded: Loaded, folder: str | Path | None = None) -> Verification:
     return _compared(loaded, family, Path(folder))
 
 
-def sample_tokens(loaded: Loaded) -> Array:
+def sample_tokens(loaded: TrainedModel) -> Array:
     """Return what both read, (1, T): a sentence where there is a tokenizer, else ids spread over the vocabulary."""
     length = min(MOST_TOKENS, loaded.config.context)
     if isinstance(loaded.tokenizer, PublishedTokenizer):
@@ -77,7 +77,7 @@ def sample_tokens(loaded: Loaded) -> Array:
     return np.random.default_rng(0).integers(first, loaded.config.vocab, (1, length))
 
 
-def _compared(loaded: Loaded, family: Family, folder: Path) -> Verification:
+def _compared(loaded: TrainedModel, family: Family, folder: Path) -> Verification:
     tokens = sample_tokens(loaded)
     expected = _reference(loaded, family, folder, tokens)
     found = _ours(loaded, tokens)
@@ -90,7 +90,7 @@ def _compared(loaded: Loaded, family: Family, folder: Path) -> Verification:
     return Verification(tokens.shape[-1], tuple(rows))
 
 
-def _ours(loaded: Loaded, tokens: Array) -> dict[str, Array]:
+def _ours(loaded: TrainedModel, tokens: Array) -> dict[str, Array]:
     if isinstance(loaded.config, EncoderDecoderConfig):
         logits, saved = loaded.model.forward(loaded.params, tokens, tokens)
         found = _stack_rows("encoder.", saved["source_embedding"], saved["encoder"])
@@ -104,12 +104,12 @@ def _stack_rows(prefix: str, embedded: Tree, saved: Tree) -> dict[str, Array]:
     return {f"{prefix}embedding": embedded["output"], **blocks}
 
 
-def _last(loaded: Loaded) -> str:
+def _last(loaded: TrainedModel) -> str:
     """Return what the output is called: an encoder without a head ends with vectors."""
     return "vectors" if isinstance(loaded.config, EncoderConfig) and loaded.config.head == "none" else "logits"
 
 
-def _reference(loaded: Loaded, family: Family, folder: Path, tokens: Array) -> dict[str, Array]:
+def _reference(loaded: TrainedModel, family: Family, folder: Path, tokens: Array) -> dict[str, Array]:
     """Return what the reference computes, layer by layer."""
     torch, transformers = _libraries()
     name = family.class_of(loaded.config)

@@ -12,9 +12,10 @@ from glassformer.dispatch import use_engine
 from glassformer.engines.jax import programs as compiled
 from glassformer.engines.jax.reader import JaxReader, prompt_size, rounded
 from glassformer.errors import ConfigError, GlassformerError, LengthError
-from glassformer.generation import LanguageModel, Sampling, beam_search, generate_steps
+from glassformer.generation import Sampling, beam_search, generate_steps
 from glassformer.generation.reader import Writing
 from glassformer.text import CharTokenizer
+from glassformer.trained_model import TrainedModel
 from glassformer.tree import tree_map
 from sequences import model_of, prompts_of, written
 
@@ -286,7 +287,7 @@ def test_jax_is_not_loaded_for_other_engines():
 @pytest.fixture(scope="module")
 def letters():
     model, params = model_of(layers=1)
-    return LanguageModel(model, params, CharTokenizer("abcdefghijklmno", specials=("<bos>", "<eos>")), None, (1,), 0)
+    return TrainedModel(model, params, CharTokenizer("abcdefghijklmno", specials=("<bos>", "<eos>")), None, (1,), 0)
 
 
 def test_text_is_the_same_with_stop_strings_and_as_a_stream(letters):
@@ -325,7 +326,7 @@ def test_weights_in_blocks_are_not_made_for_the_device(letters, weights):
 
 def test_weights_that_are_in_blocks_already_become_numbers(letters):
     with use_engine("numpy"):
-        blocks = LanguageModel(
+        blocks = TrainedModel(
             letters.model, tree_map(lambda x: x.astype(np.float32), letters.params), letters.tokenizer, None, (1,), 0
         ).kept_as("int8")
         expected = blocks.generate("abc", max_new_tokens=5, temperature=0)

@@ -22,13 +22,13 @@ def test_tokens_are_found_by_their_text(explorer):
     found = ask(explorer, "vocabulary", {"model": "decoder", "text": "e"})
     assert found["tokens"][0]["label"] == "e"
     assert all("e" in one["label"].casefold() for one in found["tokens"])
-    label = explorer.opened("decoder").subject.label
+    label = explorer.opened("decoder").model.label
     assert [label(one["id"]) for one in found["tokens"]] == [one["label"] for one in found["tokens"]]
 
 
 def test_at_most_fifty_tokens_come_and_all_are_counted(explorer):
     found = ask(explorer, "vocabulary", {"model": "decoder", "text": ""})
-    assert found["found"] == found["size"] == explorer.opened("decoder").subject.model.config.vocab
+    assert found["found"] == found["size"] == explorer.opened("decoder").model.model.config.vocab
     assert len(found["tokens"]) == min(MOST_TOKENS, found["size"])
 
 

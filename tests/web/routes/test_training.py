@@ -178,7 +178,7 @@ def test_a_recorded_run_is_gone_through_frame_by_frame(recorded):
     assert history["frames"][4]["loss"] == lines[3]["loss"]
     assert history["frames"][0]["heads"]["decoder"]["scores"]["induction"]
     opened = explorer.opened(f"{key}@6")
-    assert_same_bits(opened.subject.params, open_run(recorded / "sorted").load_params("latest"))
+    assert_same_bits(opened.model.params, open_run(recorded / "sorted").load_params("latest"))
 
 
 def test_any_step_can_be_asked_for_and_is_computed_once(recorded, monkeypatch):

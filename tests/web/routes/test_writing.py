@@ -10,15 +10,12 @@ from glassformer.config import DecoderConfig, EncoderConfig
 from glassformer.errors import ChatError, ConfigError, LengthError, TokenError
 from glassformer.generation.sampling import Sampling
 from glassformer.generation.writer import generate_steps
-from glassformer.interpret import Labels, token_labels
-from glassformer.loading import language_model
 from glassformer.models import build
-from glassformer.subject import Subject
 from glassformer.text import PublishedTokenizer
 from glassformer.text.chat import encode_chat
+from glassformer.trained_model import TrainedModel
 from glassformer.web.offers import Offer
 from glassformer.web.router import ask, load_routes
-from glassformer.weights.loaded import Loaded
 from glassformer.weights.sentence import embed, similarities
 from tokenizer_files import chat_bpe, word_piece
 
@@ -34,9 +31,7 @@ CHAT = [{"role": "user", "content": "the sea"}]
 
 def published(name, config, tokenizer, **more):
     """A model of random numbers as one that was published."""
-    model = build(config)
-    loaded = Loaded(config=config, params=model.init(0), family="", tokenizer=tokenizer, **more)
-    return Subject(model, loaded.params, Labels(tokens=token_labels(tokenizer)), tokenizer, None, loaded, name)
+    return TrainedModel(config, build(config).init(0), tokenizer, source=name, **more)
 
 
 def chatting():
@@ -56,7 +51,7 @@ def explorer(numpy_engine):
     load_routes()
     found = tiny_explorer()
     for subject in (chatting(), reading("vectors", "none"), reading("masks", "tokens")):
-        found.add(Offer(subject.name, subject.name, "given", subject.name), subject)
+        found.add(Offer(subject.title, subject.title, "given", subject.title), subject)
     return found
 
 
@@ -70,8 +65,8 @@ def written(explorer, count, **question):
 @pytest.mark.parametrize("architecture", ["decoder", "encoder-decoder"])
 def test_it_writes_what_generation_writes_with_the_same_seed(architecture, explorer):
     found = written(explorer, 6, state=state(architecture), seed=4, **DRAWN)
-    subject = explorer.opened(architecture).subject
-    batch, task = subject.trained.task.encode_input(TEXTS[architecture]), subject.trained.task
+    subject = explorer.opened(architecture).model
+    batch, task = subject.task.encode_input(TEXTS[architecture]), subject.task
     steps = generate_steps(
         subject.model,
         subject.params,
@@ -103,7 +98,7 @@ def test_another_token_can_be_gone_on_from(explorer):
     second = ask(explorer, "next", {"state": state("decoder"), "written": [other]})
     assert [token["id"] for token in second["written"]] == [other]
     assert second["read"] == first["read"] == len(second["before"])
-    subject = explorer.opened("decoder").subject
+    subject = explorer.opened("decoder").model
     tokens = [*(token["id"] for token in second["before"]), other]
     logits = np.asarray(
         subject.model.predict(subject.params, subject.batch("x")._replace(tokens=np.array([tokens])))[0]
@@ -132,7 +127,7 @@ def test_temperature_zero_takes_the_likeliest(explorer):
 
 
 def test_beyond_the_context_nothing_is_written_and_nothing_cut_off(explorer):
-    context = explorer.opened("encoder-decoder").subject.model.config.context
+    context = explorer.opened("encoder-decoder").model.model.config.context
     asked = {"state": state("encoder-decoder"), "temperature": 0}
     ids = [4] * (context - 1)
     assert ask(explorer, "next", {**asked, "written": ids})["room"] == 1
@@ -195,7 +190,7 @@ def test_what_an_encoder_decoder_wrote_becomes_its_answer(explorer):
 def test_a_conversation_is_read_as_its_template_says(explorer):
     asked = {"state": {"model": "chat", "text": ""}, "chat": CHAT, "written": []}
     found = ask(explorer, "next", asked)
-    subject = explorer.opened("chat").subject
+    subject = explorer.opened("chat").model
     assert [token["id"] for token in found["before"]] == encode_chat(subject.tokenizer, CHAT).tolist()
     prompt = ask(explorer, "prompt", {"model": "chat", "chat": CHAT})
     assert prompt["text"] == "<|im_start|>user\nthe sea<|im_end|>\n<|im_start|>assistant\n"
@@ -207,7 +202,7 @@ def test_a_conversation_is_read_as_its_template_says(explorer):
 
 def test_a_chat_model_continues_texts_too(explorer):
     found = written(explorer, 4, state={"model": "chat", "text": "the sea"}, temperature=0)
-    writer = language_model(explorer.opened("chat").subject.loaded)
+    writer = explorer.opened("chat").model
     assert found["text"] == writer.generate("the sea", max_new_tokens=4, temperature=0).text
 
 
@@ -240,12 +235,12 @@ def test_pieces_of_any_text_come_with_their_ids(explorer):
 def test_texts_are_as_similar_as_their_vectors(explorer):
     texts = ["the sea", "the land"]
     found = ask(explorer, "similarity", {"model": "vectors", "texts": texts})
-    assert found["cosine"].tolist() == similarities(embed(explorer.opened("vectors").subject.loaded, texts)).tolist()
+    assert found["cosine"].tolist() == similarities(embed(explorer.opened("vectors").model, texts)).tolist()
     for wrong in (["the sea"], ["the sea", ""], ["the sea", 3], "the sea"):
         with pytest.raises(ConfigError):
             ask(explorer, "similarity", {"model": "vectors", "texts": wrong})
-    with pytest.raises(ConfigError, match="gives no vectors"):
-        ask(explorer, "similarity", {"model": "encoder", "texts": texts})
+    with pytest.raises(ConfigError, match="only encoders give vectors"):
+        ask(explorer, "similarity", {"model": "decoder", "texts": texts})
 
 
 def test_masks_are_filled_in(explorer):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ...errors import ConfigError
 from ...interpret import Run
+from ...interpret.reading import label as label_of
 from ...interpret.run import has_no_head
 from ...interpret.stream import Sublayer, sublayers
 from ..explorer import Explorer, Opened
@@ -85,7 +87,7 @@ def outcome(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     ranks = [np.argsort(-p, kind="stable") for p in (before, after)]
     chosen = list(dict.fromkeys(int(n) for order in reversed(ranks) for n in order[:TOP]))
     places = [np.argsort(order) + 1 for order in ranks]  # the rank of each token
-    label = session.opened.subject.label
+    label = partial(label_of, session.opened.model)
     rows = [
         {"id": n, "label": label(n), "before": float(before[n]), "after": float(after[n]),
          "rank_before": int(places[0][n]), "rank_after": int(places[1][n])}

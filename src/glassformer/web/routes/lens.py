@@ -9,6 +9,7 @@ import numpy as np
 from ...errors import ConfigError, LengthError
 from ...interpret import Lens, Logit, attribute, lens
 from ...interpret.lens import chosen_points
+from ...interpret.reading import label, logit_of, token_id
 from ...interpret.run import has_no_head
 from ..explorer import Explorer, RunSession
 from ..jobs import Job
@@ -32,11 +33,11 @@ def lens_of(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """
     only(question, "state", "first", "count", "token", "between")
     session = _with_head(session_of(explorer, question))
-    run, subject = session.run, session.opened.subject
-    token = None if question.get("token") is None else subject.token(_word(question["token"], "token"))
+    run, model = session.run, session.opened.model
+    token = None if question.get("token") is None else token_id(model, _word(question["token"], "token"))
     between = question.get("between") is True
     names = [p.name for p in chosen_points(run, None) if between or " " not in p.label.removeprefix("block ")]
-    if subject.is_classifier:
+    if model.is_classifier:
         return explorer.jobs.start(lambda job: _read(job, session, names, token, [None])).to_dict()
     places = _places(question, run.logits.shape[1])
     step = max(1, AT_ONCE // len(names))
@@ -50,26 +51,28 @@ def attribution(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     only(question, "state", "token", "against", "position")
     session = _with_head(session_of(explorer, question))
     word, other = (None if question.get(name) is None else _word(question[name], name) for name in ("token", "against"))
-    target = session.opened.subject.target(session.run, word, other, read_int(question.get("position", -1), "position"))
+    target = logit_of(
+        session.opened.model, session.run, word, other, read_int(question.get("position", -1), "position")
+    )
     target.value(session.run)  # what does not exist is refused at once
     return explorer.jobs.start(lambda job: _parts(job, session, target)).to_dict()
 
 
 def _read(job: Job, session: RunSession, names: list[str], token: int | None, parts: list[Any]) -> dict[str, Any]:
     """Read the points at all positions, part by part."""
-    subject = session.opened.subject
+    model = session.opened.model
     columns: list[dict[str, Any]] = []
     labels: dict[int, str] = {}
     shown: dict[str, Any] = {
         "points": [point._asdict() for point in chosen_points(session.run, names)],
-        "token": None if token is None else {"id": token, "label": subject.label(token)},
+        "token": None if token is None else {"id": token, "label": label(model, token)},
     }
     for number, part in enumerate(parts):
         job.show(number, len(parts), "reading the stream", {**shown, "columns": columns, "labels": labels})
         found = lens(session.run, at=names, positions=part)
         columns = [*_columns(found, token, part), *columns]
         labels = {
-            n: subject.label(n) for n in {n for column in columns for cell in column["cells"] for n in cell["ids"]}
+            n: label(model, n) for n in {n for column in columns for cell in column["cells"] for n in cell["ids"]}
         }
     return {**shown, "columns": columns, "labels": labels}
 
@@ -105,12 +108,12 @@ def _by_position(values: Any, last: int = 0) -> Any:
 def _parts(job: Job, session: RunSession, target: Logit) -> dict[str, Any]:
     job.show(0, 1, "running the logit back along the direct path")
     found = attribute(session.run, target)
-    subject = session.opened.subject
+    model = session.opened.model
     named = {"token": target.token, "against": target.against}
     return {
-        **{word: None if n is None else {"id": n, "label": subject.label(n)} for word, n in named.items()},
+        **{word: None if n is None else {"id": n, "label": label(model, n)} for word, n in named.items()},
         "position": None
-        if subject.is_classifier
+        if model.is_classifier
         else target.place(session.run, target.token)[1] % session.run.logits.shape[1],
         "value": float(found.value),
         "sum": float(sum(part.value for part in found.parts)),
@@ -123,7 +126,7 @@ def _with_head(session: RunSession) -> RunSession:
     """Refuse a model that says nothing."""
     if has_no_head(session.run.model):
         raise ConfigError(
-            f"{session.opened.subject.name} has no head to read the stream with: it makes vectors, not predictions",
+            f"{session.opened.model.title} has no head to read the stream with: it makes vectors, not predictions",
             hint="open a decoder, an encoder-decoder or a classifier",
         )
     return session

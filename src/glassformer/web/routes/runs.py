@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ...interpret import Logit, Loss, Run
 from ...interpret.addresses import RETURNED
+from ...interpret.reading import answers as answers_apart
+from ...interpret.reading import example_text, labels_of
+from ...interpret.reading import label as label_of
 from ...interpret.run import has_no_head
 from ...interpret.stream import stacks
 from ...interpret.where import BATCH, axes_of
@@ -38,7 +42,7 @@ def open_model(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return what one must know of a model before it reads anything."""
     only(question, "model")
     opened = explorer.opened(str(question.get("model")))
-    model = opened.subject.model
+    model = opened.model.model
     config = model.config
     return {
         "title": title_of(explorer, str(question.get("model"))),
@@ -47,13 +51,13 @@ def open_model(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
                   if hasattr(config, name)},
         "parameters": opened.count,
         "precision": opened.dtype.name,
-        "classes": opened.subject.is_classifier,
+        "classes": opened.model.is_classifier,
         "vectors": has_no_head(model),
-        "chats": opened.subject.chats,
-        "answers": opened.subject.answers,
-        "reads": opened.subject.reads,
+        "chats": opened.model.chat_template is not None,
+        "answers": answers_apart(opened.model),
+        "reads": opened.model.inputs is None,
         "writes": not isinstance(model, Encoder),
-        "example": opened.subject.example_text(),
+        "example": example_text(opened.model),
         "words": {"all": WORDS, "number": WITH_NUMBER, "other": WITH_OTHER},
     }  # fmt: skip
 
@@ -126,7 +130,7 @@ def tokens_of(opened: Opened, shown: Run, part: str) -> list[dict[str, Any]] | N
     given = getattr(shown.batch, part)
     if given is None:
         return None
-    labels = opened.subject.labels
+    labels = labels_of(opened.model)
     call = labels.source if part == "source" and labels.source is not None else labels.tokens
     return [{"id": int(number), "label": call(int(number))} for number in np.asarray(given)[0]]
 
@@ -135,7 +139,7 @@ def likeliest(opened: Opened, shown: Run, count: int = TOP) -> list[dict[str, An
     """Return the likeliest next tokens, or classes, at the last position."""
     p = probabilities(shown)
     order = np.argsort(-p, kind="stable")[:count]
-    return [{"id": int(n), "label": opened.subject.label(int(n)), "probability": float(p[n])} for n in order]
+    return [{"id": int(n), "label": label_of(opened.model, int(n)), "probability": float(p[n])} for n in order]
 
 
 def said_of(session: RunSession) -> dict[str, Any]:
@@ -143,7 +147,7 @@ def said_of(session: RunSession) -> dict[str, Any]:
     of = session.of
     if isinstance(of, Loss):
         return {"kind": "loss", "title": "the loss", "value": float(of.value(session.run))}
-    label = session.opened.subject.label
+    label = partial(label_of, session.opened.model)
     if isinstance(of, Logit):
         against = "" if of.against is None else f" above {label(of.against)!r}"
         title = f"the logit of {label(of.token)!r}{against}"

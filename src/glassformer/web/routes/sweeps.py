@@ -11,6 +11,7 @@ from ...interpret import Logit, Loss, ablate_heads, bytes_at_once, patch_stream
 from ...interpret.addresses import VECTORS
 from ...interpret.many import bytes_of
 from ...interpret.patching import Answer, answer
+from ...interpret.reading import labels_of
 from ...interpret.stream import ATTENTIONS, chosen_stack, points, stacks, sublayers
 from ..explorer import Explorer, RunSession
 from ..jobs import Job
@@ -108,7 +109,7 @@ def _stream(job: Job, session: RunSession, of: Answer, other: str, stack: str) -
         if stack == "encoder" and "decoder" in stacks(session.run)
         else session.run.batch.tokens
     )
-    labels = session.opened.subject.labels
+    labels = labels_of(session.opened.model)
     call = labels.source if read is session.run.batch.source and labels.source is not None else labels.tokens
     words = [call(int(number)) for number in np.asarray(read)[0]]
     width = found.effect.shape[1]

@@ -12,14 +12,14 @@ from ...data.summaries import SUMMARIES
 from ...errors import CheckpointError, ConfigError, did_you_mean
 from ...runs.replay import spaced_steps
 from ...runs.settings import default_task
-from ...runs.trained import Trained
 from ...runs.trial import Trial, new_trial
+from ...trained_model import TrainedModel
 from ...training.optimizers import OPTIMIZERS
 from ...tree import flatten
 from ..explorer import Explorer
 from ..jobs import Job, StoppedError
 from ..offers import Offer
-from ..recordings import FRAMES, ROOM, LiveTraining, RecordedTraining, is_recorded, subject_of, training_lock
+from ..recordings import FRAMES, ROOM, LiveTraining, RecordedTraining, is_recorded, training_lock
 from ..router import only, route
 from ..state import read_index, read_int
 
@@ -144,7 +144,7 @@ def _train(explorer: Explorer, job: Job, key: str, task: str, settings: dict[str
     session = trial.session
     explorer.add(
         Offer(key, history.title, "trained", ""),
-        subject_of(Trained(session.model, params, session.task), history.title),
+        TrainedModel.of_task(session.model, params, session.task, source=history.title),
     )
     return history.to_dict()
 

@@ -13,13 +13,14 @@ from ...arrays import Array, Tree, check_ids, check_length
 from ...config import EncoderConfig
 from ...errors import ChatError, ConfigError, LengthError
 from ...generation.cuts import Stage, stages
-from ...generation.language_model import CONTEXT_OF_TEXT
 from ...generation.prediction import predict_masks
 from ...generation.sampling import Sampling, choose, likeliest, only_known
-from ...loading import language_model
-from ...runs.run import END
+from ...generation.texts import CONTEXT_OF_TEXT, encode_prompts
+from ...interpret.reading import answers as answers_apart
+from ...interpret.reading import known_task, labels_of
 from ...text import PublishedTokenizer, StreamDecoder, Tokenizer, pieces_of, printable
 from ...text.chat import encode_chat, render_chat
+from ...trained_model import END
 from ...weights.sentence import embed, similarities
 from ..explorer import Explorer, Opened
 from ..jobs import Job
@@ -58,14 +59,14 @@ class Begun:
     tokenizer: Tokenizer
 
     def __post_init__(self) -> None:
-        context = self.opened.subject.model.config.context
+        context = self.opened.model.config.context
         for what, ids in (("text", self.ids), ("source", self.source)):
             if ids is not None:
                 check_length(len(ids), context, what=f"the {what}")
 
     def logits(self, written: Ids) -> Array:
         """Return the logits about the token after what was written; ids that the tokenizer does not have are out."""
-        model = self.opened.subject.model
+        model = self.opened.model.model
         logits = self.readers.logits(model, self.params, (*self.ids, *written), self.source)
         return only_known(logits, self.tokenizer.size)
 
@@ -78,36 +79,38 @@ class Begun:
 
     def room(self, written: Ids) -> int:
         """Return how many tokens may still be written: the last one fills the place after the context."""
-        return self.opened.subject.model.config.context + 1 - len(self.ids) - len(written)
+        return self.opened.model.config.context + 1 - len(self.ids) - len(written)
 
 
 def begun(explorer: Explorer, question: dict[str, Any]) -> tuple[Begun, Ids]:
     """Return where a question stands: what was read, and what was written behind it."""
     state = read_state(question.get("state"))
     opened = explorer.opened(state.model)
-    model, subject = opened.subject.model, opened.subject
+    model = opened.model
     if isinstance(model.config, EncoderConfig):
-        raise ConfigError(f"{subject.name} is an encoder, which does not write", hint="choose another model")
-    if not subject.reads:
-        raise ConfigError(f"{subject.name} has a batch of ids and no tokenizer", hint="load a model that has one")
+        raise ConfigError(f"{model.title} is an encoder, which does not write", hint="choose another model")
+    if model.inputs is not None:
+        raise ConfigError(f"{model.title} has a batch of ids and no tokenizer", hint="load a model that has one")
     params, owner = _params(explorer, state, opened)
     readers = _readers.setdefault(owner, Readers())
     written = read_index(question.get("written", []), most=MOST)
     check_ids(np.array(written, dtype=np.int64), model.config.vocab, what="the ids that were written")
     if question.get("chat") is not None:
         ids, ends = _conversation(opened, question["chat"])
-        return Begun(opened, params, readers, ids, None, ends, subject.loaded.tokenizer), written
-    if subject.trained is not None:
-        batch, task = subject.trained.task.encode_input(state.text), subject.trained.task
+        assert model.tokenizer is not None
+        return Begun(opened, params, readers, ids, None, ends, model.tokenizer), written
+    task = known_task(model)
+    if task is not None:
+        batch = task.encode_input(state.text)
         ending = task.answer_tokenizer.specials.get(END)
         ends = frozenset() if ending is None else frozenset({ending})
         source = None if batch.source is None else _plain(batch.source[0])
         return Begun(opened, params, readers, _plain(batch.tokens[0]), source, ends, task.answer_tokenizer), written
-    writer = language_model(subject.loaded)
-    read, source_ids = writer.encoded(state.text)
-    source = None if source_ids is None else _plain(source_ids)
-    known = writer.answer_tokenizer
-    return Begun(opened, params, readers, _plain(read), source, frozenset(writer.end_ids), known), written
+    [read], sources = encode_prompts(model, [state.text])
+    source = None if sources is None else _plain(sources[0])
+    assert model.answer_tokenizer is not None
+    ends = frozenset(model.end_ids)
+    return Begun(opened, params, readers, _plain(read), source, ends, model.answer_tokenizer), written
 
 
 def _params(explorer: Explorer, state: State, opened: Opened) -> tuple[Tree, Any]:
@@ -120,19 +123,19 @@ def _params(explorer: Explorer, state: State, opened: Opened) -> tuple[Tree, Any
 
 def _conversation(opened: Opened, given: Any) -> tuple[Ids, frozenset[int]]:
     """Return the ids of a conversation up to the beginning of the next answer, and the tokens that end one."""
-    subject = opened.subject
-    if not subject.chats:
-        raise ConfigError(f"{subject.name} was not made for conversations", hint="let it continue a text")
-    tokenizer = subject.loaded.tokenizer
-    ids = _plain(encode_chat(tokenizer, _messages(given), template=subject.loaded.chat_template))
-    context = subject.model.config.context
+    model = opened.model
+    tokenizer = model.tokenizer
+    if model.chat_template is None or not isinstance(tokenizer, PublishedTokenizer):
+        raise ConfigError(f"{model.title} was not made for conversations", hint="let it continue a text")
+    ids = _plain(encode_chat(tokenizer, _messages(given), template=model.chat_template))
+    context = model.config.context
     if len(ids) > context:
         raise LengthError(
             f"the conversation has {len(ids):,} tokens, but this model reads at most {context:,}",
             hint="leave out its oldest turns, or say it in fewer words",
         )
     ending = tokenizer.role_id("eos")
-    return ids, frozenset({*subject.loaded.end_ids, *(() if ending is None else (ending,))})
+    return ids, frozenset({*model.end_ids, *(() if ending is None else (ending,))})
 
 
 def _messages(given: Any) -> list[dict[str, str]]:
@@ -169,8 +172,8 @@ def next_token(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     only(question, *ASKED)
     sampling, seed = _sampling(question)
     begin, written = begun(explorer, question)
-    config = begin.opened.subject.model.config
-    place = {
+    config = begin.opened.model.config
+    place: dict[str, Any] = {
         "read": len(begin.ids),
         "context": config.context,
         "room": begin.room(written),
@@ -206,7 +209,7 @@ def _drawn(logits: Array, sampling: Sampling, seed: int, place: int) -> int:
 
 
 def _named(begin: Begun, number: int) -> dict[str, Any]:
-    label = begin.opened.subject.labels.tokens(number)
+    label = labels_of(begin.opened.model).tokens(number)
     return {"id": number, "label": printable(label), "ends": number in begin.ends}
 
 
@@ -254,15 +257,15 @@ def written_text(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]
     only(question, "state", "chat", "written")
     begin, written = begun(explorer, question)
     state = read_state(question.get("state"))
-    subject = begin.opened.subject
+    model = begin.opened.model
     said, text, answer = begin.text(written), state.text, state.answer
     if question.get("chat") is not None:
         text = _prompt(begin.opened, question["chat"]) + said
-    elif subject.answers:
+    elif answers_apart(model):
         answer = said
     else:
         text = state.text + said
-    have = _plain(np.asarray(subject.batch(text, answer).tokens)[0])
+    have = _plain(np.asarray(model.batch(text, answer).tokens)[0])
     want = (*begin.ids, *(i for i in written if i not in begin.ends))
     return {"text": text, "answer": answer, "same": have == want, "now": len(have), "then": len(want)}
 
@@ -279,14 +282,15 @@ def prompt(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     return {
         "text": _prompt(opened, question["chat"]),
         "count": len(ids),
-        "context": opened.subject.model.config.context,
+        "context": opened.model.config.context,
     }
 
 
 def _prompt(opened: Opened, chat: Any) -> str:
-    loaded = opened.subject.loaded
-    template = loaded.chat_template or loaded.tokenizer.chat_template
-    return render_chat(template, _messages(chat), specials=loaded.tokenizer.roles)
+    model = opened.model
+    assert isinstance(model.tokenizer, PublishedTokenizer)
+    assert model.chat_template is not None
+    return render_chat(model.chat_template, _messages(chat), specials=model.tokenizer.roles)
 
 
 @route("pieces")
@@ -297,17 +301,16 @@ def pieces(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     text = question.get("text")
     if not isinstance(text, str) or len(text) > LONGEST:
         raise ConfigError("there is no text to cut", hint=f"give one of at most {LONGEST:,} characters")
-    subject = opened.subject
-    read = subject.tokenizer if subject.trained is None else subject.trained.task.tokenizer
+    model, read = opened.model, opened.model.tokenizer
     if read is None:
-        raise ConfigError(f"{subject.name} has no tokenizer", hint="get its tokenizer.json as well")
+        raise ConfigError(f"{model.title} has no tokenizer", hint="get its tokenizer.json as well")
     found = pieces_of(read, text)
     specials = set(read.specials.values())
     return {
         "kind": read.kind,
         "size": read.size,
         "count": len(found),
-        "context": subject.model.config.context,
+        "context": model.config.context,
         "pieces": [{"text": printable(word), "id": i, "special": i in specials} for word, i in found[:PIECES]],
     }
 
@@ -316,15 +319,13 @@ def pieces(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
 def similarity(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return how similar texts are to an encoder: the cosine between the vectors of every two."""
     only(question, "model", "texts")
-    subject = explorer.opened(str(question.get("model"))).subject
+    model = explorer.opened(str(question.get("model"))).model
     texts = question.get("texts")
     if not isinstance(texts, list) or not 2 <= len(texts) <= TEXTS or not all(isinstance(one, str) for one in texts):
         raise ConfigError("there are no texts to compare", hint=f"give 2 to {TEXTS}")
-    if subject.loaded is None:
-        raise ConfigError(f"{subject.name} gives no vectors of texts", hint="choose an encoder of sentences")
     if not all(text.strip() for text in texts):
         raise ConfigError("a text is empty", hint="write something there, or leave it out")
-    vectors = embed(subject.loaded, texts)
+    vectors = embed(model, texts)
     return {"cosine": similarities(vectors), "width": int(vectors.shape[-1])}
 
 
@@ -333,13 +334,13 @@ def masks(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
     """Return what an encoder such as BERT finds behind the masks of a text."""
     only(question, "model", "text")
     opened = explorer.opened(str(question.get("model")))
-    subject, text = opened.subject, question.get("text")
-    tokenizer = subject.tokenizer
-    if not isinstance(tokenizer, PublishedTokenizer) or getattr(subject.model.config, "head", "") != "tokens":
-        raise ConfigError(f"{subject.name} fills in no masks", hint="choose an encoder such as BERT")
+    model, text = opened.model, question.get("text")
+    tokenizer = model.tokenizer
+    if not isinstance(tokenizer, PublishedTokenizer) or getattr(model.config, "head", "") != "tokens":
+        raise ConfigError(f"{model.title} fills in no masks", hint="choose an encoder such as BERT")
     if not isinstance(text, str) or len(text) > LONGEST:
         raise ConfigError("there is no text", hint=f"give one of at most {LONGEST:,} characters")
     ids = np.asarray(tokenizer.encode(text, specials=True, parse_special=True))
-    found = predict_masks(subject.model, opened.params, ids, tokenizer=tokenizer, top=8)
+    found = predict_masks(model.model, opened.params, ids, tokenizer=tokenizer, top=8)
     places = [[one._asdict() for one in place] for place in found.choices]
     return {"answer": printable(found.answer), "places": places}

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
 
 from glassformer.errors import ConfigError, LengthError, TokenError
-from glassformer.generation import Generation, LanguageModel
+from glassformer.generation import Generation
 from glassformer.models import build
 from glassformer.text import ByteTokenizer, CharTokenizer, PublishedTokenizer, WordTokenizer
+from glassformer.trained_model import TrainedModel
 from sequences import model_of
 
 LETTERS = "abcdefghijklmno"  # with <bos> and <eos> 17 tokens
@@ -19,20 +20,20 @@ def letters(**settings):
     """A decoder over letters, with a start and an end token."""
     model, params = model_of(**settings)
     tokenizer = CharTokenizer(LETTERS, specials=("<bos>", "<eos>"))
-    return LanguageModel(model, params, tokenizer, end_ids=(1,), start_id=0)
+    return TrainedModel(model, params, tokenizer, end_ids=(1,), start_id=0)
 
 
 def translator():
     """An encoder-decoder from letters to digits."""
     model, params = model_of("encoder-decoder", vocab=12, source_vocab=15, seed=3)
     writer = CharTokenizer("0123456789", specials=("<bos>", "<eos>"))
-    return LanguageModel(model, params, CharTokenizer(LETTERS), writer, end_ids=(1,), start_id=0)
+    return TrainedModel(model, params, CharTokenizer(LETTERS), writer, end_ids=(1,), start_id=0)
 
 
 def of_bytes(**settings):
     """A decoder over bytes without special tokens, context 64."""
     model, params = model_of(vocab=256, context=64, **settings)
-    return LanguageModel(model, params, ByteTokenizer())
+    return TrainedModel(model, params, ByteTokenizer())
 
 
 # --- shapes of the answer --------------------------------------------------------------------------------------------
@@ -108,7 +109,7 @@ class Scripted:
                 return logits[..., -1:, :] if last else logits
 
         model = Model(build("tiny-decoder", vocab=257, context=200).config)
-        return LanguageModel(model, model.init(0), ByteTokenizer(specials=("<eos>",)), end_ids=(256,))
+        return TrainedModel(model, model.init(0), ByteTokenizer(specials=("<eos>",)), end_ids=(256,))
 
 
 def test_a_stream_never_holds_half_a_character():
@@ -149,7 +150,7 @@ def test_a_stop_string_in_the_prompt_does_not_matter_and_none_is_ever_shown(text
 def test_words_continue_the_prompt_with_a_space():
     words = WordTokenizer([f"w{i}" for i in range(17)])
     model, params = model_of()
-    found = LanguageModel(model, params, words).generate("w1 w2", max_new_tokens=3)
+    found = TrainedModel(model, params, words).generate("w1 w2", max_new_tokens=3)
     assert found.text == " " + words.decode(found.ids)
 
 
@@ -161,7 +162,7 @@ def test_beams_find_a_stop_string_where_one_token_after_the_other_does(stop):
     inner.add_special_tokens(["<unk>", "<s>", "</s>"])
     for seed in range(8):
         model, params = model_of(vocab=10, seed=seed)
-        writer = LanguageModel(model, params, PublishedTokenizer(inner.to_str()), end_ids=(2,), start_id=1)
+        writer = TrainedModel(model, params, PublishedTokenizer(inner.to_str()), end_ids=(2,), start_id=1)
         settings = {"stop": stop, "max_new_tokens": 8}
         greedy, found = writer.generate("ab", temperature=0, **settings), writer.generate("ab", beams=1, **settings)
         assert (found.text, found.ids, found.finish) == (greedy.text, greedy.ids, greedy.finish)
@@ -248,8 +249,8 @@ def test_prompts_that_cannot_be_read_are_refused():
 
 def test_models_that_cannot_write_are_refused():
     encoder = build("majority")
-    with pytest.raises(ConfigError, match="an encoder does not write text"):
-        LanguageModel(encoder, encoder.init(0), ByteTokenizer())
+    with pytest.raises(ConfigError, match=r"is an encoder, which .* does not write text"):
+        TrainedModel(encoder, encoder.init(0), ByteTokenizer()).generate("a")
     model, params = model_of("encoder-decoder")
     with pytest.raises(ConfigError, match="there is no start_id"):
-        LanguageModel(model, params, ByteTokenizer())
+        TrainedModel(model, params, ByteTokenizer()).generate("a")

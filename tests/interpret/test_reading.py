@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from browser import TEXTS, tiny_subject
+from browser import TEXTS, tiny_model
 from glassformer import ops
 from glassformer.errors import ConfigError, LengthError
+from glassformer.interpret.reading import answers
 from glassformer.runs.trial import new_trial
-from glassformer.web.recordings import subject_of
 from runs import TINY
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
@@ -15,30 +15,30 @@ pytestmark = pytest.mark.usefixtures("numpy_engine")
 
 @pytest.fixture(scope="module")
 def sorter(numpy_engine):
-    return subject_of(new_trial("sort", {**TINY["sort"], "steps": 1}).session.trained, "sorter")
+    return new_trial("sort", {**TINY["sort"], "steps": 1}).session.trained
 
 
 def test_an_answer_stands_behind_its_question(sorter):
     own, other = sorter.batch("012012"), sorter.batch("012012", "22")
-    assert sorter.answers
+    assert answers(sorter)
     assert own.tokens.shape == (1, 11)
     assert other.tokens.tolist() == [[0, 1, 2, 0, 1, 2, 2, 2]]
     assert other.targets.tolist() == [[1, 2, 0, 1, 2, 2, 2, ops.IGNORE]]
 
 
 def test_an_answer_is_said_about_a_source():
-    subject = tiny_subject("encoder-decoder")
+    model = tiny_model("encoder-decoder")
     text = TEXTS["encoder-decoder"]
-    batch = subject.batch(text, "2001")
-    np.testing.assert_array_equal(batch.source, subject.batch(text).source)
-    assert subject.tokenizer.decode(batch.tokens[0, 1:]) == "2001"
+    batch = model.batch(text, "2001")
+    np.testing.assert_array_equal(batch.source, model.batch(text).source)
+    assert model.answer_tokenizer.decode(batch.tokens[0, 1:]) == "2001"
 
 
 def test_models_without_answers_take_none(sorter):
-    subject = tiny_subject("decoder")
-    assert not subject.answers
-    assert not tiny_subject("encoder").answers
+    model = tiny_model("decoder")
+    assert not answers(model)
+    assert not answers(tiny_model("encoder"))
     with pytest.raises(ConfigError, match="gives no answers apart from its text"):
-        subject.batch(TEXTS["decoder"], "x")
+        model.batch(TEXTS["decoder"], "x")
     with pytest.raises(LengthError, match="the text with its answer has 18 tokens"):
         sorter.batch("012012", "0" * 12)

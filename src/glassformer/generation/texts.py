@@ -1,0 +1,362 @@
+"""Text in, text out: what a model writes after a prompt, all at once or piece by piece."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array
+from ..config import EncoderConfig, EncoderDecoderConfig
+from ..errors import ConfigError, LengthError, TokenError, WeightsError
+from ..settings import check_count
+from ..text.published import TOKENIZER
+from ..text.stream import StopStrings, StreamDecoder
+from ..trained_model import TrainedModel, texts_of
+from .beam import beam_search
+from .sampling import Sampling
+from .writer import Step, generate_steps
+
+TEMPERATURE = 0.8
+"""How freely tokens are drawn by default: a little sharper than the model's own distribution."""
+MAX_NEW_TOKENS = 256
+Strings = str | Sequence[str]
+LINE_BREAK = "\n"
+CONTEXT_OF_TEXT = 16  # so many ids of the prompt decide how the first new token is written
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What a model said.
+
+    text                the answer, without an end token and up to the first stop string
+    ids                 its tokens, an end token or the tokens of a stop string included
+    finish              "stop" (an end token or a stop string) or "length" (max_new_tokens, or the context is full)
+    log_probabilities   of each token under the model itself, whatever the sampling; None unless asked for
+    top                 the likeliest tokens at each place with their log-probabilities; None unless asked for
+    score               Σ log p / length ** length_penalty of beam search; None otherwise
+    slid                whether it goes on past the context: the window moved, see `sliding`
+    """
+
+    text: str
+    ids: tuple[int, ...]
+    finish: str
+    log_probabilities: tuple[float, ...] | None = None
+    top: tuple[tuple[tuple[int, float], ...], ...] | None = None
+    score: float | None = None
+    slid: bool = False
+
+
+class Stream(Iterator[str]):
+    """The pieces of one answer as they come; `generation` is the whole of it once all have come, and None before."""
+
+    def __init__(self, steps: Iterator[Step], text: _Text, read: int, context: int) -> None:
+        self.generation: Generation | None = None
+        self._pieces = self._follow(steps, text, read, context)
+
+    def __next__(self) -> str:
+        return next(self._pieces)
+
+    def _follow(self, steps: Iterator[Step], text: _Text, read: int, context: int) -> Iterator[str]:
+        done, pieces = list[Step](), list[str]()
+        for step in steps:
+            done.append(step)
+            if piece := text.take():
+                pieces.append(piece)
+                yield piece
+        if piece := text.finish():
+            pieces.append(piece)
+            yield piece
+        self.generation = _collected(done, 0, "".join(pieces), read, context)
+
+
+def check_writes(model: TrainedModel) -> None:
+    """Refuse a model that cannot write text."""
+    if isinstance(model.config, EncoderConfig):
+        raise ConfigError(
+            f"{model.title} is an encoder, which reads and classifies but does not write text",
+            hint="use model.classify(texts) or model.embed(texts), `glassformer predict` or `embed`; or load a decoder",
+        )
+    if model.tokenizer is None:
+        raise WeightsError(f"{model.title} has no tokenizer to write text with", hint=f"get its {TOKENIZER} as well")
+    if isinstance(model.config, EncoderDecoderConfig) and model.start_id is None:
+        raise ConfigError("there is no start_id", hint="an encoder-decoder starts its answers with a token: name it")
+
+
+def generate(
+    model: TrainedModel,
+    prompt: Strings,
+    *,
+    max_new_tokens: int = MAX_NEW_TOKENS,
+    n: int = 1,
+    stop: Strings = (),
+    seed: int = 0,
+    beams: int | None = None,
+    length_penalty: float | None = None,
+    early_stopping: bool | None = None,
+    log_probabilities: int | None = None,
+    slide: bool = True,
+    truncate: bool = False,
+    **sampling: Any,
+) -> Any:
+    """Answer a prompt with a `Generation`, or with a list of `n`; a list of prompts with a list of either.
+
+    n                   samples of each prompt, or the n best of beam search
+    stop                strings that end the answer and are left out of it
+    seed                the same seed gives the same answer to a prompt, alone or among others
+    beams               search for the likeliest answer with so many beams instead of drawing one; 1 is greedy.
+                        length_penalty (1) and early_stopping (False) belong to it; see `beam_search`
+    log_probabilities   None: none; 0: those of the chosen tokens; k: those of the k likeliest tokens as well
+    slide               a decoder goes on past its context with a window that moves (see `sliding`); False: it ends
+    truncate            of a prompt that is longer than the context, read the end; False: refuse it
+    sampling            the settings of `Sampling`: temperature (0.8 unless given; 0 is greedy), top_k, top_p, …
+    """
+    prompts = [prompt] if isinstance(prompt, str) else texts_of(prompt)
+    check_count("n", n, least=1)
+    reads, sources = encode_prompts(model, prompts, truncate=truncate)
+    if beams is None:
+        if length_penalty is not None or early_stopping is not None:
+            raise ConfigError("length_penalty and early_stopping belong to beam search", hint="set beams as well")
+        drawn = Sampling.of({"temperature": TEMPERATURE, **sampling})
+        settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, "n": n, "seed": seed, "sampling": drawn}
+        settings |= {"log_probabilities": log_probabilities, "slide": slide}
+        answers = _draw(model, reads, sources, _as_strings(stop), **settings)
+    else:
+        _check_search(beams, n, log_probabilities, sampling)
+        penalty = 1.0 if length_penalty is None else length_penalty
+        search = {"beams": beams, "length_penalty": penalty, "early_stopping": bool(early_stopping)}
+        search |= {"max_new_tokens": max_new_tokens, "slide": slide}
+        pairs = zip(reads, [None] * len(reads) if sources is None else sources, strict=True)
+        answers = [_search(model, *pair, _as_strings(stop), log_probabilities, search)[:n] for pair in pairs]
+    results = [group[0] if n == 1 else group for group in answers]
+    return results[0] if isinstance(prompt, str) else results
+
+
+def stream(
+    model: TrainedModel,
+    prompt: str,
+    *,
+    max_new_tokens: int = MAX_NEW_TOKENS,
+    stop: Strings = (),
+    seed: int = 0,
+    slide: bool = True,
+    truncate: bool = False,
+    **sampling: Any,
+) -> Stream:
+    """Return an iterator over the pieces of one answer as they come: together, the text of `generate`.
+
+    No piece holds half a character or the beginning of a stop string.
+    """
+    settings = {"sampling": Sampling.of({"temperature": TEMPERATURE, **sampling}), "seed": seed, "slide": slide}
+    reads, sources = encode_prompts(model, texts_of([prompt]), truncate=truncate)
+    text = _text(model, reads[0], _as_strings(stop))
+    steps = _steps(model, reads, sources, [text], max_new_tokens=max_new_tokens, burst=1, **settings)
+    return Stream(steps, text, len(reads[0]), model.config.context)
+
+
+def encode_prompts(
+    model: TrainedModel, prompts: list[str], *, truncate: bool = False
+) -> tuple[list[Array], list[Array] | None]:
+    """Return the tokens (T,) that each answer begins from and, for an encoder-decoder, the sources (S,)."""
+    check_writes(model)
+    assert model.tokenizer is not None
+    first: Array = np.array([] if model.start_id is None else [model.start_id], dtype=np.int64)
+    if isinstance(model.config, EncoderDecoderConfig):
+        end = model.source_end_id
+        last = np.array([] if end is None else [end], dtype=np.int64)
+        texts = [_fitting(model, model.tokenizer.encode(text), len(last), truncate) for text in prompts]
+        return [first for _ in texts], [np.concatenate([ids, last]) for ids in texts]
+    texts = [_fitting(model, _beginning(model, text), len(first), truncate) for text in prompts]
+    return [np.concatenate([first, ids]) for ids in texts], None
+
+
+def _beginning(model: TrainedModel, text: str) -> Array:
+    """Return the ids of a prompt; of a line break for an empty one where the model has no start token."""
+    assert model.tokenizer is not None
+    ids = model.tokenizer.encode(text)
+    if len(ids) or model.start_id is not None:
+        return ids
+    with contextlib.suppress(TokenError):
+        ids = model.tokenizer.encode(LINE_BREAK)
+    if not len(ids):
+        raise LengthError(
+            "the prompt is empty, and this model knows neither a start token nor a line break to begin with",
+            hint="pass a prompt",
+        )
+    return ids
+
+
+def _fitting(model: TrainedModel, ids: Array, others: int, truncate: bool) -> Array:
+    """Return the ids, or the last of them that fit into the context beside `others` more."""
+    context = model.config.context
+    if len(ids) + others <= context:
+        return ids
+    if not truncate:
+        what = "source" if isinstance(model.config, EncoderDecoderConfig) else "prompt"
+        raise LengthError(
+            f"the {what} has {len(ids) + others:,} tokens but this model reads at most {context:,}",
+            hint=f"shorten it, or keep its last {context:,} tokens with --truncate (in Python: truncate=True)",
+        )
+    return ids[len(ids) + others - context :]
+
+
+def _text(model: TrainedModel, read: Array, stops: tuple[str, ...]) -> _Text:
+    """Return the text that begins after these ids; a start token is no part of it."""
+    has_source = isinstance(model.config, EncoderDecoderConfig)
+    before = [] if has_source else read[model.start_id is not None :][-CONTEXT_OF_TEXT:]
+    assert model.answer_tokenizer is not None
+    return _Text(StreamDecoder(model.answer_tokenizer, after=before), StopStrings(stops))
+
+
+def _steps(
+    model: TrainedModel, reads: list[Array], sources: list[Array] | None, texts: list[_Text], **settings: Any
+) -> Iterator[Step]:
+    """Write answers to prompts, and pass each token on to the text of its sequence."""
+    assert model.answer_tokenizer is not None
+    return generate_steps(
+        model.model,
+        model.params,
+        reads,
+        sources=sources,
+        stop_ids=model.end_ids,
+        known=model.answer_tokenizer.size,
+        ends=lambda row, token: texts[row].push(token),
+        **settings,
+    )
+
+
+def _draw(
+    model: TrainedModel,
+    reads: list[Array],
+    sources: list[Array] | None,
+    stops: tuple[str, ...],
+    *,
+    n: int,
+    **settings: Any,
+) -> list[list[Generation]]:
+    texts = [_text(model, read, stops) for read in reads for _ in range(n)]
+    steps = list(_steps(model, reads, sources, texts, n=n, **settings))
+    context = model.config.context
+    drawn = [_collected(steps, i, text.finish(), len(reads[i // n]), context) for i, text in enumerate(texts)]
+    return [drawn[first : first + n] for first in range(0, len(drawn), n)]
+
+
+def _search(
+    model: TrainedModel,
+    read: Array,
+    source: Array | None,
+    stops: tuple[str, ...],
+    log_probabilities: int | None,
+    settings: dict[str, Any],
+) -> list[Generation]:
+    assert model.answer_tokenizer is not None
+    found = beam_search(
+        model.model,
+        model.params,
+        read,
+        source=source,
+        stop_ids=model.end_ids,
+        known=model.answer_tokenizer.size,
+        ends=_Endings(_text(model, read, stops)) if stops else None,
+        **settings,
+    )
+    answers = []
+    for hypothesis in found:
+        text = _text(model, read, stops)
+        for token in hypothesis.ids:
+            if token not in model.end_ids:
+                text.push(token)
+        logs = None if log_probabilities is None else hypothesis.log_probabilities
+        slid = _is_past(len(read), len(hypothesis.ids), model.config.context)
+        answers.append(
+            Generation(text.finish(), hypothesis.ids, hypothesis.finish, logs, score=hypothesis.score, slid=slid)
+        )
+    return answers
+
+
+class _Text:
+    """The text of one answer as its tokens come, up to a stop string."""
+
+    def __init__(self, decoder: StreamDecoder, stops: StopStrings) -> None:
+        self.decoder, self.stops = decoder, stops
+        self.pieces: list[str] = []
+
+    def push(self, token: int) -> bool:
+        """Take in a token; tell whether a stop string came."""
+        self.pieces.append(self.stops.push(self.decoder.push(token)))
+        return self.stops.stopped
+
+    def copy(self) -> _Text:
+        """Return a second text that goes on from here."""
+        return _Text(self.decoder.copy(), copy.copy(self.stops))
+
+    def take(self) -> str:
+        """Return what came since this was last asked."""
+        text, self.pieces = "".join(self.pieces), []
+        return text
+
+    def finish(self) -> str:
+        """Return all that is left: no more tokens come."""
+        self.pieces += [self.stops.push(self.decoder.finish()), self.stops.finish()]
+        return self.take()
+
+
+class _Endings:
+    """Tells which beams have come to a stop string: each goes on with the text of the one it continues."""
+
+    def __init__(self, text: _Text) -> None:
+        self.before: dict[tuple[int, ...], _Text] = {}
+        self.now: dict[tuple[int, ...], _Text] = {(): text}
+        self.length = 0
+
+    def __call__(self, ids: tuple[int, ...]) -> bool:
+        if len(ids) > self.length:
+            self.before, self.now, self.length = self.now, {}, len(ids)
+        text = self.now[ids] = self.before[ids[:-1]].copy()
+        return text.push(ids[-1])
+
+
+def _is_past(read: int, written: int, context: int) -> bool:
+    """Tell whether so many tokens, of which the last is not read, are more than the context holds."""
+    return read + written - 1 > context
+
+
+def _collected(steps: list[Step], row: int, text: str, read: int, context: int) -> Generation:
+    """Gather what the steps hold about one sequence, which began with `read` tokens."""
+    own = [step for step in steps if step.ids[row] >= 0]
+    finish = own[-1].finish[row]
+    assert finish is not None
+    logs = [float(step.log_probabilities[row]) for step in own if step.log_probabilities is not None]
+    top = [
+        tuple(zip(step.top_ids[row].tolist(), step.top_log_probabilities[row].tolist(), strict=True))
+        for step in own
+        if step.top_ids is not None and step.top_log_probabilities is not None
+    ]
+    ids = tuple(int(step.ids[row]) for step in own)
+    slid = _is_past(read, len(ids), context)
+    return Generation(text, ids, finish, tuple(logs) if logs else None, tuple(top) if top else None, slid=slid)
+
+
+def _as_strings(stop: Any) -> tuple[str, ...]:
+    strings = tuple(stop) if isinstance(stop, Iterable) and not isinstance(stop, str) else (stop,)
+    if not all(isinstance(one, str) for one in strings):
+        raise ConfigError(f"stop is {stop!r:.80}", hint="pass a text that ends the answer, or a list of texts")
+    return strings
+
+
+def _check_search(beams: int, n: int, log_probabilities: int | None, sampling: dict[str, Any]) -> None:
+    """Refuse settings that have no meaning in a search."""
+    if sampling:
+        raise ConfigError(
+            f"beam search takes the likeliest answer, but {', '.join(sampling)} asks to draw one",
+            hint="leave out either beams or the sampling settings",
+        )
+    check_count("beams", beams, least=1)
+    if n > beams:
+        raise ConfigError(f"n is {n}, but the search has {beams} beams", hint="use an n from 1 to the number of beams")
+    if log_probabilities:
+        raise ConfigError("beam search keeps the log-probabilities of the chosen tokens only", hint="ask for 0 others")
