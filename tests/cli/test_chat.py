@@ -97,19 +97,23 @@ def test_a_script_may_talk_through_a_pipe(run, monkeypatch):
     assert result.code == 0, result.err
     first = "".join(conversation(run).reply("the sea"))
     assert result.out == f"{first}\n{first}\n"
-    assert "starts anew" in result.err
+    assert "starts over" in result.err
     assert "/reset" in result.err
     assert talk_to(run, "", monkeypatch).code == 0
 
 
-def test_an_answer_that_is_cut_short_is_said_to_be(run, monkeypatch):
-    assert "cut short" in talk_to(run, "the sea\n", monkeypatch).err
+def test_the_limit_that_cuts_an_answer_short_is_named(run, monkeypatch):
+    assert "--max-new-tokens" in talk_to(run, "the sea\n", monkeypatch).err
+    said = talk_to(run, "the sea\n", monkeypatch, "--max-new-tokens", 5000).err
+    assert "the context of 600 tokens is full" in said
+    assert "--max-new-tokens" not in said
 
 
-def test_an_unknown_command_is_refused(run, monkeypatch):
-    result = talk_to(run, "/rest\n", monkeypatch)
+def test_an_unknown_command_in_a_pipe_loses_no_other_line(run, monkeypatch):
+    result = talk_to(run, "/rest\nthe sea\n", monkeypatch)
     assert result.code == 2
     assert "did you mean '/reset'" in result.err
+    assert result.out == "".join(conversation(run).reply("the sea")) + "\n"
 
 
 def test_a_conversation_longer_than_the_context_is_refused_and_forgotten(run, monkeypatch):
@@ -166,7 +170,7 @@ def test_interrupting_stops_the_answer_and_not_the_program(run):
     result = finished(running)
     assert result.code == 0, result.err
     assert "(stopped)" in result.err
-    assert "starts anew" in result.err
+    assert "starts over" in result.err
 
 
 def test_the_same_seed_gives_the_same_answers(run):

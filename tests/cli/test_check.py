@@ -90,7 +90,7 @@ def test_people_see_which_gradient_is_wrong(monkeypatch):
     break_op(monkeypatch, "softmax")
     result = command("check")
     assert result.code == 1
-    assert "1 are wrong: softmax" in result.out
+    assert "1 are wrong: softmax" in result.err
     assert "WRONG" in result.out
 
 
@@ -100,7 +100,7 @@ def test_people_see_that_all_are_exact(monkeypatch):
     assert result.code == 0
     number = len(prove_ops(some_ops()))
     assert number >= 3
-    assert f"{number} of {number} gradients are exact." in result.out
+    assert f"{number} of {number} gradients are exact." in result.err
     assert "WRONG" not in result.out
 
 

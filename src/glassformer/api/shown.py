@@ -163,8 +163,11 @@ def figures(record: StepRecord, clock: Stopwatch, evaluation: Evaluation | None)
         parts.append(f"validation {evaluation.loss:.4f} (orange)")
         if evaluation.accuracy is not None:
             parts.append(f"right {evaluation.accuracy:.2%}")
-    left = round(clock.remaining)
-    return ", ".join([*parts, f"{clock.tokens_per_second:,.0f} tokens/s", f"{left // 60}:{left % 60:02} left"])
+    parts.append(f"{clock.tokens_per_second:,.0f} tokens/s")
+    if clock.remaining is not None:
+        left = round(clock.remaining)
+        parts.append(f"{left // 60}:{left % 60:02} left")
+    return ", ".join(parts)
 
 
 def _means(curve: Array) -> Array:

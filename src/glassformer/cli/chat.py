@@ -70,7 +70,7 @@ def chat(
             log(f"error: {error}")
             failed = True
     if failed and not interactive:
-        raise click.exceptions.Exit(1)
+        raise click.exceptions.Exit(2)
 
 
 def turn(conversation: Conversation, line: str, *, lens: bool = False) -> None:

@@ -23,7 +23,7 @@ from ..runs.stopwatch import Stopwatch
 from ..training.loop import StepRecord
 from .chart import short
 from .compiling import Compilation, watched
-from .output import log
+from .output import log, plural
 from .screen import Recent, Screen, duration, meaning_of, refusal
 
 PATIENCE = 10.0
@@ -63,7 +63,9 @@ class Lines:
             cells.append(f"validation loss {short(record.evaluation.loss)}")
             if record.evaluation.accuracy is not None:
                 cells.append(f"{record.evaluation.accuracy:.2%} right")
-        cells += [f"{clock.tokens_per_second:,.0f} tokens/s", f"{duration(clock.remaining)} left"]
+        cells.append(f"{clock.tokens_per_second:,.0f} tokens/s")
+        if clock.remaining is not None:
+            cells.append(f"{duration(clock.remaining)} left")
         return "  ".join(cells)
 
 
@@ -106,7 +108,7 @@ def timed(show: Show, clock: Stopwatch, compilation: Compilation) -> Show:
 @contextlib.contextmanager
 def _lines(session: Session, clock: Stopwatch) -> Iterator[Show]:
     if clock.done < clock.total:  # a run that has no steps left is only asked for what came of it
-        log(f"training {session.task.name}, {clock.total - clock.done:,} steps; {_meaning(session)}")
+        log(f"training {session.task.name}, {plural(clock.total - clock.done, 'step')}; {_meaning(session)}")
     yield Lines(clock).show
 
 

@@ -124,7 +124,7 @@ class Screen:
         gone = f"{duration(clock.seconds)} {'in all' if self.state != 'training' else 'so far'}"
         yield gone if compiled < 1 else f"{gone}, {duration(compiled)} of it compiling"
         if clock.done > clock.first:
-            if self.state == "training":
+            if self.state == "training" and clock.remaining is not None:
                 yield f"{duration(clock.remaining)} left"
             yield f"{clock.tokens_per_second:,.0f} tokens/s"
 
