@@ -46,8 +46,8 @@ FAILURES = {
     ),
     "memory": (MemoryError(), "there is not enough memory\n"),
     "an array": (of(lambda: np.empty(1 << 50)), "there is not enough memory: Unable to allocate"),
-    "depth": (of(deep), "what was given is nested too deeply to be read"),
-    "bytes": (of(lambda: b"ab\xff".decode("utf-8")), "what was read is not utf-8 text: byte 2 is 0xff"),
+    "depth": (of(deep), "the input is nested too deeply to be read"),
+    "bytes": (of(lambda: b"ab\xff".decode("utf-8")), "the input is not utf-8 text: byte 2 is 0xff"),
     "letters": (of(lambda: "aé→".encode("cp1252")), "'\\u2192' cannot be written as charmap: character maps to"),
 }
 
@@ -145,7 +145,7 @@ def written(monkeypatch, encoding, action):
 
 def run_main():
     with pytest.raises(SystemExit) as left:
-        app.main()
+        app.run()
     assert left.value.code == 0
 
 

@@ -1,6 +1,7 @@
 """`glassformer look`: every view on every architecture, as tables and as JSON, and what it refuses."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -52,9 +53,10 @@ def test_every_view_of_every_architecture(task, view, folders):
     assert found["view"] == view
     assert found["rows"]
     assert all(isinstance(row, dict) for row in found["rows"])
-    shown = look(*arguments)
-    assert "┃" in shown
-    assert len(shown.splitlines()) > 5
+    title, header, *lines = look(*arguments).splitlines()
+    assert title.startswith("# ")
+    assert lines
+    assert {line.count("\t") for line in lines} == {header.count("\t")}
 
 
 def test_the_numbers_are_those_of_python(folders):
@@ -75,11 +77,36 @@ def test_the_last_row_of_the_lens_is_the_prediction(folders):
     assert found["target"] == label(subject, int(np.argmax(run.logits[0, -1])))
 
 
+def test_an_encoder_decoder_explains_the_first_token_that_it_writes(folders):
+    subject = find_subject(str(folders["dates"]))
+    run = subject.watch(INPUTS["dates"][0])
+    found = json.loads(look(folders["dates"], INPUTS["dates"][0], "--json"))
+    assert found["target"] == subject.label(int(np.argmax(run.logits[0, 0])))
+    last = json.loads(look(folders["dates"], INPUTS["dates"][0], "--position", "-1", "--json"))
+    assert last["target"] == subject.label(int(np.argmax(run.logits[0, -1])))
+
+
+def test_blocks_and_heads_are_counted_from_0(folders):
+    assert "head 0" in look(folders["majority"], "00112220", "attribution", "--top", 99)
+    assert "block 0 head 0" in look(folders["majority"], "00112220", "heads", "--top", 99)
+
+
+def test_a_long_view_reports_its_progress(folders, monkeypatch):
+    monkeypatch.setattr("glassformer.cli.look.PATIENCE", -1.0)
+    result = command("look", folders["majority"], "00112220", "patching", "--other", "11112220")
+    assert re.search(r"patching: \d+ of \d+ changed runs", result.err)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["11110222", "lense"], "did you mean 'lens'"),
         (["11110222", "lens", "--other", "1"], "--other is for patching"),
+        (["11110222", "lens", "--way", "mean"], "--way is for ablation"),
+        (["11110222", "lens", "--against", "2"], "--against is for attribution"),
+        (["11110222", "heads", "--token", "1"], "heads has no option --token"),
+        (["11110222", "heads", "--position", "3"], "heads has no option --position"),
+        (["11110222", "lens", "--position", "99"], "a classifier predicts once"),
         (["11110222", "patching"], "patching needs a second text"),
         (["11110222", "lens", "--token", "7"], "there is no class '7'"),
         (["11110222", "lens", "--token", "#9"], "no token #9"),
@@ -118,5 +145,5 @@ def test_a_figure_and_a_page_are_written(view, folders, tmp_path, unseen_figures
 @pytest.mark.parametrize(("option", "file"), [("--figure", "a.gif"), ("--page", "a.pdf")])
 def test_files_of_other_kinds_are_refused(option, file, folders, tmp_path):
     err = refused(folders["majority"], "00112220", "lens", option, tmp_path / file)
-    assert "is no name of a" in err
+    assert "is not the name of a" in err
     assert not (tmp_path / file).exists()

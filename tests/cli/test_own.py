@@ -60,7 +60,7 @@ def test_a_file_is_trained_on_and_every_command_finds_it_again(folder, way):
         gone = process(*words)
         assert gone.code == 1
         assert "mine.py, which holds the task or a part of" in gone.err
-        assert "put it back" in gone.err
+        assert "is a copy from when the run began" in gone.err
 
 
 def test_a_file_with_several_tasks_or_none_needs_a_name(folder):

@@ -146,7 +146,18 @@ class Stdin:
 def test_without_inputs_each_line_of_stdin_is_one(folders, monkeypatch):
     monkeypatch.setattr(sys, "stdin", Stdin(b"00112220\n\n21021021\n"))
     found = asked(folders["majority"])
-    assert [one["input"] for one in found] == ["00112220", "21021021"]
+    assert [one["input"] for one in found] == ["00112220", "", "21021021"], "one row for each line"
+    assert found[1] == {"input": "", "error": None}
+
+
+def test_one_bad_input_loses_no_other_answer(folders, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", Stdin(b"00112220\n0123\n21021021\n"))
+    result = command("predict", folders["majority"])
+    assert result.code == 1
+    _, first, wrong, last = result.out.splitlines()
+    assert "error: character '3'" in wrong
+    assert "%" in first
+    assert "%" in last
 
 
 # --- published models ------------------------------------------------------------------------------------------------

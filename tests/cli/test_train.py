@@ -160,7 +160,7 @@ def test_a_finished_run_can_be_resumed_and_says_the_same(tmp_path):
     again = json.loads(result.out)
     for name in ("task", "steps", "parameters", "train_loss", "val_loss", "accuracy", "run"):
         assert again[name] == first[name]
-    assert result.err == f"{tmp_path / 'run'} has taken all of its 6 steps; --steps N goes on to step N\n"
+    assert "has taken all of its 6 steps" in result.err
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """`glassformer embed`, `verify`, `export`, and what the other commands do with published models."""
 
+import io
 import json
+import sys
 
 import pytest
 
@@ -39,6 +41,34 @@ def test_embed_shows_how_similar_texts_are(folders):
     assert result.out.count("1.000") >= 5  # three with themselves, and the first with the last
 
 
+def test_embed_reads_lines_of_a_file_or_of_stdin(folders, tmp_path, monkeypatch):
+    text = text_within(folders["bert"])
+    lines = f"{text}\n\n{text[:1]}\n"
+    (tmp_path / "lines.txt").write_text(lines)
+    expected = command("embed", folders["bert"], text, text[:1])
+    assert command("embed", folders["bert"], "--file", tmp_path / "lines.txt") == expected
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
+    assert command("embed", folders["bert"]) == expected
+    for wrong, fact in ((["a", "--file", tmp_path / "lines.txt"], "given twice"), (["--file", tmp_path / "no"], "no")):
+        result = command("embed", folders["bert"], *wrong)
+        assert result.code in (1, 2)
+        assert fact in result.err
+
+
+def test_embed_shows_the_nearest_of_many_texts(folders, monkeypatch):
+    texts = list(text_within(folders["bert"]).replace(" ", "")) * 13
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = command("embed", folders["bert"], *texts)
+    assert shown.code == 0, shown.err
+    assert "nearest" in shown.out
+    assert shown.out.count("1.000") >= 3 * len(texts)
+    monkeypatch.delenv("FORCE_COLOR")
+    assert len(command("embed", folders["bert"], *texts).out.splitlines()) == 2 + len(texts), "a matrix in a pipe"
+    rows = command("embed", folders["bert"], *texts, "--nearest", 1).out.splitlines()
+    assert len(rows) == 2 + len(texts)
+
+
 def test_embed_gives_vectors_as_json(folders):
     text = text_within(folders["bert"])
     found = json.loads(command("embed", folders["bert"], text, "--json").out)
@@ -60,8 +90,9 @@ def test_embed_refuses_what_it_cannot_do(name, texts, message, folders):
 def test_verify_prints_a_row_for_every_layer(folders, tmp_path):
     folder = saved("gpt2", tmp_path / "plain")
     result = command("verify", folder)
-    assert (result.code, result.err) == (0, "")
-    for layer in ("embedding", "blocks.0", "blocks.2", "logits", "all layers agree"):
+    assert result.code == 0
+    assert "all layers agree" in result.err
+    for layer in ("embedding", "blocks.0", "blocks.2", "logits"):
         assert layer in result.out
     found = json.loads(command("verify", folder, "--json").out)
     assert list(found) == ["model", "tokens", "limit", "first_departure", "layers"]
@@ -73,7 +104,7 @@ def test_verify_fails_when_a_layer_departs(folders, tmp_path, monkeypatch):
     monkeypatch.setattr("glassformer.weights.verify.LIMIT", 0.0)
     result = command("verify", saved("llama", tmp_path))
     assert result.code == 1
-    assert "is the first that departs" in result.out
+    assert "is the first that differs" in result.err
 
 
 def test_export_writes_a_folder_that_loads_again(folders, tmp_path):

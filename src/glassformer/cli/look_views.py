@@ -179,7 +179,9 @@ def view_heads(asked: Question) -> Found:
     """Show what each head looks at."""
     seen = trace(asked.subject.model, asked.run.params, asked.run.batch, labels=labels_of(asked.subject))
     records: list[dict[str, Any]] = [
-        {"attention": kind, **row} for kind in seen.kinds for row in head_statistics(seen, kind).rows()
+        {"attention": kind, **row, "layer": n // found.score.shape[1], "head": n % found.score.shape[1]}
+        for kind, found in ((kind, head_statistics(seen, kind)) for kind in seen.kinds)
+        for n, row in enumerate(found.rows())
     ]
     rows = [
         (

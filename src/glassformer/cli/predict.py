@@ -58,7 +58,7 @@ def predict(
     empty line an empty one, an input that the model refuses the reason. Then the exit code is 1.
     """
     texts = list(inputs) or read_lines()
-    if not any(text.strip() for text in texts):
+    if not inputs and not any(text.strip() for text in texts):
         raise DataError("there is nothing to answer", hint="pass inputs, or one on each line of stdin")
     ask = predictor(model, top=top, truncate=truncate)
     answers = [(text, _attempt(ask, text, is_blank=not inputs and not text.strip())) for text in texts]

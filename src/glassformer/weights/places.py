@@ -18,6 +18,7 @@ _FILES = ["*.json", "*.safetensors", "*.txt", "*.jinja"]
 
 def locate(path: str | Path) -> Path:
     """Return the file or folder that a path, the name of a pulled model or hf:org/name stands for."""
+    from ..models import PRESETS
     from .registry import REGISTRY, resolve
 
     # A path of Windows would have turned the slash of a name around.
@@ -28,6 +29,11 @@ def locate(path: str | Path) -> Path:
     if exists(place):
         return place.parent if place.suffix == ".safetensors" else place
     if str(path) not in REGISTRY:
+        if str(path) in PRESETS:
+            raise CheckpointError(
+                f"{path} is a preset: a config without weights",
+                hint=f"train it: glassformer train text --preset {path}; or count it: glassformer params {path}",
+            )
         raise CheckpointError(
             f"there is no {path}: it is not a run folder, a file or folder of weights, or a known name",
             hint="pass the folder that `glassformer train` wrote, or one with config.json and model.safetensors; "
