@@ -78,12 +78,12 @@ def test_the_last_row_of_the_lens_is_the_prediction(folders):
 
 
 def test_an_encoder_decoder_explains_the_first_token_that_it_writes(folders):
-    subject = find_subject(str(folders["dates"]))
+    subject = read_model(str(folders["dates"]))
     run = subject.watch(INPUTS["dates"][0])
     found = json.loads(look(folders["dates"], INPUTS["dates"][0], "--json"))
-    assert found["target"] == subject.label(int(np.argmax(run.logits[0, 0])))
+    assert found["target"] == label(subject, int(np.argmax(run.logits[0, 0])))
     last = json.loads(look(folders["dates"], INPUTS["dates"][0], "--position", "-1", "--json"))
-    assert last["target"] == subject.label(int(np.argmax(run.logits[0, -1])))
+    assert last["target"] == label(subject, int(np.argmax(run.logits[0, -1])))
 
 
 def test_blocks_and_heads_are_counted_from_0(folders):
