@@ -34,7 +34,7 @@ JAX = {
     "JAX_PLATFORMS": "cpu",
 }
 NEVER_CAME = ("did not start within", "did not start the run within", "could not reach worker 0")
-"""What is said of a worker that did not come to the roll call."""
+"""What is said of a worker that did not come to the rendezvous."""
 KINDS = ("kill, 2 processes", "stop, 2 processes") * 2 + ("kill, 4 processes", "stop, 4 processes")
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from glassformer.cluster import launch
+from glassformer.cluster.connection import listen
 from glassformer.cluster.launch import Cluster, find_cluster, start
-from glassformer.cluster.lines import listen
-from glassformer.cluster.roll_call import bind_address
+from glassformer.cluster.rendezvous import bind_address
 from glassformer.cluster.workers import Limits
 from glassformer.errors import ConfigError
 

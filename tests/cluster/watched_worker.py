@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-from glassformer.cluster.roll_call import meet
+from glassformer.cluster.rendezvous import meet
 from glassformer.cluster.secret import find_secret
 from glassformer.cluster.watch import Watch
 from glassformer.cluster.workers import Limits

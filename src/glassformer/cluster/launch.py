@@ -24,11 +24,13 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..mesh.shape import require_jax
-from .roll_call import bind_address, meet
+from .rendezvous import bind_address, meet
 from .secret import find_secret
 from .watch import Watch
 from .workers import Limits
 
+NO_HEARTBEATS = 1 << 20
+"""Seconds: longer than any run waits for a lost worker."""
 _PORTS = 1 << 12
 """Schedulers number their jobs; a job's port is taken from the topmost so many."""
 
@@ -115,11 +117,11 @@ def start(cluster: Cluster | None) -> Watch:
     secret = find_secret()
     _keep_stdout()
     place = cluster.process, cluster.processes, cluster.host, cluster.port
-    workers, lines, port = meet(*place, limits=limits, versions=versions, secret=secret)
+    workers, peers, port = meet(*place, limits=limits, versions=versions, secret=secret)
     watch = Watch(cluster.process, workers, limits=limits)
-    watch.begin(lines)
+    watch.begin(peers)
     with watch.failing():
-        _connect(cluster, port, limits)
+        _connect(cluster, port)
     return watch
 
 
@@ -140,7 +142,7 @@ def _keep_stdout() -> None:
     sys.stdout = os.fdopen(own, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors, buffering=1)
 
 
-def _connect(cluster: Cluster, port: int, limits: Limits) -> None:
+def _connect(cluster: Cluster, port: int) -> None:
     """Let JAX's processes find each other, within bounded times."""
     import jax
 
@@ -154,8 +156,9 @@ def _connect(cluster: Cluster, port: int, limits: Limits) -> None:
         "local_device_ids": None if cluster.devices is None else list(cluster.devices),
         "cluster_detection_method": "deactivate",  # it has been detected
         "initialization_timeout": 60,
-        # Our own watch comes first, since it says who is lost.
-        "heartbeat_timeout_seconds": int(max(60, 4 * limits.silence)),
+        # Heartbeats come from a native thread, which lives on when Python hangs, and their loss aborts the process
+        # without a name: the watch stands for them.
+        "heartbeat_timeout_seconds": NO_HEARTBEATS,
         "shutdown_timeout_seconds": 30,
     }
     known = inspect.signature(jax.distributed.initialize).parameters

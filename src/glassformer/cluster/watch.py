@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import Any
 
 from ..errors import ConfigError, GlassformerError
-from .lines import Line
+from .connection import Connection
 from .workers import Limits, Verdict, Worker, end_neighbor, judge
 
 TICK = 0.2
@@ -60,7 +60,7 @@ class Watch:
         self.hint = RESUME
         self.interrupted = False  # whether Ctrl-C asked this worker to stop
         self._beat = min(BEAT, self.limits.silence / 5)
-        self._lines: dict[int, Line] = {}  # worker 0: to all others; any other: to worker 0
+        self._peers: dict[int, Connection] = {}  # worker 0: to all others; any other: to worker 0
         self._step: int | None = None
         self._busy: str | None = None
         self._interrupt: Any = None  # what Ctrl-C did before it asked all workers to stop
@@ -72,9 +72,9 @@ class Watch:
         self._finished = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def begin(self, lines: dict[int, Line]) -> None:
+    def begin(self, peers: dict[int, Connection]) -> None:
         """Watch from now on, over connections that stand already."""
-        self._lines = lines
+        self._peers = peers
         self._count_anew(time.monotonic())
         _hold_aborts()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -169,11 +169,11 @@ class Watch:
         """Worker 0: listen to all, judge, and tell them."""
         for now, is_due in self._ticks():
             self.workers[0].take(self._state(), now)
-            for number, line in self._lines.items():
+            for number, peer in self._peers.items():
                 worker = self.workers[number]
-                for message in line.receive():
+                for message in peer.receive():
                     worker.take(message, now)
-                worker.closed = worker.closed or line.closed
+                worker.closed = worker.closed or peer.closed
             verdict = judge(self.workers, now, self.limits)
             if verdict is not None:
                 self._tell(verdict)
@@ -182,8 +182,8 @@ class Watch:
                 self._tell_done()
                 return
             if is_due:
-                for line in self._lines.values():
-                    line.send({"step": self._step})
+                for peer in self._peers.values():
+                    peer.send({"step": self._step})
 
     def _ticks(self) -> Iterator[tuple[float, bool]]:
         """Yield the time of every look at the connections, and whether a sign of life is due."""
@@ -207,58 +207,58 @@ class Watch:
 
     def _tell(self, verdict: Verdict) -> None:
         """Pass the verdict on, wait until the others have gone, and go."""
-        for line in self._lines.values():
-            line.send({"verdict": list(verdict)})
+        for peer in self._peers.values():
+            peer.send({"verdict": list(verdict)})
         deadline = time.monotonic() + GRACE + 2 * BEAT
         self._note(verdict)
-        self._see_off([line for number, line in self._lines.items() if number not in verdict.silent], deadline)
+        self._see_off([peer for number, peer in self._peers.items() if number not in verdict.silent], deadline)
         self._end(verdict)
 
     def _tell_done(self) -> None:
-        for line in self._lines.values():
-            line.send({"done": True})
+        for peer in self._peers.values():
+            peer.send({"done": True})
         self._finished.set()
-        self._see_off(list(self._lines.values()), time.monotonic() + GRACE + 2 * BEAT)
-        for line in self._lines.values():
-            line.close()
+        self._see_off(list(self._peers.values()), time.monotonic() + GRACE + 2 * BEAT)
+        for peer in self._peers.values():
+            peer.close()
 
-    def _see_off(self, lines: list[Line], deadline: float) -> None:
+    def _see_off(self, peers: list[Connection], deadline: float) -> None:
         """Wait until the others have heard the last word and closed their ends."""
-        while time.monotonic() < deadline and not all(line.closed for line in lines):
+        while time.monotonic() < deadline and not all(peer.closed for peer in peers):
             time.sleep(TICK)
-            for line in self._lines.values():
-                line.flush()
-                line.receive()
+            for peer in self._peers.values():
+                peer.flush()
+                peer.receive()
 
     def _follow(self) -> None:
         """Any other worker: report to worker 0, hear that it lives, and hear its verdict."""
-        (line,), leader = self._lines.values(), self.workers[0]
+        (peer,), leader = self._peers.values(), self.workers[0]
         for now, is_due in self._ticks():
-            for message in line.receive():
+            for message in peer.receive():
                 if "verdict" in message:
                     self._obey(Verdict(*message["verdict"]))
                 if "done" in message:
-                    line.close()
+                    peer.close()
                     self._finished.set()
                     return
                 leader.heard, leader.step = now, message.get("step")
-            if line.closed:
+            if peer.closed:
                 self._obey(Verdict(0, leader.ended(len(self.workers))))
             if now - leader.heard > self.limits.silence_at(leader.step):
                 self._obey(Verdict(0, leader.unheard(len(self.workers), now), silent=[0]))
             if is_due or self._failure is not None:
-                line.send(self._state())
+                peer.send(self._state())
             if self._failure is not None:
-                self._take_leave(line)
+                self._take_leave(peer)
 
-    def _take_leave(self, line: Line) -> None:
+    def _take_leave(self, peer: Connection) -> None:
         """Wait until worker 0 has heard why this worker fails; it answers with its verdict."""
         deadline = time.monotonic() + GRACE
-        while time.monotonic() < deadline and not line.closed:
-            if any("verdict" in message for message in line.receive()):
+        while time.monotonic() < deadline and not peer.closed:
+            if any("verdict" in message for message in peer.receive()):
                 break
             time.sleep(TICK / 4)
-            line.flush()
+            peer.flush()
         self._let_main_thread_end()
 
     def _let_main_thread_end(self) -> None:

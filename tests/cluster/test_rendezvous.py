@@ -1,16 +1,20 @@
-"""The roll call: all workers of a run meet, whoever else comes by."""
+"""The rendezvous: all workers of a run meet at worker 0, and strangers do no harm."""
 
 import contextlib
 import errno
+import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
-from glassformer.cluster import roll_call
-from glassformer.cluster.lines import Line
-from glassformer.cluster.roll_call import meet
+from glassformer.cluster import rendezvous
+from glassformer.cluster.connection import Connection
+from glassformer.cluster.rendezvous import meet
 from glassformer.cluster.secret import LEADER, WORKER, is_proved, proved
 from glassformer.cluster.workers import Limits
 from glassformer.errors import ClusterError, ConfigError
@@ -65,6 +69,14 @@ def test_workers_that_do_not_come_are_named_to_all_that_did():
     results = call((2, 4), (0, 4), seconds=3)
     assert [type(result) for result in results.values()] == [ClusterError, ClusterError]
     assert all("workers 1, 3 of 4 did not start within 3 s" in str(result) for result in results.values())
+
+
+def test_jax_alone_aborts_and_has_no_error_for_a_worker_that_does_not_come(jax):
+    """Why there is a rendezvous before `jax.distributed` connects."""
+    place = f"coordinator_address='127.0.0.1:{free_port()}', num_processes=2, process_id=0"
+    code = f"import jax; jax.distributed.initialize({place}, initialization_timeout=1)"
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "JAX_PLATFORMS": "cpu"}, capture_output=True)
+    assert done.returncode == -signal.SIGABRT
 
 
 def test_a_coordinator_that_does_not_answer_is_an_error_in_time():
@@ -162,10 +174,10 @@ def test_a_worker_believes_nobody_who_cannot_prove_to_be_worker_0():
     for lie in lies:
         a, b = socket.socketpair()
         with a, b:
-            theirs = Line(b)
+            theirs = Connection(b)
             theirs.send({"challenge": "x"})
             threading.Timer(0.3, theirs.send, [lie]).start()
-            assert roll_call._answer(Line(a), hello, SECRET, time.monotonic() + 60) == {}
+            assert rendezvous._answer(Connection(a), hello, SECRET, time.monotonic() + 60) == {}
             (sent,) = theirs.receive()
             assert sent["proof"]
             assert SECRET.decode() not in str(sent)
@@ -183,12 +195,12 @@ def test_a_proof_answers_one_question_of_one_side_about_one_message():
 
 
 def test_who_connects_and_says_nothing_or_too_much_is_sent_away(monkeypatch):
-    monkeypatch.setattr(roll_call, "INTRODUCTION", (1 << 16, 0.3))
+    monkeypatch.setattr(rendezvous, "INTRODUCTION", (1 << 16, 0.3))
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         clients = [socket.create_connection(server.getsockname()) for _ in range(2)]
         clients[1].sendall(b" " * 100_000)
-        door, began = roll_call.Door({"total": 2}, SECRET), time.monotonic()
+        door, began = rendezvous.Rendezvous({"total": 2}, SECRET), time.monotonic()
         door.look(server)
         while door.strangers and time.monotonic() < began + 60:
             door.look(server)
@@ -206,7 +218,7 @@ def test_too_many_open_files_are_no_end():
         def accept(self):
             raise OSError(errno.EMFILE, "too many open files")
 
-    assert roll_call._accepted(Full()) == []
+    assert rendezvous._accepted(Full()) == []
 
 
 def test_a_worker_0_that_is_interrupted_tells_those_who_wait(monkeypatch):
@@ -216,7 +228,7 @@ def test_a_worker_0_that_is_interrupted_tells_those_who_wait(monkeypatch):
     port, errors = free_port(), []
 
     def first() -> None:
-        monkeypatch.setattr(roll_call, "_free_port", interrupted)
+        monkeypatch.setattr(rendezvous, "_free_port", interrupted)
         try:
             meet(0, 2, "127.0.0.1", port, limits=Limits(start=60), versions=VERSIONS, secret=SECRET)
         except KeyboardInterrupt as error:
@@ -244,7 +256,7 @@ def test_a_connection_of_a_port_with_itself_is_not_worker_0(monkeypatch):
     monkeypatch.setattr(socket, "create_connection", connect)
     line = None
     with pytest.raises(ClusterError, match="could not reach worker 0"):
-        line = roll_call._connected("127.0.0.1", port, time.monotonic() + 0.5, Limits(start=1))
+        line = rendezvous._connected("127.0.0.1", port, time.monotonic() + 0.5, Limits(start=1))
     assert line is None
     assert made[0].fileno() == -1  # closed: worker 0 needs the port
 
@@ -252,7 +264,7 @@ def test_a_connection_of_a_port_with_itself_is_not_worker_0(monkeypatch):
 def test_a_line_tells_what_came_before_its_end():
     a, b = socket.socketpair()
     with a, b:
-        line = Line(a)
+        line = Connection(a)
         b.sendall(b'{"x": 1}\n')
         b.shutdown(socket.SHUT_WR)
         assert line.receive() == [{"x": 1}]

@@ -14,7 +14,7 @@ BACKLOG = 1024
 _CHUNK = 1 << 16
 
 
-class Line:
+class Connection:
     """One connection. `closed` says whether the other side is gone; `most` is how much of a message may come."""
 
     def __init__(self, connection: socket.socket, most: int = MOST) -> None:
@@ -28,7 +28,7 @@ class Line:
         self._unsent = b""
 
     @property
-    def peer(self) -> str:
+    def address(self) -> str:
         """The address at the other end."""
         with contextlib.suppress(OSError):
             return str(self.connection.getpeername()[0])

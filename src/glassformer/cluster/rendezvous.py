@@ -1,8 +1,8 @@
-"""The roll call: all workers of a run meet at worker 0 before anything else starts.
+"""The rendezvous: all workers of a run connect to worker 0 before JAX starts.
 
-JAX waits for missing workers in native code and then aborts, without saying whom it missed. Here every worker that
-comes is noted, so the ones that do not come can be named, and those that do not belong together are refused. Only who
-proves to know the run's secret (`cluster/secret.py`) is listened to.
+`jax.distributed` waits for missing workers in native code and then aborts the process. Here the workers that do not
+come are named, and those that do not belong together are refused. Worker 0 listens only to those who prove to know the
+run's secret (`cluster/secret.py`).
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from ..errors import ClusterError, ConfigError, GlassformerError
-from .lines import MOST, Line, listen, loopback
+from .connection import MOST, Connection, listen, loopback
 from .secret import FILE, LEADER, SECRET, WORKER, is_proved, new_challenge, proved
 from .workers import Limits, Worker, myself
 
@@ -26,7 +26,7 @@ SAME_SECRET = f"give all workers the same {SECRET} or {FILE}"
 
 def meet(
     number: int, total: int, host: str, port: int, *, limits: Limits, versions: dict[str, str], secret: bytes
-) -> tuple[list[Worker], dict[int, Line], int]:
+) -> tuple[list[Worker], dict[int, Connection], int]:
     """Wait until all workers are there; return them, the connections, and a port of worker 0 that was free for JAX."""
     hello = {"hello": number, "total": total, "versions": versions, "self": myself(number).introduction()}
     if number == 0:
@@ -37,63 +37,63 @@ def meet(
 # --- worker 0 --------------------------------------------------------------------------------------------------------
 
 
-class Door:
+class Rendezvous:
     """Who has knocked at worker 0: strangers until they prove to know the secret, then workers."""
 
     def __init__(self, hello: dict[str, Any], secret: bytes) -> None:
         self.hello, self.secret = hello, secret
         self.workers = {0: myself(0)}
-        self.lines: dict[int, Line] = {}
-        self.strangers: dict[Line, tuple[float, str]] = {}  # since when, and what they were asked
-        self.asked: dict[Line, tuple[str, str]] = {}  # the challenges of both sides
+        self.peers: dict[int, Connection] = {}
+        self.strangers: dict[Connection, tuple[float, str]] = {}  # since when, and what they were asked
+        self.asked: dict[Connection, tuple[str, str]] = {}  # the challenges of both sides
         self.unproved = ""  # from where the last one came that did not know the secret
 
     def look(self, server: socket.socket) -> None:
         """Let in who has come, and take in who has proved to be a worker; the others are sent away."""
-        _forget_gone(self.workers, self.lines)
-        for line in _accepted(server):
-            self.strangers[line] = time.monotonic(), new_challenge()
-            line.send({"challenge": self.strangers[line][1]})
-        for line in [line for line in self.strangers if self._is_dealt_with(line)]:
-            del self.strangers[line]
+        _forget_gone(self.workers, self.peers)
+        for peer in _accepted(server):
+            self.strangers[peer] = time.monotonic(), new_challenge()
+            peer.send({"challenge": self.strangers[peer][1]})
+        for peer in [peer for peer in self.strangers if self._is_dealt_with(peer)]:
+            del self.strangers[peer]
 
-    def tell(self, line: Line, message: dict[str, Any]) -> None:
+    def tell(self, peer: Connection, message: dict[str, Any]) -> None:
         """Send a message that a worker can tell from a stranger's."""
-        line.send(proved(message, self.secret, LEADER, self.asked[line]))
+        peer.send(proved(message, self.secret, LEADER, self.asked[peer]))
 
     def close(self, reason: str | None = None) -> None:
         """Send the strangers away, and with a reason the workers as well."""
-        for line in self.lines.values() if reason is not None else ():
-            self.tell(line, {"refused": reason})
-            line.close()
-        for line in self.strangers:
-            line.close()
+        for peer in self.peers.values() if reason is not None else ():
+            self.tell(peer, {"refused": reason})
+            peer.close()
+        for peer in self.strangers:
+            peer.close()
 
-    def _is_dealt_with(self, line: Line) -> bool:
-        since, challenge = self.strangers[line]
-        messages = line.receive()[:1]
+    def _is_dealt_with(self, peer: Connection) -> bool:
+        since, challenge = self.strangers[peer]
+        messages = peer.receive()[:1]
         late = not messages and time.monotonic() - since > INTRODUCTION[1]
-        if line.closed or late or (messages and not _is_worker(messages[0])):
-            line.close()
+        if peer.closed or late or (messages and not _is_worker(messages[0])):
+            peer.close()
             return True
         for message in messages:
-            self._take_in(line, message, (challenge, message["challenge"]))
+            self._take_in(peer, message, (challenge, message["challenge"]))
         return bool(messages)
 
-    def _take_in(self, line: Line, message: dict[str, Any], challenges: tuple[str, str]) -> None:
+    def _take_in(self, peer: Connection, message: dict[str, Any], challenges: tuple[str, str]) -> None:
         """Take in a worker that has said hello, if it is one of this run's."""
         if not is_proved(message, self.secret, WORKER, challenges):
-            self.unproved = line.peer
-            line.send({"unproved": True})
-            line.close()
+            self.unproved = peer.address
+            peer.send({"unproved": True})
+            peer.close()
             return
-        self.asked[line], line.most = challenges, MOST
+        self.asked[peer], peer.most = challenges, MOST
         reason = _reason_to_refuse(message, self.hello, self.workers)
         if reason is not None:
-            self.tell(line, {"refused": reason})
+            self.tell(peer, {"refused": reason})
             raise ClusterError(reason, hint="start all workers with the same command, numbered 0, 1, …")
         number = message["hello"]
-        self.workers[number], self.lines[number] = Worker(number, *message["self"]), line
+        self.workers[number], self.peers[number] = Worker(number, *message["self"]), peer
 
     def missing(self, limits: Limits) -> ClusterError:
         """Say who did not come."""
@@ -105,33 +105,34 @@ class Door:
 
 def _gather(
     total: int, host: str, port: int, hello: dict[str, Any], limits: Limits, secret: bytes
-) -> tuple[list[Worker], dict[int, Line], int]:
+) -> tuple[list[Worker], dict[int, Connection], int]:
     _allow_connections(total)
-    door = Door(hello, secret)
+    rendezvous = Rendezvous(hello, secret)
     deadline = time.monotonic() + limits.start
     try:
         with contextlib.closing(_opened(host, port)) as server:
-            while len(door.workers) < total:
+            while len(rendezvous.workers) < total:
                 time.sleep(RETRY)
-                door.look(server)
-                if len(door.workers) < total and time.monotonic() > deadline:
-                    raise door.missing(limits)
+                rendezvous.look(server)
+                if len(rendezvous.workers) < total and time.monotonic() > deadline:
+                    raise rendezvous.missing(limits)
         free = _free_port(host)
     except BaseException as error:
         # The others would wait for a worker 0 that may be started anew.
-        door.close(error.fact if isinstance(error, GlassformerError) else f"worker 0 ended: {type(error).__name__}")
+        reason = error.fact if isinstance(error, GlassformerError) else f"worker 0 ended: {type(error).__name__}"
+        rendezvous.close(reason)
         raise
-    door.close()
-    everyone = [door.workers[number] for number in range(total)]
-    for line in door.lines.values():
-        door.tell(line, {"start": free, "workers": [worker.introduction() for worker in everyone]})
-    return everyone, door.lines, free
+    rendezvous.close()
+    everyone = [rendezvous.workers[number] for number in range(total)]
+    for peer in rendezvous.peers.values():
+        rendezvous.tell(peer, {"start": free, "workers": [worker.introduction() for worker in everyone]})
+    return everyone, rendezvous.peers, free
 
 
-def _forget_gone(workers: dict[int, Worker], lines: dict[int, Line]) -> None:
+def _forget_gone(workers: dict[int, Worker], peers: dict[int, Connection]) -> None:
     """Forget who went away again: it may come back, started anew, say."""
-    for number in [number for number, line in lines.items() if line.receive() or line.closed]:
-        lines.pop(number).close()
+    for number in [number for number, peer in peers.items() if peer.receive() or peer.closed]:
+        peers.pop(number).close()
         del workers[number]
 
 
@@ -155,11 +156,11 @@ def _allow_connections(total: int) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
 
 
-def _accepted(server: socket.socket) -> list[Line]:
+def _accepted(server: socket.socket) -> list[Connection]:
     accepted = []
     with contextlib.suppress(OSError):  # no one is left, or there are too many open files for now
         while True:
-            accepted.append(Line(server.accept()[0], INTRODUCTION[0]))
+            accepted.append(Connection(server.accept()[0], INTRODUCTION[0]))
     return accepted
 
 
@@ -204,39 +205,39 @@ def _free_port(host: str) -> int:
 
 def _join(
     host: str, port: int, hello: dict[str, Any], limits: Limits, secret: bytes
-) -> tuple[list[Worker], dict[int, Line], int]:
+) -> tuple[list[Worker], dict[int, Connection], int]:
     deadline = time.monotonic() + limits.start
     # Worker 0 gives up first and says who is missing.
     patience = deadline + limits.silence
     while True:
-        line = _connected(host, port, deadline, limits)
-        message = _answer(line, hello, secret, patience)
+        peer = _connected(host, port, deadline, limits)
+        message = _answer(peer, hello, secret, patience)
         if "unproved" in message:
-            line.close()
+            peer.close()
             fact = f"worker 0 at {host}:{port} does not know this worker's secret"
             raise ClusterError(fact, hint=f"{SAME_SECRET}, or choose another port, if another run uses this one")
         if "refused" in message:
-            line.close()
+            peer.close()
             raise ClusterError(message["refused"], hint="start all workers again, once this is mended")
         if "start" in message:
             workers = [Worker(number, *other) for number, other in enumerate(message["workers"])]
-            return workers, {0: line}, message["start"]
-        line.close()
+            return workers, {0: peer}, message["start"]
+        peer.close()
         if time.monotonic() > deadline:
             fact = f"worker 0 at {host}:{port} did not start the run within {limits.start:.0f} s"
             raise ClusterError(fact, hint="look at what worker 0 says")
         time.sleep(RETRY)
 
 
-def _answer(line: Line, hello: dict[str, Any], secret: bytes, patience: float) -> dict[str, Any]:
+def _answer(peer: Connection, hello: dict[str, Any], secret: bytes, patience: float) -> dict[str, Any]:
     """Introduce this worker and return what worker 0 says to it; nothing where that does not come from worker 0."""
     challenges: tuple[str, str] | None = None
-    while not line.closed and time.monotonic() < patience:
+    while not peer.closed and time.monotonic() < patience:
         time.sleep(RETRY)
-        for message in line.receive():
+        for message in peer.receive():
             if challenges is None and isinstance(message.get("challenge"), str):
                 challenges = message["challenge"], new_challenge()
-                line.send(proved({**hello, "challenge": challenges[1]}, secret, WORKER, challenges))
+                peer.send(proved({**hello, "challenge": challenges[1]}, secret, WORKER, challenges))
             elif challenges is not None and (
                 message == {"unproved": True} or is_proved(message, secret, LEADER, challenges)
             ):
@@ -246,14 +247,14 @@ def _answer(line: Line, hello: dict[str, Any], secret: bytes, patience: float) -
     return {}
 
 
-def _connected(host: str, port: int, deadline: float, limits: Limits) -> Line:
+def _connected(host: str, port: int, deadline: float, limits: Limits) -> Connection:
     while True:
         try:
             left = max(RETRY, min(5.0, deadline - time.monotonic()))
             connection = socket.create_connection((host, port), timeout=left)
             # Where no one listens yet, the system may pick that very port for this end, and connect it to itself.
             if connection.getsockname() != connection.getpeername():
-                return Line(connection)
+                return Connection(connection)
             connection.close()
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         except OSError as error:
