@@ -69,7 +69,7 @@ class SourceGuard:
     def __init__(self, name: str, starts: Iterable[Any], excluding: Iterable[Any] = ()) -> None:
         self.name, self._begun, self._edited = name, False, False
         self._starts, self._excluding = starts, {id(function) for function in excluding}
-        self.places: dict[tuple[int, Any], Place] = {}
+        self.watch({})
 
     def is_current(self) -> bool:
         """Tell whether nothing was edited or replaced; if something was, report it once."""

@@ -38,14 +38,14 @@ def test_what_is_compiled_for_something_else_is_counted_with_it(now):
 
 
 def test_an_engine_that_compiles_nothing_has_nothing_to_watch():
-    with watched(dispatch.room().find("numpy")) as compilation:
+    with watched(dispatch.engines().find("numpy")) as compilation:
         pass
     assert (compilation.count, compilation.what) == (0, "kernels")
 
 
 def test_kernels_are_counted_as_numba_compiles_them():
     numba = require("numba")
-    with watched(dispatch.room().find("cpu")) as compilation:
+    with watched(dispatch.engines().find("cpu")) as compilation:
         numba.njit(lambda x: x + 1)(1)
     assert compilation.count == 1
     assert compilation.seconds > 0
@@ -56,7 +56,7 @@ def test_kernels_are_counted_as_numba_compiles_them():
 
 def test_the_engine_need_not_say_what_is_shown(caplog):
     logger = logging.getLogger("glassformer")
-    with watched(dispatch.room().find("cpu")):
+    with watched(dispatch.engines().find("cpu")):
         logger.warning("compiling kernels for this machine")
         logger.warning("softmax was edited")
     logger.warning("compiling kernels again")
@@ -64,6 +64,6 @@ def test_the_engine_need_not_say_what_is_shown(caplog):
 
 
 def test_jax_compiles_a_step(jax):
-    with watched(dispatch.room().find("jax")) as compilation:
+    with watched(dispatch.engines().find("jax")) as compilation:
         compilation.begin()
     assert str(compilation) == "compiling the step"
