@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 
 import glassformer as gf
-from glassformer.runs.session import new_session
+from glassformer.runs.start import new_session
 from peers.timing import race
 
 SIZES = {

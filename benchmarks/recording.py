@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from glassformer.runs.recording import FOLDER, Recording
-from glassformer.runs.session import new_session
+from glassformer.runs.start import new_session
 from glassformer.tree import count
 
 SETTINGS = {"width": 128, "layers": 4, "heads": 4, "context": 64, "batch": 12}

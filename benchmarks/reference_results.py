@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from _data import find, tinyshakespeare
-from glassformer.runs.session import Session, new_session
+from glassformer.runs.session import Session
+from glassformer.runs.start import new_session
 from glassformer.tree import count
 
 

@@ -32,7 +32,7 @@ from glassformer.data import build_task
 from glassformer.data.examples import count_targets
 from glassformer.models import preset
 from glassformer.ops import IGNORE
-from glassformer.runs.session import new_session
+from glassformer.runs.start import new_session
 from glassformer.tree import count
 from peers.machine import machine
 from peers.process import started

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from glassformer.runs.run import open_run
-from glassformer.runs.session import Session, new_session
+from glassformer.runs.session import Session
+from glassformer.runs.start import new_session
 from glassformer.training import load_checkpoint
 from glassformer.tree import flatten
 

@@ -40,7 +40,7 @@ from glassformer.cli.examples import EXAMPLES
 from glassformer.data import pydoc_topics
 from glassformer.proofs import check, layer_cases, lora_cases, model_cases, op_cases
 from glassformer.runs.run import open_run
-from glassformer.runs.session import new_session
+from glassformer.runs.start import new_session
 from glassformer.weights import registry
 from oracles import require
 from pages import write_dots

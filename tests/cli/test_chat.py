@@ -15,7 +15,7 @@ from glassformer.generation.conversation import Conversation
 from glassformer.generation.sampling import Sampling
 from glassformer.generation.writer import generate_steps
 from glassformer.loading import load
-from glassformer.runs.session import new_session
+from glassformer.runs.start import new_session
 from glassformer.text import PublishedTokenizer
 from runs import TINY_MODEL, command, finished, process, tiny_session
 from tokenizer_files import TEXT, chat_bpe

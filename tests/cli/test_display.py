@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from glassformer.cli.display import display, waiting
-from glassformer.runs.session import resume_session
+from glassformer.runs.resume import resume_session
 from glassformer.runs.stopwatch import Stopwatch
 from oracles import require
 from runs import command, options, tiny_session

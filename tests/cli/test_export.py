@@ -5,7 +5,7 @@ import pytest
 from glassformer.engines.jax.sharded_checkpoint import from_safetensors
 from glassformer.execution import Execution
 from glassformer.loading import read_model
-from glassformer.runs.session import new_session
+from glassformer.runs.start import new_session
 from runs import TINY, assert_same_bits, command, write_data
 
 pytestmark = pytest.mark.usefixtures("jax")

@@ -11,8 +11,8 @@ from fine_tuning import VOCAB, published
 from glassformer.dispatch import use_engine
 from glassformer.loading import load, read_model
 from glassformer.runs.fine_tuning import fine_tuning_session
+from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run, read_base
-from glassformer.runs.session import resume_session
 from glassformer.training import load_checkpoint
 from glassformer.tree import count, flatten, tree_map
 from published_models import pulled
@@ -69,7 +69,7 @@ def arguments(base, out, mode, *more, data, **settings):
     )
 
 
-def session_of(base, folder, mode, data, **settings):
+def start_session(base, folder, mode, data, **settings):
     pairs = {**PLAN, **MODES[mode], **settings}
     return fine_tuning_session(
         "text", folder, str(base), adapters=mode == "lora", data=str(data), settings=pairs, seed=2
@@ -117,7 +117,7 @@ def test_the_first_step_is_taken_from_the_model_as_it_is(kind, bases, prose, tmp
     base = read_base(str(bases(kind)))
     records = []
     for mode in MODES:
-        session = session_of(bases(kind), tmp_path / mode, mode, prose, dropout=0.0)
+        session = start_session(bases(kind), tmp_path / mode, mode, prose, dropout=0.0)
         batch = session.task.train.batch(0, 4, 2)
         records.append(next(session.steps()))
         assert records[-1].loss == float(session.model.loss(base.params, batch))
@@ -126,7 +126,7 @@ def test_the_first_step_is_taken_from_the_model_as_it_is(kind, bases, prose, tmp
 
 
 def test_frozen_weights_stay_and_checkpoints_hold_adapters_alone(bases, prose, tmp_path):
-    session = session_of(bases("gpt2"), tmp_path / "run", "lora", prose)
+    session = start_session(bases("gpt2"), tmp_path / "run", "lora", prose)
     frozen = tree_map(np.copy, session.parametrization.base)
     finish(session)
     assert_same_bits(session.parametrization.base, frozen)
@@ -141,7 +141,7 @@ def test_frozen_weights_stay_and_checkpoints_hold_adapters_alone(bases, prose, t
 
 
 def test_the_loaded_parameters_are_those_that_were_measured(bases, prose, tmp_path):
-    session = session_of(bases("llama"), tmp_path / "run", "lora", prose, ema=0.5)
+    session = start_session(bases("llama"), tmp_path / "run", "lora", prose, ema=0.5)
     finish(session)
     best = min(line["val_loss"] for line in session.run.metrics() if "val_loss" in line)
     assert session.evaluate(open_run(tmp_path / "run").load_params()).loss == best
@@ -149,8 +149,8 @@ def test_the_loaded_parameters_are_those_that_were_measured(bases, prose, tmp_pa
 
 
 def test_a_run_by_adapters_is_a_model_to_start_from(bases, prose, tmp_path):
-    finish(session_of(bases("gpt2"), tmp_path / "first", "lora", prose))
-    second = session_of(tmp_path / "first", tmp_path / "second", "lora", prose)
+    finish(start_session(bases("gpt2"), tmp_path / "first", "lora", prose))
+    second = start_session(tmp_path / "first", tmp_path / "second", "lora", prose)
     assert_same_bits(second.parametrization.base, open_run(tmp_path / "first").load_params())
     assert second.run.base.family == "gpt2"
     finish(second)
@@ -194,10 +194,10 @@ def test_a_task_with_the_same_vocabulary_can_be_learned_on(tmp_path):
 def test_resumed_is_uninterrupted(kind, mode, bases, prose, tmp_path):
     settings = {"dropout": 0.2, "ema": 0.9, "accumulate": 2}
     with use_engine("cpu"):
-        finish(session_of(bases(kind), tmp_path / "whole", mode, prose, **settings))
+        finish(start_session(bases(kind), tmp_path / "whole", mode, prose, **settings))
         for stop in (0, 3, 7):
             folder = tmp_path / f"cut-{stop}"
-            session = session_of(bases(kind), folder, mode, prose, **settings)
+            session = start_session(bases(kind), folder, mode, prose, **settings)
             for _ in itertools.islice(session.steps(), stop):
                 pass
             assert command("train", "--resume", folder, "--engine", "cpu", "--json").code == 0
@@ -208,7 +208,7 @@ def test_resumed_is_uninterrupted(kind, mode, bases, prose, tmp_path):
 def test_another_base_is_refused(mode, bases, prose, tmp_path):
     base = tmp_path / "base"
     shutil.copytree(bases("gpt2"), base)
-    session = session_of(base, tmp_path / "run", mode, prose)
+    session = start_session(base, tmp_path / "run", mode, prose)
     shutil.rmtree(base)
     published("gpt2", base, seed=1)
     message = error_of(command("train", "--resume", tmp_path / "run"), code=1)

@@ -6,8 +6,8 @@ import pytest
 
 from glassformer.dispatch import use_engine
 from glassformer.errors import CheckpointError, DataError
+from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run
-from glassformer.runs.session import resume_session
 from glassformer.training import load_checkpoint
 from runs import command, edit_config, tiny_session
 

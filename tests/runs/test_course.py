@@ -11,7 +11,7 @@ import glassformer as gf
 from glassformer.errors import ConfigError
 from glassformer.runs.course import attention_on, gradient_norms_on, measured, samples, scored, weight_norms, weights
 from glassformer.runs.replay import replay
-from glassformer.runs.session import new_session
+from glassformer.runs.start import new_session
 from runs import TINY
 
 BATCH = gf.Batch(np.array([[1, 2, 0, 1]]), np.array([[2, 0, 1, 2]]))

@@ -4,7 +4,7 @@ import pytest
 
 from glassformer.errors import CheckpointError
 from glassformer.runs.in_memory import memory_run
-from glassformer.runs.session import session_of
+from glassformer.runs.session import start_session
 from runs import assert_same_bits, tiny_session
 
 
@@ -14,7 +14,7 @@ def test_it_has_the_bits_of_a_run_with_a_folder(tmp_path, monkeypatch):
     before = sorted(tmp_path.rglob("*"))
     run = memory_run("majority", written.run.config, written.run.recipe)
     assert run.recipe.shards == written.run.recipe.shards
-    session = session_of(run, written.task)
+    session = start_session(run, written.task)
     with pytest.raises(CheckpointError, match="no best parameters are kept yet"):
         session.load_params()
     list(session.steps())

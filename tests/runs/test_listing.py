@@ -10,7 +10,7 @@ from glassformer.errors import ConfigError
 from glassformer.runs.fine_tuning import fine_tuning_session
 from glassformer.runs.listing import changed_settings, list_runs, listed
 from glassformer.runs.run import open_run
-from glassformer.runs.session import new_session
+from glassformer.runs.start import new_session
 from runs import TINY, edit_config, tiny_session, write_data
 
 CHANGED = {name: value for name, value in TINY["majority"].items() if name != "layers"}

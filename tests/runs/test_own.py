@@ -12,8 +12,9 @@ from glassformer.errors import CheckpointError, DataError
 from glassformer.loading import load
 from glassformer.runs import trust
 from glassformer.runs.listing import list_runs
+from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run
-from glassformer.runs.session import new_session, resume_session
+from glassformer.runs.start import new_session
 from own_parts import forgotten
 
 FILE = """

@@ -13,8 +13,9 @@ from glassformer.data import write_tokens
 from glassformer.dispatch import use_engine
 from glassformer.errors import DataError
 from glassformer.runs.record import Record, read_record, versions
+from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run
-from glassformer.runs.session import new_session, resume_session
+from glassformer.runs.start import new_session
 from runs import command, edit_config, tiny_session
 
 

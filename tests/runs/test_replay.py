@@ -10,7 +10,8 @@ import glassformer as gf
 from glassformer.errors import CheckpointError, ConfigError, DataError
 from glassformer.runs import recording
 from glassformer.runs.replay import replay
-from glassformer.runs.session import new_session, resume_session
+from glassformer.runs.resume import resume_session
+from glassformer.runs.start import new_session
 from glassformer.tree import flatten
 from runs import TINY, edit_config, tiny_session, write_data
 

@@ -11,8 +11,9 @@ import pytest
 from glassformer import files
 from glassformer.errors import CheckpointError, ConfigError, DataError, ShapeError
 from glassformer.runs.lock import FolderLock
+from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run
-from glassformer.runs.session import new_session, resume_session
+from glassformer.runs.start import new_session
 from glassformer.training import BEST, LATEST, checkpoint, load_checkpoint
 from glassformer.training.state import final_params
 from runs import are_same, assert_same_bits, edit_config, tiny_session, untimed

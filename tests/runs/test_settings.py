@@ -10,8 +10,8 @@ from glassformer.config import CONFIGS
 from glassformer.data import TASKS
 from glassformer.errors import ConfigError
 from glassformer.models import PRESETS
-from glassformer.runs.session import new_session
 from glassformer.runs.settings import ALSO_CALLED, OF_DATA, TOPICS, default_task, groups_of, sorted_settings
+from glassformer.runs.start import new_session
 
 groups_of = cache(groups_of)  # tasks are built to be asked
 EVERY = [*TOPICS, *TASKS, *CONFIGS, "gpt2", "llama-3.1-8b", "t5-small"]

@@ -5,7 +5,7 @@ import pytest
 from glassformer.errors import ConfigError
 from glassformer.runs.replay import replay
 from glassformer.runs.run import open_run
-from glassformer.runs.session import new_session
+from glassformer.runs.start import new_session
 from glassformer.runs.trial import new_trial
 from runs import TINY, assert_same_bits, assert_same_run
 

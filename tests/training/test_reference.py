@@ -2,7 +2,7 @@
 
 import pytest
 
-from glassformer.runs.session import new_session
+from glassformer.runs.start import new_session
 
 
 def trained(task, folder, *, seed=0, **settings):

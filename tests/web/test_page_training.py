@@ -3,7 +3,7 @@
 import pytest
 
 from browser import check_access, visit
-from glassformer.runs.session import new_session
+from glassformer.runs.start import new_session
 from glassformer.web.explorer import Explorer
 from glassformer.web.offers import find_offers
 from runs import TINY

@@ -19,9 +19,9 @@ from ..quantized import Quantized
 from ..runs.base import Base
 from ..runs.fine_tuning import check_fit, check_settings, tuned_config, tuned_recipe, what_is_trained
 from ..runs.in_memory import MemoryRun, memory_run
-from ..runs.new_run import create_run
 from ..runs.run import Run
-from ..runs.session import Session, model_config, session_of
+from ..runs.session import Session, start_session
+from ..runs.start import create_run, model_config
 from ..trained_model import TrainedModel, class_labels
 from ..training import History, StepRecord
 from ..training.lora import LoRA
@@ -141,7 +141,7 @@ def _new(model: Any, asked: _Asked, params: Tree | None) -> tuple[Session, Train
         config = given.replace(**separated(of_model)[0])
         check_fit(task, "this model", config)
     run = _run(asked, task, origin, config, Recipe.from_dict(recipe), of_model, None)
-    session = session_of(run, task, params, recorded=asked.record)
+    session = start_session(run, task, params, recorded=asked.record)
     source = "" if asked.out is None else str(asked.out)
     trained = TrainedModel.of_task(session.model, {}, task, source=source, origin=origin)
     return session, trained
@@ -167,7 +167,7 @@ def _tuning(model: TrainedModel, asked: _Asked, lora: LoRA | None) -> tuple[Sess
     begin = what_is_trained(base, lora, asked.seed)
     begun = None if asked.out is None else Base.of(model.source, base, lora)
     run = _run(asked, task, origin, config, recipe, of_model, begun)
-    session = session_of(run, task, *begin, recorded=asked.record)
+    session = start_session(run, task, *begin, recorded=asked.record)
     where = "" if asked.out is None else str(asked.out)
     labels = class_labels(task, config)
     return session, replace(

@@ -14,7 +14,8 @@ from ..files import new_folder
 from ..interpret import Labels, Trace
 from ..interpret.reading import labels_of
 from ..proofs import prove_all
-from ..runs.session import Session, new_session
+from ..runs.session import Session
+from ..runs.start import new_session
 from ..trained_model import TrainedModel
 from .display import waiting
 from .options import PATH, json_option

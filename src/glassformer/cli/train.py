@@ -16,8 +16,10 @@ from ..data import TASKS, import_file
 from ..errors import ConfigError, TrainingError, typed
 from ..execution import MeshShape
 from ..runs.fine_tuning import fine_tuning_session
+from ..runs.resume import resume_session
 from ..runs.run import open_run
-from ..runs.session import Session, new_session, resume_session
+from ..runs.session import Session
+from ..runs.start import new_session
 from ..runs.stopwatch import Stopwatch
 from ..training.interruption import Stopped, Terminated, heeding_termination
 from ..tree import count
@@ -243,6 +245,7 @@ def results(session: Session, clock: Stopwatch, seconds: float) -> dict[str, Any
     final = session.test(params)
     metrics = session.run.metrics()
     judged = [row for row in metrics if "val_loss" in row]
+    keeps_last = session.run.recipe.keep == "last"
     line = {
         "task": session.task.name,
         "steps": session.state.step,
@@ -255,7 +258,7 @@ def results(session: Session, clock: Stopwatch, seconds: float) -> dict[str, Any
         "run": str(session.run.folder),
         "steps_now": session.state.step - clock.first,
         "compiling_seconds": round(clock.compiling, 3),
-        "best_step": next((row["step"] for row in reversed(judged) if row["best"]), None),
+        "best_step": next((row["step"] for row in reversed(judged) if row["best"] or keeps_last), None),
         "last_val_loss": judged[-1]["val_loss"] if judged else None,
     }
     if session.run.base is not None:

@@ -12,6 +12,7 @@ does.
 import importlib
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 
 from ..dispatch import Engine
 from ..errors import ConfigError, did_you_mean
@@ -41,6 +42,11 @@ def find_for(array_type: type, own: Engine) -> Engine:
     """Return the engine that is at home with a type of arrays: `own`, if it is."""
     library = "jax" if array_type.__module__.partition(".")[0] in ("jax", "jaxlib") else "numpy"
     return own if own.library == library else find("jax" if library == "jax" else None)
+
+
+def gather(folder: Path) -> None:
+    """Write the newest state of a run into one file where many processes wrote it; this needs JAX only if they did."""
+    importlib.import_module(f"{__name__}.jax.sharded_checkpoint").gather(folder)
 
 
 def is_installed(name: str) -> bool:

@@ -13,11 +13,11 @@ from ..training.lora import Adapted, LoRA
 from ..training.parametrization import EVERYTHING, Parametrization
 from ..training.recipe import Recipe, changed_recipe
 from .base import Base, stable_data
-from .new_run import create_run
 from .own import takes_lexicon
 from .run import read_base
-from .session import Session, session_of
+from .session import Session, start_session
 from .settings import sorted_settings
+from .start import create_run
 
 RECIPE = {"steps": 200, "batch": 4, "lr": 5e-5, "warmup": 10, "weight_decay": 0.01, "beta2": None, "eval_every": 50}
 """What differs from training anew: a model that knows much already needs few and careful steps."""
@@ -65,7 +65,7 @@ def fine_tuning_session(
     base = Base.of(source, model, lora)
     how: dict[str, Any] = {"execution": execution, "settings": of_model, "numbered": numbered}
     run = create_run(folder, task, options, config, recipe, base=base, **how)
-    return session_of(run, task, *trained, recorded=recorded)
+    return start_session(run, task, *trained, recorded=recorded)
 
 
 def tuned_config(config: TransformerConfig, of_model: dict[str, Any]) -> TransformerConfig:

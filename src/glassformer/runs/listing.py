@@ -18,8 +18,8 @@ from .config_file import CONFIG
 from .fine_tuning import LORA_LR, RECIPE
 from .metrics import METRICS, read_metrics
 from .run import Run, open_run, read_content
-from .session import model_config
 from .settings import OF_THE_DATA, default_task
+from .start import model_config
 
 DEPTH = 3
 """So many folders deep runs are looked for."""

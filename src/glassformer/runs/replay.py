@@ -32,9 +32,9 @@ from ..training.parametrization import Parametrization
 from ..training.state import TREES, TrainingState, final_params
 from ..training.trainer import Trainer
 from ..tree import tree_map
-from .continuation import OF_DATA, compared
 from .metrics import METRICS
 from .recording import Recording, recording_of
+from .resume import OF_DATA, compared
 from .run import Run, open_run
 from .session import Session
 

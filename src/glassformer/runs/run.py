@@ -27,7 +27,6 @@ from ..arrays import Tree, widen
 from ..cluster.collective import first_before_others
 from ..config import EncoderConfig, TransformerConfig, config_from_dict
 from ..data import OwnFile, Task, build_task
-from ..engines.jax.sharded_checkpoint import gather
 from ..errors import CheckpointError, DataError, GlassformerError, first_line
 from ..execution import PLAIN, Execution, MeshShape, joined, separated
 from ..mesh.rules import check_execution
@@ -180,7 +179,7 @@ class Run:
         if name == BEST and not checkpoint_path(self.folder, BEST).is_file():
             name = LATEST
         if name == LATEST and self.under_jax:
-            gather(self.folder)  # the newest state may be in many files
+            dispatch.room().gather(self.folder)  # the newest state may be in many files
         arrays = load_checkpoint(self.folder, name).arrays
         params = _part(arrays, "ema.average") or _part(arrays, "params")
         specs = self.trained_specs()
@@ -247,11 +246,12 @@ class Run:
         return read_metrics(self.folder / METRICS)[0]
 
     def rewind_metrics(self, step: int) -> int:
-        """Forget the lines of steps that will be taken again, and damaged ones; return how many lines were damaged."""
+        """Drop the lines of steps that will be taken again, and damaged ones; return how many lines were damaged."""
         self._hold()
         lines, damaged = read_metrics(self.folder / METRICS)
         kept = [line for line in lines if line["step"] <= step]
-        write_metrics(self.folder / METRICS, kept)
+        if damaged or len(kept) < len(lines):
+            write_metrics(self.folder / METRICS, kept)
         return damaged
 
 

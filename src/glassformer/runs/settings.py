@@ -21,7 +21,7 @@ from ..models import PRESETS
 from ..settings import Setting, check_known, described, setting_names
 from ..training.lora import LoRA
 from ..training.optimizers import OPTIMIZERS
-from ..training.recipe import Recipe
+from ..training.recipe import KEEP, Recipe
 from ..training.schedules import SCHEDULES
 
 OF_THE_DATA = ("vocab", "context", "head", "classes", "segments", "source_vocab")
@@ -182,7 +182,7 @@ def model_settings(architecture: str, given: Mapping[str, Any] | None = None) ->
 
 def recipe_settings() -> list[Setting]:
     """Return the settings of a recipe; the seed has an option of its own."""
-    known = described(Recipe, {"optimizer": OPTIMIZERS, "schedule": SCHEDULES})
+    known = described(Recipe, {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "keep": KEEP})
     return [setting for setting in known if setting.name != "seed"]
 
 

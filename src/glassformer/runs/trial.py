@@ -20,12 +20,12 @@ from ..errors import ConfigError
 from ..training.checkpoint import BEST
 from ..training.recipe import Recipe, changed_recipe
 from .in_memory import MemoryRun, memory_run
-from .new_run import create_run
 from .recording import begin
 from .replay import Frame, frame_of
 from .run import Run
-from .session import Session, model_config, session_of
+from .session import Session, start_session
 from .settings import sorted_settings
+from .start import create_run, model_config
 
 
 @dataclass(eq=False)
@@ -58,7 +58,8 @@ class Trial:
         """Write it as a run, into the first of folder, folder-2, folder-3, … that nobody has."""
         session, own = self.session, self.run
         session.write_records()
-        best = [record for record in own.records if record.is_best]
+        last = own.recipe.keep == "last"
+        best = [record for record in own.records if record.evaluation is not None and (record.is_best or last)]
         if not own.records:
             raise ConfigError("no step was taken yet", hint="train it first")
         run = create_run(
@@ -92,4 +93,4 @@ def new_trial(task_name: str, settings: dict[str, Any] | None = None, *, seed: i
     recipe = changed_recipe(task.recipe, {"seed": seed, **of_recipe})
     config = model_config(task, None, {"dropout": recipe.pop("dropout"), **of_model})
     run = memory_run(task_name, config, Recipe.from_dict(recipe), settings=of_model)
-    return Trial(session_of(run, task), options, of_model)
+    return Trial(start_session(run, task), options, of_model)

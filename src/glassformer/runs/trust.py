@@ -9,13 +9,12 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextvars import ContextVar
 from pathlib import Path
 
 from ..errors import CheckpointError
 from ..files import write_text
 
-_granted: ContextVar[bool] = ContextVar("trust", default=False)
+_grants: list[bool] = []  # one for each open `granted` block
 
 
 def decline(question: str) -> bool:
@@ -30,18 +29,18 @@ ask: Callable[[str], bool] = decline
 @contextlib.contextmanager
 def granted(wanted: bool) -> Iterator[None]:
     """Trust the Python files of runs that are opened inside the block, if `wanted`."""
-    token = _granted.set(wanted or _granted.get())
+    _grants.append(wanted)
     try:
         yield
     finally:
-        _granted.reset(token)
+        _grants.pop()
 
 
 def check(path: Path, sha256: str, folder: Path) -> None:
     """Refuse to run a file that the user has not agreed to."""
     if [str(path), sha256] in _trusted():
         return
-    if not (_granted.get() or ask(f"{folder} was trained with {path} and runs it. Do you trust this Python file?")):
+    if not (any(_grants) or ask(f"{folder} was trained with {path} and runs it. Do you trust this Python file?")):
         raise CheckpointError(
             f"{folder} runs the Python file {path}, which you have not agreed to on this machine",
             hint="read the file; if you trust it, add --trust once, or gf.load(run, trust=True) in Python",

@@ -20,15 +20,19 @@ _WORDS = {"int": "a whole number", "float": "a number", "str": "a name"}
 AFTER = 0.1
 """The share of the peak learning rate at which a run goes on behind the end of a schedule that came down to nothing."""
 
+KEEP = ("best", "last")
+
 OF_ONE_OPTIMIZER = ("momentum", "beta1", "beta2")
 """Settings that mean something to some optimizers only."""
 
 
 def changed_recipe(given: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recipe's settings with some changed; another optimizer leaves behind what was meant for the first."""
-    kept = dict(given)
-    if changes.get("optimizer", given.get("optimizer")) != given.get("optimizer"):
-        kept = {name: value for name, value in given.items() if name not in OF_ONE_OPTIMIZER}
+    """Return a recipe's settings with some changed; a new optimizer drops what was meant for the one before."""
+    kept, chosen = dict(given), changes.get("optimizer")
+    if chosen != given.get("optimizer") and chosen in OPTIMIZERS:
+        taken = inspect.signature(OPTIMIZERS[chosen]).parameters
+        dropped = {*OF_ONE_OPTIMIZER, *({"weight_decay"} - set(taken))}
+        kept = {name: value for name, value in given.items() if name not in dropped}
     return {**kept, **changes}
 
 
@@ -55,7 +59,8 @@ class Recipe:
     eval_every        steps between evaluations
     save_every        steps between checkpoints (none: as eval_every)
     ema               decay of a moving average of the parameters, which is then what counts (none: off)
-    patience          stop after so many evaluations without improvement (none: never)
+    patience          stop after this many evaluations without improvement (none: never)
+    keep              parameters that the run keeps as its result: best (lowest validation loss) or last
     seed              of the first parameters, the order of examples and dropout
     shards            parts of a batch that are computed at the same time, one per core; a new run settles on what
                       is fastest on its machine and keeps to it (none: not settled, in one part)
@@ -80,6 +85,7 @@ class Recipe:
     save_every: int | None = None
     ema: float | None = None
     patience: int | None = None
+    keep: str = "best"
     seed: int = 0
     shards: int | None = None
 
@@ -102,6 +108,7 @@ class Recipe:
             raise ConfigError(f"label_smoothing is {self.label_smoothing}", hint="use a share from 0 to below 1")
         if self.ema is not None and not 0 <= self.ema < 1:
             raise ConfigError(f"ema is {self.ema}", hint="use a decay from 0 to below 1, such as 0.999")
+        check_known("keep is", self.keep, KEEP)
         self.build_optimizer()
         self.build_schedule()
 

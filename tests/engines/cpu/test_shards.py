@@ -15,8 +15,8 @@ from glassformer.errors import ConfigError
 from glassformer.models import Batch, build
 from glassformer.ops import IGNORE
 from glassformer.runs.config_file import CONFIG
+from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run
-from glassformer.runs.session import resume_session
 from glassformer.training.recipe import Recipe
 from glassformer.training.trainer import ReferenceTrainer
 from glassformer.tree import flatten, tree_map

@@ -9,7 +9,8 @@ from glassformer.dispatch import use_engine
 from glassformer.engines.cpu.cores import at_most
 from glassformer.engines.cpu.trainer import InPlaceTrainer, in_place
 from glassformer.errors import ShapeError
-from glassformer.runs.session import resume_session, session_of
+from glassformer.runs.resume import resume_session
+from glassformer.runs.session import start_session
 from glassformer.training import OPTIMIZERS, SGD, Adam, AdamW, Lion, Muon
 from glassformer.training.loop import training_steps
 from glassformer.training.optimizer import Optimizer
@@ -230,7 +231,7 @@ def arrays(tree):
 def test_a_session_never_writes_to_what_it_was_given(session):
     given = tree_map(np.copy, session.state.params)
     before = tree_map(np.copy, given)
-    other = session_of(session.run, session.task, given)
+    other = start_session(session.run, session.task, given)
     for _ in other.steps():
         if other.state.step == 3:
             break

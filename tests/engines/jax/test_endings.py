@@ -13,7 +13,8 @@ from glassformer.errors import CheckpointError, ConfigError, DataError
 from glassformer.execution import Execution
 from glassformer.mesh.shape import MeshShape
 from glassformer.runs import new_run, run, session
-from glassformer.runs.session import new_session, resume_session
+from glassformer.runs.resume import resume_session
+from glassformer.runs.start import new_session
 from glassformer.training import load_checkpoint
 from glassformer.training.interruption import Stopped
 from runs import NAMES, TINY, command, options, tiny_session, untimed, write_data

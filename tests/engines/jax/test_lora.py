@@ -18,8 +18,8 @@ from glassformer.errors import ConfigError
 from glassformer.execution import Execution
 from glassformer.models import build
 from glassformer.runs.fine_tuning import fine_tuning_session
+from glassformer.runs.resume import resume_session
 from glassformer.runs.run import read_base
-from glassformer.runs.session import resume_session
 from glassformer.training import Adapted, LoRA, load_checkpoint
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
@@ -131,7 +131,7 @@ def prose(tmp_path_factory):
     return path
 
 
-def session_of(base, prose, folder, execution, **settings):
+def start_session(base, prose, folder, execution, **settings):
     pairs = {**PLAN, **ADAPTERS, **settings}
     return fine_tuning_session(
         "text", folder, str(base), adapters=True, data=str(prose), settings=pairs, execution=execution
@@ -148,7 +148,7 @@ def finish(session):
 def whole(jax, base, prose, tmp_path_factory):
     """A finished run in bfloat16, the blocks as a loop."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    return finish(session_of(base, prose, folder, Execution(precision="bfloat16", scan=True)))
+    return finish(start_session(base, prose, folder, Execution(precision="bfloat16", scan=True)))
 
 
 def test_a_run_leaves_adapters_that_every_engine_reads(whole, base):
@@ -170,7 +170,7 @@ def test_a_run_leaves_adapters_that_every_engine_reads(whole, base):
 
 
 def test_resumed_is_uninterrupted(whole, base, prose, tmp_path):
-    session = session_of(base, prose, tmp_path / "cut", whole.run.execution)
+    session = start_session(base, prose, tmp_path / "cut", whole.run.execution)
     for _ in itertools.islice(session.steps(), 5):
         pass  # ended without a word, between two checkpoints
     assert_same_run(finish(resume_session(tmp_path / "cut")).run.folder, whole.run.folder)
@@ -178,7 +178,7 @@ def test_resumed_is_uninterrupted(whole, base, prose, tmp_path):
 
 def test_the_command_trains_as_numpy_does_and_resumes(base, prose, tmp_path):
     with use_engine("numpy"):
-        plain = finish(session_of(base, prose, tmp_path / "numpy", None))
+        plain = finish(start_session(base, prose, tmp_path / "numpy", None))
     pairs = [part for name, value in {**PLAN, **ADAPTERS}.items() for part in ("--set", f"{name}={value}")]
     args = ["train", "text", "--from", base, "--lora", "--data", prose, *pairs, "--json"]
     result = command(*args, "--engine", "jax", "--out", tmp_path / "jax")

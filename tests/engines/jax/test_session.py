@@ -14,8 +14,9 @@ from glassformer.engines.jax.trainer import JaxTrainer
 from glassformer.errors import ConfigError
 from glassformer.execution import Execution, MeshShape
 from glassformer.mesh.rules import check_execution
+from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run
-from glassformer.runs.session import new_session, resume_session
+from glassformer.runs.start import new_session
 from glassformer.training import load_checkpoint
 from runs import TINY, assert_same_run, command, edit_config, options, tiny_session, untimed
 
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("unseen_figures")
 PLAN = {"steps": 10, "eval_every": 4, "save_every": 3, "warmup": 2}
 
 
-def session_of(folder, execution, **settings):
+def start_session(folder, execution, **settings):
     return new_session("majority", folder, settings={**TINY["majority"], **PLAN, **settings}, execution=execution)
 
 
@@ -38,7 +39,7 @@ def finish(session):
 def whole(jax, tmp_path_factory):
     """A finished run in float16, the blocks as a loop, with an average."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    return finish(session_of(folder, Execution(precision="float16", scan=True), ema=0.9))
+    return finish(start_session(folder, Execution(precision="float16", scan=True), ema=0.9))
 
 
 # --- folders ---------------------------------------------------------------------------------------------------------
@@ -76,7 +77,7 @@ def test_its_model_can_be_asked_and_measured_by_every_engine(whole):
 
 
 def test_resumed_is_uninterrupted(whole, tmp_path):
-    session = session_of(tmp_path / "cut", whole.run.execution, ema=0.9)
+    session = start_session(tmp_path / "cut", whole.run.execution, ema=0.9)
     for _ in itertools.islice(session.steps(), 5):
         pass  # ended without a word, between two checkpoints
     assert_same_run(finish(resume_session(tmp_path / "cut")).run.folder, whole.run.folder)
@@ -84,7 +85,7 @@ def test_resumed_is_uninterrupted(whole, tmp_path):
 
 def test_losses_are_those_of_numpy_and_a_finished_run_says_the_same(tmp_path):
     plain = finish(tiny_session("majority", tmp_path / "numpy", **PLAN))
-    there = finish(session_of(tmp_path / "jax", Execution()))
+    there = finish(start_session(tmp_path / "jax", Execution()))
     expected, found = untimed(plain.run.folder), untimed(there.run.folder)
     for line, other in zip(expected, found, strict=True):
         assert other == pytest.approx({**line, "tokens": other["tokens"]}, rel=1e-4)
@@ -186,7 +187,7 @@ def test_batches_must_divide(whole):
 def test_settings_reach_the_model(whole, tmp_path):
     assert whole.trainer.model.execution == whole.run.execution
     assert whole.run.model.execution == Execution()  # which every engine can run
-    session = session_of(tmp_path / "run", Execution(remat=True), attention_tile=4)
+    session = start_session(tmp_path / "run", Execution(remat=True), attention_tile=4)
     assert session.run.execution == open_run(tmp_path / "run").execution == Execution(remat=True, tile=4)
 
 

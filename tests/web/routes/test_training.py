@@ -7,7 +7,7 @@ import pytest
 from browser import ended, tiny_explorer
 from glassformer.errors import ConfigError
 from glassformer.runs.run import open_run
-from glassformer.runs.session import new_session
+from glassformer.runs.start import new_session
 from glassformer.web.explorer import Explorer
 from glassformer.web.offers import Offer, find_offers
 from glassformer.web.recordings import LiveTraining

@@ -1,4 +1,4 @@
-"""A new run: its folder, made by one process and seen by all."""
+"""Start a run: its task, model and recipe from settings, and its folder, made by one process and seen by all."""
 
 import json
 from dataclasses import replace
@@ -6,20 +6,69 @@ from pathlib import Path
 from typing import Any
 
 from ..cluster.collective import agreed, check_shared, first_before_others
-from ..config import TransformerConfig
-from ..data import Task
+from ..config import TransformerConfig, config_from_dict
+from ..data import Task, build_task
 from ..errors import ConfigError, typed
 from ..execution import PLAIN, Execution, separated
 from ..files import PARTIAL, flush_folder, new_folder
-from ..training.recipe import Recipe
+from ..models import PRESETS
+from ..settings import check_known
+from ..training.recipe import Recipe, changed_recipe
 from ..tree import flatten
 from . import trust
-from .base import Base
+from .base import Base, stable_data
 from .config_file import CONFIG, explained
 from .lock import LOCK, FolderLock
 from .own import own_files
 from .record import Record, read_record
 from .run import Run, open_run, tokenizers_of
+from .session import Session, start_session
+from .settings import OF_THE_DATA, sorted_settings
+
+
+def new_session(
+    task_name: str,
+    folder: Path,
+    *,
+    data: str | None = None,
+    preset: str | None = None,
+    settings: dict[str, Any] | None = None,
+    seed: int = 0,
+    execution: Execution | None = None,
+    numbered: bool = False,
+    recorded: bool = False,
+) -> Session:
+    """Start a run: the task's own model and recipe, changed by a preset and by settings of either.
+
+    With an `execution`, it is computed by the engine jax. `numbered` puts it into the first of folder, folder-2, … that
+    nobody has. `recorded` keeps what it takes to return to any step: see `recording`.
+    """
+    of_task, of_model, of_recipe = sorted_settings(task_name, settings or {})
+    options = {"data": stable_data(data), "seed": seed, **of_task}
+    task = build_task(task_name, **options)
+    recipe = changed_recipe(task.recipe, {"seed": seed, **of_recipe})
+    config = model_config(task, preset, {"dropout": recipe.pop("dropout"), **of_model})
+    checked = Recipe.from_dict(recipe)
+    how: dict[str, Any] = {"execution": execution, "settings": of_model, "preset": preset, "numbered": numbered}
+    return start_session(create_run(folder, task, options, config, checked, **how), task, recorded=recorded)
+
+
+def model_config(task: Task, preset: str | None, changes: dict[str, Any]) -> TransformerConfig:
+    """Return the task's model, or a preset's with the task's vocabulary and lengths."""
+    settings = {"architecture": task.architecture, **task.settings}
+    if preset is not None:
+        check_known("there is no preset", preset, PRESETS, listed="`glassformer models` lists them")
+        chosen = PRESETS[preset]
+        if chosen["architecture"] != task.architecture:
+            raise ConfigError(
+                f"the architecture of {preset!r} is {chosen['architecture']!r}, "
+                f"but {task.name!r} needs {task.architecture!r}",
+                hint="choose another preset, or none",
+            )
+        left_out = {*OF_THE_DATA, *(("head_bias", "head_scale") if "classes" in task.settings else ())}
+        kept = {name: value for name, value in chosen.items() if name not in left_out}
+        settings = {**kept, **{name: task.settings[name] for name in OF_THE_DATA if name in task.settings}}
+    return config_from_dict({**settings, **changes})
 
 
 def create_run(
