@@ -63,7 +63,7 @@ def test_resumed_is_uninterrupted(case, tmp_path):
 
 
 def test_a_run_keeps_its_best_parameters_or_its_last(tmp_path):
-    worse = {"steps": 5, "eval_every": 1, "lr": 0.9, "warmup": 1, "schedule": "constant"}
+    worse = {"steps": 6, "eval_every": 1, "optimizer": "sgd", "lr": 50.0, "warmup": 1, "schedule": "constant"}
     best = finish(tiny_session("majority", tmp_path / "best", **worse))
     last = finish(tiny_session("majority", tmp_path / "last", keep="last", **worse))
     assert not best.run.metrics()[-1]["best"]  # so the two differ
