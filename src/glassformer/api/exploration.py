@@ -10,8 +10,9 @@ from typing import Any
 from ..arrays import Tree
 from ..interpret.reading import example_text
 from ..models import Batch, Model
+from ..progress import log
+from ..progress.notebook import is_notebook
 from ..trained_model import TrainedModel
-from .shown import is_notebook
 
 HEIGHT = 760
 """Pixels of the page inside a notebook."""
@@ -58,11 +59,10 @@ class Exploration:
 
     def serve(self, *, port: int = 0, browser: bool = True) -> None:
         """Serve the page on this machine until Ctrl-C, and open it in the browser."""
-        from ..cli.output import log as talk
         from ..web.server import Server
 
         server = Server(self._explorer(), port)
-        talk(f"explore it at {server.address}; Ctrl-C ends it")
+        log(f"explore it at {server.address}; Ctrl-C ends it")
         server.serve(browser=browser)
 
     def _explorer(self) -> Any:

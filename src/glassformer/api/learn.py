@@ -9,12 +9,13 @@ from ..arrays import Tree
 from ..cluster.collective import processes
 from ..errors import TrainingError
 from ..execution import Execution
+from ..progress import log
+from ..progress.notebook import shown
 from ..runs.stopwatch import Stopwatch
 from ..trained_model import TrainedModel
 from ..training.interruption import Terminated, heeding_termination
 from ..training.lora import LoRA
 from .loop import Loop
-from .shown import say, shown
 
 
 def train(
@@ -89,7 +90,8 @@ def _trained(loop: Loop, *, show: bool) -> TrainedModel:
         sys.exit(143)
     except KeyboardInterrupt:
         loop.session.save()
-        say(f"interrupted after step {loop.session.state.step:,}: this is the model as it is now", wanted=show)
+        if show:
+            log(f"interrupted after step {loop.session.state.step:,}: this is the model as it is now")
         return loop.now
     except TrainingError:
         loop.session.save()

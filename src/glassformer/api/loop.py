@@ -13,7 +13,7 @@ from ..config import TransformerConfig
 from ..data import Task, build_task
 from ..data.array_task import array_task
 from ..errors import CheckpointError, ConfigError, did_you_mean
-from ..execution import Execution, separated
+from ..execution import Execution, MeshShape, separated
 from ..models import PRESETS, Model
 from ..quantized import Quantized
 from ..runs.base import Base
@@ -66,9 +66,9 @@ class Loop:
     ) -> None:
         changes = settings if steps is None else {**settings, "steps": steps}
         if execution is None and dispatch.current().library == "jax":
-            from ..cli.devices import execution_of
+            import jax
 
-            execution = execution_of(None, None, scan=False, remat=False)
+            execution = Execution(mesh=MeshShape(data=jax.device_count()))
         if record and out is None:
             raise ConfigError(
                 "a training in memory is not recorded: its states are kept in the folder of the run",

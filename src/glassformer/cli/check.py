@@ -4,8 +4,8 @@ import click
 from rich.text import Text
 
 from .. import dispatch
+from ..progress.display import DELAY, waiting
 from ..proofs import prove_all
-from .display import DELAY, waiting
 from .options import engine_option, json_option
 from .output import log, print_json, print_table
 

@@ -13,11 +13,11 @@ from ..errors import ConfigError, typed
 from ..files import new_folder
 from ..interpret import Labels, Trace
 from ..interpret.reading import labels_of
+from ..progress.display import waiting
 from ..proofs import prove_all
 from ..runs.session import Session
 from ..runs.start import new_session
 from ..trained_model import TrainedModel
-from .display import waiting
 from .options import PATH, json_option
 from .output import log, print_json, print_table
 from .train import run_session

@@ -15,8 +15,8 @@ from ..errors import ConfigError, DataError, did_you_mean
 from ..interpret.reading import label, logit_of
 from ..interpret.run import has_no_head
 from ..loading import read_model
+from ..progress.display import DELAY, PATIENCE, waiting
 from ..trained_model import TrainedModel
-from .display import DELAY, PATIENCE, waiting
 from .look_views import VIEWS, Found, Question
 from .options import PATH, json_option, model_argument
 from .output import bytes_text, log, print_json, print_table

@@ -10,17 +10,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..progress import log as log
+from ..progress import plural as plural
+
 SPACE = "␣"
 
 
 def console() -> Console:
     """Return a console for stdout; it leaves color out in pipes and under NO_COLOR."""
     return Console(highlight=False, markup=False, soft_wrap=True, emoji=False)
-
-
-def log(text: str) -> None:
-    """Print a message on stderr."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def print_json(value: Any) -> None:
@@ -105,11 +103,6 @@ def visible(text: str) -> str:
 def shorten(text: str, width: int) -> str:
     """Return a text of at most `width` characters, its end replaced by an ellipsis where it is longer."""
     return text if len(text) <= width else f"{text[: width - 1]}…"
-
-
-def plural(count: int, noun: str) -> str:
-    """Write a count with its noun: 1 step, 2 steps."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def signed(value: float, places: int) -> str:

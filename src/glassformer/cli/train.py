@@ -15,6 +15,8 @@ from ..cluster.watch import Watch
 from ..data import TASKS, import_file
 from ..errors import ConfigError, TrainingError, typed
 from ..execution import MeshShape
+from ..progress.chart import short
+from ..progress.display import DELAY, display, event_writer, require_tensorboard, waiting
 from ..runs.fine_tuning import fine_tuning_session
 from ..runs.resume import resume_session
 from ..runs.run import open_run
@@ -24,8 +26,6 @@ from ..runs.stopwatch import Stopwatch
 from ..training.interruption import Stopped, Terminated, heeding_termination
 from ..tree import count
 from . import devices
-from .chart import short
-from .display import DELAY, display, event_writer, require_tensorboard, waiting
 from .options import PATH, engine_option, json_option
 from .output import log, plural, print_json
 from .settings import parse_settings

@@ -5,14 +5,14 @@ import logging
 import pytest
 
 from glassformer import dispatch
-from glassformer.cli.compiling import Compilation, watched
+from glassformer.progress.compiling import Compilation, watched
 from oracles import require
 
 
 @pytest.fixture
 def now(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("glassformer.cli.compiling.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("glassformer.progress.compiling.time.perf_counter", lambda: now[0])
     return now
 
 

@@ -21,9 +21,9 @@ from ..errors import ConfigError
 from ..runs.session import Session
 from ..runs.stopwatch import Stopwatch
 from ..training.loop import StepRecord
+from . import log, plural
 from .chart import short
 from .compiling import Compilation, watched
-from .output import log, plural
 from .screen import Recent, Screen, duration, meaning_of, refusal
 
 PATIENCE = 10.0

@@ -7,7 +7,7 @@ import types
 import pytest
 
 import glassformer as gf
-from glassformer.api import shown
+from glassformer.progress import notebook as shown
 from glassformer.runs.stopwatch import Stopwatch
 from glassformer.training import Evaluation, StepRecord
 

@@ -1,8 +1,8 @@
-"""The panel that a terminal shows, against the screens in tests/cli/screens.
+"""The panel that a terminal shows, against the screens in tests/progress/screens.
 
 After an intended change, review the differences and renew them:
 
-    GLASSFORMER_RENEW_SCREENS=1 make test ARGS=tests/cli/test_screen.py
+    GLASSFORMER_RENEW_SCREENS=1 make test ARGS=tests/progress/test_screen.py
 """
 
 import io
@@ -17,10 +17,10 @@ from rich.console import Console
 from rich.default_styles import DEFAULT_STYLES
 from rich.style import Style
 
-from glassformer.cli.chart import short
-from glassformer.cli.compiling import Compilation
-from glassformer.cli.screen import Recent, Screen, duration, flowed, meaning_of
 from glassformer.config import config_from_dict
+from glassformer.progress.chart import short
+from glassformer.progress.compiling import Compilation
+from glassformer.progress.screen import Recent, Screen, duration, flowed, meaning_of
 from glassformer.runs.stopwatch import Stopwatch
 from glassformer.training.evaluate import Evaluation
 from glassformer.training.loop import StepRecord

@@ -9,7 +9,7 @@ import re
 import pytest
 from rich.console import Console
 
-from glassformer.cli.display import display, waiting
+from glassformer.progress.display import display, waiting
 from glassformer.runs.resume import resume_session
 from glassformer.runs.stopwatch import Stopwatch
 from oracles import require
@@ -140,7 +140,7 @@ def test_a_pipe_is_told_what_comes_and_gets_one_line_per_evaluation(session, cap
 
 
 def test_a_pipe_gets_a_line_when_it_has_waited_too_long(session, capsys, monkeypatch):
-    monkeypatch.setattr("glassformer.cli.display.PATIENCE", 0.0)
+    monkeypatch.setattr("glassformer.progress.display.PATIENCE", 0.0)
     watch(session)
     steps = [line for line in capsys.readouterr().err.splitlines() if line.startswith("step ")]
     assert [line.split()[1] for line in steps] == [f"{step}/6" for step in range(1, 7)]
@@ -154,14 +154,14 @@ def test_what_one_waits_for_is_said_at_once_or_when_it_takes_long(capsys, monkey
         pass
     assert capsys.readouterr().err == ""
     said = queue.Queue()  # what a thread prints while `capsys` is read may be in neither reading
-    monkeypatch.setattr("glassformer.cli.display.log", said.put)
+    monkeypatch.setattr("glassformer.progress.display.log", said.put)
     with waiting("preparing text", delay=0.01):
         assert said.get(timeout=60) == "preparing text ..."
 
 
 def test_on_a_terminal_what_one_waits_for_moves_and_then_leaves(monkeypatch):
     out = io.StringIO()
-    monkeypatch.setattr("glassformer.cli.display.Console", lambda **settings: terminal(out))
+    monkeypatch.setattr("glassformer.progress.display.Console", lambda **settings: terminal(out))
     with waiting("preparing text"):
         pass
     assert "preparing text 0:00" in out.getvalue()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from glassformer.cli.chart import MOST, Curve, chart, short
+from glassformer.progress.chart import MOST, Curve, chart, short
 
 
 def curve_of(values, first=1):

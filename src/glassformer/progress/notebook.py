@@ -1,4 +1,4 @@
-"""What one sees while a model trains: the command's panel or lines, a curve in a notebook, or nothing."""
+"""Training in a notebook: a curve that is redrawn in place; elsewhere, the panel or the lines of `display`."""
 
 import contextlib
 import sys
@@ -32,7 +32,7 @@ def shown(session: Session, clock: Stopwatch, *, wanted: bool) -> Iterator[Tell]
     if not wanted:
         yield lambda record: None
     elif is_notebook():
-        from ..cli.display import compiling, timed
+        from .display import compiling, timed
 
         curve = Curve(session.task.name, clock)
         with compiling(session, curve.say) as compilation:
@@ -41,18 +41,10 @@ def shown(session: Session, clock: Stopwatch, *, wanted: bool) -> Iterator[Tell]
             finally:
                 curve.finish()
     else:
-        from ..cli.display import display
+        from .display import display
 
         with display(session, clock) as tell:
             yield tell
-
-
-def say(text: str, *, wanted: bool) -> None:
-    """Say something to the person who waits, on stderr."""
-    if wanted:
-        from ..cli.output import log as talk
-
-        talk(text)
 
 
 def is_notebook() -> bool:
@@ -78,7 +70,7 @@ class Curve:
 
     def show(self, record: StepRecord) -> None:
         """Take in one step, and draw anew if it is time."""
-        from ..cli.screen import refusal
+        from .screen import refusal
 
         self.last = record
         if np.isfinite(record.loss):
