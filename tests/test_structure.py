@@ -48,9 +48,9 @@ LEVEL_OF = {unit: level for level, units in enumerate(LEVELS) for unit in units}
 EXEMPT = {"__init__", "__main__"}
 
 # Units that may import third-party packages when they are loaded. `import glassformer` loads none of them.
-MAY_IMPORT_OTHERS = set(
-    ["cli", "progress", "plots", "web", "engines", "cluster", "mesh", "weights", "text", "data", "training", "runs"]
-)
+MAY_IMPORT_OTHERS = {
+    "cli", "progress", "plots", "web", "engines", "cluster", "mesh", "weights", "text", "data", "training", "runs",
+}  # fmt: skip
 
 # The mathematics does not know who executes it, not even in its comments.
 MATHEMATICS = ("ops", "layers", "models")
