@@ -5,7 +5,9 @@ import { largeMap } from "./attention_paint.js";
 import { button, fill, make, short, visible } from "./dom.js";
 import { openCard } from "./card.js";
 import { tile } from "./server.js";
-import { change, look, runState, state } from "./state.js";
+import { live } from "./kept.js";
+import { look, runState } from "./state.js";
+import { areMade, oneChange, toggleChanges, tryChanges } from "./trials.js";
 
 const HEAD_WINDOW = 32; // tokens along one side, at most
 
@@ -54,19 +56,17 @@ function windowChoosers(own, windows) {
 function headTop(own, name) {
   const word = own.say?.words[own.head];
   const shares = Object.entries(own.say?.scores[own.head] ?? {}).map(([kind, score]) => `${kind} ${short(score, 2)} (chance ${short(own.say.chance[kind], 2)})`);
-  const off = { word: "zero", name: `${name}.output.x`, where: { head: own.head } };
-  const same = (one) => one.word === off.word && one.name === off.name && one.where?.head === off.where.head;
-  const isOff = state().changes.some(same);
-  const act = () => change({ changes: isOff ? state().changes.filter((one) => !same(one)) : [...state().changes, off] });
+  const off = [oneChange("zero", `${name}.output.x`, { head: own.head })];
+  const isOff = areMade(off);
   return make("div", { class: "stack tight" },
     make("div", { class: "row" }, make("h3", {}, `Layer ${own.layer}, head ${own.head}${word ? `: ${word}` : ""}`),
-      button(isOff ? "Switch it on again" : "Switch this head off", act, { "aria-pressed": String(isOff) })),
+      button(isOff ? "Switch it on again" : "Switch this head off", () => toggleChanges(off), { "aria-pressed": String(isOff), ...live })),
     shares.length ? make("p", { class: "quiet" }, `Attention on this text that goes to each kind of place: ${shares.join(", ")}.`) : null);
 }
 
 const HEAD_STEPS = {
-  value: { products: ["q · k", "how far query and key go the same way"], scores: ["scores", ""], weights: ["weights", "softmax of the scores: each row sums to 1"] },
-  gradient: { scores: ["gradient of scores", "each row sums to 0"], weights: ["gradient of weights", "what more weight would do to the number that runs back"] },
+  value: { products: ["q · k", "query times key"], scores: ["scores", ""], weights: ["weights", "softmax of the scores: each row sums to 1"] },
+  gradient: { scores: ["gradient of scores", "each row sums to 0"], weights: ["gradient of weights", "how more weight would move the number above"] },
   change: { scores: ["change of scores", "after the changes, minus before"], weights: ["change of weights", "after the changes, minus before"] },
 };
 
@@ -120,9 +120,9 @@ function headSentence(own, at, { rows, columns, found }) {
 }
 
 function maskSwitch(own, name, { query, key, allowed }) {
-  const flip = { word: "put", name: `${name}.attend.mask`, where: { head: own.head, position: query, key }, value: allowed ? 0 : 1 };
+  const flip = oneChange("put", `${name}.attend.mask`, { head: own.head, position: query, key }, allowed ? 0 : 1);
   const title = `${allowed ? "Forbid" : "Allow"} “${visible(own.kind.queries[query])}” (${query}) to look at “${visible(own.kind.keys[key])}” (${key})`;
-  return button(title, () => change({ changes: [...state().changes, flip] }));
+  return button(title, () => tryChanges([flip]), live);
 }
 
 function largestOf(found, mask) {

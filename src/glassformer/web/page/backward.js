@@ -1,8 +1,9 @@
-// Backward: which number runs back, its gradient on the way from the logits to the tokens, and a step by it.
+// Backward: the number whose gradient is shown, the gradient from the logits back to the tokens, and a step of an optimizer.
 
 import { button, exact, fill, make, short, visible } from "./dom.js";
 import { cssColor, inkOn } from "./color.js";
 import { heat } from "./heat.js";
+import { live } from "./kept.js";
 import { ask, work } from "./server.js";
 import { change, look, runState, state } from "./state.js";
 import { addToCards, openCard } from "./card.js";
@@ -30,11 +31,11 @@ function drawBackward(place, page) {
     fill(tokens, found.tokens.map((part) => saliencyBox(part, page)));
   }).catch((error) => fill(way, make("p", { class: "bad" }, error.message)));
   place.append(
-    backwardPart("The number that runs back", null, targetBox(page)),
-    backwardPart("The way back", "The gradient of the stream, from what the model returns to what it reads: how long it is at each point (bars by the logarithm), and its entries.", way),
-    backwardPart("Flow", "At each residual connection a gradient goes on as it is, along the stream, and once more through the sublayer: which of the two carries?", flow),
-    backwardPart("Tokens", "Gradient × input: what each token adds, were the model linear. Integrated gradients add up to the whole difference from tokens that all had the mean of these vectors.", tokens),
-    backwardPart("Take one step", "What an optimizer would do with the gradient of the loss of this text, and what comes of it.", step),
+    backwardPart("Gradient of", null, targetBox(page)),
+    backwardPart("The way back", "The gradient of the residual stream, from the output back to the input: its length at each point (bars on a logarithmic scale), and its entries.", way),
+    backwardPart("Flow", "At each residual connection the gradient takes two paths: along the stream unchanged, and through the sublayer. Which one carries more?", flow),
+    backwardPart("Tokens", "Gradient × input: what each token would add if the model were linear. Integrated gradients add up to the whole difference from an input in which every token has the mean vector.", tokens),
+    backwardPart("Take one step", "What an optimizer would do with the gradient of this text's loss, and the loss afterwards.", step),
   );
   keepSteady(place, [ready, step.ready]);
 }
@@ -77,12 +78,12 @@ function walkBox(found, asked, page) {
     walking = setTimeout(advance, PAUSE);
   };
   const begin = () => {
-    if (stillness.matches) { goTo(points.length - 1); return; } // all at once: nothing moves by itself
+    if (stillness.matches) { goTo(points.length - 1); return; } // all at once: no animation
     goTo(now + 1 >= points.length ? 0 : now);
     fill(play, "Pause");
     walking = setTimeout(advance, PAUSE);
   };
-  const box = [make("div", { class: "row" }, play, button("Back", () => { halt(); goTo(Math.max(0, now - 1)); }), button("On", () => { halt(); goTo(Math.min(points.length - 1, now + 1)); }), slider),
+  const box = [make("div", { class: "row" }, play, button("Back", () => { halt(); goTo(Math.max(0, now - 1)); }), button("Next", () => { halt(); goTo(Math.min(points.length - 1, now + 1)); }), slider),
     make("div", { class: "walk" }, make("ol", { tabindex: "0", "aria-label": "Points of the stream, from the end" }, items.map((item) => make("li", {}, item))), seen)];
   goTo(now);
   return box;
@@ -124,7 +125,7 @@ function flowTable(flow) {
 function saliencyBox(part, page) {
   const integrated = make("div", { class: "stack" });
   return make("div", { class: "stack" }, part.part === "source" ? make("h3", {}, "Source") : null, saliencyRow(part, part.values, "gradient × input"),
-    make("div", { class: "row" }, button("Integrate the gradients", () => integrate(part, integrated, page))), integrated);
+    make("div", { class: "row" }, button("Integrate the gradients", () => integrate(part, integrated, page), live)), integrated);
 }
 
 function saliencyRow(part, values, what) {
@@ -144,7 +145,7 @@ async function integrate(part, place, page) {
   try {
     const found = await work("integrated", { state: runState(), name: part.name }, (job) => { bar.value = job.total ? job.done / job.total : 0; }, stop.signal);
     fill(place, saliencyRow(part, found.values, "integrated gradient"), make("p", { class: "quiet" },
-      `They add up to ${short(found.difference, 5)}, the difference of ${page.run.of.title} from where all tokens have the mean of these vectors; ${short(found.missing, 2)} is missing, after ${found.gradients} gradients.`));
+      `They add up to ${short(found.difference, 5)}: how far ${page.run.of.title} is from its value for mean vectors. Error ${short(found.missing, 2)}, after ${found.gradients} gradients.`));
   } catch (error) {
     fill(place, make("p", { class: error.message === "stopped" ? "quiet" : "bad" }, error.message));
   }
@@ -157,5 +158,5 @@ addToCards((card) => {
   const isValue = card.kind !== "gradient" && card.kind !== "parameter";
   const isIt = of.kind === "entry" && of.name === card.name && JSON.stringify(of.index) === JSON.stringify(card.index);
   if (!isValue || isIt) return null;
-  return make("section", {}, button("Let this number run back", () => change({ of: { kind: "entry", name: card.name, index: card.index } })));
+  return make("section", {}, button("Show the gradient of this number", () => change({ of: { kind: "entry", name: card.name, index: card.index } }), live));
 });

@@ -1,47 +1,69 @@
 // The card of a number: what it is, how it was made, where it goes, and a proof of its gradient.
 
-import { button, exact, fill, make, short, tell, whole } from "./dom.js";
-import { ask } from "./server.js";
+import { button, exact, fill, make, short, tell, visible, whole } from "./dom.js";
+import { kept, live } from "./kept.js";
+import { page } from "./page.js";
+import { ask, tile } from "./server.js";
 import { look, runState } from "./state.js";
 
 const cardPlace = () => document.getElementById("card");
 const cardExtras = []; // functions (card, one) → element: what other views add to every card
 let asking = null;
+let opener = null; // what had the focus before a card was opened
 const before = []; // cards that were open, the latest last
 
 export function addToCards(extra) {
   cardExtras.push(extra);
 }
 
-// one: {name, index, gradient}
-export async function openCard(one, { back = false } = {}) {
+// one: {name, index, gradient}; with `quiet`, the focus stays where it is
+export async function openCard(one, { back = false, quiet = false, wait = false } = {}) {
   asking?.abort();
   asking = new AbortController();
+  if (!quiet && !cardPlace().contains(document.activeElement)) opener = document.activeElement;
   const last = look("card").open;
   if (last && !back && JSON.stringify(last) !== JSON.stringify(one)) before.push(last);
   look("card", { open: one });
   cardPlace().hidden = false;
   if (!cardPlace().firstChild) fill(cardPlace(), make("p", { class: "quiet" }, "…"));
   try {
-    const question = { state: runState(), name: one.name, index: one.index, gradient: one.gradient === true };
-    const found = await ask("card", question, asking.signal);
+    const question = { state: runState(), name: one.name, index: one.index, gradient: one.gradient === true, ...(wait ? { wait } : {}) };
+    const found = await ask("card", question, asking.signal).catch((error) => (kept ? cardInFile(one) : Promise.reject(error)));
+    const [top, focused] = [cardPlace().scrollTop, cardPlace().contains(document.activeElement)];
     fill(cardPlace(), drawCard(found, one));
-    cardPlace().scrollTop = 0;
+    cardPlace().scrollTop = wait ? top : 0;
+    if (!quiet || focused) cardPlace().querySelector("h2").focus({ preventScroll: true });
+    // The value is there first; a large model takes seconds for the gradient.
+    if (found.later === "soon") openCard(one, { back: true, quiet: true, wait: true });
   } catch (error) {
     if (error.name === "AbortError") return;
     fill(cardPlace(), cardTools(), make("p", { class: "bad" }, error.message));
   }
 }
 
+// In a file, a card that was not opened before it was saved has the numbers of the tiles.
+async function cardInFile({ name, index, gradient = false }) {
+  const tensor = [...page.run.values, ...page.run.parameters].find((one) => one.name === name);
+  const [row, column] = [0, 0, ...index].slice(-2);
+  const read = async (what) => (await tile({ state: runState(), what, name, at: index.slice(0, -2), rows: [row, row + 1], columns: [column, column + 1] })).cells[0];
+  const slope = await read("gradient").catch(() => null);
+  const value = gradient ? slope : await read("value");
+  return { name, index, axes: tensor.axes, kind: gradient ? "gradient" : "value", value, gradient: slope, later: "",
+    note: "The formula, the source and the proof of this number are not in the file: open the model with `glassformer explore` to see them." };
+}
+
 export function closeCard() {
   look("card", { open: null });
   before.length = 0;
+  const focused = cardPlace().contains(document.activeElement);
   hideCard();
+  if (focused && opener?.isConnected) opener.focus({ preventScroll: true });
+  else if (focused) document.getElementById("view").focus({ preventScroll: true });
 }
 
 export function redrawCard() {
   const { open } = look("card");
-  if (open) openCard(open, { back: true });
+  if (open) openCard(open, { back: true, quiet: true });
   else hideCard();
 }
 
@@ -53,8 +75,8 @@ function hideCard() {
 
 function cardTools() {
   return make("div", { class: "close row" },
-    button("←", () => openCard(before.pop(), { back: true }), { "aria-label": "Back to the card before", disabled: !before.length }),
-    button("×", closeCard, { "aria-label": "Close the card" }));
+    button("←", () => openCard(before.pop(), { back: true }), { "aria-label": "Back to the card before", title: "Back to the card before", disabled: !before.length }),
+    button("×", closeCard, { "aria-label": "Close the card", title: "Close the card (Escape)" }));
 }
 
 function drawCard(card, one) {
@@ -62,20 +84,40 @@ function drawCard(card, one) {
   const same = card.also?.length ? make("p", { class: "quiet" }, "also known as ", card.also.map((name, n) => [n ? ", " : "", make("code", {}, name)]).flat()) : null;
   return [
     cardTools(),
-    make("h2", {}, card.kind === "gradient" ? `∂ / ∂ ${at}` : at),
-    make("p", { class: "quiet" }, `${card.kind}: ${card.axes.map((axis, n) => `${axis} ${card.index[n]}`).join(", ")}`),
+    make("h2", { tabindex: "-1" }, card.kind === "gradient" ? `∂ / ∂ ${at}` : at),
+    make("p", { class: "quiet" }, `${card.kind}: ${cardPosition(card)}`), cardInTokens(card),
     make("p", { class: "value" }, exact(card.value)), same,
     cardFormula(card), cardReaders(card), cardTerms(card), cardGradient(card, one), cardExtras.map((extra) => extra(card, one)),
     cardLinks("Made from", card.inputs, card.more_inputs), cardFeeds(card), cardSource(card),
   ].flat();
 }
 
+// Where the number stands: position 3 “o”, feature 5.
+function cardPosition(card) {
+  const words = cardWords(card);
+  return card.axes.map((axis, n) => `${axis} ${card.index[n]}${words[n - card.axes.length + 2] === undefined ? "" : ` “${visible(words[n - card.axes.length + 2])}”`}`).join(", ");
+}
+
+// The tokens at the row and at the column of the number.
+function cardWords(card) {
+  const tensor = page.run?.values.find((one) => one.name === card.name);
+  if (!tensor) return [];
+  const { rowLabels, columnLabels } = page.labelsFor(tensor);
+  return [rowLabels?.[card.index.at(-2)], columnLabels?.[card.index.at(-1)]];
+}
+
+function cardInTokens(card) {
+  const [query, key] = cardWords(card);
+  if (key === undefined || query === undefined || !/\.attend\.(weights|scores)$/.test(card.name)) return null;
+  return make("p", {}, make("b", {}, `“${visible(query)}” looks at “${visible(key)}”`));
+}
+
 function cardFormula(card) {
-  if (!card.formula) return make("section", {}, make("p", { class: "quiet" }, card.note || "a number that was given, not computed"));
+  if (!card.formula) return make("section", {}, make("p", { class: "quiet" }, card.note || "This number was given, not computed."));
   return make("section", {}, make("h3", {}, card.op ? `By ${card.op}` : "Formula"), make("div", { class: "formula" }, card.formula),
     card.filled ? make("div", { class: "formula" }, card.filled) : null,
     card.note ? make("p", { class: "quiet" }, card.note) : null,
-    card.evaluated !== null ? make("p", { class: "quiet" }, "computed again from what stands here: ", make("code", {}, exact(card.evaluated))) : null);
+    card.evaluated !== null && card.evaluated !== undefined ? make("p", { class: "quiet" }, "recomputed from the numbers above: ", make("code", {}, exact(card.evaluated))) : null);
 }
 
 // Of a gradient: what each reader of the value sends back.
@@ -97,15 +139,15 @@ function cardTerms(card) {
 function cardGradient(card, one) {
   const part = make("section", {}, make("h3", {}, "Gradient"));
   if (card.gradient === null || card.gradient === undefined) {
-    part.append(make("p", { class: "quiet" }, card.reason || "nothing runs back to it"));
-    if (card.later) part.append(button("Find it", () => openCard({ ...one, gradient: true })));
+    part.append(make("p", { class: "quiet", role: "status" }, card.later === "soon" ? "The backward pass is running …" : card.reason || "No gradient reaches it."));
+    if (card.later === "asked") part.append(button("Compute it", () => openCard(one, { back: true, wait: true }), live));
     return part;
   }
   const said = make("p", { class: "quiet", role: "status" });
   part.append(make("p", { class: "mono" }, exact(card.gradient)),
     make("div", { class: "row" },
-      one.gradient ? button("See the value", () => openCard({ ...one, gradient: false })) : button("How it was found", () => openCard({ ...one, gradient: true })),
-      button("Prove it", () => cardProof(one, said))), said);
+      one.gradient ? button("See the value", () => openCard({ ...one, gradient: false })) : button("How it was computed", () => openCard({ ...one, gradient: true })),
+      button("Prove it", () => cardProof(one, said), live)), said);
   return part;
 }
 

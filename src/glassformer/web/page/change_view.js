@@ -21,11 +21,11 @@ function drawChange(place, page) {
   place.append(
     changePart("What it reads", "Click a token to put another one in its place. The text itself stands at the top of the page.", tokenEditors(page)),
     changePart("What follows", null, next),
-    changePart("Switched off", "A layer or a head that is off says nothing; a norm that is off neither centers nor scales; without its vector, a token is still there but says nothing at the start.", grid),
+    changePart("Switched off", "A layer or head that is off adds nothing; a norm that is off neither centers nor scales; a token that is off starts from a zero vector.", grid),
     changePart("A tensor before and after", null, compared),
     changePart("Any value", "A value of the run, a parameter, a part of the batch, or a gradient on its way back. Leave a place empty to change all of it. One number at a time: on its card.", changeForm(page)),
     changePart("Who may see whom", "Click a cell to let a token see another one, or to hide it.", maskEditor(page)),
-    changePart("One at a time", "Every head switched off by itself, or every vector of the stream taken from a second text: each is a run of its own.", sweepBox(page)),
+    changePart("One at a time", "One run for each head that is switched off, or for each vector of the stream that is taken from a second text.", sweepBox(page)),
   );
   keepSteady(place, [grid.ready, compared.ready, next.ready]);
 }
@@ -74,9 +74,9 @@ function outcomeBox(page) {
   const said = idle ? make("p", { class: "bad" }, idle === 1 ? "One of the changes altered nothing." : `${idle} of the changes altered nothing.`) : null;
   const loss = page.run.loss === null ? null : make("p", {}, "loss ", make("b", { class: "mono", title: exact(page.run.loss_before) }, short(page.run.loss_before, 6)), " → ",
     make("b", { class: "mono", title: exact(page.run.loss) }, short(page.run.loss, 6)));
-  if (!state().changes.length) place.append(make("p", { class: "quiet" }, "Nothing is changed yet."));
+  if (!state().changes.length) place.append(make("p", { class: "quiet" }, "Nothing has been changed yet."));
   if (page.run.next === null) {
-    place.append(make("p", { class: "quiet" }, "The model returns vectors and says no token: see them below, before and after."));
+    place.append(make("p", { class: "quiet" }, "This model returns vectors, not tokens: see them below, before and after."));
     place.ready = Promise.resolve();
     return place;
   }
@@ -115,7 +115,7 @@ function shareCell(share, rank) {
 function comparison(page) {
   const settings = look("change");
   const names = [...page.run.values, ...page.run.parameters];
-  const chosen = names.find((one) => one.name === settings.tensor) ?? page.run.values.findLast((one) => one.name.endsWith("attend.weights")) ?? names[0];
+  const chosen = names.find((one) => one.name === (settings.tensor ?? page.run.first_changed)) ?? page.run.values.findLast((one) => one.name.endsWith("attend.weights")) ?? names[0];
   const ofGradient = settings.ofGradient === true;
   const again = (parts) => { look("change", parts); page.redraw(); };
   const at = chosen.shape.slice(0, -2).map((size, axis) => Math.min(size - 1, settings.at?.[axis] ?? 0));

@@ -5,6 +5,9 @@ const keptPlace = document.getElementById("kept");
 // A promise of {told, state, answers, tiles, buffer, start} in such a file; null on a page with a server.
 export const kept = keptPlace ? readKept(keptPlace.textContent) : null;
 
+// Settings of controls that need the server: they are off in a file.
+export const live = kept ? { disabled: true, title: "This page is one file. Open the model with `glassformer explore` to do this." } : {};
+
 async function readKept(text) {
   const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   const buffer = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();

@@ -16,22 +16,23 @@ let lensShown = null;
 onTheme(() => { if (lensShown?.table.isConnected) lensTable(lensShown); });
 
 export function lensPercent(p) {
-  return p >= 0.9995 ? "100 %" : p < 0.0005 ? "0 %" : `${(p * 100).toFixed(p < 0.0995 ? 1 : 0)} %`;
+  if (p < 0.0005) return p === 0 ? "0 %" : "< 0.1 %";
+  return p === 1 ? "100 %" : p >= 0.9995 ? "> 99.9 %" : `${(p * 100).toFixed(p < 0.0995 || p >= 0.995 ? 1 : 0)} %`;
 }
 
 function drawLens(place, page) {
   const title = make("h2", {}, "Lens");
   if (page.info.vectors) {
-    fill(place, title, make("p", {}, "This model has no head to read the stream with: it makes vectors, not predictions."),
+    fill(place, title, make("p", {}, "This model has no head to read the stream with: it returns vectors, not predictions."),
       make("p", { class: "quiet" }, "Open a decoder, an encoder-decoder or a classifier; the map and the attention of this one can be looked at as usual."));
     return;
   }
   const own = { page, set: lensSettings(page), table: make("div", { class: "scroll lens-scroll", tabindex: "0", role: "region", "aria-label": "What each layer would say" }),
     said: make("p", { class: "lens-said", "aria-live": "polite" }), progress: make("div", { class: "lens-progress" }), parts: make("section", { class: "stack tight" }), found: null };
   own.redo = (parts) => { look("lens", parts); page.redraw(); };
-  fill(place, title, make("p", { class: "quiet" }, "The stream has one width from the first block to the last, so the head can read it anywhere: each cell is what the model would have said, had it stopped there."),
+  fill(place, title, make("p", { class: "quiet" }, "The residual stream has the same width after every block, so the head can read it anywhere: each cell is the token the model would predict if it stopped there."),
     lensChoosers(own), own.progress, own.said, own.table, own.parts);
-  fill(own.said, `${own.set.token === null ? "" : "Each cell has the rank and the probability of what is followed. "}Point at a cell for its five likeliest; click it to follow its token.`);
+  fill(own.said, `${own.set.token === null ? "" : "Each cell shows the rank and the probability of the token you follow. "}Point at a cell for its five likeliest tokens; click it to follow the first.`);
   lensAsk(own);
   lensAttribution(own.parts, page, own.set);
 }

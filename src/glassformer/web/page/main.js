@@ -1,40 +1,43 @@
 // The page as a whole: what stands at the top, the tabs, the list of changes, and when the run is asked for again.
 
-import { button, fill, make, short, tell } from "./dom.js";
+import { button, fill, make, short, tell, visible } from "./dom.js";
+import { live } from "./kept.js";
 import { ask } from "./server.js";
-import { canRedo, canUndo, change, onState, readAddress, redo, runState, state, undo } from "./state.js";
+import { canRedo, canUndo, change, onState, readAddress, redo, runState, state, takeBack, undo } from "./state.js";
 import { closeCard, redrawCard } from "./card.js";
 import { page } from "./page.js";
 import { drawTour } from "./tours.js";
 import { VIEWS } from "./views.js";
 
 const $ = (id) => document.getElementById(id);
+const BAD_ADDRESS = "This address could not be read: it may have been cut short. The page starts from the beginning.";
 let offers = [];
 let turn = 0;
+let running = null; // the latest refresh
 
 async function start() {
   const found = await ask("models");
   offers = found.models;
-  const told = readAddress(found.told);
   page.views = VIEWS;
   if (found.views) VIEWS.splice(0, VIEWS.length, ...VIEWS.filter((view) => found.views.includes(view.id) || view.id === "share"));
-  if (!told && found.first) change({ model: found.first, text: found.prompt ?? "" }, { undoable: false });
-  onState(refresh);
+  const first = { model: found.first ?? offers[0]?.key ?? "", text: found.prompt ?? "", view: found.first || offers.length ? "map" : "training" };
+  const isRead = readAddress({ ...first, ...found.told });
+  onState((now, before) => { running = refresh(now, before); });
   page.redraw = drawView;
   page.reload = reload;
   addEventListener("keydown", shortcut);
   addEventListener("hashchange", goOn);
-  if (!state().model && offers.length) change({ model: offers[0].key }, { undoable: false });
-  else if (!state().model && !told) change({ view: "training" }, { undoable: false });
-  else await refresh(state(), {});
+  await refresh(state(), {});
+  if (!isRead) tell(BAD_ADDRESS);
 }
 
-// Go on to another address: its card is drawn with its run, or by itself where that is the same.
+// Go on to another address, such as the one before: its card is drawn with its run, or alone where the run is the same.
 async function goOn() {
   const { shown } = page;
-  readAddress();
+  const isRead = readAddress({ model: page.opened ?? "", text: page.info?.example ?? "" });
   await refresh(state(), {});
   if (page.shown === shown) redrawCard();
+  if (!isRead) tell(BAD_ADDRESS);
 }
 
 // Ask for the models at hand again: one may have been trained meanwhile.
@@ -46,32 +49,66 @@ async function reload() {
 // Ask for what has changed, then draw it: an answer that came too late is not shown.
 async function refresh(now, before) {
   const mine = (turn += 1);
+  const told = $("status").firstChild; // an older message goes when this is drawn
   drawTabs();
   try {
-    if (now.model && now.model !== before.model) {
-      page.info = await ask("open", { model: now.model });
-      if (mine !== turn) return;
-      if (!now.text && page.info.example) { change({ text: page.info.example }, { undoable: false }); return; }
+    const info = now.model ? await ask("open", { model: now.model }) : null;
+    if (mine !== turn) return;
+    if (info?.example && !now.text && now.model !== page.opened) {
+      Object.assign(page, { opened: now.model, info });
+      change({ text: info.example }, { undoable: false, push: false });
+      await running;
+      return;
     }
-    if (now.model && (JSON.stringify(runState()) !== page.shown || !page.run)) {
-      const asked = JSON.stringify(runState());
+    const asked = JSON.stringify(runState());
+    if (info && (asked !== page.shown || !page.run)) {
       const run = await ask("run", { state: runState() });
       if (mine !== turn) return;
-      Object.assign(page, { run, shown: asked, hasChanges: now.changes.length + now.steps.length > 0 });
+      Object.assign(page, { info, run, opened: now.model, shown: asked, hasChanges: now.changes.length + now.steps.length > 0 });
       redrawCard();
-    }
+    } else if (!info) Object.assign(page, { info, run: null, shown: null });
   } catch (error) {
-    if (mine !== turn) return;
-    tell(error.message);
-    drawTop();
-    drawStrip();
-    if (!page.run && shownView().alone) drawView();
-    else if (!page.run) fill($("view"), make("div", { class: "stack" }, make("p", { class: "bad" }, error.message), emptyView()));
+    told?.remove();
+    if (mine === turn) refused(error, now, before);
     return;
   }
+  told?.remove();
+  drawAll();
+}
+
+function drawAll() {
   drawTop();
   drawStrip();
   drawView();
+}
+
+// What the server refuses is taken back: the page keeps showing the run before, and says what was wrong, at its field if it has one.
+function refused(error, now, before) {
+  const was = before.model === undefined ? null : JSON.stringify(Object.fromEntries(Object.keys(runState()).map((name) => [name, before[name]])));
+  if (!page.run || was !== page.shown) {
+    Object.assign(page, { run: null, shown: null, trouble: error.message });
+    closeCard();
+    drawAll();
+    return;
+  }
+  takeBack(before);
+  drawAll();
+  const field = ["text", "answer"].find((name) => now[name] !== before[name] && $(name) && now.model === before.model);
+  if (field) sayWrong(field, now[field] ?? "", error.message);
+  else tell(error.message);
+}
+
+function sayWrong(field, typed, message) {
+  const box = $(field);
+  box.value = box.dataset.refused = typed;
+  box.setAttribute("aria-invalid", "true");
+  box.setAttribute("aria-describedby", `${field}-wrong`);
+  box.after(make("span", { class: "bad wrong", id: `${field}-wrong`, role: "alert" }, message));
+}
+
+function clearWrong(field) {
+  $(`${field}-wrong`)?.remove();
+  for (const name of ["aria-invalid", "data-refused"]) $(field)?.removeAttribute(name);
 }
 
 function shownView() {
@@ -81,28 +118,36 @@ function shownView() {
 function drawView() {
   const own = shownView();
   const place = make("div", { class: "stack", "data-view": own.id });
-  if (!page.run && !own.alone) fill(place, emptyView());
-  else own.draw(place, page);
+  try {
+    if (!page.run && !own.alone) fill(place, emptyView());
+    else own.draw(place, page);
+  } catch (error) { // such as what an address says about a view that it cannot show
+    fill(place, make("p", { class: "bad" }, `This view cannot be drawn as the address wants it: ${error.message}.`),
+      button("Show it from the beginning", () => change({ look: {} }, { undoable: false })));
+  }
   fill($("view"), place);
   drawTour(page);
 }
 
 function emptyView() {
-  return make("div", { class: "stack" }, make("p", {}, offers.length ? "Choose a model above, or train a small one." : "There is no model here yet: train a small one and look into it."),
-    make("div", { class: "row" }, button("Train one", () => change({ view: "training" }, { undoable: false }), { class: "main" })));
+  const said = state().model ? page.trouble : offers.length ? "Choose a model above, or train a small one." : "There is no model here yet: train a small one and look into it.";
+  return make("div", { class: "stack" }, make("p", { class: state().model ? "bad" : null }, said ?? "…"),
+    make("div", { class: "row" }, state().model && page.info?.example ? button("Read an example instead", () => change({ text: page.info.example, answer: null, changes: [], steps: [], of: { kind: "loss" } }), { class: "main" }) : null,
+      button("Train a small model", () => change({ view: "training" }, { undoable: false }), { class: state().model ? null : "main" })));
 }
 
 // --- the top --------------------------------------------------------------------------------------------------------
 
 function drawTop() {
   const now = state();
+  for (const field of ["text", "answer"]) clearWrong(field);
   if ($("top").contains(document.activeElement) && $("top").dataset.model === now.model) { fillTop(now); return; }
   $("top").dataset.model = now.model;
   const models = make("select", { id: "model", onchange: (event) => { closeCard(); change({ model: event.target.value, text: "", answer: null, changes: [], steps: [], of: { kind: "loss" } }); } },
     listed(now).map((offer) => make("option", { value: offer.key, selected: offer.key === now.model }, offer.title)));
-  const text = page.info?.reads === false ? null : field("text", page.info?.architecture === "encoder-decoder" ? "Source" : "Text", now.text, (value) => value !== state().text && change({ text: value, answer: null }));
+  const text = page.info?.reads === false ? null : field("text", page.info?.architecture === "encoder-decoder" ? "Source" : "Text", now.text, (value) => change({ text: value, answer: null }));
   const answer = page.info?.answers
-    ? field("answer", "Answer (empty: its own)", now.answer ?? "", (value) => change({ answer: value === "" ? null : value })) : null;
+    ? field("answer", "Answer (empty: the model's own)", now.answer ?? "", (value) => change({ answer: value === "" ? null : value })) : null;
   fill($("top"), make("h1", {}, "Glassformer"), make("label", {}, "Model", models), text, answer, target(now));
 }
 
@@ -118,31 +163,41 @@ function fillTop(now) {
 }
 
 function field(id, title, value, act) {
-  const box = make("textarea", { id, rows: 1, spellcheck: false, autocomplete: "off" });
+  const box = make("textarea", { id, rows: 1, spellcheck: false, autocomplete: "off", ...live });
   box.value = value;
-  box.addEventListener("change", () => act(box.value));
+  const submit = () => {
+    if (box.dataset.refused === box.value) return; // it stays as it is until it is edited
+    clearWrong(id);
+    if (box.value !== (state()[id] ?? "")) act(box.value);
+  };
+  box.addEventListener("change", submit);
   box.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); act(box.value); }
+    if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); submit(); }
   });
   return make("label", { class: "text" }, title, box);
 }
 
-// The number that runs back.
+// The number whose gradient is shown.
 function target(now) {
   const of = page.run?.of;
   const choices = [];
   if (page.run?.loss !== null && page.run) choices.push(["loss", "the loss", { kind: "loss" }]);
-  for (const one of page.run?.next ?? []) choices.push([`logit ${one.id}`, `logit of ${JSON.stringify(one.label)}`, { kind: "logit", token: one.id, position: -1 }]);
+  for (const one of page.run?.next ?? []) choices.push([`logit ${one.id}`, `the logit of “${visible(one.label)}”`, { kind: "logit", token: one.id, position: -1 }]);
   const own = now.of.kind === "loss" && of?.kind !== "loss" ? `${of?.kind} ${of?.token}` : now.of.kind === "logit" ? `logit ${now.of.token}` : now.of.kind;
   if (!choices.some(([key]) => key === own) && of) choices.push([own, of.title, now.of]);
-  const select = make("select", { onchange: (event) => change({ of: choices.find(([key]) => key === event.target.value)[2] }) },
-    choices.map(([key, title]) => make("option", { value: key, selected: key === own }, title)));
-  return make("label", { id: "target" }, of ? `Runs back: ${short(of.value, 5)}` : "Runs back", select);
+  const select = make("select", { ...live, onchange: (event) => change({ of: choices.find(([key]) => key === event.target.value)[2] }) },
+    choices.map(([key, title]) => make("option", { value: key, selected: key === own }, key === own ? `${title} = ${short(of?.value, 5)}` : title)));
+  return make("label", { id: "target" }, "Gradient of", select);
 }
 
+// Tabs are made once, so that the one with the focus keeps it.
 function drawTabs() {
-  fill($("views"), VIEWS.map((view) => button(view.title, () => change({ view: view.id }, { undoable: false }),
-    { "aria-current": (VIEWS.some((one) => one.id === state().view) ? state().view : VIEWS[0].id) === view.id ? "page" : null, id: `tab-${view.id}` })));
+  const shown = shownView().id;
+  if ($("views").children.length !== VIEWS.length) fill($("views"), VIEWS.map((view) => button(view.title, () => change({ view: view.id }, { undoable: false }), { id: `tab-${view.id}` })));
+  for (const view of VIEWS) {
+    if (view.id === shown) $(`tab-${view.id}`).setAttribute("aria-current", "page");
+    else $(`tab-${view.id}`).removeAttribute("aria-current");
+  }
 }
 
 // --- the list of changes --------------------------------------------------------------------------------------------
@@ -154,15 +209,19 @@ function drawStrip() {
   const moves = steps.map((one, number) => chip(`one step of ${one.optimizer}, rate ${one.lr}`, false, () => change({ steps: steps.slice(0, number) })));
   fill($("strip"), changes.length + steps.length ? make("b", {}, "Changed:") : null, moves, chips,
     button("Undo", undo, { disabled: !canUndo() }), button("Redo", redo, { disabled: !canRedo() }),
-    changes.length + steps.length ? button("Take all back", () => change({ changes: [], steps: [] })) : null);
+    changes.length + steps.length ? button("Take all back", () => change({ changes: [], steps: [] }), live) : null);
 }
 
 function chip(text, idle, remove) {
   return make("span", { class: "token" }, text, idle ? make("span", { class: "bad" }, " (altered nothing)") : null, " ",
-    button("×", remove, { class: "link", "aria-label": `Take back: ${text}` }));
+    button("×", remove, { class: "link", "aria-label": `Take back: ${text}`, ...live }));
 }
 
+// A change in words: a token as “f” → “j” at 4.
 export function describe(one) {
+  const at = one.where?.position;
+  const [was, is] = [page.run?.[`${one.name}_before`]?.[at], page.run?.[one.name]?.[at]];
+  if (one.word === "put" && was && is) return `“${visible(was.label)}” → “${visible(is.label)}” at ${at}`;
   const where = Object.entries(one.where ?? {}).map(([axis, number]) => `${axis} ${number}`).join(", ");
   const number = ["put", "scale", "add", "steer", "put_gradient", "scale_gradient"].includes(one.word) ? ` ${one.value}` : "";
   const other = one.other ? ` from ${JSON.stringify(one.other)}` : "";

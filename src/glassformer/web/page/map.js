@@ -1,8 +1,10 @@
 // The map: the model from the tokens to the loss, each part a box that opens; inside lie its tensors as heat maps.
 
 import { appendInTurns, button, make, short, visible, whole } from "./dom.js";
+import { percent } from "./bars.js";
 import { heat } from "./heat.js";
-import { look } from "./state.js";
+import { kept } from "./kept.js";
+import { change, look } from "./state.js";
 import { openCard } from "./card.js";
 import { mapPicture } from "./map_picture.js";
 
@@ -11,9 +13,9 @@ export const mapView = { id: "map", title: "Map", draw };
 const FEW = 20;
 const SHOWN = { values: ["value"], gradients: ["gradient"], both: ["value", "gradient"], change: ["before", "value", "change"] };
 const WORDS = {
-  embedding: "tokens become vectors", source_embedding: "tokens of the source become vectors", attention: "who looks at whom",
-  cross_attention: "who looks at the source", feed_forward: "every position by itself", final_norm: "the stream, normalized",
-  head: "vectors become logits", attend: "softmax(q·k) · v", logits: "what it says", vectors: "what it returns", blocks: "the stream after all blocks", encoder: "what the decoder reads", decoder: "what the head reads",
+  embedding: "tokens become vectors", source_embedding: "tokens of the source become vectors", attention: "each token looks at others",
+  cross_attention: "each token looks at the source", feed_forward: "each position alone", final_norm: "the stream, normalized",
+  head: "vectors become logits", attend: "softmax(q·k) · v", logits: "the scores it predicts with", vectors: "what the model returns", blocks: "the stream after all blocks", encoder: "what the decoder reads", decoder: "what the head reads",
 };
 
 function draw(place, page) {
@@ -34,7 +36,7 @@ function draw(place, page) {
   };
   const tokens = lanes.length === 2 ? ["source", "target"] : ["tokens"];
   const opened = (all) => { look("map", { open: all ? everyName(tree) : [] }); page.redraw(); };
-  place.append(make("div", { class: "stack" },
+  place.append(make("div", { class: "stack" }, welcome(page),
     make("div", { class: "row" }, switcher(shown, page), button("Open all", () => opened(true)), button("Close all", () => opened(false))),
     tokensRow(page), mapPicture(lanes, tokens, show), flow, ending(page)));
 }
@@ -43,6 +45,24 @@ function switcher(shown, page) {
   const names = page.hasChanges ? ["values", "gradients", "both", "change"] : ["values", "gradients", "both"];
   return make("div", { class: "row", role: "group", "aria-label": "What is shown" }, names.map((name) =>
     button(name, () => { look("map", { shown: name }); page.redraw(); }, { "aria-pressed": String(name === shown) })));
+}
+
+// What this page is; on the first visit with a way in.
+function welcome(page) {
+  const said = make("p", { class: "quiet" }, "This is one run of the model on the text above: every number it computed, from the tokens to the ", page.run.loss === null ? "output" : "loss",
+    ". Click a part of the picture to see its numbers, and a number to see its formula, its source and its gradient.");
+  if (isKnown()) return said;
+  const box = make("div", { class: "box row welcome" }, said, button("Show me around (2 min)", () => { known(); change({ view: "tours" }, { undoable: false }); }, { class: "main" }),
+    button("Close", () => { known(); box.replaceWith(said); }));
+  return box;
+}
+
+function isKnown() {
+  try { return kept !== null || localStorage.getItem("glassformer") === "known"; } catch { return true; } // a page inside a notebook keeps nothing
+}
+
+function known() {
+  localStorage.setItem("glassformer", "known");
 }
 
 // --- the tree of names ----------------------------------------------------------------------------------------------
@@ -182,14 +202,14 @@ function choosers(tensor, at, redraw) {
 
 function tokensRow(page) {
   const box = (token, position) => make("span", { class: "token", title: `position ${position}, id ${token.id}` }, visible(token.label));
-  const row = (tokens, title) => (tokens ? make("div", {}, make("h3", {}, title), appendInTurns(make("div", { class: "tokens" }), tokens, box)) : null);
-  return make("div", { class: "row" }, row(page.run.source, "Source"), row(page.run.tokens, "Tokens"));
+  const row = (tokens, title) => (tokens ? make("div", {}, make("h2", {}, title), appendInTurns(make("div", { class: "tokens" }), tokens, box)) : null);
+  return make("div", { class: "row" }, row(page.run.source, "Source"), row(page.run.tokens, page.run.source ? "Answer" : "Tokens"));
 }
 
 function ending(page) {
   const { run } = page;
   const loss = run.loss === null ? null : make("p", {}, "loss ", make("b", { class: "mono" }, short(run.loss, 6)),
     run.loss_before !== run.loss ? ` (before the changes ${short(run.loss_before, 6)})` : "");
-  const next = run.next ? make("p", {}, "likeliest next: ", run.next.slice(0, 5).map((one) => make("span", { class: "token" }, `${visible(one.label)} ${(one.probability * 100).toFixed(1)} %`))) : null;
+  const next = run.next ? make("p", {}, page.info.classes ? "likeliest class: " : "likeliest next token: ", run.next.slice(0, 5).map((one) => make("span", { class: "token" }, `${visible(one.label)} ${percent(one.probability)}`))) : null;
   return make("div", { class: "box stack" }, loss, next);
 }

@@ -5,7 +5,7 @@ import { kept, keptAnswer, keptTile } from "./kept.js";
 
 export class Refusal extends Error {
   constructor(fact, hint) {
-    super(hint ? `${fact}. ${hint}` : fact);
+    super([fact, hint].filter(Boolean).map((part) => part[0].toUpperCase() + part.slice(1)).join(". "));
     this.fact = fact;
     this.hint = hint;
   }
@@ -14,7 +14,7 @@ export class Refusal extends Error {
 let waiting = 0;
 let resting = null;
 
-// Whoever looks or listens is told while something is asked for; the page is at rest when its answer has been drawn.
+// The page says that it waits, to eyes and to screen readers; it is at rest when the answer has been drawn.
 function busy(more) {
   waiting += more;
   clearTimeout(resting);
@@ -51,7 +51,7 @@ async function post(path, question, read, signal = undefined) {
     if (!answer.ok) throw await refusalOf(answer);
     return await read(answer);
   } catch (error) {
-    if (error instanceof TypeError) throw new Refusal("the server does not answer", "is `glassformer explore` still running?");
+    if (error instanceof TypeError) throw new Refusal("the server does not answer", "Is `glassformer explore` still running?");
     throw error;
   }
 }
@@ -61,6 +61,7 @@ async function refusalOf(answer) {
     const said = await answer.json();
     return new Refusal(said.error, said.hint);
   } catch {
+    if (answer.status === 404) return new Refusal("the server was started again and has another address", "Open the one that `glassformer explore` printed; with --port it stays the same.");
     return new Refusal(`the server answered ${answer.status}`, null);
   }
 }
@@ -72,7 +73,7 @@ const CHANGING = new Set(["models", "job", "stop", "train", "trainings"]);
 export async function ask(word, question = {}, signal = undefined) {
   note(word, question, false);
   const answer = () => (kept ? fromFile(keptAnswer(word, question)) : inquire(word, question, signal));
-  return word === "job" ? answer() : whileBusy(answer); // whoever follows a job shows how far it is
+  return word === "job" ? answer() : whileBusy(answer); // who follows a job shows its progress
 }
 
 async function inquire(word, question, signal = undefined) {

@@ -16,7 +16,7 @@ function drawShare(place, page) {
 }
 
 function inFile() {
-  return make("p", { class: "box" }, "This page is one file: nothing is asked of anybody, and what was kept when it was saved can be looked at. ",
+  return make("p", { class: "box" }, "This page is one file and works without a server. It has what was saved: controls that need the model are off. ",
     "To change the model or its text, open it with ", make("code", {}, "glassformer explore"), ".");
 }
 
@@ -24,7 +24,7 @@ function shareAddress() {
   const box = make("input", { id: "share-address", readonly: true, value: location.href });
   const copy = () => navigator.clipboard.writeText(location.href).then(() => tell("The address is copied."), () => { box.select(); tell("Press Ctrl-C to copy it."); });
   return make("section", { class: "box stack" }, make("h3", {}, "The address"),
-    make("p", { class: "quiet" }, "It keeps the text, all changes and what is open, and works on this machine while this server runs."),
+    make("p", { class: "quiet" }, "It holds the text, all changes and what is open. It works on this machine while the server runs."),
     make("div", { class: "row" }, make("label", { class: "share-wide" }, "Address of what you see", box), button("Copy", copy)));
 }
 
@@ -44,7 +44,7 @@ function shareFile(page) {
   const progress = make("div", { class: "row" });
   const save = button("Save as one file", () => saveFile(views.filter((view) => chosen.has(view.id)), set, progress, save), { class: "main", id: "share-save" });
   return make("section", { class: "box stack" }, make("h3", {}, "One file"),
-    make("p", { class: "quiet" }, "A page with this text, its values and gradients that opens anywhere, without a server and without a network: at most 5 MB. Cards that you have opened for this run are kept, too."),
+    make("p", { class: "quiet" }, "One page with this text, its values and gradients. It opens anywhere without a server, and has at most 5 MB. Every number can be read; cards that you have opened also keep their formulas."),
     make("fieldset", { class: "row" }, make("legend", {}, "What is kept"),
       views.map((view) => tick(view.title, chosen.has(view.id), (on) => { if (on) chosen.add(view.id); else chosen.delete(view.id); })),
       tick("gradients of every tensor", set.gradients, (on) => { set.gradients = on; })),

@@ -22,8 +22,8 @@ export function runStateBefore() {
   return runState({ changes: [] });
 }
 
-// Change parts of the state; what concerns the run can be undone.
-export function change(parts, { undoable = true } = {}) {
+// Change parts of the state; what concerns the run can be undone. The browser's Back returns to the state before, unless `push` is false.
+export function change(parts, { undoable = true, push = true } = {}) {
   const before = now;
   if (Object.entries(parts).every(([name, part]) => JSON.stringify(now[name]) === JSON.stringify(part))) return;
   now = { ...now, ...parts };
@@ -31,14 +31,21 @@ export function change(parts, { undoable = true } = {}) {
     past.push(before);
     future.length = 0;
   }
-  publish(before);
+  publish(before, push);
+}
+
+// Return to the state before a change that the server refused, without telling the listeners.
+export function takeBack(before) {
+  if (past.at(-1) === before) past.pop();
+  now = { ...before, view: now.view, look: now.look };
+  keepAddress(false);
 }
 
 // What a view remembers for itself: look("attention", {layer: 2}); look("attention") reads it.
 export function look(view, parts = undefined) {
   if (parts !== undefined) {
     now = { ...now, look: { ...now.look, [view]: { ...now.look[view], ...parts } } };
-    keepAddress();
+    keepAddress(false);
   }
   return now.look[view] ?? {};
 }
@@ -65,36 +72,48 @@ function move(from, to) {
   to.push(now);
   const next = from.pop();
   now = { ...next, view: now.view, look: now.look };
-  publish(before);
+  publish(before, true);
 }
 
 export function onState(act) {
   listeners.add(act);
 }
 
-function publish(before) {
-  keepAddress();
+function publish(before, push) {
+  keepAddress(push);
   for (const act of listeners) act(now, before);
 }
 
-function keepAddress() {
+function keepAddress(push) {
   const told = Object.fromEntries(Object.entries(now).filter(([name, part]) => JSON.stringify(part) !== JSON.stringify(START[name])));
+  const address = `#${encodeURIComponent(JSON.stringify(told))}`;
   try {
-    history.replaceState(null, "", `#${encodeURIComponent(JSON.stringify(told))}`);
+    if (push && address !== location.hash) history.pushState(null, "", address);
+    else history.replaceState(null, "", address);
   } catch {
     // A page inside a notebook has no address of its own.
   }
 }
 
-// `otherwise` is what holds where the address says nothing.
+const isObject = (part) => part !== null && typeof part === "object" && !Array.isArray(part);
+const isList = (part, fits) => Array.isArray(part) && part.every((one) => isObject(one) && fits(one));
+const FITS = {
+  model: (part) => typeof part === "string", text: (part) => typeof part === "string", view: (part) => typeof part === "string",
+  answer: (part) => part === null || typeof part === "string", of: (part) => isObject(part) && typeof part.kind === "string",
+  changes: (part) => isList(part, (one) => typeof one.word === "string" && typeof one.name === "string" && isObject(one.where ?? {})),
+  steps: (part) => isList(part, (one) => typeof one.optimizer === "string"), look: (part) => isObject(part) && Object.values(part).every(isObject),
+};
+
+// Read the state from the address; without a model there, what it lacks is taken from `otherwise`. Returns false for a malformed one.
 export function readAddress(otherwise = {}) {
+  now = { ...structuredClone(START), ...otherwise };
+  if (location.hash.length < 2) return true;
   try {
-    const told = location.hash.length > 1 ? JSON.parse(decodeURIComponent(location.hash.slice(1))) : otherwise;
-    const known = Object.entries(told).filter(([name]) => name in START);
-    now = { ...structuredClone(START), ...Object.fromEntries(known) };
-    return known.length > 0;
+    const told = JSON.parse(decodeURIComponent(location.hash.slice(1)));
+    if (!isObject(told) || !Object.entries(told).every(([name, part]) => name in FITS && FITS[name](part))) return false;
+    now = { ...(told.model ? structuredClone(START) : now), ...told };
+    return true;
   } catch {
-    now = structuredClone(START);
     return false;
   }
 }

@@ -1,6 +1,7 @@
 // One step of an optimizer: what every parameter would move, the loss before, promised and after; and taking it.
 
 import { button, exact, fill, make, short, tell } from "./dom.js";
+import { live } from "./kept.js";
 import { ask } from "./server.js";
 import { change, look, runState, state } from "./state.js";
 
@@ -9,7 +10,7 @@ const STEP_SHOWN = 12; // parameters shown first
 export function stepBox(page) {
   const place = make("div", { class: "stack" });
   if (page.run.loss === null) {
-    fill(place, make("p", { class: "quiet" }, page.info.classes ? "There is no loss yet: say above, under “the loss”, which class it should have said." : "This model says nothing, so it has no loss to lower."));
+    fill(place, make("p", { class: "quiet" }, page.info.classes ? "There is no loss yet: choose the right class above, under “the loss”." : "This model returns vectors, so it has no loss to lower."));
     place.ready = Promise.resolve();
     return place;
   }
@@ -32,7 +33,7 @@ function stepForm(page, optimizers) {
   const taken = state().steps.length;
   if (settings.open) drawStep(page, asked(), shown);
   return [make("div", { class: "row" }, make("label", { class: "narrow" }, "Optimizer", select), make("label", { class: "narrow", for: "step-rate" }, "Rate", rate),
-    button("See what it would do", preview), button("Take the step", () => takeStep(asked()), { class: "main" }),
+    button("See what it would do", preview, live), button("Take the step", () => takeStep(asked()), { class: "main", ...live }),
     taken ? button("Take the last step back", () => change({ steps: state().steps.slice(0, -1) })) : null), shown];
 }
 
@@ -71,7 +72,7 @@ function stepTable(moves) {
   const body = make("tbody", {}, (all ? sorted : sorted.slice(0, STEP_SHOWN)).map((move) => stepRow(move, top)));
   const more = button(`Show all ${sorted.length} parameters`, () => { look("step", { all: true }); fill(body, sorted.map((move) => stepRow(move, top))); more.remove(); });
   const head = ["parameter", "relative change", "downhill", "promised"].map((word) => make("th", { scope: "col" }, word));
-  return make("div", { class: "stack" }, make("p", { class: "quiet" }, "Downhill: the cosine between the move and the way of steepest descent. Promised: the change of the loss to first order."),
+  return make("div", { class: "stack" }, make("p", { class: "quiet" }, "Downhill: the cosine between the move and steepest descent. Promised: the change of the loss to first order."),
     make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "What every parameter would move" }, make("table", { class: "flowed" }, make("thead", {}, make("tr", {}, head)), body)), !all && sorted.length > STEP_SHOWN ? make("div", { class: "row" }, more) : null);
 }
 

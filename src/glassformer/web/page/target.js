@@ -1,6 +1,7 @@
-// The number that runs back: the loss, a logit, how far one is above another, or any entry of a value.
+// The number whose gradient is shown: the loss, a logit, how far one is above another, or any entry of a value.
 
 import { button, exact, fill, make, tell, visible } from "./dom.js";
+import { live } from "./kept.js";
 import { ask } from "./server.js";
 import { change, look, runState, state } from "./state.js";
 import { tokenPicker } from "./picker.js";
@@ -16,7 +17,7 @@ export function targetBox(page) {
     if (word === "loss" && page.run.loss !== null) tryTarget({ kind: "loss" }); else page.redraw();
   };
   return make("div", { class: "stack" }, make("p", {}, make("b", {}, of.title), " = ", make("code", {}, exact(of.value))),
-    make("div", { class: "row", role: "group", "aria-label": "What runs back" }, kinds.map((word) => button(TARGET_TITLES[word], () => choose(word), { "aria-pressed": String(word === kind) }))),
+    make("div", { class: "row", role: "group", "aria-label": "Gradient of" }, kinds.map((word) => button(TARGET_TITLES[word], () => choose(word), { "aria-pressed": String(word === kind), ...live }))),
     targetParts(page, kind));
 }
 
@@ -28,11 +29,11 @@ function targetParts(page, kind) {
 
 // The class that a classifier should have said: with it there is a loss.
 function classChooser(page) {
-  const select = make("select", { onchange: (event) => change({ answer: event.target.value || null, of: { kind: "loss" } }) });
+  const select = make("select", { ...live, onchange: (event) => change({ answer: event.target.value || null, of: { kind: "loss" } }) });
   ask("vocabulary", { model: state().model, part: "classes", text: "" })
-    .then((found) => fill(select, make("option", { value: "", selected: state().answer === null }, "nobody knows"), found.tokens.map((one) => make("option", { value: one.label, selected: state().answer === one.label }, one.label))))
+    .then((found) => fill(select, make("option", { value: "", selected: state().answer === null }, "not said"), found.tokens.map((one) => make("option", { value: one.label, selected: state().answer === one.label }, one.label))))
     .catch((error) => tell(error.message));
-  return make("label", { class: "narrow" }, "It should have said", select);
+  return make("label", { class: "narrow" }, "The right class", select);
 }
 
 function logitFields(page, both) {
@@ -62,10 +63,10 @@ function entryFields(page) {
   };
   const shape = page.run.values.find((one) => one.name === now.name)?.shape;
   return make("form", { class: "row", onsubmit: act }, make("label", { for: "entry-name" }, "Value", name, make("datalist", { id: "entry-names" }, page.run.values.map((one) => make("option", { value: one.name })))),
-    make("label", { for: "entry-index" }, shape ? `Index in ${shape.join(" × ")}` : "Index", index), make("button", { class: "main" }, "Let it run back"));
+    make("label", { for: "entry-index" }, shape ? `Index in ${shape.join(" × ")}` : "Index", index), make("button", { class: "main", ...live }, "Show its gradient"));
 }
 
-// A number that cannot run back does not enter the state.
+// A number that has no gradient does not enter the state.
 async function tryTarget(of) {
   try {
     await ask("run", { state: runState({ of }) });

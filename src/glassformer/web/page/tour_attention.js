@@ -31,12 +31,12 @@ export const TOUR_ATTENTION = {
       title: "Who may look", go: nothingInSight,
       say: (page, f) => `The model reads ${f.kind.keys.length} tokens at once.`,
       ask: (page, f) => ({ question: "May the first token look at the last one?", choices: ["yes", "no"], right: f.mayLook ? 0 : 1,
-        why: f.mayLook ? "This stack reads all of its text at once and predicts none of it, so everybody may look at everybody." : "It would see what is to be predicted. Hatched cells are masked, and their weights are exactly 0." }),
+        why: f.mayLook ? "This stack reads all of its text at once and predicts none of it, so every token may look at every other." : "It would see the tokens that it is to predict. Hatched cells are masked, and their weights are exactly 0." }),
       then: (page, f) => headInSight(f),
     },
     {
       title: "Where does it look?", go: nothingInSight,
-      say: (page, f) => `Now the last layer, head ${f.late.head}, again from the last token, ${tourQuoted(f.kind.queries[f.query])}. Take a guess: heads learn their habits by themselves.`,
+      say: (page, f) => `Now the last layer, head ${f.late.head}, again from the last token, ${tourQuoted(f.kind.queries[f.query])}. Take a guess: heads are not told what to look for; they learn it.`,
       ask: (page, f) => {
         const right = f.late.allowed[tourLargest(f.late.allowed.map((key) => f.late.weights[key]))];
         const keys = tourAmong(right, f.late.allowed);
@@ -56,7 +56,7 @@ export const TOUR_ATTENTION = {
         return { question: `Now ${tourQuoted(was.label)} is the likeliest, with ${tourShare(was.probability)}. Will it still be, without this head?`,
           choices: ["yes", "no"],
           right: was.id === now.id ? 0 : 1,
-          why: `Without the head the likeliest is ${tourQuoted(now.label)}, with ${tourShare(now.probability)}. One head is rarely all there is.` };
+          why: `Without the head the likeliest is ${tourQuoted(now.label)}, with ${tourShare(now.probability)}. ${was.id === now.id ? "Other heads and layers carry this prediction as well." : "On this text, the prediction hangs on this head."}` };
       },
       then: (page, f) => ({ ...headInSight(f, f.late.head, f.late.layer), changes: withoutHead(f) }),
     },

@@ -5,6 +5,7 @@ import { tourAmong, tourKind, tourLargest, tourOf, tourPlain, tourQuoted, tourRo
 
 const crossInSight = (facts) => ({ view: "attention", look: { attention: { kind: "cross", layer: facts.layer, head: facts.head, what: "value", first: {} } } });
 const bareMap = (shown = "values") => ({ view: "map", look: { map: { open: [], shown } } });
+const crossOf = (facts) => (facts.plain.loss === null ? tourOf(facts) : { kind: "loss" });
 const cutOff = (facts) => facts.kind.layers.map((name) => ({ word: "zero", name: `${name}.output.x`, where: {} }));
 
 export const TOUR_CROSS = {
@@ -47,7 +48,7 @@ export const TOUR_CROSS = {
         return { question: "Which token of the source gets most of its attention?",
           choices: keys.map((key) => tourQuoted(f.kind.keys[key], key)),
           right: keys.indexOf(right),
-          why: `It gets ${tourShort(f.weights[right])}. In a trained model this often is the place that the next token is made from.` };
+          why: `It gets ${tourShort(f.weights[right])}. This is one head of ${f.kind.heads * f.kind.layers.length}; what the model writes comes from all of them. Choose others above to see where they look.` };
       },
       then: (page, f) => crossInSight(f),
     },
@@ -59,21 +60,21 @@ export const TOUR_CROSS = {
         return { question: "What can it still know about the source?",
           choices: ["nothing but what its own text says of it", "a little: the encoder still runs", "as much as before"],
           right: 0,
-          why: `The encoder runs, but nobody hears it. The loss of this answer was ${tourShort(before.loss)}, and is ${tourShort(after.loss)}.` };
+          why: `The encoder still runs, but its result is not used. The loss of this answer was ${tourShort(before.loss)}, and is ${tourShort(after.loss)}.` };
       },
       then: (page, f) => ({ ...crossInSight(f), changes: cutOff(f) }),
     },
     {
       title: "The way back", go: () => bareMap(),
-      say: () => "The loss is about the answer alone. Now it runs back.",
+      say: (page, f) => (f.plain.loss === null ? "A logit is about the answer alone. Now we take its gradient." : "The loss is about the answer alone. Now we take its gradient."),
       ask: async (page, f) => {
-        const found = await tile({ state: tourPlain({ of: tourOf(f) }), what: "gradient", name: "source_embedding", height: 1, width: 1 });
+        const found = await tile({ state: tourPlain({ of: crossOf(f) }), what: "gradient", name: "source_embedding", height: 1, width: 1 });
         return { question: "Does a gradient reach the embedding of the source?",
-          choices: ["yes, through the keys and values of cross-attention", "no, the encoder must be trained by itself"],
+          choices: ["yes, through the keys and values of cross-attention", "no, the encoder must be trained separately"],
           right: 0,
-          why: `It has the length ${tourShort(found.facts.all.norm)} there. That is how both halves are trained with one loss.` };
+          why: `It has the length ${tourShort(found.facts.all.norm)} there. That is how one loss trains both halves.` };
       },
-      then: (page, f) => ({ view: "map", look: { map: { open: ["source_embedding"], shown: "both" } }, of: tourOf(f) }),
+      then: (page, f) => ({ view: "map", look: { map: { open: ["source_embedding"], shown: "both" } }, of: crossOf(f) }),
     },
   ],
 };

@@ -69,7 +69,7 @@ export function tourShort(number) {
   return short(number, 3);
 }
 
-// The number that runs back in walks: the likeliest logit at the end, where there is one.
+// The number whose gradient a walk shows: the likeliest logit at the end, where there is one.
 export function tourOf({ plain }) {
   return plain.next?.length ? { kind: "logit", token: plain.next[0].id, position: -1 } : { kind: "loss" };
 }

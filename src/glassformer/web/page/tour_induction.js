@@ -49,17 +49,20 @@ export const TOUR_INDUCTION = {
       ask: (page, f) => {
         const right = f.place + 1;
         const said = f.plain.next[0];
+        // Each answer is another token: the same one at two places would be right twice.
+        const places = [right, ...page.run.tokens.keys()].filter((at, n, all) => all.findIndex((one) => page.run.tokens[one].id === page.run.tokens[at].id) === n);
+        const choices = tourAmong(right, places);
         return { question: "What would you say comes next, knowing nothing but this text?",
-          choices: tourAmong(right, [...new Set([right, 0, Math.floor(f.last / 2), Math.max(0, f.place - 1)])]).map((at) => `${tourQuoted(page.run.tokens[at].label)}, as at position ${at}`),
-          right: tourAmong(right, [...new Set([right, 0, Math.floor(f.last / 2), Math.max(0, f.place - 1)])]).indexOf(right),
-            why: `What followed it before. The model says ${tourQuoted(said.label)}, with ${tourShare(said.probability)}${said.id === page.run.tokens[right].id ? "" : ": it knows more than this text, or has not learned this"}.` };
+          choices: choices.map((at) => `${tourQuoted(page.run.tokens[at].label)}, as at position ${at}`),
+          right: choices.indexOf(right),
+          why: `What followed it before. The model says ${tourQuoted(said.label)}, with ${tourShare(said.probability)}${said.id === page.run.tokens[right].id ? "" : ": it knows more than this text, or has not learned this"}.` };
       },
     },
     {
       title: "It takes two", go: inductionMap,
       say: () => "To look at what followed an earlier A, a head must find a token whose predecessor is A. But a key is made of the token's own vector. So an earlier head must have written there: before me stood A.",
       ask: (page, f) => ({ question: "Which is the first layer that can hold an induction head?", choices: ["layer 0, the first", "layer 1, the second"], right: 1,
-        why: `Layer 0 sees tokens alone. Of this model's heads, layer ${f.previous.layer} head ${f.previous.head} looks most at the token before (${tourShort(f.previous.before)}), and layer ${f.best.layer} head ${f.best.head} most at what followed (${tourShort(f.best.score)}; by chance ${tourShort(f.chance)}).` }),
+        why: `Layer 0 sees tokens alone. In this model, layer ${f.previous.layer} head ${f.previous.head} looks most at the token before (${tourShort(f.previous.before)}), and layer ${f.best.layer} head ${f.best.head} most at what followed (${tourShort(f.best.score)}; by chance ${tourShort(f.chance)}). ${f.best.score > f.chance ? "" : "That is no more than chance: on this text, no head of this model is an induction head."}` }),
       then: (page, f) => ({ view: "attention", look: { attention: { kind: "decoder", layer: f.previous.layer, head: f.previous.head, what: "value", first: {} } } }),
     },
     {
@@ -86,7 +89,7 @@ export const TOUR_INDUCTION = {
         return { question: `What happens to the probability of ${tourQuoted(token.label)}?`,
           choices: ["it grows", "it falls", "it stays within a tenth of a percent"],
           right: Math.abs(after - before) < 0.001 ? 2 : after > before ? 0 : 1,
-          why: `It was ${tourShare(before)}, and is ${tourShare(after)}. Often several heads do the same, and one alone is not missed.` };
+          why: `It was ${tourShare(before)}, and is ${tourShare(after)}. ${after < before - 0.001 ? "The head helped to repeat what followed before." : after > before + 0.001 ? "So on this text the head did not help: without it the repetition is likelier." : "The model does not need this head here: others may do the same."}` };
       },
       then: (page, f) => ({ ...inductionHead(f), changes: withoutInduction(f) }),
     },

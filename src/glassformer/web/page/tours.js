@@ -26,7 +26,7 @@ const tourHeight = new ResizeObserver(([entry]) => document.documentElement.styl
 
 function drawTours(place, page) {
   const list = make("div", { class: "tour-list" }, TOURS.map((tour) => tourBox(tour, page)));
-  fill(place, make("h2", {}, "Tours"), make("p", { class: "quiet" }, "Short walks on the model that is open. Each one asks you to predict before it shows, and every number is this model's own."), list);
+  fill(place, make("h2", {}, "Tours"), make("p", { class: "quiet" }, "Short walks through the model that is open, about two minutes each. Every step asks for a prediction before it shows, and every number is this model's own."), list);
 }
 
 function tourBox(tour, page) {

@@ -220,9 +220,9 @@ async function writingLook() {
     const question = writingQuestion();
     const found = await ask("written_text", { state: question.state, written: question.written, ...(question.chat ? { chat: question.chat } : {}) });
     await ask("run", { state: runState({ text: found.text, answer: found.answer }) });
-    if (!found.same) tell(`Read as text, it is ${whole(found.now)} tokens instead of ${whole(found.then)}: pieces that were written apart are read together, and names of special tokens as letters.`);
     look("writing", { path: [], chatting: false });
     change({ text: found.text, answer: found.answer, view: "map" });
+    if (!found.same) tell(`Read as text, it is ${whole(found.now)} tokens instead of ${whole(found.then)}: pieces that were written apart are read together, and names of special tokens as letters.`);
   } catch (error) {
     tell(error.message);
   }
