@@ -165,6 +165,7 @@ def _current_guards() -> frozenset[SourceGuard]:
 
 
 _all: tuple[SourceGuard, frozenset[SourceGuard]] = SourceGuard("all", ()), frozenset()
+_all[0].watch({})
 
 
 # --- what functions reach --------------------------------------------------------------------------------------------

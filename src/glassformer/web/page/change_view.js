@@ -112,10 +112,16 @@ function shareCell(share, rank) {
 
 // --- a tensor before and after --------------------------------------------------------------------------------------
 
+// The first tensor that the changes touch.
+function firstChanged() {
+  const name = state().changes[0]?.name;
+  return { tokens: "embedding", source: "source_embedding" }[name] ?? name;
+}
+
 function comparison(page) {
   const settings = look("change");
   const names = [...page.run.values, ...page.run.parameters];
-  const chosen = names.find((one) => one.name === (settings.tensor ?? page.run.first_changed)) ?? page.run.values.findLast((one) => one.name.endsWith("attend.weights")) ?? names[0];
+  const chosen = names.find((one) => one.name === (settings.tensor ?? firstChanged())) ?? page.run.values.findLast((one) => one.name.endsWith("attend.weights")) ?? names[0];
   const ofGradient = settings.ofGradient === true;
   const again = (parts) => { look("change", parts); page.redraw(); };
   const at = chosen.shape.slice(0, -2).map((size, axis) => Math.min(size - 1, settings.at?.[axis] ?? 0));

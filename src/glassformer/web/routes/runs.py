@@ -14,7 +14,7 @@ from ...interpret.addresses import RETURNED
 from ...interpret.reading import answers as answers_apart
 from ...interpret.reading import example_text, labels_of
 from ...interpret.reading import label as label_of
-from ...interpret.run import EVERYTHING, has_no_head
+from ...interpret.run import has_no_head
 from ...interpret.stream import stacks
 from ...interpret.where import BATCH, axes_of
 from ...models import Encoder, EncoderDecoder
@@ -99,20 +99,7 @@ def run(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
         "next": None if has_no_head(shown.model) else likeliest(opened, shown),
         "next_before": None if has_no_head(shown.model) else likeliest(opened, session.plain),
         "idle": session.idle,
-        "first_changed": first_changed(session),
     }
-
-
-def first_changed(session: RunSession) -> str | None:
-    """Return the name of the first value that differs from the unchanged run; None for long texts, which recompute."""
-    run, plain = session.run, session.plain
-    if run is plain or run.keeps != EVERYTHING:
-        return None
-    named = {name: run.addresses[name].number for name in run}
-    for name in sorted(named, key=lambda name: named[name]):
-        if name in plain and run[name] is not plain[name] and not np.array_equal(run[name], plain[name]):
-            return name
-    return None
 
 
 def _named(shown: Run, name: str, value: Any) -> dict[str, Any]:
