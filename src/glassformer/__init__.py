@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import data, errors, generation, interpret, layers, ops, plots, proofs, training, tree
-    from .api import Exploration, Loop, explore, from_arrays, save, train
+    from .api import Exploration, Loop, explore, from_arrays, resume, save, train
     from .config import (
         DecoderConfig,
         EncoderConfig,
@@ -56,7 +56,7 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 # Each public name and where it lives. Modules are loaded when first used, so that importing the package takes next to
 # nothing and a part that needs a library asks for it only when it is used.
 _HOMES = {
-    "api": ("Exploration", "Loop", "explore", "from_arrays", "save", "train"),
+    "api": ("Exploration", "Loop", "explore", "from_arrays", "resume", "save", "train"),
     "config": (
         "DecoderConfig", "EncoderConfig", "EncoderDecoderConfig", "RotaryScaling", "TransformerConfig",
         "config_from_dict",
@@ -84,8 +84,8 @@ __all__ = [
     "EncoderDecoderConfig", "Execution", "Exploration", "Foreign", "GlassformerError", "Loop", "Model", "RotaryScaling",
     "TrainedModel", "TransformerConfig", "build", "config_from_dict", "data", "errors", "explore", "from_arrays",
     "generation", "interpret", "layers", "load", "ops", "plots", "preset", "proofs", "pull", "register_activation",
-    "register_block", "register_norm", "register_op", "register_positions", "register_tokenizer", "replay", "save",
-    "set_engine", "task", "train", "training", "tree", "use_engine",
+    "register_block", "register_norm", "register_op", "register_positions", "register_tokenizer", "replay", "resume",
+    "save", "set_engine", "task", "train", "training", "tree", "use_engine",
 ]  # fmt: skip
 
 

@@ -96,3 +96,16 @@ def test_what_cannot_be_learned_is_refused(data, error, words):
         array_task(data)
     assert found.value.hint
     assert re.search(words, str(found.value))
+
+
+def test_a_dataset_that_lacks_something_is_refused_by_its_name():
+    class Half:
+        def batch(self, step, size, seed, *, rows=None): ...
+
+        def batches(self, size): ...
+
+        def __len__(self):
+            return 3
+
+    with pytest.raises(DataError, match="no count and no longest"):
+        array_task(Half(), validation=Half())

@@ -91,6 +91,13 @@ def test_compiled_catalogs_give_the_same_messages(tmp_path):
     assert sorted(read_pairs(tmp_path / "de.mo")) == sorted(PAIRS)
 
 
+@pytest.mark.parametrize("charset", ["undefined", "klingon", "rot13"])
+def test_a_charset_that_cannot_be_read_is_refused_in_one_sentence(tmp_path, charset):
+    (tmp_path / "de.po").write_text(PO.replace("charset=utf-8", f"charset={charset}"))
+    with pytest.raises(DataError, match=rf"charset is '{charset}'"):
+        read_pairs(tmp_path / "de.po")
+
+
 def test_catalogs_are_read_in_the_charset_they_name(tmp_path):
     latin = PO.replace("charset=utf-8", "charset=iso-8859-1")
     (tmp_path / "de.po").write_text(latin, encoding="iso-8859-1")

@@ -4,7 +4,7 @@ from ..loading import load
 from ..trained_model import TrainedModel
 from .exploration import Exploration, explore
 from .files import from_arrays, save
-from .learn import train
+from .learn import resume, train
 from .loop import Loop
 
-__all__ = ["Exploration", "Loop", "TrainedModel", "explore", "from_arrays", "load", "save", "train"]
+__all__ = ["Exploration", "Loop", "TrainedModel", "explore", "from_arrays", "load", "resume", "save", "train"]

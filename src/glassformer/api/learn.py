@@ -12,6 +12,7 @@ from ..execution import Execution
 from ..progress import log
 from ..progress.notebook import shown
 from ..runs.stopwatch import Stopwatch
+from ..runs.trust import granted
 from ..trained_model import TrainedModel
 from ..training.interruption import Terminated, heeding_termination
 from ..training.lora import LoRA
@@ -77,9 +78,36 @@ def train(
         return _trained(loop, show=show)
 
 
+def resume(
+    folder: str | Path, *, steps: int | None = None, anyway: bool = False, trust: bool = False, show: bool = True
+) -> TrainedModel:
+    """Continue a run from its latest checkpoint to its end, bit for bit, and return the model that it keeps.
+
+    folder   a run folder, which `gf.train(…, out=folder)` or `glassformer train` wrote
+    steps    steps in all, to continue past the planned end
+    anyway   continue although data, engine, versions or recipe have changed; the run remembers it
+    trust    let the Python files that it was trained with run here
+    show     as of `gf.train`
+
+    >>> import tempfile, glassformer as gf
+    >>> folder = tempfile.mkdtemp() + "/majority"
+    >>> for record in gf.Loop(None, "majority", steps=40, save_every=10, out=folder):
+    ...     if record.step == 25:
+    ...         break
+    >>> len(gf.resume(folder, show=False).history)
+    40
+    """
+    with granted(trust):
+        loop = Loop.resume(folder, steps=steps, anyway=anyway)
+    for note in loop.session.notes:
+        say(note, wanted=show)
+    with heeding_termination() if processes() == 1 else contextlib.nullcontext():
+        return _trained(loop, show=show)
+
+
 def _trained(loop: Loop, *, show: bool) -> TrainedModel:
     """Take all steps, and return the best model; what an interruption leaves is saved."""
-    clock = Stopwatch(loop.steps)
+    clock = Stopwatch(loop.steps, loop.session.state.step)
     try:
         with shown(loop.session, clock, wanted=show) as tell:
             for record in loop:

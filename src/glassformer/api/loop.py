@@ -1,5 +1,7 @@
 """Training as an iterator: one's own loop around the steps that the command takes, at the same speed."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +21,7 @@ from ..quantized import Quantized
 from ..runs.base import Base
 from ..runs.fine_tuning import check_fit, check_settings, tuned_config, tuned_recipe, what_is_trained
 from ..runs.in_memory import MemoryRun, memory_run
+from ..runs.resume import resume_session
 from ..runs.run import Run
 from ..runs.session import Session, start_session
 from ..runs.start import create_run, model_config
@@ -83,6 +86,17 @@ class Loop:
         if lora is not None:
             raise ConfigError("LoRA needs a trained model to start from", hint="pass one: gf.load(…)")
         self.session, self._trained = _new(model, asked, params)
+
+    @classmethod
+    def resume(cls, folder: str | Path, *, steps: int | None = None, anyway: bool = False) -> Loop:
+        """Return the rest of a run, from its latest checkpoint; `steps` and `anyway` are those of `gf.resume`."""
+        loop = cls.__new__(cls)
+        loop.session = resume_session(folder, steps=steps, anyway=anyway)
+        run = loop.session.run
+        origin = {"name": run.task_name, "options": run.task_options}
+        task = loop.session.task
+        loop._trained = TrainedModel.of_task(loop.session.model, {}, task, source=str(folder), origin=origin)
+        return loop
 
     def __iter__(self) -> Iterator[StepRecord]:
         return self.session.steps()

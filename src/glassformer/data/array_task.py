@@ -91,8 +91,14 @@ def _dataset(data: Any, context: int) -> Dataset:
                 f"the tokens have shape {ids.shape}", hint="expected (N, T) with a T of at least 2, or (T,)"
             )
         return Examples(Batch(ids[:, :-1].copy(), ids[:, 1:].copy()))
-    if all(hasattr(data, name) for name in ("batch", "batches", "longest", "__len__")):
+    missing = [name for name in ("batch", "batches", "count", "longest", "__len__") if not hasattr(data, name)]
+    if not missing:
         return data
+    if hasattr(data, "batch") or hasattr(data, "batches"):
+        raise DataError(
+            f"{type(data).__name__} is not a Dataset: it has no {' and no '.join(missing)}",
+            hint="count is the number of targets, longest the most tokens of an example; see gf.data.Dataset",
+        )
     raise DataError(
         f"data of the type {type(data).__name__} cannot be trained on",
         hint="pass the name of a task, a file of text, (tokens, targets), a Batch or a Dataset",

@@ -134,13 +134,13 @@ def _charset(header: bytes) -> str:
 def _decode(data: bytes, charset: str, path: Path) -> str:
     try:
         return data.decode(charset)
-    except LookupError:
-        raise DataError(f"{path} says its charset is {charset!r}", hint="convert it: msgconv --to-code=UTF-8") from None
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path} is not {charset}, as it says: byte 0x{data[error.start]:02x} ({error.reason})",
             hint="convert it: msgconv --to-code=UTF-8",
         ) from None
+    except (LookupError, UnicodeError):  # an encoding that Python does not know, or `undefined`
+        raise DataError(f"{path} says its charset is {charset!r}", hint="convert it: msgconv --to-code=UTF-8") from None
 
 
 def _entries(text: str, path: Path) -> Iterator[tuple[dict[str, str], bool]]:
