@@ -99,8 +99,8 @@ def resume(
     """
     with granted(trust):
         loop = Loop.resume(folder, steps=steps, anyway=anyway)
-    for note in loop.session.notes:
-        say(note, wanted=show)
+    for note in loop.session.notes if show else ():
+        log(note)
     with heeding_termination() if processes() == 1 else contextlib.nullcontext():
         return _trained(loop, show=show)
 
