@@ -174,7 +174,13 @@ def test_a_model_of_the_hub_is_had_through_its_library(folders, monkeypatch):
 @pytest.mark.parametrize("error", [OSError("no connection"), ValueError("no such repository")])
 def test_what_the_hub_refuses_is_passed_on(error, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", Hub(error))
-    with pytest.raises(WeightsError, match=f"cannot be had: {error}"):
+    with pytest.raises(WeightsError, match=f"cannot be downloaded: {error}"):
+        hub_folder("hf:org/name")
+
+
+def test_a_hub_that_cannot_be_reached_is_said_in_words(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", Hub(OSError("Got: ConnectError: [Errno -3] try again")))
+    with pytest.raises(WeightsError, match="hub cannot be reached"):
         hub_folder("hf:org/name")
 
 

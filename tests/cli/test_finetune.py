@@ -186,6 +186,21 @@ def test_a_task_with_the_same_vocabulary_can_be_learned_on(tmp_path):
     assert command("train", "majority", *arguments, "--lora", "--set", "lora_rank=2", *sizes).code == 0
 
 
+def test_the_defaults_of_fine_tuning_are_listed(bases):
+    def defaults(*more):
+        result = command("settings", "text", "--from", bases("gpt2"), *more)
+        assert result.code == 0, result.err
+        return {name: default for _, name, default, *_ in (line.split("\t") for line in result.out.splitlines())}
+
+    whole, adapters = defaults(), defaults("--lora")
+    assert (whole["steps"], whole["lr"], whole["context"]) == ("200", "5e-05", "48")
+    assert (adapters["lr"], adapters["lora_rank"]) == ("0.0005", "8")
+    assert "width" not in whole
+    assert "tokenizer" not in whole
+    assert "needs a model" in error_of(command("settings", "text", "--lora"))
+    assert "needs a task" in error_of(command("settings", "--from", bases("gpt2")))
+
+
 # --- resuming --------------------------------------------------------------------------------------------------------
 
 

@@ -90,7 +90,10 @@ OPTIONS = {
         "--json": Changes("eval {majority}", "--json"),
     },
     "tasks": {"--json": Changes("tasks", "--json")},
-    "settings": {"--json": Changes("settings recipe", "--json")},
+    "settings": {
+        "--from": Elsewhere("cli/test_finetune.py", "test_the_defaults_of_fine_tuning_are_listed"),
+        "--lora": Elsewhere("cli/test_finetune.py", "test_the_defaults_of_fine_tuning_are_listed"),
+        "--json": Changes("settings recipe", "--json")},
     "runs": {"--json": Changes("runs {majority}", "--json")},
     "compare": {
         "--out": Elsewhere("cli/test_compare.py", "test_everything_is_shown_side_by_side"),

@@ -1,5 +1,6 @@
 """Text from files: read in pieces of any size without a difference, and refused with the reason."""
 
+import os
 import sys
 import types
 
@@ -84,6 +85,18 @@ def test_missing_empty_and_textless_paths_are_refused(tmp_path):
         read_text(tmp_path / "empty.txt")
     with pytest.raises(DataError, match="holds no text"):
         read_text(tmp_path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes in the manner of POSIX")
+def test_an_empty_path_pipes_and_devices_are_refused():
+    with pytest.raises(DataError, match="path of the data is empty"):
+        text_files("")
+    reader, writer = os.pipe()
+    for path in (os.devnull, f"/dev/fd/{reader}"):
+        with pytest.raises(DataError, match="pipe or a device"):
+            text_files(path)
+    os.close(reader)
+    os.close(writer)
 
 
 @pytest.mark.parametrize("path", [0, True, None, ["notes.txt"]])

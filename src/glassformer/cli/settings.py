@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import ConfigError
+from ..settings import check_known
 from .options import json_option
 from .output import console, log, print_json, print_table
 
@@ -55,15 +56,24 @@ def parse_value(text: str) -> Any:
     required=False,
     help="Whose settings: a task's, a preset's, recipe, model, lora or sampling; or a Python file's tasks.",
 )
+@click.option("--from", "source", metavar="MODEL", help="Of a task: the settings of fine-tuning this model.")
+@click.option("--lora", is_flag=True, help="With --from: the settings of training low-rank adapters.")
 @json_option
-def settings(topic: str | None, json: bool) -> None:
+def settings(topic: str | None, source: str | None, lora: bool, json: bool) -> None:
     """List every setting of a task, a preset, the recipe or sampling: default, choices, meaning."""
     from ..runs.settings import groups_of
 
+    if lora and source is None:
+        raise ConfigError("--lora needs a model to start from", hint="name one with --from")
     if topic is None:
+        if source is not None:
+            raise ConfigError("--from needs a task", hint="name one: glassformer settings text --from MODEL")
         _overview(json=json)
         return
-    groups = _of_file(topic) if topic.endswith(".py") else groups_of(topic)
+    if source is not None:
+        groups = _of_fine_tuning(topic, source, lora=lora)
+    else:
+        groups = _of_file(topic) if topic.endswith(".py") else groups_of(topic)
     if json:
         print_json({group.title: [_fields(one) for one in group.settings] for group in groups})
         return
@@ -78,6 +88,15 @@ def settings(topic: str | None, json: bool) -> None:
 
 def _cells(one: "Setting") -> tuple[str, ...]:
     return one.name, default_text(one.default), one.takes, one.meaning
+
+
+def _of_fine_tuning(task: str, source: str, *, lora: bool) -> "list[Group]":
+    from ..data import TASKS
+    from ..loading import load_config
+    from ..runs.fine_tuning import fine_tuning_groups
+
+    check_known("there is no task", task, TASKS)
+    return fine_tuning_groups(task, source, load_config(source), adapters=lora)
 
 
 def _of_file(file: str) -> "list[Group]":

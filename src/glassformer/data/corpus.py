@@ -80,10 +80,22 @@ def stream_text(path: str | os.PathLike[str], *, chunk: int = CHUNK) -> Iterator
         raise DataError(f"{path} holds no text", hint="pass a file with text in it")
 
 
+def check_path(path: str | os.PathLike[str]) -> None:
+    """Refuse an empty path, pipes and devices."""
+    if not os.fspath(path):
+        raise DataError("the path of the data is empty", hint="name a file or a folder; . is this folder")
+    place = Path(path)
+    if place.exists() and not (place.is_file() or place.is_dir()):
+        raise DataError(
+            f"{path} is a pipe or a device, and a run reads its data more than once", hint="write it into a file first"
+        )
+
+
 def text_files(path: str | os.PathLike[str], suffixes: frozenset[str] = TEXT_SUFFIXES) -> list[Path]:
     """Return the file itself, or those below a folder that end in one of `suffixes`, by name, hidden ones left out."""
     if not isinstance(path, str | os.PathLike):
         raise DataError(f"the data is {path!r}, which is no path", hint="name a file or a folder")
+    check_path(path)
     folder = Path(path)
     if folder.is_file():
         return [folder]

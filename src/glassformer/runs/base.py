@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays import Tree
 from ..data import Lexicon
-from ..data.corpus import CARRIED
+from ..data.corpus import CARRIED, check_path
 from ..text import tokenizer_from_dict
 from ..trained_model import TrainedModel
 from ..training.lora import LoRA
@@ -67,7 +67,10 @@ def stable(source: str) -> str:
 
 def stable_data(data: str | None) -> str | None:
     """Return a path to data so; texts that Python carries go by their names, whatever files there are."""
-    return data if data is None or data in CARRIED else stable(data)
+    if data is None or data in CARRIED:
+        return data
+    check_path(data)
+    return stable(data)
 
 
 def fingerprint(params: Tree) -> str:

@@ -16,7 +16,7 @@ from .base import Base, stable_data
 from .own import takes_lexicon
 from .run import read_base
 from .session import Session, start_session
-from .settings import sorted_settings
+from .settings import Group, groups_of, model_settings, sorted_settings, task_groups, with_defaults
 from .start import create_run
 
 RECIPE = {"steps": 200, "batch": 4, "lr": 5e-5, "warmup": 10, "weight_decay": 0.01, "beta2": None, "eval_every": 50}
@@ -93,6 +93,23 @@ def what_is_trained(model: TrainedModel, lora: LoRA | None, seed: int) -> tuple[
     if lora is None:
         return model.params, EVERYTHING
     return lora.init(model.params, seed), Adapted(model.params, lora)
+
+
+def fine_tuning_groups(task_name: str, source: str, config: TransformerConfig, *, adapters: bool) -> list[Group]:
+    """Return the settings of fine-tuning a model on a task, with their defaults."""
+    task, *_ = groups = task_groups(task_name)
+    of_task = [one for one in task.settings if one.name not in ("tokenizer", "bpe_size")] if len(groups) == 3 else []
+    options = task_options(task_name, config, {})
+    of_model = [one for one in model_settings(config.architecture, config.to_dict()) if one.name in MAY_CHANGE]
+    recipe = {**RECIPE, **({"lr": LORA_LR} if adapters else {})}
+    how = "--set NAME=VALUE"
+    found = [
+        Group(f"task {task_name}", how, with_defaults(of_task, options)),
+        Group(f"model ({source})", how, of_model),
+        Group("recipe of fine-tuning", how + "; steps also as --steps", with_defaults(groups[-1].settings, recipe)),
+        *(groups_of("lora") if adapters else []),
+    ]
+    return [group for group in found if group.settings]
 
 
 def _lora(settings: dict[str, Any], adapters: bool) -> tuple[dict[str, Any], LoRA | None]:

@@ -159,7 +159,7 @@ def task_groups(name: str) -> list[Group]:
     given = {**task.settings, "dropout": task.recipe["dropout"]}
     given |= {part: OF_DATA for part in OF_THE_DATA if part in task.settings}
     model = [setting for setting in model_settings(task.architecture, given) if setting.name not in taken]
-    recipe = _with(recipe_settings(), task.recipe)
+    recipe = with_defaults(recipe_settings(), task.recipe)
     how = "--set NAME=VALUE"
     return [
         *([Group(f"task {name}", how, own)] if own else []),
@@ -177,7 +177,7 @@ def model_settings(architecture: str, given: Mapping[str, Any] | None = None) ->
     own = described(CONFIGS[architecture], choices())
     beside = {setting.name: setting for setting in described(Execution, {"precision": PRECISIONS})}
     own += [replace(beside[name], name=called) for called, name in AMONG_MODEL_SETTINGS.items()]
-    return _with(own, given or {})
+    return with_defaults(own, given or {})
 
 
 def recipe_settings() -> list[Setting]:
@@ -186,7 +186,8 @@ def recipe_settings() -> list[Setting]:
     return [setting for setting in known if setting.name != "seed"]
 
 
-def _with(settings: list[Setting], defaults: Mapping[str, Any]) -> list[Setting]:
+def with_defaults(settings: list[Setting], defaults: Mapping[str, Any]) -> list[Setting]:
+    """Return the settings with other defaults."""
     return [replace(one, default=defaults[one.name]) if one.name in defaults else one for one in settings]
 
 
@@ -214,7 +215,7 @@ def groups_of(topic: str) -> list[Group]:
     if topic == "lora":
         own = [replace(one, name=f"lora_{one.name}") for one in described(LoRA)]
         return [Group("adapters", "train TASK --from MODEL --lora --set NAME=VALUE", own)]
-    drawn = _with(described(Sampling), {"temperature": TEMPERATURE})
+    drawn = with_defaults(described(Sampling), {"temperature": TEMPERATURE})
     return [Group("sampling", "generate MODEL --NAME VALUE, with - in the place of _", drawn)]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CheckpointError, ConfigError, WeightsError
+from ..errors import CheckpointError, ConfigError, WeightsError, first_line
 from ..trained_model import TrainedModel
 
 HUB = "hf:"
@@ -72,9 +72,11 @@ def hub_folder(name: str) -> Path:
     try:
         return Path(snapshot_download(match[1], revision=match[2], allow_patterns=_FILES))
     except Exception as error:  # those of the library, and of the ones it downloads with, have no common class
-        reason = str(error).strip().splitlines() or [type(error).__name__]
         hint = "check the name and the connection; HF_HUB_OFFLINE=1 uses what is in the cache"
-        raise WeightsError(f"{name} cannot be had: {reason[0]}", hint=hint) from error
+        causes = (error, error.__cause__, error.__context__)
+        offline = any("Connect" in f"{type(one).__name__}: {one}" for one in causes if one is not None)
+        reason = "the Hugging Face hub cannot be reached" if offline else first_line(error)
+        raise WeightsError(f"{name} cannot be downloaded: {reason}", hint=hint) from error
 
 
 def is_run(place: Path) -> bool:
