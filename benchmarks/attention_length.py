@@ -75,7 +75,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
         times, sizes = [row["seconds"]["median"] for row in own], [row["grown_bytes"] for row in own]
         name = NAMES[way].removeprefix("glassformer ")
         curves.append(LengthCurve(name, [row["length"] for row in own], times, sizes, power["seconds"]))
-    save(length_curves(curves), path)
+    save(length_curves(curves, time="time, forward and backward", memory="memory beside the inputs"), path)
 
 
 def main() -> None:

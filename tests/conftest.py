@@ -32,7 +32,7 @@ from glassformer import dispatch, ops, registry  # noqa: E402
 from glassformer.data import TASKS  # noqa: E402
 from glassformer.text import TOKENIZERS  # noqa: E402
 from long_files import LONG_FILES  # noqa: E402
-from pages import really_drawn, write_dots  # noqa: E402
+from pages import draw_nothing, really_drawn  # noqa: E402
 from published_models import data_file  # noqa: E402
 
 try:
@@ -91,13 +91,13 @@ def numpy_engine():
 def unseen_figures(monkeypatch):
     """Write a dot in place of every figure of a page or a run: `tests/plots` draws and looks at them all."""
     really_drawn()  # is remembered
-    monkeypatch.setattr("glassformer.plots.drawing._in_themes", write_dots)
+    monkeypatch.setattr("glassformer.plots.style._saved", draw_nothing)
 
 
 @pytest.fixture
 def coarse_figures(monkeypatch):
     """Draw figures with few dots, and do not arrange them: quick, where nobody asks but whether they can be drawn."""
-    monkeypatch.setattr("glassformer.plots.drawing._in_themes", really_drawn())
+    monkeypatch.setattr("glassformer.plots.style._saved", really_drawn())
     monkeypatch.setattr("glassformer.plots.style.DPI", 24)
     monkeypatch.setattr("glassformer.plots.style.ConstrainedLayoutEngine", lambda **pads: None)
 

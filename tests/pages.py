@@ -1,55 +1,43 @@
-"""How pages are read: strictly, by the parser that Python carries; and dots that stand for figures."""
+"""What the explorer keeps in a page that is one file; and dots that stand for figures."""
 
 import base64
+import json
+import re
+import struct
+import zlib
 from functools import cache
-from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from glassformer.files import write_new
 
 DOT = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJRU5ErkJggg==")
 """A PNG file of one white dot."""
-VOID = {"meta", "img", "br", "hr", "link", "input"}
 
 
-class Page(HTMLParser):
-    """Reads a page, and refuses tags that are not closed in order and ids used twice.
+class ExportedPage(NamedTuple):
+    """The address that a page opens with, its answers and refusals by their keys, and its tiles."""
 
-    `dark` are the images that dark pages show in place of others, `opens` says which file opens by a click on which.
-    """
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.tags, self.images, self.dark = [], [], [], []
-        self.links, self.ids, self.words = [], [], []
-        self.link, self.opens = {}, {}
-        self.feed(text)
-        self.close()
-        assert self.open == []
-        assert len(set(self.ids)) == len(self.ids)
-
-    def handle_starttag(self, tag, attributes):
-        attributes = dict(attributes)
-        self.tags.append(tag)
-        self.ids += [attributes["id"]] if "id" in attributes else []
-        if tag == "img":
-            (self.dark if self.link.get("class") == "dark" else self.images).append(attributes)
-            self.opens[attributes["src"]] = self.link.get("href")
-        self.link = attributes if tag == "a" else self.link
-        self.links += [attributes["href"]] if "href" in attributes else []
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.words.append(data)
+    told: dict[str, Any]
+    answers: dict[str, Any]
+    refused: dict[str, Any]
+    tiles: dict[str, bytes]
 
 
-def read_page(path):
-    """The page in a file."""
-    return Page(path.read_text(encoding="utf-8"))
+def parse_page(text: str) -> ExportedPage:
+    """Read back what a file of the explorer holds."""
+    packed = re.search(r'<script type="text/plain" id="kept">([^<]+)</script>', text)
+    assert packed is not None, "this is not the explorer's page"
+    whole = zlib.decompress(base64.b64decode(packed[1]))
+    length = struct.unpack("<I", whole[:4])[0]
+    index = json.loads(whole[4 : 4 + length])
+    tiles = {key: whole[4 + length + at : 4 + length + at + size] for key, (at, size) in index["tiles"].items()}
+    return ExportedPage(index["told"], index["answers"], index["refused"], tiles)
+
+
+def read_page(path: Path) -> ExportedPage:
+    """Read back what the explorer wrote into a file."""
+    return parse_page(Path(path).read_text(encoding="utf-8"))
 
 
 def write_dot(figure, path):
@@ -58,17 +46,14 @@ def write_dot(figure, path):
     return write_new(Path(path), DOT)
 
 
-def write_dots(draw, folder, name, theme, forms):
-    """Write a dot in place of a figure in each of its themes and forms, and draw nothing: see `plots/drawing.py`."""
-    from glassformer.plots.drawing import THEMES
-
-    names = [name] if theme else [f"{name}-{one}" if number else name for number, one in enumerate(THEMES)]
-    return [(name, [write_new(Path(folder) / f"{one}.{form}", DOT) for form in forms]) for one in names]
+def draw_nothing(draw, path):
+    """Write a dot in place of a figure that is not drawn, as `plots.style._saved` would."""
+    return write_new(path, DOT)
 
 
 @cache
 def really_drawn():
-    """What draws a figure in its themes, as it was before a test put `write_dots` in its place."""
-    from glassformer.plots import drawing
+    """What draws a figure into a file, as it was before a test put `draw_nothing` in its place."""
+    from glassformer.plots import style
 
-    return drawing._in_themes
+    return style._saved

@@ -43,7 +43,7 @@ from glassformer.runs.run import open_run
 from glassformer.runs.start import new_session
 from glassformer.weights import registry
 from oracles import require
-from pages import write_dots
+from pages import draw_nothing
 from published_models import KEPT, pulled
 from runs import TINY, command
 
@@ -157,7 +157,7 @@ def small(numpy_engine):
         prove_few(patch)
         explore_briefly(patch)
         patch.setattr(loading, "open_published", once(loading.open_published))
-        patch.setattr("glassformer.plots.drawing._in_themes", write_dots)
+        patch.setattr("glassformer.plots.style._saved", draw_nothing)
         yield
 
 
@@ -267,5 +267,5 @@ def test_readme_names_commands_that_there_are():
 if __name__ == "__main__":  # a line for several devices, in a process that has them
     with pytest.MonkeyPatch.context() as patch:
         train_little(patch)
-        patch.setattr("glassformer.plots.drawing._in_themes", write_dots)
+        patch.setattr("glassformer.plots.style._saved", draw_nothing)
         print(json.dumps(called(sys.argv[1], patch)))  # noqa: T201

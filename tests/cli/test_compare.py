@@ -5,6 +5,9 @@ import re
 
 import pytest
 
+from glassformer.progress.screen import Recent
+from glassformer.runs.run import open_run
+from glassformer.tree import count
 from runs import command, tiny_session
 
 pytestmark = pytest.mark.usefixtures("numpy_engine", "unseen_figures")
@@ -31,6 +34,7 @@ def test_everything_is_shown_side_by_side(folder, tmp_path, coarse_figures):
     assert result.code == 0, result.err
     rows = [line.split("\t") for line in result.out.splitlines()]
     assert ["steps", "6 of 6", "3 of 3"] in rows
+    assert ["parameters", *(f"{count_of(folder / name):,}" for name in ("long", "short"))] in rows
     assert ["norm", "layer", "rms"] in rows
     assert ["lr", "0.002", "0.5"] in rows
     assert "# Loss by step (validation)" in result.out
@@ -42,6 +46,36 @@ def test_everything_is_shown_side_by_side(folder, tmp_path, coarse_figures):
     assert result.out.count(" → ") == 6
     assert {path.name for path in tmp_path.iterdir()} == {"losses.png", "losses-dark.png"}
     assert "losses-dark.png" in result.err
+
+
+def count_of(folder):
+    return count(open_run(folder).load_params())
+
+
+def test_without_a_folder_nothing_is_written(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = command("compare", folder / "long", folder / "short", "--no-samples")
+    assert result.code == 0, result.err
+    assert "--out DIR draws the losses" in result.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_tables_are_there_even_where_the_figure_cannot_be_written(folder, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    result = command("compare", folder / "long", folder / "short", "--no-samples", "--out", tmp_path / "file")
+    assert result.code == 1
+    assert "steps" in result.out
+    assert "cannot be written" in result.err
+
+
+def test_the_training_loss_is_the_mean_that_train_shows(folder, tmp_path):
+    found = json.loads(command("compare", folder / "long", folder / "short", "--no-samples", "--json").out)
+    lines = open_run(folder / "long").metrics()
+    recent = Recent()
+    for line in lines:
+        recent.losses.append(line["loss"])
+    assert found["runs"][0]["recent_loss"] == pytest.approx(recent.mean)
+    assert found["figures"] == []
 
 
 def test_json_gives_everything(folder, tmp_path):

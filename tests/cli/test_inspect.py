@@ -1,14 +1,11 @@
-"""`glassformer inspect`: a page for every task, named after the model, in the theme and the formats one asks for."""
+"""`glassformer inspect`: the explorer's page and figures of any task, in a new folder each time."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
-from glassformer.cli.inspect import answers, described, folder_name
-from glassformer.data import build_task
-from glassformer.plots import write_report
-from glassformer.runs.base import Base
+from glassformer.cli.inspect import folder_name
+from glassformer.web import page_export
 from pages import read_page
 from runs import command, tiny_session
 
@@ -29,47 +26,34 @@ def inspect(*words):
 
 
 @pytest.mark.parametrize("task", ["majority", "counting", "sort", "dates", "lines", "text"])
-def test_every_task_has_a_page_in_both_themes(task, tmp_path, monkeypatch):
-    # `tests/plots/test_inspection.py` draws every architecture, and `test_demo.py` all of a page by a command.
-    monkeypatch.setattr("glassformer.cli.inspect.SAMPLE", 40)
+def test_every_task_has_a_page_and_figures_in_both_themes(task, tmp_path):
     run = trained(task, tmp_path / "mine")
     found = json.loads(inspect(run, "--json").out)
     assert found["page"] == str(run / "pictures" / "index.html")
+    page = read_page(found["page"])
+    assert page.told["view"] == "attention"
+    assert page.answers['open {"model":"mine"}']["architecture"]
+    run_answer = page.answers['run {"state":"@"}']
+    assert any(key.startswith("work lens") for key in page.answers)
+    assert len(page.tiles) > len(run_answer["values"])
+    dark = [path for path in found["figures"] if path.endswith("-dark.png")]
+    assert len(found["figures"]) == 2 * len(dark) > 10
+
+
+def test_an_input_is_what_the_page_reads(tmp_path):
+    run = trained("majority", tmp_path / "mine")
+    inspect(run, "00112220")
     page = read_page(run / "pictures" / "index.html")
-    assert "Inside mine" in page.words
-    shown = [image["src"] for image in page.images] + [image["src"] for image in page.dark]
-    assert len(page.dark) == len(page.images) > 5
-    assert sorted(found["pictures"]) == sorted(str(run / "pictures" / name) for name in shown)
+    assert page.told["text"] == "00112220"
+    assert [token["label"] for token in page.answers['run {"state":"@"}']["tokens"]] == list("00112220")
 
 
-def test_a_page_names_the_data_of_the_reader(tmp_path):
-    run = tiny_session("text", tmp_path / "mine").run
-    assert described(run, run.task()) == f"Learned from {tmp_path / 'data' / 'text.txt'}."
-
-
-def test_a_page_names_the_options_of_the_reader(tmp_path):
-    run = tiny_session("sort", tmp_path / "mine").run
-    task = run.task()
-    assert described(run, task) == "Learned: sort 6 digits from {0, 1, 2}."
-    modular = replace(run, task_name="modular", task_options={"modulus": 5, "operation": "+"})
-    assert described(modular, build_task("modular", modulus=5)) == "Learned: the task modular, with modulus 5."
-    text = replace(run, task_name="text", task_options={"seed": 0})
-    assert described(text, build_task("text")) == "Learned: continue a text: Python's own documentation."
-    tuned = replace(text, base=Base("smollm2", ""), task_options={"data": "notes.txt"})
-    assert described(tuned, task) == "Began as smollm2, learned from notes.txt."
-
-
-def test_what_a_language_model_writes_keeps_its_lines(tmp_path, monkeypatch):
-    monkeypatch.setattr("glassformer.cli.inspect.SAMPLE", 20)
-    session = tiny_session("lines", tmp_path / "mine", steps=1)
-    for _ in session.steps():
-        pass
-    (section,) = answers(session.trained)
-    assert section.text == "Drawn at random, with seeds 0 to 9."
-    (sample,) = section.samples
-    assert sample.count("\n") >= 9
-    path = write_report(tmp_path, "Title", [section])
-    assert sample in read_page(path).words
+def test_a_second_inspection_keeps_the_first(tmp_path):
+    run = trained("majority", tmp_path / "mine")
+    inspect(run, "00112220")
+    before = (run / "pictures" / "index.html").read_bytes()
+    assert "pictures-2" in inspect(run, "22220111").out
+    assert (run / "pictures" / "index.html").read_bytes() == before
 
 
 def test_one_theme_and_figures_for_slides(tmp_path):
@@ -77,8 +61,18 @@ def test_one_theme_and_figures_for_slides(tmp_path):
     result = inspect(run, "00112220", "--theme", "dark", "--format", "svg", "--out", tmp_path / "slides")
     assert "drawing " in result.err
     names = {path.name for path in (tmp_path / "slides").iterdir()}
-    assert {"index.html", "prediction.png", "prediction.svg"} <= names
-    assert not any("-dark" in name for name in names)
+    assert {"index.html", "prediction.svg"} <= names
+    assert not any("-dark" in name or name.endswith(".png") for name in names)
+
+
+def test_figures_are_written_even_where_a_page_would_be_too_large(tmp_path, monkeypatch):
+    run = trained("majority", tmp_path / "mine")
+    monkeypatch.setattr(page_export, "LARGEST", 60_000)
+    result = inspect(run, "--json")
+    assert "no page: the file would have" in result.err
+    found = json.loads(result.out)
+    assert found["page"] is None
+    assert found["figures"]
 
 
 @pytest.mark.parametrize(

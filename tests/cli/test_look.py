@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+from glassformer.cli.look import PAGE_VIEWS
 from glassformer.cli.look_views import VIEWS
 from glassformer.interpret import attribute
 from glassformer.interpret.reading import label, logit_of
@@ -129,17 +130,31 @@ def test_tokens_that_are_several_are_named(folders):
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_figure_and_a_page_are_written(view, folders, tmp_path, unseen_figures, monkeypatch):
+def test_a_figure_is_written(view, folders, tmp_path, monkeypatch):
     monkeypatch.setattr("glassformer.plots.save", write_dot)
     more = ["--other", "11112220", "--token", "#1"] if view == "patching" else []
-    files = tmp_path / "figure.png", tmp_path / "page.html"
-    look(folders["majority"], "00112220", view, *more, "--figure", files[0], "--page", files[1])
-    assert files[0].stat().st_size > 0
-    page = read_page(files[1])
-    assert "It reads '00112220'." in page.words
-    assert page.images[0]["src"].startswith("data:image/png;base64,")
-    assert page.images[0]["alt"]
-    assert "table" in page.tags
+    look(folders["majority"], "00112220", view, *more, "--figure", tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 0
+
+
+@pytest.mark.parametrize(("view", "opened"), PAGE_VIEWS.items())
+def test_the_page_opens_at_the_view_and_holds_its_numbers(view, opened, folders, tmp_path):
+    asked = [] if view == "heads" else ["--token", "#1"]
+    look(folders["majority"], "00112220", view, *asked, "--page", tmp_path / "page.html")
+    page = read_page(tmp_path / "page.html")
+    assert (page.told["view"], page.told["text"]) == (opened, "00112220")
+    if view in ("lens", "attribution"):
+        assert page.told["look"]["lens"]["token"] == "#1"
+        (key,) = [key for key in page.answers if key.startswith("work attribution") and '"token":"#1"' in key]
+        assert page.answers[key]["token"]["id"] == 1
+    if view == "gradients":
+        assert page.answers['run {"state":"@"}']["of"]["token"] == 1
+
+
+def test_views_that_the_page_does_not_have_are_refused(folders, tmp_path):
+    err = refused(folders["majority"], "00112220", "ablation", "--page", tmp_path / "page.html")
+    assert "the page has no view of ablation" in err
+    assert "--figure" in err
 
 
 @pytest.mark.parametrize(("option", "file"), [("--figure", "a.gif"), ("--page", "a.pdf")])

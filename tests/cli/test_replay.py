@@ -1,4 +1,4 @@
-"""`glassformer replay`: a page and a picture, or all of it as JSON; what is no recorded run is refused."""
+"""`glassformer replay`: a page and a figure, or everything as JSON."""
 
 import json
 
@@ -19,12 +19,29 @@ def run(tmp_path_factory):
     return folder
 
 
-def test_a_page_and_a_picture_are_written(run, unseen_figures):
+def test_the_page_holds_every_frame_and_every_map_of_attention(run, unseen_figures):
     result = command("replay", str(run), "11110222", "--frames", "3")
     assert result.code == 0, result.err
     assert "3 frames from step 0 to 6" in result.out
     assert {"course.png", "course-dark.png", "replay.html"} == {path.name for path in (run / "replay").iterdir()}
-    assert "script" in read_page(run / "replay" / "replay.html").tags
+    answers = read_page(run / "replay" / "replay.html").answers
+    told = answers["models {}"]["told"]
+    assert (told["view"], told["text"]) == ("training", "11110222")
+    course = answers[f'work course {{"model":"{run}"}}']
+    steps = [frame["step"] for frame in course["frames"]]
+    assert steps[0] == 0
+    assert steps[-1] == 6
+    for step in steps:
+        for head in range(2):
+            found = answers[f'course_map {{"head":{head},"layer":0,"model":"{run}","step":{step}}}']
+            assert found["rows"] == list("11110222")
+
+
+def test_a_second_replay_keeps_the_first(run, unseen_figures):
+    before = (run / "replay" / "replay.html").read_bytes()
+    assert command("replay", str(run), "--step", "1").code == 0
+    assert (run / "replay" / "replay.html").read_bytes() == before
+    assert (run / "replay-2" / "replay.html").is_file()
 
 
 def test_everything_is_there_as_json(run):

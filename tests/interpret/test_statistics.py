@@ -19,7 +19,7 @@ def test_every_number_of_a_small_stream():
     assert embedding.zeros == 0.5
     assert embedding.norm == pytest.approx(2.5)
     assert embedding.change == 0
-    assert block.name == "block 1"
+    assert block.name == "block 0"
     assert (block.minimum, block.maximum) == (-1, 8)
     assert block.std == pytest.approx(np.std([6, 8, 1, -1]))
     # The first token moved by its own length; the second started at zero, which has no length to compare with.

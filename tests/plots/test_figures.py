@@ -21,8 +21,7 @@ from glassformer.plots import (
     save,
     similarity_curve,
 )
-from glassformer.plots.heads import are_named
-from glassformer.plots.loss import smooth, smooth_losses
+from glassformer.plots.losses import smooth, smooth_losses
 
 
 def texts(ax):
@@ -73,12 +72,6 @@ def test_predictions_of_the_wrong_shape_are_refused():
         prediction_table(np.ones((2, 3)), ["a"])
 
 
-def test_bars_of_unlikely_tokens_fill_their_axis():
-    (ax,) = prediction_bars(np.array([0.03, 0.01, 0.005])).axes
-    assert ax.get_xlim()[1] == pytest.approx(0.0575)
-    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["0", "1 %", "2 %", "3 %", "4 %", "5 %"]
-
-
 def test_the_colors_of_a_table_reach_to_its_likeliest_token():
     probabilities = np.full((2, 10), 0.08)
     probabilities[1, 3] = 0.28
@@ -93,15 +86,7 @@ def test_the_colors_of_a_table_reach_to_its_likeliest_token():
 def test_the_curve_marks_the_distances_it_names():
     figure = similarity_curve(similarity_by_distance(sinusoidal(np.arange(40), 16)))
     (listed,) = texts(figure.axes[0])
-    assert [line.split(":")[0].replace("\u2007", " ") for line in listed.splitlines()] == [
-        *("k =  1", "k =  5", "k = 10", "k = 25")
-    ]
-
-
-def test_cosines_stand_below_each_other_and_nothing_is_negative_nothing():
-    similarity = similarity_by_distance(np.array([[1.0, 0], [-0.004, 1], [-1, 0], [0, -1], [1, 0], [0, 1]]))
-    (listed,) = texts(similarity_curve(similarity, marked=(1, 2)).axes[0])
-    assert listed.splitlines() == ["k = \u20071: \u20070.00", "k = \u20072: −1.00"]
+    assert [line.split(":")[0] for line in listed.splitlines()] == ["k = 1", "k = 5", "k = 10", "k = 25"]
 
 
 def test_the_table_of_positions_is_drawn_on_a_scale_around_zero(tmp_path):
@@ -150,21 +135,9 @@ def test_a_curve_is_smoothed_where_there_is_something_to_average(steps, names):
     assert len(ax.get_legend().get_texts()) == len(ax.lines) == names
 
 
-def test_an_accuracy_of_nothing_or_everything_is_drawn_whole():
-    below = loss_curve([{"step": 1, "accuracy": 0.0}, {"step": 2, "accuracy": 1.0}]).axes[1]
-    low, high = below.get_ylim()
-    assert low < 0 < 1 < high
-
-
 def test_steps_are_whole_numbers():
     ax = loss_curve([{"step": step, "loss": 3.0 - step} for step in (1, 2, 3)]).axes[0]
     assert all(step == int(step) for step in ax.get_xticks())
-
-
-@pytest.mark.parametrize("last", [0.02, 0.98])
-def test_the_last_accuracy_is_written_where_the_curve_is_not(last):
-    below = loss_curve([{"step": 1, "accuracy": 0.5}, {"step": 2, "accuracy": last}]).axes[1]
-    assert abs(below.texts[0].get_position()[1] - last) > 0.5
 
 
 @pytest.mark.parametrize(
@@ -204,6 +177,7 @@ def test_layers_are_drawn_as_values_size_and_change(rng):
     assert len(size.patches) == 4
     assert len(change.patches) == 3
     assert len(texts(size)) == 4
+    assert [label.get_text() for label in size.get_xticklabels()] == ["embedding", "block 0", "block 1", "block 2"]
     assert values.get_title() == "values"
     with pytest.raises(LengthError, match="no layers"):
         layer_curves([])
@@ -234,13 +208,13 @@ def test_scores_are_colored_up_to_the_largest(rng):
     sharp[0, 0], sharp[0, 1] = 0.25, [0.9, 0.1, 0, 0]
     found = attention_statistics([(sharp, np.ones((4, 4), dtype=bool))])
     figure = head_specialization(found)
-    assert figure.axes[0].collections[0].norm.vmax == pytest.approx(found.score.max())
+    assert figure.axes[0].images[0].norm.vmax == pytest.approx(found.score.max())
     assert figure.axes[1].get_ylabel() == "specialization: 0 to 0.77"
 
 
 def test_a_broad_head_never_looks_like_a_specialist(rng):
     even = attention_statistics([(np.full((1, 2, 4, 4), 0.25), np.ones((4, 4), dtype=bool))])
-    assert head_specialization(even).axes[0].collections[0].norm.vmax == 0.5
+    assert head_specialization(even).axes[0].images[0].norm.vmax == 0.5
 
 
 def test_a_head_that_rests_on_one_token_does_not_flatten_the_others(rng):
@@ -282,7 +256,6 @@ def test_every_head_shows_its_score_and_its_name(rng):
 @pytest.mark.parametrize(("shape", "named"), [((2, 8), True), ((8, 2), True), ((9, 2), False), ((2, 9), False)])
 def test_heads_are_named_where_there_is_room(shape, named, rng):
     found = statistics(rng, *shape, T=3)
-    assert are_named(found) == named
     assert all(("\n" in text) == named for text in texts(head_specialization(found).axes[0]))
 
 
@@ -302,14 +275,7 @@ def test_large_models_show_their_most_specialized_heads_and_say_so(rng):
     figure = head_positions(found)
     assert len(figure.axes) == 16
     assert figure.get_suptitle() == "Where each head looks (of 72, the most specialized of each kind)"
-    assert figure.get_size_inches()[1] < 7.6
     assert len(texts(head_specialization(found).axes[0])) == 72
-
-
-@pytest.mark.parametrize(("shape", "columns"), [((3, 3), 3), ((2, 8), 4), ((1, 2), 2), ((5, 1), 4), ((6, 9), 4)])
-def test_layers_begin_rows_of_panels(shape, columns, rng):
-    axes = head_positions(statistics(rng, *shape, T=3)).axes
-    assert len({round(ax.get_position().x0, 6) for ax in axes}) == columns
 
 
 def test_of_many_heads_every_kind_is_shown(rng):
@@ -319,7 +285,7 @@ def test_of_many_heads_every_kind_is_shown(rng):
     found = attention_statistics([(sharp, np.ones((6, 6), dtype=bool))])
     titles = [ax.get_title() for ax in head_positions(found).axes]
     assert len(titles) == 16
-    assert "layer 2, head 8: broad" in titles
+    assert "layer 1, head 7: broad" in titles
 
 
 def test_hundreds_of_positions_and_a_single_one(rng, tmp_path):

@@ -17,14 +17,14 @@ def test_time_and_memory_stand_side_by_side_on_logarithmic_scales(tmp_path):
     assert {time.get_xscale(), time.get_yscale(), memory.get_yscale()} == {"log"}
     assert [line.get_label() for line in time.lines] == ["dense: time like $T^{2.00}$", "window"]
     assert [list(line.get_ydata()) for line in memory.lines] == [[1e6, 4e6], [1e5, 2e5, 4e5]]
-    assert [tick.get_text() for tick in time.get_xticklabels()] == ["128", "256", "512"]
-    assert "dense takes 0.04 s at 256 positions, growing like the length to the power 2.00" in figure.get_label()
+    assert "dense takes 0.04 s at 256 positions" in figure.get_label()
     assert save(figure, tmp_path / "lengths.png").stat().st_size > 1000
 
 
-def test_without_memory_there_is_one_panel():
-    (ax,) = length_curves([curve._replace(bytes=()) for curve in CURVES]).axes
-    assert ax.get_title() == "time, forward and backward"
+def test_the_panels_say_what_was_measured():
+    assert [ax.get_title() for ax in length_curves(CURVES).axes] == ["time", "memory"]
+    (ax,) = length_curves([curve._replace(bytes=()) for curve in CURVES], time="time, forward").axes
+    assert ax.get_title() == "time, forward"
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.02, "20 ms"), (2.0, "2 s")])

@@ -72,4 +72,4 @@ def test_kinds_of_heads_have_a_map_each():
     figure = detector_maps(found, title="Kinds")
     assert words(figure) == [".25", "1.00", ".50", ".00"]
     assert figure.axes[0].get_title() == "induction (by chance 0.10)"
-    assert "layer 1 head 2 induction 1.00" in figure.get_label()
+    assert "layer 0 head 1 induction 1.00" in figure.get_label()

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
+from functools import partial
 
 import matplotlib as mpl
 import numpy as np
@@ -9,8 +11,8 @@ import pytest
 from PIL import Image
 
 from glassformer.errors import CheckpointError, ConfigError
-from glassformer.plots import prediction_bars, save
-from glassformer.plots.style import ink_on
+from glassformer.plots import prediction_bars, save, save_themes
+from glassformer.plots.theme import ink_on
 
 
 def test_a_file_is_a_png_with_its_description_inside(tmp_path):
@@ -24,9 +26,35 @@ def test_a_file_is_a_png_with_its_description_inside(tmp_path):
     assert [file.name for file in path.parent.iterdir()] == ["bars.png"]
 
 
-def test_the_same_figure_gives_the_same_bytes(tmp_path):
-    paths = [save(prediction_bars(np.array([0.75, 0.25])), tmp_path / f"{i}.png") for i in range(2)]
+@pytest.mark.parametrize(("form", "begin"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF-")])
+def test_the_same_figure_gives_the_same_bytes(tmp_path, form, begin):
+    paths = [save(prediction_bars(np.array([0.75, 0.25])), tmp_path / f"{i}.{form}") for i in range(2)]
     assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert paths[0].read_bytes().startswith(begin)
+
+
+def test_svg_files_are_xml_with_their_description(tmp_path):
+    text = save(prediction_bars(np.array([0.75, 0.25])), tmp_path / "bars.svg").read_text(encoding="utf-8")
+    assert ElementTree.fromstring(text).tag.endswith("svg")
+    assert "bars of the 2 likeliest" in text
+
+
+def test_other_endings_and_themes_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"bars\.jpg does not end in the name of a format"):
+        save(prediction_bars(np.array([0.75, 0.25])), tmp_path / "bars.jpg")
+    with pytest.raises(ConfigError, match="there is no theme 'sepia'"):
+        save_themes(lambda: prediction_bars(np.array([1.0])), tmp_path, "bars", theme="sepia")
+
+
+def test_both_themes_are_drawn_or_one_alone(tmp_path):
+    draw = partial(prediction_bars, np.array([0.75, 0.25]))
+    light, dark = save_themes(draw, tmp_path, "bars")
+    (alone,) = save_themes(draw, tmp_path, "alone", theme="dark")
+    assert (light.name, dark.name, alone.name) == ("bars.png", "bars-dark.png", "alone.png")
+    assert alone.read_bytes() == dark.read_bytes()
+    with Image.open(light) as one, Image.open(dark) as other:
+        corners = [image.convert("RGB").getpixel((0, 0)) for image in (one, other)]
+    assert corners == [(255, 255, 255), (0x1D, 0x22, 0x2B)]
 
 
 def test_the_settings_of_matplotlib_stay_as_they_were(tmp_path):

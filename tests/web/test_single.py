@@ -2,19 +2,17 @@
 
 import base64
 import hashlib
-import json
 import re
-import struct
-import zlib
 
 import pytest
 
 from browser import TASKS, state
 from glassformer.errors import ConfigError
 from glassformer.web import page_export, single
-from glassformer.web.page_export import file_of, standing
+from glassformer.web.page_export import export_page, opening_questions
 from glassformer.web.router import load_routes
 from glassformer.web.single import IMPORT, PAGE, ExportedAnswers, bundle, key_of, one_file, ordered, styles
+from pages import parse_page
 
 MODULES = sorted(path.name for path in PAGE.glob("*.js"))
 
@@ -25,16 +23,6 @@ def source(name):
 
 def told(architecture, **more):
     return {**state(architecture), "answer": None, "changes": [], "of": {"kind": "loss"}, "steps": [], **more}
-
-
-def opened(page):
-    """What is kept in a file: its index, and its tiles by their keys."""
-    packed = re.search(r'<script type="text/plain" id="kept">([^<]+)</script>', page)[1]
-    whole = zlib.decompress(base64.b64decode(packed))
-    length = struct.unpack("<I", whole[:4])[0]
-    index = json.loads(whole[4 : 4 + length])
-    tiles = {key: whole[4 + length + at : 4 + length + at + size] for key, (at, size) in index["tiles"].items()}
-    return index, tiles
 
 
 def silent(done, total, note):
@@ -108,32 +96,34 @@ def test_all_tensors_and_what_was_asked_are_in_the_file(architecture, explorer):
     own = told(architecture)
     large = {"state": "@", "what": "value", "name": "logits", "height": 512}
     asked = [{"word": "run", "question": {"state": own}}, {"word": "tile", "question": large, "key": "mine"}]
-    page = file_of(explorer, {**own, "view": "map"}, [*asked, *standing(explorer, own)], ("value", "gradient"), silent)
+    page = export_page(
+        explorer, {**own, "view": "map"}, [*asked, *opening_questions(explorer, own)], ("value", "gradient"), silent
+    )
     assert len(page.encode()) < single.LARGEST
-    index, tiles = opened(page)
-    assert index["told"]["view"] == "map"
-    assert [model["key"] for model in index["answers"]["models {}"]["models"]] == [architecture]
-    run = index["answers"]['run {"state":"@"}']
+    found = parse_page(page)
+    assert found.told["view"] == "map"
+    assert [model["key"] for model in found.answers["models {}"]["models"]] == [architecture]
+    run = found.answers['run {"state":"@"}']
     for tensor in [*run["values"], *run["parameters"]]:
         at = [0] * (len(tensor["shape"]) - 2)
         for what in ("value", "gradient"):
             key = key_of("tile", {"state": own, "what": what, "name": tensor["name"], "at": at}, own)
-            assert key in tiles or "has no gradient" in index["refused"][key][0]
-    assert "mine" in tiles
+            assert key in found.tiles or "has no gradient" in found.refused[key][0]
+    assert "mine" in found.tiles
 
 
 def test_a_file_that_would_be_too_large_is_refused_and_says_what_to_leave_out(explorer, monkeypatch):
     load_routes()
     monkeypatch.setattr(page_export, "LARGEST", 60_000)
     with pytest.raises(ConfigError, match=r"the file would have 0\.\d MB, and at most 0.1 MB are written") as refusal:
-        file_of(explorer, told("encoder"), [], ("value", "gradient"), silent)
+        export_page(explorer, told("encoder"), [], ("value", "gradient"), silent)
     assert refusal.value.hint == "leave out the gradients of every tensor or a view, or take a shorter text"
 
 
 def test_a_larger_model_is_kept_more_coarsely(explorer, monkeypatch):
     load_routes()
-    fine = opened(file_of(explorer, told("encoder"), [], ("value",), silent))[1]
+    fine = parse_page(export_page(explorer, told("encoder"), [], ("value",), silent)).tiles
     monkeypatch.setattr(page_export, "CELLS", (8,))
-    coarse = opened(file_of(explorer, told("encoder"), [], ("value",), silent))[1]
+    coarse = parse_page(export_page(explorer, told("encoder"), [], ("value",), silent)).tiles
     assert fine.keys() == coarse.keys()
     assert sum(map(len, coarse.values())) < sum(map(len, fine.values()))

@@ -40,15 +40,9 @@ class Exploration:
 
     def html(self) -> str:
         """Return the page as one file."""
-        from ..web.page_export import file_of, standing
-        from ..web.router import load_routes
+        from ..web.page_export import page_state, standalone_page
 
-        load_routes()
-        explorer = self._explorer()
-        state: dict[str, Any] = {"model": KEY, "text": self.text, "answer": None, "changes": [], "of": {"kind": "loss"},
-                                 "steps": []}  # fmt: skip
-        told = {**state, "view": "map", "look": {}}
-        return file_of(explorer, told, standing(explorer, state), ("value", "gradient"), lambda *how_far: None)
+        return standalone_page(self._explorer(), page_state(KEY, self.text))
 
     def save(self, path: str | Path) -> Path:
         """Write the page as one file, and return where it is."""

@@ -11,6 +11,7 @@ import click
 from ..errors import ConfigError
 from ..runs.comparison import Curves, by_step, by_time, curves_of, differing, figures_of, judged, samples_or_reason
 from ..runs.listing import recorded
+from ..runs.metrics import RECENT
 from ..runs.run import Run, open_run
 from ..settings import check_known
 from ..text import printable
@@ -23,34 +24,35 @@ FIGURE = "losses"
 
 @click.command()
 @click.argument("runs", metavar="RUN RUN...", type=PATH, nargs=-1, help="Folders that `glassformer train` wrote.")
-@click.option(
-    "--out", type=PATH, metavar="DIR", default=Path("comparison"), help="Folder for the figure, light and dark."
-)
+@click.option("--out", type=PATH, metavar="DIR", help="Draw the losses into this folder, light and dark.")
 @click.option("--format", "form", default="png", help="Of the figure: png, svg or pdf.")
 @click.option("--samples/--no-samples", default=True, help="Let each model answer some prompts.")
 @json_option
-def compare(runs: tuple[Path, ...], out: Path, form: str, samples: bool, json: bool) -> None:
+def compare(runs: tuple[Path, ...], out: Path | None, form: str, samples: bool, json: bool) -> None:
     """Compare runs side by side: settings that differ, losses by step and by time, speed, samples, a figure."""
-    from ..plots import FORMATS, save_themes
-    from ..plots.compare import loss_comparison
+    from ..plots import FORMATS, loss_curves, save_themes
 
     check_known("there is no format", form, FORMATS)
     if len(runs) < 2 or len({path.resolve() for path in runs}) < len(runs):
         raise ConfigError("there is nothing to compare", hint="name two or more different runs")
     opened = [open_run(path) for path in runs]
     names = _names(runs)
-    curves = [curves_of(name, run.metrics()) for name, run in zip(names, opened, strict=True)]
+    metrics = {name: run.metrics() for name, run in zip(names, opened, strict=True)}
+    curves = [curves_of(name, lines) for name, lines in metrics.items()]
     answers = [samples_or_reason(run) for run in opened] if samples else []
-    paths = save_themes(partial(loss_comparison, curves), out, FIGURE, form=form)
+    draw = partial(save_themes, partial(loss_curves, metrics), form=form)
     if json:
-        print_json(_as_json(runs, opened, curves, answers, paths))
+        print_json(_as_json(runs, opened, curves, answers, [] if out is None else draw(out, FIGURE)))
         return
     _print_figures(names, opened)
     _print_settings(names, opened)
     _print_losses(names, curves)
     for name, said in zip(names, answers, strict=False):
         _print_samples(name, said)
-    log(f"figure: {', '.join(map(str, paths))}")
+    if out is None:
+        log("--out DIR draws the losses")
+    else:
+        log(f"figure: {', '.join(map(str, draw(out, FIGURE)))}")
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -90,7 +92,8 @@ def _print_figures(names: Sequence[str], runs: Sequence[Run]) -> None:
         cells = {
             "task": found["task"],
             "steps": f"{found['step']:,} of {found['steps']:,}",
-            "last training loss": _loss(found["loss"]),
+            "parameters": f"{found['parameters']:,}",
+            f"training loss (mean of the last {RECENT} steps)": _loss(found["recent_loss"]),
             "last validation loss": _loss(found["val_loss"]),
             "best validation loss": best,
             "right": "" if found["accuracy"] is None else f"{found['accuracy']:.2%}",

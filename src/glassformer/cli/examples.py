@@ -22,7 +22,11 @@ EXAMPLES = {
         "glassformer tokens notes.txt --out notes.tokens",
         "glassformer tokens notes.txt --out pieces.tokens --tokenizer bpe --bpe-size 400",
     ],
-    "replay": ["glassformer replay runs/majority 11110222", "glassformer replay runs/majority --step 1 --step 2"],
+    "replay": [
+        "glassformer train induction --record --out runs/recorded",
+        "glassformer replay runs/recorded",
+        "glassformer replay runs/recorded --step 1 --step 2",
+    ],
     "inspect": ["glassformer inspect runs/majority 11110222", "glassformer inspect runs/text --theme dark"],
     "explore": [
         "glassformer explore",
@@ -53,7 +57,7 @@ EXAMPLES = {
     "predict": ["glassformer predict runs/majority 11110222", 'glassformer predict runs/text "The "'],
     "settings": ["glassformer settings", "glassformer settings text"],
     "runs": ["glassformer runs"],
-    "compare": ["glassformer compare runs/majority runs/text"],
+    "compare": ["glassformer compare runs/majority runs/text --out comparison"],
     "pull": ["glassformer pull smollm2", "glassformer pull minilm"],
     "models": ["glassformer models"],
 }

@@ -12,6 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..config import EncoderDecoderConfig
 from ..errors import ConfigError, DataError, did_you_mean
+from ..files import write_new
+from ..interpret import Logit
 from ..interpret.reading import label, logit_of
 from ..interpret.run import has_no_head
 from ..loading import read_model
@@ -36,6 +38,8 @@ OPTIONS = {
     "neurons": ASKED,
 }
 """The options that each view reads."""
+PAGE_VIEWS = {"lens": "lens", "attribution": "lens", "gradients": "backward", "heads": "attention"}
+"""The view of the explorer that shows what a view of this command shows."""
 
 
 @click.command()
@@ -54,7 +58,7 @@ OPTIONS = {
 @click.option("--way", help="For ablation: zero or mean (default: zero).")
 @click.option("--top", type=click.IntRange(1), help="How many rows to show (default: all layers, 10 of anything else).")
 @click.option("--figure", type=PATH, metavar="FILE", help="Draw it into this file: .png, .svg or .pdf.")
-@click.option("--page", type=PATH, metavar="FILE", help="Write table and figure into this page, one .html file.")
+@click.option("--page", type=PATH, metavar="FILE", help="Write the explorer's page, open at this view: .html")
 @json_option
 def look(
     model: str,
@@ -78,7 +82,7 @@ def look(
     neurons       which neurons add most to the logit
     """
     check_question(view, text, given)
-    check_files(figure, page)
+    check_files(figure, page, view)
     subject = find_predictor(model)
     if subject.is_classifier and given["position"] is not None:
         raise ConfigError("a classifier predicts once for the whole text", hint="leave out --position")
@@ -91,7 +95,12 @@ def look(
     facts = {"model": model, "view": view, "target": label(subject, target.token), **found.facts}
     above = "" if target.against is None else f" above {label(subject, target.against)!r}"
     title = found.title.format(target=repr(label(subject, target.token)) + above)
-    write_files(found, title, (f"Inside {model}", f"It reads {text!r}."), figure, page)
+    if figure is not None:
+        from ..plots import save
+
+        save(found.draw(title), figure)
+    if page is not None:
+        write_page(page, model, subject, text, view, target)
     if json:
         print_json({**facts, "rows": found.records})
         return
@@ -128,27 +137,27 @@ def find_predictor(name: str) -> TrainedModel:
     return subject
 
 
-def check_files(figure: Path | None, page: Path | None) -> None:
-    """Refuse file names with the wrong ending before anything is computed."""
+def check_files(figure: Path | None, page: Path | None, view: str) -> None:
+    """Refuse files that cannot be written before anything is computed."""
     if figure is not None and figure.suffix.lower() not in FIGURES:
         raise ConfigError(f"{figure} is not the name of a figure", hint=f"end it in {', '.join(FIGURES)}")
     if page is not None and page.suffix.lower() != ".html":
         raise ConfigError(f"{page} is not the name of a page", hint="end it in .html")
+    if page is not None and view not in PAGE_VIEWS:
+        raise ConfigError(f"the page has no view of {view}", hint="write a figure by --figure FILE, or use --json")
 
 
-def write_files(found: Found, title: str, top: tuple[str, str], figure: Path | None, page: Path | None) -> None:
-    """Write a figure, and a page with the figure and all rows; `top` is the title of the page and its subtitle."""
-    if figure is not None:
-        from ..plots import save
+def write_page(path: Path, name: str, model: TrainedModel, text: str, view: str, target: Logit) -> None:
+    """Write the explorer's page of a text, open at a view, with the logit that was asked about."""
+    from ..web.page_export import models_page
 
-        save(found.draw(title), figure)
-    if page is not None:
-        from ..plots import Section, Sketch, Table, write_page
-
-        table = Table(found.columns, found.rows)
-        sketch = Sketch("view", lambda: found.draw(title))
-        section = Section(title, "\n\n".join(found.notes), [sketch], [table])
-        write_page(page, top[0], [section], intro=top[1])
+    of = {"kind": "logit", "token": target.token, "position": target.position, "against": target.against}
+    against = None if target.against is None else f"#{target.against}"
+    chosen: dict[str, Any] = {"token": f"#{target.token}", "against": against}
+    if target.position >= 0:
+        chosen["position"] = target.position
+    look = {"lens": chosen} if PAGE_VIEWS[view] == "lens" else {}
+    write_new(path, models_page([(name, model, text)], of, view=PAGE_VIEWS[view], look=look).encode())
 
 
 def print_rows(found: Found, title: str, count: int) -> None:

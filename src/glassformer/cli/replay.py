@@ -6,14 +6,9 @@ from typing import Any
 
 import click
 
-from ..interpret import trace
-from ..interpret.reading import labels_of
-from ..models import Batch
-from ..plots import save_themes
-from ..plots.replay import training_course
-from ..plots.replay_page import write_replay
+from ..files import new_folder, write_new
+from ..plots import save_themes, training_course
 from ..runs.course import (
-    Course,
     attention_on,
     detected_heads,
     fixed_example,
@@ -22,9 +17,11 @@ from ..runs.course import (
     samples,
     weight_norms,
 )
-from ..runs.replay import Replay
+from ..runs.replay import Frame, Replay
 from ..runs.replay import replay as open_replay
 from ..runs.run import open_run
+from ..web.page_export import training_page
+from ..web.recordings import RecordedTraining
 from . import devices
 from .inspect import progress
 from .options import PATH, engine_option, json_option
@@ -32,7 +29,7 @@ from .output import print_json
 
 SHORTEST = 4
 """Tokens that a model must read for heads to be told apart: two that come twice."""
-PAGE, PICTURE = "replay.html", "course"
+PAGE, FIGURE = "replay.html", "course"
 
 
 @click.command()
@@ -58,33 +55,24 @@ def replay(
         "weight": _largest(weight_norms),
         "answers": samples(),
     }
+    name = found.run.folder.resolve().name
+    history = RecordedTraining(str(run), f"{name}: {found.task.name}, {found.steps[-1]:,} steps", found, text)
+
+    def measure_for_page(frame: Frame) -> dict[str, float]:
+        history.measure(frame)
+        return {}
+
+    if not json:
+        measures["page"] = measure_for_page
     with progress(quiet=json, doing="computing", things="frames") as show:
         course = measured(found, steps, measures, progress=lambda done, total: show(done, total, f"of {total} frames"))
     if json:
         print_json({"run": str(run), "kept": list(found.kept), **course.to_dict()})
         return
-    folder = run / "replay" if out is None else out
-    page = draw(found, course, batch, folder)
+    folder = new_folder(run / "replay") if out is None else out
+    save_themes(partial(training_course, course.steps, course.rows, title=f"Training of {name}"), folder, FIGURE)
+    page = write_new(folder / PAGE, training_page(history, text).encode())
     print(f"{len(course.steps)} frames from step {course.steps[0]:,} to {course.steps[-1]:,}; open {page}")
-
-
-def draw(found: Replay, course: Course, batch: Batch, folder: Path) -> Path:
-    """Write the page and the picture."""
-    frame = found.at(found.steps.start)
-    seen = trace(frame.model, frame.params, batch, labels=labels_of(frame.trained))
-    kind = seen.kinds[0]
-    name = found.run.folder.resolve().name
-    save_themes(partial(training_course, course.steps, course.rows, title=f"Training of {name}"), folder, PICTURE)
-    return write_replay(
-        folder / PAGE,
-        course.steps.tolist(),
-        course.rows,
-        title=f"Training of {name}, step by step",
-        intro=f"{found.task.name}, {found.steps[-1]:,} steps: {len(found.kept):,} states were kept, and all others "
-        "computed again, bit for bit.",
-        metrics=found.run.metrics(),
-        labels=(seen.query_labels(kind), seen.key_labels(kind)),
-    )
 
 
 def _heads(found: Replay) -> dict[str, Any]:

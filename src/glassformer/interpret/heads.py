@@ -57,13 +57,13 @@ class HeadStatistics:
     kinds: list[list[str]]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one record per head, ready for a table or JSON; layers and heads are counted from 1."""
+        """Return one record per head, ready for a table or JSON; layers and heads are counted from 0."""
         L, H = self.score.shape
         tops = top_positions(self, 3)
         return [
             {
-                "layer": layer + 1,
-                "head": head + 1,
+                "layer": layer,
+                "head": head,
                 "kind": self.kinds[layer][head],
                 "score": float(self.score[layer, head]),
                 "entropy": float(self.entropy[layer, head]),
@@ -77,7 +77,7 @@ class HeadStatistics:
     def _repr_html_(self) -> str:
         rows = [list(row.values()) for row in self.rows()]
         columns = ("layer", "head", "kind", "how surely", "entropy", "distance", "looks most at")
-        return table_html(f"the heads of {self.kind} attention, layers and heads counted from 1", columns, rows)
+        return table_html(f"the heads of {self.kind} attention, layers and heads counted from 0", columns, rows)
 
 
 def head_statistics(seen: Trace | Sequence[Trace], kind: str | None = None) -> HeadStatistics:

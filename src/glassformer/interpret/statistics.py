@@ -57,7 +57,7 @@ def _describe(number: int, residual: Array) -> LayerStatistics:
     length = np.linalg.norm(before, axis=-1)
     moved = np.linalg.norm(x - before, axis=-1)
     return LayerStatistics(
-        name="embedding" if number == 0 else f"block {number}",
+        name="embedding" if number == 0 else f"block {number - 1}",
         mean=float(x.mean()),
         std=float(x.std()),
         rms=float(np.sqrt(np.mean(x**2))),

@@ -10,71 +10,59 @@ from matplotlib.figure import Figure
 
 from ..arrays import Array
 from ..interpret import HeadStatistics
-from .labels import text_width, visible_all, weight_text
-from .style import color_bar, new_figure, panels, styled, titled, write_cell
+from .labels import visible_all, weight_text
+from .style import (
+    LEAP,
+    bare,
+    color_bar,
+    fitting_size,
+    log_scale,
+    new_figure,
+    panels,
+    styled,
+    titled,
+    token_ticks,
+    whole_ticks,
+    write_cell,
+)
 from .theme import colors, weight_colors
-from .ticks import LEAP, log_scale, number_ticks, token_ticks
 
 MOST_HEADS = 16
 MOST_BARS = 100
-TITLE_SIZE = 8.0
 STEEP = 6.0
-"""Where even attention gives some position more than the median by this factor, as under a causal mask of about 32
-positions, shares are drawn relative to it."""
+"""Where even attention gives a position this many times the median, as under a long causal mask, shares are drawn
+relative to even attention."""
 NAMED_UP_TO = 8
-"""What a head does is written into its cell where at most so many stand side by side."""
-
-
-def are_named(statistics: HeadStatistics) -> bool:
-    """Tell whether `head_specialization` has room to write what each head does."""
-    return statistics.score.shape[1] <= NAMED_UP_TO and not _is_deep(*statistics.score.shape)
+"""What a head does is written into its cell where at most this many stand side by side."""
 
 
 @styled
 def head_specialization(statistics: HeadStatistics, *, title: str = "Do the heads specialize?") -> Figure:
     """Draw the specialization score of every head, a row for each layer, with the name of what the head does.
 
-    In models with more layers than heads, it is a column for each layer, so that the figure is wider than high.
+    Models with more layers than heads get a column for each layer, so that the figure is wider than high.
     """
     L, H = statistics.score.shape
-    is_deep = _is_deep(L, H)
+    is_deep = max(H, NAMED_UP_TO) < L
     score = statistics.score.T if is_deep else statistics.score
     rows, columns = score.shape
-    named = are_named(statistics)
+    named = H <= NAMED_UP_TO and not is_deep
     width = 1.25 if named else float(np.clip(10 / columns, 0.3, 0.5))
     figure = new_figure(max(width * columns + 1.9, 4.6), max((0.72 if named else 0.36) * rows + 1.5, 2.3))
     ax = figure.subplots()
-    # Not so early that a broad head looks like a specialist.
+    # Not below 0.5, or a broad head would look like a specialist.
     top = max(float(score.max()), 0.5)
-    edges = np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5
     ramp = weight_colors()
-    image = ax.pcolormesh(*edges, score, cmap=ramp, vmin=0, vmax=top, edgecolors=colors().never, linewidth=1.5)
-    ax.invert_yaxis()
+    image = ax.imshow(score, cmap=ramp, vmin=0, vmax=top, aspect="auto")
     for (row, column), value in np.ndenumerate(score):
         text = f"{value:.2f}\n{statistics.kinds[row][column]}" if named else weight_text(value)
-        # A long name is broken so that it fits into its cell.
         text = text.replace("one position ", "one\nposition ")
         write_cell(ax, (column, row), text, size=8 if named else 6.2, background=ramp(float(value) / top))
-    _score_labels(ax, ("layer", "head") if is_deep else ("head", "layer"), columns, rows, width)
+    bare(ax, *(("layer", "head") if is_deep else ("head", "layer")))
+    whole_ticks(ax.xaxis, ax.yaxis)
     color_bar(figure, ax, image, f"specialization: 0 to {top:.2g}")
-    rows_of = statistics.rows()[:64]
-    listed = "; ".join(f"layer {row['layer']} head {row['head']}: {row['kind']}, {row['score']:.2f}" for row in rows_of)
-    more = f"; and {L * H - 64} more" if L * H > 64 else ""
-    return titled(figure, title, f"heat map of the specialization score of {L} by {H} heads. {listed}{more}.")
-
-
-def _is_deep(L: int, H: int) -> bool:
-    return max(H, NAMED_UP_TO) < L
-
-
-def _score_labels(ax: Axes, names: tuple[str, str], columns: int, rows: int, width: float) -> None:
-    room = 0.92 * columns * width
-    number_ticks(ax.xaxis, [str(number + 1) for number in range(columns)], room=room)
-    number_ticks(ax.yaxis, [str(number + 1) for number in range(rows)], room=0.33 * rows)
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
-    ax.set_xlabel(names[0], color=colors().quiet)
-    ax.set_ylabel(names[1], color=colors().quiet)
+    listed = [f"layer {at[0]} head {at[1]}: {statistics.kinds[at[0]][at[1]]}" for at in np.ndindex(L, H)][:64]
+    return titled(figure, title, f"the specialization score of {L} by {H} heads. {'; '.join(listed)}.")
 
 
 @styled
@@ -91,27 +79,28 @@ def head_positions(
     S = statistics.received.shape[-1]
     columns = _columns(len(chosen), *statistics.score.shape)
     width = float(np.clip(0.2 * S + 0.5, 2.0, 10.4 / max(columns, 2)))
-    rows = math.ceil(len(chosen) / columns)
-    figure = new_figure(max(columns * width + 0.6, 5.4), rows * 1.45 + 1.2)
-    names = [str(s) for s in range(S)] if labels is None else visible_all(labels, 8)
+    figure = new_figure(max(columns * width + 0.6, 5.4), math.ceil(len(chosen) / columns) * 1.45 + 1.2)
     axes = panels(figure, len(chosen), columns)
     shares = np.stack([statistics.received[at] for at in chosen])
     relative = _differ_by_far(shares, statistics.expected)
     _draw_shares(axes, shares, statistics.expected, relative=relative)
-    for number, ax in enumerate(axes):
-        (token_ticks if labels is not None else number_ticks)(ax.xaxis, names, room=0.9 * (width - 0.35))
+    titles = [f"layer {layer}, head {head}: {statistics.kinds[layer][head]}" for layer, head in chosen]
+    size = min(fitting_size(one, 72 * (width - 0.15), 8.0) for one in titles)
+    for number, (ax, name) in enumerate(zip(axes, titles, strict=True)):
+        if labels is None:
+            whole_ticks(ax.xaxis)
+        else:
+            token_ticks(ax.xaxis, visible_all(labels, 8), room=0.9 * (width - 0.35))
         ax.tick_params(axis="y", labelsize=7.5, labelleft=number % columns == 0)
         ax.tick_params(axis="x", labelbottom=number + columns >= len(chosen))
-    _write_titles(axes, [_title(statistics, at) for at in chosen], width)
+        ax.set_title(name, fontsize=size, pad=3)
     what = "times even attention (log scale)" if relative else "share of attention"
     figure.supylabel(what, fontsize=9, color=colors().quiet)
-    where = "key position" if labels is None else "key"
-    figure.supxlabel(f"{where} · line: a head without preference", fontsize=9, color=colors().quiet)
+    figure.supxlabel("key position · line: a head without preference", fontsize=9, color=colors().quiet)
     every = statistics.score.size
     few = "" if len(chosen) == every else f" (of {every}, the most specialized of each kind)"
-    most = "; ".join(f"layer {at[0] + 1} head {at[1] + 1} most at {_best(statistics, at, names)}" for at in chosen)
-    words = f"bars of the share of attention each position gets from {len(chosen)} heads{few}: {most}."
-    return titled(figure, title + few, words)
+    most = "; ".join(f"{name}, most at {int(np.argmax(row))}" for name, row in zip(titles, shares, strict=True))
+    return titled(figure, title + few, f"the share of attention that each position gets: {most}.")
 
 
 def _columns(count: int, L: int, H: int) -> int:
@@ -120,29 +109,21 @@ def _columns(count: int, L: int, H: int) -> int:
     return min(count, *fitting[:1] or (4,))
 
 
-def _title(statistics: HeadStatistics, at: tuple[int, int]) -> str:
-    return f"layer {at[0] + 1}, head {at[1] + 1}: {statistics.kinds[at[0]][at[1]]}"
-
-
-def _write_titles(axes: Sequence[Axes], titles: Sequence[str], width: float) -> None:
-    """Write the titles of panels of some inches, small enough that the longest does not touch its neighbor."""
-    longest = max(text_width(title, TITLE_SIZE) for title in titles)
-    size = TITLE_SIZE * min(1.0, 72 * (width - 0.15) / longest)
-    for ax, title in zip(axes, titles, strict=True):
-        ax.set_title(title, fontsize=size, pad=3)
-
-
 def _draw_shares(axes: Sequence[Axes], shares: Array, expected: Array, *, relative: bool) -> None:
     """Draw the shares of some heads on the same scale, as they are or relative to the expected ones."""
-    values = _relative(shares, expected) if relative else shares
-    even = np.ones_like(expected) if relative else expected
-    for ax, row in zip(axes, values, strict=True):
-        _bars(ax, row, even, ground=1.0 if relative else 0.0)
+    if relative:
+        even = np.broadcast_to(expected, shares.shape)
+        shares = np.maximum(np.divide(shares, even, out=np.ones_like(shares), where=even > 0), 1e-9)
+        expected = np.ones_like(expected)
+    for ax, row in zip(axes, shares, strict=True):
+        _bars(ax, row, expected, ground=1.0 if relative else 0.0)
         if relative:
             # What is near to even attention must not look like a preference; a few bars may leave the axis below.
-            log_scale(ax, np.array([np.clip(np.quantile(values, 0.02), 0.05, 0.5), max(2.0, float(values.max()))]))
+            log_scale(ax)
+            low = float(np.clip(np.quantile(shares, 0.02), 0.05, 0.5))
+            ax.set_ylim(low / 1.35, max(2.0, float(shares.max())) * 1.7)
         else:
-            ax.set_ylim(0, min(1.0, 1.25 * float(values.max())))
+            ax.set_ylim(0, min(1.0, 1.25 * float(shares.max())))
 
 
 def _differ_by_far(shares: Array, expected: Array) -> bool:
@@ -152,19 +133,12 @@ def _differ_by_far(shares: Array, expected: Array) -> bool:
     return bool(visible.max() > LEAP * np.median(visible) or expected.max() > STEEP * np.median(expected))
 
 
-def _relative(shares: Array, expected: Array) -> Array:
-    """Return shares as multiples of what even attention gives, positive for a logarithmic scale."""
-    even = np.broadcast_to(expected, shares.shape)
-    return np.maximum(np.divide(shares, even, out=np.ones_like(shares), where=even > 0), 1e-9)
-
-
 def _bars(ax: Axes, values: Array, expected: Array, *, ground: float) -> None:
     """Draw bars that begin at the `ground`."""
     places = np.arange(len(values))
     edges = np.arange(len(values) + 1) - 0.5
     if len(values) <= MOST_BARS:
-        best = int(np.argmax(values))
-        fills = [colors().blue if s == best else colors().sky for s in places]
+        fills = [colors().blue if s == np.argmax(values) else colors().sky for s in places]
         ax.bar(places, values - ground, bottom=ground, color=fills, width=0.75)
     else:
         ax.stairs(values, edges, fill=True, baseline=ground, color=colors().blue)
@@ -174,7 +148,6 @@ def _bars(ax: Axes, values: Array, expected: Array, *, ground: float) -> None:
 
 def _most_specialized(statistics: HeadStatistics) -> list[tuple[int, int]]:
     """Return (layer, head) of those to show, in the order of the model: the best of every kind, then the next best."""
-    H = statistics.score.shape[1]
     kinds = [kind for row in statistics.kinds for kind in row]
     order = np.argsort(-statistics.score.ravel(), kind="stable").tolist()
     seen: Counter[str] = Counter()
@@ -183,9 +156,4 @@ def _most_specialized(statistics: HeadStatistics) -> list[tuple[int, int]]:
         rank[number] = seen[kinds[number]]
         seen[kinds[number]] += 1
     chosen = sorted(order, key=rank.__getitem__)[:MOST_HEADS]
-    return [divmod(number, H) for number in sorted(chosen)]
-
-
-def _best(statistics: HeadStatistics, at: tuple[int, int], names: Sequence[str]) -> str:
-    s = int(np.argmax(statistics.received[at]))
-    return f"position {s} ({names[s]})" if names[s] != str(s) else f"position {s}"
+    return [divmod(number, statistics.score.shape[1]) for number in sorted(chosen)]

@@ -10,9 +10,8 @@ from matplotlib.figure import Figure
 from ..arrays import Array
 from ..errors import LengthError
 from ..interpret import LayerStatistics
-from .style import new_figure, styled, titled
+from .style import FAR, are_far_apart, log_scale, new_figure, styled, titled, token_ticks
 from .theme import colors
-from .ticks import FAR, are_far_apart, log_scale, number_text, number_ticks, signed_log_scale
 
 WRITTEN_UP_TO = 8
 """Values are written above the bars of at most this many layers."""
@@ -26,16 +25,15 @@ def layer_curves(statistics: Sequence[LayerStatistics], *, title: str = "Layer o
     """
     if not statistics:
         raise LengthError("there are no layers to draw", hint="pass layer_statistics(trace)")
-    figure = new_figure(9.8, 3.6)
+    figure = new_figure(9.8, 3.9)
     values, size, change = figure.subplots(1, 3, width_ratios=[1.25, 1, 1])
     _spread(values, statistics)
     rms, moved = (np.array([getattr(row, name) for row in statistics]) for name in ("rms", "change"))
     _bars(size, rms, colors().green, first=0, title="size: rms of the values")
     _bars(change, moved, colors().orange, first=1, title="change: relative to the input")
     for ax, room in ((values, 3.0), (size, 2.3), (change, 2.3)):
-        number_ticks(ax.xaxis, [str(number) for number in range(len(statistics))], room=room)
+        token_ticks(ax.xaxis, [row.name for row in statistics], room=room)
         ax.set_xlim(-0.6, len(statistics) - 0.4)
-        ax.set_xlabel("block (0: the embedding)", color=colors().quiet)
     figure.legend(*values.get_legend_handles_labels(), loc="outside lower left", ncols=2, borderaxespad=1.0)
     sizes = ", ".join(f"{row.name} {row.rms:.3g}" for row in statistics)
     words = f"mean, spread, range and relative change of each layer. Root mean squares: {sizes}."
@@ -54,11 +52,10 @@ def _spread(ax: Axes, statistics: Sequence[LayerStatistics]) -> None:
     ax.margins(y=0.1)
     ax.set_title("values")
     largest = max(float(np.abs(low).max()), float(np.abs(high).max()))
-    typical = float(np.median(std))
-    if 0 < FAR * typical < largest or are_far_apart(std):
-        even = 10.0 ** round(math.log10(max(float(std.min()), largest / 1e6)))
-        signed_log_scale(ax, even, largest)
-        ax.set_title(f"values\n(log scale beyond ±{number_text(even)})")
+    if 0 < FAR * float(np.median(std)) < largest or are_far_apart(std):
+        linear = 10.0 ** round(math.log10(max(float(std.min()), largest / 1e6)))
+        ax.set_yscale("symlog", linthresh=linear)
+        ax.set_title(f"values\n(log scale beyond ±{linear:g})")
 
 
 def _bars(ax: Axes, heights: Array, color: str, *, first: int, title: str) -> None:
@@ -67,10 +64,9 @@ def _bars(ax: Axes, heights: Array, color: str, *, first: int, title: str) -> No
     shown = heights[first:]
     bars = ax.bar(np.arange(first, len(heights)), shown, color=color, width=0.55)
     if are_far_apart(shown):
-        log_scale(ax, shown)
+        log_scale(ax)
         title += "\n(log scale)"
-    else:
-        ax.set_ylim(0, 1.18 * max(float(shown.max(initial=0)), 1e-9))
+    ax.margins(y=0.15)
     ax.set_title(title)
     if len(heights) <= WRITTEN_UP_TO:
         ax.bar_label(bars, fmt="%.2f" if shown.max(initial=0) < 100 else "%.0f", padding=3, fontsize=8)

@@ -5,6 +5,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
 from ..errors import ShapeError
 from ..mesh.plan import Plan
@@ -21,6 +22,7 @@ PARTS = {
     "workspace": ("workspace of a block", "brown"),
     "logits": ("logits", "ink"),
 }
+FITS = {None: "", True: ", which fits", False: ", which does not fit"}
 CROP = 1.75
 """Where bars are cut off, as a multiple of the limit."""
 
@@ -41,7 +43,7 @@ def memory_bars(plans: Sequence[Plan], *, title: str = "Memory of each device") 
     ax.set_yticks(range(len(plans)), [_label(plan) for plan in plans])
     ax.set_ylim(len(plans) - 0.45, -0.75)
     ax.set_xlim(0, end)
-    ax.xaxis.set_major_formatter(lambda size, _: _bytes(size) if size else "0")
+    ax.xaxis.set_major_formatter(EngFormatter("B"))
     ax.tick_params(axis="y", length=0)
     ax.grid(visible=True, axis="x")
     if limit is not None:
@@ -52,7 +54,8 @@ def memory_bars(plans: Sequence[Plan], *, title: str = "Memory of each device") 
     named = dict(zip(labels, handles, strict=True))
     shown = [name for name, _ in PARTS.values() if name in named]  # each once, in the order of the bars
     figure.legend([named[name] for name in shown], shown, loc="outside lower center", ncols=4)
-    return titled(figure, title, f"{'; '.join(_words(plan) for plan in plans)}.")
+    words = [f"{_label(plan)} takes {_bytes(plan.total)}{FITS[plan.fits]}" for plan in plans]
+    return titled(figure, title, f"{'; '.join(words)}.")
 
 
 def _bar(ax: Axes, row: int, plan: Plan, end: float) -> None:
@@ -74,14 +77,5 @@ def _label(plan: Plan) -> str:
     return (split or "one device") + (", remat" if plan.remat else "")
 
 
-def _words(plan: Plan) -> str:
-    verdict = {None: "", True: ", which fits", False: ", which does not fit"}[plan.fits]
-    return f"{_label(plan)} takes {_bytes(plan.total)}{verdict}"
-
-
 def _bytes(size: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"
+    return str(EngFormatter("B")(float(f"{size:.3g}")))

@@ -1,4 +1,4 @@
-"""What the methods of looking inside found: the lens, parts that add up, places that were patched, kinds of heads."""
+"""What the methods of `interpret` found: the lens, parts that add up, patched places, kinds of heads."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,18 +9,26 @@ from matplotlib.figure import Figure
 from ..arrays import Array
 from ..errors import ShapeError
 from ..interpret import HeadScores, Lens, Patching
-from .labels import text_width, visible, visible_all, weight_text
-from .style import color_bar, new_figure, panels, styled, titled, write_cell
+from .labels import visible, visible_all, weight_text
+from .style import (
+    bare,
+    color_bar,
+    fitting_size,
+    new_figure,
+    panels,
+    styled,
+    titled,
+    token_ticks,
+    whole_ticks,
+    write_cell,
+)
 from .theme import colors, signed_colors, weight_colors
-from .ticks import number_ticks, token_ticks
 
 MOST_ROWS = 33
-"""Of more points of the stream, those behind the blocks are drawn alone."""
+"""Of more points of the stream, only those behind blocks are drawn."""
 MOST_POSITIONS = 24
-CELL = 33.0
-"""The points that a token in a cell may be wide."""
 WRITTEN = 400
-"""Numbers are written into the cells of a map with at most so many."""
+"""Numbers are written into the cells of maps of at most this many cells."""
 
 
 @styled
@@ -32,7 +40,7 @@ def lens_map(
     example: int = 0,
     title: str = "What each layer would say",
 ) -> Figure:
-    """Write the likeliest token of every point of the stream, the last one on top, above every position that was read.
+    """Write the likeliest token at every point of the stream, the last one on top, above every position that was read.
 
     `inputs` names the positions of the lens, or is one word for a classifier. The last 24 positions are shown.
     """
@@ -49,17 +57,14 @@ def lens_map(
     ax = figure.subplots()
     ramp = weight_colors()
     image = ax.imshow(odds, cmap=ramp, vmin=0, vmax=1, aspect="auto")
-    cell = max(CELL, 0.8 * 72 * (width - 2.4) / columns)
+    cell = 0.8 * 72 * (width - 2.0) / columns
     for (row, column), value in np.ndenumerate(odds):
-        text = visible(label(int(ids[row, column])), max(7, int(7 * cell / CELL)))
-        size = min(7.5, 7.5 * cell / text_width(text, 7.5))
-        write_cell(ax, (column, row), text, size=size, background=ramp(float(value)))
+        text = visible(label(int(ids[row, column])), max(7, int(cell / 5)))
+        write_cell(ax, (column, row), text, size=fitting_size(text, cell, 7.5), background=ramp(float(value)))
     token_ticks(ax.xaxis, names, room=width - 2.2)
     ax.set_yticks(range(rows), [seen.points[n].label for n in reversed(chosen)])
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
     some = f" (the last {columns} of {len(inputs)})" if first else ""
-    ax.set_xlabel(f"what was read{some}", color=colors().quiet)
+    bare(ax, f"what was read{some}")
     color_bar(figure, ax, image, "probability")
     said = ", ".join(visible(label(int(i))) for i in ids[0])
     return titled(figure, title, f"the likeliest token at {rows} points of the stream. At the last: {said}.")
@@ -67,7 +72,7 @@ def lens_map(
 
 @styled
 def signed_bars(names: Sequence[str], values: Array, *, top: int = 20, title: str, unit: str = "adds") -> Figure:
-    """Draw the first `top` of some signed numbers as bars, from the top: what adds in blue, what takes away in red."""
+    """Draw the first `top` of some signed numbers as bars: positive ones in blue, negative ones in red."""
     values = np.asarray(values, dtype=np.float64)
     if values.ndim != 1 or len(values) != len(names) or not len(names):
         raise ShapeError(f"{len(names)} names for values of shape {values.shape}", hint="pass one value for each name")
@@ -83,10 +88,8 @@ def signed_bars(names: Sequence[str], values: Array, *, top: int = 20, title: st
     ax.set_xlim(low - (0.22 if low < 0 else 0.02) * room, high + 0.2 * room)  # where the numbers stand
     ax.set_yticks(range(len(shown)), labels)
     ax.invert_yaxis()
-    ax.tick_params(axis="y", length=0)
-    ax.spines["left"].set_visible(False)
     some = f" · the first {len(shown)} of {len(names):,}" if len(names) > len(shown) else ""
-    ax.set_xlabel(f"{unit}{some}", color=used.quiet)
+    bare(ax, f"{unit}{some}")
     listed = ", ".join(f"{name} {value:+.3g}" for name, value in zip(labels, shown, strict=True))
     return titled(figure, title, f"bars of {len(shown)} numbers: {listed}.")
 
@@ -107,13 +110,11 @@ def patching_map(found: Patching, labels: Sequence[str] | None = None, *, title:
             background = ramp(0.5 + float(value) / most / 2)
             write_cell(ax, (column, row), f"{value:.2f}", size=6.5, background=background)
     if labels is None:
-        number_ticks(ax.xaxis, [str(n) for n in range(columns)], room=width - 2.6)
+        whole_ticks(ax.xaxis)
     else:
         token_ticks(ax.xaxis, visible_all(labels, 8), room=width - 2.6)
     ax.set_yticks(range(rows), found.rows[::-1])
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
-    ax.set_xlabel(found.columns, color=colors().quiet)
+    bare(ax, found.columns)
     color_bar(figure, ax, image, f"change of the answer, from {found.run:.3g} towards {found.source:.3g}")
     row, column = np.unravel_index(int(np.abs(effect).argmax()), effect.shape)
     words = f"heat map of {rows} by {columns} values. The largest effect, {effect[row, column]:.3g}, is that of "
@@ -133,23 +134,18 @@ def detector_maps(found: HeadScores, *, title: str = "What heads look for") -> F
     for ax, kind in zip(axes, kinds, strict=True):
         image = _score_map(ax, found.scores[kind], f"{kind} (by chance {found.chance[kind]:.2f})")
     color_bar(figure, axes, image, "share of attention")
-    named = "; ".join(f"layer {one.layer + 1} head {one.head + 1} {one.kind} {one.score:.2f}" for one in found.named())
+    named = "; ".join(f"layer {one.layer} head {one.head} {one.kind} {one.score:.2f}" for one in found.named())
     words = f"maps of the scores of {layers} by {heads} heads for {', '.join(kinds)}"
     return titled(figure, title, f"{words}. {named or 'No head is clearly of a kind'}.")
 
 
 def _score_map(ax: Axes, scores: Array, title: str) -> object:
-    """Draw one kind of score, layers downward and heads to the right, counted from 1."""
     ramp = weight_colors()
     image = ax.imshow(scores, cmap=ramp, vmin=0, vmax=1, aspect="auto")
     if scores.size <= 64:
         for (row, column), value in np.ndenumerate(scores):
             write_cell(ax, (column, row), weight_text(float(value)), size=7, background=ramp(float(value)))
-    number_ticks(ax.xaxis, [str(n + 1) for n in range(scores.shape[1])], room=2.0)
-    number_ticks(ax.yaxis, [str(n + 1) for n in range(scores.shape[0])], room=1.0)
+    whole_ticks(ax.xaxis, ax.yaxis)
     ax.set_title(title, fontsize=8.5)
-    ax.set_xlabel("head", color=colors().quiet)
-    ax.set_ylabel("layer", color=colors().quiet)
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
+    bare(ax, "head", "layer")
     return image

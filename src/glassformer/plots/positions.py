@@ -11,9 +11,6 @@ from ..interpret import MARKED_DISTANCES, Similarity
 from .style import color_bar, new_figure, styled, titled
 from .theme import colors, signed_colors
 
-FIGURE_SPACE = "\N{FIGURE SPACE}"
-"""As wide as a digit."""
-
 
 @styled
 def position_heat_map(table: Array, *, title: str = "Positional encoding") -> Figure:
@@ -50,17 +47,9 @@ def similarity_curve(
     ax.fill_between(similarity.distance, similarity.low, similarity.high, color=colors().sky, alpha=0.3, linewidth=0)
     ax.plot(similarity.distance, similarity.mean, color=colors().blue, marker="o" if len(similarity.mean) < 2 else None)
     values = similarity.at(marked)
-    ax.plot(
-        [*values],
-        [*values.values()],
-        "o",
-        color=colors().vermilion,
-        markersize=6,
-        markeredgecolor=colors().page,
-        zorder=3,
-    )
+    ax.scatter([*values], [*values.values()], s=36, color=colors().vermilion, edgecolors=colors().page, zorder=3)
     # Beside the curve, because dots at 1 and 5 stand too close together for words between them.
-    listed = [f"k = {k:{FIGURE_SPACE}>2}: {_cosine(value)}" for k, value in values.items()]
+    listed = [f"k = {k}: {round(value, 2) + 0.0:.2f}" for k, value in values.items()]  # + 0.0: never −0.00
     ax.text(1.02, 1, "\n".join(listed), transform=ax.transAxes, va="top", color=colors().vermilion, linespacing=1.7)
     ax.set_xlabel("distance k between two positions")
     ax.set_ylabel("cosine similarity")
@@ -70,9 +59,3 @@ def similarity_curve(
     ax.locator_params("x", integer=True)
     words = ", ".join(f"{value:.3f} at distance {k}" for k, value in values.items())
     return titled(figure, title, f"the mean cosine similarity of positional encodings is {words or '1 at distance 0'}.")
-
-
-def _cosine(value: float) -> str:
-    """Write a cosine so that several stand below each other: two decimals, and room for a minus."""
-    text = f"{round(value, 2) + 0.0:.2f}"  # + 0.0: nothing is negative nothing
-    return text.replace("-", "−") if text.startswith("-") else f"{FIGURE_SPACE}{text}"

@@ -6,17 +6,17 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import PercentFormatter
 
 from ..arrays import Array
 from ..errors import ShapeError
-from .labels import text_width, visible, visible_all
-from .style import new_figure, styled, titled, write_cell
+from .labels import visible, visible_all
+from .style import bare, fitting_size, new_figure, styled, titled, token_ticks, write_cell
 from .theme import colors, weight_colors
-from .ticks import token_ticks
 
 MOST_POSITIONS = 24
 CELL = 33.0
-"""The points that a token in a cell of the table may be wide."""
+"""Points that a token in a cell of the table may be wide."""
 
 
 @styled
@@ -40,21 +40,14 @@ def prediction_bars(
     ax = figure.subplots()
     places = range(len(order))
     used = colors()
-    fills = [
-        used.green if i == answer else used.blue if rank == 0 else used.sky for rank, i in enumerate(order.tolist())
-    ]
+    fills = [used.green if i == answer else used.sky if rank else used.blue for rank, i in enumerate(order.tolist())]
     bars = ax.barh(places, values, color=fills, height=0.68)
     ax.bar_label(bars, fmt=_percent, padding=4, fontsize=8.5)
     ax.set_yticks(places, names)
     ax.invert_yaxis()
-    # Where nothing is likely, the axis ends earlier, so that the bars can still be compared.
-    end = next(end for end in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0) if end == 1 or values[0] <= end)
-    ax.set_xlim(0, 1.15 * end)
-    ticks = np.linspace(0, end, 6 if end < 1 else 5)
-    ax.set_xticks(ticks, [f"{100 * tick:g} %" if tick else "0" for tick in ticks])
-    ax.tick_params(axis="y", length=0)
-    ax.spines["left"].set_visible(False)
-    ax.set_xlabel("probability", color=colors().quiet)
+    ax.set_xlim(0, 1.15 * float(values[0]))
+    ax.xaxis.set_major_formatter(PercentFormatter(1))
+    bare(ax, "probability")
     if answer is not None:
         rank = int(np.sum(probabilities > probabilities[answer])) + 1
         right = "right" if rank == 1 else f"the right answer {visible(label(answer), 24)} ranks {rank}"
@@ -95,11 +88,9 @@ def prediction_table(
     _cells(ax, order, values, label, most, None if targets is None else np.asarray(targets)[first:])
     names = visible_all(inputs[first:], 7)
     token_ticks(ax.xaxis, names, room=width - 1.4)
-    ax.set_yticks(range(ranks), [_rank(number) for number in range(ranks)])
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
+    ax.set_yticks(range(ranks), [f"rank {number + 1}" for number in range(ranks)])
     some = f" (the last {T} of {len(inputs)} tokens)" if first else ""
-    ax.set_xlabel(f"{place}{some} · colors: 0 to {_percent(most)}", color=colors().quiet)
+    bare(ax, f"{place}{some} · colors: 0 to {_percent(most)}")
     best = ", ".join(visible(label(int(i))) for i in order[:, 0])
     words = f"the {ranks} likeliest tokens at each of {T} positions, in a stronger color if likelier. In order: {best}."
     return titled(figure, title, words)
@@ -112,12 +103,10 @@ def _cells(
     ramp = weight_colors()
     for (t, rank), value in np.ndenumerate(values):
         text = visible(label(int(order[t, rank])), 7)
-        size = min(8.5, 8.5 * CELL / text_width(text, 8.5))
-        write_cell(ax, (t, rank), text, size=size, background=ramp(float(value) / top))
+        write_cell(ax, (t, rank), text, size=fitting_size(text, CELL, 8.5), background=ramp(float(value) / top))
         if targets is not None and targets[t] == order[t, rank]:
-            ax.add_patch(
-                Rectangle((t - 0.47, rank - 0.46), 0.94, 0.92, fill=False, edgecolor=colors().green, linewidth=2)
-            )
+            corner = (t - 0.47, rank - 0.46)
+            ax.add_patch(Rectangle(corner, 0.94, 0.92, fill=False, edgecolor=colors().green, linewidth=2))
 
 
 def _percent(value: float) -> str:
@@ -125,7 +114,3 @@ def _percent(value: float) -> str:
     if percent >= 99.95:
         return "100 %" if percent >= 99.995 else f"{percent:.2f} %"
     return f"{percent:.1f} %" if percent >= 0.1 else "< 0.1 %"
-
-
-def _rank(number: int) -> str:
-    return {0: "likeliest", 1: "second", 2: "third", 3: "fourth", 4: "fifth"}.get(number, f"{number + 1}th")

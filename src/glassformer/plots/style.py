@@ -3,35 +3,42 @@
 import functools
 import io
 import math
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from ..arrays import Array
 from ..errors import ConfigError
 from ..files import write_new
-from .labels import font_families, plain, text_width
-from .theme import Theme, colors, ink_on
-from .ticks import round_numbers
+from ..settings import check_known
+from .labels import font_families
+from .theme import THEMES, Theme, colors, ink_on, themed
 
 DPI = 160
-
 FORMATS = ("png", "svg", "pdf")
-"""What figures are written as: dots for pages, lines for slides and print."""
-
 BAR_LENGTH, BAR_WIDTH = 2.4, 0.11
-"""The most inches of a bar that explains colors, however large its figure is."""
+"""Inches of a color bar, at most, however large its figure is."""
+LETTER = 0.62
+"""The width of a letter, about, as a share of its height."""
+FAR = 30.0
+"""Values whose sizes differ by more than this factor are drawn on a logarithmic scale."""
+LEAP = 10.0
+"""So are values of which one exceeds the median by this factor."""
 
 Drawing = TypeVar("Drawing", bound=Callable[..., Any])
 
 
 def styled(draw: Drawing) -> Drawing:
-    """Let a function draw in the common style; the caller's own settings of matplotlib stay as they are."""
+    """Let a function draw in the common style, and leave the caller's settings of matplotlib as they are."""
 
     @functools.wraps(draw)
     def drawn(*args: Any, **settings: Any) -> Any:
@@ -82,7 +89,7 @@ def _tick_colors(theme: Theme) -> dict[str, Any]:
 
 
 class NotebookFigure(Figure):
-    """A figure that notebooks show as it is, without pyplot."""
+    """A figure that notebooks show without pyplot."""
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
@@ -96,58 +103,95 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def panels(figure: Figure, count: int, columns: int) -> list[Axes]:
-    """Return `count` axes in rows of `columns`; places left over stay empty."""
-    rows = math.ceil(count / columns)
-    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    """Return `count` axes in rows of `columns`."""
+    grid = figure.subplots(math.ceil(count / columns), columns, squeeze=False).ravel()
     for unused in grid[count:]:
         unused.remove()
     return list(grid[:count])
 
 
-BOLD = 1.2
-"""How much wider letters of titles are than others, with what stays free beside them."""
-
-
 def titled(figure: Figure, title: str, words: str) -> Figure:
-    """Give a figure its title, and the words for those who cannot see it; `save` stores them, a report uses them."""
-    written = figure.suptitle(title)
-    size = float(written.get_fontsize())
-    room = figure.get_figwidth() * 72 / max(BOLD * text_width(title, size), 1.0)
-    written.set_fontsize(size * min(1.0, room))  # a long one in smaller letters, rather than cut
-    figure.set_label(plain(f"{title}: {words}"))
+    """Give a figure its title, and the description that `save` writes into its file."""
+    figure.suptitle(textwrap.fill(title, max(20, int(8 * figure.get_figwidth()))))
+    figure.set_label(f"{title}: {words}".replace(r"\$", "$"))
     for ax in figure.axes:
-        # Ticks are made when they are first drawn, perhaps in another theme than the figure's.
+        # Ticks are made when they are first drawn, perhaps under another theme.
         ax.tick_params(which="both", **_tick_colors(colors()))
     return figure
 
 
+def bare(ax: Axes, xlabel: str = "", ylabel: str = "") -> None:
+    """Remove the spines and tick marks of a map or a chart of bars, and name its axes."""
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0)
+    ax.set_xlabel(xlabel, color=colors().quiet)
+    ax.set_ylabel(ylabel, color=colors().quiet)
+
+
 def color_bar(figure: Figure, axes: Any, image: Any, label: str = "", **settings: Any) -> None:
-    """Show what the colors of an image mean, by a bar that stays short beside a tall figure."""
+    """Explain the colors of an image by a bar that stays short beside a tall figure."""
     length = min(BAR_LENGTH, 0.8 * figure.get_figheight())
-    # A bar is as long as its share of the axes beside it, which are about an inch lower than the figure.
     shrink = min(1.0, length / max(figure.get_figheight() - 1.0, 0.5))
     shape: dict[str, Any] = {"shrink": shrink, "aspect": length / BAR_WIDTH, "pad": 0.02}
-    bar = figure.colorbar(image, ax=axes, ticks=round_numbers(5), **shape, **settings)
+    bar = figure.colorbar(image, ax=axes, ticks=MaxNLocator(5, steps=[1, 2, 5, 10]), **shape, **settings)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelsize=8)
-    # The words are centered on the bar, which stands below a title.
-    if text_width(label, 8.5) > 72 * (figure.get_figheight() - 0.9):
-        label = label.replace(", ", ",\n").replace(" (", "\n(")
-    bar.set_label(label, fontsize=8.5, color=colors().quiet)
+    wrapped = textwrap.fill(label, max(18, int(72 * figure.get_figheight() / (LETTER * 10))))
+    bar.set_label(wrapped, fontsize=8.5, color=colors().quiet)
 
 
-def write_cell(axes: Axes, place: tuple[int, int], text: str, *, size: float, background: Sequence[float]) -> None:
+def write_cell(ax: Axes, place: tuple[int, int], text: str, *, size: float, background: Sequence[float]) -> None:
     """Write into the middle of a cell (column, row), in the ink that reads best on its color."""
-    # It never leaves its cell, so the layout need not measure it, which takes longer than to draw it.
-    axes.text(*place, text, ha="center", va="center", fontsize=size, color=ink_on(background), in_layout=False)
+    # The text never leaves its cell, so the layout need not measure it, which takes longer than to draw it.
+    ax.text(*place, text, ha="center", va="center", fontsize=size, color=ink_on(background), in_layout=False)
+
+
+def fitting_size(text: str, points: float, largest: float) -> float:
+    """Return the size of letters with which a text fits into a width in points."""
+    return min(largest, points / (LETTER * max(len(text), 1)))
+
+
+def token_ticks(axis: Any, labels: Sequence[str], *, room: float) -> None:
+    """Write labels at 0, 1, … along an axis of `room` inches, upright where they are too wide to lie.
+
+    Where even lines of small type do not fit, every second, third, … label is written.
+    """
+    place = room * 72 / max(len(labels), 1)
+    size = float(np.clip(0.72 * place, 5.5, 8.5))
+    step = max(1, math.ceil(1.2 * size / place))
+    axis.set_ticks(range(0, len(labels), step), labels[::step], fontsize=size)
+    axis.set_tick_params(length=0 if step == 1 else 2.5, pad=2)
+    for text, label in zip(axis.get_ticklabels(), labels[::step], strict=False):
+        crowded = axis.axis_name == "x" and LETTER * size * len(label) > 0.9 * place * step
+        text.set_rotation(90 if crowded and len(label) > 1 else 0)
+
+
+def whole_ticks(*axes: Any) -> None:
+    """Let an axis mark whole numbers only."""
+    for axis in axes:
+        axis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
+
+
+def are_far_apart(values: Array) -> bool:
+    """Tell whether the largest of positive values would flatten the others on a linear scale."""
+    values = np.asarray(values, dtype=np.float64)
+    found = values[np.isfinite(values) & (values > 0)]
+    if not len(found) or len(found) < np.size(values):
+        return False
+    return bool(found.max() > FAR * found.min() or found.max() > LEAP * np.median(found))
+
+
+def log_scale(ax: Axes) -> None:
+    """Give the vertical axis a logarithmic scale with plain numbers."""
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}"))
 
 
 @styled
 def save(figure: Figure, path: str | Path) -> Path:
-    """Write a figure as a PNG, SVG or PDF file, by the end of its name, whole or not at all.
-
-    Its description stands inside.
-    """
+    """Write a figure, with its description inside, as a PNG, SVG or PDF file, by the end of its name."""
     if not isinstance(figure, Figure):
         raise ConfigError(f"{figure!r:.80} is no figure", hint="pass what gf.plots draws, such as model.plot()")
     ending = Path(path).suffix.lower().removeprefix(".")
@@ -168,3 +212,23 @@ def save(figure: Figure, path: str | Path) -> Path:
         metadata = {"Title": title, "Subject": words, "Creator": "Glassformer", "CreationDate": None}
         figure.savefig(buffer, format="pdf", metadata=metadata)
     return write_new(path, buffer.getvalue())
+
+
+def save_themes(
+    draw: Callable[[], Figure], folder: str | Path, name: str, *, form: str = "png", theme: str | None = None
+) -> list[Path]:
+    """Save what `draw()` draws as NAME.png for light pages and NAME-dark.png for dark ones, or in another format.
+
+    theme   light or dark: draw this one alone, as NAME.png
+    """
+    check_known("there is no format", form, FORMATS)
+    paths = []
+    for one in THEMES if theme is None else [theme]:
+        with themed(one):
+            dark = "-dark" if theme is None and one == "dark" else ""
+            paths.append(_saved(draw, Path(folder) / f"{name}{dark}.{form}"))
+    return paths
+
+
+def _saved(draw: Callable[[], Figure], path: Path) -> Path:
+    return save(draw(), path)

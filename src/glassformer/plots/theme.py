@@ -18,12 +18,11 @@ class Theme:
     """One set of colors.
 
     page           behind everything
-    ink, quiet     of words, and of words that stand back; both read well on the page
+    ink, quiet     of text, and of secondary text
     edge, grid     of lines
-    never          of what a mask forbids, unlike any color of a weight
-    blue … brown   of series: near to Okabe and Ito's, which are told apart with every kind of color vision, moved
-                   until each stands out from the page
-    sky            a blue that stands back behind the other
+    never          of cells that a mask forbids
+    blue … brown   of series: near to Okabe and Ito's, which every kind of color vision can tell apart
+    sky            a paler blue
     """
 
     name: str
@@ -42,6 +41,11 @@ class Theme:
     gray: str
     brown: str
 
+    @property
+    def series(self) -> tuple[str, ...]:
+        """The colors of curves, in their order."""
+        return (self.blue, self.vermilion, self.green, self.purple, self.orange, self.sky, self.brown, self.gray)
+
 
 LIGHT = Theme(
     "light", page="#ffffff", ink="#1f2430", quiet="#5d6778", edge="#98a2b3", grid="#e4e7ec", never="#e6e8ec",
@@ -57,17 +61,15 @@ THEMES = {theme.name: theme for theme in (LIGHT, DARK)}
 
 _CURRENT: ContextVar[Theme] = ContextVar("theme", default=LIGHT)
 
-INK_ON_LIGHT, INK_ON_DARK = LIGHT.ink, "white"
-
 
 def colors() -> Theme:
-    """Return the colors that figures are drawn in now."""
+    """Return the theme that figures are drawn in now."""
     return _CURRENT.get()
 
 
 @contextlib.contextmanager
 def themed(name: str) -> Iterator[None]:
-    """Draw the figures that are made inside in a theme, "light" or "dark"; outside, they are light.
+    """Draw the figures that are made inside in a theme, "light" or "dark".
 
     with themed("dark"):
         figure = loss_curve(metrics)
@@ -81,52 +83,31 @@ def themed(name: str) -> Iterator[None]:
         _CURRENT.reset(token)
 
 
-def weight_colors() -> Colormap:
-    """From the color of the page for nothing to its opposite for everything, in steps that look equal.
-
-    Forbidden cells are gray.
-    """
-    return _weights(colors())
-
-
-def signed_colors() -> Colormap:
-    """Blue for negative, the color of the page for zero, red for positive."""
-    return _signed(colors())
-
-
 @functools.cache
 def _weights(theme: Theme) -> Colormap:
     name, start, end = ("magma_r", 0, 0.88) if theme is LIGHT else ("magma", 0.22, 1)
     ramp = mpl.colormaps[name](np.linspace(start, end, 256))
-    # The ramp starts near the color of the page, but not at it; let its first steps fade in.
+    # The ramp starts near the color of the page; its first steps fade in from that color.
     fade = np.linspace(1, 0, 24)[:, None]
     ramp[:24, :3] = fade * np.array(to_rgb(theme.page)) + (1 - fade) * ramp[:24, :3]
     return ListedColormap(ramp, name=f"weights-{theme.name}").with_extremes(bad=theme.never)
 
 
-@functools.cache
-def _signed(theme: Theme) -> Colormap:
-    if theme is LIGHT:
+def weight_colors() -> Colormap:
+    """Return the colors of weights: the page's color for 0, gray for forbidden cells."""
+    return _weights(colors())
+
+
+def signed_colors() -> Colormap:
+    """Return the colors of signed numbers: blue for negative, the page's color for 0, red for positive."""
+    if colors() is LIGHT:
         return mpl.colormaps["RdBu_r"]
-    ramp = ["#b5e0fb", "#4da3dd", "#24567c", theme.page, "#8a3f2c", "#ec7a55", "#ffd3c2"]
+    ramp = ["#b5e0fb", "#4da3dd", "#24567c", DARK.page, "#8a3f2c", "#ec7a55", "#ffd3c2"]
     return LinearSegmentedColormap.from_list("signed-dark", ramp)
 
 
-def contrast(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return the contrast of two colors (red, green, blue), from 1 to 21, as the rules for accessible pages have it.
-
-    (L1 + 0.05) / (L2 + 0.05) for the relative luminances L1 ≥ L2
-    """
-    low, high = sorted((_luminance(one), _luminance(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
 def ink_on(color: Sequence[float]) -> str:
-    """Return the text color that reads best on a background: dark on light, white on dark."""
-    on_light = contrast(to_rgb(INK_ON_LIGHT), color)
-    return INK_ON_LIGHT if on_light > contrast(to_rgb(INK_ON_DARK), color) else INK_ON_DARK
-
-
-def _luminance(color: Sequence[float]) -> float:
+    """Return the text color with the higher contrast on a background, as WCAG defines contrast."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color[:3]]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return LIGHT.ink if luminance > 0.195 else "white"

@@ -12,14 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ..config import TransformerConfig
+from ..runs.metrics import RECENT
 from ..runs.stopwatch import Stopwatch
 from ..training.loop import StepRecord
 from ..training.recipe import Recipe
 from .chart import BAR, DOT, LABELS, Curve, chart, is_logarithmic, short
 from .compiling import Compilation
-
-RECENT = 20
-"""The training loss that is shown is the mean of so many steps."""
 
 BORDERS = {"training": "none", "done": "green", "stopped early": "green", "interrupted": "yellow", "failed": "red"}
 

@@ -1,4 +1,4 @@
-"""Runs side by side: settings that differ, losses by step and by time, speed, and what each model answers."""
+"""Runs side by side: settings that differ, losses by step and by time, speed, and each model's answers."""
 
 import bisect
 import itertools
@@ -8,16 +8,18 @@ from dataclasses import MISSING, asdict
 from typing import Any, NamedTuple
 
 from ..errors import GlassformerError
+from ..models.accounting import parameters_by_part
 from ..trained_model import TrainedModel
 from .listing import progress, recorded
+from .metrics import RECENT
 from .run import Run
 
 ROWS = 10
-"""So many steps, and times, at most are compared in a table."""
+"""Steps, and times, that a table compares, at most."""
 
 
 class Points(NamedTuple):
-    """Values of one run, after so many steps and so many seconds of training."""
+    """Values of one run, each after a number of steps and seconds of training."""
 
     steps: list[int]
     seconds: list[float]
@@ -52,11 +54,14 @@ def figures_of(run: Run) -> dict[str, Any]:
     metrics = run.metrics()
     seconds = sum(_number(line.get("seconds")) or 0.0 for line in metrics)
     # The first step may compile or wait for the disk: it says nothing about the speed.
+    losses = [loss for line in metrics if (loss := _number(line.get("loss"))) is not None][-RECENT:]
     timed = [line for line in metrics[1:] or metrics if _number(line.get("seconds"))]
     tokens, time = (sum(line.get(name) or 0 for line in timed) for name in ("tokens", "seconds"))
     return {
         "task": run.task_name,
         **progress(run),
+        "parameters": sum(parameters_by_part(run.config).values()),
+        "recent_loss": sum(losses) / len(losses) if losses else None,
         "tokens": sum(line.get("tokens") or 0 for line in metrics),
         "seconds": round(seconds, 3),
         "tokens_per_second": round(tokens / time, 1) if time else None,
@@ -64,7 +69,7 @@ def figures_of(run: Run) -> dict[str, Any]:
 
 
 def settings_of(run: Run) -> dict[str, Any]:
-    """Return everything that was decided about a run, by name."""
+    """Return all settings of a run, by name."""
     record = recorded(run)
     versions, data = record.get("versions", {}), record.get("data", {})
     origin = {} if run.base is None else {"from": run.base.source, **(_prefixed("lora_", run.base.lora))}

@@ -8,6 +8,8 @@ from ..files import explained
 from .config_file import write
 
 METRICS = "metrics.jsonl"
+RECENT = 20
+"""Steps over which the training loss is averaged where one number stands for it."""
 _NUMBERS = ("lr", "grad_norm", "tokens", "seconds", "val_loss", "accuracy")
 
 

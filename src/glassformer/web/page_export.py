@@ -1,21 +1,26 @@
-"""What goes into a file: what the page has asked, and every tensor of the run as finely as there is room."""
+"""What goes into a page that is one file: answers to its questions, and every tensor as finely as there is room."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..errors import ConfigError, GlassformerError
+from ..interpret.reading import example_text
+from ..loading import read_model
+from ..trained_model import TrainedModel
 from ..tree import flatten
-from .explorer import Explorer, RunSession
-from .router import ROUTES, ask, plain_json
+from .explorer import Explorer
+from .offers import Offer, to_json
+from .recordings import RecordedTraining, TrainingHistory
+from .router import ROUTES, ask, load_routes, plain_json
 from .single import LARGEST, ExportedAnswers, bundle, key_of, one_file, styles
 from .state import read_state
 from .tile_request import tile_bytes
 
 VIEWS = ("map", "attention", "lens", "backward")
-"""The views of which a file can be made without a page."""
+"""The views of a file that is made without a browser."""
 CELLS = (128, 64, 32, 16, 8)
 """Cells of a tile along one side: the first with which everything fits."""
 FIRST = 8
@@ -24,13 +29,73 @@ HEADS = 600
 """Questions about single heads that are kept, at most."""
 RECORDED = 256
 """Cells of a tile that a view asked for."""
+MAP_CELLS = 1_500_000
+"""Attention weights of a training's frames that are kept, at most."""
 GROWS = 4 / 3
 """Bytes of text for each byte, in base64; what deflating saves makes up for what else there is."""
 
 Show = Callable[[int, int, str], None]
 
 
-def file_of(
+def page_state(model: str, text: str, of: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the state of a run as the page writes it: one model, one text, nothing changed."""
+    of = {"kind": "loss"} if of is None else of
+    return {"model": model, "text": text, "answer": None, "changes": [], "of": of, "steps": []}
+
+
+def standalone_page(
+    explorer: Explorer,
+    state: dict[str, Any],
+    *,
+    view: str = "map",
+    look: dict[str, Any] | None = None,
+    others: Sequence[dict[str, Any]] = (),
+    training: TrainingHistory | None = None,
+    show: Show = lambda done, total, note: None,
+) -> str:
+    """Return a page as one file, with every value and gradient of a run, without a browser that asked for them.
+
+    view       the view that is open first
+    look       what is chosen in the views, by their names
+    others     runs of other models that the file holds as well
+    training   the frames of a training that the file shows
+    """
+    load_routes()
+    look = {} if look is None else look
+    if training is not None:
+        look = {**look, "training": {"course": training.key}}
+    asked = [one for own in (state, *others) for one in opening_questions(explorer, own)]
+    asked += _chosen_questions(explorer, state, look.get("lens", {}))
+    told = {**state, "view": view, "look": look}
+    return export_page(
+        explorer, told, asked, ("value", "gradient"), show, views=VIEWS, others=others, training=training
+    )
+
+
+def models_page(
+    models: Sequence[tuple[str, TrainedModel, str | None]], of: dict[str, Any] | None = None, **how: Any
+) -> str:
+    """Return named models that read texts, by default their own examples, as one file; the first is open.
+
+    of    the number of the first one's run whose gradients are kept, as the page writes it (None: the loss)
+    how   see `standalone_page`
+    """
+    explorer = Explorer({}, first=models[0][0])
+    states: list[dict[str, Any]] = []
+    for name, model, text in models:
+        explorer.add(Offer(name, name, "given", name), model)
+        own = of if not states else None
+        states.append(page_state(name, example_text(model) if text is None else text, own))
+    return standalone_page(explorer, states[0], others=states[1:], **how)
+
+
+def training_page(training: RecordedTraining, text: str | None = None) -> str:
+    """Return the frames of a recorded run that were measured, and its best model reading a text, as one file."""
+    model = read_model(str(training.replay.run.folder))
+    return models_page([(training.title, model, text)], view="training", training=training)
+
+
+def export_page(
     explorer: Explorer,
     told: dict[str, Any],
     asked: Iterable[dict[str, Any]],
@@ -38,6 +103,8 @@ def file_of(
     show: Show,
     *,
     views: tuple[str, ...] = VIEWS,
+    others: Sequence[dict[str, Any]] = (),
+    training: TrainingHistory | None = None,
 ) -> str:
     """Return a run as one file: the answers to what was `asked`, and all tensors of the kinds `whats`.
 
@@ -45,27 +112,40 @@ def file_of(
     asked   {word, question} and perhaps {work: true, key}: long work, and the page's own key
     views   the views that the file shows
     """
-    state = {name: told[name] for name in ("model", "text", "answer", "changes", "of", "steps")}
-    session = explorer.session(read_state(state))
+    state = {name: told[name] for name in page_state("", "")}
+    states = [state, *others]
     kept = ExportedAnswers(told, state)
-    offers = [
-        {"key": o.key, "title": o.title, "kind": o.kind} for o in explorer.offers.values() if o.key == state["model"]
-    ]
+    models = {own["model"] for own in states}
     kept.answers["models {}"] = {
-        "models": offers,
+        "models": [one for one in to_json(explorer.offers) if one["key"] in models],
         "first": state["model"],
         "prompt": None,
         "told": told,
-        "views": views,
+        "views": views if training is None else ("training", *views),
     }
-    first = [{"word": "open", "question": {"model": state["model"]}}, {"word": "run", "question": {"state": state}}]
+    if training is not None:
+        _keep_training(kept, training)
+    first = [{"word": "open", "question": {"model": own["model"]}} for own in states]
+    first += [{"word": "run", "question": {"state": own}} for own in states]
     questions = [*first, *asked]
     for number, one in enumerate(questions):
-        show(number, len(questions), "asking again what the views asked")
+        show(number, len(questions), "answering the views' questions")
         _answer(explorer, kept, one)
-    for one in _heads(kept):
-        _answer(explorer, kept, one)
-    return _fitting(explorer, session, kept, whats, show)
+    for own in states:
+        for one in _heads(kept, own):
+            _answer(explorer, kept, one)
+    return _fitting(explorer, states, kept, whats, show)
+
+
+def _keep_training(kept: ExportedAnswers, training: TrainingHistory) -> None:
+    """Keep the frames of a training, of as many of them as there is room for."""
+    steps = training.map_steps(MAP_CELLS)
+    found = training.to_dict()
+    found["frames"] = [frame for frame in found["frames"] if frame["step"] in steps]
+    kept.answers[key_of("work course", {"model": training.key}, kept.state)] = plain_json(found)
+    for step in steps:
+        for question, answer in training.maps(step):
+            kept.answers[key_of("course_map", question, kept.state)] = plain_json(answer)
 
 
 def _answer(explorer: Explorer, kept: ExportedAnswers, one: dict[str, Any]) -> None:
@@ -87,7 +167,8 @@ def _answer(explorer: Explorer, kept: ExportedAnswers, one: dict[str, Any]) -> N
         job = explorer.jobs.get(found["job"])
         job.ended.wait()
         if job.error is not None:
-            raise ConfigError(job.error["error"], hint=job.error["hint"])
+            kept.refused[key] = (job.error["error"], job.error["hint"])
+            return
         found = job.result
     kept.answers[key] = plain_json(found)
 
@@ -102,18 +183,19 @@ def _keep_tile(explorer: Explorer, kept: ExportedAnswers, key: str, question: di
         kept.refused[key] = (error.fact, error.hint)
 
 
-def _fitting(explorer: Explorer, session: RunSession, kept: ExportedAnswers, whats: tuple[str, ...], show: Show) -> str:
+def _fitting(
+    explorer: Explorer, states: Sequence[dict[str, Any]], kept: ExportedAnswers, whats: tuple[str, ...], show: Show
+) -> str:
     """Return the file with tiles of all tensors, in the finest resolution in which it is not too large."""
     before = dict(kept.tiles)
     room = LARGEST - len(bundle()) - len(styles()) - 10_000
     for cells in CELLS:
-        asked = [one for what in whats for one in _tiles(session, what, cells)]
+        asked = [one for own in states for what in whats for one in _tiles(explorer, own, what, cells)]
         if sum(size for _, size in asked) * GROWS > 2.5 * room and cells != CELLS[-1]:
             continue
         kept.tiles = dict(before)
-        for number, (asking, _) in enumerate(asked):
+        for number, (question, _) in enumerate(asked):
             show(number, len(asked), f"cutting tiles of {cells} cells")
-            question = {**asking, "state": kept.state}
             key = key_of("tile", question, kept.state)
             _keep_tile(explorer, kept, key, {**question, "height": cells, "width": cells})
         page = one_file(kept)
@@ -126,27 +208,24 @@ def _fitting(explorer: Explorer, session: RunSession, kept: ExportedAnswers, wha
     )
 
 
-def _tiles(session: RunSession, what: str, cells: int) -> list[tuple[dict[str, Any], int]]:
+def _tiles(explorer: Explorer, state: dict[str, Any], what: str, cells: int) -> list[tuple[dict[str, Any], int]]:
     """Return a question for each matrix of each tensor of a run, with the bytes of its cells."""
+    session = explorer.session(read_state(state))
     found = []
     named = {**{name: session.run.outline(name) for name in session.run}, **flatten(session.run.params)}
     for name, array in named.items():
         rows, columns = (1, 1, *array.shape)[-2:]
         size = 8 * min(rows, cells) * min(columns, cells) + 600
         for at in itertools.product(*(range(count) for count in array.shape[:-2])):
-            found.append(({"what": what, "name": name, "at": list(at)}, size))
+            found.append(({"state": state, "what": what, "name": name, "at": list(at)}, size))
     return found
 
 
-def standing(explorer: Explorer, state: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what views ask before anybody has clicked, for a file that is made without a page."""
-    session = explorer.session(read_state(state))
-    places: dict[str, Any] = {}
-    if not session.opened.model.is_classifier:
-        places = {"first": max(0, session.run.batch.tokens.shape[-1] - FIRST), "count": FIRST}
+def opening_questions(explorer: Explorer, state: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what views ask before anything is clicked."""
     asked: list[tuple[str, dict[str, Any], bool]] = [
         ("attention", {}, False),
-        ("lens", {"token": None, "between": False, **places}, True),
+        ("lens", {"token": None, "between": False, **_places(explorer, state)}, True),
         ("attribution", {"token": None, "against": None, "position": -1}, True),
         ("backward", {}, False),
     ]
@@ -156,14 +235,33 @@ def standing(explorer: Explorer, state: dict[str, Any]) -> list[dict[str, Any]]:
     return [one for one in about if one["word"] in ROUTES]
 
 
-def _heads(kept: ExportedAnswers) -> list[dict[str, Any]]:
+def _chosen_questions(explorer: Explorer, state: dict[str, Any], lens: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what the lens asks about the token that is followed in it."""
+    if "token" not in lens:
+        return []
+    target = {"token": lens["token"], "against": lens.get("against"), "position": lens.get("position", -1)}
+    questions = {"lens": {"token": lens["token"], "between": False, **_places(explorer, state)}, "attribution": target}
+    return [
+        {"word": word, "question": {"state": state, **question}, "work": True} for word, question in questions.items()
+    ]
+
+
+def _places(explorer: Explorer, state: dict[str, Any]) -> dict[str, int]:
+    """Return the positions that the lens shows first; a classifier has none."""
+    session = explorer.session(read_state(state))
+    if session.opened.model.is_classifier:
+        return {}
+    return {"first": max(0, session.run.batch.tokens.shape[-1] - FIRST), "count": FIRST}
+
+
+def _heads(kept: ExportedAnswers, state: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what the view of attention asks when another head is chosen."""
-    found = kept.answers.get(key_of("attention", {"state": kept.state}, kept.state), {"kinds": []})
+    found = kept.answers.get(key_of("attention", {"state": state}, kept.state), {"kinds": []})
     asked: list[dict[str, Any]] = []
     for kind in found["kinds"]:
         for layer, name in enumerate(kind["layers"]):
-            asked.append({"word": "heads", "question": {"state": kept.state, "kind": kind["kind"], "layer": layer}})
+            asked.append({"word": "heads", "question": {"state": state, "kind": kind["kind"], "layer": layer}})
             for head in range(kind["heads"]):
-                tile = {"state": kept.state, "what": "products", "name": name, "at": [0, head]}
+                tile = {"state": state, "what": "products", "name": name, "at": [0, head]}
                 asked.append({"word": "tile", "question": tile})
     return asked[:HEADS]

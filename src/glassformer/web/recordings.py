@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..arrays import Array
 from ..data import Task
 from ..dispatch import use_engine
@@ -56,10 +58,10 @@ class TrainingHistory:
     job      the key of the job in which it goes on, where it does
     """
 
-    def __init__(self, key: str, title: str, task: Task, judged: Batch) -> None:
+    def __init__(self, key: str, title: str, task: Task, judged: Batch, text: str | None = None) -> None:
         self.key, self.title, self.task, self.job = key, title, task, ""
         self.folder: Path | None = None  # where one that was trained here was written
-        self.reads = fixed_example(task)
+        self.reads = fixed_example(task, text)
         self.planned = 0
         self.lock = threading.Lock()
         self.lines: list[dict[str, Any]] = []
@@ -119,6 +121,26 @@ class TrainingHistory:
             "weights": weights[layer, head],
             "cut": weights.shape[-2] == LONGEST,
         }
+
+    def map_steps(self, cells: int) -> list[int]:
+        """Return the steps of the measured frames, evenly thinned until their maps have at most so many cells."""
+        steps = sorted(self.seen)
+        each = sum(weights.size for weights in self._traces[steps[0]].attention.values())
+        count = max(2, min(len(steps), cells // each))
+        return [steps[round(n * (len(steps) - 1) / max(1, count - 1))] for n in range(min(count, len(steps)))]
+
+    def maps(self, step: int) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """Yield the question for each head of a measured frame, with its answer in three decimals."""
+        kinds = self._traces[step].attention
+        for kind, weights in kinds.items():
+            for layer, head in np.ndindex(weights.shape[:2]):
+                answer = self.attention(step, kind, layer, head)
+                answer["weights"] = answer["weights"].round(3)
+                question = {"model": self.key, "step": step, "layer": layer, "head": head}
+                if kind == next(iter(kinds)):
+                    yield question, answer
+                if len(kinds) > 1:
+                    yield {**question, "kind": kind}, answer
 
     def hold(self, frame: Frame) -> None:
         """Keep a frame, without what only further steps would need; as many as there is room for."""
@@ -185,8 +207,8 @@ class LiveTraining(TrainingHistory):
 class RecordedTraining(TrainingHistory):
     """The frames of a recorded run, computed again bit for bit."""
 
-    def __init__(self, key: str, title: str, found: Replay) -> None:
-        super().__init__(key, title, found.task, found.trainer.batch(found.task.train, 0))
+    def __init__(self, key: str, title: str, found: Replay, text: str | None = None) -> None:
+        super().__init__(key, title, found.task, found.trainer.batch(found.task.train, 0), text)
         self.replay, self.planned = found, found.run.recipe.steps
         self.lines = [found.lines[step] for step in sorted(found.lines)]
 

@@ -47,7 +47,7 @@ function frameMap(place) {
   const choosers = make("div", { class: "row" });
   const under = make("p", { class: "quiet mono" });
   const said = make("p", { class: "quiet" });
-  fill(place, make("h3", {}, "Attention on a held-out example"), choosers, frameScroll("Map of attention", grid), under, said);
+  fill(place, make("h3", {}, "Attention on one example"), choosers, frameScroll("Map of attention", grid), under, said);
   let asked = "";
   let found = null;
   canvas.addEventListener("pointermove", (event) => { if (found) fill(under, frameCell(canvas, found, event)); });

@@ -1,6 +1,7 @@
 // Training: start a small one and watch it, or go through one that was recorded, step by step.
 
 import { button, fill, make, short, tell, whole } from "./dom.js";
+import { kept } from "./kept.js";
 import { ask, work } from "./server.js";
 import { change, look, state } from "./state.js";
 import { curve } from "./curve.js";
@@ -17,6 +18,12 @@ function drawTraining(place, page) {
   const form = make("form", { class: "box stack" });
   const courses = make("section", { class: "box stack", "aria-label": "Trainings to go through" });
   shownTraining.parts = trainingParts();
+  if (kept) { // a file shows the frames that it holds
+    place.append(shownTraining.parts.root);
+    if (shownTraining.film) trainingShow();
+    else openCourse(look("training").course);
+    return;
+  }
   const welcome = page.run ? null : make("p", {}, "No model is open yet. Train one: it takes a few seconds, stays in memory, and opens in all views.");
   place.append(welcome ?? "", make("div", { class: "beside" }, form, courses), shownTraining.parts.root);
   trainingForm(form);
@@ -215,6 +222,7 @@ function trainingNearest(step) {
 function trainingActions(film, step, going) {
   const key = JSON.stringify([film.key, step, going, film.kept]);
   const { actions } = shownTraining.parts;
+  if (kept) return;
   if (actions.dataset.key === key) return;
   actions.dataset.key = key;
   const exact = make("input", { type: "number", min: "0", max: String(film.planned), value: String(step), "aria-label": "Any step" });

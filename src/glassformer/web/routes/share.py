@@ -10,7 +10,7 @@ import numpy as np
 from ...errors import ConfigError
 from ..explorer import Explorer
 from ..jobs import Job
-from ..page_export import file_of
+from ..page_export import export_page
 from ..router import Download, only, route, session_of
 
 KINDS = ("value", "gradient")
@@ -58,7 +58,7 @@ def _check(one: Any) -> None:
 def _written(
     explorer: Explorer, job: Job, told: dict[str, Any], asked: Any, whats: tuple[str, ...], views: tuple[str, ...]
 ) -> dict[str, Any]:
-    page = file_of(explorer, told, asked, whats, job.show, views=views)
+    page = export_page(explorer, told, asked, whats, job.show, views=views)
     return {"html": page, "bytes": len(page.encode())}
 
 

@@ -5,7 +5,6 @@ import pytest
 
 from glassformer.errors import ConfigError
 from glassformer.plots import save, training_course
-from glassformer.plots.replay import decimated
 
 STEPS = [0, 10, 20]
 ATTENTION = np.linspace(0, 1, 3 * 2 * 2 * 9).reshape(3, 2, 2, 3, 3)
@@ -27,11 +26,15 @@ def test_every_measure_that_is_a_picture_is_drawn(tmp_path):
     assert save(figure, tmp_path / "course.png").stat().st_size > 1000
 
 
+def test_heads_can_be_chosen():
+    figure = training_course(STEPS, VALUES, heads=[(1, 0)])
+    assert [ax.get_ylabel() for ax in figure.axes if "head" in ax.get_ylabel()] == ["layer 1\nhead 0"]
+    (scores,) = [ax for ax in figure.axes if ax.get_ylabel() == "induction"]
+    assert [line.get_label() for line in scores.lines] == ["layer 1, head 0"]
+    with pytest.raises(ConfigError, match="no head 2 in layer 0"):
+        training_course(STEPS, VALUES, heads=[(0, 2)])
+
+
 def test_nothing_to_draw_is_said():
     with pytest.raises(ConfigError, match="nothing to draw"):
         training_course(STEPS, {"answers": ["a", "b", "c"]})
-
-
-def test_a_long_curve_is_drawn_by_means():
-    lines = [{"step": i + 1, "loss": float(i)} for i in range(10)] + [{"step": 11, "loss": None}]
-    assert decimated(lines, 5) == [(2, 0.5), (4, 2.5), (6, 4.5), (8, 6.5), (10, 8.5)]

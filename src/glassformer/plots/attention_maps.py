@@ -1,0 +1,239 @@
+"""Attention weights as heat maps: a row for each query, a column for each key."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize, PowerNorm
+from matplotlib.figure import Figure
+
+from ..arrays import Array
+from ..errors import ShapeError
+from .labels import visible_all, weight_text
+from .style import bare, color_bar, new_figure, panels, styled, titled, token_ticks, whole_ticks, write_cell
+from .theme import colors, weight_colors
+
+WRITTEN_UP_TO = 12
+"""Weights are written into the cells of maps with at most this many tokens on each side."""
+READABLE = 0.185
+"""Inches of the smallest cell that a weight is written into."""
+MOST_HEADS = 16
+"""Heads in one figure, at most."""
+MOST_DOTS = 64
+"""Cells on a side of the maps of a grid; of longer sequences, a cell is the largest weight of several tokens."""
+WIDE, HIGH = 9.6, 5.9
+"""Inches that all maps of a figure take together."""
+QUERY, KEY = "query (looks)", "key (is looked at)"
+
+
+@styled
+def attention_heads(
+    weights: Array,
+    queries: Sequence[str],
+    keys: Sequence[str] | None = None,
+    *,
+    allowed: Array | None = None,
+    names: Sequence[str] | None = None,
+    first: int = 0,
+    title: str = "Attention",
+) -> Figure:
+    """Draw one layer: a heat map for each head of weights (H, T, S), 16 at most.
+
+    keys      labels of the keys; None: those of the queries
+    allowed   (T, S) False where the mask forbids to look, drawn gray
+    names     titles of the maps; None: head 0, head 1, …
+    first     the number of the first head
+    """
+    keys = queries if keys is None else keys
+    _check(weights, queries, keys)
+    if names is not None and len(names) != len(weights):
+        raise ShapeError(f"{len(names)} names for {len(weights)} heads", hint="pass one name for each head")
+    names = [f"head {first + head}" for head in range(len(weights))] if names is None else names
+    shown = min(len(weights), MOST_HEADS)
+    layout = _layout(shown, len(queries), len(keys))
+    figure = new_figure(max(layout.columns * layout.width + 1.7, 4.2), layout.rows * (layout.height + 0.3) + 1.2)
+    axes = panels(figure, shown, layout.columns)
+    scale = _scale(weights[:shown], allowed)
+    for head, ax in enumerate(axes):
+        image = _map(ax, weights[head], queries, keys, allowed, scale, layout)
+        ax.set_title(names[head], fontsize=9, pad=3)
+        _label_outer(ax, head, shown, layout.columns)
+    _color_bar(figure, axes, image, scale, float(np.max(weights[:shown])))
+    more = f" ({names[0]} to {names[shown - 1]} of {len(weights)})" if shown < len(weights) else ""
+    words = f"heat maps of the attention weights of {shown} heads, {len(queries)} queries by {len(keys)} keys"
+    return titled(figure, title + more, f"{words}, colors from 0 to {scale.vmax:.2g}.")
+
+
+@styled
+def attention_grid(weights: Array, *, allowed: Array | None = None, title: str = "All layers and heads") -> Figure:
+    """Draw all layers and heads of weights (L, H, T, S) as small maps: a row for each layer, a column for each head.
+
+    Models with more layers than heads get a column for each layer, so that the figure is wider than high.
+    """
+    weights = np.asarray(weights, dtype=np.float64)
+    names, grid = ("head", "layer"), weights
+    if weights.shape[0] > weights.shape[1]:
+        names, grid = ("layer", "head"), weights.swapaxes(0, 1)
+    rows, columns, T, S = grid.shape
+    side = min(WIDE / columns, HIGH / rows, 1.6)
+    flat = float(np.clip(T / S, 0.35, 1.5))
+    figure = new_figure(max(columns * side + 1.9, 4.6), max(rows * side * flat + 1.2, 2.2))
+    ax = figure.subplots()
+    scale = _scale(weights, allowed)
+    # All maps are one image, which takes a moment even for thousands of heads.
+    pooled = _pooled(np.ma.masked_array(grid, mask=_mask(grid.shape, allowed)))
+    mosaic = pooled.transpose(0, 2, 1, 3).reshape(rows * pooled.shape[2], columns * pooled.shape[3])
+    extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
+    image = ax.imshow(mosaic, cmap=weight_colors(), norm=scale, extent=extent, aspect="auto")
+    ax.vlines(np.arange(1, columns) - 0.5, -0.5, rows - 0.5, color=colors().edge, linewidth=1.2)
+    ax.hlines(np.arange(1, rows) - 0.5, -0.5, columns - 0.5, color=colors().edge, linewidth=1.2)
+    bare(ax, *names)
+    ax.xaxis.tick_top()
+    ax.xaxis.set_label_position("top")
+    whole_ticks(ax.xaxis, ax.yaxis)
+    _color_bar(figure, ax, image, scale, float(np.max(weights)))
+    step = _step(max(T, S))
+    more = f" A cell is the largest weight of {step} tokens." if step > 1 else ""
+    L, H = weights.shape[:2]
+    return titled(figure, title, f"{L} layers by {H} heads of attention weights as heat maps, {T} by {S} tokens.{more}")
+
+
+@styled
+def full_against_causal(
+    full: Array, causal: Array, labels: Sequence[str], *, title: str = "Full and causal attention"
+) -> Figure:
+    """Draw the same queries and keys twice: weights (T, T) with every token visible, and under the causal mask."""
+    for weights in (full, causal):
+        _check(np.asarray(weights)[None], labels, labels)
+    layout = _layout(2, len(labels), len(labels))
+    layout = layout._replace(columns=2, width=max(layout.width, 2.7), height=max(layout.height, 2.7))
+    figure = new_figure(2 * layout.width + 1.7, layout.height + 1.5)
+    axes = panels(figure, 2, 2)
+    past = np.tri(len(labels), dtype=bool)
+    scale = _scale(np.stack((full, causal)), past)
+    _map(axes[0], full, labels, labels, None, scale, layout)
+    image = _map(axes[1], causal, labels, labels, past, scale, layout)
+    for number, name in enumerate(("full: every token sees every other", "causal: no token sees the future")):
+        axes[number].set_title(name, fontsize=9)
+        _label_outer(axes[number], number, 2, 2)
+    _color_bar(figure, axes, image, scale, float(max(np.max(full), np.max(causal))))
+    words = f"two heat maps of the attention weights among {len(labels)} tokens, without and with the causal mask."
+    return titled(figure, title, words)
+
+
+# --- layout ----------------------------------------------------------------------------------------------------------
+
+
+class _Layout(NamedTuple):
+    """Maps of some inches in rows and columns."""
+
+    columns: int
+    rows: int
+    width: float
+    height: float
+
+
+def _layout(count: int, T: int, S: int) -> _Layout:
+    """Return the columns that make maps largest, where all of them fit on a page."""
+    side = float(np.clip(0.36 * max(T, S), 1.5, 4.3))
+    width, height = side * max(S / max(T, S), 0.35), side * max(T / max(T, S), 0.35)
+    best = _Layout(0, 0, 0.0, 0.0)
+    for columns in range(1, count + 1):
+        rows = math.ceil(count / columns)
+        size = min(1.0, WIDE / (columns * (width + 0.1)), (HIGH - 0.3 * rows) / (rows * height))
+        # Of columns that allow the same size, the most: figures are wider than high.
+        if width * size >= best.width and math.ceil(count / rows) == columns:
+            best = _Layout(columns, rows, width * size, height * size)
+    return best
+
+
+def _label_outer(ax: Axes, number: int, count: int, columns: int) -> None:
+    """Label the maps in the first column, and those with no map below: all maps have the same tokens."""
+    if number % columns:
+        ax.tick_params(axis="y", labelleft=False)
+    else:
+        ax.set_ylabel(QUERY, fontsize=9, color=colors().quiet)
+    if number + columns < count:
+        ax.tick_params(axis="x", labelbottom=False)
+    else:
+        ax.set_xlabel(KEY, fontsize=9, color=colors().quiet)
+
+
+# --- one map ---------------------------------------------------------------------------------------------------------
+
+
+def _map(
+    ax: Axes,
+    weights: Array,
+    queries: Sequence[str],
+    keys: Sequence[str],
+    allowed: Array | None,
+    scale: Normalize,
+    layout: _Layout,
+) -> Any:
+    shown = np.ma.masked_array(np.asarray(weights, dtype=np.float64), mask=_mask(np.shape(weights), allowed))
+    ramp = weight_colors()
+    square = 0.4 <= shown.shape[0] / shown.shape[1] <= 2.5
+    image = ax.imshow(shown, cmap=ramp, norm=scale, aspect="equal" if square else "auto")
+    token_ticks(ax.xaxis, visible_all(keys, 10), room=0.92 * layout.width)
+    token_ticks(ax.yaxis, visible_all(queries, 10), room=0.92 * layout.height)
+    # A thin line around the map, since weights near zero have the color of the page.
+    ax.spines[:].set(visible=True, color=colors().never)
+    cell = min(layout.width / shown.shape[1], layout.height / shown.shape[0])
+    if max(shown.shape) <= WRITTEN_UP_TO and cell >= READABLE:
+        size = float(np.clip(cell * 72 * 0.36, 4.6, 9))
+        for (t, s), weight in np.ndenumerate(shown):
+            if not np.ma.is_masked(shown[t, s]):
+                write_cell(ax, (s, t), weight_text(weight), size=size, background=ramp(scale(weight)))
+    return image
+
+
+def _mask(shape: tuple[int, ...], allowed: Array | None) -> Array:
+    return np.broadcast_to(False if allowed is None else ~np.asarray(allowed), shape)
+
+
+def _step(length: int) -> int:
+    return math.ceil(length / MOST_DOTS)
+
+
+def _pooled(weights: Any) -> Any:
+    """Return the largest weight of every few tokens, where maps (…, T, S) are longer than can be seen."""
+    filled, hidden = weights.filled(0.0), np.ma.getmaskarray(weights)
+    for axis in (-2, -1):
+        starts = np.arange(0, weights.shape[axis], _step(weights.shape[axis]))
+        filled = np.maximum.reduceat(filled, starts, axis=axis)
+        hidden = np.logical_and.reduceat(hidden, starts, axis=axis)
+    return np.ma.masked_array(filled, mask=hidden)
+
+
+def _scale(weights: Array, allowed: Array | None) -> Normalize:
+    """Return the color scale that all maps of a figure share: up to the largest weight of a query with a choice.
+
+    In long maps most weights are small, so there the color grows as √weight. The scale never ends so early that even
+    attention has more than half of the color, which would look like contrast.
+    """
+    weights = np.asarray(weights, dtype=np.float64)
+    T, S = weights.shape[-2:]
+    seen = np.full(T, S) if allowed is None else np.asarray(allowed).sum(axis=-1)
+    chooses = seen > 1
+    largest = float((weights[..., chooses, :] if chooses.any() else weights).max())
+    even = 1 / float(seen[chooses].mean()) if chooses.any() else 1.0
+    if max(T, S) <= WRITTEN_UP_TO:
+        return Normalize(0, min(1.0, max(largest, 2 * even)))
+    return PowerNorm(0.5, 0, min(1.0, max(largest, 4 * even)))
+
+
+def _color_bar(figure: Figure, axes: Any, image: Any, scale: Normalize, largest: float) -> None:
+    """Explain the colors; the bar has a tip where weights of queries without a choice lie beyond it."""
+    how = ", color as √weight" if isinstance(scale, PowerNorm) else ""
+    beyond = "max" if largest > 1.001 * float(scale.vmax or 1) else "neither"
+    color_bar(figure, axes, image, f"weight: 0 to {scale.vmax:.2g}{how}", extend=beyond)
+
+
+def _check(weights: Array, queries: Sequence[str], keys: Sequence[str]) -> None:
+    shape = np.shape(weights)
+    if len(shape) != 3 or shape[1:] != (len(queries), len(keys)) or 0 in shape:
+        fact = f"weights of shape {shape} do not fit {len(queries)} query labels and {len(keys)} key labels"
+        raise ShapeError(fact, hint="pass weights (heads, queries, keys) with one label for each query and each key")

@@ -1,0 +1,167 @@
+"""How trainings went: the losses of one run, or of several laid over each other."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ..arrays import Array
+from ..runs.comparison import Curves, curves_of
+from .style import are_far_apart, log_scale, new_figure, styled, titled, whole_ticks
+from .theme import colors
+
+FEW = 20
+"""Up to this many losses are drawn as dots."""
+SPAN = 40
+"""A smoothed curve averages over one part in this many; curves of fewer than twice as many points are not smoothed."""
+MOST_POINTS = 2000
+"""Points of a training loss that are drawn, at most."""
+LINES = ("-", "--", ":", "-.")
+
+
+@styled
+def loss_curve(metrics: Sequence[Mapping[str, Any]], *, title: str = "Loss") -> Figure:
+    """Draw the training loss, smoothed as well, the validation loss and, where there is one, the accuracy.
+
+    Each record may hold step, loss, val_loss and accuracy; what is missing, None or not finite is left out. A loss
+    that falls by more than a factor of 30, or leaps beyond ten times its median, is drawn on a logarithmic scale.
+    """
+    steps = np.array([record.get("step", number) for number, record in enumerate(metrics)], dtype=np.float64)
+    points = {}
+    for name in ("loss", "val_loss", "accuracy"):
+        y = np.array([record.get(name) for record in metrics], dtype=np.float64)  # None becomes NaN
+        points[name] = steps[np.isfinite(y)], y[np.isfinite(y)]
+    has_accuracy = len(points["accuracy"][0]) > 0
+    figure = new_figure(7.6, 5.2 if has_accuracy else 3.9)
+    if not any(len(x) for x, _ in points.values()):
+        return _nothing(figure, title)
+    if has_accuracy:
+        ax, below = figure.subplots(2, 1, sharex=True, height_ratios=[2.4, 1])
+        _accuracy(below, *points["accuracy"])
+    else:
+        ax = below = figure.subplots()
+    _losses(ax, points["loss"], points["val_loss"])
+    below.set_xlabel("step")
+    whole_ticks(below.xaxis)
+    named = zip(("training loss", "validation loss", "accuracy"), points.values(), strict=True)
+    said = [
+        f"{name} from {y[0]:.3g} at step {x[0]:g} to {y[-1]:.3g} at step {x[-1]:g}" for name, (x, y) in named if len(x)
+    ]
+    return titled(figure, title, f"{'; '.join(said)}.")
+
+
+@styled
+def loss_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], *, title: str = "Losses") -> Figure:
+    """Draw the losses of several runs, by step on the left and by seconds of training on the right.
+
+        loss_curves({"small": small.metrics, "large": large.metrics})
+
+    Validation is drawn with dots, training smoothed and pale behind it. Runs may differ in length, and what a run has
+    not recorded is left out.
+    """
+    every = [curves_of(name, metrics) for name, metrics in runs.items()]
+    drawn = [one for one in every if one.training.values or one.validation.values]
+    figure = new_figure(10.4, 4.4 + 0.2 * (len(drawn) // 3))
+    if not drawn:
+        return _nothing(figure, title)
+    left, right = figure.subplots(1, 2, sharey=True)
+    logarithmic = are_far_apart(np.concatenate([[*run.training.values, *run.validation.values] for run in drawn]))
+    _panel(left, drawn, "steps", logarithmic=logarithmic)
+    _panel(right, drawn, "seconds", logarithmic=logarithmic)
+    left.set(xlabel="step", ylabel="loss (log scale)" if logarithmic else "loss")
+    whole_ticks(left.xaxis)
+    right.set_xlabel("seconds of training")
+    both = any(one.training.values and one.validation.values for one in drawn)
+    named = "dots: validation · pale: training, smoothed" if both else None
+    # Below the curves, which may be anywhere.
+    handles = left.get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=3, fontsize=8.5, title=named, title_fontsize=8)
+    return titled(figure, title, "; ".join(map(_words, drawn)) + ".")
+
+
+def smooth(y: Array, span: float) -> Array:
+    """Return the mean of about `span` values around each, near the ends of as many as there are.
+
+    An average of those before alone would lag behind a falling curve.
+    """
+    half = int(max(span, 1.0) / 2)
+    sums = np.concatenate(([0.0], np.cumsum(y)))
+    places = np.arange(len(y))
+    first, end = np.maximum(places - half, 0), np.minimum(places + half + 1, len(y))
+    return (sums[end] - sums[first]) / (end - first)
+
+
+def smooth_losses(losses: Array, *, logarithmic: bool) -> Array:
+    """Return losses smoothed on the scale that shows them."""
+    span = len(losses) / SPAN
+    return np.exp(smooth(np.log(losses), span)) if logarithmic else smooth(losses, span)
+
+
+def _nothing(figure: Figure, title: str) -> Figure:
+    figure.text(0.5, 0.5, "no metrics were recorded", ha="center", va="center", color=colors().quiet)
+    return titled(figure, title, "no metrics were recorded.")
+
+
+def _losses(ax: Axes, train: tuple[Array, Array], validation: tuple[Array, Array]) -> None:
+    ax.grid(visible=True)
+    count = len(train[0])
+    every = np.concatenate((train[1], validation[1]))
+    logarithmic = are_far_apart(every)
+    if count >= 2 * SPAN:
+        ax.plot(*train, label="training", color=colors().sky, linewidth=0.8, alpha=0.6)
+        curve = smooth_losses(train[1], logarithmic=logarithmic)
+        ax.plot(train[0], curve, color=colors().blue, label="training, smoothed")
+    elif count:
+        ax.plot(*train, label="training", color=colors().blue, marker="o" if count < FEW else None, markersize=3)
+    if len(validation[0]):
+        name = f"validation, last {validation[1][-1]:.3g}"
+        ax.plot(
+            *validation, color=colors().vermilion, marker="o", markersize=4, markeredgecolor=colors().page, label=name
+        )
+    if logarithmic:
+        log_scale(ax)
+    ax.set_ylabel("loss (log scale)" if logarithmic else "loss")
+    if len(every):
+        ax.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, borderaxespad=0.1)
+
+
+def _accuracy(ax: Axes, steps: Array, values: Array) -> None:
+    ax.grid(visible=True)
+    ax.plot(steps, values, color=colors().green, marker="o", markersize=4, markeredgecolor=colors().page)
+    ax.set_ylim(-0.08, 1.08)
+    ax.set_yticks([0, 0.5, 1], ["0", "50 %", "100 %"])
+    ax.set_ylabel("accuracy")
+    # In the half of the panel where the curve does not end.
+    height = 0.2 if values[-1] > 0.5 else 0.8
+    last = f"last: {100 * values[-1]:.2f} %"
+    ax.text(0.995, height, last, transform=ax.transAxes, ha="right", fontsize=8.5, color=colors().quiet)
+
+
+def _panel(ax: Axes, runs: Sequence[Curves], axis: str, *, logarithmic: bool) -> None:
+    ax.grid(visible=True)
+    series = colors().series
+    for number, run in enumerate(runs):
+        line = LINES[number // len(series) % len(LINES)]
+        style: dict[str, Any] = {"color": series[number % len(series)], "linestyle": line}
+        train, validation = run.training, run.validation
+        if train.values:
+            every = slice(None, None, max(1, len(train.values) // MOST_POINTS))
+            pale = {"alpha": 0.4, "linewidth": 1.0} if validation.values else {"label": run.name}
+            averaged = smooth_losses(np.array(train.values), logarithmic=logarithmic)
+            ax.plot(getattr(train, axis)[every], averaged[every], **style, **pale)
+        if validation.values:
+            ax.plot(getattr(validation, axis), validation.values, marker="o", markersize=3.5, label=run.name, **style)
+    if logarithmic:
+        log_scale(ax)
+
+
+def _words(run: Curves) -> str:
+    parts = [
+        f"{name} loss from {points.values[0]:.3g} to {points.values[-1]:.3g} at step {points.steps[-1]:,}, "
+        f"after {points.seconds[-1]:.3g} s"
+        for name, points in (("training", run.training), ("validation", run.validation))
+        if points.values
+    ]
+    return f"{run.name}: {' and '.join(parts)}"
