@@ -234,20 +234,26 @@ class _Method:
         return self._run(layer, *arguments, **settings)
 
 
-def observed(method: Function) -> Function:
-    """Let tracing engines see the calls of a method that no engine replaces."""
-    if hasattr(method, "observed_as"):
-        return method
+def traced(function: Function) -> Function:
+    """Show the calls of an op that has no kernels to tracing engines."""
 
-    @functools.wraps(method)
-    def run(self: Any, *arguments: Any, **settings: Any) -> Any:
+    @functools.wraps(function)
+    def run(*arrays: Any, **settings: Any) -> Any:
         own = _chosen.get() or _default or default()
         if own.observes:
-            return own.observe(run, method, (self, *arguments), settings)
-        return method(self, *arguments, **settings)
+            return own.observe(run, function, arrays, settings)
+        return function(*arrays, **settings)
 
-    run.observed_as = _name(method)  # type: ignore[attr-defined]
+    run.observed_as = _name(function)  # type: ignore[attr-defined]
     return run  # type: ignore[return-value]
+
+
+def trace_methods(layer: type) -> None:
+    """Show the calls of `forward` and `backward` of a registered layer to tracing engines."""
+    for name in ("forward", "backward"):
+        method = layer.__dict__.get(name)
+        if method is not None and not hasattr(method, "observed_as"):
+            setattr(layer, name, traced(method))
 
 
 def _table_of(own: Engine, arguments: tuple[Any, ...]) -> Kernels:

@@ -7,7 +7,7 @@ import glassformer as gf
 from glassformer.errors import ConfigError
 from glassformer.interpret import add, each, freeze, put, scale, watch, zero
 from glassformer.interpret.borders import Inside, is_block
-from glassformer.interpret.outline import Outline
+from glassformer.interpret.shape_dtype import ShapeDtype
 from glassformer.interpret.stream import points
 from glassformer.quantized import Quantized
 from glassformer.tree import flatten
@@ -31,7 +31,7 @@ def changes(run, rng, count):
 
 def inside(run):
     """The names of what is not kept."""
-    return [name for name in run if isinstance(run.outline(name), Outline)]
+    return [name for name in run if isinstance(run.spec(name), ShapeDtype)]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -49,8 +49,8 @@ def test_names_shapes_and_bits_are_those_of_a_run_that_keeps_everything(name, rn
         assert found.logits.tobytes() == expected.logits.tobytes()
         assert len(inside(found)) > len(found) / 2
         for one in run:
-            assert found.outline(one).shape == expected[one].shape
-            assert found.outline(one).dtype == expected[one].dtype
+            assert found.spec(one).shape == expected[one].shape
+            assert found.spec(one).dtype == expected[one].dtype
             assert found[one].tobytes() == expected[one].tobytes(), (one, own)
 
 

@@ -29,21 +29,21 @@ GPT2 = {
     "blocks.N.attention_norm|blocks.N.attention.query.x": "transformer.h.N.ln_1",
     "blocks.N.attention.query": "transformer.h.N.attn.c_attn",
     "blocks.N.attention.attend.q": "transformer.h.N.attn.c_attn",
-    "blocks.N.attention.attend.k": "transformer.h.N.attn.c_attn",
-    "blocks.N.attention.attend.v": "transformer.h.N.attn.c_attn",
+    "blocks.N.attention.key|blocks.N.attention.attend.k": "transformer.h.N.attn.c_attn",
+    "blocks.N.attention.value|blocks.N.attention.attend.v": "transformer.h.N.attn.c_attn",
     "blocks.N.attention.attend.scores": "<transformer.h.N.attn.softmax",
     "blocks.N.attention.attend.weights": "transformer.h.N.attn.softmax",
     "blocks.N.attention.output.x": "<transformer.h.N.attn.c_proj",
     "blocks.N.attention|blocks.N.attention.output": "transformer.h.N.attn.c_proj",
     "blocks.N.feed_forward_norm.x": "<transformer.h.N.ln_2",
     "blocks.N.feed_forward_norm|blocks.N.feed_forward.up.x": "transformer.h.N.ln_2",
-    "blocks.N.feed_forward.up|blocks.N.feed_forward.activation": "transformer.h.N.mlp.c_fc",
-    "blocks.N.feed_forward.down.x": "<transformer.h.N.mlp.c_proj",
+    "blocks.N.feed_forward.up|blocks.N.feed_forward.activation.x": "transformer.h.N.mlp.c_fc",
+    "blocks.N.feed_forward.activation|blocks.N.feed_forward.down.x": "<transformer.h.N.mlp.c_proj",
     "blocks.N.feed_forward|blocks.N.feed_forward.down": "transformer.h.N.mlp",
     "blocks.N|blocks.N.output": "transformer.h.N",
     "final_norm.x|blocks": "<transformer.ln_f",
     "final_norm|head.logits.x": "transformer.ln_f",
-    "head|logits": "lm_head",
+    "head|head.logits|logits": "lm_head",
 }
 LAYER = "bert.encoder.layer.N"
 BERT = {
@@ -55,24 +55,24 @@ BERT = {
     "blocks.N.attention.query.x": f"<{LAYER}.attention.self.query",
     "blocks.N.attention.query": f"{LAYER}.attention.self.query",
     "blocks.N.attention.attend.q": f"{LAYER}.attention.self.query",
-    "blocks.N.attention.attend.k": f"{LAYER}.attention.self.key",
-    "blocks.N.attention.attend.v": f"{LAYER}.attention.self.value",
+    "blocks.N.attention.key|blocks.N.attention.attend.k": f"{LAYER}.attention.self.key",
+    "blocks.N.attention.value|blocks.N.attention.attend.v": f"{LAYER}.attention.self.value",
     "blocks.N.attention.attend.scores": f"<{LAYER}.attention.self.softmax",
     "blocks.N.attention.attend.weights": f"{LAYER}.attention.self.softmax",
     "blocks.N.attention.output.x": f"<{LAYER}.attention.output.dense",
     "blocks.N.attention|blocks.N.attention.output": f"{LAYER}.attention.output.dense",
     "blocks.N.attention_norm.x": f"<{LAYER}.attention.output.LayerNorm",
     "blocks.N.attention_norm|blocks.N.feed_forward.up.x": f"{LAYER}.attention.output.LayerNorm",
-    "blocks.N.feed_forward.up|blocks.N.feed_forward.activation": f"{LAYER}.intermediate.dense",
-    "blocks.N.feed_forward.down.x": f"<{LAYER}.output.dense",
+    "blocks.N.feed_forward.up|blocks.N.feed_forward.activation.x": f"{LAYER}.intermediate.dense",
+    "blocks.N.feed_forward.activation|blocks.N.feed_forward.down.x": f"<{LAYER}.output.dense",
     "blocks.N.feed_forward|blocks.N.feed_forward.down": f"{LAYER}.output.dense",
     "blocks.N.feed_forward_norm.x": f"<{LAYER}.output.LayerNorm",
     "blocks.N|blocks.N.feed_forward_norm|blocks.N.output": LAYER,
     "blocks|head.linear.x": "<cls.predictions.transform.dense",
-    "head.linear|head.activation": "cls.predictions.transform.dense",
-    "head.norm.x": "<cls.predictions.transform.LayerNorm",
+    "head.linear|head.activation.x": "cls.predictions.transform.dense",
+    "head.activation|head.norm.x": "<cls.predictions.transform.LayerNorm",
     "head.norm|head.logits.x": "cls.predictions.transform.LayerNorm",
-    "head|logits": "cls.predictions.decoder",
+    "head|head.logits|logits": "cls.predictions.decoder",
 }
 
 
@@ -88,8 +88,8 @@ def t5_stack(stack, *kinds):
         found[f"{ours}_norm.x"] = f"<{home}.layer_norm"
         if kind == "feed_forward":
             found[f"{ours}_norm|{ours}.up.x"] = f"{home}.layer_norm"
-            found[f"{ours}.up|{ours}.activation"] = f"{home}.DenseReluDense.wi"
-            found[f"{ours}.down.x"] = f"<{home}.DenseReluDense.wo"
+            found[f"{ours}.up|{ours}.activation.x"] = f"{home}.DenseReluDense.wi"
+            found[f"{ours}.activation|{ours}.down.x"] = f"<{home}.DenseReluDense.wo"
             found[f"{ours}|{ours}.down"] = f"{home}.DenseReluDense.wo"
             continue
         inner = f"{home}.{'SelfAttention' if kind == 'attention' else 'EncDecAttention'}"
@@ -100,8 +100,8 @@ def t5_stack(stack, *kinds):
         found[f"{ours}.attend.weights"] = f"{inner}.softmax"
         found[f"{ours}.output.x"] = f"<{inner}.o"
         found[f"{ours}|{ours}.output"] = f"{inner}.o"
+        found |= {f"{ours}.key": f"{inner}.k", f"{ours}.value": f"{inner}.v"}
         if kind == "cross_attention":
-            found |= {f"{ours}.key": f"{inner}.k", f"{ours}.value": f"{inner}.v"}
             found[f"{ours}.key.x|{ours}.value.x"] = f"<{inner}.k"
         else:
             found[f"{ours}.attend.bias|{stack}.relative"] = (
@@ -116,7 +116,7 @@ T5 = {
     **t5_stack("encoder", "attention", "feed_forward"),
     **t5_stack("decoder", "attention", "cross_attention", "feed_forward"),
     "head.logits.x": "<lm_head",
-    "head|logits": "lm_head",
+    "head|head.logits|logits": "lm_head",
 }
 FAMILIES = {"gpt2": GPT2, "bert, tokens": BERT, "t5": T5}
 

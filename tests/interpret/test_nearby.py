@@ -7,7 +7,7 @@ import glassformer as gf
 from glassformer.errors import ConfigError
 from glassformer.interpret import Cards, Logit, add_gradient, gradients, prove, scale, update, watch, zero
 from glassformer.interpret.nearby import nearby
-from glassformer.interpret.outline import Outline
+from glassformer.interpret.shape_dtype import ShapeDtype
 from glassformer.training.optimizers import OPTIMIZERS
 from glassformer.tree import flatten, tree_map
 from kept_runs import MODELS, both, packed_tree
@@ -61,7 +61,7 @@ def test_only_the_blocks_around_a_value_are_there():
         ("final_norm.x", {2}),
     ):
         near = nearby(lean, name)
-        here = {n for n in range(3) if not isinstance(near.outline(f"blocks.{n}.attention"), Outline)}
+        here = {n for n in range(3) if not isinstance(near.spec(f"blocks.{n}.attention"), ShapeDtype)}
         assert here == blocks, name
 
 

@@ -6,7 +6,7 @@ import pytest
 import glassformer as gf
 from glassformer.errors import ConfigError
 from glassformer.interpret import Logit, Loss, Sum, freeze, gradient_flow, gradients, scale, scale_gradient, watch, zero
-from glassformer.interpret.outline import Outline
+from glassformer.interpret.shape_dtype import ShapeDtype
 from glassformer.tree import flatten
 from kept_runs import MODELS, both, packed_tree
 
@@ -56,7 +56,7 @@ def test_weights_in_blocks_have_gradients_as_if_they_were_unpacked():
 def test_only_borders_are_kept_on_the_way_back():
     run, lean = both("decoder")
     found = gradients(lean)
-    assert all(isinstance(leaf, Outline) == ("blocks." in name) for name, leaf in flatten(found.params).items())
+    assert all(isinstance(leaf, ShapeDtype) == ("blocks." in name) for name, leaf in flatten(found.params).items())
     kept, everything = (
         sum(
             {

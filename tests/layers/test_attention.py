@@ -6,7 +6,7 @@ import pytest
 from compare import assert_close
 from glassformer import ops
 from glassformer.errors import ConfigError, DTypeError, ShapeError
-from glassformer.layers import Attention, RotaryPositions, merge_heads, split_heads
+from glassformer.layers import Attention, RotaryPositions
 from glassformer.tree import flatten, tree_map
 from layers.exact import assert_exact
 
@@ -154,14 +154,6 @@ def test_a_bias_that_is_not_learned_gets_no_gradient(x):
 
 
 # --- heads, and what is refused --------------------------------------------------------------------------------------
-
-
-def test_heads_split_and_merge(rng):
-    x = rng.standard_normal((2, 3, 8))
-    heads = split_heads(x, 4)
-    assert heads.shape == (2, 4, 3, 2)
-    np.testing.assert_array_equal(heads[:, 1], x[..., 2:4])
-    np.testing.assert_array_equal(merge_heads(heads), x)
 
 
 def test_heads_that_do_not_come_out_even_are_refused():

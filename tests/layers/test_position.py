@@ -7,7 +7,7 @@ from compare import assert_close
 from glassformer import ops
 from glassformer.config import DecoderConfig, RotaryScaling
 from glassformer.errors import ConfigError
-from glassformer.layers import AlibiPositions, RelativePositions, RotaryPositions, split_heads
+from glassformer.layers import AlibiPositions, RelativePositions, RotaryPositions
 from glassformer.models.decoder import Decoder
 from glassformer.proofs.layer_cases import scattered
 from layers.exact import assert_exact
@@ -56,7 +56,7 @@ def test_queries_and_keys_are_turned_as_the_config_says(pairing, base, scaling):
         record = block["attention"]
         for name, turned in (("query", record.attend.q), ("key", record.attend.k)):
             part = weights["attention"][name]
-            straight = split_heads(record.query.x @ part["w"] + part["b"], 2)
+            straight = ops.split_heads(record.query.x @ part["w"] + part["b"], heads=2)[0]
             assert_close(turned, ops.rotary(straight, *angles, pairing=pairing)[0])
 
 

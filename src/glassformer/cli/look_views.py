@@ -22,7 +22,7 @@ from ..interpret import (
     patch_stream,
     trace,
 )
-from ..interpret.many import MEMORY, bytes_at_once
+from ..interpret.batched import MEMORY, bytes_at_once
 from ..interpret.reading import label, labels_of, read_labels
 from ..trained_model import TrainedModel
 from .output import shorten, signed, visible

@@ -18,6 +18,7 @@ detect_heads(model, params)               # previous-token heads, induction head
 
 from .ablation import Ablation, ablate, ablate_heads, ablate_layers, ablate_neurons
 from .attribution import Attribution, attribute, neuron_attribution
+from .batched import bytes_at_once, each, run_loss
 from .card import Card, Reader, evaluate
 from .cards import Cards, card
 from .changes import (
@@ -42,7 +43,6 @@ from .gradients import Gradients, Logit, Loss, Sum, gradients
 from .heads import HeadStatistics, head_statistics, strongest_keys, top_positions
 from .lens import Lens, lens
 from .lines import Source
-from .many import bytes_at_once, each, run_loss
 from .neurons import ExcitingInputs, exciting_inputs
 from .packed import unpacked
 from .patching import Patching, patch_heads, patch_stream, patch_sublayers

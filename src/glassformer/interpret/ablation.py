@@ -20,9 +20,9 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import ConfigError, LengthError, did_you_mean
+from .batched import MEMORY, Progress, bytes_at_once, each, run_loss
 from .changes import Change, mean, resample, zero
 from .gradients import Logit
-from .many import MEMORY, Progress, bytes_at_once, each, run_loss
 from .run import Run
 from .show import table_html
 from .stream import ATTENTIONS, KINDS, chosen_stack, sublayers

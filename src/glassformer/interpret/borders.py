@@ -16,11 +16,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ..quantized import Quantized
-from .addresses import RETURNED
-from .meddling import Meddling, Placed
-from .outline import Outlines
+from .intervention import Intervention, Placed
+from .names import RETURNED
 from .packed import unpacked
-from .watching import Call, Watcher, watched
+from .shape_dtype import Placeholders
+from .tracing import Call, TracingEngine, run_traced
 
 PARAMS = 1
 """Where the parameters stand among the arguments of a block, behind its stack, and of `linear`, behind x."""
@@ -41,12 +41,12 @@ def block_of(call: Call) -> Call | None:
     return own
 
 
-def unpack_in_time(watcher: Watcher) -> dict[int, Any]:
-    """Let a watcher unpack parameters when they are needed: those of a block, or one matrix outside of blocks.
+def unpack_in_time(engine: TracingEngine) -> dict[int, Any]:
+    """Let a engine unpack parameters when they are needed: those of a block, or one matrix outside of blocks.
 
     Returned are those that were unpacked, as they are stored, by the number of the call: it fills while calls are made.
     """
-    before = watcher.before
+    before = engine.before
     stored: dict[int, Any] = {}
 
     def unpack(call: Call) -> None:
@@ -56,36 +56,36 @@ def unpack_in_time(watcher: Watcher) -> dict[int, Any]:
         if before is not None:
             before(call)
 
-    watcher.before = unpack
+    engine.before = unpack
     return stored
 
 
-def keep_borders(watcher: Watcher) -> Watcher:
-    """Let a watcher let go of what is inside a block as soon as that has run, and of weights that were unpacked."""
-    after, stored = watcher.after, unpack_in_time(watcher)
+def keep_borders(engine: TracingEngine) -> TracingEngine:
+    """Let a engine let go of what is inside a block as soon as that has run, and of weights that were unpacked."""
+    after, stored = engine.after, unpack_in_time(engine)
 
     def let_go(call: Call) -> None:
         if after is not None:
             after(call)
         if call.number in stored:
-            _outline(watcher.calls[call.number :], stored.pop(call.number))
+            _outline(engine.calls[call.number :], stored.pop(call.number))
 
-    watcher.after = let_go
+    engine.after = let_go
     # What is inside a block is not there to be taken over: a block runs again from its first call on, or not at all.
-    watcher.again = lambda call: call.result if is_block(call) or block_of(call) is None else NotImplemented
-    return watcher
+    engine.again = lambda call: call.result if is_block(call) or block_of(call) is None else NotImplemented
+    return engine
 
 
 def _outline(calls: list[Call], stored: Any) -> None:
     """Let go of the numbers in a call and in those made in it, but for what it was given and what it returned."""
-    own, outlines = calls[0], Outlines()
+    own, outlines = calls[0], Placeholders()
     outlines.keep(own.arguments[PARAMS], stored)
     for part in (own.arguments[0], *own.arguments[PARAMS + 1 :], own.outputs[0]):
         outlines.keep(part, part)
     outline_calls(calls, outlines)
 
 
-def outline_calls(calls: list[Call], outlines: Outlines) -> None:
+def outline_calls(calls: list[Call], outlines: Placeholders) -> None:
     """Put outlines in the place of the arrays of calls."""
     for call in calls:
         call.arguments, call.settings, call.result = map(outlines.of, (call.arguments, call.settings, call.result))
@@ -140,11 +140,11 @@ def _run_again(calls: list[Call], block: Call, placed: Placed, heads: int) -> li
     """Return the calls of a block, run once more on what it was given, with the changes that it had."""
     # What a change did to the block's own arguments was kept with them.
     given = {address for address in placed if address.number == block.number and address.place != RETURNED}
-    meddling = Meddling({address: own for address, own in placed.items() if address not in given}, heads)
-    watcher = Watcher(meddling.before, meddling.after, calls=calls[: block.number], _inside=block.parent)
-    unpack_in_time(watcher)
-    watched(block.function, *block.arguments, watcher=watcher)
-    own = watcher.calls[block.number :]
+    intervention = Intervention({address: own for address, own in placed.items() if address not in given}, heads)
+    engine = TracingEngine(intervention.before, intervention.after, calls=calls[: block.number], _inside=block.parent)
+    unpack_in_time(engine)
+    run_traced(block.function, *block.arguments, engine=engine)
+    own = engine.calls[block.number :]
     y, kept = own[0].outputs[0], block.outputs[0]
     for call in own:  # the border is one array, for whoever tells arrays by their identity
         if call.outputs[0] is y:

@@ -12,21 +12,21 @@ import numpy as np
 from .. import ops
 from ..arrays import Array
 from ..errors import ConfigError, GlassformerError, LengthError, did_you_mean
-from .addresses import MASK
 from .card import Card
 from .formula import Formula, Index, Operand
-from .formulas import TABLE, Sight
+from .formulas import TABLE, OperandReader
 from .formulas.masks import mask
 from .formulas.targets import LOSS_NAME, loss, value_of
 from .gradients import LOSS, Gradients, Loss, Target, gradients
+from .graph import Graph
 from .lines import source_of
+from .names import MASK
 from .nearby import nearby
 from .packed import unpacked
 from .proof import Proof, in_double, prove
 from .readers import Readers, summed
 from .run import Run
 from .step import MOVES, Step, moved_back
-from .steps import Steps
 from .where import axes_of
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-3}
@@ -42,8 +42,8 @@ class Cards:
 
     def __init__(self, run: Run, of: Target = LOSS, found: Gradients | None = None, *, why_not: str = "") -> None:
         self.run, self.of, self.why_not = run, of, why_not
-        self.steps = Steps(run)
-        self.sight = Sight(self.steps, self._made)
+        self.graph = Graph(run)
+        self.read = OperandReader(self.graph, self._made)
         self._given = found
 
     def card(self, name: str, index: tuple[int, ...] = (), *, gradient: bool = False) -> Card:
@@ -63,7 +63,7 @@ class Cards:
 
     def names(self) -> list[str]:
         """Return everything that has cards."""
-        known = [*self.run, *self.steps.params, *self.steps.inputs]
+        known = [*self.run, *self.graph.params, *self.graph.inputs]
         return list(dict.fromkeys([*known, *([LOSS_NAME] if self.run.batch.targets is not None else [])]))
 
     def has_gradient(self, name: str) -> bool:
@@ -89,12 +89,12 @@ class Cards:
         """Return a value, a parameter, a part of the batch or the loss by its name."""
         if name == LOSS_NAME:
             return np.asarray(self.run.loss)
-        if name in self.steps.params:
-            return unpacked(self.steps.params[name])
+        if name in self.graph.params:
+            return unpacked(self.graph.params[name])
         if name in self.run:
             return self.run[name]
-        if name in self.steps.inputs:
-            return self.steps.inputs[name]
+        if name in self.graph.inputs:
+            return self.graph.inputs[name]
         known = self.names()
         raise ConfigError(f"there is no value or parameter {name!r} in this run", hint=did_you_mean(name, known))
 
@@ -125,7 +125,7 @@ class Cards:
             name, index, self._axes(name, array), array.shape, value, self._sort(name), op, made,
             note or _differs(made, value, self.run.logits),
             feeds=self._feeds(name, array),
-            also=[other for other in self.steps.names(array) if other != name],
+            also=[other for other in self.graph.names(array) if other != name],
             source={
                 "forward": source_of(function, made.lines if made else ""),
                 "backward": None if gradient is None else self._readers.source(name, array, index, gradient),
@@ -141,8 +141,8 @@ class Cards:
         last = name.rpartition(".")[2]
         if name == LOSS_NAME:
             return "ops.cross_entropy", self._loss, ops.cross_entropy, ""
-        if name in self.steps.params or name not in self.run:
-            what = "a parameter" if name in self.steps.params else "given with the batch"
+        if name in self.graph.params or name not in self.run:
+            what = "a parameter" if name in self.graph.params else "given with the batch"
             return what, Formula(last, "given", {"given": Operand(what, float(array[index]))}), None, ""
         address = self.run.addresses[name]
         changes = [change.word for change in self.run.changes if self.run.addresses.get(change.name) == address]
@@ -157,36 +157,36 @@ class Cards:
         step, place = self._maker(array, index)
         if step is None or step.rule not in TABLE:
             return self._unknown(array, step)
-        made = TABLE[step.rule].forward(self.sight, step, place)
+        made = TABLE[step.rule].forward(self.read, step, place)
         if place is not index:  # it was moved since: k[n,h,t,c] = y[n,t,j] = …
             made = replace(made, result=f"{last}[{'n,h,t,c' if array.ndim == 4 else 'n,t,i'}] = {made.result}")
-        return step.op, made, step.written or step.call.function, ""
+        return step.op, made, step.call.function, ""
 
     @cached_property
     def _loss(self) -> Formula:
-        return loss(self.sight, self.run)  # of all logits, once
+        return loss(self.read, self.run)  # of all logits, once
 
     def _maker(self, array: Array, index: Index) -> tuple[Step | None, Index]:
         """Return the step that made an entry; for one that was only moved, and had no name before, the one before."""
-        step = self.steps.maker(array)
+        step = self.graph.maker(array)
         while step is not None and step.rule in MOVES:
             x = step.inputs["x"]
-            before = self.steps.maker(x)
-            if self.steps.name(x) is not None or before is None:
+            before = self.graph.maker(x)
+            if self.graph.name(x) is not None or before is None:
                 break
             step, index = before, moved_back(step, index)
         return step, index
 
-    def _made(self, sight: Sight, array: Array, index: Index) -> Formula | None:
+    def _made(self, read: OperandReader, array: Array, index: Index) -> Formula | None:
         """Return what an entry is made of, None where that is not known."""
         step, index = self._maker(array, index)
-        return None if step is None or step.rule not in TABLE else TABLE[step.rule].forward(sight, step, index)
+        return None if step is None or step.rule not in TABLE else TABLE[step.rule].forward(read, step, index)
 
     def _unknown(self, array: Array, step: Step | None) -> tuple[str, None, Callable[..., Any] | None, str]:
         """Return what can be said of a value whose op is not in the table."""
         if step is not None:
             return step.op, None, step.call.function, f"computed by {step.op}, which has no formula here"
-        address = self.steps.address(array)
+        address = self.graph.address(array)
         assert address is not None
         parent = self.run.calls[address.number].parent
         if parent is None:
@@ -195,8 +195,8 @@ class Cards:
 
     def _read(self, array: Array) -> list[str]:
         """Return the names of what an unknown step read."""
-        step = self.steps.maker(array)
-        names = [] if step is None else [self.steps.name(one) for one in step.inputs.values()]
+        step = self.graph.maker(array)
+        names = [] if step is None else [self.graph.name(one) for one in step.inputs.values()]
         return [name for name in names if name is not None]
 
     # --- gradients ---------------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class Cards:
             name, index, self._axes(name, array), array.shape, value, "gradient",
             readers[0].op if len(readers) == 1 else "the sum of what its readers send back", made,
             _differs(made, value, self.run.logits),
-            feeds=self._below(array), also=[other for other in self.steps.names(array) if other != name],
+            feeds=self._below(array), also=[other for other in self.graph.names(array) if other != name],
             readers=readers if len(readers) > 1 else [],
             source={"forward": readers[0].undoes, "backward": readers[0].source},
             gradient=value, reason=f"the gradient of {target}",
@@ -226,7 +226,7 @@ class Cards:
         found, missing = self._searched
         if found is None:
             return None, missing
-        if name in self.steps.params:
+        if name in self.graph.params:
             return float(found.param(name)[index]), ""
         if name in found:
             return float(found[name][index]), ""
@@ -236,7 +236,7 @@ class Cards:
     @cached_property
     def _readers(self) -> Readers:
         assert self.found is not None
-        return Readers(self.steps, self._made, self.found, self.of)
+        return Readers(self.graph, self._made, self.found, self.of)
 
     # --- what is around ----------------------------------------------------------------------------------------------
 
@@ -246,7 +246,7 @@ class Cards:
 
     def _sort(self, name: str) -> str:
         """Return what a name stands for: value, parameter or input."""
-        if name in self.steps.params:
+        if name in self.graph.params:
             return "parameter"
         return "value" if name in self.run or name == LOSS_NAME else "input"
 
@@ -254,18 +254,18 @@ class Cards:
         """Return the names of what was computed from an array."""
         if name in self.run and self.run.addresses[name].place == MASK:
             return [f"{name.removesuffix(MASK)}weights"]
-        if name not in self.run and name not in self.steps.params:
-            ids = [step for step in self.steps.all() if step.settings.get("ids") is array]
-            return [self.steps.name(step.output) or step.op for step in ids]
+        if name not in self.run and name not in self.graph.params:
+            ids = [step for step in self.graph.all() if step.settings.get("ids") is array]
+            return [self.graph.name(step.output) or step.op for step in ids]
         last = [LOSS_NAME] if array is self.run.logits and self.run.batch.targets is not None else []
-        return [*dict.fromkeys(self.steps.fed(array)), *last]
+        return [*dict.fromkeys(self.graph.fed(array)), *last]
 
     def _below(self, array: Array) -> list[str]:
         """Return the names of what a gradient goes on to: what the value was made from."""
-        step = self.steps.maker(array)
+        step = self.graph.maker(array)
         names: list[str] = []
         for one in () if step is None else step.inputs.values():
-            name = self.steps.name(one)
+            name = self.graph.name(one)
             names += self._below(one) if name is None else [name]
         return list(dict.fromkeys(names))
 

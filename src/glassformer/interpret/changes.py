@@ -26,7 +26,7 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import ConfigError, ShapeError
-from .addresses import check_name
+from .names import check_name
 from .where import EVERYWHERE, Part, Where, axes_of
 
 

@@ -17,17 +17,17 @@ import numpy as np
 from ..arrays import Array, Tree
 from ..errors import ConfigError, LengthError, TokenError, did_you_mean
 from ..tree import flatten
-from .addresses import RETURNED, Address, check_name
 from .changes import Change, add_gradient
-from .held import Unfolded, unfolded
+from .intervention import exchanged
 from .losses import loss_gradient, mean_loss
-from .meddling import exchanged
-from .outline import Outline
-from .pairing import Pairs, argument_name, gradient_place, pairs, record_of
+from .names import RETURNED, Address, check_name
+from .norm_statistics import Unfolded, unfolded
+from .pairing import Pairs, argument_name, gradient_of, gradient_place, pairs, record_of
 from .returning import Returning
 from .run import Run
+from .shape_dtype import ShapeDtype
 from .show import html_of
-from .watching import Call, Watcher, watched
+from .tracing import Call, TracingEngine, run_traced
 
 NORMS = ("layer_norm", "rms_norm")
 
@@ -156,14 +156,14 @@ class Gradients(Mapping[str, Array]):
             return lambda: _of_statistic(self.run, self.run.call(own.number), self.call(outer), statistic)
         if address.place == RETURNED:
             return lambda: self._read(call, lambda one: one.arguments[gradient_place(one)])
-        if _gradient_of(call, own, address.place) is None:
+        if gradient_of(call, own, address.place) is None:
             return None
-        return lambda: self._read(call, lambda one: _gradient_of(one, own, address.place))
+        return lambda: self._read(call, lambda one: gradient_of(one, own, address.place))
 
     def _read(self, call: Call, read: Callable[[Call], Array]) -> Array:
         """Return what is read from a call of the backward pass; what a block handed on is there without running it."""
         found = read(call)
-        return read(self.call(call)) if isinstance(found, Outline) else found
+        return read(self.call(call)) if isinstance(found, ShapeDtype) else found
 
     def call(self, call: Call) -> Call:
         """Return a call of the backward pass with its numbers; where they are not kept, its block runs again."""
@@ -175,7 +175,7 @@ class Gradients(Mapping[str, Array]):
         if name not in leaves:
             raise ConfigError(f"there is no parameter {name!r}", hint=did_you_mean(name, leaves))
         found = leaves[name]
-        return found if self.inside is None or not isinstance(found, Outline) else self.inside.param(found)
+        return found if self.inside is None or not isinstance(found, ShapeDtype) else self.inside.param(found)
 
 
 def gradients(run: Run, of: Target = LOSS, changes: Sequence[Change] = ()) -> Gradients:
@@ -200,17 +200,17 @@ def gradients(run: Run, of: Target = LOSS, changes: Sequence[Change] = ()) -> Gr
 
 def _run_back(run: Run, dlogits: Array, rules: _Undoing | None) -> tuple[Tree, Pairs, Returning | None]:
     """Run the layers backward; return the gradients of parameters, which call undoes which, and what is inside."""
-    watcher = Watcher() if rules is None else Watcher(rules.before, rules.after)
+    engine = TracingEngine() if rules is None else TracingEngine(rules.before, rules.after)
     inside = None if run.inside is None else Returning(run)
     if inside is not None:
-        inside.watch(watcher)
-    grads = watched(run.model.backward, run.params, run.record, dlogits, watcher=watcher)
+        inside.watch(engine)
+    grads = run_traced(run.model.backward, run.params, run.record, dlogits, engine=engine)
     if rules is not None:
-        undoing = {number: watcher.calls[call.number] for number, call in rules.undoing.items()}
+        undoing = {number: engine.calls[call.number] for number, call in rules.undoing.items()}
     else:
-        undoing = pairs(run.calls, watcher.calls) if inside is None else inside.pairs(watcher.calls)
+        undoing = pairs(run.calls, engine.calls) if inside is None else inside.pairs(engine.calls)
     if inside is not None:
-        inside.finish(watcher.calls, rules)
+        inside.finish(engine.calls, rules)
     return grads, undoing, inside
 
 
@@ -266,7 +266,7 @@ class _Undoing:
         for place in range(len(own.arguments)):
             address = Address(own.number, place)
             if address in self.changes:
-                gradient = _gradient_of(call, own, place)
+                gradient = gradient_of(call, own, place)
                 if gradient is None:
                     raise ConfigError("no gradient goes to what was changed")
                 call.result = _with_gradient(call, own, place, self._undone(address, gradient))
@@ -288,18 +288,6 @@ class _Undoing:
 
 
 # --- what a backward returned ----------------------------------------------------------------------------------------
-
-
-def _gradient_of(call: Call, own: Call, place: int | str) -> Array | None:
-    """Return the gradient of an argument: an op's come in the order of its arguments, a layer's by their names."""
-    if isinstance(place, str):
-        return None
-    if not own.is_method:
-        return call.outputs[place] if place < len(call.outputs) else None
-    read = call.outputs[0]
-    if isinstance(read, tuple):
-        return getattr(read, argument_name(own, place), None)
-    return read if argument_name(own, place) == "x" else None
 
 
 def _with_gradient(call: Call, own: Call, place: int, gradient: Array) -> Any:

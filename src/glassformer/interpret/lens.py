@@ -25,7 +25,7 @@ from ..errors import ConfigError, LengthError, did_you_mean
 from .run import Run
 from .show import Map, table_html
 from .stream import Point, check_tokens, is_classifier, points, read_out
-from .watching import Watcher, watched
+from .tracing import TracingEngine, run_traced
 
 PIECE = 64
 """The largest of so many logits is found first, and then the largest of those."""
@@ -121,7 +121,7 @@ def chosen_points(run: Run, at: Sequence[str] | None) -> list[Point]:
 
 def read_point(run: Run, x: Array) -> Array:
     """Return the logits that the head makes of the stream x (B, T, D)."""
-    logits, _ = watched(read_out, run, x, watcher=Watcher(forgets=True))  # as the run itself computed
+    logits, _ = run_traced(read_out, run, x, engine=TracingEngine(forgets=True))  # as the run itself computed
     return logits
 
 

@@ -12,10 +12,10 @@ from typing import Any
 from ..arrays import Array
 from ..quantized import Quantized
 from ..tree import flatten, rebuilt
-from .addresses import value_at
 from .borders import PARAMS, block_of, is_block
+from .names import value_at
 from .run import Run
-from .watching import Call
+from .tracing import Call
 
 
 def nearby(run: Run, name: str) -> Run:

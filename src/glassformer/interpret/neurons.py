@@ -18,7 +18,7 @@ import numpy as np
 from ..arrays import Array, Tree
 from ..errors import ConfigError, LengthError
 from ..models import Batch, EncoderDecoder, Model
-from .many import Progress
+from .batched import Progress
 from .rows import real_tokens
 from .run import Run, watch
 from .show import table_html

@@ -23,9 +23,9 @@ import numpy as np
 from ..arrays import Array
 from ..errors import ConfigError, LengthError
 from ..models import EncoderDecoder
+from .batched import MEMORY, Progress, bytes_at_once, each, run_loss
 from .changes import Change, take
 from .gradients import Logit, Loss, gradients
-from .many import MEMORY, Progress, bytes_at_once, each, run_loss
 from .run import Run
 from .show import Map, table_html
 from .stream import ATTENTIONS, chosen_stack, points, sublayers

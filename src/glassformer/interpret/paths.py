@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import ConfigError
-from .addresses import LOGITS, check_name
 from .changes import freeze, take
+from .names import LOGITS, check_name
 from .patching import Answer, answer, check_alike
 from .run import Run
 from .stream import sublayers

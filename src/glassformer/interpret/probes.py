@@ -24,7 +24,7 @@ from ..arrays import Array
 from ..errors import ConfigError, ShapeError, TokenError
 from ..ops.linear import LinearSaved
 from ..training import Adam, Optimizer
-from .many import Progress
+from .batched import Progress
 from .rows import token_rows
 from .run import Run
 from .show import html_of

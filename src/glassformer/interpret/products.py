@@ -10,7 +10,7 @@ from __future__ import annotations
 from .. import ops
 from ..arrays import Array
 from ..ops.attention import default_scale
-from .addresses import check_name
+from .names import check_name
 from .run import Run
 
 
@@ -23,7 +23,7 @@ def products(run: Run, name: str) -> Array:
 def score_scale(run: Run, name: str) -> float:
     """Return the factor that an attention of a run has on its products."""
     check_name(f"{name}.attend.q", run)
-    q = run.outline(f"{name}.attend.q")
+    q = run.spec(f"{name}.attend.q")
     call = run.calls[run.addresses[f"{name}.attend.weights"].number]
     while call.parent is not None and call.name != "attention":
         call = call.parent

@@ -15,9 +15,9 @@ import numpy as np
 from ..arrays import Array
 from ..errors import ConfigError
 from ..tree import flatten, tree_map
-from .addresses import MASK
 from .changes import add
 from .gradients import LOSS, Gradients, Target, gradients
+from .names import MASK
 from .packed import unpacked
 from .run import Run, watch
 from .where import axes_of

@@ -12,11 +12,11 @@ from ..arrays import Array
 from ..quantized import Quantized
 from ..tree import flatten
 from .borders import PARAMS, Store, block_of, bytes_of, is_block, outline_calls
-from .outline import Outline, Outlines
 from .packed import unpacked
 from .pairing import Pairs, pairs
 from .run import Run
-from .watching import Call, Watcher, watched
+from .shape_dtype import Placeholders, ShapeDtype
+from .tracing import Call, TracingEngine, run_traced
 
 
 class Rules(Protocol):
@@ -41,7 +41,7 @@ def back_of(call: Call) -> Call | None:
 
 
 class Returning:
-    """What a watcher of the backward pass does so that of every block only the borders are kept.
+    """What a engine of the backward pass does so that of every block only the borders are kept.
 
     undoing   the call of the backward pass by the number of the call of the forward pass that it undoes
     """
@@ -54,9 +54,9 @@ class Returning:
         self._calls: list[Call] = []
         self._rules: Rules | None = None
 
-    def watch(self, watcher: Watcher) -> Watcher:
-        """Let a watcher keep borders alone."""
-        before, after = watcher.before, watcher.after
+    def watch(self, engine: TracingEngine) -> TracingEngine:
+        """Let a engine keep borders alone."""
+        before, after = engine.before, engine.after
         stored: dict[int, tuple[Any, ...]] = {}
 
         def unpack(call: Call) -> None:
@@ -70,10 +70,10 @@ class Returning:
             if after is not None:
                 after(call)
             if call.number in stored:
-                self._let_go(watcher.calls[call.number :], stored.pop(call.number))
+                self._let_go(engine.calls[call.number :], stored.pop(call.number))
 
-        watcher.before, watcher.after = unpack, let_go
-        return watcher
+        engine.before, engine.after = unpack, let_go
+        return engine
 
     def _with_numbers(self, call: Call) -> tuple[Any, ...]:
         """Return the arguments of a backward with what its forward kept, and with weights unpacked."""
@@ -86,7 +86,7 @@ class Returning:
 
     def _let_go(self, calls: list[Call], stored: tuple[Any, ...]) -> None:
         """Keep of a backward what it was given and what it handed on; of a block, no gradients of its parameters."""
-        own, outlines, is_back = calls[0], Outlines(), calls[0].name.endswith(BACK)
+        own, outlines, is_back = calls[0], Placeholders(), calls[0].name.endswith(BACK)
         if is_back:
             block = self._blocks[id(stored[RECORD])]
             forward = [self.run.call(number) for number in range(block.number, block.end)]
@@ -116,13 +116,13 @@ class Returning:
         return self._store.get(back, needed, lambda: self._run_again(back))[call.number - back.number]
 
     def _run_again(self, back: Call) -> list[Call]:
-        watcher = Watcher(calls=self._calls[: back.number], _inside=back.parent)
+        engine = TracingEngine(calls=self._calls[: back.number], _inside=back.parent)
         if self._rules is not None:
-            watcher.before, watcher.after = self._rules.before, self._rules.after
-        watched(back.function, *self._with_numbers(back), watcher=watcher)
-        return watcher.calls[back.number :]
+            engine.before, engine.after = self._rules.before, self._rules.after
+        run_traced(back.function, *self._with_numbers(back), engine=engine)
+        return engine.calls[back.number :]
 
-    def param(self, outline: Outline) -> Array:
+    def param(self, outline: ShapeDtype) -> Array:
         """Return the gradient of a parameter of a block, for the outline that stands for it."""
         for call in self._calls:
             if call.name.endswith(BACK):

@@ -23,7 +23,7 @@ import numpy as np
 from ..arrays import Array
 from ..errors import ConfigError
 from ..tree import flatten
-from .addresses import check_name
+from .names import check_name
 from .run import Run
 from .show import html_of
 from .stream import ATTENTIONS, chosen_stack, sublayers

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import ConfigError
-from .addresses import check_name
+from .names import check_name
 from .run import Run
 
 

@@ -24,15 +24,15 @@ from ..execution import PLAIN
 from ..models import Batch, Model
 from ..settings import check_known
 from ..tree import flatten, rebuilt
-from .addresses import LOGITS, VECTORS, Address, Addresses, check_name, find_addresses, value_at, value_in
 from .borders import Inside, block_of, keep_borders
 from .changes import Change
+from .intervention import ALL, Intervention, Placed
 from .losses import mean_loss
-from .meddling import ALL, Meddling, Placed
-from .outline import Outline
+from .names import LOGITS, VECTORS, Address, Addresses, check_name, find_addresses, value_at, value_in
 from .packed import as_stored, unpacked
+from .shape_dtype import ShapeDtype
 from .show import html_of
-from .watching import Call, Watcher, watched
+from .tracing import Call, TracingEngine, run_traced
 
 EVERYTHING, BORDERS = KEPT = ("everything", "borders")
 """What a run may keep."""
@@ -65,13 +65,13 @@ class Run(Mapping[str, Array]):
     inside: Inside | None = None
 
     def __getitem__(self, name: str) -> Array:
-        value = self.outline(name)
-        if not isinstance(value, Outline):
+        value = self.spec(name)
+        if not isinstance(value, ShapeDtype):
             return value
         number, place = self.addresses[name]
         return value_in(self.call(number), place)
 
-    def outline(self, name: str) -> Array | Outline:
+    def spec(self, name: str) -> Array | ShapeDtype:
         """Return a value, or where its numbers are not kept what they fill: both have a shape and a dtype."""
         check_name(name, self.addresses)
         return value_at(self.calls, self.addresses[name])
@@ -145,7 +145,7 @@ class Run(Mapping[str, Array]):
 
 
 def watch(model: Model, params: Tree, batch: Batch, *, keep: str = EVERYTHING) -> Run:
-    """Run a model on a batch with one axis of examples, every value in sight.
+    """Run a model on a batch with one axis of examples, every value in read.
 
     keep   everything, or borders: what goes into a block and comes out of it; what is inside is computed again, bit for
            bit, when it is asked for. That takes time, and little memory: for long texts
@@ -162,10 +162,10 @@ def watch(model: Model, params: Tree, batch: Batch, *, keep: str = EVERYTHING) -
 
 
 def _watched(model: Model, params: Tree, batch: Batch, inside: Inside | None) -> Run:
-    watcher = Watcher() if inside is None else keep_borders(Watcher())
-    logits, record = watched(read, model, params, batch, watcher=watcher)
-    addresses = find_addresses(watcher.calls, record, VECTORS if has_no_head(model) else LOGITS)
-    return Run(model, params, batch, logits, record, watcher.calls, addresses, inside=inside)
+    engine = TracingEngine() if inside is None else keep_borders(TracingEngine())
+    logits, record = run_traced(read, model, params, batch, engine=engine)
+    addresses = find_addresses(engine.calls, record, params, logits, VECTORS if has_no_head(model) else LOGITS)
+    return Run(model, params, batch, logits, record, engine.calls, addresses, inside=inside)
 
 
 def read(model: Model, params: Tree, batch: Batch) -> tuple[Array, Tree]:
@@ -247,14 +247,14 @@ def _changed(start: Run, changes: list[Change]) -> Run:
     by_address: Placed = {}
     for change in changes:
         by_address.setdefault(start.addresses[change.name], []).append((ALL, change))
-    meddling = Meddling(by_address, start.heads)
+    intervention = Intervention(by_address, start.heads)
     first = min(number for number, _ in by_address)
-    watcher = Watcher(meddling.before, meddling.after, start.calls, first)
+    engine = TracingEngine(intervention.before, intervention.after, start.calls, first)
     if start.inside is not None:
         start.inside.clear()  # makes room
-        keep_borders(watcher)
-    logits, record = watched(read, start.model, start.params, start.batch, watcher=watcher)
+        keep_borders(engine)
+    logits, record = run_traced(read, start.model, start.params, start.batch, engine=engine)
     return replace(
-        start, logits=logits, record=record, calls=watcher.calls, changes=tuple(changes), idle=tuple(meddling.idle),
-        plain=start, made=meddling.made, placed=by_address,
+        start, logits=logits, record=record, calls=engine.calls, changes=tuple(changes), idle=tuple(intervention.idle),
+        plain=start, made=intervention.made, placed=by_address,
     )  # fmt: skip

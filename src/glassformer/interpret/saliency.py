@@ -18,10 +18,10 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import ConfigError, ShapeError, TrainingError
-from .addresses import check_name
+from .batched import Progress
 from .changes import Change, put
 from .gradients import Gradients, Target, gradients
-from .many import Progress
+from .names import check_name
 from .patching import Answer, answer
 from .run import Run
 from .show import Map, table_html

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..arrays import Array
-from .watching import Call
+from .tracing import Call
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,10 +14,9 @@ class Step:
     """One array, computed from others.
 
     rule       the row of the tables of formulas that says how
-    call       the op, or the method of a layer whose lines compute it
+    call       the op, or the method of a registered layer
     inputs     what it read, by the name that it has there
     folded     which of these get their gradient with another step's
-    written    the function with these lines, where it is not that of the call
     """
 
     rule: str
@@ -27,7 +25,6 @@ class Step:
     inputs: dict[str, Array]
     settings: dict[str, Any] = field(default_factory=dict)
     folded: tuple[str, ...] = ()
-    written: Callable[..., Any] | None = None
 
     @property
     def op(self) -> str:
@@ -35,29 +32,29 @@ class Step:
         return self.call.name if self.call.is_method else f"ops.{self.call.name}"
 
 
-MOVES = ("split", "merge")
-"""Steps that only move numbers."""
+MOVES = ("split_heads", "merge_heads")
+"""Graph that only move numbers."""
 
 
 def moved(step: Step, index: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return where an entry of x stands in what the step made of it."""
-    return _split(step, index) if step.rule == "split" else _merged(step, index)
+    return _split(step, index) if step.rule == "split_heads" else _merged(step, index)
 
 
 def moved_back(step: Step, index: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return where an entry of the result stood in x."""
-    return _merged(step, index) if step.rule == "split" else _split(step, index)
+    return _merged(step, index) if step.rule == "split_heads" else _split(step, index)
 
 
 def _split(step: Step, index: tuple[Any, ...]) -> tuple[Any, ...]:
     """(n, t, h·C + c) to (n, h, t, c)."""
     *lead, position, feature = index
-    channels = (step.output if step.rule == "split" else step.inputs["x"]).shape[-1]
+    channels = (step.output if step.rule == "split_heads" else step.inputs["x"]).shape[-1]
     return (*lead, feature // channels, position, feature % channels)
 
 
 def _merged(step: Step, index: tuple[Any, ...]) -> tuple[Any, ...]:
     """(n, h, t, c) to (n, t, h·C + c)."""
     *lead, head, position, channel = index
-    channels = (step.output if step.rule == "split" else step.inputs["x"]).shape[-1]
+    channels = (step.output if step.rule == "split_heads" else step.inputs["x"]).shape[-1]
     return (*lead, position, head * channels + channel)

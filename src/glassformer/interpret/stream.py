@@ -69,14 +69,13 @@ def sublayers(run: Run, stack: str | None = None, kinds: tuple[str, ...] = tuple
 def points(run: Run, stack: str | None = None) -> list[Point]:
     """Return every point of the residual stream of a stack, from the embedding to the end of the last block."""
     own = chosen_stack(run, stack)
-    residuals = [call for call in run.calls if call.name == "Residual.forward"]
-    stream = {id(call.arguments[2]) for call in residuals}
+    stream = {id(call.arguments[0]) for call in run.calls if call.name == "add"}
     found: list[Point] = []
     for layer, block in enumerate(_blocks(run, own)):
         kinds = [kind for kind in KINDS if f"{block}.{kind}" in run]
         for number, kind in enumerate(kinds):
             names = [f"{block}.{kind}_norm.x", f"{block}.{kind}.{KINDS[kind]}.x"]
-            name = next((name for name in names if name in run and id(run.outline(name)) in stream), None)
+            name = next((name for name in names if name in run and id(run.spec(name)) in stream), None)
             before = f"block {layer} {kinds[number - 1].replace('_', '-')}" if number else "embedding"
             # The stream between two blocks is read where the one before returned it.
             if name is not None and (number or layer == 0):

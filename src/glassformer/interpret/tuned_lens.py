@@ -23,12 +23,12 @@ from ..arrays import Array, Tree
 from ..errors import ConfigError, ShapeError
 from ..ops.linear import LinearSaved
 from ..training import Adam, Optimizer
+from .batched import Progress
 from .lens import Lens, chosen_points, read_point
-from .many import Progress
 from .run import Run
 from .show import html_of
 from .stream import Point, is_classifier, read_out, read_out_backward
-from .watching import Watcher, watched
+from .tracing import TracingEngine, run_traced
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ def lens_loss_and_grads(tuned: TunedLens, run: Run) -> tuple[Array, list[Tree]]:
     dlogits = (softmax(logits) − p) / count, and back through head, norm and map by their own backward passes.
     """
     _check(tuned, run)
-    return watched(_loss_and_grads, tuned, run, watcher=Watcher(forgets=True))
+    return run_traced(_loss_and_grads, tuned, run, engine=TracingEngine(forgets=True))
 
 
 def train_lens(

@@ -17,7 +17,7 @@ with layer, linear, feed_forward and attention; then residual, block and stack; 
 """
 
 from ..sources import snapshot
-from .attention import Attention, AttentionRecord, merge_heads, split_heads
+from .attention import Attention, AttentionRecord
 from .attention_only import AttentionOnly
 from .block import Block, register_block
 from .cache import BlockCache, Cache, KeyValues
@@ -60,11 +60,9 @@ __all__ = [
     "Spec",
     "Stack",
     "TokenHead",
-    "merge_heads",
     "register_block",
     "register_norm",
     "register_positions",
-    "split_heads",
 ]
 
 snapshot(__name__)

@@ -145,7 +145,8 @@ class Attention(Layer):
         else:
             mixed, attend = self._attend_from(cache, q, k, v, bias, mask)
         # y = concat(heads) output
-        y, output = self.parts["output"].forward(params["output"], merge_heads(mixed))
+        merged, _ = ops.merge_heads(mixed, heads=self.heads)
+        y, output = self.parts["output"].forward(params["output"], merged)
         return y, AttentionRecord(query, None if own else kept_key, None if own else kept_value, turned, attend, output)
 
     @dispatched
@@ -157,18 +158,19 @@ class Attention(Layer):
         grads: dict[str, Tree] = {}
         # y = merged heads · output
         dmixed, grads["output"] = self.parts["output"].backward(params["output"], saved.output, dy)
-        # heads = attention(q, k, v), of turned queries and keys. Merging moved numbers, and splitting moves them back.
-        dq, dk, dv, dbias = self._attend_backward(split_heads(dmixed, self.heads), saved.attend)
+        dmixed = ops.merge_heads_backward(dmixed, None, heads=self.heads)
+        # heads = attention(q, k, v), of turned queries and keys
+        dq, dk, dv, dbias = self._attend_backward(dmixed, saved.attend)
         if saved.rotation is not None:
             dq = ops.rotary_backward(dq, saved.rotation, pairing=self.pairing)
             dk = ops.rotary_backward(dk, saved.rotation, pairing=self.pairing)
         # q = x query,  k = m key,  v = m value
-        dx, grads["query"] = self.parts["query"].backward(params["query"], saved.query, merge_heads(dq))
+        dx, grads["query"] = self._heads_backward("query", params, saved.query, dq)
         # Queries, keys and values read the same x, or two of them the same memory: their gradients add up.
         own = saved.key is None
         read_key, read_value = (saved.query, saved.query) if own else (saved.key, saved.value)
-        dseen, grads["key"] = self.parts["key"].backward(params["key"], read_key, merge_heads(dk))
-        dvalue, grads["value"] = self.parts["value"].backward(params["value"], read_value, merge_heads(dv))
+        dseen, grads["key"] = self._heads_backward("key", params, read_key, dk)
+        dvalue, grads["value"] = self._heads_backward("value", params, read_value, dv)
         dseen = dseen + dvalue
         if own:
             return InputGrads(dx + dseen, None, dbias), grads
@@ -191,7 +193,12 @@ class Attention(Layer):
     def _heads(self, name: str, params: Tree, x: Array) -> tuple[Array, Tree]:
         """Return the queries, keys or values of x by head, and the record of the matrix that made them."""
         y, saved = self.parts[name].forward(params[name], x)
-        return split_heads(y, self.heads if name == "query" else self.key_heads), saved
+        return ops.split_heads(y, heads=self.heads if name == "query" else self.key_heads)[0], saved
+
+    def _heads_backward(self, name: str, params: Tree, saved: Tree, dy: Array) -> tuple[Array, Tree]:
+        """Return the gradients of x and of the matrix that made queries, keys or values."""
+        dy = ops.split_heads_backward(dy, None, heads=dy.shape[-3])
+        return self.parts[name].backward(params[name], saved, dy)
 
     def _attend_from(
         self, cache: Any, q: Array, k: Array, v: Array, bias: Array | None, mask: Array | None
@@ -227,18 +234,6 @@ class Attention(Layer):
         if self.tile is None:
             return ops.attention_backward(dy, saved, **settings)
         return ops.attention_tiled_backward(dy, saved, tile=self.tile, **settings)
-
-
-def split_heads(x: Array, heads: int) -> Array:
-    """View (..., T, H·C) as (..., H, T, C): head h has channels h·C to (h + 1)·C, and becomes one more batch axis."""
-    x = x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)
-    return namespace(x).swapaxes(x, -3, -2)
-
-
-def merge_heads(x: Array) -> Array:
-    """Put the heads side by side again: (..., H, T, C) to (..., T, H·C)."""
-    x = namespace(x).swapaxes(x, -3, -2)
-    return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
 
 
 def _with_head_axis(mask: Array | None, q: Array, k: Array) -> Array | None:

@@ -14,9 +14,10 @@ from functools import cached_property
 import numpy as np
 
 from .. import ops
-from ..arrays import Array, Tree, check_ids, check_length, half_type, namespace, unbroadcast
+from ..arrays import Array, Tree, check_ids, check_length, half_type, namespace
 from ..dispatch import dispatched
 from ..errors import ShapeError
+from ..ops.arrange import AddSaved
 from ..ops.embedding import EmbeddingSaved
 from .layer import Layer, Spec
 from .norm import Norm
@@ -107,14 +108,14 @@ class InputEmbedding(Layer):
         positions = np.arange(ids.shape[-1]) if positions is None else positions
         if self.positions == "learned":
             place, saved["positions"] = self.parts["positions"].forward(params["positions"], positions)
-            x = x + place  # (..., T, D) + (T, D): the same places in every sequence, unless given
+            x, _ = ops.add(x, place)  # (..., T, D) + (T, D): the same places in every sequence, unless given
         elif self.positions == "sinusoidal":
-            x = x + namespace(x).asarray(self.sinusoids(positions), dtype=x.real.dtype)
+            x, _ = ops.add(x, namespace(x).asarray(self.sinusoids(positions), dtype=x.real.dtype))
         if self.segments:
             segments = namespace(x).zeros(ids.shape, dtype=np.int32) if segments is None else segments
             check_ids(segments, self.segments, what="segments")
             text, saved["segments"] = self.parts["segments"].forward(params["segments"], segments)
-            x = x + text
+            x, _ = ops.add(x, text)
         if self.norm is not None:
             x, saved["norm"] = self.norm.forward(params["norm"], x)
         if key is not None and self.dropout > 0:
@@ -134,12 +135,15 @@ class InputEmbedding(Layer):
         if self.norm is not None:
             dy, grads["norm"] = self.norm.backward(params["norm"], saved["norm"], dy)
         # x = tokens + positions + segments: each gets all of dy
-        for name in ("segments", "positions", "tokens"):
+        for name in ("segments", "positions"):
             if name in self.parts:
                 # Positions (T,) were added to every sequence of the batch, so their gradients are summed over it.
-                shape = (*saved[name].ids.shape, dy.shape[-1])
-                rows = dy if shape == dy.shape else unbroadcast(dy, shape)
+                terms = AddSaved(tuple(dy.shape), (*saved[name].ids.shape, dy.shape[-1]))
+                dy, rows = ops.add_backward(dy, terms)
                 _, grads[name] = self.parts[name].backward(params[name], saved[name], rows)
+            elif name == "positions" and self.positions == "sinusoidal":
+                dy, _ = ops.add_backward(dy, None)  # sines and cosines are constants
+        _, grads["tokens"] = self.tokens.backward(params["tokens"], saved["tokens"], dy)
         return None, grads
 
     @dispatched

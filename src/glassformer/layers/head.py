@@ -76,7 +76,7 @@ class TokenHead(Layer):
             x, saved["linear"] = self.inner.forward(params["transform"]["linear"], x)
             x, saved["activation"] = ops.activation_pair(self.activation)[0](x)
             x, saved["norm"] = self.transform.forward(params["transform"]["norm"], x)
-        x = x if self.scale == 1 else x * self.scale
+        x = x if self.scale == 1 else ops.scale(x, factor=self.scale)[0]
         # In a model of tokens this is the widest array of all, V numbers for every place.
         logits, _ = ops.linear(x, self._matrix(params, table), params.get("b"))
         saved["logits"] = LinearSaved(x, None, None)
@@ -90,7 +90,7 @@ class TokenHead(Layer):
         grads: dict[str, Tree] = {} if self.tied else {"w": dw}
         if self.bias:
             grads["b"] = db
-        dx = dx if self.scale == 1 else dx * self.scale
+        dx = dx if self.scale == 1 else ops.scale_backward(dx, None, factor=self.scale)
         # h = norm(act(x linear))
         if self.transform is not None:
             inner: dict[str, Tree] = {}

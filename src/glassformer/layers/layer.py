@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays import Array, Tree
-from ..dispatch import observed
 from ..tree import tree_map
 
 
@@ -47,14 +46,6 @@ class Layer:
 
     forward: Callable[..., Any]
     backward: Callable[..., Any]
-
-    def __init_subclass__(cls) -> None:
-        """Let whoever watches a run see every layer's forward and backward, those of one's own layers too."""
-        super().__init_subclass__()
-        for name in ("forward", "backward"):
-            method = cls.__dict__.get(name)
-            if method is not None:
-                setattr(cls, name, observed(method))
 
     def specs(self) -> Tree:
         """Return the `Spec` of every parameter, under the names `init` will use; nothing is allocated."""

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from .. import ops, registry
 from ..arrays import Array, Tree
+from ..dispatch import trace_methods
 from ..errors import ConfigError
 from ..ops.norm import LayerNormSaved
 from .layer import Layer, Spec
@@ -90,12 +91,12 @@ class NoNorm(Layer):
 
     def forward(self, params: Tree, x: Array) -> tuple[Array, Tree]:
         """Return y (..., D), and x, which is kept to be looked at."""
-        return +x, {"x": x}
+        return ops.copy(x)
 
     def backward(self, params: Tree, saved: Tree, dy: Array) -> tuple[Array, Tree]:
         """Return dx (..., D)."""
         # y = x
-        return +dy, {}
+        return ops.copy_backward(dy, saved), {}
 
 
 Norm: TypeAlias = LayerNorm | RMSNorm | NoNorm
@@ -109,4 +110,6 @@ def register_norm(name: str, make: Callable[[int, float], Layer]) -> None:
     """
     if not callable(make):
         raise ConfigError(f"{make!r} cannot be called", hint="pass a class or a function of width and eps")
+    if isinstance(make, type):
+        trace_methods(make)
     registry.register("norm", name, make)

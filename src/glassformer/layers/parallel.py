@@ -51,7 +51,7 @@ class Parallel(Block):
             own_key = child_key(key, OUTPUT_KEYS[name])
             if own_key is not None and self.dropout > 0:
                 h, saved[f"{name}_dropout"] = ops.dropout(h, own_key, rate=self.dropout)
-            y = y + h
+            y, _ = ops.add(y, h)
         saved["output"] = y
         return y, saved
 
@@ -61,7 +61,8 @@ class Parallel(Block):
         # y = x + Σ f(norm x): x gets all of dy, and so does every sublayer, which sends its part back to x
         total = InputGrads(dy)
         for residual in reversed(self.residuals):
-            name, dh = residual.name, dy
+            name = residual.name
+            dy, dh = ops.add_backward(dy, None)
             if f"{name}_dropout" in saved:
                 dh = ops.dropout_backward(dh, saved[f"{name}_dropout"], rate=self.dropout)
             read, grads[name] = residual.sublayer.backward(params[name], saved[name], dh)

@@ -60,7 +60,7 @@ class Residual(Layer):
         h, saved[name] = self.sublayer.forward(params[name], h, **(given or {}))
         if key is not None and self.dropout > 0:
             h, saved[f"{name}_dropout"] = ops.dropout(h, key, rate=self.dropout)
-        y = x + h
+        y, _ = ops.add(x, h)
         if self.norm_position == "post":
             y, saved[norm] = self.norm.forward(params[norm], y)
         return y, saved
@@ -73,8 +73,8 @@ class Residual(Layer):
         # y = norm(x + h), with post-norm
         if self.norm_position == "post":
             dx, grads[norm] = self.norm.backward(params[norm], saved[norm], dx)
-        # y = x + h: both get all of it. What x got is already in place; what h got goes on through the sublayer.
-        dh = dx
+        # y = x + h: both get all of it, and what h got goes on through the sublayer
+        dx, dh = ops.add_backward(dx, None)
         if f"{name}_dropout" in saved:
             dh = ops.dropout_backward(dh, saved[f"{name}_dropout"], rate=self.dropout)
         # h = dropout(f(norm x))

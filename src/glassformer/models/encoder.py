@@ -12,12 +12,12 @@ from functools import cached_property
 import numpy as np
 
 from .. import ops
-from ..arrays import Array, Tree, cast, check_length, check_mask, namespace, narrow, widen
+from ..arrays import Array, Tree, check_length, check_mask, namespace
 from ..config import EncoderConfig
 from ..errors import ConfigError
 from ..execution import PLAIN, Execution
 from ..layers import Linear, Spec, Stack, TokenHead
-from ..ops.linear import sum_rows
+from ..ops.arrange import PrependSaved, TakeSaved
 from .model import Batch, Model, as_key, key_mask, naming_what_is_missing, same_order
 from .parts import build_head, build_stack
 
@@ -72,9 +72,10 @@ class Encoder(Model):
         """
         x, mask, saved = self._encode(params, tokens, mask, segments, as_key(key))
         if self.config.head == "classes":
-            pooled = x[..., 0, :]
             if self.config.pooling == "mean":
                 pooled, saved["pool"] = ops.mean_pool(x, mask=mask)
+            else:
+                pooled, _ = ops.take_first(x)
             y, saved["classifier"] = self.classifier.forward(params["classifier"], pooled)
         elif self.config.head == "tokens":
             y, saved["head"] = self.head.forward(params.get("head", {}), x, params["embedding"]["tokens"]["table"])
@@ -99,9 +100,7 @@ class Encoder(Model):
         dx = below.x
         # x = concat(cls, embedded): the first place belongs to cls, which stood before every sequence of the batch
         if self.config.pooling == "cls":
-            first = dx[..., 0, :]
-            grads["cls"] = cast(sum_rows(widen(first)), params["cls"].dtype)
-            dx = dx[..., 1:, :]
+            grads["cls"], dx = ops.prepend_backward(dx, PrependSaved(params["cls"]))
         _, embedding = self.embedding.backward(params["embedding"], saved["embedding"], dx)
         if dtable is not None:  # a tied table is used twice: its two gradients add up
             embedding["tokens"]["table"] = embedding["tokens"]["table"] + dtable
@@ -125,7 +124,8 @@ class Encoder(Model):
         if mask is not None:
             check_mask(mask, tuple(tokens.shape), what="the padding mask")
         if self.config.pooling == "cls":
-            x, mask = _prepend(params["cls"], x, mask)
+            x, _ = ops.prepend(params["cls"], x)
+            mask = _prepend_true(mask)
         x, saved = self.stack.forward(params, x, mask=key_mask(mask), key=stack_key)
         return x, mask, {"embedding": embedded, **saved}
 
@@ -145,17 +145,14 @@ class Encoder(Model):
         """
         if self.config.pooling == "mean":
             return ops.mean_pool_backward(dpooled, saved["pool"])
-        xp = namespace(dpooled)
-        embedded = saved["embedding"]["output"].shape
-        rest = embedded[-2] - (self.config.pooling != "cls")  # a learned vector stands before the tokens
-        zeros = xp.zeros((*embedded[:-2], rest, embedded[-1]), dtype=dpooled.dtype)
-        return xp.concatenate((dpooled[..., None, :], zeros), axis=-2)
+        # A learned vector stands before the tokens.
+        length = saved["embedding"]["output"].shape[-2] + (self.config.pooling == "cls")
+        return ops.take_first_backward(dpooled, TakeSaved(length))
 
 
-def _prepend(cls: Array, x: Array, mask: Array | None) -> tuple[Array, Array | None]:
-    """Put the learned vector before every sequence."""
-    xp = namespace(x)
-    first = xp.broadcast_to(narrow(cls, x), (*x.shape[:-2], 1, x.shape[-1]))
-    if mask is not None:
-        mask = xp.concatenate((xp.ones((*mask.shape[:-1], 1), dtype=bool), xp.asarray(mask)), axis=-1)
-    return xp.concatenate((first, x), axis=-2), mask
+def _prepend_true(mask: Array | None) -> Array | None:
+    """Return a padding mask with room for the learned vector before every sequence."""
+    if mask is None:
+        return None
+    xp = namespace(mask)
+    return xp.concatenate((xp.ones((*mask.shape[:-1], 1), dtype=bool), xp.asarray(mask)), axis=-1)

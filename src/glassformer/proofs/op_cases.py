@@ -276,6 +276,29 @@ def position_cases(rng: np.random.Generator) -> Iterator[OpCase]:
     yield OpCase("relative_bias, strided", *lookup, (strided(rng, 8, 2),), (both.T,))
 
 
+def arrange_cases(rng: np.random.Generator) -> Iterator[OpCase]:
+    """Sums, of which a term may be broadcast, and rearrangements of positions and heads."""
+    normal = rng.standard_normal
+    pair = (ops.add, ops.add_backward)
+    yield OpCase("add", *pair, (normal((2, 3, 4)), normal((2, 3, 4))))
+    yield OpCase("add, broadcast", *pair, (normal((2, 3, 4)), normal((3, 4))))
+    yield OpCase("add, both broadcast", *pair, (normal((2, 1, 4)), normal((3, 1))))
+    yield OpCase("add, no example", *pair, (normal((0, 4)), normal((0, 4))))
+    yield OpCase("add, strided", *pair, (strided(rng, 2, 3, 4), strided(rng, 3, 4)))
+    yield OpCase("scale", ops.scale, ops.scale_backward, (normal((2, 3)),), (), {"factor": -0.7})
+    yield OpCase("copy", ops.copy, ops.copy_backward, (normal((2, 3)),))
+    for name, x in {
+        "": normal((2, 3, 6)),
+        ", one sequence": normal((3, 6)),
+        ", strided": strided(rng, 2, 3, 6),
+    }.items():
+        yield OpCase(f"split_heads{name}", ops.split_heads, ops.split_heads_backward, (x,), (), {"heads": 2})
+        heads = x.reshape(*x.shape[:-1], 2, 3).swapaxes(-3, -2)
+        yield OpCase(f"merge_heads{name}", ops.merge_heads, ops.merge_heads_backward, (heads,), (), {"heads": 2})
+        yield OpCase(f"take_first{name}", ops.take_first, ops.take_first_backward, (x,))
+        yield OpCase(f"prepend{name}", ops.prepend, ops.prepend_backward, (normal(6), x))
+
+
 def own_cases(rng: np.random.Generator) -> Iterator[OpCase]:
     """Ops of one's own at their own examples; activations are among those of the table already."""
     for name, (forward, backward, arrays, settings) in registry.own("op").items():
@@ -284,5 +307,5 @@ def own_cases(rng: np.random.Generator) -> Iterator[OpCase]:
 
 SOURCES: tuple[Callable[[np.random.Generator], Iterator[OpCase]], ...] = (
     linear_cases, embedding_cases, mean_pool_cases, activation_cases, gated_cases, norm_cases, dropout_cases,
-    softmax_cases, attention_cases, tiled_cases, loss_cases, position_cases, own_cases,
+    softmax_cases, attention_cases, tiled_cases, loss_cases, position_cases, arrange_cases, own_cases,
 )  # fmt: skip

@@ -212,7 +212,7 @@ def _tiles(explorer: Explorer, state: dict[str, Any], what: str, cells: int) -> 
     """Return a question for each matrix of each tensor of a run, with the bytes of its cells."""
     session = explorer.session(read_state(state))
     found = []
-    named = {**{name: session.run.outline(name) for name in session.run}, **flatten(session.run.params)}
+    named = {**{name: session.run.spec(name) for name in session.run}, **flatten(session.run.params)}
     for name, array in named.items():
         rows, columns = (1, 1, *array.shape)[-2:]
         size = 8 * min(rows, cells) * min(columns, cells) + 600

@@ -20,14 +20,14 @@ from typing import NamedTuple
 from ..formula import Formula, Index
 from ..step import Step
 from . import activations, attention, matrices, norms, sums
-from .sight import BackSight, Sight
+from .operands import GradientReader, OperandReader
 
 
 class Row(NamedTuple):
     """How a step makes an entry, and what it sends back for an entry that it read."""
 
-    forward: Callable[[Sight, Step, Index], Formula]
-    backward: Callable[[BackSight, Step, str, Index], Formula] | None
+    forward: Callable[[OperandReader, Step, Index], Formula]
+    backward: Callable[[GradientReader, Step, str, Index], Formula] | None
 
 
 TABLE: dict[str, Row] = {
@@ -45,15 +45,15 @@ TABLE: dict[str, Row] = {
     "rotary": Row(attention.rotary, attention.rotary_backward),
     "activation": Row(activations.activation, activations.activation_backward),
     "gated": Row(activations.gated, activations.gated_backward),
-    "sum": Row(sums.total, sums.total_backward),
-    "split": Row(sums.placed, sums.placed_backward),
-    "merge": Row(sums.placed, sums.placed_backward),
+    "add": Row(sums.total, sums.total_backward),
+    "split_heads": Row(sums.placed, sums.placed_backward),
+    "merge_heads": Row(sums.placed, sums.placed_backward),
     "copy": Row(sums.copy, sums.copy_backward),
     "scale": Row(sums.scale, sums.scale_backward),
-    "first": Row(sums.first, sums.first_backward),
+    "take_first": Row(sums.first, sums.first_backward),
     "prepend": Row(sums.prepend, sums.prepend_backward),
     "mean_pool": Row(sums.mean_pool, sums.mean_pool_backward),
     "dropout": Row(sums.dropout, sums.dropout_backward),
 }
 
-__all__ = ["TABLE", "BackSight", "Row", "Sight"]
+__all__ = ["TABLE", "GradientReader", "Row", "OperandReader"]

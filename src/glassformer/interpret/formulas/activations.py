@@ -9,7 +9,7 @@ import numpy as np
 from ...ops import ACTIVATIONS
 from ..formula import Formula, Index, Link, Operand
 from ..step import Step
-from .sight import BackSight, Sight, plain, rows_of, written
+from .operands import GradientReader, OperandReader, plain, rows_of, written
 
 STEP = 1e-30
 TWICE_U = "2 * sqrt(2 / pi) * ({0} + 0.044715 * {0}**3)"
@@ -26,37 +26,37 @@ DERIVED = {
 """The derivative of each, with s for its curve."""
 
 
-def activation(sight: Sight, step: Step, index: Index) -> Formula:
+def activation(reader: OperandReader, step: Step, index: Index) -> Formula:
     """y = act(x)."""
-    expression, operands, also = _activated(sight, step, "x", index)
+    expression, operands, also = _activated(reader, step, "x", index)
     return Formula(written("y", f"{rows_of(step.output)}f"), expression, operands, "return", also)
 
 
-def activation_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+def activation_backward(reader: GradientReader, step: Step, role: str, index: Index) -> Formula:
     """dx = dy · act′(x)."""
     letters = f"{rows_of(step.output)}f"
-    operands = {"dy": sight.gradient("dy", step.output, letters, index)}
-    expression, read, also = _derived(sight, step, "x", index)
+    operands = {"dy": reader.gradient("dy", step.output, letters, index)}
+    expression, read, also = _derived(reader, step, "x", index)
     return Formula(written("dx", letters), f"dy * {expression}", operands | read, "return", also)
 
 
-def gated(sight: Sight, step: Step, index: Index) -> Formula:
+def gated(reader: OperandReader, step: Step, index: Index) -> Formula:
     """y = act(gate) · up."""
     letters = f"{rows_of(step.output)}f"
-    expression, operands, also = _activated(sight, step, "gate", index)
-    operands["up"] = sight.value("up", step.inputs["up"], letters, index)
+    expression, operands, also = _activated(reader, step, "gate", index)
+    operands["up"] = reader.value("up", step.inputs["up"], letters, index)
     return Formula(written("y", letters), f"{expression} * up", operands, "opened * up", also)
 
 
-def gated_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+def gated_backward(reader: GradientReader, step: Step, role: str, index: Index) -> Formula:
     """dgate = dy · up · act′(gate), dup = dy · act(gate)."""
     letters = f"{rows_of(step.output)}f"
-    operands = {"dy": sight.gradient("dy", step.output, letters, index)}
+    operands = {"dy": reader.gradient("dy", step.output, letters, index)}
     if role == "up":
-        expression, read, also = _activated(sight, step, "gate", index)
+        expression, read, also = _activated(reader, step, "gate", index)
         return Formula(written("dup", letters), f"dy * {expression}", operands | read, "return", also)
-    operands["up"] = sight.value("up", step.inputs["up"], letters, index)
-    expression, read, also = _derived(sight, step, "gate", index)
+    operands["up"] = reader.value("up", step.inputs["up"], letters, index)
+    expression, read, also = _derived(reader, step, "gate", index)
     return Formula(written("dgate", letters), f"dy * up * {expression}", operands | read, "return", also)
 
 
@@ -64,18 +64,18 @@ Line = tuple[str, dict[str, Operand], tuple[Link, ...]]
 """A part of a formula, what it reads, and entries that it depends on besides."""
 
 
-def _activated(sight: Sight, step: Step, role: str, index: Index) -> Line:
+def _activated(reader: OperandReader, step: Step, role: str, index: Index) -> Line:
     """Return act(x) for one of the inputs; of one's own activation, only the number."""
-    name, x = _name(step), _input(sight, step, role, index)
+    name, x = _name(step), _input(reader, step, role, index)
     if name in ACTIVATED:
         return ACTIVATED[name].format(role), {role: x}, ()
     forward, _ = ACTIVATIONS[name]
     return "opened", {"opened": plain(f"{name}({x.text})", forward(_alone(x))[0][0])}, _links(x)
 
 
-def _derived(sight: Sight, step: Step, role: str, index: Index) -> Line:
+def _derived(reader: OperandReader, step: Step, role: str, index: Index) -> Line:
     """Return act′(x) for one of the inputs; of one's own activation, by the complex step."""
-    name, x = _name(step), _input(sight, step, role, index)
+    name, x = _name(step), _input(reader, step, role, index)
     if name not in DERIVED:
         return "rise", {"rise": plain(f"{name}′({x.text})", _complex_step(name, _alone(x)))}, _links(x)
     read = {role: x}
@@ -101,8 +101,8 @@ def _name(step: Step) -> str:
     return str(step.settings.get("activation", "silu"))
 
 
-def _input(sight: Sight, step: Step, role: str, index: Index) -> Operand:
-    return sight.value(role, step.inputs[role], f"{rows_of(step.output)}f", index)
+def _input(reader: OperandReader, step: Step, role: str, index: Index) -> Operand:
+    return reader.value(role, step.inputs[role], f"{rows_of(step.output)}f", index)
 
 
 def _alone(x: Operand) -> Any:

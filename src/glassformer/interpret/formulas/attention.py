@@ -9,47 +9,58 @@ import numpy as np
 from ...arrays import Array
 from ..formula import Formula, Index, Operand
 from ..step import Step
-from .sight import BackSight, Sight, along, broadcast_index, every, kept, nothing, plain, running, written
+from .operands import (
+    GradientReader,
+    OperandReader,
+    along,
+    broadcast_index,
+    every,
+    kept,
+    nothing,
+    plain,
+    running,
+    written,
+)
 
 
-def scores(sight: Sight, step: Step, index: Index) -> Formula:
+def scores(reader: OperandReader, step: Step, index: Index) -> Formula:
     """scores = q kᵀ · scale + bias."""
     n, h, t, s = index
     q, k = step.inputs["q"], step.inputs["k"]
     c, g = along(q.shape[-1]), shared_head(step, "k", h)
     operands = {
-        "q": sight.value("q", q, "nhtc", (n, h, t, c)),
-        "k": sight.value("k", k, "nhsc" if k.shape[1] == q.shape[1] else "ngsc", (n, g, s, c)),
+        "q": reader.value("q", q, "nhtc", (n, h, t, c)),
+        "k": reader.value("k", k, "nhsc" if k.shape[1] == q.shape[1] else "ngsc", (n, g, s, c)),
         "scale": plain("scale", scale_of(step)),
     }
     expression = "sum(q * k * scale, c)"
     if "bias" in step.inputs:
         bias = step.inputs["bias"]
-        operands["bias"] = sight.value("bias", bias, "nhts"[4 - bias.ndim :], broadcast_index(bias, index))
+        operands["bias"] = reader.value("bias", bias, "nhts"[4 - bias.ndim :], broadcast_index(bias, index))
         expression += " + bias"
     return Formula("scores[n,h,t,s]", expression, operands, "attention_scores(")
 
 
-def scores_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+def scores_backward(reader: GradientReader, step: Step, role: str, index: Index) -> Formula:
     """dq = dscores k · scale, dk = dscoresᵀ q · scale, dbias = Σ dscores."""
     q, k, scores = step.inputs["q"], step.inputs["k"], step.output
     if role == "bias":
-        return _bias(sight, step, index)
+        return _bias(reader, step, index)
     scale = plain("scale", scale_of(step))
     if role == "q":
         n, h, t, c = index
         s = along(k.shape[-2])
         operands = {
-            "dscores": sight.gradient("dscores", scores, "nhts", (n, h, t, s)),
-            "k": sight.value("k", k, "nhsc", (n, shared_head(step, "k", h), s, c)),
+            "dscores": reader.gradient("dscores", scores, "nhts", (n, h, t, s)),
+            "k": reader.value("k", k, "nhsc", (n, shared_head(step, "k", h), s, c)),
             "scale": scale,
         }
         return Formula("dq[n,h,t,c]", "sum(dscores * k * scale, s)", operands, "dq =")
     n, g, s, c = index
     h, t = _group(step, "k", g)
     operands = {
-        "dscores": sight.gradient("dscores", scores, "nhts", (n, h, t, s)),
-        "q": sight.value("q", q, "nhtc", (n, h, t, c)),
+        "dscores": reader.gradient("dscores", scores, "nhts", (n, h, t, s)),
+        "q": reader.value("q", q, "nhtc", (n, h, t, c)),
         "scale": scale,
     }
     one = k.shape[-3] == q.shape[-3]
@@ -57,7 +68,7 @@ def scores_backward(sight: BackSight, step: Step, role: str, index: Index) -> Fo
     return Formula(result, f"sum(dscores * q * scale, {letters})", operands, "dk =")
 
 
-def softmax(sight: Sight, step: Step, index: Index) -> Formula:
+def softmax(reader: OperandReader, step: Step, index: Index) -> Formula:
     """weights = exp(scores − max) / Σ exp(scores − max), over the keys that may be seen."""
     scores = step.inputs["scores"]
     lead, result = _row_letters(scores), written("weights", f"{_row_letters(scores)}s")
@@ -65,45 +76,45 @@ def softmax(sight: Sight, step: Step, index: Index) -> Formula:
     if index[-1] not in u:
         return nothing(result, "the mask hides the key", "y = e /")
     operands = {
-        "x": sight.value("scores", scores, f"{lead}s", index),
-        "row": sight.value("scores", scores, f"{lead}u", (*index[:-1], u)),
+        "x": reader.value("scores", scores, f"{lead}s", index),
+        "row": reader.value("scores", scores, f"{lead}u", (*index[:-1], u)),
     }
     expression = "exp(x - max(row, u)) / sum(exp(row - max(row, u)), u)"
     return Formula(result, expression, operands, "y = e /")
 
 
-def softmax_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+def softmax_backward(reader: GradientReader, step: Step, role: str, index: Index) -> Formula:
     """dscores = weights · (dweights − Σ dweights · weights)."""
-    weights = sight.before(step.output)  # what softmax itself gave, whatever was put in its place
+    weights = reader.before(step.output)  # what softmax itself gave, whatever was put in its place
     lead, result = _row_letters(weights), written("dscores", f"{_row_letters(weights)}s")
     u = softmax_row(step.inputs["scores"], step.settings.get("mask"), index)
     if index[-1] not in u:
         return nothing(result, "the mask hides the key", "return y * (dy")
     row = (*index[:-1], u)
     operands = {
-        "y": sight.value("weights", weights, f"{lead}s", index),
-        "dy": sight.gradient("dweights", step.output, f"{lead}s", index),
-        "dys": sight.gradient("dweights", step.output, f"{lead}u", row),
-        "ys": sight.value("weights", weights, f"{lead}u", row),
+        "y": reader.value("weights", weights, f"{lead}s", index),
+        "dy": reader.gradient("dweights", step.output, f"{lead}s", index),
+        "dys": reader.gradient("dweights", step.output, f"{lead}u", row),
+        "ys": reader.value("weights", weights, f"{lead}u", row),
     }
     return Formula(result, "y * (dy - sum(dys * ys, u))", operands, "return y * (dy")
 
 
-def mix(sight: Sight, step: Step, index: Index) -> Formula:
+def mix(reader: OperandReader, step: Step, index: Index) -> Formula:
     """y = weights v."""
     n, h, t, c = index
     weights, v = step.inputs["weights"], step.inputs["v"]
     s, g = along(v.shape[-2]), shared_head(step, "v", h)
     operands = {
-        "weights": sight.value("weights", weights, "nhts", (n, h, t, s)),
-        "v": sight.value("v", v, "nhsc" if v.shape[1] == weights.shape[1] else "ngsc", (n, g, s, c)),
+        "weights": reader.value("weights", weights, "nhts", (n, h, t, s)),
+        "v": reader.value("v", v, "nhsc" if v.shape[1] == weights.shape[1] else "ngsc", (n, g, s, c)),
     }
     if step.settings["keep"] is not None:
         operands["kept"] = kept(step, (n, h, t, s), "nhts")
     return Formula("y[n,h,t,c]", f"sum({' * '.join(operands)}, s)", operands, "@ v")
 
 
-def mix_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+def mix_backward(reader: GradientReader, step: Step, role: str, index: Index) -> Formula:
     """dweights = dy vᵀ, dv = weightsᵀ dy."""
     weights, v = step.inputs["weights"], step.inputs["v"]
     keep = step.settings["keep"] is not None
@@ -111,8 +122,8 @@ def mix_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formu
         n, h, t, s = index
         c = along(v.shape[-1])
         operands = {
-            "dy": sight.gradient("dy", step.output, "nhtc", (n, h, t, c)),
-            "v": sight.value("v", v, "nhsc", (n, shared_head(step, "v", h), s, c)),
+            "dy": reader.gradient("dy", step.output, "nhtc", (n, h, t, c)),
+            "v": reader.value("v", v, "nhsc", (n, shared_head(step, "v", h), s, c)),
         }
         if keep:
             operands["kept"] = kept(step, index, "nhts")
@@ -120,8 +131,8 @@ def mix_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formu
     n, g, s, c = index
     h, t = _group(step, "v", g)
     operands = {
-        "weights": sight.value("weights", weights, "nhts", (n, h, t, s)),
-        "dy": sight.gradient("dy", step.output, "nhtc", (n, h, t, c)),
+        "weights": reader.value("weights", weights, "nhts", (n, h, t, s)),
+        "dy": reader.gradient("dy", step.output, "nhtc", (n, h, t, c)),
     }
     if keep:
         operands["kept"] = kept(step, (n, h, t, s), "nhts")
@@ -130,34 +141,34 @@ def mix_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formu
     return Formula(result, f"sum({' * '.join(operands)}, {letters})", operands, "dv =")
 
 
-def rotary(sight: Sight, step: Step, index: Index) -> Formula:
+def rotary(reader: OperandReader, step: Step, index: Index) -> Formula:
     """a′ = a cos − b sin, b′ = b cos + a sin."""
     a, b, angle, first = pair(step, index)
     x = step.inputs["x"]
     letters = "nhts"[4 - x.ndim : 3]
     operands = {
-        "a": sight.value("x", x, f"{letters}a", a),
-        "b": sight.value("x", x, f"{letters}b", b),
+        "a": reader.value("x", x, f"{letters}a", a),
+        "b": reader.value("x", x, f"{letters}b", b),
         **turning(step, angle),
     }
     expression = "a * cos - b * sin" if first else "b * cos + a * sin"
     return Formula(written("y", f"{letters}{'a' if first else 'b'}"), expression, operands, "_rotate(x")
 
 
-def rotary_backward(sight: BackSight, step: Step, role: str, index: Index) -> Formula:
+def rotary_backward(reader: GradientReader, step: Step, role: str, index: Index) -> Formula:
     """da = da′ cos + db′ sin, db = db′ cos − da′ sin."""
     a, b, angle, first = pair(step, index)
     letters = "nht"[4 - step.output.ndim :]
     operands = {
-        "da": sight.gradient("dy", step.output, f"{letters}a", a),
-        "db": sight.gradient("dy", step.output, f"{letters}b", b),
+        "da": reader.gradient("dy", step.output, f"{letters}a", a),
+        "db": reader.gradient("dy", step.output, f"{letters}b", b),
         **turning(step, angle),
     }
     expression = "da * cos + db * sin" if first else "db * cos - da * sin"
     return Formula(written("dx", f"{letters}{'a' if first else 'b'}"), expression, operands, "_rotate(dy")
 
 
-def _bias(sight: BackSight, step: Step, index: Index) -> Formula:
+def _bias(reader: GradientReader, step: Step, index: Index) -> Formula:
     """Return what a bias gets: the sum over the axes that it was broadcast along."""
     bias, scores = step.inputs["bias"], step.output
     own = [None] * (scores.ndim - bias.ndim) + [
@@ -169,7 +180,7 @@ def _bias(sight: BackSight, step: Step, index: Index) -> Formula:
     place = tuple(next(runs) if part is None else part for part in own)
     letters = "nhts"[4 - scores.ndim :]
     over = [letter for part, letter in zip(own, letters, strict=True) if part is None]
-    dscores = sight.gradient("dscores", scores, letters, place)
+    dscores = reader.gradient("dscores", scores, letters, place)
     result = written("dbias", letters[scores.ndim - bias.ndim :])
     expression = f"sum(dscores, {running(''.join(over))})" if over else "dscores"
     return Formula(result, expression, {"dscores": dscores}, "dbias =")

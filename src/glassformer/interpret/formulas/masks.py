@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ...ops import FULL
-from ..addresses import MASK
 from ..formula import Formula, Index, Operand
+from ..names import MASK
 from ..run import Run
-from ..watching import Call
-from .sight import plain
+from ..tracing import Call
+from .operands import plain
 
 
 def mask(run: Run, call: Call, index: Index) -> Formula:

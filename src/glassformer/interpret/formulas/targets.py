@@ -9,12 +9,12 @@ from ...ops import IGNORE
 from ..formula import Formula, Index, Link, Operand
 from ..gradients import Logit, Loss, Sum, Target
 from ..run import Run
-from .sight import Sight, along, nothing, plain, written
+from .operands import OperandReader, along, nothing, plain, written
 
 LOSS_NAME = "loss"
 
 
-def loss(sight: Sight, run: Run) -> Formula:
+def loss(reader: OperandReader, run: Run) -> Formula:
     """Σ (log Σ_v exp(logits) − logits[target]) / count, over the positions that have a target."""
     targets = np.asarray(run.targets)
     row = np.nonzero(targets != IGNORE)
@@ -25,7 +25,7 @@ def loss(sight: Sight, run: Run) -> Formula:
     largest = rows.max(axis=-1)
     log_sum = largest + np.log(np.exp(rows - largest[:, None]).sum(axis=-1))
     place = written("targets", lead)
-    hit = sight.value("logits", run.logits, "", (*row, targets[row]))
+    hit = reader.value("logits", run.logits, "", (*row, targets[row]))
     operands = {
         "log_sum": Operand(f"(log Σ_v exp {written('logits', lead + 'v')})", log_sum),
         "hit": Operand(f"logits[{','.join(lead)},{place}]", hit.values, hit.name, hit.index),
@@ -34,7 +34,7 @@ def loss(sight: Sight, run: Run) -> Formula:
     return Formula("loss", f"sum((log_sum - hit) / count, {', '.join(lead)})", operands, "xp.sum(losses)")
 
 
-def of_logits(sight: Sight, run: Run, target: Target, index: Index) -> Formula | None:
+def of_logits(reader: OperandReader, run: Run, target: Target, index: Index) -> Formula | None:
     """Return what a target says of a logit, None for one that says nothing of it."""
     if isinstance(target, Logit):
         return _of_logit(run, target, index)
@@ -48,8 +48,8 @@ def of_logits(sight: Sight, run: Run, target: Target, index: Index) -> Formula |
         return nothing(result, "the position has no target", "return p * total_a")
     u = along(run.logits.shape[-1])
     operands = {
-        "x": sight.value("logits", run.logits, f"{lead}v", index),
-        "row": sight.value("logits", run.logits, f"{lead}u", (*row, u)),
+        "x": reader.value("logits", run.logits, f"{lead}v", index),
+        "row": reader.value("logits", run.logits, f"{lead}u", (*row, u)),
         "hit": plain(f"[v = {written('targets', lead)}]", hit == v),
         "count": plain("count", np.sum(targets != IGNORE)),
     }

@@ -35,10 +35,10 @@ def attention(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
                 "heads": run.heads,
                 "scales": [score_scale(run, name) for name in names],
                 "queries": _labels(
-                    session.opened, run, kind, run.outline(f"{names[0]}.attend.weights").shape[-2], looked_at=False
+                    session.opened, run, kind, run.spec(f"{names[0]}.attend.weights").shape[-2], looked_at=False
                 ),
                 "keys": _labels(
-                    session.opened, run, kind, run.outline(f"{names[0]}.attend.weights").shape[-1], looked_at=True
+                    session.opened, run, kind, run.spec(f"{names[0]}.attend.weights").shape[-1], looked_at=True
                 ),
             }
             for kind, names in attentions(run).items()

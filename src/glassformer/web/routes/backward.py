@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import ConfigError, GlassformerError
 from ...interpret import gradient_flow, gradient_times_input, integrated_gradients
-from ...interpret.addresses import LOGITS, VECTORS
+from ...interpret.names import LOGITS, VECTORS
 from ...interpret.stream import points, stacks
 from ...training.optimizers import OPTIMIZERS
 from ..explorer import Explorer, RunSession

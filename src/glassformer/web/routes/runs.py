@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...interpret import Logit, Loss, Run
-from ...interpret.addresses import RETURNED
+from ...interpret.names import RETURNED
 from ...interpret.reading import answers as answers_apart
 from ...interpret.reading import example_text, labels_of
 from ...interpret.reading import label as label_of
@@ -88,7 +88,7 @@ def run(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
         "source": tokens_of(opened, shown, "source"),
         "tokens_before": tokens_of(opened, session.plain, "tokens"),
         "source_before": tokens_of(opened, session.plain, "source"),
-        "values": [_named(shown, name, shown.outline(name)) for name in shown],
+        "values": [_named(shown, name, shown.spec(name)) for name in shown],
         "parameters": [_named(shown, name, leaf) for name, leaf in flatten(shown.params).items()],
         "batch": [name for name in BATCH if getattr(shown.batch, name, None) is not None],
         "stacks": stacks(shown),

@@ -8,8 +8,8 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...interpret import Logit, Loss, ablate_heads, bytes_at_once, patch_stream
-from ...interpret.addresses import VECTORS
-from ...interpret.many import bytes_of
+from ...interpret.batched import bytes_of
+from ...interpret.names import VECTORS
 from ...interpret.patching import Answer, answer
 from ...interpret.reading import labels_of
 from ...interpret.stream import ATTENTIONS, chosen_stack, points, stacks, sublayers

@@ -1,13 +1,15 @@
-"""Watching a run: every call of an op and of a layer, in order, with what went in and what came out.
+"""The tape of a run: every op call in order, with what went in and what came out.
 
-Ops and layers branch on no values, so two runs on inputs of equal shapes make the same list of calls: call number k of
-the one is call number k of the other. That is how a value gets an address, and how a changed run finds it again.
+Layers compute by ops alone, so the op calls are the whole program. Ops branch on no values, so two runs on inputs of
+equal shapes make the same list of calls: call number k of the one is call number k of the other. That is how a value
+gets an address, and how a changed run finds it again. Dispatched methods of layers, such as a block's, are on the tape
+as well: they say which calls belong together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
@@ -50,22 +52,23 @@ class Call:
         return self.result if isinstance(self.result, tuple) else (self.result,)
 
 
-Meddle = Callable[[Call], None]
-"""What looks at a call, and may give it other arguments before it runs, or another result afterwards."""
+Visit = Callable[[Call], None]
+"""Looks at a call, and may give it other arguments before it runs, or another result afterwards."""
 
 
 @dataclass(eq=False)
-class Watcher(Engine):
-    """The engine of a watched run: everything runs as written, and every call is noted.
+class TracingEngine(Engine):
+    """The engine of a traced run: everything runs as written, and every call goes on the tape.
 
     before, after   look at each call before it runs, and when it has returned
     known, first    calls of an earlier run: those that end before number `first` are not done again
     again           what is returned for one of these; NotImplemented: do it after all
     forgets         whether to keep only how many calls there were, and no arrays
+    calls           the tape
     """
 
-    before: Meddle | None = None
-    after: Meddle | None = None
+    before: Visit | None = None
+    after: Visit | None = None
     known: list[Call] = field(default_factory=list)
     first: int = 0
     again: Callable[[Call], Any] = attrgetter("result")
@@ -73,7 +76,7 @@ class Watcher(Engine):
     calls: list[Call] = field(default_factory=list)
     _inside: Call | None = None
 
-    name = "watcher"
+    name = "tracing"
     observes = True
 
     def observe(
@@ -85,7 +88,9 @@ class Watcher(Engine):
             own = self.known[number]
             result = self.again(own)
             if result is not NotImplemented:
-                self.calls += self.known[number : own.end]
+                # Arrays made outside of ops, such as tables of angles, are made anew: the tape has those of this run.
+                first = own if own.is_method else replace(own, arguments=arguments, settings=settings)
+                self.calls += [first, *self.known[number + 1 : own.end]]
                 return result
         call = Call(number, function, arguments, settings, self._inside)
         self.calls.append(call)
@@ -105,7 +110,7 @@ class Watcher(Engine):
         return result
 
 
-def watched(function: Callable[..., Any], *arguments: Any, watcher: Watcher) -> Any:
-    """Return what a function returns; the watcher notes all calls of ops and layers in it."""
-    with use_engine(watcher):
+def run_traced(function: Callable[..., Any], *arguments: Any, engine: TracingEngine) -> Any:
+    """Return what a function returns; all op calls in it go on the tape of the engine."""
+    with use_engine(engine):
         return function(*arguments)

@@ -8,9 +8,9 @@ import numpy as np
 
 from ..arrays import Array, Tree
 from ..tree import flatten, tree_map
-from .addresses import MASK, RETURNED, Address, whole_mask
 from .changes import Change
-from .watching import Call
+from .names import MASK, RETURNED, Address, full_mask
+from .tracing import Call
 
 ALL = slice(None)
 
@@ -19,8 +19,8 @@ Placed = dict[Address, list[tuple[slice, Change]]]
 
 
 @dataclass(frozen=True)
-class Meddling:
-    """What a watcher of a changed run does with each call.
+class Intervention:
+    """What a engine of a changed run does with each call.
 
     made    what was there before, by its address
     idle    the changes that altered nothing
@@ -34,7 +34,7 @@ class Meddling:
     def before(self, call: Call) -> None:
         """Change what a call reads."""
         if Address(call.number, MASK) in self.changes:
-            call.settings = {**call.settings, MASK: self._changed(Address(call.number, MASK), whole_mask(call))}
+            call.settings = {**call.settings, MASK: self._changed(Address(call.number, MASK), full_mask(call))}
         for place, value in enumerate(call.arguments):
             if Address(call.number, place) in self.changes:
                 value = self._changed(Address(call.number, place), value)

@@ -1,9 +1,7 @@
-"""The steps of a run: which array was computed from which others, in an op or in lines of a layer between its calls.
+"""The graph of a run, read from its op calls: which array was computed from which others.
 
-A run is a list of calls. Here it becomes a graph: every array has the step that made it, and all steps that read it.
-Blocks whose numbers are not there have no steps.
-An op is a step, attention three of them: scores, softmax, and the mixture of the values. What a layer does by itself,
-as adding x and h, splitting heads or looking at the first position, is a step too: `glue.py` knows these.
+Every array has the step that made it, and all steps that read it. An op is a step, attention three of them: scores,
+softmax, and the mixture of the values. Blocks whose numbers are not there have no steps.
 """
 
 from __future__ import annotations
@@ -18,30 +16,28 @@ import numpy as np
 from ..arrays import Array
 from ..ops import ACTIVATIONS
 from ..tree import flatten
-from .addresses import LOGITS, RETURNED, Address, find_makers, find_readers, value_at
 from .borders import is_block
-from .glue import GLUE
-from .outline import Outline
+from .names import LOGITS, RETURNED, Address, find_makers, find_readers, value_at
 from .pairing import argument_name
 from .run import Run
+from .shape_dtype import ShapeDtype
 from .step import MOVES, Step, moved, moved_back
-from .watching import Call
+from .tracing import Call
 
 NORMS = {"layer_norm": "rstd", "rms_norm": "rrms"}
 UNKNOWN = "unknown"
 
 
-class Steps:
+class Graph:
     """The steps of a run, found once.
 
     params   the parameters by name
     inputs   the parts of the batch by name
-    open     methods whose lines nobody here knows
+    open     registered layers, which may compute by other means than ops
     """
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self._same = _aliases(run.calls)
         self.params: dict[str, Array] = flatten(run.params)
         self.inputs = {name: np.asarray(part) for name, part in run.batch._asdict().items() if part is not None}
         self._makers: dict[int, Step] = {}
@@ -52,31 +48,31 @@ class Steps:
         self._names = self._named()
         self._made, self._read = find_makers(run.calls), find_readers(run.calls)
         for step in map(self._untied, self._steps()):
-            self._makers.setdefault(self._id(step.output), step)
+            self._makers.setdefault(id(step.output), step)
             for role, array in step.inputs.items():
-                self._uses.setdefault(self._id(array), []).append(step)
+                self._uses.setdefault(id(array), []).append(step)
                 if role not in step.folded:
-                    self._readers.setdefault(self._id(array), []).append((step, role))
+                    self._readers.setdefault(id(array), []).append((step, role))
 
     def maker(self, array: Array) -> Step | None:
         """Return the step that made an array, None for one that was given."""
-        return self._makers.get(self._id(array))
+        return self._makers.get(id(array))
 
     def readers(self, array: Array) -> list[tuple[Step, str]]:
         """Return the steps that read an array, each with the role that it has there."""
-        return self._readers.get(self._id(array), [])
+        return self._readers.get(id(array), [])
 
     def address(self, array: Array) -> Address | None:
         """Return which call returned an array, or read it first."""
-        return self._made.get(self._id(array)) or self._read.get(self._id(array))
+        return self._made.get(id(array)) or self._read.get(id(array))
 
     def name(self, array: Array) -> str | None:
         """Return the name of a value, a parameter or a part of the batch, None for an array without one."""
-        return self._names.get(self._id(array))
+        return self._names.get(id(array))
 
     def names(self, array: Array) -> list[str]:
         """Return all names that an array goes by."""
-        return self._all_names.get(self._id(array), [])
+        return self._all_names.get(id(array), [])
 
     def found(self, array: Array, index: tuple[Any, ...]) -> tuple[str | None, tuple[Any, ...]]:
         """Return the name of entries, and their index there; entries that were only moved have the name they had."""
@@ -95,7 +91,7 @@ class Steps:
 
     def fed(self, array: Array) -> Iterator[str]:
         """Return the names of what was computed from an array; for values without one, of what these feed."""
-        for step in self._uses.get(self._id(array), []):
+        for step in self._uses.get(id(array), []):
             yield from self.fed_by(step)
 
     def fed_by(self, step: Step) -> Iterator[str]:
@@ -103,7 +99,7 @@ class Steps:
         name = self.name(step.output)
         if name is not None:
             yield name
-        elif self._id(step.output) in self._uses:
+        elif id(step.output) in self._uses:
             yield from self.fed(step.output)
         else:
             yield step.op
@@ -117,10 +113,7 @@ class Steps:
         if LOGITS in self.run.addresses:  # not of a model that makes vectors and predicts nothing
             names[id(self.run.logits)] = LOGITS
         given = {**self.params, **self.inputs}
-        return {**names, **{self._id(array): name for name, array in given.items()}}
-
-    def _id(self, array: Array) -> int:
-        return self._same.get(id(array), id(array))
+        return {**names, **{id(array): name for name, array in given.items()}}
 
     def all(self) -> Iterator[Step]:
         """Return all steps that made something."""
@@ -135,15 +128,13 @@ class Steps:
         for call in calls:
             inner = children.get(call.number, [])
             if call.is_method:
-                yield from self._of_method(call, inner)
+                yield from self._of_method(call)
             elif call.parent is None or call.parent.is_method:
                 yield from _of_op(call, inner)
 
-    def _of_method(self, call: Call, inner: list[Call]) -> Iterator[Step]:
-        rule = GLUE.get(call.name) if _is_ours(call) else None
-        if rule is not None:
-            yield from rule(call, inner)
-        elif call.name.endswith(".forward"):
+    def _of_method(self, call: Call) -> Iterator[Step]:
+        """Return the step of a registered layer that computed its result by other means than ops."""
+        if not _is_ours(call) and call.name.endswith(".forward"):
             self.open.add(call.name)
             y = call.outputs[0]
             if isinstance(y, np.ndarray) and self._made_here(call, y):
@@ -160,7 +151,7 @@ class Steps:
 
     def _made_here(self, call: Call, y: Array) -> bool:
         """Tell whether a call itself made what it returned."""
-        return self._made.get(self._id(y)) == Address(call.number, RETURNED)
+        return self._made.get(id(y)) == Address(call.number, RETURNED)
 
 
 def _is_ours(call: Call) -> bool:
@@ -174,28 +165,11 @@ def _with_numbers(calls: list[Call]) -> Iterator[Call]:
     while number < len(calls):
         call = calls[number]
         own = calls[number : call.end] if is_block(call) else []
-        if any(isinstance(part, Outline) for one in own for part in (*one.outputs, *one.arguments)):
+        if any(isinstance(part, ShapeDtype) for one in own for part in (*one.outputs, *one.arguments)):
             number = call.end
         else:
             yield call
             number += 1
-
-
-def _aliases(calls: list[Call]) -> dict[int, int]:
-    """Return the arrays of calls that a changed run took over, by those that the calls around them were given anew.
-
-    A method that runs again puts its arrays together again, with the same numbers, while calls in it that came before
-    the first change are not done again, and hold the arrays of the run before.
-    """
-    same: dict[int, int] = {}
-    for call in calls:
-        old = call.parent
-        while old is not None and old is not calls[old.number]:
-            for before, now in zip(old.arguments, calls[old.number].arguments, strict=False):
-                if isinstance(before, np.ndarray) and isinstance(now, np.ndarray) and before is not now:
-                    same[id(before)] = id(now)
-            old = old.parent
-    return same
 
 
 def _length(name: str) -> tuple[bool, int]:
@@ -286,6 +260,12 @@ def _softmax(call: Call, inner: list[Call]) -> Iterator[Step]:
     yield Step("softmax", call, call.outputs[0], {"scores": _given(call)["x"]}, call.settings)
 
 
+def _arranged(call: Call, inner: list[Call]) -> Iterator[Step]:
+    """Return a sum or a rearrangement, which needs nothing but its arrays."""
+    inputs = {argument_name(call, place): array for place, array in enumerate(call.arguments)}
+    yield Step(call.name, call, call.outputs[0], inputs, call.settings)
+
+
 AXES = {"attention": 4, "mean_pool": 3}
 """How many axes the first array of an op has where its formula is known, if that is not all the same."""
 
@@ -301,5 +281,6 @@ OPS: dict[str, Callable[[Call, list[Call]], Iterator[Step]]] = {
     "mean_pool": _recorded,
     "dropout": _recorded,
     "gated": _gated,
+    **dict.fromkeys(("add", "scale", "copy", "split_heads", "merge_heads", "take_first", "prepend"), _arranged),
 }
 """The ops besides activations, each with the steps that it is."""

@@ -8,54 +8,54 @@ from typing import Any
 import numpy as np
 
 from ...arrays import Array
-from ..addresses import Address
 from ..formula import Formula, Index, Operand
 from ..gradients import Gradients
+from ..graph import Graph
+from ..names import Address
 from ..step import Step
-from ..steps import Steps
 
 
-class Sight:
+class OperandReader:
     """The steps of a run, and the numbers of its arrays with where they stand.
 
     made   how a step made an entry: what a number without a name is made of stands in its place
     """
 
-    def __init__(self, steps: Steps, made: Made) -> None:
-        self.steps, self.made = steps, made
+    def __init__(self, graph: Graph, made: Made) -> None:
+        self.graph, self.made = graph, made
 
     def value(self, symbol: str, array: Array, letters: str, index: Index) -> Operand:
         """Return entries of an array, written as symbol[letters]."""
-        name, place = self.steps.found(array, index)
+        name, place = self.graph.found(array, index)
         if name is None and np.ndim(array[index]) == 0:
             formula = self.made(self, array, index)
             return Operand(written(symbol, letters), array[index] if formula is None else formula)
         return Operand(written(symbol, letters), array[index], name, place)
 
 
-Made = Callable[[Sight, Array, Index], Formula | None]
+Made = Callable[[OperandReader, Array, Index], Formula | None]
 
 
-class BackSight(Sight):
+class GradientReader(OperandReader):
     """Besides values, the gradient that each step was handed.
 
     sent_to   what all readers of an array send back to an entry, for gradients without a name
     """
 
-    def __init__(self, steps: Steps, made: Made, found: Gradients, sent_to: Callable[[Array, Index], Formula]) -> None:
-        super().__init__(steps, made)
+    def __init__(self, graph: Graph, made: Made, found: Gradients, sent_to: Callable[[Array, Index], Formula]) -> None:
+        super().__init__(graph, made)
         self.found, self.sent_to = found, sent_to
 
     def array(self, array: Array) -> Array | None:
         """Return the gradient of an array as the step that made it was handed it, None where there is none."""
-        address = self.steps.address(array)
+        address = self.graph.address(array)
         place = None if address is None else self.found.handed(address)
         return None if place is None else place()
 
     def before(self, array: Array) -> Array:
         """Return an array as it was computed, before it was changed."""
-        address = self.steps.address(array)
-        return array if address is None else (self.steps.run.made or {}).get(address, array)
+        address = self.graph.address(array)
+        return array if address is None else (self.graph.run.made or {}).get(address, array)
 
     def is_changed(self, array: Array) -> bool:
         """Tell whether an array is not what was computed there."""
@@ -63,14 +63,14 @@ class BackSight(Sight):
 
     def undone(self, symbol: str, array: Array, letters: str, index: Index) -> Operand:
         """Return the gradient that passes through the changes of an array, back to what was computed there."""
-        address, run = self.steps.address(array), self.steps.run
+        address, run = self.graph.address(array), self.graph.run
         place = None if address is None else self.found.place(address)
         assert place is not None, "only statistics of norms are asked for, which have gradients"
         gradient = place()
         for change in reversed(run.changes):
             if run.addresses.get(change.name) == address:
                 gradient = change.undo(gradient, run.heads)
-        return Operand(written(symbol, letters), gradient[index], self.steps.name(array), index, gradient=True)
+        return Operand(written(symbol, letters), gradient[index], self.graph.name(array), index, gradient=True)
 
     def said(self, step: Step, role: str) -> Array | None:
         """Return what the backward of a step, by its own word, sent back to one of the arrays that it read."""
@@ -80,9 +80,9 @@ class BackSight(Sight):
 
     def gradient(self, symbol: str, array: Array, letters: str, index: Index) -> Operand:
         """Return entries of the gradient of an array, written as symbol[letters]."""
-        name, place = self.steps.found_ahead(array, index)
+        name, place = self.graph.found_ahead(array, index)
         if name is None:
-            name, place = self.steps.found(array, index)
+            name, place = self.graph.found(array, index)
         gradient = self.array(array)
         values = np.zeros(np.broadcast_shapes(*map(np.shape, index))) if gradient is None else gradient[index]
         inner = None if name is not None else lambda number: self.sent_to(array, _one(index, number))

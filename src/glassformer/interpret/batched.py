@@ -19,11 +19,11 @@ from ..errors import ConfigError
 from ..models import Batch
 from .borders import is_block, unpack_in_time
 from .changes import Change
+from .intervention import Intervention, Placed
 from .losses import mean_loss
-from .meddling import Meddling, Placed
-from .outline import Outline
 from .run import Run, read, run_only_values, sorted_changes, thawed, watch
-from .watching import Call, Watcher, watched
+from .shape_dtype import ShapeDtype
+from .tracing import Call, TracingEngine, run_traced
 
 MEMORY = 1 << 30
 """Bytes that the variants of one go may take, unless told otherwise."""
@@ -98,7 +98,7 @@ def bytes_of(run: Run) -> int:
 
 
 def _arrays(call: Call) -> list[Array]:
-    return [x for x in call.outputs if isinstance(x, np.ndarray | Outline)]
+    return [x for x in call.outputs if isinstance(x, np.ndarray | ShapeDtype)]
 
 
 def _groups(order: list[int], blocks: list[int], size: int) -> list[list[int]]:
@@ -128,21 +128,21 @@ def _together(start: Run, variants: list[list[Change]], first: int) -> Array:
             placed.setdefault(start.addresses[change.name], []).append((rows, thawed(change, start)))
 
     def again(call: Call) -> Any:
-        if not is_block(call) and not call.name.endswith("Stack.forward"):
+        if not is_block(call) and not call.name.endswith(".run_blocks"):
             return NotImplemented  # small, or not about examples
         y, *rest = call.outputs
         return (np.tile(y, (count, 1, 1)), *rest)
 
-    meddling = Meddling(placed, start.heads)
-    watcher = Watcher(meddling.before, meddling.after, start.calls, first, again, forgets=True)
-    unpack_in_time(watcher)
+    intervention = Intervention(placed, start.heads)
+    engine = TracingEngine(intervention.before, intervention.after, start.calls, first, again, forgets=True)
+    unpack_in_time(engine)
     batch = Batch(
         *(None if part is None else np.tile(part, (count,) + (1,) * (np.ndim(part) - 1)) for part in start.batch)
     )
-    logits, _ = watched(read, start.model, start.params, batch, watcher=watcher)
+    logits, _ = run_traced(read, start.model, start.params, batch, engine=engine)
     for change in (change for changes in variants for change in changes):
         # The second question tells examples from as many positions.
-        sizes = len(start.outline(change.name)), len(meddling.made[start.addresses[change.name]])
+        sizes = len(start.spec(change.name)), len(intervention.made[start.addresses[change.name]])
         if sizes != (examples, count * examples):
             raise ConfigError(
                 f"{change.name} serves all examples at once, and cannot be changed for one variant alone",

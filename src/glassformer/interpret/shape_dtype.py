@@ -10,7 +10,7 @@ import numpy as np
 
 
 @dataclass(frozen=True, eq=False)
-class Outline:
+class ShapeDtype:
     """An array without its numbers."""
 
     shape: tuple[int, ...]
@@ -30,7 +30,7 @@ class Outline:
         return self.shape[0]
 
 
-class Outlines:
+class Placeholders:
     """Puts outlines in the place of arrays, in lists, dicts, tuples and records of them.
 
     What was one object stays one object, so that everything that tells arrays and records by their identity still can.
@@ -58,7 +58,7 @@ class Outlines:
 
     def _made(self, thing: Any) -> Any:
         if isinstance(thing, np.ndarray):
-            return Outline(thing.shape, thing.dtype)
+            return ShapeDtype(thing.shape, thing.dtype)
         if isinstance(thing, dict):
             return {name: self.of(part) for name, part in thing.items()}
         if isinstance(thing, tuple) and hasattr(thing, "_fields"):

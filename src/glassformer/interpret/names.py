@@ -1,0 +1,212 @@
+"""The names of values: dotted paths of the record, of the parameters, and of what each layer returned.
+
+    blocks.0.attention.attend.weights   an array of the record
+    blocks.0.attention.query            what the op of a record, or of a parameter, returned
+    blocks.0.attention, blocks.0        what a layer returned: the last of its ops
+    blocks.0.attention.attend.scores    what the softmax of attention read, and its mask
+
+Every name stands for an address: a call on the tape, and what it returned or read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..arrays import Array, Tree
+from ..errors import ConfigError, did_you_mean
+from ..tree import named_leaves
+from .shape_dtype import ShapeDtype
+from .tracing import Call
+
+RETURNED = -1
+LOGITS, VECTORS, SCORES, MASK = "logits", "vectors", "scores", "mask"
+
+
+class Address(NamedTuple):
+    """A value on the tape of a run."""
+
+    number: int  # of the call
+    place: int | str  # which argument, by its number or its keyword; RETURNED: what the call returned
+
+
+Addresses = dict[str, Address]
+
+
+def find_addresses(calls: list[Call], record: Tree, params: Tree, logits: Array, output: str = LOGITS) -> Addresses:
+    """Return the address of every value of a record, of what every layer returned, and of scores and masks."""
+    return {**_Naming(calls, record, params).addresses(), output: find_makers(calls)[id(logits)]}
+
+
+class _Naming:
+    """Finds the calls that the parts of a record are about."""
+
+    def __init__(self, calls: list[Call], record: Tree, params: Tree) -> None:
+        self.calls, self.record = calls, record
+        self.made, self.read = find_makers(calls), find_readers(calls)
+        self.found: Addresses = {}
+        self.leaves: dict[int, str] = {}
+        self.by_record = {id(call.outputs[1]): call for call in calls if call.is_method and len(call.outputs) > 1}
+        # Which ops kept an array, and which read a parameter.
+        self.keepers: dict[int, list[Call]] = {}
+        self.owners: dict[int, set[str]] = {}
+        paths = {id(leaf): name.rpartition(".")[0] for name, leaf in named_leaves(params)}
+        for call in calls:
+            if not call.is_method:
+                for part in arrays_in(call.outputs[1:]):
+                    self.keepers.setdefault(id(part), []).append(call)
+                self.owners[call.number] = {paths[id(part)] for part in call.arguments if id(part) in paths}
+
+    def addresses(self) -> Addresses:
+        """Return all addresses."""
+        for name, part in _children(self.record):
+            self._name(name, part)
+        for call in self.calls:
+            y = call.outputs[0]
+            inside = call.parent is not None and call.parent.name == "attention"
+            if call.name == "softmax" and inside and id(y) in self.leaves:
+                beside = self.leaves[id(y)].removesuffix("weights")
+                self.found[beside + SCORES] = Address(call.number, 0)
+                self.found[beside + MASK] = Address(call.number, MASK)
+            for owner in self.owners.get(call.number, ()):  # keys and values, whose record is that of the queries
+                if owner.endswith((".key", ".value")) and is_real(y):
+                    self.found.setdefault(owner, self.made[id(y)])
+        return self.found
+
+    def _name(self, name: str, part: Any) -> Address | None:
+        """Name a part of the record and everything in it; return the address of what its layer or op returned."""
+        if part is None or isinstance(part, str | int | float):
+            return None
+        op = self._op(name, part)
+        if hasattr(part, "dtype"):
+            return self._leaf(name, part) if op is None else self._both(name, part, op)
+        if op is not None:
+            inner = {own: self._leaf(f"{name}.{own}", below) for own, below in _children(part)}
+        else:
+            inner = {own: self._name(f"{name}.{own}", below) for own, below in _children(part)}
+        method = self.by_record.get(id(part))
+        if op is not None:
+            own = self._returned(op)
+        elif method is not None:
+            own = self._returned(method)
+        elif "output" in inner and hasattr(dict(_children(part))["output"], "dtype"):
+            own = inner["output"]
+        else:
+            last = [address for address in inner.values() if address is not None and address.place == RETURNED]
+            own = max(last, key=lambda address: self.calls[address.number].end, default=None)
+        if own is not None and not name.endswith(".attend"):  # its heads, side by side, are `output.x`
+            self.found.setdefault(name, own)
+        return own
+
+    def _leaf(self, name: str, value: Any) -> Address | None:
+        if not is_real(value) or ".rotation." in name:  # tables of angles: constants, read by all blocks
+            return None
+        self.leaves[id(value)] = name
+        address = self.made.get(id(value)) or self.read.get(id(value))
+        if address is not None:
+            self.found[name] = address
+        return None if name.rpartition(".")[2] != "output" else address
+
+    def _both(self, name: str, part: Any, op: Call) -> Address | None:
+        """Name what an activation returned; its record is what it read."""
+        self._leaf(f"{name}.x", part)
+        own = self._returned(op)
+        if own is not None:
+            self.found[name] = own
+        return own
+
+    def _op(self, name: str, part: Any) -> Call | None:
+        """Return the op that a part of the record is the record of: the one that kept these arrays."""
+        if isinstance(part, dict | list) or (isinstance(part, tuple) and any(map(_is_tree, part))):
+            return None
+        if name.endswith(".rotation"):
+            return None
+        if hasattr(part, "dtype") and not is_real(part):
+            return None
+        kept = list(arrays_in((part,)))
+        if not kept:
+            return None
+        calls = self.keepers.get(id(kept[0]), [])
+        calls = [call for call in calls if {*map(id, kept)} <= {*map(id, arrays_in(call.outputs[1:]))}]
+        calls = [call for call in calls if type(call.outputs[1]) is type(part) and not is_inner(call)]
+        own = [call for call in calls if name in self.owners[call.number]]
+        return next(iter(own or calls), None)
+
+    def _returned(self, call: Call) -> Address | None:
+        y = call.outputs[0]
+        return self.made[id(y)] if is_real(y) else None
+
+
+def _children(part: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(part, dict):
+        return iter(part.items())
+    if isinstance(part, list | tuple):
+        return iter(zip(map(str, getattr(part, "_fields", range(len(part)))), part, strict=True))
+    return iter(())
+
+
+def _is_tree(part: Any) -> bool:
+    return isinstance(part, dict | list | tuple)
+
+
+def is_inner(call: Call) -> bool:
+    """Tell whether a call was made by an op, as the softmax of attention was."""
+    return call.parent is not None and not call.parent.is_method
+
+
+def arrays_in(tree: Any) -> Iterator[Any]:
+    """Return the arrays of a record, with their numbers or without."""
+    return (leaf for _, leaf in named_leaves(tree) if hasattr(leaf, "dtype"))
+
+
+def value_at(calls: list[Call], address: Address) -> Array:
+    """Return the value at an address."""
+    return value_in(calls[address.number], address.place)
+
+
+def value_in(call: Call, place: int | str) -> Array:
+    """Return the value at a place of a call, or its shape and dtype where its numbers were freed."""
+    if isinstance(place, str):
+        return full_mask(call)
+    return call.outputs[0] if place == RETURNED else call.arguments[place]
+
+
+def full_mask(call: Call) -> Array:
+    """Return which keys each query of a softmax in attention may see, for every head: (..., H, T, S)."""
+    shape = call.arguments[0].shape
+    mask = call.settings.get(MASK)
+    if isinstance(call.arguments[0], ShapeDtype):
+        return ShapeDtype(shape, np.dtype(bool))
+    return np.ones(shape, dtype=bool) if mask is None else np.broadcast_to(mask, shape)
+
+
+def check_name(name: str, known: Any) -> None:
+    """Refuse the name of a value that a run does not have."""
+    if name not in known:
+        raise ConfigError(f"there is no value {name!r} in this run", hint=did_you_mean(name, known))
+
+
+def find_makers(calls: list[Call]) -> dict[int, Address]:
+    """Return for each array the first call that returned it, the innermost."""
+    made: dict[int, Address] = {}
+    for call in sorted(calls, key=lambda one: (one.end, -one.number)):
+        if is_real(call.outputs[0]):
+            made.setdefault(id(call.outputs[0]), Address(call.number, RETURNED))
+    return made
+
+
+def find_readers(calls: list[Call]) -> dict[int, Address]:
+    """Return for each array the first call that read it, the outermost."""
+    read: dict[int, Address] = {}
+    for call in calls:
+        for place, value in enumerate(call.arguments):
+            if is_real(value):
+                read.setdefault(id(value), Address(call.number, place))
+    return read
+
+
+def is_real(value: Any) -> bool:
+    """Tell an array of real numbers, with them or without."""
+    return isinstance(value, np.ndarray | ShapeDtype) and value.dtype.kind in "fc"

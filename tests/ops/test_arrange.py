@@ -1,0 +1,45 @@
+"""Sums and rearrangements."""
+
+import numpy as np
+import pytest
+
+from compare import assert_equals_torch
+from glassformer import ops
+
+
+def test_a_sum_gives_its_gradient_to_both_terms(torch, rng):
+    pair = (ops.add, ops.add_backward)
+    assert_equals_torch(pair, torch.add, (rng.standard_normal((2, 3, 4)), rng.standard_normal((2, 3, 4))))
+    assert_equals_torch(pair, torch.add, (rng.standard_normal((2, 3, 4)), rng.standard_normal((3, 4))))
+
+
+def test_splitting_gives_each_head_channels_of_its_own_and_merging_undoes_it(rng):
+    x = rng.standard_normal((2, 5, 8))
+    heads, _ = ops.split_heads(x, heads=4)
+    assert heads.shape == (2, 4, 5, 2)
+    np.testing.assert_array_equal(heads[:, 1], x[:, :, 2:4])
+    np.testing.assert_array_equal(ops.merge_heads(heads, heads=4)[0], x)
+    np.testing.assert_array_equal(ops.split_heads_backward(heads, None, heads=4), x)
+    np.testing.assert_array_equal(ops.merge_heads_backward(x, None, heads=4), heads)
+
+
+def test_the_first_position_alone_gets_a_gradient(torch, rng):
+    pair = (ops.take_first, ops.take_first_backward)
+    assert_equals_torch(pair, lambda x: x[..., 0, :], (rng.standard_normal((2, 3, 4)),))
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (0, 3, 4)])
+def test_a_vector_before_every_sequence_collects_from_each(torch, rng, shape):
+    def prepend(first, x):
+        return torch.cat((first.expand(*x.shape[:-2], 1, 4), x), dim=-2)
+
+    assert_equals_torch(
+        (ops.prepend, ops.prepend_backward), prepend, (rng.standard_normal(4), rng.standard_normal(shape))
+    )
+
+
+def test_a_copy_is_another_array(rng):
+    x = rng.standard_normal(3)
+    y, saved = ops.copy(x)
+    assert not np.shares_memory(x, y)
+    np.testing.assert_array_equal(ops.copy_backward(y, saved), x)
