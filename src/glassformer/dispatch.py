@@ -234,7 +234,7 @@ class _Method:
         return self._run(layer, *arguments, **settings)
 
 
-def traced(function: Function) -> Function:
+def recorded(function: Function) -> Function:
     """Show the calls of an op that has no kernels to tracing engines."""
 
     @functools.wraps(function)
@@ -248,12 +248,12 @@ def traced(function: Function) -> Function:
     return run  # type: ignore[return-value]
 
 
-def trace_methods(layer: type) -> None:
+def record_methods(layer: type) -> None:
     """Show the calls of `forward` and `backward` of a registered layer to tracing engines."""
     for name in ("forward", "backward"):
         method = layer.__dict__.get(name)
         if method is not None and not hasattr(method, "observed_as"):
-            setattr(layer, name, traced(method))
+            setattr(layer, name, recorded(method))
 
 
 def _table_of(own: Engine, arguments: tuple[Any, ...]) -> Kernels:

@@ -14,7 +14,7 @@ from typing import Any
 
 from .. import ops, registry
 from ..arrays import Array, Tree
-from ..dispatch import dispatched, trace_methods
+from ..dispatch import dispatched, record_methods
 from ..errors import ConfigError, ShapeError
 from .attention import Attention
 from .cache import BlockCache
@@ -161,5 +161,5 @@ def register_block(name: str, block: Any) -> None:
     """
     if not (isinstance(block, type) and issubclass(block, Block)):
         raise ConfigError(f"{block!r} is no class of blocks", hint="derive it from glassformer.layers.Block")
-    trace_methods(block)
+    record_methods(block)
     registry.register("block", name, block)

@@ -14,10 +14,9 @@ from functools import cached_property
 import numpy as np
 
 from .. import ops
-from ..arrays import Array, Tree, check_ids, check_length, half_type, namespace
+from ..arrays import Array, Tree, check_ids, check_length, half_type, namespace, unbroadcast
 from ..dispatch import dispatched
 from ..errors import ShapeError
-from ..ops.arrange import AddSaved
 from ..ops.embedding import EmbeddingSaved
 from .layer import Layer, Spec
 from .norm import Norm
@@ -137,9 +136,10 @@ class InputEmbedding(Layer):
         # x = tokens + positions + segments: each gets all of dy
         for name in ("segments", "positions"):
             if name in self.parts:
+                dy, rows = ops.add_backward(dy, None)
                 # Positions (T,) were added to every sequence of the batch, so their gradients are summed over it.
-                terms = AddSaved(tuple(dy.shape), (*saved[name].ids.shape, dy.shape[-1]))
-                dy, rows = ops.add_backward(dy, terms)
+                shape = (*saved[name].ids.shape, dy.shape[-1])
+                rows = rows if shape == rows.shape else unbroadcast(rows, shape)
                 _, grads[name] = self.parts[name].backward(params[name], saved[name], rows)
             elif name == "positions" and self.positions == "sinusoidal":
                 dy, _ = ops.add_backward(dy, None)  # sines and cosines are constants

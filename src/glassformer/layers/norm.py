@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from .. import ops, registry
 from ..arrays import Array, Tree
-from ..dispatch import trace_methods
+from ..dispatch import record_methods
 from ..errors import ConfigError
 from ..ops.norm import LayerNormSaved
 from .layer import Layer, Spec
@@ -111,5 +111,5 @@ def register_norm(name: str, make: Callable[[int, float], Layer]) -> None:
     if not callable(make):
         raise ConfigError(f"{make!r} cannot be called", hint="pass a class or a function of width and eps")
     if isinstance(make, type):
-        trace_methods(make)
+        record_methods(make)
     registry.register("norm", name, make)

@@ -14,7 +14,7 @@ from typing import Any
 from .. import ops, registry
 from ..arrays import Array, Tree
 from ..config import RotaryScaling
-from ..dispatch import dispatched, trace_methods
+from ..dispatch import dispatched, record_methods
 from ..errors import ConfigError
 from .layer import Layer, Spec
 
@@ -128,5 +128,5 @@ def build_own_positions(config: Any, *, bidirectional: bool) -> Positions:
         raise ConfigError(
             f"the positions {config.positions!r} are {made!r}", hint="return a glassformer.layers.Positions"
         )
-    trace_methods(type(made))
+    record_methods(type(made))
     return made

@@ -17,7 +17,7 @@ from ..config import EncoderConfig
 from ..errors import ConfigError
 from ..execution import PLAIN, Execution
 from ..layers import Linear, Spec, Stack, TokenHead
-from ..ops.arrange import PrependSaved, TakeSaved
+from ..ops.arrange import PrependSaved
 from .model import Batch, Model, as_key, key_mask, naming_what_is_missing, same_order
 from .parts import build_head, build_stack
 
@@ -75,7 +75,7 @@ class Encoder(Model):
             if self.config.pooling == "mean":
                 pooled, saved["pool"] = ops.mean_pool(x, mask=mask)
             else:
-                pooled, _ = ops.take_first(x)
+                pooled, _ = ops.take_first(x, length=x.shape[-2])
             y, saved["classifier"] = self.classifier.forward(params["classifier"], pooled)
         elif self.config.head == "tokens":
             y, saved["head"] = self.head.forward(params.get("head", {}), x, params["embedding"]["tokens"]["table"])
@@ -147,7 +147,7 @@ class Encoder(Model):
             return ops.mean_pool_backward(dpooled, saved["pool"])
         # A learned vector stands before the tokens.
         length = saved["embedding"]["output"].shape[-2] + (self.config.pooling == "cls")
-        return ops.take_first_backward(dpooled, TakeSaved(length))
+        return ops.take_first_backward(dpooled, None, length=length)
 
 
 def _prepend_true(mask: Array | None) -> Array | None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from .. import registry
 from ..arrays import Array, namespace
-from ..dispatch import dispatched, traced
+from ..dispatch import dispatched, recorded
 from ..errors import ConfigError, ShapeError, did_you_mean
 from .special import logistic, normal_cdf
 
@@ -156,4 +156,4 @@ def register_activation(name: str, forward: Callable, backward: Callable) -> Non
     From then on `activation="name"` works in every config, and `glassformer check` proves its gradient.
     """
     registry.register("activation", name, (forward, backward))
-    ACTIVATIONS[name] = (traced(forward), traced(backward))
+    ACTIVATIONS[name] = (recorded(forward), recorded(backward))

@@ -8,38 +8,38 @@ was moved moves back. They are ops so that the list of op calls is the whole pro
 
 from typing import NamedTuple
 
-from ..arrays import Array, cast, namespace, narrow, unbroadcast, widen
-from ..dispatch import traced
+from ..arrays import Array, namespace, unbroadcast
+from ..dispatch import dispatched, recorded
 from .linear import sum_rows
 
 
 class AddSaved(NamedTuple):
-    x: tuple[int, ...]  # the shapes of the two terms
-    h: tuple[int, ...]
+    x: Array
+    h: Array
 
 
-@traced
+@recorded
 def add(x: Array, h: Array) -> tuple[Array, AddSaved | None]:
     """Return y = x + h; either term may be broadcast. The record is None where both have the shape of y."""
-    return x + h, None if x.shape == h.shape else AddSaved(tuple(x.shape), tuple(h.shape))
+    return x + h, None if x.shape == h.shape else AddSaved(x, h)
 
 
-@traced
+@recorded
 def add_backward(dy: Array, saved: AddSaved | None) -> tuple[Array, Array]:
     """Gradient of `add`: dx = dh = dy, summed over the axes along which a term was broadcast."""
     if saved is None:
         return dy, dy
-    dx, dh = (dy if shape == dy.shape else unbroadcast(dy, shape) for shape in saved)
+    dx, dh = (unbroadcast(dy, tuple(term.shape)) for term in saved)
     return dx, dh
 
 
-@traced
+@recorded
 def scale(x: Array, *, factor: float) -> tuple[Array, None]:
     """Return y = x · factor."""
     return x * factor, None
 
 
-@traced
+@recorded
 def scale_backward(dy: Array, saved: None, *, factor: float) -> Array:
     """Gradient of `scale`: dx = dy · factor."""
     return dy * factor
@@ -49,37 +49,37 @@ class CopySaved(NamedTuple):
     x: Array
 
 
-@traced
+@recorded
 def copy(x: Array) -> tuple[Array, CopySaved]:
     """Return y = x as another array, so that both can be changed apart and have gradients of their own."""
     return +x, CopySaved(x)
 
 
-@traced
+@recorded
 def copy_backward(dy: Array, saved: CopySaved) -> Array:
     """Gradient of `copy`: dx = dy."""
     return +dy
 
 
-@traced
+@recorded
 def split_heads(x: Array, *, heads: int) -> tuple[Array, None]:
     """View (..., T, H·C) as (..., H, T, C): head h has channels h·C to (h + 1)·C, and becomes one more batch axis."""
     return _split(x, heads), None
 
 
-@traced
+@recorded
 def split_heads_backward(dy: Array, saved: None, *, heads: int) -> Array:
     """Gradient of `split_heads`: the heads side by side again, (..., H, T, C) to (..., T, H·C)."""
     return _merge(dy)
 
 
-@traced
+@recorded
 def merge_heads(x: Array, *, heads: int) -> tuple[Array, None]:
     """Put the heads side by side: (..., H, T, C) to (..., T, H·C)."""
     return _merge(x), None
 
 
-@traced
+@recorded
 def merge_heads_backward(dy: Array, saved: None, *, heads: int) -> Array:
     """Gradient of `merge_heads`: split again, (..., T, H·C) to (..., H, T, C)."""
     return _split(dy, heads)
@@ -95,21 +95,17 @@ def _merge(x: Array) -> Array:
     return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
 
 
-class TakeSaved(NamedTuple):
-    length: int  # T
+@recorded
+def take_first(x: Array, *, length: int) -> tuple[Array, None]:
+    """Return the vector at the first of `length` positions, (..., T, D) to (..., D)."""
+    return x[..., 0, :], None
 
 
-@traced
-def take_first(x: Array) -> tuple[Array, TakeSaved]:
-    """Return the vector at the first position, (..., T, D) to (..., D)."""
-    return x[..., 0, :], TakeSaved(x.shape[-2])
-
-
-@traced
-def take_first_backward(dy: Array, saved: TakeSaved) -> Array:
+@recorded
+def take_first_backward(dy: Array, saved: None, *, length: int) -> Array:
     """Gradient of `take_first`: dy at the first position, and zeros at all others, which were not read."""
     xp = namespace(dy)
-    zeros = xp.zeros((*dy.shape[:-1], saved.length - 1, dy.shape[-1]), dtype=dy.dtype)
+    zeros = xp.zeros((*dy.shape[:-1], length - 1, dy.shape[-1]), dtype=dy.dtype)
     return xp.concatenate((dy[..., None, :], zeros), axis=-2)
 
 
@@ -117,15 +113,15 @@ class PrependSaved(NamedTuple):
     first: Array  # (D,)
 
 
-@traced
+@dispatched
 def prepend(first: Array, x: Array) -> tuple[Array, PrependSaved]:
     """Put one vector (D,) before every sequence x (..., T, D): (..., 1 + T, D)."""
     xp = namespace(x)
-    before = xp.broadcast_to(narrow(first, x), (*x.shape[:-2], 1, x.shape[-1]))
+    before = xp.broadcast_to(first, (*x.shape[:-2], 1, x.shape[-1]))
     return xp.concatenate((before, x), axis=-2), PrependSaved(first)
 
 
-@traced
+@dispatched
 def prepend_backward(dy: Array, saved: PrependSaved) -> tuple[Array, Array]:
     """Gradient of `prepend`: dfirst is summed over all sequences, since it stood before each; dx is the rest."""
-    return cast(sum_rows(widen(dy[..., 0, :])), saved.first.dtype), dy[..., 1:, :]
+    return sum_rows(dy[..., 0, :]), dy[..., 1:, :]

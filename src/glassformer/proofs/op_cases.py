@@ -295,7 +295,7 @@ def arrange_cases(rng: np.random.Generator) -> Iterator[OpCase]:
         yield OpCase(f"split_heads{name}", ops.split_heads, ops.split_heads_backward, (x,), (), {"heads": 2})
         heads = x.reshape(*x.shape[:-1], 2, 3).swapaxes(-3, -2)
         yield OpCase(f"merge_heads{name}", ops.merge_heads, ops.merge_heads_backward, (heads,), (), {"heads": 2})
-        yield OpCase(f"take_first{name}", ops.take_first, ops.take_first_backward, (x,))
+        yield OpCase(f"take_first{name}", ops.take_first, ops.take_first_backward, (x,), (), {"length": 3})
         yield OpCase(f"prepend{name}", ops.prepend, ops.prepend_backward, (normal(6), x))
 
 
