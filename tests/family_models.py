@@ -81,7 +81,11 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
     "gpt2, scores not scaled": ("GPT2LMHeadModel", "GPT2Config", {**_GPT2, "n_head": 10, "scale_attn_weights": False}),
     "gpt_neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", _NEOX),
-    "gpt_neox, parallel": ("GPTNeoXForCausalLM", "GPTNeoXConfig", {**_NEOX, "use_parallel_residual": True}),
+    "gpt_neox, as Pythia": (
+        "GPTNeoXForCausalLM",
+        "GPTNeoXConfig",
+        {**_NEOX, "hidden_size": 40, "use_parallel_residual": True, "rope_parameters": {"partial_rotary_factor": 0.25}},
+    ),
     "gpt_neox, tied, no biases of attention": (
         "GPTNeoXForCausalLM",
         "GPTNeoXConfig",

@@ -100,6 +100,7 @@ class TransformerConfig:
     positions            how the model knows where a token stands
     rotary_base          of rotary positions: the larger, the slower they turn
     rotary_pairing       of rotary positions: whether feature i turns with i + half or with its neighbor
+    rotary_channels      of rotary positions: how many channels of a head turn, as in Pythia (none: all)
     rotary_scaling       of rotary positions: turn slower, as Llama 3 does to read further: {"factor": 8, …}
     relative_buckets     of relative positions: how many distances are told apart, as in T5
     relative_distance    of relative positions: distances from here on share a bucket
@@ -141,6 +142,7 @@ class TransformerConfig:
     positions: str = "learned"
     rotary_base: float = 10000.0
     rotary_pairing: str = "halves"
+    rotary_channels: int | None = None
     rotary_scaling: RotaryScaling | None = None  # a mapping of its settings is taken too
     relative_buckets: int = 32
     relative_distance: int = 128
@@ -236,7 +238,7 @@ class TransformerConfig:
 
     def _check_sizes(self) -> None:
         sizes = ["vocab", "width", "heads", "layers", "context", "feed_forward", "kv_heads", "head_width", "window"]
-        for name in [*sizes, "stride", "relative_distance", "encoder_layers", "source_vocab"]:
+        for name in [*sizes, "stride", "rotary_channels", "relative_distance", "encoder_layers", "source_vocab"]:
             size = getattr(self, name, None)
             if size is not None and size < 1:
                 raise ConfigError(f"{name} is {size}", hint=f"use a {name} of at least 1")
@@ -264,21 +266,19 @@ class TransformerConfig:
                 hint=f"use width {-(-self.width // self.heads) * self.heads}, or set head_width yourself",
             )
         if self.heads % self.key_heads:
-            raise ConfigError(
-                f"{self.heads} heads cannot share {self.kv_heads} key/value heads evenly",
-                hint="kv_heads must divide heads (1 is multi-query attention)",
-            )
-        if self.positions == "rotary" and self.channels % 2:
-            raise ConfigError(
-                f"rotary positions turn pairs, but heads have {self.channels} channels", hint="make it even"
-            )
+            fact = f"{self.heads} heads cannot share {self.kv_heads} key/value heads evenly"
+            raise ConfigError(fact, hint="kv_heads must divide heads (1 is multi-query attention)")
+        turning = self.rotary_channels or self.channels
+        if self.positions == "rotary" and (self.channels % 2 or turning % 2 or turning > self.channels):
+            fact = f"rotary positions turn pairs, but heads have {self.channels} channels, of which {turning} turn"
+            raise ConfigError(fact, hint="make it even")
         if self.positions == "relative" and self.relative_distance <= self.relative_buckets // 2:
             raise ConfigError(
                 f"relative_distance is {self.relative_distance}, but half of {self.relative_buckets} buckets"
                 " already hold one distance each",
                 hint=f"use a relative_distance above {self.relative_buckets // 2}, or fewer buckets",
             )
-        for name, unset in (("rotary_scaling", None), ("rotary_pairing", "halves")):
+        for name, unset in (("rotary_scaling", None), ("rotary_channels", None), ("rotary_pairing", "halves")):
             if getattr(self, name) != unset and self.positions != "rotary":
                 raise ConfigError(f"{name} is set, but positions are {self.positions!r}", hint='use positions="rotary"')
         if self.head_scale and not self.tied_head:

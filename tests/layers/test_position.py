@@ -68,6 +68,14 @@ def test_the_settings_of_rotary_positions_matter():
         assert all(np.abs(one - other).max() > 1e-6 for other in logits[:i])
 
 
+def test_where_some_channels_turn_they_turn_as_if_there_were_no_others():
+    cos, sin = RotaryPositions(10, turning=4).rotation(np.arange(3))
+    alone = RotaryPositions(4).rotation(np.arange(3))
+    for found, angles, still in ((cos, alone[0], 1), (sin, alone[1], 0)):
+        np.testing.assert_array_equal(found[:, :2], angles)
+        assert (found[:, 2:] == still).all()
+
+
 def test_heads_with_an_odd_number_of_channels_cannot_be_turned():
     with pytest.raises(ConfigError, match="a head has 3") as caught:
         RotaryPositions(3).rotation(np.arange(2))

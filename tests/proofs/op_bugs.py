@@ -305,8 +305,8 @@ OP_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
         (
             "rotary: frequencies half as far apart",
             "tests/ops/test_position.py::test_angles_follow_the_formula",
-            "-np.arange(0, channels, 2) / channels",
-            "-np.arange(channels // 2) / channels",
+            "-np.arange(0, turning, 2) / turning",
+            "-np.arange(turning // 2) / turning",
         ),
         (
             "sinusoids: sine and cosine of different angles",

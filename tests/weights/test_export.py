@@ -335,8 +335,7 @@ def test_an_export_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"rope_parameters": {"partial_rotary_factor": 0.25}}, "only heads that turn as a whole"),
-        ({"rope_parameters": None}, "rotary_pct"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.6}}, "of which 3 turn"),
         ({"rope_parameters": {"rope_type": "linear"}}, "only 'default' is supported"),
         ({"rope_parameters": {"factor": 2.0}}, "settings that are not supported"),
     ],

@@ -73,7 +73,7 @@ def without_positions(run: Run) -> Run:
     config = run.model.config
     if config.positions == "none":
         raise ConfigError("this model knows no positions", hint="a decoder tells them by its causal mask alone")
-    unset = {"rotary_scaling": None, "rotary_pairing": "halves", "padding_id": None}
+    unset = {"rotary_scaling": None, "rotary_channels": None, "rotary_pairing": "halves", "padding_id": None}
     bare = replace(config, positions="none", **{n: value for n, value in unset.items() if hasattr(config, n)})
     model: Model = replace(run.model, config=bare)  # type: ignore[type-var]
     return watch(model, _known(run.params, model.specs()), run.batch)

@@ -53,6 +53,7 @@ class RotaryPositions(Positions):
     channels: int  # C, of one head: every head turns by the same angles
     base: float = 10000.0  # a larger one turns more slowly, and tells places apart over longer texts
     scaling: RotaryScaling | None = None
+    turning: int | None = None  # how many of the channels turn; None: all
 
     @dispatched
     def rotation(self, positions: Array, limit: int | None = None) -> tuple[Array, Array]:
@@ -60,7 +61,8 @@ class RotaryPositions(Positions):
 
         All positions lie below the `limit`, where one is given.
         """
-        cos, sin = ops.rotary_angles(positions, self.channels, base=self.base, scaling=self.scaling)
+        channels, scaling, turning = self.channels, self.scaling, self.turning
+        cos, sin = ops.rotary_angles(positions, channels, base=self.base, scaling=scaling, turning=turning)
         return (cos, sin) if cos.ndim == 2 else (cos[..., None, :, :], sin[..., None, :, :])
 
 

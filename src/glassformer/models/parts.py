@@ -161,7 +161,7 @@ def build_head(config: TransformerConfig, *, transform: bool = False) -> TokenHe
 
 def _build_positions(config: TransformerConfig, *, bidirectional: bool) -> Positions | None:
     if config.positions == "rotary":
-        return RotaryPositions(config.channels, config.rotary_base, config.rotary_scaling)
+        return RotaryPositions(config.channels, config.rotary_base, config.rotary_scaling, config.rotary_channels)
     if config.positions == "alibi":
         return AlibiPositions(config.heads)
     if config.positions == "relative":

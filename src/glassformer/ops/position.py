@@ -35,7 +35,12 @@ def sinusoidal(positions: Array, width: int, *, base: float = 10000.0) -> Array:
 
 
 def rotary_angles(
-    positions: Array, channels: int, *, base: float = 10000.0, scaling: RotaryScaling | None = None
+    positions: Array,
+    channels: int,
+    *,
+    base: float = 10000.0,
+    scaling: RotaryScaling | None = None,
+    turning: int | None = None,
 ) -> tuple[Array, Array]:
     """Return the cosines and sines, each (..., channels/2), that `rotary` turns pairs of channels by.
 
@@ -43,17 +48,21 @@ def rotary_angles(
 
     The first pair turns by one radian at each step, the last takes about 2π · base steps for one turn. A `scaling` lets
     a model read further than it was trained to: fast pairs have been through all angles long since and stay as they
-    are, but slow ones would enter angles they have never seen, so they are slowed down by `factor`.
+    are, but slow ones would enter angles they have never seen, so they are slowed down by `factor`. If only `turning`
+    of the channels turn, they do so as if a head had no others: pairs after the first turning/2 keep the angle 0.
     """
-    if channels % 2:
-        raise ConfigError(f"rotary positions turn pairs of channels, but a head has {channels}", hint="make it even")
-    frequency = base ** (-np.arange(0, channels, 2) / channels)
+    turning = channels if turning is None else turning
+    if channels % 2 or turning % 2 or turning > channels:
+        fact = f"rotary positions turn pairs of channels, but a head has {channels}, of which {turning} turn"
+        raise ConfigError(fact, hint="make both even")
+    frequency = base ** (-np.arange(0, turning, 2) / turning)
     if scaling is not None:
         # How often a pair goes round in the context of training; blend is 1 for fast pairs, 0 for slow ones.
         turns = scaling.original_context * frequency / (2 * math.pi)
         blend = (turns - scaling.low_factor) / (scaling.high_factor - scaling.low_factor)
         blend = np.clip(blend, 0.0, 1.0)
         frequency = frequency * (blend + (1 - blend) / scaling.factor)
+    frequency = np.pad(frequency, (0, (channels - turning) // 2))
     angle = np.asarray(positions, dtype=np.float64)[..., None] * frequency
     return np.cos(angle), np.sin(angle)
 

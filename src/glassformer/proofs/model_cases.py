@@ -96,6 +96,7 @@ POSITIONS: dict[str, dict[str, Any]] = {
     # Two heads have four channels each: with fewer, neither the pairing nor the base would matter.
     "rotary": {"positions": "rotary", "heads": 2},
     "rotary, interleaved": {"positions": "rotary", "heads": 2, "rotary_pairing": "interleaved", "rotary_base": 50.0},
+    "rotary, in part": {"positions": "rotary", "heads": 2, "rotary_channels": 2},
     "rotary, stretched": {"positions": "rotary", "heads": 2, "rotary_scaling": RotaryScaling(4.0, 1.0, 3.0, 8)},
     "ALiBi": {"positions": "alibi"},
     "relative": {"positions": "relative", "relative_buckets": 8, "relative_distance": 6},

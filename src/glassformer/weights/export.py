@@ -21,7 +21,7 @@ from ..text.published import BYTE_LETTERS, ROLES, TOKENIZER
 from ..trained_model import Pooling, TrainedModel
 from ..tree import flatten, rebuilt
 from .families import FAMILIES
-from .family import Family, Tensor, differences
+from .family import Family, Tensor, differences, joined
 from .folder import CONFIG, GENERATION
 from .sentence import MODULES
 from .tensors import SINGLE, write_tensors
@@ -192,18 +192,12 @@ def published_arrays(family: Family, loaded: TrainedModel) -> dict[str, Array]:
     groups: dict[str, list[tuple[Tensor, Array]]] = {}
     for ours, tensor in family.names(loaded.config).items():
         groups.setdefault(tensor.name, []).append((tensor, np.asarray(leaves[ours])))
-    arrays = {name: _joined(parts) for name, parts in groups.items()}
+    arrays = {name: joined(parts) for name, parts in groups.items()}
     arrays |= {parts[0][0].twin: arrays[name].copy() for name, parts in groups.items() if parts[0][0].twin}
     for name, shape in family.kept(loaded.config).items():
         kept = loaded.extras.get(name)
         arrays[name] = np.zeros(shape, dtype=np.float32) if kept is None else np.ascontiguousarray(kept)
     return arrays
-
-
-def _joined(parts: list[tuple[Tensor, Array]]) -> Array:
-    """Put the parts of a fused matrix in their order and join them."""
-    in_order = sorted(parts, key=lambda part: part[0].part or (0, 1))
-    return in_order[0][0].joined([array for _, array in in_order])
 
 
 def _config(family: Family, loaded: TrainedModel, arrays: dict[str, Array]) -> dict[str, Any]:

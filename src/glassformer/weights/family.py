@@ -26,6 +26,7 @@ class Tensor:
     transposed   stored as (outputs, inputs), where ours are (inputs, outputs)
     part         (i, n): it is the i-th of n equal parts of a fused matrix, side by side along our last axis
     heads        where the parts of each head stand together, how many heads there are; 1: as a whole
+    order        which of the published channels of a head our channels are; empty: the same
     skipped      rows at the top of the stored table that the model never looks up
     twin         a second name of the same values; it serves where the first is missing
     """
@@ -34,6 +35,7 @@ class Tensor:
     transposed: bool = False
     part: tuple[int, int] | None = None
     heads: int = 1
+    order: tuple[int, ...] = ()
     skipped: int = 0
     twin: str | None = None
 
@@ -53,15 +55,31 @@ class Tensor:
             return stored
         if self.heads == 1:
             return np.split(stored, self.part[1], axis=-1)[self.part[0]]
-        parts = stored.reshape(*stored.shape[:-1], self.heads, self.part[1], -1)
-        return parts[..., self.part[0], :].reshape(*stored.shape[:-1], -1)
+        own = stored.reshape(*stored.shape[:-1], self.heads, self.part[1], -1)[..., self.part[0], :]
+        return (own[..., self.order] if self.order else own).reshape(*stored.shape[:-1], -1)
 
-    def joined(self, parts: list[Array]) -> Array:
-        """Undo `read` for all parts of a fused matrix, or for one that is whole: return what the file holds."""
-        heads = [array.reshape(*array.shape[:-1], self.heads, -1) for array in parts]
-        joined = np.concatenate(heads, axis=-1).reshape(*parts[0].shape[:-1], -1) if len(parts) > 1 else parts[0]
-        stored = joined.T if self.transposed else joined
-        return np.ascontiguousarray(np.pad(stored, ((self.skipped, 0), (0, 0))) if self.skipped else stored)
+
+def joined(parts: list[tuple[Tensor, Array]]) -> Array:
+    """Undo `Tensor.read` for all parts of a fused matrix, or for one that is whole: return what the file holds."""
+    in_order = sorted(parts, key=lambda part: part[0].part or (0, 1))
+    tensor, whole = in_order[0]
+    if len(parts) > 1:
+        heads = [array.reshape(*array.shape[:-1], t.heads, -1) for t, array in in_order]
+        heads = [x[..., np.argsort(t.order)] if t.order else x for (t, _), x in zip(in_order, heads, strict=True)]
+        whole = np.concatenate(heads, axis=-1).reshape(*whole.shape[:-1], -1)
+    stored = whole.T if tensor.transposed else whole
+    return np.ascontiguousarray(np.pad(stored, ((tensor.skipped, 0), (0, 0))) if tensor.skipped else stored)
+
+
+def turning_first(channels: int, turning: int | None) -> tuple[int, ...]:
+    """Return the order of a head's channels in which pairs (i, i + C/2) turn, the turning ones first.
+
+    Where only some channels turn, they are published as halves of their own: (i, i + turning/2), then all others.
+    """
+    if turning is None:
+        return ()
+    half, middle = turning // 2, (channels + turning) // 2
+    return (*range(half), *range(turning, middle), *range(half, turning), *range(middle, channels))
 
 
 Names = dict[str, str | Tensor]
@@ -166,7 +184,9 @@ class Family:
             tensor = published(table, ours, transposed=self.transposed)
             prefix = "" if bare or ours.startswith("head.") else self.prefix
             heads = config.heads if self.by_head and tensor.part else 1
-            names[ours] = replace(tensor, name=prefix + tensor.name, heads=heads)
+            turns = ".attention.query." in ours or ".attention.key." in ours
+            order = turning_first(config.channels, config.rotary_channels) if turns else ()
+            names[ours] = replace(tensor, name=prefix + tensor.name, heads=heads, order=order)
         return names
 
 

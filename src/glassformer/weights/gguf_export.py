@@ -22,7 +22,7 @@ from ..settings import check_known
 from ..trained_model import TrainedModel
 from ..tree import flatten, rebuilt
 from .export import KEEP, biased, has_family, remedy, shown, with_halves, with_zeros
-from .family import Tensor, published, unlike
+from .family import Tensor, joined, published, unlike
 from .fields import effective
 from .gguf import FUSED, NAMES
 from .gguf_config import FAMILIES, PARALLEL, ROTATIONS, SIZES, stretched
@@ -138,8 +138,7 @@ def _tensors(architecture: str, loaded: TrainedModel) -> Iterator[tuple[str, Arr
         place = published(names, ours)
         groups.setdefault(place.name, []).append((place, np.asarray(array)))
     for name, parts in groups.items():
-        in_order = sorted(parts, key=lambda part: part[0].part or (0, 1))
-        yield name, in_order[0][0].joined([array for _, array in in_order])
+        yield name, joined(parts)
     if config.tied_head and architecture == "gptneox":
         # llama.cpp takes the table of tokens for the head of other architectures where there is none.
         yield "output.weight", np.asarray(loaded.params["embedding"]["tokens"]["table"])

@@ -14,17 +14,18 @@ from ..fields import Fields
 def read(fields: Fields, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the settings with the kind of block and the base of the rotations."""
     block = "parallel" if fields.flag("use_parallel_residual", True) else "residual"
-    name, _, rope = fields.rotations()
-    if rope.number("partial_rotary_factor", fields.number("rotary_pct", 0.25)) != 1:
-        place = name if "partial_rotary_factor" in rope.values else "rotary_pct"
-        fields.refuse(place, "only heads that turn as a whole are supported")
+    _, _, rope = fields.rotations()
+    channels = settings["width"] // settings["heads"]
+    turning = int(channels * rope.number("partial_rotary_factor", fields.number("rotary_pct", 0.25)))
     base = rope.number("rope_theta", fields.number("rotary_emb_base", 10000.0))
-    return {**settings, "block": block, "rotary_base": base}
+    partial = None if turning == channels else turning
+    return {**settings, "block": block, "rotary_base": base, "rotary_channels": partial}
 
 
 def write(config: DecoderConfig, fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields with the kind of block and the rotations."""
-    rope = {"rope_type": "default", "rope_theta": config.rotary_base, "partial_rotary_factor": 1.0}
+    share = (config.rotary_channels or config.channels) / config.channels
+    rope = {"rope_type": "default", "rope_theta": config.rotary_base, "partial_rotary_factor": share}
     return {**fields, "use_parallel_residual": config.block == "parallel", "rope_parameters": rope}
 
 
