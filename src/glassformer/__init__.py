@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         TransformerConfig,
         config_from_dict,
     )
-    from .data.own_task import task
+    from .data.custom_task import task
     from .dispatch import set_engine, use_engine
     from .errors import GlassformerError
     from .execution import Execution
@@ -61,7 +61,7 @@ _HOMES = {
         "DecoderConfig", "EncoderConfig", "EncoderDecoderConfig", "RotaryScaling", "TransformerConfig",
         "config_from_dict",
     ),
-    "data.own_task": ("task",),
+    "data.custom_task": ("task",),
     "dispatch": ("set_engine", "use_engine"),
     "errors": ("GlassformerError",),
     "execution": ("Execution",),

@@ -13,7 +13,7 @@ import pytest
 import glassformer as gf
 from glassformer import ops
 from glassformer.interpret import detect_heads, head_scores, repeated_tokens, watch, zero
-from glassformer.runs.course import detected_heads, measured
+from glassformer.runs.measurements import detected_heads, measure
 from runs import command
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
@@ -80,7 +80,7 @@ def test_without_the_previous_token_heads_there_is_no_induction(found, run):
 
 def test_the_replay_shows_the_step_at_which_it_happens(replay):
     steps = range(0, STEPS + 1, 25)
-    course = measured(replay, steps, {"heads": detected_heads("previous token", "induction")})
+    course = measure(replay, steps, {"heads": detected_heads("previous token", "induction")})
     strongest = course["heads.induction"][:, 1].max(axis=1)
     before = course["heads.previous token"][:, 0].max(axis=1)
     happened = int(np.argmax(strongest > 0.5))

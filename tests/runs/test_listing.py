@@ -8,7 +8,7 @@ import pytest
 
 from glassformer.errors import ConfigError
 from glassformer.runs.fine_tuning import fine_tuning_session
-from glassformer.runs.listing import changed_settings, list_runs, listed
+from glassformer.runs.listing import changed_settings, list_runs, summarize
 from glassformer.runs.run import open_run
 from glassformer.runs.start import new_session
 from runs import TINY, edit_config, tiny_session, write_data
@@ -52,7 +52,7 @@ def test_the_newest_run_comes_first_and_broken_ones_are_named(folder):
 
 
 def test_a_run_says_how_far_it_came(folder):
-    one = listed(folder / "old")
+    one = summarize(folder / "old")
     assert (one.step, one.steps, one.error) == (6, 6, None)
     metrics = open_run(folder / "old").metrics()
     assert one.loss == metrics[-1]["loss"]
@@ -70,7 +70,7 @@ def test_a_folder_that_is_a_run_is_listed_alone(folder):
 
 def test_a_run_before_its_first_step_is_listed_too(tmp_path):
     tiny_session("majority", tmp_path / "run", steps=5)
-    one = listed(tmp_path / "run")
+    one = summarize(tmp_path / "run")
     assert (one.step, one.steps, one.loss, one.best_loss, one.error) == (0, 5, None, None, None)
 
 
@@ -81,7 +81,7 @@ def test_damaged_metrics_are_left_out(content, tmp_path):
     finish(tiny_session("majority", tmp_path / "run", steps=2, eval_every=1))
     with (tmp_path / "run" / "metrics.jsonl").open("ab") as file:
         file.write(content)
-    one = listed(tmp_path / "run")
+    one = summarize(tmp_path / "run")
     assert one.error is None
     assert one.best_loss > 0
 
@@ -120,7 +120,7 @@ def test_a_preset_is_named_instead_of_all_its_settings(tmp_path):
 def test_a_run_of_an_older_version_is_described_as_well(tmp_path):
     tiny_session("majority", tmp_path / "run", lr=0.5)
     edit_config(tmp_path / "run", lambda content: content.pop("record"))
-    one = listed(tmp_path / "run")
+    one = summarize(tmp_path / "run")
     assert one.changed == {**CHANGED, "lr": 0.5}
     assert one.record == {}
 

@@ -36,15 +36,15 @@ def leave(folder, **changes):
 
 def test_a_lock_names_its_holder_and_is_gone_when_let_go(tmp_path):
     lock = FolderLock(tmp_path)
-    assert lock.take() is None
+    assert lock.acquire() is None
     owner = json.loads((tmp_path / LOCK).read_text())
     assert (owner["pid"], owner["host"]) == (os.getpid(), HERE)
     assert owner["since"].endswith("+00:00")
-    lock.hold()
-    lock.let_go()
-    lock.let_go()
+    lock.check_held()
+    lock.release()
+    lock.release()
     assert os.listdir(tmp_path) == []
-    lock.hold()  # takes it again
+    lock.check_held()  # takes it again
     assert lock.is_held()
     del lock
     assert os.listdir(tmp_path) == []  # nobody could have let it go any more
@@ -56,19 +56,19 @@ def test_another_process_is_named_and_refused(tmp_path, foreign):
     with pytest.raises(
         CheckpointError, match="is being trained by process 123 on deep-thought, since 2026-01-01"
     ) as found:
-        FolderLock(tmp_path).take()
+        FolderLock(tmp_path).acquire()
     assert "hint: wait until it ends, or stop it; for another run choose another folder" in str(found.value)
     assert (tmp_path / "latest.safetensors.0badcafe.partial").exists()
     os.truncate(tmp_path / LOCK, 0)  # it has the lock, and has not yet said who it is
     with pytest.raises(CheckpointError, match="is being trained by another process"):
-        FolderLock(tmp_path).take()
+        FolderLock(tmp_path).acquire()
 
 
 def test_what_a_crash_left_is_taken_over_and_cleaned_up(tmp_path):
     leave(tmp_path, pid=123)
     (tmp_path / "best.safetensors.0badcafe.partial").write_text("half a checkpoint")
     lock = FolderLock(tmp_path)
-    assert lock.take().pid == 123
+    assert lock.acquire().pid == 123
     assert os.listdir(tmp_path) == [LOCK]
     assert json.loads((tmp_path / LOCK).read_text())["pid"] == os.getpid()
 
@@ -76,52 +76,52 @@ def test_what_a_crash_left_is_taken_over_and_cleaned_up(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"pid": 3}', b"[" * 4000])
 def test_a_lock_that_names_nobody_is_free(tmp_path, content):
     (tmp_path / LOCK).write_bytes(content)
-    assert FolderLock(tmp_path).take() is None
+    assert FolderLock(tmp_path).acquire() is None
 
 
 def test_a_second_session_takes_it_from_the_first(tmp_path):
     first, second = FolderLock(tmp_path), FolderLock(tmp_path / ".." / tmp_path.name)
-    first.take()
+    first.acquire()
     with pytest.raises(CheckpointError, match=f"is being trained by process {os.getpid()}"):
-        second.take(new=True)
-    second.take()
-    second.hold()
+        second.acquire(new=True)
+    second.acquire()
+    second.check_held()
     with pytest.raises(CheckpointError, match="belongs to another session by now"):
-        first.hold()
-    second.let_go()
+        first.check_held()
+    second.release()
     with pytest.raises(CheckpointError, match="nothing more is written"):
-        first.hold()  # in vain: the run went on without it
-    second.hold()
+        first.check_held()  # in vain: the run went on without it
+    second.check_held()
     third = FolderLock(tmp_path)
-    third.take()
-    third.give_back()
-    second.hold()
-    FolderLock(tmp_path).take()
+    third.acquire()
+    third.hand_back()
+    second.check_held()
+    FolderLock(tmp_path).acquire()
     with pytest.raises(CheckpointError, match="nothing more is written"):
-        second.hold()
+        second.check_held()
 
 
 def test_a_folder_that_is_gone_or_changed_hands_is_noticed(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
     lock = FolderLock(folder)
-    lock.take()
+    lock.acquire()
     (folder / LOCK).unlink()
     with pytest.raises(CheckpointError, match="belongs to another session by now, or its lock was removed"):
-        lock.hold()
+        lock.check_held()
     leave(folder)
     with pytest.raises(CheckpointError, match="belongs to another session"):
-        lock.hold()
+        lock.check_held()
     shutil.rmtree(folder)
     with pytest.raises(CheckpointError, match=r"run is gone: it was removed or renamed while it was trained"):
-        lock.hold()
+        lock.check_held()
     folder.mkdir()
-    FolderLock(folder).take(new=True)  # nobody has what is new
+    FolderLock(folder).acquire(new=True)  # nobody has what is new
 
 
 def test_a_folder_that_cannot_be_written_to_is_an_error_with_a_remedy(tmp_path):
     with pytest.raises(CheckpointError, match=r"lock cannot be written: No such file"):
-        FolderLock(tmp_path / "nowhere").take()
+        FolderLock(tmp_path / "nowhere").acquire()
 
 
 # JAX, which other tests load, warns of a fork; what is forked here computes nothing.
@@ -129,20 +129,20 @@ def test_a_folder_that_cannot_be_written_to_is_an_error_with_a_remedy(tmp_path):
 @pytest.mark.filterwarnings("ignore:os.fork", "ignore:This process")
 def test_a_fork_holds_nothing_and_lets_nothing_go(tmp_path):
     lock = FolderLock(tmp_path)
-    lock.take()
+    lock.acquire()
     child = os.fork()
     if child == 0:
         code = 3
         try:
             held = lock.is_held()
-            FolderLock(tmp_path).take()
+            FolderLock(tmp_path).acquire()
         except CheckpointError:
             code = 1 if held else 0
         finally:
-            lock.let_go()
+            lock.release()
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    lock.hold()
+    lock.check_held()
 
 
 # --- file systems that know no locks ---------------------------------------------------------------------------------
@@ -158,12 +158,12 @@ def lockless(monkeypatch):
 def test_without_locks_a_process_counts_while_it_lives(tmp_path):
     leave(tmp_path)
     with pytest.raises(CheckpointError, match=f"process {os.getpid()}"):
-        FolderLock(tmp_path).take()
+        FolderLock(tmp_path).acquire()
     leave(tmp_path, place=["another boot", "pid:[1]", "77"])  # the same number, another process
     lock = FolderLock(tmp_path)
-    assert lock.take().place[2] == "77"
-    lock.hold()
-    lock.let_go()
+    assert lock.acquire().place[2] == "77"
+    lock.check_held()
+    lock.release()
     assert os.listdir(tmp_path) == []
 
 
@@ -171,15 +171,15 @@ def test_without_locks_a_process_counts_while_it_lives(tmp_path):
 def test_without_locks_another_machine_cannot_be_asked(tmp_path):
     leave(tmp_path, host="deep-thought")
     with pytest.raises(CheckpointError, match=r"deep-thought(.|\n)*if it is no longer there, remove .*lock"):
-        FolderLock(tmp_path).take()
+        FolderLock(tmp_path).acquire()
     (tmp_path / LOCK).unlink()
     first = FolderLock(tmp_path)
-    first.take()
+    first.acquire()
     locks._held.clear()  # as seen from elsewhere
     os.replace(first.path, tmp_path / "aside")
-    FolderLock(tmp_path).take()
+    FolderLock(tmp_path).acquire()
     with pytest.raises(CheckpointError, match="belongs to another session"):
-        first.hold()
+        first.check_held()
 
 
 @needs_posix

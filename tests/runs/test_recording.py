@@ -7,7 +7,7 @@ import pytest
 
 from glassformer.errors import ConfigError
 from glassformer.runs import recording
-from glassformer.runs.recording import BUDGET, MOST, Recording, begin, recording_of, spacing
+from glassformer.runs.recording import BUDGET, MOST, Recording, find_recording, spacing, start_recording
 from glassformer.training.state import TrainingState
 from runs import TINY, command, tiny_session
 
@@ -37,14 +37,14 @@ def test_small_models_have_more_states_and_large_ones_none_but_the_first(numbers
 def test_a_run_of_several_processes_is_not_recorded(monkeypatch, tmp_path):
     monkeypatch.setattr(recording, "processes", lambda: 2)
     with pytest.raises(ConfigError, match="several processes is not recorded"):
-        begin(SimpleNamespace(folder=tmp_path), state(1))
+        start_recording(SimpleNamespace(folder=tmp_path), state(1))
 
 
 def test_a_run_is_recorded_only_when_asked(tmp_path):
     session = tiny_session("sort", tmp_path / "run", steps=1)
     assert session.recording is None
-    assert recording_of(session.run, session.state) is None
-    session.run.lock.let_go()
+    assert find_recording(session.run, session.state) is None
+    session.run.lock.release()
 
 
 def test_the_command_records_and_resume_takes_no_such_option(tmp_path):

@@ -174,11 +174,11 @@ def test_an_empty_folder_and_leftovers_of_a_killed_start_are_welcome(tmp_path):
 def test_a_folder_that_another_process_was_faster_to_take_is_refused(tmp_path):
     (tmp_path / "run").mkdir()
     other = FolderLock(tmp_path / "run")
-    other.take()
+    other.acquire()
     with pytest.raises(CheckpointError, match=r"run is being trained by process \d+ on "):
         tiny_session("majority", tmp_path / "run")
     assert os.listdir(tmp_path / "run") == ["lock"]
-    other.let_go()
+    other.release()
 
 
 def test_a_run_whose_name_is_taken_gets_a_number(tmp_path):
@@ -261,7 +261,7 @@ def test_who_cannot_go_on_lets_the_folder_go(session):
         resume_session(folder)
     assert caught.value.hint == "restore it from a copy"
     session.save()  # it has the folder still
-    session.run.lock.let_go()
+    session.run.lock.release()
     (folder / "latest.safetensors").write_bytes(b"damaged")
     with pytest.raises(CheckpointError, match="is damaged"):
         resume_session(folder)
@@ -277,7 +277,7 @@ def test_a_run_without_a_checkpoint_begins_anew_and_says_so(session):
 def test_a_crash_is_told_when_a_run_goes_on(session):
     take(session, 3)
     folder = session.run.folder
-    session.run.lock.let_go()
+    session.run.lock.release()
     (folder / "lock").write_text('{"pid": 77, "host": "deep-thought", "since": "2026"}')
     (note,) = resume_session(folder).notes
     assert note.endswith(
@@ -298,7 +298,7 @@ def test_a_folder_that_vanishes_ends_the_run_with_an_error_and_does_not_come_bac
 
 def test_a_folder_that_vanishes_between_the_look_and_the_writing_does_not_come_back(session, monkeypatch):
     next(session.steps())
-    monkeypatch.setattr(session.run.lock, "hold", lambda: shutil.rmtree(session.run.folder))
+    monkeypatch.setattr(session.run.lock, "check_held", lambda: shutil.rmtree(session.run.folder))
     with pytest.raises(CheckpointError, match=r"could not write .* No such file or directory"):
         session.save()
     assert not session.run.folder.exists()

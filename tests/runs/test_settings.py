@@ -10,7 +10,7 @@ from glassformer.config import CONFIGS
 from glassformer.data import TASKS
 from glassformer.errors import ConfigError
 from glassformer.models import PRESETS
-from glassformer.runs.settings import ALSO_CALLED, OF_DATA, TOPICS, default_task, groups_of, sorted_settings
+from glassformer.runs.settings import ALIASES, OF_DATA, TOPICS, default_task, groups_of, split_settings
 from glassformer.runs.start import new_session
 
 groups_of = cache(groups_of)  # tasks are built to be asked
@@ -36,7 +36,7 @@ def test_the_settings_of_a_task_are_those_that_can_be_set(task):
     groups = groups_of(task)
     names = [one.name for group in groups for one in group.settings]
     assert len(set(names)) == len(names)
-    sizes = tuple(map(len, sorted_settings(task, {one.name: one.default for g in groups for one in g.settings})))
+    sizes = tuple(map(len, split_settings(task, {one.name: one.default for g in groups for one in g.settings})))
     own = len(groups[0].settings) if groups[0].title == f"task {task}" else 0
     assert sizes == (own, *(len(group.settings) for group in groups[-2:]))
 
@@ -82,7 +82,7 @@ def test_a_topic_that_does_not_exist_is_answered_with_what_was_meant():
 
 def hint_for(name, task="majority"):
     with pytest.raises(ConfigError, match=f"there is no setting '{re.escape(name)}'") as caught:
-        sorted_settings(task, {name: 3})
+        split_settings(task, {name: 3})
     return caught.value.hint
 
 
@@ -122,6 +122,6 @@ def test_no_answer_lists_more_than_a_few_names():
 
 def test_what_others_call_a_setting_is_no_setting_here():
     every = {one.name for topic in EVERY for group in groups_of(topic) for one in group.settings}
-    for own, others in ALSO_CALLED.items():
+    for own, others in ALIASES.items():
         assert own in every
         assert not every & set(others)

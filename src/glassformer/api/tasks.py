@@ -11,9 +11,9 @@ from ..data.array_task import array_task
 from ..errors import ConfigError, DataError, did_you_mean
 from ..execution import AMONG_MODEL_SETTINGS
 from ..runs.base import stable_data
+from ..runs.custom_files import takes_lexicon
 from ..runs.fine_tuning import check_fit, task_for, task_options
-from ..runs.own import takes_lexicon
-from ..runs.settings import sorted_settings
+from ..runs.settings import split_settings
 from ..settings import check_known, setting_names
 from ..trained_model import TrainedModel
 from ..training import Evaluation
@@ -51,7 +51,7 @@ def sorted_for(data: Any, settings: dict[str, Any]) -> Settings:
             raise ConfigError(f"there is no setting {name!r}", hint=hint)
     named = named_data(data)
     if named is not None:
-        return sorted_settings(named[0], settings)
+        return split_settings(named[0], settings)
     of_model = {name for config in CONFIGS.values() for name in setting_names(config)} | set(AMONG_MODEL_SETTINGS)
     of_recipe = set(setting_names(Recipe)) - {"seed"}
     for name in settings:

@@ -8,12 +8,12 @@ import click
 
 from ..files import new_folder, write_new
 from ..plots import save_themes, training_course
-from ..runs.course import (
+from ..runs.measurements import (
     attention_on,
     detected_heads,
     fixed_example,
     gradient_norms_on,
-    measured,
+    measure,
     samples,
     weight_norms,
 )
@@ -65,7 +65,7 @@ def replay(
     if not json:
         measures["page"] = measure_for_page
     with progress(quiet=json, doing="computing", things="frames") as show:
-        course = measured(found, steps, measures, progress=lambda done, total: show(done, total, f"of {total} frames"))
+        course = measure(found, steps, measures, progress=lambda done, total: show(done, total, f"of {total} frames"))
     if json:
         print_json({"run": str(run), "kept": list(found.kept), **course.to_dict()})
         return

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ..runs.listing import Listed, list_runs
+from ..runs.listing import RunSummary, list_runs
 from .options import PATH, json_option
 from .output import log, print_json, print_table
 from .settings import default_text
@@ -60,7 +60,7 @@ def changed_text(change: dict[str, Any]) -> str:
     return ", ".join(f"{name} {before} → {now}" for name, (before, now) in pairs.items())
 
 
-def _cells(one: Listed) -> tuple[str, ...]:
+def _cells(one: RunSummary) -> tuple[str, ...]:
     when = one.when.strftime("%Y-%m-%d %H:%M")
     if one.error is not None:
         return str(one.folder), "broken", "", "", "", "", when

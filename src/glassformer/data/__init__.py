@@ -9,16 +9,16 @@ from .summaries import SUMMARIES
 
 if TYPE_CHECKING:
     from .corpus import pydoc_topics, read_text, stdlib_source
+    from .custom_files import CustomFile, files_of, import_file
     from .examples import Dataset, Examples, Windows, count_targets, trim
     from .lexicon import Lexicon
-    from .own_files import OwnFile, files_of, import_file
     from .task import Task
     from .tasks import TASKS, build_task
     from .tokens import TokenFile, open_tokens, write_tokens
 
 __all__ = [
     "Task", "TASKS", "SUMMARIES", "build_task", "Dataset", "Examples", "Windows", "Lexicon", "trim", "count_targets",
-    "TokenFile", "open_tokens", "write_tokens", "read_text", "pydoc_topics", "stdlib_source", "OwnFile", "files_of",
+    "TokenFile", "open_tokens", "write_tokens", "read_text", "pydoc_topics", "stdlib_source", "CustomFile", "files_of",
     "import_file",
 ]  # fmt: skip
 
@@ -27,7 +27,7 @@ _HOMES = {
     "corpus": ("pydoc_topics", "read_text", "stdlib_source"),
     "examples": ("Dataset", "Examples", "Windows", "count_targets", "trim"),
     "lexicon": ("Lexicon",),
-    "own_files": ("OwnFile", "files_of", "import_file"),
+    "custom_files": ("CustomFile", "files_of", "import_file"),
     "task": ("Task",),
     "tasks": ("TASKS", "build_task"),
     "tokens": ("TokenFile", "open_tokens", "write_tokens"),

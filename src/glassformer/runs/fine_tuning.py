@@ -13,10 +13,10 @@ from ..training.lora import Adapted, LoRA
 from ..training.parametrization import EVERYTHING, Parametrization
 from ..training.recipe import Recipe, changed_recipe
 from .base import Base, stable_data
-from .own import takes_lexicon
+from .custom_files import takes_lexicon
 from .run import read_base
 from .session import Session, start_session
-from .settings import Group, groups_of, model_settings, sorted_settings, task_groups, with_defaults
+from .settings import Group, groups_of, model_settings, split_settings, task_groups, with_defaults
 from .start import create_run
 
 RECIPE = {"steps": 200, "batch": 4, "lr": 5e-5, "warmup": 10, "weight_decay": 0.01, "beta2": None, "eval_every": 50}
@@ -51,7 +51,7 @@ def fine_tuning_session(
     as lora_rank, lora_alpha and lora_targets.
     """
     settings, lora = _lora(dict(settings or {}), adapters)
-    of_task, of_model, of_recipe = sorted_settings(task_name, settings)
+    of_task, of_model, of_recipe = split_settings(task_name, settings)
     check_settings(source, of_task, of_model)
     model = read_base(source)
     config = tuned_config(model.config, of_model)

@@ -18,7 +18,7 @@ from .config_file import CONFIG
 from .fine_tuning import LORA_LR, RECIPE
 from .metrics import METRICS, read_metrics
 from .run import Run, open_run, read_content
-from .settings import OF_THE_DATA, default_task
+from .settings import FROM_DATA, default_task
 from .start import model_config
 
 DEPTH = 3
@@ -28,7 +28,7 @@ _NOT_COMPARED = {"steps", "decay_steps", "seed", "shards"}
 
 
 @dataclass(frozen=True)
-class Listed:
+class RunSummary:
     """One run, or a folder that should be one.
 
     changed    settings that differ from those that its task, or its preset, begins with
@@ -59,12 +59,12 @@ class Listed:
         return {**asdict(self), "folder": str(self.folder), "when": self.when.isoformat(timespec="seconds")}
 
 
-def list_runs(folder: str | Path) -> list[Listed]:
+def list_runs(folder: str | Path) -> list[RunSummary]:
     """Return the runs at or below a folder, the newest first."""
     folder = Path(folder)
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}", hint="train something first, or name the folder of your runs")
-    return sorted(map(listed, _found(folder, DEPTH)), key=lambda one: one.when, reverse=True)
+    return sorted(map(summarize, _found(folder, DEPTH)), key=lambda one: one.when, reverse=True)
 
 
 def _found(folder: Path, depth: int) -> Iterator[Path]:
@@ -83,26 +83,26 @@ def _files(folder: Path) -> list[Path]:
     return [folder / CONFIG, folder / METRICS, *(checkpoint_path(folder, name) for name in (LATEST, BEST))]
 
 
-def listed(folder: Path) -> Listed:
+def summarize(folder: Path) -> RunSummary:
     """Describe one run; say what is wrong with it where it cannot be read."""
     times = [path.stat().st_mtime for path in _files(folder) if path.is_file()]
     when = datetime.fromtimestamp(max(times, default=folder.stat().st_mtime)).astimezone()
     try:
         content = read_content(folder)
         if content.get("own"):
-            return _listed_unopened(folder, when, content)
+            return _summarize_unopened(folder, when, content)
         run = open_run(folder)
-        return Listed(folder, when, run.task_name, changed_settings(run), record=recorded(run), **progress(run))
+        return RunSummary(folder, when, run.task_name, changed_settings(run), record=recorded(run), **progress(run))
     except (GlassformerError, OSError, KeyError, TypeError, AttributeError) as error:
-        return Listed(folder, when, error=error.fact if isinstance(error, GlassformerError) else first_line(error))
+        return RunSummary(folder, when, error=error.fact if isinstance(error, GlassformerError) else first_line(error))
 
 
-def _listed_unopened(folder: Path, when: datetime, content: Mapping[str, Any]) -> Listed:
+def _summarize_unopened(folder: Path, when: datetime, content: Mapping[str, Any]) -> RunSummary:
     """Describe a run with Python files of its own: a list runs nothing."""
     task, recipe, record = content["task"], content["recipe"], content.get("record", {})
     options = {name: value for name, value in task["options"].items() if name != "seed"}
     figures = _progress(read_metrics(folder / METRICS)[0], recipe["steps"])
-    return Listed(folder, when, task["name"], options, record=record, **figures)
+    return RunSummary(folder, when, task["name"], options, record=record, **figures)
 
 
 def progress(run: Run) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def _changed_model(run: Run, preset: str | None) -> dict[str, Any]:
         return {}  # it was built already
     task = default_task(run.task_name)
     expected = model_config(task, preset, {"dropout": task.recipe["dropout"]})
-    return _changed(asdict(run.config), asdict(expected), leave=set(OF_THE_DATA))
+    return _changed(asdict(run.config), asdict(expected), leave=set(FROM_DATA))
 
 
 def _changed_recipe(run: Run) -> dict[str, Any]:

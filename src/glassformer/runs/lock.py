@@ -75,7 +75,7 @@ class FolderLock:
         self._lost = False
         self._before: FolderLock | None = None  # of the session that it was taken from
 
-    def take(self, *, new: bool = False) -> Owner | None:
+    def acquire(self, *, new: bool = False) -> Owner | None:
         """Take the lock, or refuse; return who held it before and ended without letting it go.
 
         Another session of this process loses it, and can write no more; but not to one that is to begin a `new` run.
@@ -87,7 +87,7 @@ class FolderLock:
                 if new and before.is_held():
                     raise _refusal(self.path, Owner.here())
                 self._before = before if before.is_held() else None
-                before.let_go()
+                before.release()
                 before._lost, before._before = True, None
             self._descriptor, left = _opened(self.path)
             self._process, self._lost = os.getpid(), False
@@ -96,10 +96,10 @@ class FolderLock:
             remove_leftovers(self.folder)
             return left
 
-    def hold(self) -> None:
+    def check_held(self) -> None:
         """Make sure, before something is written, that the folder is there and belongs to this session."""
         if self._descriptor is None and not self._lost:
-            self.take()
+            self.acquire()
         if self.is_held():
             return
         if not self.folder.is_dir():
@@ -116,17 +116,17 @@ class FolderLock:
         """Tell whether this session has the folder, and the folder is there."""
         return self._process == os.getpid() and _stands(self._descriptor, self.path)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Let others have the folder."""
         if self._descriptor is not None:
             self._end()
             self._descriptor = None
 
-    def give_back(self) -> None:
+    def hand_back(self) -> None:
         """Let the folder go, back to the session that it was taken from, if there was one."""
-        self.let_go()
+        self.release()
         if self._before is not None:
-            self._before.take()
+            self._before.acquire()
 
 
 def _opened(path: Path) -> tuple[int, Owner | None]:

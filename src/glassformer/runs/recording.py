@@ -69,7 +69,7 @@ class Recording:
                 path.unlink(missing_ok=True)
 
 
-def begin(run: Run, state: TrainingState) -> Recording:
+def start_recording(run: Run, state: TrainingState) -> Recording:
     """Begin the recording of a new run."""
     if processes() > 1:
         raise ConfigError("a run of several processes is not recorded", hint="leave --record out, or use one process")
@@ -79,19 +79,19 @@ def begin(run: Run, state: TrainingState) -> Recording:
     return Recording(run, spacing(state, run.recipe.steps))
 
 
-def recording_of(run: Run, state: TrainingState) -> Recording | None:
+def find_recording(run: Run, state: TrainingState) -> Recording | None:
     """Return the recording of a run, None where it has none."""
     return Recording(run, spacing(state, run.recipe.steps)) if (run.folder / FOLDER).is_dir() else None
 
 
-def go_on(run: Run, trainer: Trainer, state: TrainingState, *, anew: bool) -> Recording | None:
+def continue_recording(run: Run, trainer: Trainer, state: TrainingState, *, anew: bool) -> Recording | None:
     """Go on with the recording of a run, if it has one, from a state.
 
     What was kept of later steps is forgotten: they are taken again. So are states that stand too close to each other,
     where the run takes more steps than it was meant to. `anew` says that something is not as it was before: the state
     is then kept itself, since the steps before it do not lead to it any more.
     """
-    recording = recording_of(run, state)
+    recording = find_recording(run, state)
     if recording is None:
         return None
     for step, name in recording.kept().items():

@@ -33,8 +33,8 @@ from ..training.state import TREES, TrainingState, final_params
 from ..training.trainer import Trainer
 from ..tree import tree_map
 from .metrics import METRICS
-from .recording import Recording, recording_of
-from .resume import OF_DATA, compared
+from .recording import Recording, find_recording
+from .resume import OF_DATA, compare
 from .run import Run, open_run
 from .session import Session
 
@@ -194,7 +194,7 @@ def replay(folder: str | Path) -> Replay:
     task = run.task()
     parametrization = run.parametrization()
     trainer = run.engine.trainer(build(run.config, run.execution), run.recipe, parametrization=parametrization)
-    recording = recording_of(run, trainer.first(run.first_params()))
+    recording = find_recording(run, trainer.first(run.first_params()))
     if recording is None:
         raise ConfigError(f"{folder} was not recorded", hint="train it again with --record")
     _check_as_it_was(run, task)
@@ -208,7 +208,7 @@ def replay(folder: str | Path) -> Replay:
 
 def _check_as_it_was(run: Run, task: Task) -> None:
     """Refuse to compute again with other data, another engine or other versions."""
-    found = {name: pair for name, pair in compared(run, task, anyway=True).found.items() if name != "cores"}
+    found = {name: pair for name, pair in compare(run, task, anyway=True).found.items() if name != "cores"}
     if not found:
         return
     said = ", ".join(f"{name} was {before} and is {now}" for name, (before, now) in found.items())

@@ -20,7 +20,7 @@ from ..training.trainer import Trainer
 from .lock import FolderLock
 from .metrics import METRICS
 from .record import Record, read_record
-from .recording import go_on
+from .recording import continue_recording
 from .run import Run, open_run
 from .session import Session, make_trainer
 
@@ -54,7 +54,7 @@ def resume_session(
         return _continued(run, notes, steps, mesh, watch, anyway=anyway)
     except BaseException:
         if run.lock is not None:
-            run.lock.give_back()
+            run.lock.hand_back()
         raise
 
 
@@ -63,7 +63,7 @@ def _locked(run: Run) -> tuple[Run, list[str]]:
     if process() != 0:
         return run, []
     lock = FolderLock(run.folder)
-    left = lock.take()
+    left = lock.acquire()
     said = f"{run.folder} was left by {left}, which ended without a word; its lock is taken over"
     return replace(run, lock=lock), [] if left is None else [said]
 
@@ -73,7 +73,7 @@ def _continued(
 ) -> Session:
     """Begin a session of a run where the last one ended."""
     task = run.task()
-    comparison = compared(run, task, anyway=anyway)
+    comparison = compare(run, task, anyway=anyway)
     if mesh is not None:
         run = run.on_mesh(mesh)
     if steps is not None:
@@ -85,8 +85,8 @@ def _continued(
     run = comparison.noted(run, state.step)
     before = state
     if steps is not None:
-        state = _goes_on(run, state)
-    recording = go_on(run, trainer, state, anew=bool(comparison.found) or state is not before)
+        state = _extend(run, state)
+    recording = continue_recording(run, trainer, state, anew=bool(comparison.found) or state is not before)
     if process() == 0:
         if comparison.found:
             run.write_config()
@@ -102,7 +102,7 @@ def _rewound(run: Run, step: int) -> list[str]:
     return said if step or not taken else [*said, f"there is no checkpoint: {taken:,} steps are taken again"]
 
 
-def _goes_on(run: Run, state: TrainingState) -> TrainingState:
+def _extend(run: Run, state: TrainingState) -> TrainingState:
     """Note that a run takes another number of steps; refuse fewer than it has taken. Its patience begins anew."""
     if run.recipe.steps <= state.step:
         raise ConfigError(
@@ -152,7 +152,7 @@ class Comparison(NamedTuple):
         return replace(run, record=record)
 
 
-def compared(run: Run, task: Task, *, anyway: bool = False) -> Comparison:
+def compare(run: Run, task: Task, *, anyway: bool = False) -> Comparison:
     """Compare a run with what it began with; refuse to go on with anything else, unless `anyway`.
 
     Of several processes, the first one compares; the others look at their data.
@@ -166,7 +166,7 @@ def compared(run: Run, task: Task, *, anyway: bool = False) -> Comparison:
     data = read_record(run.task_name, run.task_options.get("data"))
     now = Record.now(run.engine.name, preset=run.record.preset, data=data).reading(task.train, run.recipe)
     recipe = read_meta(run.folder, LATEST).get("recipe", {})
-    found = {**_differing(run.record, now), **_other_recipe(recipe, run.recipe.to_dict())}
+    found = {**_differences(run.record, now), **_other_recipe(recipe, run.recipe.to_dict())}
     if found and not anyway:
         raise _refusal(run, found)
     notes = []
@@ -178,11 +178,11 @@ def compared(run: Run, task: Task, *, anyway: bool = False) -> Comparison:
                 f"it goes on as with {run.record.cores} cores, as it began, to the same bits; {now.cores} are here"
             )
     if found:
-        notes.append(f"going on anyway, and last digits will differ: {_said(found)}")
+        notes.append(f"going on anyway, and last digits will differ: {_describe(found)}")
     return Comparison(now, found, notes)
 
 
-def _differing(before: Record, now: Record) -> dict[str, tuple[Any, Any]]:
+def _differences(before: Record, now: Record) -> dict[str, tuple[Any, Any]]:
     """Return what differs; what was not recorded is not asked for."""
     pairs = {
         "data": (before.data and before.data.sha256[:12], now.data and now.data.sha256[:12]),
@@ -219,9 +219,9 @@ def _refusal(run: Run, found: Mapping[str, tuple[Any, Any]]) -> CheckpointError 
         return DataError(fact, hint=f"{restore}, train anew, {anyway}")
     restore = f"use --engine {found['engine'][0]}" if "engine" in found else "restore what it began with"
     return CheckpointError(
-        f"{run.folder} would not go on to the same bits: {_said(found)}", hint=f"{restore}, {anyway}"
+        f"{run.folder} would not go on to the same bits: {_describe(found)}", hint=f"{restore}, {anyway}"
     )
 
 
-def _said(found: Mapping[str, tuple[Any, Any]]) -> str:
+def _describe(found: Mapping[str, tuple[Any, Any]]) -> str:
     return ", ".join(f"{name} was {before} and is {now}" for name, (before, now) in found.items())

@@ -26,7 +26,7 @@ from .. import dispatch
 from ..arrays import Tree, widen
 from ..cluster.collective import first_before_others
 from ..config import EncoderConfig, TransformerConfig, config_from_dict
-from ..data import OwnFile, Task, build_task
+from ..data import CustomFile, Task, build_task
 from ..errors import CheckpointError, DataError, GlassformerError, first_line
 from ..execution import PLAIN, Execution, MeshShape, joined, separated
 from ..mesh.rules import check_execution
@@ -45,9 +45,9 @@ from ..tree import check_same, flatten, rebuilt, tree_map, unflatten
 from ..weights.places import is_run, locate, open_published
 from .base import Base, fingerprint
 from .config_file import CONFIG, explained, read_config, write_config
+from .custom_files import check_task, load_custom_file, load_custom_files, takes_lexicon
 from .lock import FolderLock
 from .metrics import METRICS, read_metrics, write_metrics
-from .own import check_task, load_own_file, load_own_files, takes_lexicon
 from .record import Record, read_record
 from .settings import check_options
 
@@ -66,7 +66,7 @@ class Run:
     base: Base | None = None
     execution: Execution = PLAIN  # how its model runs
     under_jax: bool = False  # whether the engine jax computes it, else one of the host
-    own: tuple[OwnFile, ...] = ()  # files with its task or parts of its model
+    own: tuple[CustomFile, ...] = ()  # files with its task or parts of its model
     record: Record | None = None  # where and with what it began; older runs do not say
     lock: FolderLock | None = field(default=None, compare=False, repr=False)  # whoever trains it has one
 
@@ -115,7 +115,7 @@ class Run:
     def _hold(self) -> None:
         """Refuse to write into a folder that is gone, or belongs to another session by now."""
         if self.lock is not None:
-            self.lock.hold()
+            self.lock.check_held()
 
     def to_dict(self) -> dict[str, Any]:
         """Return what config.json holds."""
@@ -151,7 +151,7 @@ class Run:
     def _keep_own(self) -> None:
         for file in self.own:
             if file.loaded is None:
-                load_own_file(file, self.folder)
+                load_custom_file(file, self.folder)
 
     def check_data(self) -> None:
         """Refuse data that is not what the run began with, where the run says what that was."""
@@ -260,7 +260,7 @@ def open_run(folder: str | Path) -> Run:
     folder = Path(folder)
     content = read_content(folder)
     with _naming_damage(folder / CONFIG):
-        own = load_own_files(content, folder)
+        own = load_custom_files(content, folder)
         check_stored(content["model"], folder, CheckpointError, content["tokenizer"], content["target_tokenizer"])
         return Run(
             folder=folder,

@@ -29,7 +29,7 @@ from ..training.recipe import Recipe
 from ..training.state import TrainingState, final_params, refuse_to_save
 from ..training.trainer import Trainer
 from ..tree import tree_map
-from .recording import Recording, begin
+from .recording import Recording, start_recording
 from .run import Run
 
 WRITE_EVERY = 0.1
@@ -91,7 +91,7 @@ class Session:
                     if record.evaluation is not None or time.monotonic() > self._written + WRITE_EVERY:
                         self.write_records()
                 # Where a step uses up the memory of the state before, Ctrl-C waits for the next state from here on.
-                held = uninterrupted() if self.trainer.uses_up and processes() == 1 else contextlib.nullcontext()
+                held = uninterrupted() if self.trainer.donates and processes() == 1 else contextlib.nullcontext()
                 self._save_if_due(record)
                 if self.watch.asked_to_stop(record.step):
                     raise Stopped
@@ -103,7 +103,7 @@ class Session:
         if self._is_spread:
             self._save_file()  # which all other commands can read
         if self.run.lock is not None:
-            self.run.lock.let_go()
+            self.run.lock.release()
 
     def _begin_watch(self) -> None:
         resume = f"glassformer train --resume {typed(self.run.folder)}"
@@ -146,7 +146,7 @@ class Session:
         checkpoint, can be broken off.
         """
         self.write_records()
-        if self.trainer.is_used_up(self.state):
+        if self.trainer.is_donated(self.state):
             return
         if not self._is_spread:
             self._save_file()
@@ -218,7 +218,7 @@ def start_session(
     """Start a session of a new run; parameters are drawn from the seed unless given."""
     trainer = make_trainer(run, task, parametrization)
     state = trainer.first(params)
-    recording = begin(run, state) if recorded else None
+    recording = start_recording(run, state) if recorded else None
     if recording is not None and params is not None and run.base is None:
         recording.keep(trainer.take(state), "from")  # no seed and no other model says where it began
     return Session(run, task, trainer, state, parametrization, recording=recording)

@@ -24,13 +24,13 @@ from ..training.optimizers import OPTIMIZERS
 from ..training.recipe import KEEP, Recipe
 from ..training.schedules import SCHEDULES
 
-OF_THE_DATA = ("vocab", "context", "head", "classes", "segments", "source_vocab")
+FROM_DATA = ("vocab", "context", "head", "classes", "segments", "source_vocab")
 """Settings of a model that follow from what it reads and answers, whatever the preset."""
 
-NOT_SET = ("seed", "data", "lexicon")
+NOT_SETTINGS = ("seed", "data", "lexicon")
 """What a task takes that is no setting: an option of its own gives it."""
 
-ALSO_CALLED = {
+ALIASES = {
     "batch": ("batch_size", "train_batch_size", "micro_batch_size"),
     "clip": ("grad_clip", "max_grad_norm", "gradient_clip"),
     "context": ("block_size", "seq_len", "seq_length", "max_length", "max_position_embeddings", "n_ctx", "n_positions"),
@@ -72,17 +72,17 @@ class Group(NamedTuple):
 # --- whose a setting is ----------------------------------------------------------------------------------------------
 
 
-def sorted_settings(task_name: str, settings: Mapping[str, Any]) -> tuple[dict, dict, dict]:
+def split_settings(task_name: str, settings: Mapping[str, Any]) -> tuple[dict, dict, dict]:
     """Sort settings by whom they belong to: the task, the model or the recipe."""
     check_known("there is no task", task_name, TASKS)
     options = {p.name: p.default for p in inspect.signature(TASKS[task_name]).parameters.values()}
     of_model = {name for config in CONFIGS.values() for name in setting_names(config)} | set(AMONG_MODEL_SETTINGS)
-    owners = (set(options) - set(NOT_SET), of_model, set(setting_names(Recipe)) - {"seed"})
+    owners = (set(options) - set(NOT_SETTINGS), of_model, set(setting_names(Recipe)) - {"seed"})
     groups: tuple[dict, dict, dict] = ({}, {}, {})
     for name, value in settings.items():
         group = next((group for known, group in zip(owners, groups, strict=True) if name in known), None)
         if group is None:
-            raise ConfigError(f"there is no setting {name!r}", hint=_meant(name, task_name, set().union(*owners)))
+            raise ConfigError(f"there is no setting {name!r}", hint=_suggestion(name, task_name, set().union(*owners)))
         group[name] = value
     check_options(task_name, groups[0])
     return groups
@@ -96,7 +96,7 @@ def check_options(task_name: str, options: Mapping[str, Any]) -> None:
             _check_option(name, value, known[name].default)
 
 
-def _meant(name: str, task_name: str, known: set[str]) -> str:
+def _suggestion(name: str, task_name: str, known: set[str]) -> str:
     """Say what an unknown setting may have meant, or where the known ones are listed."""
     if name in ("seed", "data"):
         return f"use --{name}"
@@ -105,7 +105,7 @@ def _meant(name: str, task_name: str, known: set[str]) -> str:
     file = registry.origin("task", task_name)
     topic = task_name if file is None else typed(os.path.relpath(file))
     listed = f"`glassformer settings {topic}` lists every setting"
-    found = [own for own, others in ALSO_CALLED.items() if name.casefold() in others and own in known]
+    found = [own for own, others in ALIASES.items() if name.casefold() in others and own in known]
     if found:
         return f"here it is called {found[0]!r}; {listed}"
     tasks = [other for other in TASKS if name in _options(other)]
@@ -117,7 +117,7 @@ def _meant(name: str, task_name: str, known: set[str]) -> str:
 
 
 def _options(task_name: str) -> set[str]:
-    return set(inspect.signature(TASKS[task_name]).parameters) - set(NOT_SET)
+    return set(inspect.signature(TASKS[task_name]).parameters) - set(NOT_SETTINGS)
 
 
 def _check_option(name: str, value: Any, default: Any) -> None:
@@ -154,10 +154,10 @@ def _small_task(name: str, make: Any) -> Task:
 def task_groups(name: str) -> list[Group]:
     """Return every setting that training on a task takes, with the values that the task begins with."""
     task = default_task(name)
-    own = [setting for setting in described(TASKS[name]) if setting.name not in NOT_SET]
+    own = [setting for setting in described(TASKS[name]) if setting.name not in NOT_SETTINGS]
     taken = {setting.name for setting in own}
     given = {**task.settings, "dropout": task.recipe["dropout"]}
-    given |= {part: OF_DATA for part in OF_THE_DATA if part in task.settings}
+    given |= {part: OF_DATA for part in FROM_DATA if part in task.settings}
     model = [setting for setting in model_settings(task.architecture, given) if setting.name not in taken]
     recipe = with_defaults(recipe_settings(), task.recipe)
     how = "--set NAME=VALUE"

@@ -18,12 +18,12 @@ from ..tree import flatten
 from . import trust
 from .base import Base, stable_data
 from .config_file import CONFIG, explained
+from .custom_files import custom_files_of
 from .lock import LOCK, FolderLock
-from .own import own_files
 from .record import Record, read_record
 from .run import Run, open_run, tokenizers_of
 from .session import Session, start_session
-from .settings import OF_THE_DATA, sorted_settings
+from .settings import FROM_DATA, split_settings
 
 
 def new_session(
@@ -43,7 +43,7 @@ def new_session(
     With an `execution`, it is computed by the engine jax. `numbered` puts it into the first of folder, folder-2, … that
     nobody has. `recorded` keeps what it takes to return to any step: see `recording`.
     """
-    of_task, of_model, of_recipe = sorted_settings(task_name, settings or {})
+    of_task, of_model, of_recipe = split_settings(task_name, settings or {})
     options = {"data": stable_data(data), "seed": seed, **of_task}
     task = build_task(task_name, **options)
     recipe = changed_recipe(task.recipe, {"seed": seed, **of_recipe})
@@ -65,9 +65,9 @@ def model_config(task: Task, preset: str | None, changes: dict[str, Any]) -> Tra
                 f"but {task.name!r} needs {task.architecture!r}",
                 hint="choose another preset, or none",
             )
-        left_out = {*OF_THE_DATA, *(("head_bias", "head_scale") if "classes" in task.settings else ())}
+        left_out = {*FROM_DATA, *(("head_bias", "head_scale") if "classes" in task.settings else ())}
         kept = {name: value for name, value in chosen.items() if name not in left_out}
-        settings = {**kept, **{name: task.settings[name] for name in OF_THE_DATA if name in task.settings}}
+        settings = {**kept, **{name: task.settings[name] for name in FROM_DATA if name in task.settings}}
     return config_from_dict({**settings, **changes})
 
 
@@ -91,7 +91,7 @@ def create_run(
     """
     known = {name: value for name, value in options.items() if value is not None}
     how = (execution or PLAIN).replace(**separated(settings)[1])
-    own = own_files(task, config)
+    own = custom_files_of(task, config)
     run = Run(folder, task.name, known, config, recipe, *tokenizers_of(task), base, how, execution is not None, own)
     record = Record.now(run.engine.name, preset=preset, data=read_record(task.name, known.get("data")))
     run = replace(run, record=record.reading(task.train, recipe))
@@ -125,11 +125,11 @@ def _taken(folder: Path) -> FolderLock:
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(folder)
-    lock.take(new=True)
+    lock.acquire(new=True)
     try:
         _check_free(folder)
     except ConfigError:
-        lock.let_go()
+        lock.release()
         raise
     flush_folder(folder.parent)
     return lock

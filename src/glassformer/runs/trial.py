@@ -20,11 +20,11 @@ from ..errors import ConfigError
 from ..training.checkpoint import BEST
 from ..training.recipe import Recipe, changed_recipe
 from .in_memory import MemoryRun, memory_run
-from .recording import begin
+from .recording import start_recording
 from .replay import Frame, frame_of
 from .run import Run
 from .session import Session, start_session
-from .settings import sorted_settings
+from .settings import split_settings
 from .start import create_run, model_config
 
 
@@ -72,7 +72,7 @@ class Trial:
             settings=self.settings,
             numbered=True,
         )
-        begin(run, session.state)
+        start_recording(run, session.state)
         run.append(own.records)
         if best:
             state = session.trainer.take(session.state)
@@ -81,13 +81,13 @@ class Trial:
             run.save_best(state._replace(step=best[-1].step, params=own.kept[BEST], ema=None, best=loss, stale=0))
         run.save(session.trainer.take(session.state))
         if run.lock is not None:
-            run.lock.let_go()
+            run.lock.release()
         return run
 
 
 def new_trial(task_name: str, settings: dict[str, Any] | None = None, *, seed: int = 0) -> Trial:
     """Begin a training in memory: the task's own model and recipe, changed by settings of either."""
-    of_task, of_model, of_recipe = sorted_settings(task_name, settings or {})
+    of_task, of_model, of_recipe = split_settings(task_name, settings or {})
     options = {"seed": seed, **of_task}
     task = build_task(task_name, **options)
     recipe = changed_recipe(task.recipe, {"seed": seed, **of_recipe})

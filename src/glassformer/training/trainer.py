@@ -58,13 +58,13 @@ class Parts(Protocol):
 class Trainer(Protocol):
     """Takes the steps of a recipe, its states where the engine has its arrays.
 
-    uses_up   whether every step uses up the memory of the state before, kept or not
+    donates   whether every step uses up the memory of the state before, kept or not
     parts     how a state is written in parts; None: it never is
     """
 
     model: Model
     recipe: Recipe
-    uses_up: bool
+    donates: bool
     parts: Parts | None
 
     def first(self, params: Tree | None = None) -> TrainingState:
@@ -76,7 +76,7 @@ class Trainer(Protocol):
     def take(self, state: TrainingState, *, wanted: bool = True) -> TrainingState:
         """Return a state as NumPy arrays; all processes must call this together, and who wants none gets none."""
 
-    def is_used_up(self, state: TrainingState) -> bool:
+    def is_donated(self, state: TrainingState) -> bool:
         """Tell whether a step has taken the memory of a state."""
 
     def batch(self, data: Dataset, step: int) -> Batch:
@@ -102,7 +102,7 @@ class Trainer(Protocol):
 class ReferenceTrainer:
     """Takes pure steps in NumPy: gradients, their norm, the optimizer, an average; no state is ever changed."""
 
-    uses_up = False
+    donates = False
     parts: Parts | None = None
 
     def __init__(self, model: Model, recipe: Recipe, parametrization: Parametrization = EVERYTHING) -> None:
@@ -121,7 +121,7 @@ class ReferenceTrainer:
         """Return the state as it is."""
         return state
 
-    def is_used_up(self, state: TrainingState) -> bool:
+    def is_donated(self, state: TrainingState) -> bool:
         """Tell that no state ever is."""
         return False
 

@@ -22,7 +22,7 @@ from ..errors import ConfigError, GlassformerError
 from ..interpret import Trace, detect_heads, trace
 from ..interpret.reading import labels_of
 from ..models import Batch
-from ..runs.course import LONGEST, fixed_example, gradient_norms_on, scored, weight_norms
+from ..runs.measurements import LONGEST, fixed_example, gradient_norms_on, scored, weight_norms
 from ..runs.recording import FOLDER
 from ..runs.replay import Frame, Replay, replay
 from ..runs.run import open_run

@@ -58,7 +58,7 @@ def test_a_first_step_that_is_broken_off_can_be_taken_again(train, tmp_path, mon
     assert "interrupted after step 0" in result.err
     again = resume_session(tmp_path / "run")
     assert again.state.step == 0
-    assert not again.trainer.is_used_up(again.state)
+    assert not again.trainer.is_donated(again.state)
 
 
 class Interrupted:

@@ -9,9 +9,9 @@ import numpy as np
 
 from ...errors import ConfigError, DataError
 from ...text.chars import CharTokenizer
-from ..answers import written_task
 from ..examples import check_seed
-from ..parts import Parts, check_flag, check_whole
+from ..question_tasks import decoder_task
+from ..splits import Splits, check_flag, check_whole
 from ..task import Task, recipe
 
 MOST_DIGITS = 9
@@ -101,7 +101,7 @@ def _arithmetic(
 ) -> Task:
     """Build the task; its answers have as many `places`, with zeros in front."""
     seed, digits, reverse = options
-    parts = _pairs(seed, digits, sizes)
+    splits = _pairs(seed, digits, sizes)
     tokenizer = CharTokenizer("0123456789")
     way = -1 if reverse else 1
 
@@ -111,20 +111,20 @@ def _arithmetic(
     def answer(asked: str) -> str:
         return f"{compute(int(asked[:digits]), int(asked[digits:])):0{places}}"[::way]
 
-    return written_task(
+    return decoder_task(
         name,
         tokenizer,
-        Parts(*([written(pair) for pair in part] for part in parts)),
+        Splits(*([written(pair) for pair in part] for part in splits)),
         lambda typed: written(_typed(typed, sign, digits)),
         answer,
         decode_answer=lambda ids: str(int(tokenizer.decode(np.asarray(ids)[:places])[::way])),
-        prompts=tuple(f"{a}{sign}{b}" for a, b in parts.held_out[:3]),
-        notes=(f"{len(parts.train):,} pairs to train on, {len(parts.held_out):,} held out, both orders together",),
+        prompts=tuple(f"{a}{sign}{b}" for a, b in splits.held_out[:3]),
+        notes=(f"{len(splits.train):,} pairs to train on, {len(splits.held_out):,} held out, both orders together",),
         **others,
     )
 
 
-def _pairs(seed: int, digits: int, sizes: tuple[int | None, int, int]) -> Parts:
+def _pairs(seed: int, digits: int, sizes: tuple[int | None, int, int]) -> Splits:
     """Return ordered pairs; both orders of a pair are in the same part."""
     train, validation, held_out = sizes
     if train is not None:
@@ -137,10 +137,10 @@ def _pairs(seed: int, digits: int, sizes: tuple[int | None, int, int]) -> Parts:
         raise ConfigError(f"{held_out} held-out pairs", hint=hint)
     order = _drawn(seed, digits, held_out + validation + (TRAIN if train is None else train))
     cuts = (order[held_out + validation :], order[held_out : held_out + validation], order[:held_out])
-    parts = Parts(*([both for a, b in part for both in dict.fromkeys([(a, b), (b, a)])] for part in cuts))
-    if train is not None and len(parts.train) < train:
-        raise ConfigError(f"train is {train:,}, but only {len(parts.train):,} pairs are left", hint="lower train")
-    return parts._replace(train=parts.train[: TRAIN if train is None else train])
+    splits = Splits(*([both for a, b in part for both in dict.fromkeys([(a, b), (b, a)])] for part in cuts))
+    if train is not None and len(splits.train) < train:
+        raise ConfigError(f"train is {train:,}, but only {len(splits.train):,} pairs are left", hint="lower train")
+    return splits._replace(train=splits.train[: TRAIN if train is None else train])
 
 
 def _drawn(seed: int, digits: int, wanted: int) -> list[Pair]:

@@ -4,9 +4,9 @@ import numpy as np
 
 from ...errors import DataError
 from ...text.chars import CharTokenizer
-from ..answers import class_task
 from ..examples import check_seed
-from ..parts import check_whole, draw_parts
+from ..question_tasks import classifier_task
+from ..splits import check_whole, draw_splits
 from ..task import Task, recipe
 
 KINDS = ("()", "[]", "{}", "<>")
@@ -42,20 +42,20 @@ def brackets(
             raise DataError(f"{text!r} has {len(text)} brackets", hint=f"type 1 to {longest} of {known}")
         return text
 
-    parts = draw_parts(
+    splits = draw_splits(
         lambda: _draw(rng, kinds, longest), asked=(train, validation, held_out), usual=(20_000, 1000, 1000)
     )
-    return class_task(
+    return classifier_task(
         "brackets",
         CharTokenizer(known, specials=("<pad>",)),
-        parts,
+        splits,
         question,
         lambda text: CLASSES[is_balanced(text)],
         CLASSES,
         settings={"context": longest, "width": 48, "heads": 4, "layers": 4, "pooling": "mean"},
         recipe=recipe(steps=1500, batch=64, lr=1e-3, warmup=100, weight_decay=0.01),
-        prompts=tuple(parts.held_out[:3]),
-        notes=(parts.note,),
+        prompts=tuple(splits.held_out[:3]),
+        notes=(splits.note,),
     )
 
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from ...errors import DataError
 from ...text.chars import CharTokenizer
-from ..answers import written_task
 from ..examples import check_seed
-from ..parts import check_whole, draw_parts
+from ..question_tasks import decoder_task
+from ..splits import check_whole, draw_splits
 from ..task import Task, recipe
 
 SYMBOLS = string.ascii_lowercase + string.ascii_uppercase + string.digits
@@ -52,17 +52,17 @@ def induction(
     def answer(asked: str) -> str:
         return (asked[:-1] * total)[len(asked) : total]
 
-    parts = draw_parts(draw, asked=(train, validation, held_out), usual=(20_000, 1000, 1000))
+    splits = draw_splits(draw, asked=(train, validation, held_out), usual=(20_000, 1000, 1000))
     tokenizer = CharTokenizer(SYMBOLS[:symbols])
-    return written_task(
+    return decoder_task(
         "induction",
         tokenizer,
-        parts,
+        splits,
         question,
         answer,
         settings={"context": total - 1, "width": 64, "heads": 4, "layers": 2},
         recipe=recipe(steps=1000, batch=64, lr=2e-3, warmup=100, weight_decay=0.01),
         decode_answer=tokenizer.decode,
-        prompts=tuple(parts.held_out[:3]),
-        notes=(parts.note,),
+        prompts=tuple(splits.held_out[:3]),
+        notes=(splits.note,),
     )

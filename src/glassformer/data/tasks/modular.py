@@ -12,9 +12,9 @@ import numpy as np
 from ...errors import ConfigError, DataError
 from ...settings import check_known
 from ...text.words import WordTokenizer
-from ..answers import written_task
 from ..examples import check_seed
-from ..parts import Parts, check_whole
+from ..question_tasks import decoder_task
+from ..splits import Splits, check_whole
 from ..task import Task, recipe
 
 OPERATIONS = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
@@ -40,7 +40,7 @@ def modular(
     share: Any = fraction
     if not isinstance(share, int | float) or not 0 < share < 1:
         raise ConfigError(f"fraction is {fraction!r}", hint="use a number above 0 and below 1, such as 0.5")
-    parts = _parts(seed, modulus, fraction, operation)
+    splits = _splits(seed, modulus, fraction, operation)
     tokenizer = WordTokenizer([*map(str, range(modulus)), operation, "="])
 
     def question(typed: str) -> str:
@@ -54,10 +54,10 @@ def modular(
         a, _, b, _ = asked.split()
         return str(OPERATIONS[operation](int(a), int(b)) % modulus)
 
-    return written_task(
+    return decoder_task(
         "modular",
         tokenizer,
-        parts,
+        splits,
         question,
         answer,
         settings={"width": 128, "heads": 4, "layers": 1, "tied_head": False},
@@ -65,12 +65,12 @@ def modular(
             steps=2000, batch=512, lr=2e-3, beta2=0.98, schedule="constant", warmup=10, weight_decay=1.0, eval_every=100
         ),
         decode_answer=lambda ids: tokenizer.decode(np.asarray(ids)[:1]),
-        prompts=tuple(parts.held_out[:3]),
-        notes=(parts.note,),
+        prompts=tuple(splits.held_out[:3]),
+        notes=(splits.note,),
     )
 
 
-def _parts(seed: int, modulus: int, fraction: float, operation: str) -> Parts:
+def _splits(seed: int, modulus: int, fraction: float, operation: str) -> Splits:
     numbers = range(modulus)
     if operation in COMMUTES:
         pairs = list(itertools.combinations_with_replacement(numbers, 2))
@@ -90,4 +90,4 @@ def _parts(seed: int, modulus: int, fraction: float, operation: str) -> Parts:
             ways = [way for a, b in chosen for way in dict.fromkeys([(a, b), (b, a)])]
         return [f"{a} {operation} {b} =" for a, b in ways]
 
-    return Parts(both(order[:cut]), both(order[cut:half]), both(order[half:]))
+    return Splits(both(order[:cut]), both(order[cut:half]), both(order[half:]))

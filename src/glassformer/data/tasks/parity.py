@@ -4,9 +4,9 @@ import numpy as np
 
 from ...errors import DataError
 from ...text.chars import CharTokenizer
-from ..answers import written_task
 from ..examples import check_seed
-from ..parts import check_flag, check_whole, draw_parts
+from ..question_tasks import decoder_task
+from ..splits import check_flag, check_whole, draw_splits
 from ..task import Task, recipe
 
 MOST_BITS = 64
@@ -43,21 +43,21 @@ def parity(
         ones = np.cumsum([digit == "1" for digit in asked[:-1]]) % 2
         return "".join(map(str, ones if in_steps else ones[-1:]))
 
-    parts = draw_parts(
+    splits = draw_splits(
         lambda: "".join(map(str, rng.integers(2, size=bits))) + "=",
         asked=(train, validation, held_out),
         usual=(20_000, 1000, 1000),
     )
     tokenizer, length = CharTokenizer("01="), bits if in_steps else 1
-    return written_task(
+    return decoder_task(
         "parity",
         tokenizer,
-        parts,
+        splits,
         question,
         answer,
         settings={"width": 64, "heads": 4, "layers": 2},
         recipe=recipe(steps=1500, batch=64, lr=2e-3, warmup=100, weight_decay=0.01),
         decode_answer=lambda ids: tokenizer.decode(np.asarray(ids)[:length]),
-        prompts=tuple(question[:-1] for question in parts.held_out[:3]),
-        notes=(parts.note,),
+        prompts=tuple(question[:-1] for question in splits.held_out[:3]),
+        notes=(splits.note,),
     )

@@ -11,7 +11,7 @@ from ...models.model import Batch
 from ...ops.loss import IGNORE
 from ...text.words import WordTokenizer
 from ..examples import Examples, check_seed
-from ..parts import Parts, check_whole
+from ..splits import Splits, check_whole
 from ..task import Task, recipe
 
 USUAL = {"train": 50_000, "validation": 1000, "held_out": 1000}
@@ -64,7 +64,7 @@ def regression(
         encode_input=lambda typed: Batch(_typed(typed, tokenizer, points, resolution)[None]),
         decode_answer=lambda ids: tokenizer.decode(np.asarray(ids)[:1]),
         prompts=tuple(tokenizer.decode(row) for row in testing.rows.tokens[:3]),
-        notes=(Parts(*map(list, cuts)).note, f"least squares on the same numbers gets {share:.1%} of the test right"),
+        notes=(Splits(*map(list, cuts)).note, f"least squares on the same numbers gets {share:.1%} of the test right"),
     )  # fmt: skip
 
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from ...errors import ConfigError, DataError
 from ...text.chars import CharTokenizer
-from ..answers import written_task
 from ..examples import check_seed, hash_fraction
-from ..parts import Parts
+from ..question_tasks import decoder_task
+from ..splits import Splits
 from ..task import Task, recipe, until
 
 ALPHABET, SHORTEST, LONGEST, EQUALS = "abcdefghij", 3, 10, "="  # of `copy` and `reverse`
@@ -59,10 +59,10 @@ def sort(*, seed: int = 0, held_out: int = 5000) -> Task:
             raise DataError(f"{text!r} has {len(text)} digits", hint=f"type {LENGTH} digits from {DIGITS}")
         return text
 
-    return written_task(
+    return decoder_task(
         "sort",
         tokenizer,
-        Parts(seen, [], drawn),
+        Splits(seen, [], drawn),
         question,
         lambda asked: "".join(sorted(asked)),
         settings={"context": 2 * LENGTH - 1, "width": 48, "heads": 3, "layers": 3},
@@ -84,10 +84,10 @@ def _letters(name: str, answer: Callable[[str], str], seed: int, train: int, hel
             raise DataError(f"{text!r} has {len(text)} letters", hint=f"type 1 to {LONGEST} letters from {ALPHABET}")
         return text + EQUALS
 
-    return written_task(
+    return decoder_task(
         name,
         tokenizer,
-        Parts([text + EQUALS for text in seen], [], [text + EQUALS for text in unseen]),
+        Splits([text + EQUALS for text in seen], [], [text + EQUALS for text in unseen]),
         question,
         lambda asked: answer(asked.removesuffix(EQUALS)),
         end=[eos],

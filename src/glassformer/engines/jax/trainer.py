@@ -50,7 +50,7 @@ class JaxTrainer:
     runs as it says itself unless an `execution` is given.
     """
 
-    uses_up = True
+    donates = True
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class JaxTrainer:
         tree = fetch_for(wanted, tree)
         return unstack_blocks(tree) if self.execution.scan else tree
 
-    def is_used_up(self, state: TrainingState) -> bool:
+    def is_donated(self, state: TrainingState) -> bool:
         """Tell whether a step has taken the memory of a state."""
         return any(getattr(leaf, "is_deleted", bool)() for _, leaf in named_leaves(state.params))
 

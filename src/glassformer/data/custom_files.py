@@ -24,7 +24,7 @@ _read: dict[Path, tuple[str, list[tuple[str, str, Any]]]] = {}  # what each file
 
 
 @dataclass(frozen=True)
-class OwnFile:
+class CustomFile:
     """A file with tasks or parts of one's own, as it was when it was read."""
 
     path: Path
@@ -49,7 +49,7 @@ class OwnFile:
         (folder / self.path.name).write_bytes(self.path.read_bytes())
 
 
-def import_file(path: str | Path) -> OwnFile:
+def import_file(path: str | Path) -> CustomFile:
     """Run a Python file that registers tasks or parts; again only if it changed, or if others took its names.
 
     It may import its neighbors in the same folder.
@@ -69,13 +69,15 @@ def import_file(path: str | Path) -> OwnFile:
                 hint="mark a function with @gf.task, or register a part, such as gf.register_activation(…)",
             )
         _read[place] = sha256, made
-    return OwnFile(place, sha256)
+    return CustomFile(place, sha256)
 
 
-def files_of(parts: Iterable[tuple[str, str | None]]) -> tuple[OwnFile, ...]:
+def files_of(parts: Iterable[tuple[str, str | None]]) -> tuple[CustomFile, ...]:
     """Return the files that parts, given as (family, name), came from, each once."""
     paths = [registry.origin(family, name) for family, name in parts if name is not None]
-    return tuple(OwnFile(path, _read[path][0]) for path in dict.fromkeys(paths) if path is not None and path in _read)
+    return tuple(
+        CustomFile(path, _read[path][0]) for path in dict.fromkeys(paths) if path is not None and path in _read
+    )
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """What a run looked like over the course of its training: a few measures of every frame, as arrays.
 
-    course = measured(replay, replay.spaced(), {"attention": attention_on(batch), "weights": weight_norms})
+    course = measure(replay, replay.spaced(), {"attention": attention_on(batch), "weights": weight_norms})
     course.steps                       (N,)
     course["loss"]                     (N,), always there: the training loss of the step that led to each frame
     course["attention"]                (N, L, H, T, S)
@@ -37,7 +37,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Course(Mapping[str, Any]):
+class Measurements(Mapping[str, Any]):
     """What was measured of each frame, by name: arrays whose first axis are the steps; lists where it is texts."""
 
     steps: Array  # (N,)
@@ -63,13 +63,13 @@ class Course(Mapping[str, Any]):
         return {"step": self.steps.tolist(), **{name: _plain(value) for name, value in self.rows.items()}}
 
 
-def measured(
+def measure(
     replay: Replay,
     steps: Iterable[int] | None = None,
     measures: Mapping[str, Measure] | None = None,
     *,
     progress: Progress | None = None,
-) -> Course:
+) -> Measurements:
     """Go through the frames of some steps, about 40 unless given, and measure each."""
     wanted = sorted({replay.checked(step) for step in (replay.spaced() if steps is None else steps)})
     if not wanted:
@@ -84,7 +84,7 @@ def measured(
                 rows.setdefault(part, []).append(value)
     if progress is not None:
         progress(len(wanted), len(wanted))
-    return Course(np.array(wanted), {name: _stacked(name, values, len(wanted)) for name, values in rows.items()})
+    return Measurements(np.array(wanted), {name: _stacked(name, values, len(wanted)) for name, values in rows.items()})
 
 
 def fixed_example(task: Task, text: str | None = None) -> Batch:

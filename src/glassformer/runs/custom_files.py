@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import TransformerConfig
-from ..data import TASKS, OwnFile, Task, files_of, import_file
+from ..data import TASKS, CustomFile, Task, files_of, import_file
 from ..errors import CheckpointError, DataError
 from ..registry import PARTS
 from . import trust
@@ -16,22 +16,22 @@ from .config_file import CONFIG
 _warned: set[tuple[Path, str]] = set()
 
 
-def own_files(task: Task, config: TransformerConfig) -> tuple[OwnFile, ...]:
+def custom_files_of(task: Task, config: TransformerConfig) -> tuple[CustomFile, ...]:
     """Return the files that a run must import before it can be built."""
     tokenizers = [known.kind for known in (task.tokenizer, task.target_tokenizer) if known is not None]
     of_model = [(family, getattr(config, family)) for family in PARTS]
     return files_of([("task", task.name), *of_model, *(("tokenizer", kind) for kind in tokenizers)])
 
 
-def load_own_files(content: dict[str, Any], folder: Path) -> tuple[OwnFile, ...]:
+def load_custom_files(content: dict[str, Any], folder: Path) -> tuple[CustomFile, ...]:
     """Import the files that a config.json names, whose checksum was checked; relative paths start at the run folder."""
-    files = tuple(OwnFile(folder / each["path"], each["sha256"]) for each in content.get("own", ()))
+    files = tuple(CustomFile(folder / each["path"], each["sha256"]) for each in content.get("own", ()))
     for file in files:
-        load_own_file(file, folder)
+        load_custom_file(file, folder)
     return files
 
 
-def load_own_file(file: OwnFile, folder: Path) -> None:
+def load_custom_file(file: CustomFile, folder: Path) -> None:
     """Import a file of a run, unless this program has done so; refuse one that is gone, changed or not trusted."""
     if file.loaded is not None:
         if file.loaded != file.sha256 and (folder, file.loaded) not in _warned:

@@ -1,11 +1,11 @@
-"""Parts that share no question, and settings in their ranges."""
+"""Splits that share no question, and settings in their ranges."""
 
 import itertools
 
 import numpy as np
 import pytest
 
-from glassformer.data.parts import check_flag, check_whole, draw_parts, split_by_hash
+from glassformer.data.splits import check_flag, check_whole, draw_splits, split_by_hash
 from glassformer.errors import ConfigError
 
 
@@ -15,25 +15,25 @@ def numbers(limit):
 
 
 def test_parts_share_nothing_and_have_the_sizes_that_were_asked_for():
-    parts = draw_parts(numbers(10_000), asked=(100, 20, None), usual=(1, 1, 30))
-    assert tuple(map(len, parts)) == (100, 20, 30)
-    for one, two in itertools.combinations(parts, 2):
+    splits = draw_splits(numbers(10_000), asked=(100, 20, None), usual=(1, 1, 30))
+    assert tuple(map(len, splits)) == (100, 20, 30)
+    for one, two in itertools.combinations(splits, 2):
         assert not set(one) & set(two)
-    assert len({question for part in parts for question in part}) == 150
-    assert parts.note == "100 examples to train on, 20 to choose settings by, 30 to test on"
+    assert len({question for part in splits for question in part}) == 150
+    assert splits.note == "100 examples to train on, 20 to choose settings by, 30 to test on"
 
 
 def test_a_question_is_in_the_same_part_however_it_was_found():
-    drawn = draw_parts(numbers(200), asked=(None,) * 3, usual=(1000,) * 3)
+    drawn = draw_splits(numbers(200), asked=(None,) * 3, usual=(1000,) * 3)
     split = split_by_hash(map(str, range(200)))
     assert [set(part) for part in drawn] == [set(part) for part in split]
 
 
 def test_more_than_there_are_is_refused_and_not_shortened():
     with pytest.raises(ConfigError, match=r"held_out is 100, but only \d+ different questions(.|\n)*lower held_out"):
-        draw_parts(numbers(50), asked=(None, None, 100), usual=(5, 5, 5))
+        draw_splits(numbers(50), asked=(None, None, 100), usual=(5, 5, 5))
     with pytest.raises(ConfigError, match="train is 0"):
-        draw_parts(numbers(50), asked=(0, None, None), usual=(5, 5, 5))
+        draw_splits(numbers(50), asked=(0, None, None), usual=(5, 5, 5))
 
 
 def test_settings_out_of_range_are_refused():

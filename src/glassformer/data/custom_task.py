@@ -13,9 +13,9 @@ from .. import registry
 from ..errors import ConfigError, DataError
 from ..settings import check_known
 from ..text import CharTokenizer, Tokenizer
-from .answers import class_task, some_text, translated_task, written_task
-from .own_files import failing
-from .parts import Parts, split_by_hash
+from .custom_files import failing
+from .question_tasks import classifier_task, decoder_task, encoder_decoder_task, require_text
+from .splits import Splits, split_by_hash
 from .task import Architecture, Task, recipe, until
 from .tasks import TASKS
 
@@ -147,10 +147,11 @@ def _from_pairs(
     answers: dict[str, str] = {}
     for question, answer in pairs:
         answers.setdefault(question, answer)
-    parts = split_by_hash(answers)
-    if not all(parts):
+    splits = split_by_hash(answers)
+    if not all(splits):
         raise DataError(
-            f"the task {name!r} yields {len(answers):,} different questions, too few for three parts", hint="yield more"
+            f"the task {name!r} yields {len(answers):,} different questions, too few for three splits",
+            hint="yield more",
         )
     known = _known(name, architecture, tokenizer, answers)
     repeated = f"{len(pairs) - len(answers):,} repeated questions left out, the first answer of each stays"
@@ -158,27 +159,27 @@ def _from_pairs(
         "settings": {**_layers(architecture), **(settings or {})},
         "recipe": _recipe(recipe),
         "summary": summary,
-        "prompts": tuple(parts.held_out[:3]),
-        "notes": (parts.note, *([repeated] if len(pairs) > len(answers) else [])),
+        "prompts": tuple(splits.held_out[:3]),
+        "notes": (splits.note, *([repeated] if len(pairs) > len(answers) else [])),
     }
-    return _by_architecture(name, architecture, known, parts, answers, others)
+    return _by_architecture(name, architecture, known, splits, answers, others)
 
 
 def _by_architecture(
     name: str,
     architecture: Architecture,
     known: Tokenizer,
-    parts: Parts,
+    splits: Splits,
     answers: dict[str, str],
     others: dict[str, Any],
 ) -> Task:
-    asked = (name, known, parts, some_text, answers.__getitem__)
+    asked = (name, known, splits, require_text, answers.__getitem__)
     if architecture == "encoder":
-        return class_task(*asked, sorted(set(answers.values())), **others)
+        return classifier_task(*asked, sorted(set(answers.values())), **others)
     end = known.specials["<eos>"]
     if architecture == "encoder-decoder":
-        return translated_task(*asked, borders=(known.specials["<bos>"], end), **others)
-    return written_task(*asked, end=[end], decode_answer=lambda ids: known.decode(until(ids, end)), **others)
+        return encoder_decoder_task(*asked, borders=(known.specials["<bos>"], end), **others)
+    return decoder_task(*asked, end=[end], decode_answer=lambda ids: known.decode(until(ids, end)), **others)
 
 
 def _known(name: str, architecture: Architecture, tokenizer: Tokenizer | None, answers: dict[str, str]) -> Tokenizer:

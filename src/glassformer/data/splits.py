@@ -1,4 +1,4 @@
-"""Three parts that share no question: to train on, to choose settings by, to test on."""
+"""Three splits that share no question: to train on, to choose settings by, to test on."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ TEST_SHARE = VALIDATION_SHARE = 0.1
 PATIENCE = 20_000  # draws without a new question, after which there is none
 
 
-class Parts(NamedTuple):
+class Splits(NamedTuple):
     """Questions, or examples, of each part."""
 
     train: list[Any]
@@ -23,40 +23,40 @@ class Parts(NamedTuple):
         return "{:,} examples to train on, {:,} to choose settings by, {:,} to test on".format(*map(len, self))
 
 
-def split_by_hash(questions: Iterable[str]) -> Parts:
+def split_by_hash(questions: Iterable[str]) -> Splits:
     """Split questions by a hash of each: about a tenth to validate, a tenth to test, the same for every seed."""
-    parts = Parts([], [], [])
+    splits = Splits([], [], [])
     for question in questions:
-        parts[_part_of(question)].append(question)
-    return parts
+        splits[_part_of(question)].append(question)
+    return splits
 
 
-def draw_parts(draw: Callable[[], str], *, asked: tuple[int | None, ...], usual: tuple[int, ...]) -> Parts:
+def draw_splits(draw: Callable[[], str], *, asked: tuple[int | None, ...], usual: tuple[int, ...]) -> Splits:
     """Draw distinct questions; a hash of each decides on its part.
 
     asked   how many of each part; None: as `usual`, or as many as there are
     """
-    for name, size in zip(Parts._fields, asked, strict=True):
+    for name, size in zip(Splits._fields, asked, strict=True):
         if size is not None:
             check_whole(name, size, least=1)
     wanted = [most if size is None else size for size, most in zip(asked, usual, strict=True)]
-    parts, seen, idle = Parts([], [], []), set[str](), 0
-    while idle < PATIENCE and any(len(part) < size for part, size in zip(parts, wanted, strict=True)):
+    splits, seen, idle = Splits([], [], []), set[str](), 0
+    while idle < PATIENCE and any(len(part) < size for part, size in zip(splits, wanted, strict=True)):
         question = draw()
         idle += 1
         if question not in seen:
             number = _part_of(question)
-            if len(parts[number]) < wanted[number]:
+            if len(splits[number]) < wanted[number]:
                 seen.add(question)
-                parts[number].append(question)
+                splits[number].append(question)
                 idle = 0
-    for name, part, size in zip(Parts._fields, parts, asked, strict=True):
+    for name, part, size in zip(Splits._fields, splits, asked, strict=True):
         if len(part) < (size or 1):
             raise ConfigError(
                 f"{name} is {size or 'at least 1'}, but only {len(part):,} different questions for it were found",
                 hint=f"lower {name}, or make the questions longer",
             )
-    return parts
+    return splits
 
 
 def check_whole(name: str, value: Any, *, least: int, most: int | None = None) -> None:

@@ -10,17 +10,17 @@ from ..models.model import Batch
 from ..text.tokenizer import Tokenizer
 from .examples import Examples, decoder_examples, stack, translation_examples
 from .lexicon import encode_each
-from .parts import Parts
+from .splits import Splits
 from .task import Task, until
 
 SETTINGS = {"positions": "learned", "activation": "gelu_tanh"}
 """What the models of these tasks have in common."""
 
 
-def written_task(
+def decoder_task(
     name: str,
     tokenizer: Tokenizer,
-    parts: Parts,
+    splits: Splits,
     question: Callable[[str], str],
     answer: Callable[[str], str],
     *,
@@ -30,7 +30,7 @@ def written_task(
 ) -> Task:
     """Build the task of a decoder: it reads a question and writes the answer behind it.
 
-    parts      the questions; a part that is empty is left out
+    splits      the questions; a part that is empty is left out
     question   what was typed as a question
     answer     of a question; the tokens `end` follow it
     """
@@ -45,7 +45,7 @@ def written_task(
     return _task(
         name,
         tokenizer,
-        parts,
+        splits,
         examples,
         settings,
         architecture="decoder",
@@ -55,10 +55,10 @@ def written_task(
     )
 
 
-def class_task(
+def classifier_task(
     name: str,
     tokenizer: Tokenizer,
-    parts: Parts,
+    splits: Splits,
     question: Callable[[str], str],
     answer: Callable[[str], str],
     classes: Sequence[str],
@@ -76,7 +76,7 @@ def class_task(
     return _task(
         name,
         tokenizer,
-        parts,
+        splits,
         examples,
         {"classes": len(classes), **settings},
         architecture="encoder",
@@ -87,10 +87,10 @@ def class_task(
     )
 
 
-def translated_task(
+def encoder_decoder_task(
     name: str,
     tokenizer: Tokenizer,
-    parts: Parts,
+    splits: Splits,
     question: Callable[[str], str],
     answer: Callable[[str], str],
     *,
@@ -108,7 +108,7 @@ def translated_task(
     return _task(
         name,
         tokenizer,
-        parts,
+        splits,
         examples,
         {"source_vocab": tokenizer.size, **settings},
         architecture="encoder-decoder",
@@ -119,7 +119,7 @@ def translated_task(
     )
 
 
-def some_text(typed: str) -> str:
+def require_text(typed: str) -> str:
     """Return what was typed; refuse nothing at all."""
     if not typed:
         raise DataError("there is no question", hint="type at least one character")
@@ -129,13 +129,13 @@ def some_text(typed: str) -> str:
 def _task(
     name: str,
     tokenizer: Tokenizer,
-    parts: Parts,
+    splits: Splits,
     examples: Callable[[list[str]], Examples],
     settings: dict[str, Any],
     **others: Any,
 ) -> Task:
     """Build a task from the examples of each part; the longest one says how long a context is needed."""
-    made = {part: examples(questions) for part, questions in parts._asdict().items() if questions}
+    made = {part: examples(questions) for part, questions in splits._asdict().items() if questions}
     longest = max(part.longest for part in made.values())
     return Task(
         name=name,

@@ -9,7 +9,15 @@ import pytest
 
 import glassformer as gf
 from glassformer.errors import ConfigError
-from glassformer.runs.course import attention_on, gradient_norms_on, measured, samples, scored, weight_norms, weights
+from glassformer.runs.measurements import (
+    attention_on,
+    gradient_norms_on,
+    measure,
+    samples,
+    scored,
+    weight_norms,
+    weights,
+)
 from glassformer.runs.replay import replay
 from glassformer.runs.start import new_session
 from runs import TINY
@@ -36,7 +44,7 @@ def course(run):
         "answers": samples(1),
     }
     told = []
-    found = measured(run, [0, 2, 5], measures, progress=lambda done, total: told.append((done, total)))
+    found = measure(run, [0, 2, 5], measures, progress=lambda done, total: told.append((done, total)))
     assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
     return found
 
@@ -69,11 +77,11 @@ def test_what_cannot_be_measured_is_refused(run, course):
     with pytest.raises(ConfigError, match="nothing called 'los' was measured"):
         course["los"]
     with pytest.raises(ConfigError, match="no steps to measure"):
-        measured(run, [])
+        measure(run, [])
     with pytest.raises(ConfigError, match="does not return the same for every frame"):
-        measured(run, [0, 1], {"odd": lambda frame: np.zeros(frame.step + 1)})
+        measure(run, [0, 1], {"odd": lambda frame: np.zeros(frame.step + 1)})
     with pytest.raises(ConfigError, match="no parameter 'hed'"):
-        measured(run, [0], {"w": weights("hed")})
+        measure(run, [0], {"w": weights("hed")})
 
 
 def test_the_examples_of_the_documentation_run_as_printed(tmp_path, monkeypatch):
