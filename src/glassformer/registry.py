@@ -32,6 +32,7 @@ PARTS = {"activation": "forward, backward", "norm": "make", "positions": "make",
 
 _own: dict[str, dict[str, Any]] = {family: {} for family in BUILT_IN}
 _origins: dict[tuple[str, str], Path] = {}  # the file that a part came from, where one was read
+_changes = 0  # how often a part was registered
 _reading: list[tuple[Path, list[tuple[str, str, Any]]]] = []
 
 
@@ -41,6 +42,8 @@ def register(family: str, name: Any, part: Any) -> None:
         raise ConfigError(f"the name of a part is {name!r}", hint="use letters, digits and _, such as square_relu")
     if name in BUILT_IN[family]:
         raise ConfigError(f"{name!r} is the name of a built-in {family}", hint="choose another name")
+    global _changes
+    _changes += 1
     _own[family][name] = part
     _origins.pop((family, name), None)
     for path, parts in _reading:
@@ -72,6 +75,11 @@ def known(family: str) -> tuple[str, ...]:
 def own(family: str) -> dict[str, Any]:
     """Return the parts that were registered, by name."""
     return dict(_own[family])
+
+
+def version() -> int:
+    """Return a number that changes whenever a part is registered."""
+    return _changes
 
 
 def find(family: str, name: str) -> Any:

@@ -20,6 +20,8 @@ from pathlib import Path
 from types import CodeType, FunctionType, MappingProxyType, ModuleType
 from typing import Any, ParamSpec, TypeVar
 
+from . import registry
+
 P = ParamSpec("P")
 R = TypeVar("R")
 Place = tuple[Any, Any, Any]
@@ -166,6 +168,27 @@ def _current_guards() -> frozenset[SourceGuard]:
 
 _all: tuple[SourceGuard, frozenset[SourceGuard]] = SourceGuard("all", ()), frozenset()
 _all[0].watch({})
+
+
+_state: tuple[int, Any] = 0, None
+
+
+def version() -> tuple[int, int]:
+    """Return what changes whenever a source or a registered part does, for programs that keep what they traced."""
+    global _state
+    # A module may import more, a class or a table that has more computes something else.
+    now = [
+        [*map(holder.get, values)] if "__name__" in values else [*holder.values()]
+        for holder, values in _written.values()
+    ]
+    now.append([_code(function) for function, _ in _codes.values()])
+    try:
+        same = now == _state[1]
+    except ValueError:  # a constant is an array now
+        same = False
+    if not same:
+        _state = _state[0] + 1, now
+    return _state[0], registry.version()
 
 
 # --- what functions reach --------------------------------------------------------------------------------------------

@@ -77,7 +77,9 @@ def compiled(step):
     shapes = training.shapes()
     trees = {name: getattr(shapes, name) for name in ("params", "optimizer", "ema", "scaling")}
     batch = training.batch(Windows(np.zeros(600, int), step.config.context), 0)
-    program = training._compiled_step.lower(trees, None, batch, None, np.float64(0)).compile().memory_analysis()
+    program = (
+        training._compiled_step.current().lower(trees, None, batch, None, np.float64(0)).compile().memory_analysis()
+    )
     return {"arguments": program.argument_size_in_bytes, "temporary": program.temp_size_in_bytes}
 
 

@@ -8,6 +8,7 @@
 `generate_steps` and `beam_search` are the same on token ids.
 """
 
+from ..sources import snapshot
 from ..text.stream import StopStrings
 from .answer import answer, ask, continue_ids
 from .beam import Hypothesis, beam_search
@@ -22,3 +23,5 @@ __all__ = [
     "Stream", "answer", "ask", "beam_search", "classify", "continue_ids", "distribution", "draw", "generate",
     "generate_steps", "reply", "stream",
 ]  # fmt: skip
+
+snapshot(__name__)

@@ -28,7 +28,7 @@ class Reader(Protocol):
     """What generation needs of a model: logits, one more token, some of the sequences.
 
     Some readers can also write several tokens before anyone looks at them, as that of the engine jax does:
-    `write(count, writing)` returns them, (N, R), −1 after a stop id or the limit.
+    `write(count, writing)` returns them, (N, R), −1 after a stop id or the limit; or NotImplemented.
     """
 
     @property

@@ -70,6 +70,8 @@ class SlidingWriter(SlidingReader):
         room = self.context + 1 - max(len(window) for window in self.windows)
         reader: Any = self.reader
         ids = reader.write(room if count is None else min(count, room), writing)
+        if ids is NotImplemented:
+            return ids
         pairs = zip(self.windows, ids.T, strict=True)
         self.windows = [np.append(window, written[written >= 0]) for window, written in pairs]
         return ids

@@ -82,12 +82,12 @@ def generate_steps(
     history = History.of(read, model.config.vocab) if sampling.has_penalties else None
 
     known = model.config.vocab if known is None else known
-    writer = _Writer(n, limits, sampling, history, seed, frozenset(stop_ids), ends, log_probabilities, known)
+    writer = Sequences(n, limits, sampling, history, seed, frozenset(stop_ids), ends, log_probabilities, known)
     return writer.write(start, burst)
 
 
 @dataclass
-class _Writer:
+class Sequences:
     """The sequences being written: which are still open, how far they are, and the generator that each draws from."""
 
     n: int
@@ -143,7 +143,11 @@ class _Writer:
             rngs = [self.rngs[row] for row in self.rows]
             left = self.limits[self.rows] - self.written
             open_rows, places = self.rows, np.arange(len(self.rows))
-            for chosen in reader.write(size, Writing(left, self.sampling, rngs, self.stop_ids, self.known)):
+            found = reader.write(size, Writing(left, self.sampling, rngs, self.stop_ids, self.known))
+            if found is NotImplemented:
+                yield from self._steps(reader)
+                return
+            for chosen in found:
                 step = self._step(chosen[places])
                 yield step
                 places = places[self._close(step)]

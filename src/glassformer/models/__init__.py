@@ -5,6 +5,7 @@ from typing import Any
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig, TransformerConfig
 from ..errors import ConfigError
 from ..execution import PLAIN, Execution, separated
+from ..sources import snapshot
 from .decoder import Decoder
 from .encoder import Encoder
 from .encoder_decoder import EncoderDecoder
@@ -30,3 +31,6 @@ def build(config: TransformerConfig | str, execution: Execution | None = None, *
         return Encoder(config, execution)
     assert isinstance(config, DecoderConfig)
     return Decoder(config, execution)
+
+
+snapshot(__name__)

@@ -3,6 +3,7 @@
 Optimizers and what they are made of are pure functions over trees of NumPy or JAX arrays.
 """
 
+from ..sources import snapshot
 from .checkpoint import BEST, LATEST, Checkpoint, checkpoint_path, list_checkpoints, load_checkpoint, save_checkpoint
 from .ema import EMA
 from .evaluate import Evaluation
@@ -23,3 +24,5 @@ __all__ = [
     "global_norm", "is_hidden_matrix", "is_matrix", "list_checkpoints", "load_checkpoint", "make_optimizer",
     "orthogonalized", "save_checkpoint", "suitable_threads", "training_steps",
 ]  # fmt: skip
+
+snapshot(__name__)

@@ -9,6 +9,7 @@ from glassformer.dispatch import use_engine
 from glassformer.engines.cpu.cores import at_most
 from glassformer.engines.cpu.trainer import InPlaceTrainer, in_place
 from glassformer.errors import ShapeError
+from glassformer.models import Batch, build
 from glassformer.runs.resume import resume_session
 from glassformer.runs.session import start_session
 from glassformer.training import OPTIMIZERS, SGD, Adam, AdamW, Lion, Muon
@@ -262,3 +263,32 @@ def test_a_record_whose_writing_failed_is_written_with_the_state(session, monkey
     session.save()  # not once too often
     assert [line["step"] for line in session.run.metrics()] == [1, 2]
     assert resume_session(session.run.folder).state.step == 2
+
+
+# --- optimizers that were changed ------------------------------------------------------------------------------------
+
+
+def taken_in_place(optimizer):
+    """The parameters before and after two steps that may overwrite them."""
+    model = build("tiny-decoder", layers=1)
+    trainer = InPlaceTrainer(model, Recipe(steps=2, batch=2))
+    trainer.optimizer = optimizer
+    tokens = np.random.default_rng(0).integers(0, 50, (2, 5))
+    state = trainer.first(model.init(0))
+    with use_engine("cpu"):
+        for _ in range(2):
+            state, _ = trainer.step(state, Batch(tokens, tokens), 1e-2, keep=lambda *_: None)
+    return model.init(0), state.params
+
+
+def test_a_replaced_method_of_an_optimizer_runs(monkeypatch):
+    monkeypatch.setattr(AdamW, "move", lambda self, name, p, g, memory, *scalars: (p, memory), raising=False)
+    assert_same_bits(*taken_in_place(AdamW()))
+
+
+def test_a_subclass_that_overrides_update_runs():
+    class Still(AdamW):
+        def update(self, params, grads, state, *, lr):
+            return params, state
+
+    assert_same_bits(*taken_in_place(Still()))

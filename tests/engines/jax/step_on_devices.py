@@ -73,7 +73,7 @@ def compiled(execution):
     trees = {name: getattr(shapes, name) for name in ("params", "optimizer", "ema", "scaling")}
     sent = []
     if execution.mesh.size > 1:
-        lowered = training._compiled_step.lower(trees, None, training.batch(data, 0), None, np.float64(0.01))
+        lowered = training._compiled_step.current().lower(trees, None, training.batch(data, 0), None, np.float64(0.01))
         training._compiled_step, sent = with_messages(lowered)  # to compile it once more would take as long again
     return {"messages": sent, "losses": [record.loss for _, record in training_steps(training, data, training.first())]}
 

@@ -7,13 +7,16 @@ import numpy as np
 import pytest
 
 from compare import assert_close
+from glassformer import registry
 from glassformer.config import POSITION_NAMES
 from glassformer.dispatch import use_engine
 from glassformer.engines.jax import programs as compiled
 from glassformer.engines.jax.reader import JaxReader, prompt_size, rounded
 from glassformer.errors import ConfigError, GlassformerError, LengthError
-from glassformer.generation import Sampling, beam_search, generate_steps
+from glassformer.generation import Sampling, beam_search, generate_steps, sampling
 from glassformer.generation.reader import Writing
+from glassformer.layers import FeedForward
+from glassformer.ops import ACTIVATIONS, register_activation
 from glassformer.text import CharTokenizer
 from glassformer.trained_model import TrainedModel
 from glassformer.tree import tree_map
@@ -332,3 +335,44 @@ def test_weights_that_are_in_blocks_already_become_numbers(letters):
         expected = blocks.generate("abc", max_new_tokens=5, temperature=0)
     with use_engine("jax"):
         assert blocks.generate("abc", max_new_tokens=5, temperature=0) == expected
+
+
+# --- source that was changed ------------------------------------------------------------------------------------------
+
+
+def assert_jax_follows_numpy(change, **settings):
+    """Let both engines write the same, before and after something is changed."""
+    model, params = model_of(layers=1, **settings)
+    arguments = {"max_new_tokens": 6, "sampling": Sampling(temperature=0.8, top_k=9), "seed": 1}
+    before = on_jax(model, params, prompts_of(3), **arguments)
+    assert before == written(model, params, prompts_of(3), **arguments)
+    change()
+    after = on_jax(model, params, prompts_of(3), **arguments)
+    assert after == written(model, params, prompts_of(3), **arguments)
+    assert after != before
+
+
+def test_an_activation_registered_anew_is_compiled_anew(monkeypatch):
+    monkeypatch.setattr(registry, "_own", {family: dict(parts) for family, parts in registry._own.items()})
+    register_activation("linear_ramp", lambda x: (x, x), lambda dy, x: dy)
+    try:
+        assert_jax_follows_numpy(
+            lambda: register_activation("linear_ramp", lambda x: (-9 * x, x), lambda dy, x: -9 * dy),
+            activation="linear_ramp",
+        )
+    finally:
+        del ACTIVATIONS["linear_ramp"]
+
+
+def test_a_replaced_layer_is_compiled_anew(monkeypatch):
+    forward = FeedForward.forward
+
+    def opposite(self, params, x):
+        y, saved = forward(self, params, x)
+        return -9 * y, saved
+
+    assert_jax_follows_numpy(lambda: monkeypatch.setattr(FeedForward, "forward", opposite))
+
+
+def test_a_replaced_choice_of_tokens_is_used(monkeypatch):
+    assert_jax_follows_numpy(lambda: monkeypatch.setattr(sampling, "draw", lambda p, rng: int(np.argmax(p))))

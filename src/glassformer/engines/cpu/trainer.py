@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...arrays import Array, Tree, cast, widen
-from ...dispatch import current
+from ...dispatch import current, replaces
 from ...models import Batch
 from ...sources import check_once
 from ...training.interruption import uninterrupted
@@ -50,7 +50,7 @@ class InPlaceTrainer(ReferenceTrainer):
             loss, grads, norm = self.gradients(state, batch)
             finite = math.isfinite(loss) and math.isfinite(norm)
             # What is written cannot be taken back: only steps that are sure to be finite are.
-            if keep is None or not finite or not self.optimizer.is_bounded(lr):
+            if keep is None or not finite or not self.optimizer.is_bounded(lr) or not _is_usual(self.optimizer):
                 return self.moved(state, grads, lr, loss, norm)
             move, figures = self._move(state), Figures(loss, norm, True)
             with uninterrupted():
@@ -71,6 +71,7 @@ class InPlaceTrainer(ReferenceTrainer):
         return self._moves[1]
 
 
+@replaces(Optimizer.update, Adam.move, Adam.decay, AdamW.decay)
 def in_place(optimizer: Optimizer, params: Tree, state: Tree) -> Move:
     """Return a function that takes the same steps as `optimizer.update`, in the memory of `params` and `state`."""
     leaves, memories = flatten(params), memories_of(state)
@@ -100,7 +101,7 @@ def _move_each(optimizer: Optimizer, leaves: Arrays, grads: Arrays, memories: Me
 
 def _adam(optimizer: Optimizer, leaves: Arrays, memories: Memories) -> Callable[[Arrays, int, float], bool] | None:
     """Return what takes a step of Adam on all arrays in one call, given its number; it answers False if it cannot."""
-    if type(optimizer) not in (Adam, AdamW) or not _stands("adam_update"):
+    if type(optimizer) not in (Adam, AdamW) or "adam_update" not in current().table:
         return None
     assert isinstance(optimizer, Adam | AdamW)
     settings = {name: getattr(optimizer, name) for name in ("beta1", "beta2", "eps")}
@@ -111,7 +112,7 @@ def _adam(optimizer: Optimizer, leaves: Arrays, memories: Memories) -> Callable[
         return None
 
     def move(grads: Arrays, number: int, lr: float) -> bool:
-        if grads.keys() != leaves.keys() or not _stands("adam_update"):
+        if grads.keys() != leaves.keys() or "adam_update" not in current().table:
             return False
         scalars = optimizer.scalars(np.float64(number), lr)  # as those of an integer, which NumPy multiplies slowly
         lr, rate, root = [float(np.float32(scalar)) for scalar in scalars]
@@ -120,7 +121,6 @@ def _adam(optimizer: Optimizer, leaves: Arrays, memories: Memories) -> Callable[
     return move
 
 
-def _stands(name: str) -> bool:
-    """Tell whether the engine in use computes an op by a stand-in, and the op is still what that was made from."""
-    stand_in = current().table.get(name)
-    return stand_in is not None and stand_in.guard.is_current()
+def _is_usual(optimizer: Optimizer) -> bool:
+    """Tell whether an optimizer updates parameters as its base class does, and that is as it was written."""
+    return type(optimizer).update is Optimizer.update and in_place.kernel.guard.is_current()  # type: ignore[attr-defined]

@@ -12,7 +12,8 @@ given, so that keys and values are written in place. `traces` tells what was com
 
 import contextlib
 from collections import Counter
-from functools import partial
+from collections.abc import Callable
+from functools import partial, wraps
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -20,9 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...arrays import Array, Tree, half_type
+from ...dispatch import use_engine
 from ...generation.sampling import only_known
 from ...models import EncoderDecoder
 from ...models.model import Writer
+from ...sources import version
 from .cache import FixedCache, State
 from .sampling import Drawing, chosen
 
@@ -41,6 +44,27 @@ def traces() -> dict[tuple[str, Sizes], int]:
     return dict(_traces)
 
 
+class Program:
+    """A function that JAX compiles, and compiles anew when the source that it traces has changed."""
+
+    def __init__(self, function: Callable[..., Any], **settings: Any) -> None:
+        self.function, self.settings = function, settings
+        self.version: tuple[int, int] | None = None
+
+    def __call__(self, *arguments: Any, **settings: Any) -> Any:
+        with use_engine("jax"):  # whatever the engine is where a reader or a trainer is used
+            return self.current()(*arguments, **settings)
+
+    def current(self) -> Any:
+        """Return the compiled function for the source as it is now."""
+        now = version()
+        if now != self.version:
+            # JAX remembers what it traced for a function: another one is traced anew.
+            fresh = wraps(self.function)(lambda *arguments, **settings: self.function(*arguments, **settings))
+            self.version, self.compiled = now, jax.jit(fresh, **self.settings)
+        return self.compiled
+
+
 def new_state(
     model: Writer, params: Tree, padding: Array, capacity: int, remembered: Remembered = (None, None)
 ) -> State:
@@ -57,7 +81,7 @@ def new_state(
     return State(keys, values, memory, mask, jnp.asarray(padding, jnp.int32), jnp.zeros((), jnp.int32))
 
 
-@partial(jax.jit, static_argnames="model")
+@partial(Program, static_argnames="model")
 def remember(model: EncoderDecoder, params: Tree, source: Array, mask: Array) -> Remembered:
     """Return the keys and values that every block has of sources (B, M) with their mask (B, M), and that mask."""
     _traces["remember", tuple(source.shape)] += 1
@@ -66,14 +90,14 @@ def remember(model: EncoderDecoder, params: Tree, source: Array, mask: Array) ->
     return [block.memory for block in cache.blocks if block.memory is not None], mask
 
 
-@partial(jax.jit, static_argnames="model", donate_argnames="state")
+@partial(Program, static_argnames="model", donate_argnames="state")
 def prefill(model: Writer, params: Tree, state: State, tokens: Array) -> State:
     """Read further tokens (B, T) of the prompts."""
     _traces["prefill", (*state.sizes, tokens.shape[-1])] += 1
     return _read(model, params, state, tokens)[1]
 
 
-@partial(jax.jit, static_argnames="model", donate_argnames="state")
+@partial(Program, static_argnames="model", donate_argnames="state")
 def step(model: Writer, params: Tree, state: State, tokens: Array) -> tuple[Array, State]:
     """Read one more token of each sequence, (B,); return the logits (B, V) of the tokens that follow."""
     _traces["step", state.sizes] += 1
@@ -114,7 +138,7 @@ class Written(NamedTuple):
     broken: Array
 
 
-@partial(jax.jit, static_argnames=("model", "way"), donate_argnames="state")
+@partial(Program, static_argnames=("model", "way"), donate_argnames="state")
 def write(model: Writer, way: str, params: Tree, state: State, tokens: Array, orders: Orders) -> tuple[Written, State]:
     """Read a token of each sequence, (B,), choose the next by a `way` of WAYS, read that, and so on."""
     _traces["write", state.sizes] += 1
@@ -139,7 +163,7 @@ def write(model: Writer, way: str, params: Tree, state: State, tokens: Array, or
     return written, state
 
 
-@jax.jit
+@Program
 def take(state: State, rows: Array) -> State:
     """Keep these sequences, in this order; one may be kept several times."""
     _traces["take", (*state.sizes, len(rows))] += 1

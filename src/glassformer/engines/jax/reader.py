@@ -20,7 +20,7 @@ from ...settings import check_known
 from ...tree import tree_map
 from . import programs as compiled
 from .programs import BURST, Orders, Remembered
-from .sampling import drawing_of
+from .sampling import chosen, drawing_of
 
 LEAST = 16
 """The smallest prompt and the smallest cache."""
@@ -117,8 +117,13 @@ class JaxReader:
         self.places = np.arange(len(chosen))
 
     def write(self, count: int | None, writing: Writing) -> Array:
-        """Write up to `count` tokens (None: BURST) of each sequence on the device; see `Reader`."""
+        """Write up to `count` tokens (None: BURST) of each sequence on the device; see `Reader`.
+
+        The device chooses tokens as `choose` was written: if that has changed, the host is to choose them.
+        """
         limits, sampling, rngs, stop_ids, known = writing
+        if not chosen.kernel.guard.is_current():  # type: ignore[attr-defined]
+            return NotImplemented
         way, drawing = drawing_of(sampling, self.vocab)
         rows, count = len(self.next), min(count or BURST, BURST)
         ended, left = np.ones(rows, bool), np.zeros(rows, np.int32)

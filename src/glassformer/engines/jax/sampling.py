@@ -11,7 +11,9 @@ import jax
 import numpy as np
 
 from ...arrays import Array, namespace, widen
-from ...generation.sampling import Sampling
+from ...dispatch import replaces
+from ...generation.sampling import Sampling, choose
+from ...generation.writer import Sequences
 
 LIKELIEST, DRAWN, FILTERED = WAYS = ("likeliest", "drawn", "filtered")
 """How the next token is chosen: the likeliest; drawn from all; drawn from those that top-k, top-p and min-p leave."""
@@ -42,6 +44,7 @@ def drawing_of(sampling: Sampling, vocab: int) -> tuple[str, Drawing]:
     return way, Drawing(*(np.float64(number) for number in numbers))
 
 
+@replaces(choose, Sequences._steps)
 def chosen(logits: Array, uniforms: Array, drawing: Drawing, way: str) -> Array:
     """Return the next token of each sequence, (B,) int32, for logits (B, V) and numbers (B,) from [0, 1)."""
     xp = namespace(logits)

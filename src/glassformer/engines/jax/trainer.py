@@ -33,6 +33,7 @@ from ...training.state import TREES, TrainingState
 from ...training.trainer import drops
 from ...tree import flatten, named_leaves, rebuilt, tree_map
 from .placement import Placement
+from .programs import Program
 from .sharded_checkpoint import load_sharded_state, save_sharded_state
 from .sharded_files import list_sharded
 from .stack import spreading
@@ -69,9 +70,9 @@ class JaxTrainer:
         self.placement = Placement(execution.mesh, execution.half, parse_rules(execution.rules))
         self.parametrization = parametrization.over(self.put_params(parametrization.base))
         self.parts = ShardedStates(self)
-        self._compiled_step = jax.jit(self._take_step, donate_argnums=0)
-        self._compiled_changes = jax.jit(self._changes)
-        self._compiled_score = jax.jit(self._score)
+        self._compiled_step = Program(self._take_step, donate_argnums=0)
+        self._compiled_changes = Program(self._changes)
+        self._compiled_score = Program(self._score)
         self._data: Dataset | None = None
         self._prepared: tuple[Dataset, int, Batch] | None = None
 
