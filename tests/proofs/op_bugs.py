@@ -346,11 +346,11 @@ OP_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
             "share = counted[..., None] * (smoothing / size)",
             "share = 0 * counted[..., None] * (smoothing / size)",
         ),
-        ("loss: ignored targets have gradients", "cross_entropy", "p * total_a - a", "p * unit - a"),
+        ("loss: ignored targets have gradients", "cross_entropy", "xp.where(counted[..., None] > 0, p * total_a - a, xp.zeros((), dtype=p.dtype))", "p * unit - a"),
         (
             "loss: smoothing counts ignored targets",
             "cross_entropy",
-            "xp.mean(spread, axis=-1) * counted",
+            "xp.where(counted > 0, xp.mean(spread, axis=-1), xp.zeros((), dtype=log_p.dtype))",
             "xp.mean(spread, axis=-1)",
         ),
         (
@@ -368,8 +368,8 @@ OP_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
         (
             "loss: smoothing spread over V − 1 classes",
             "cross_entropy",
-            "even = xp.mean(spread, axis=-1)",
-            "even = xp.sum(spread, axis=-1) / (spread.shape[-1] - 1)",
+            "xp.mean(spread, axis=-1)",
+            "xp.sum(spread, axis=-1) / (spread.shape[-1] - 1)",
         ),
     ),
 }

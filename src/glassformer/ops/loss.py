@@ -56,7 +56,7 @@ def cross_entropy(
         # A part of the target is spread evenly over all classes, so that certainty never pays without end: without it a
         # correct logit could gain by growing forever (Szegedy et al. 2016; Vaswani et al. 2017 use 0.1).
         spread = log_p if class_weights is None else log_p * class_weights
-        even = xp.mean(spread, axis=-1) * counted  # (...)
+        even = xp.where(counted > 0, xp.mean(spread, axis=-1), xp.zeros((), dtype=log_p.dtype))  # (...)
         losses = (1 - smoothing) * losses - smoothing * even
     total = xp.sum(weight)
     total = xp.where(total == 0, xp.ones((), dtype=total.dtype), total)
@@ -89,7 +89,8 @@ def cross_entropy_backward(
         share = counted[..., None] * (smoothing / size) * unit
         spread = xp.ones(size, dtype=p.dtype) if saved.class_weights is None else saved.class_weights
         a, total_a = a + share * spread, total_a + share * xp.sum(spread)
-    return p * total_a - a
+    # A row that does not count sends nothing back, not even where its logits are NaN.
+    return xp.where(counted[..., None] > 0, p * total_a - a, xp.zeros((), dtype=p.dtype))
 
 
 def _weights(targets: Array, class_weights: Array | None, ignore: int, like: Array) -> tuple[Array, Array, Array]:

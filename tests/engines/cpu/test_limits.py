@@ -115,6 +115,31 @@ def test_rows_without_anything_to_attend_to_are_zeros(kind):
     assert np.isfinite(dv).all()
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_nan_in_a_row_that_is_ignored_reaches_neither_loss_nor_gradient(smoothing, rng):
+    logits, targets = normal(rng, (3, 5), np.float32), np.array([1, ops.IGNORE, 3])
+    logits[1, 2] = np.nan
+    for engine in ("numpy", "cpu"):
+        with use_engine(engine):
+            loss, saved = ops.cross_entropy(logits, targets, smoothing=smoothing)
+            dlogits = ops.cross_entropy_backward(1.0, saved, smoothing=smoothing)
+        assert np.isfinite(loss)
+        assert np.isfinite(dlogits).all()
+        assert not dlogits[1].any()
+
+
+@pytest.mark.parametrize("size", [1e30, 3e38])
+def test_norms_of_huge_numbers_are_those_of_the_op(size, rng):
+    x, gamma, dy = (rng.standard_normal(shape).astype(np.float32) for shape in ((3, 17), 17, (3, 17)))
+    found = {}
+    for engine in ("numpy", "cpu"):
+        with use_engine(engine), np.errstate(all="ignore"):
+            y, saved = ops.layer_norm(x * np.float32(size), gamma, gamma)
+            found[engine] = [y, *ops.layer_norm_backward(dy, saved)]
+    for have, want in zip(found["cpu"], found["numpy"], strict=True):
+        np.testing.assert_allclose(have, want, rtol=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["float32", "float64"])
 def test_losses_of_impossible_targets_are_infinite(kind):
     logits = np.array([[0.0, -np.inf], [-np.inf, -np.inf]], kind)
