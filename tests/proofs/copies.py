@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import glassformer
-from glassformer.engines.cpu.kept import mark
+from glassformer.engines.cpu.kernel_cache import mark
 from proofs.mutations import Mutant
 
 SOURCE = Path(glassformer.__file__).parent
@@ -77,7 +77,7 @@ def keep_kernels(package, changed):
 
     What is compiled anew runs once, and need not run fast. Were too much kept, a bug would not show.
     """
-    kept = package / "engines" / "cpu" / "kept.py"
+    kept = package / "engines" / "cpu" / "kernel_cache.py"
     more = f'def mark() -> str:\n    return "{mark()}"\n\n\nnumba.config.OPT = type(numba.config.OPT)(0)\n'
     rewrite(kept, f"{kept.read_text(encoding='utf-8')}\n\n{more}")
     stale = callers(changed, (package / changed).read_text(encoding="utf-8"))

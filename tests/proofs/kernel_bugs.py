@@ -100,10 +100,10 @@ KERNEL_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
             "dscore, S, query, D, real(0), dkey, D)",
         ),
     ),
-    "engines/cpu/attention/by_lanes.py": (
+    "engines/cpu/attention/by_vectors.py": (
         (
             "kernel of attention in registers: gradients of the scores not centered",
-            "tests/engines/cpu/attention/test_ways.py::test_a_few_keys_are_attended_to_as_the_op_says[lanes]",
+            "tests/engines/cpu/attention/test_strategies.py::test_a_few_keys_are_attended_to_as_the_op_says[vectors]",
             "shares[t, s] * (dscores[t, s] - along) * real(scale)",
             "shares[t, s] * dscores[t, s] * real(scale)",
         ),

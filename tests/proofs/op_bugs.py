@@ -346,7 +346,12 @@ OP_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
             "share = counted[..., None] * (smoothing / size)",
             "share = 0 * counted[..., None] * (smoothing / size)",
         ),
-        ("loss: ignored targets have gradients", "cross_entropy", "xp.where(counted[..., None] > 0, p * total_a - a, xp.zeros((), dtype=p.dtype))", "p * unit - a"),
+        (
+            "loss: ignored targets have gradients",
+            "cross_entropy",
+            "xp.where(counted[..., None] > 0, p * total_a - a, xp.zeros((), dtype=p.dtype))",
+            "p * unit - a",
+        ),
         (
             "loss: smoothing counts ignored targets",
             "cross_entropy",

@@ -4,7 +4,7 @@
     numpy    every op and layer as its source reads; needs NumPy alone
     jax      the same source traced and compiled, for GPUs and many machines; needs JAX
 
-Each is one value, an `Engine`, which says what stands in for what, who trains and who reads. An op runs where its
+Each is one value, an `Engine`: its kernels, its trainer and its reader. An op runs where its
 arrays are: given JAX arrays, JAX computes it whatever the engine; given NumPy arrays under the engine jax, the host
 does.
 """

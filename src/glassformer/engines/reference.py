@@ -6,7 +6,7 @@ from ..dispatch import Engine
 
 
 class Reference(Engine):
-    """Nothing stands in for anything."""
+    """An engine without kernels."""
 
     name = "numpy"
     replaces_methods = False

@@ -1,4 +1,4 @@
-"""Fused layers: how one call is compared with the layer as written, and which stand-ins did the work."""
+"""Fused layers: how one call is compared with the layer as written, and which kernels did the work."""
 
 from contextlib import ExitStack, contextmanager
 from unittest import mock
@@ -43,7 +43,7 @@ def assert_same(have, want, limit):
 
 @contextmanager
 def noted_calls():
-    """Note which stand-ins of layers are asked inside a `with` block, and whether they did the work."""
+    """Note which kernels of layers are asked inside a `with` block, and whether they did the work."""
     used = []
 
     def noted(name, right):
@@ -76,7 +76,7 @@ def calls():
 def assert_one_call_equals_the_layer(name, layer, shape, channels, kind, seed, *, pairing, mask=None):
     """Compare result, record and gradients with the layer as written, and each one's record with the other's backward.
 
-    The stand-ins of the class `name` must be what computes, unless there is nothing to compute.
+    The kernels of the class `name` must be what computes, unless there is nothing to compute.
     """
     rng = np.random.default_rng(seed)
     params = tree_map(lambda p: p + normal(rng, p.shape, kind) / 10, layer.init(1, dtype=kind))

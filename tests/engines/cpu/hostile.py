@@ -1,6 +1,6 @@
 """Every entry of the engine with arguments that nobody should give it; run as a process of its own.
 
-Each call is made by the ops as written, then by the stand-ins, and its name is printed before: should one of them end
+Each call is made by the ops as written, then by the kernels, and its name is printed before: should one of them end
 the process, the last line tells which. At the end, as JSON: how many calls there were, and those that did not end in
 the same numbers or in an error on both sides.
 """
@@ -33,7 +33,7 @@ BETTER = {
     f"attention_tiled{part} one number"
     for part in (", masked: 3", ", masked: 4", "_backward, masked: 1.3", "_backward, masked: 1.4")
 }
-"""Where the stand-in has the right answer, and the op, which cuts tiles out of biases and masks, an error."""
+"""Where the kernel has the right answer, and the op, which cuts tiles out of biases and masks, an error."""
 LIMIT, ROUGH = 1e-4, 1e-2
 PATIENCE = 120  # seconds for one call, which may have to be compiled
 
@@ -263,7 +263,7 @@ def differs(have, want, *, limit, must_answer):
             return f"{name}: {np.shape(x)} became {np.shape(y)}"
         elif np.asarray(x).dtype.kind in "fc":
             a, b = (np.asarray(part, np.complex128) for part in (x, y))
-            known = ~np.isnan(a)  # stand-ins skip what is masked, and so what comes of it
+            known = ~np.isnan(a)  # kernels skip what is masked, and so what comes of it
             scale = max(1.0, np.max(np.abs(a[np.isfinite(a)]), initial=0.0))
             if not np.allclose(a[known], b[known], rtol=0, atol=limit * scale):
                 return f"{name}: other numbers"

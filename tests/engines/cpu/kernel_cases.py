@@ -1,4 +1,4 @@
-"""For every op that has a stand-in: arguments that it must cover, made from a shape, a type and a seed."""
+"""For every op that has a kernel: arguments that it must cover, made from a shape, a type and a seed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from glassformer.ops import CAUSAL, FULL, IGNORE, Pattern
 from glassformer.proofs.case import OpCase
 
 KERNELS: dict[str, Callable[..., Any]] = {name: found.function for name, found in ENGINE.table.items()}
-"""The stand-ins by the name of what they stand for."""
+"""The kernels by the name of what they stand for."""
 
 PATTERNS = (
     FULL,

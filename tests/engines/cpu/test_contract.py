@@ -1,4 +1,4 @@
-"""Every stand-in gives what it stands for, in results, in records and in gradients."""
+"""Every kernel gives what it stands for, in results, in records and in gradients."""
 
 import ast
 import inspect
@@ -86,7 +86,7 @@ def assert_kernel_equals_op(case, *, covered=True):
 
 # --- the contract ----------------------------------------------------------------------------------------------------
 
-# Stand-ins of more than an op of arrays: the tests that compare them.
+# Kernels of more than an op of arrays: the tests that compare them.
 ATTENTION, BLOCK, STACK = "attention/test_layer.py", "test_block.py", "test_stack.py"
 ELSEWHERE = {
     "quantized_product": ("test_quantized.py", "test_the_kernel_quantized_product_equals_its_op"),

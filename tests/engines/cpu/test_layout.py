@@ -1,4 +1,4 @@
-"""Which arrays stand-ins take."""
+"""Which arrays kernels take."""
 
 import numpy as np
 import pytest

@@ -13,7 +13,7 @@ from glassformer.dispatch import use_engine
 from glassformer.engines.cpu import cores
 from glassformer.engines.cpu.matvec import MOST_ROWS, described, multiply, multiply_few, workspace
 from glassformer.engines.cpu.quantized_rows import CODES, unpack
-from glassformer.engines.cpu.team import WORTHWHILE, on_all_cores
+from glassformer.engines.cpu.thread_pool import WORTHWHILE, on_all_cores
 from glassformer.quantized import BLOCK, FORMS, quantize
 
 LIMIT = 1e-5
@@ -114,20 +114,20 @@ def test_blocks_are_turned_into_their_values(form, rows, columns):
 def test_processors_with_and_without_dot_products_get_the_same_sums(rng, monkeypatch, own, least):
     import numba
 
-    from glassformer.engines.cpu import lanes
+    from glassformer.engines.cpu import vectorized_rows
 
     if not own:
-        monkeypatch.setattr(lanes, "_has_dot_products", lambda: False)
-        monkeypatch.setattr(lanes, "_has_mixed_products", lambda: False)
+        monkeypatch.setattr(vectorized_rows, "_has_dot_products", lambda: False)
+        monkeypatch.setattr(vectorized_rows, "_has_mixed_products", lambda: False)
 
     @numba.njit
     def product(w, x, y):
-        lanes.store(y, lanes.as_floats(_sums(w, x)))
+        vectorized_rows.store(y, vectorized_rows.as_floats(_sums(w, x)))
 
     @numba.extending.register_jitable(inline="always")
     def _sums(w, x):
-        b = lanes.bytes_at
-        return lanes.dot(lanes.no_integers(), b(w), b(w + 16), b(w + 32), b(w + 48), b(x))
+        b = vectorized_rows.bytes_at
+        return vectorized_rows.dot(vectorized_rows.no_integers(), b(w), b(w + 16), b(w + 32), b(w + 48), b(x))
 
     most = -127 if least else 128
     fours, x = (rng.integers(-128, most, size, dtype=np.int8) for size in ((4, 4, 4), (4, 4)))  # (place, row, byte)

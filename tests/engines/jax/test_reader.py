@@ -13,7 +13,8 @@ from glassformer.dispatch import use_engine
 from glassformer.engines.jax import programs as compiled
 from glassformer.engines.jax.reader import JaxReader, prompt_size, rounded
 from glassformer.errors import ConfigError, GlassformerError, LengthError
-from glassformer.generation import Sampling, beam_search, generate_steps, sampling
+from glassformer.generation import Sampling, beam_search, generate_steps
+from glassformer.generation import sampling as host_sampling
 from glassformer.generation.reader import Writing
 from glassformer.layers import FeedForward
 from glassformer.ops import ACTIVATIONS, register_activation
@@ -375,4 +376,4 @@ def test_a_replaced_layer_is_compiled_anew(monkeypatch):
 
 
 def test_a_replaced_choice_of_tokens_is_used(monkeypatch):
-    assert_jax_follows_numpy(lambda: monkeypatch.setattr(sampling, "draw", lambda p, rng: int(np.argmax(p))))
+    assert_jax_follows_numpy(lambda: monkeypatch.setattr(host_sampling, "draw", lambda p, rng: int(np.argmax(p))))

@@ -5,9 +5,9 @@ attention/                        ops and layer; which file serves which case
 block stack                       fused layers: a block, and one token through all blocks (decoding)
 all_arrays                        all arrays of a model in one call: updates, sums
 cores shards trainer              several cores at once, a batch shared out to them, and steps in place
-compile kept lanes blas layout    what loops are made of
+compile kernel_cache vectorized_rows blas layout    what loops are made of
 matvec quantized_rows             products at the speed of memory
-parts team fused                  work that any core may take; what fused layers share
+parts thread_pool fused           work that any core may take; what fused layers share
 """
 
 import ctypes
@@ -25,7 +25,7 @@ HOMES = (
     "activation", "all_arrays", "attention.dense", "attention.layer", "attention.tiled", "block", "dropout",
     "embedding", "linear", "loss", "norm", "position", "quantized", "softmax", "stack", "update",
 )  # fmt: skip
-"""Where the stand-ins are."""
+"""The modules with kernels."""
 
 # The names and numbers of glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
@@ -34,7 +34,7 @@ _LARGEST = 1 << 25  # bytes; the most that glibc lets stay: larger blocks come f
 
 
 class Cpu(Reference):
-    """Stand-ins of the ops' names and signatures, compiled for this machine when first used."""
+    """Kernels compiled for this machine when first used."""
 
     name = "cpu"
     keeps_blocks = True
@@ -79,10 +79,10 @@ def keep_freed_memory() -> bool:
 
 
 def _announce() -> None:
-    """Say that stand-ins are still to be compiled, where none has been."""
-    from .kept import is_anything_kept
+    """Announce that kernels are about to be compiled, if none has been."""
+    from .kernel_cache import has_compiled_kernels
 
-    if not is_anything_kept():
+    if not has_compiled_kernels():
         logging.getLogger("glassformer").warning(
             "compiling kernels for this machine: each takes about a second when first used, once"
         )

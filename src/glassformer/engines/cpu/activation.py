@@ -31,7 +31,7 @@ _DENSITY = 1 / math.sqrt(2 * math.pi)
 
 
 def _kernels_of(op: Any, op_backward: Any) -> tuple[Any, Any]:
-    """Return the stand-ins of an activation and of its backward."""
+    """Return the kernels of an activation and of its backward."""
     activation = ACTIVATIONS[op.__name__]
 
     @replaces(op)

@@ -16,9 +16,9 @@ from ...arrays import Array
 from ...dispatch import replaces
 from .compile import compiled, inlined
 from .cores import cores, each
-from .lanes import floats_pointer, integers_pointer
 from .layout import are_arrays, is_plain
 from .update import adam, add_weighted_numbers, square_sum
+from .vectorized_rows import floats_pointer, integers_pointer
 
 MANY = 200_000
 """Fewer numbers than these are updated by one core."""

@@ -1,4 +1,4 @@
-"""The stand-in of `layers.Block`: a block in one call.
+"""The kernel of `layers.Block`: a block in one call.
 
 It takes layer norms before the sublayers, self-attention as `attention.layer` does, and a feed-forward layer without a
 gate. Everything else is left to the block as written.
@@ -103,7 +103,6 @@ def block_forward(
     key: Array | None = None,
     cache: Any = None,
 ) -> Any:
-    """Stand for `Block.forward`."""
     if memory is not None or bias is not None or mask is not None or cache is not None:
         return NotImplemented
     fused = fused_block(self)
@@ -133,7 +132,6 @@ def block_forward(
     excluding=_LEFT,
 )
 def block_backward(self: Block, params: Tree, saved: Tree, dy: Array) -> Any:
-    """Stand for `Block.backward`."""
     fused = fused_block(self)
     if fused is None or saved.keys() != _RECORD or saved["attention"].key is not None:
         return NotImplemented

@@ -17,7 +17,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload, register_jitable
 
-from .kept import Kept
+from .kernel_cache import KernelCache
 
 REORDER = frozenset({"reassoc", "contract", "arcp", "nsz"})
 # No kernel is handed to C, which Numba would otherwise compile a way in for.
@@ -29,7 +29,7 @@ _SETTINGS: dict[str, Any] = {
 def compiled(function: Callable[..., Any]) -> Any:
     """Compile a function for the types of its arguments, when it is first called with them."""
     kernel = numba.njit(**_SETTINGS)(function)
-    kernel._cache = Kept(function)
+    kernel._cache = KernelCache(function)
     return kernel
 
 

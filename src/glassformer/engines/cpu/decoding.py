@@ -12,10 +12,10 @@ from numba import carray
 from ...arrays import Array
 from .activation import _gelu, _gelu_tanh, _relu, _silu
 from .compile import compiled
-from .lanes import bits_of_float, floats_pointer
 from .matvec import multiply, workspace
 from .parts import MIX, ROOM, SIZE
-from .team import JOB, KIND, on_all_cores, place, share_out
+from .thread_pool import JOB, KIND, on_all_cores, place, share_out
+from .vectorized_rows import bits_of_float, floats_pointer
 
 PAIRINGS = ("halves", "interleaved")
 

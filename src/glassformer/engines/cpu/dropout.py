@@ -42,7 +42,7 @@ def is_key(key: Any) -> bool:
 
 @replaces(ops.fold_key)
 def fold_key(key: Array, number: int) -> Any:
-    """Stand for `ops.fold_key`: for two words, Python's own integers are faster than arrays."""
+    """Fold a number into a key: for two words, Python's own integers are faster than arrays."""
     if not is_key(key):
         return NotImplemented
     first, second = int(key[0]), int(key[1])

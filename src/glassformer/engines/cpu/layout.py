@@ -1,4 +1,4 @@
-"""Which arrays stand-ins take: plain real ones, in C order or as heads cut out of rows."""
+"""Which arrays kernels take: plain real ones, in C order or as heads cut out of rows."""
 
 import math
 from collections.abc import Iterable

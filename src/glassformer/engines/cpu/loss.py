@@ -16,7 +16,7 @@ from .layout import is_plain, rows
 def cross_entropy(
     logits: Array, targets: Array, *, class_weights: Array | None = None, ignore: int = IGNORE, smoothing: float = 0.0
 ) -> Any:
-    """Stand for `ops.cross_entropy` without class weights."""
+    """Compute the loss without class weights."""
     if class_weights is not None or not _fits(logits, targets) or not 0 <= smoothing < 1:
         return NotImplemented
     dtype = logits.dtype

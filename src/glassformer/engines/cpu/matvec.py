@@ -13,7 +13,7 @@ from ...quantized import BLOCK, GROUP, Quantized
 from .compile import compiled, inlined
 from .parts import ADD_ROWS, CODE, MULTIPLY, ROOM, ROWS, bytes_of_four, count_parts
 from .quantized_rows import CODES, F16, F32, Q8_0, split
-from .team import JOB, KIND, on_all_cores, place, share_out
+from .thread_pool import JOB, KIND, on_all_cores, place, share_out
 
 MOST_ROWS = 64
 """Above so many rows of x, turning blocks into floats and a matrix product are faster ..."""

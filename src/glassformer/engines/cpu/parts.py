@@ -16,7 +16,8 @@ from numba import carray
 
 from ...quantized import BLOCK
 from .compile import bits_to_float, compiled, exp, inlined
-from .lanes import (
+from .quantized_rows import F16, F32, PLANES, Q4_0, Q8_0, four_4bit, four_4bit_shifted, four_8bit, size_of
+from .vectorized_rows import (
     floats_at,
     floats_pointer,
     half_bits,
@@ -33,7 +34,6 @@ from .lanes import (
     total,
     total_of_sixteen,
 )
-from .quantized_rows import F16, F32, PLANES, Q4_0, Q8_0, four_4bit, four_4bit_shifted, four_8bit, size_of
 
 MULTIPLY, ADD_ROWS, MIX = range(3)
 LENGTH = 16  # numbers of a job at most

@@ -14,7 +14,7 @@ from .layout import REAL, is_array
 
 @replaces(ops.rotary)
 def rotary(x: Array, cos: Array, sin: Array, *, pairing: str = "halves") -> Any:
-    """Stand for `ops.rotary`, for angles (T, C/2) that all sequences share."""
+    """Rotate by angles (T, C/2) that all sequences share."""
     if not type(x) is type(cos) is type(sin) is np.ndarray or x.dtype not in REAL or not cos.ndim == sin.ndim == 2:
         return NotImplemented
     cos, sin = (np.ascontiguousarray(table, x.dtype) for table in (cos, sin))

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...quantized import BLOCK, FORMS, GROUP
 from .compile import bits_to_float, compiled, inlined
-from .lanes import (
+from .vectorized_rows import (
     as_floats,
     bytes_at,
     dot,

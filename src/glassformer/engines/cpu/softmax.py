@@ -17,7 +17,7 @@ def softmax(x: Array, *, mask: Array | None = None) -> Any:
         return NotImplemented
     y = x.copy()
     if y.size:  # there may be very many rows of nothing
-        soften(rows(y)[None], *_all_columns(x), 1.0)
+        softmax_in_place(rows(y)[None], *_all_columns(x), 1.0)
     return y, y
 
 
@@ -27,7 +27,7 @@ def softmax_backward(dy: Array, y: Array) -> Any:
         return NotImplemented
     dx = dy.copy()
     if dx.size:
-        soften_backward(rows(dx)[None], rows(y)[None], *_all_columns(y), 1.0)
+        softmax_backward_in_place(rows(dx)[None], rows(y)[None], *_all_columns(y), 1.0)
     return dx
 
 
@@ -37,7 +37,7 @@ def _all_columns(x: Array) -> tuple[Array, Array]:
 
 
 @compiled
-def soften(x, first, last, scale):
+def softmax_in_place(x, first, last, scale):
     """Turn x (R, T, S) into softmax(x · scale), row t % len(first) over its columns first … last; zero elsewhere."""
     R, T, _ = x.shape
     for r in range(R):
@@ -46,11 +46,11 @@ def soften(x, first, last, scale):
             row = x[r, t]
             row[:start] = 0
             row[stop:] = 0
-            soften_row(row[start:stop], x.dtype.type(scale))
+            softmax_row(row[start:stop], x.dtype.type(scale))
 
 
 @compiled
-def soften_biased(x, bias, mask, scale):
+def softmax_biased_in_place(x, bias, mask, scale):
     """Turn x (B, H, T, S) into softmax(x · scale + bias) where the mask is True, zero elsewhere."""
     B, H, T, S = x.shape
     for b in range(B):
@@ -60,24 +60,24 @@ def soften_biased(x, bias, mask, scale):
                 for s in range(S):
                     score = row[s] * x.dtype.type(scale) + bias[b, h, t, s]
                     row[s] = score if mask[b, h, t, s] else x.dtype.type(-np.inf)
-                soften_row(row, x.dtype.type(1))
+                softmax_row(row, x.dtype.type(1))
 
 
 @compiled
-def soften_backward(dy, y, first, last, scale):
-    """Turn dy (R, T, S) into y · (dy − Σ dy · y) · scale over the same columns as `soften`; zero elsewhere."""
+def softmax_backward_in_place(dy, y, first, last, scale):
+    """Turn dy (R, T, S) into y · (dy − Σ dy · y) · scale over the columns first … last; zero elsewhere."""
     R, T, _ = y.shape
     for r in range(R):
         for t in range(T):
             start, stop = first[t % first.size], last[t % first.size]
             # Slices count from 0, which vectorizes.
-            soften_row_backward(dy[r, t, start:stop], y[r, t, start:stop], y.dtype.type(scale))
+            softmax_row_backward(dy[r, t, start:stop], y[r, t, start:stop], y.dtype.type(scale))
             dy[r, t, :start] = 0
             dy[r, t, stop:] = 0
 
 
 @inlined
-def soften_row_backward(dy, y, scale):
+def softmax_row_backward(dy, y, scale):
     """Turn the row dy into y · (dy − Σ dy · y) · scale."""
     along = y.dtype.type(0)
     for s in range(y.size):
@@ -87,7 +87,7 @@ def soften_row_backward(dy, y, scale):
 
 
 @inlined
-def soften_row(row, scale):
+def softmax_row(row, scale):
     """Turn a row into softmax(row · scale)."""
     real = row.dtype.type
     largest = real(-np.inf)

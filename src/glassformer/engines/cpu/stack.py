@@ -1,4 +1,4 @@
-"""The stand-in of `layers.Stack.read_blocks`: one more token of one sequence, through all blocks in one call.
+"""The kernel of `layers.Stack.read_blocks`: one more token of one sequence, through all blocks in one call.
 
 Generation takes this way where it can, which is most of the time: a decoder with norms before its sublayers, float32 or
 quantized matrices that lie as (outputs, inputs), and positions that are learned or turned. Everything else is read by

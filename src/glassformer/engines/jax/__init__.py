@@ -1,6 +1,6 @@
 """The engine jax: the source as it is read, traced and compiled by JAX, for GPUs and many machines.
 
-Its stand-ins compute whatever is given as JAX arrays, under whichever engine:
+Its kernels compute whatever is given as JAX arrays, under whichever engine:
 
     elementary, attention   products of half precision in half precision, with sums in float32; special functions
     fused/                  norms, GELU, the loss and attention on a GPU, by kernels that read their arrays once

@@ -1,19 +1,19 @@
 """Attention to many keys, head by head, some queries at a time: products by BLAS, and the softmax between them.
 
-A run of queries is done with while its numbers are still in the cache. See `ways` for the arguments.
+A run of queries is done with while its numbers are still in the cache. See `strategies` for the arguments.
 """
 
 import numpy as np
 
 from ..blas import gemm
 from ..compile import compiled
-from ..softmax import soften_row, soften_row_backward
+from ..softmax import softmax_row, softmax_row_backward
 
 
 @compiled
-def attend_by_products(how, heads, y):
+def attend_by_products(plan, heads, y):
     """Fill in the weights and the mixtures y."""
-    address, first, last, run, scale = how
+    address, first, last, run, scale = plan
     q, k, v, weights = heads
     B, T, H, C = q.shape
     S = k.shape[1]
@@ -31,15 +31,15 @@ def attend_by_products(how, heads, y):
                     row = weights[b, h, t]
                     row[: first[t]] = 0
                     row[last[t] :] = 0
-                    soften_row(row[first[t] : last[t]], real(scale))
+                    softmax_row(row[first[t] : last[t]], real(scale))
                 out = y[b, start, h:].ctypes.data
                 gemm(address, False, False, rows, C, seen, weight, S, value, H * C, real(0), out, H * C)
 
 
 @compiled
-def attend_by_products_backward(how, dy, heads, dheads):
+def attend_by_products_backward(plan, dy, heads, dheads):
     """Fill in the gradients of queries, keys and values."""
-    address, first, last, run, scale = how
+    address, first, last, run, scale = plan
     q, k, v, weights = heads
     dq, dk, dv = dheads
     B, T, H, C = q.shape
@@ -63,6 +63,6 @@ def attend_by_products_backward(how, dy, heads, dheads):
                     row[: first[t] - low] = 0
                     row[last[t] - low :] = 0
                     inside = slice(first[t] - low, last[t] - low)
-                    soften_row_backward(row[inside], weights[b, h, t, first[t] : last[t]], real(scale))
+                    softmax_row_backward(row[inside], weights[b, h, t, first[t] : last[t]], real(scale))
                 gemm(address, False, False, rows, C, seen, dscore, S, key, D, real(0), dquery.ctypes.data, D)
                 gemm(address, True, False, seen, C, rows, dscore, S, query, D, real(1), dkey, D)

@@ -1,6 +1,6 @@
-"""The stand-in of `ops.attention`, which keeps all weights.
+"""The kernel of `ops.attention`, which keeps all weights.
 
-The usual case, heads cut out of rows and no mask but that of positions, goes head by head (`ways`) and skips what
+The usual case, heads cut out of rows and no mask but that of positions, goes head by head (`strategies`) and skips what
 cannot be seen. Everything else takes products of all heads of a batch, with the softmax between them in place. Results
 lie in memory as (B, T, H, C), so that putting the heads side by side again copies nothing.
 """
@@ -20,8 +20,8 @@ from ....ops.mask import FULL, Pattern
 from ..cores import each
 from ..dropout import dropout, is_key
 from ..layout import REAL, is_array
-from ..softmax import soften, soften_backward, soften_biased
-from .ways import BACKWARD, FORWARD, PRODUCTS, How, has_products, how_to_attend, shares, spans, way_of
+from ..softmax import softmax_backward_in_place, softmax_biased_in_place, softmax_in_place
+from .strategies import BACKWARD, FORWARD, PRODUCTS, HeadPlan, has_products, head_plan, shares, spans, strategy_for
 
 _BOOL = np.dtype(np.bool_)
 
@@ -40,10 +40,10 @@ def attention(
         return NotImplemented
     if mask is None and bias is None and not drops and _goes_by_heads(pattern, q, k, v):
         y = _heads(q.shape, q.dtype)
-        _attend_heads(how_to_attend(pattern, *weights.shape[-2:], q.dtype, scale), (q, k, v, weights), y)
+        _attend_heads(head_plan(pattern, *weights.shape[-2:], q.dtype, scale), (q, k, v, weights), y)
         return y, AttentionSaved(q, k, v, bias, weights, None)
     np.matmul(grouped(q, k), k.swapaxes(-1, -2), out=grouped(weights, k))
-    if not _soften(weights, bias, mask, pattern, scale):
+    if not _softmax(weights, bias, mask, pattern, scale):
         return NotImplemented
     mixing, keep = dropout(weights, key, rate=rate) if drops else (weights, None)
     if q.shape[-3] == k.shape[-3]:
@@ -73,8 +73,8 @@ def attention_backward(
     if bias is None and keep is None and _goes_by_heads(pattern, dy, q, k, v) and weights.flags.c_contiguous:
         dk[...] = 0
         dv[...] = 0
-        how = how_to_attend(pattern, *weights.shape[-2:], q.dtype, scale)
-        _attend_heads_backward(how, dy, (q, k, v, weights), [dq, dk, dv])
+        plan = head_plan(pattern, *weights.shape[-2:], q.dtype, scale)
+        _attend_heads_backward(plan, dy, (q, k, v, weights), [dq, dk, dv])
         return dq, dk, dv, None
     mixing = weights if keep is None else dropped(weights, keep, rate=rate)
     np.matmul(mixing.swapaxes(-1, -2), dy, out=dv)
@@ -82,7 +82,7 @@ def attention_backward(
     if keep is not None:
         dscores = dropped(dscores, keep, rate=rate)
     T, S = weights.shape[-2:]
-    soften_backward(_stacked(dscores), _stacked(weights), *spans(FULL, T, S), 1.0)
+    softmax_backward_in_place(_stacked(dscores), _stacked(weights), *spans(FULL, T, S), 1.0)
     dbias = None if bias is None else cast(unbroadcast(dscores, tuple(bias.shape)), bias.dtype)
     dscores *= q.dtype.type(scale)
     np.matmul(dscores, k, out=dq)
@@ -90,40 +90,40 @@ def attention_backward(
     return dq, dk, dv, dbias
 
 
-def _attend_heads(how: How, heads: tuple[Array, ...], y: Array) -> None:
+def _attend_heads(plan: HeadPlan, heads: tuple[Array, ...], y: Array) -> None:
     """Fill in the weights of heads (q, k, v, weights) and the mixtures y, head by head."""
     q, k, v, weights = heads
-    way = way_of(q.dtype, k.shape[-2], q.shape[-1])
+    strategy = strategy_for(q.dtype, k.shape[-2], q.shape[-1])
 
     def part(rows: slice) -> None:
         own = _memory(q)[rows], _memory(k)[rows], _memory(v)[rows], weights[rows]
-        FORWARD[way](how, own, _memory(y)[rows])
+        FORWARD[strategy](plan, own, _memory(y)[rows])
 
-    each([partial(part, rows) for rows in _parts(way, weights)])
+    each([partial(part, rows) for rows in _parts(strategy, weights)])
 
 
-def _attend_heads_backward(how: How, dy: Array, heads: tuple[Array, ...], dheads: list[Array]) -> None:
+def _attend_heads_backward(plan: HeadPlan, dy: Array, heads: tuple[Array, ...], dheads: list[Array]) -> None:
     """Fill in dheads (dq, dk, dv), head by head."""
     q, k, v, weights = heads
-    way = way_of(q.dtype, k.shape[-2], q.shape[-1])
+    strategy = strategy_for(q.dtype, k.shape[-2], q.shape[-1])
 
     def part(rows: slice) -> None:
         own = _memory(q)[rows], _memory(k)[rows], _memory(v)[rows], weights[rows]
-        BACKWARD[way](how, _memory(dy)[rows], own, tuple([_memory(x)[rows] for x in dheads]))
+        BACKWARD[strategy](plan, _memory(dy)[rows], own, tuple([_memory(x)[rows] for x in dheads]))
 
-    each([partial(part, rows) for rows in _parts(way, weights)])
+    each([partial(part, rows) for rows in _parts(strategy, weights)])
 
 
-def _parts(way: int, weights: Array) -> list[slice]:
+def _parts(strategy: int, weights: Array) -> list[slice]:
     """Cut a batch into parts for the cores: a few keys are done with sooner than handed out."""
-    return shares(len(weights), weights.size) if way == PRODUCTS else [slice(None)]
+    return shares(len(weights), weights.size) if strategy == PRODUCTS else [slice(None)]
 
 
-def _soften(weights: Array, bias: Array | None, mask: Array | None, pattern: Pattern, scale: float) -> bool:
+def _softmax(weights: Array, bias: Array | None, mask: Array | None, pattern: Pattern, scale: float) -> bool:
     """Turn products of queries and keys into weights, in place; False where bias or mask do not fit."""
     T, S = weights.shape[-2:]
     if mask is None and bias is None and pattern.stride is None:
-        soften(_stacked(weights), *spans(pattern, T, S), scale)
+        softmax_in_place(_stacked(weights), *spans(pattern, T, S), scale)
         return True
     if mask is not None and (type(mask) is not np.ndarray or mask.dtype != np.bool_):
         return False
@@ -138,7 +138,7 @@ def _soften(weights: Array, bias: Array | None, mask: Array | None, pattern: Pat
         ]
     except ValueError:
         return False
-    soften_biased(weights.reshape(_four(weights.shape)), *over, scale)
+    softmax_biased_in_place(weights.reshape(_four(weights.shape)), *over, scale)
     return True
 
 

@@ -1,4 +1,4 @@
-"""The stand-in of `layers.Attention`: self-attention in one call.
+"""The kernel of `layers.Attention`: self-attention in one call.
 
 Everything else is left to the layer as written: masks, biases on the scores, dropout, shared keys, tiles, a cache,
 other types than the loops'.
@@ -25,7 +25,7 @@ from ..fused import Matrices, empty_like, gathered, matrices_of, named, once_for
 from ..layout import are_arrays, is_array, rows
 from ..position import PAIRINGS, turn
 from .layer_loops import attend_layer, attend_layer_backward
-from .ways import are_worth_sharing, has_products, how_to_attend, way_address, way_of
+from .strategies import are_worth_sharing, has_products, head_plan, strategy_address, strategy_for
 
 Rotation = tuple[Array, Array] | None
 NO_TURN = 0, False
@@ -56,9 +56,9 @@ def fused_attention(layer: Attention) -> FusedAttention | None:
     def plan(B: int, T: int, dtype: np.dtype, backward: bool) -> Any:
         if not B or not T or not has_products(dtype):
             return None
-        how, way = how_to_attend(layer.pattern, T, T, dtype, scale), way_of(dtype, T, layer.channels)
+        heads, strategy = head_plan(layer.pattern, T, T, dtype, scale), strategy_for(dtype, T, layer.channels)
         # A plain tuple is handed over in half the time of a named one.
-        given = tuple(how), way_address(way, how, dtype, backward=backward)
+        given = tuple(heads), strategy_address(strategy, heads, dtype, backward=backward)
         return given, are_worth_sharing(B, B * layer.heads * T * T)
 
     return FusedAttention(layer, matrices, layer.heads, layer.channels, plan)
@@ -77,7 +77,6 @@ def attention_forward(
     key: Array | None = None,
     cache: Any = None,
 ) -> Any:
-    """Stand for `Attention.forward`."""
     if memory is not None or bias is not None or mask is not None or cache is not None:
         return NotImplemented
     fused = fused_attention(self)
@@ -95,7 +94,6 @@ def attention_forward(
 
 @replaces(Attention.backward, Linear.backward, excluding=[ops.attention_tiled_backward])
 def attention_backward(self: Attention, params: Tree, saved: AttentionRecord, dy: Array) -> Any:
-    """Stand for `Attention.backward`."""
     fused = fused_attention(self)
     if fused is None or saved.key is not None:
         return NotImplemented

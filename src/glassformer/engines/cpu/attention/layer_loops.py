@@ -3,7 +3,7 @@
 Matrices are in C order and heads lie in memory as (B, T, H, C); an empty bias or rotation is none. What is computed and
 what is kept is what `layers.Attention` says. The arguments:
 
-    plan      what `How` has, as a plain tuple; the address of the way to attend (`ways`), forward or backward; that of
+    plan      what `HeadPlan` has, as a plain tuple; the address of the strategy, forward or backward; that of
               what turns heads, 0 for nothing, and whether in pairs of neighbors; by which cosines and sines
     params    matrices and biases of query, key, value and output
     record    q, k, v, weights (B, H, T, T), and mixtures
@@ -13,43 +13,43 @@ import numpy as np
 
 from ..blas import gemm
 from ..compile import call, compiled
-from .ways import How
+from .strategies import HeadPlan
 
 
 @compiled
 def attend_layer(plan, x, params, record, y):
     """Fill in the record for x (N, D), and y = mixed output."""
-    given, way, turning, rotation = plan
-    how = How(*given)
+    given, strategy, turning, rotation = plan
+    heads = HeadPlan(*given)
     ws, bs = params
     q, k, v, weights, mixed = record
     rows = (x.shape[0], ws[0].shape[1])
-    multiply(how.gemm, x, ws[0], bs[0], q.reshape(rows))
-    multiply(how.gemm, x, ws[1], bs[1], k.reshape(rows))
-    multiply(how.gemm, x, ws[2], bs[2], v.reshape(rows))
+    multiply(heads.gemm, x, ws[0], bs[0], q.reshape(rows))
+    multiply(heads.gemm, x, ws[1], bs[1], k.reshape(rows))
+    multiply(heads.gemm, x, ws[2], bs[2], v.reshape(rows))
     _turn(turning, q, rotation, 1)
     _turn(turning, k, rotation, 1)
-    call(way, (how, (q, k, v, weights), mixed))
-    multiply(how.gemm, mixed.reshape(rows), ws[3], bs[3], y)
+    call(strategy, (heads, (q, k, v, weights), mixed))
+    multiply(heads.gemm, mixed.reshape(rows), ws[3], bs[3], y)
 
 
 @compiled
 def attend_layer_backward(plan, dy, x, ws, record, dx, dparams):
     """Fill in dx and the gradients of the matrices and biases."""
-    given, way, turning, rotation = plan
-    how = How(*given)
+    given, strategy, turning, rotation = plan
+    heads = HeadPlan(*given)
     q, k, v, weights, mixed = record
     dws, dbs = dparams
     real, rows = x.dtype.type, (x.shape[0], ws[0].shape[1])
     dmixed, dq = np.empty_like(q), np.empty_like(q)
     dk, dv = np.zeros_like(k), np.zeros_like(v)
-    multiply_backward(how.gemm, dy, mixed.reshape(rows), ws[3], real(0), dmixed.reshape(rows), dws[3], dbs[3])
-    call(way, (how, dmixed, (q, k, v, weights), (dq, dk, dv)))
+    multiply_backward(heads.gemm, dy, mixed.reshape(rows), ws[3], real(0), dmixed.reshape(rows), dws[3], dbs[3])
+    call(strategy, (heads, dmixed, (q, k, v, weights), (dq, dk, dv)))
     _turn(turning, dq, rotation, -1)
     _turn(turning, dk, rotation, -1)
-    multiply_backward(how.gemm, dq.reshape(rows), x, ws[0], real(0), dx, dws[0], dbs[0])
-    multiply_backward(how.gemm, dk.reshape(rows), x, ws[1], real(1), dx, dws[1], dbs[1])
-    multiply_backward(how.gemm, dv.reshape(rows), x, ws[2], real(1), dx, dws[2], dbs[2])
+    multiply_backward(heads.gemm, dq.reshape(rows), x, ws[0], real(0), dx, dws[0], dbs[0])
+    multiply_backward(heads.gemm, dk.reshape(rows), x, ws[1], real(1), dx, dws[1], dbs[1])
+    multiply_backward(heads.gemm, dv.reshape(rows), x, ws[2], real(1), dx, dws[2], dbs[2])
 
 
 @compiled

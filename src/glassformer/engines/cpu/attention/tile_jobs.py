@@ -15,7 +15,7 @@ from ....ops.attention_strided import beyond, can_split, neighborhood
 from ....ops.attention_tiled import TiledSaved
 from ....ops.mask import Pattern
 from ..cores import cores
-from .ways import checked_spans
+from .strategies import checked_spans
 
 WORTHWHILE = 1 << 17  # pairs of a query and a key; fewer are not worth a second core
 

@@ -1,4 +1,4 @@
-"""The stand-in of `ops.attention_tiled`: attention in tiles over all cores.
+"""The kernel of `ops.attention_tiled`: attention in tiles over all cores.
 
 Cores share nothing but what they read. Where two of them work on keys of the same head, the second collects its part
 of the queries' gradients apart, and it is added when both are done.
@@ -34,7 +34,7 @@ def attention_tiled(
     q: Array, k: Array, v: Array, bias: Array | None = None, *, mask: Array | None = None, pattern: Pattern = FULL,
     key: Array | None = None, rate: float = 0.0, scale: float | None = None, tile: int = 128,
 ) -> Any:  # fmt: skip
-    """Stand for `ops.attention_tiled`; tiles have the size that suits the machine."""
+    """Attend in tiles of the size that suits the machine."""
     if not _covers(q, k, v, bias, mask, key, pattern, rate) or tile < 1:
         return NotImplemented
     y = _zeros((*q.shape[:-1], v.shape[-1]), q.dtype)

@@ -83,7 +83,7 @@ def _attend_tile(job, low, high, problem, scores, largest, total):
         if not pairs.plain:
             settle(values, place, step, scale, pairs)
             scale = 1.0
-        rescale = _soften(values, scale, t, largest, total)
+        rescale = _softmax(values, scale, t, largest, total)
         if rescale != 1:
             _multiply(y[b, at + step * t, h], rescale)
         if pairs.drops:
@@ -92,7 +92,7 @@ def _attend_tile(job, low, high, problem, scores, largest, total):
 
 
 @inlined
-def _soften(values, scale, t, largest, total):
+def _softmax(values, scale, t, largest, total):
     """Turn scores into exp(scores · scale − largest); return the factor by which earlier ones change.
 
     The largest score and the total of row t are brought up to date.
@@ -150,14 +150,14 @@ def _attend_tile_backward(job, h, queries, keys, problem, grads, scores, dscores
     zero, one, tile, dtile = q.dtype.type(0), q.dtype.type(1), scores.ctypes.data, dscores.ctypes.data
     gemm(problem.gemm, False, True, rows, seen, C, query, q_row, key, k_row, zero, tile, width)
     gemm(problem.gemm, False, True, rows, seen, X, dmixture, y_row, value, v_row, zero, dtile, width)
-    _soften_backward(job, h, queries, keys, problem, grads, scores, dscores)
+    _softmax_tile_backward(job, h, queries, keys, problem, grads, scores, dscores)
     gemm(problem.gemm, True, False, seen, X, rows, tile, width, dmixture, y_row, one, dvalue, v_row)
     gemm(problem.gemm, True, False, seen, C, rows, dtile, width, query, q_row, one, dkey, k_row)
     gemm(problem.gemm, False, False, rows, C, seen, dtile, width, key, k_row, one, dquery, q_row)
 
 
 @compiled
-def _soften_backward(job, h, queries, keys, problem, grads, scores, dscores):
+def _softmax_tile_backward(job, h, queries, keys, problem, grads, scores, dscores):
     """Turn the scores of a tile into the weights p, dropped, and the gradients of the weights into those of the scores.
 
     p = exp(scores · scale − log_sum)      dscores = p · (dweights − Σ dy · y)
@@ -178,7 +178,7 @@ def _soften_backward(job, h, queries, keys, problem, grads, scores, dscores):
             scale = 1.0
         if pairs.drops:
             drop(dvalues, number, place[3], step, pairs)
-        _soften_row_backward(values, dvalues, scale, problem.log_sum[b, h, place[2]], grads.along[b, h, place[2]])
+        _softmax_row_backward(values, dvalues, scale, problem.log_sum[b, h, place[2]], grads.along[b, h, place[2]])
         if pairs.biased:
             add_to_bias(grads.dbias, dvalues, place, step)
         if pairs.drops:
@@ -186,7 +186,7 @@ def _soften_backward(job, h, queries, keys, problem, grads, scores, dscores):
 
 
 @inlined
-def _soften_row_backward(values, dvalues, scale, log_sum, along):
+def _softmax_row_backward(values, dvalues, scale, log_sum, along):
     """Turn scores into weights, and gradients of weights into those of scores."""
     factor = values.dtype.type(scale)
     for s in range(values.size):

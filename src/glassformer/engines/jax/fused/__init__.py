@@ -1,4 +1,4 @@
-"""Stand-ins for hot ops on a GPU."""
+"""Kernels for hot ops on a GPU."""
 
 import jax
 

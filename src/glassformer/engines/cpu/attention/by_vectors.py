@@ -1,22 +1,21 @@
 """Attention to a few keys in vector registers: float32 heads of 4, 8, … channels.
 
-The same as `by_loops`, whose loops over a handful of channels take longer to enter than to run. See `ways` for the
-arguments.
+Matrix products of this size take longer to call than to compute. See `strategies` for the arguments.
 """
 
 import numpy as np
 
 from ..compile import compiled, exp, maximum
-from ..lanes import floats_at, no_floats, plus_product, spread, store, total_of_one
+from ..vectorized_rows import floats_at, no_floats, plus_product, spread, store, total_of_one
 
 BYTES = 4  # of a number
 REGISTER = 16  # bytes
 
 
 @compiled
-def attend_by_lanes(how, heads, y):
+def attend_by_vectors(plan, heads, y):
     """Fill in the weights and the mixtures y."""
-    _, first, last, _, scale = how
+    _, first, last, _, scale = plan
     q, k, v, weights = heads
     B, T, H, C = q.shape
     real, row, end = np.float32, BYTES * H * C, BYTES * C
@@ -52,9 +51,9 @@ def attend_by_lanes(how, heads, y):
 
 
 @compiled
-def attend_by_lanes_backward(how, dy, heads, dheads):
+def attend_by_vectors_backward(plan, dy, heads, dheads):
     """Fill in the gradients of queries, keys and values."""
-    _, first, last, _, scale = how
+    _, first, last, _, scale = plan
     q, k, v, weights = heads
     dq, dk, dv = dheads
     B, T, H, C = q.shape

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glassformer.engines.cpu import kept
+from glassformer.engines.cpu import kernel_cache
 from glassformer.engines.cpu.compile import compiled
-from glassformer.engines.cpu.kept import ELSEWHERE, ENDING, HERE, Kept, Turn, mark
+from glassformer.engines.cpu.kernel_cache import ELSEWHERE, ENDING, HERE, KernelCache, Turn, mark
 from glassformer.weights.registry import CACHE
 
 
@@ -23,10 +23,10 @@ from glassformer.weights.registry import CACHE
 def home(tmp_path, monkeypatch):
     """A place beside a source, and a user's folder for caches, of one's own; what was said is forgotten."""
     mark()  # of the sources that there are
-    monkeypatch.setattr(kept, "HERE", tmp_path / "source")
+    monkeypatch.setattr(kernel_cache, "HERE", tmp_path / "source")
     monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
     (tmp_path / "source").mkdir()
-    kept._say.cache_clear()
+    kernel_cache._say.cache_clear()
     return tmp_path
 
 
@@ -37,7 +37,7 @@ def double(x):
 def started(home):
     """A kernel as a process has it that has just started."""
     kernel = compiled(double)
-    kernel._cache = Kept(double)
+    kernel._cache = KernelCache(double)
     kernel._cache._folder = home / "source"
     return kernel
 
@@ -52,10 +52,10 @@ def files(home):
 
 def test_what_was_compiled_once_is_there_at_the_next_start(home):
     first = started(home)
-    assert not kept.is_anything_kept()
+    assert not kernel_cache.has_compiled_kernels()
     assert (first(2), first(1.5), misses(first)) == (4, 3.0, 2)
     again = started(home)
-    assert kept.is_anything_kept()
+    assert kernel_cache.has_compiled_kernels()
     assert (again(2), again(1.5), misses(again)) == (4, 3.0, 0)
     assert [path.suffix for path in files(home)] == [ENDING] * 2
     assert again(np.float32(2)) == 4  # of a type that is new
@@ -124,7 +124,7 @@ def test_who_dies_while_it_compiles_holds_nobody_up(home, locked):
 
 @pytest.mark.skipif(find_spec("fcntl") is None, reason="there are no such locks here")
 def test_nobody_waits_for_long(home, locked, monkeypatch):
-    monkeypatch.setattr(kept, "PATIENCE", 0.05)
+    monkeypatch.setattr(kernel_cache, "PATIENCE", 0.05)
     monkeypatch.setattr(Turn, "patient", True)
     kernel = started(home)
     assert (kernel(2), misses(kernel), Turn.patient) == (4, 1, False)
@@ -133,11 +133,13 @@ def test_nobody_waits_for_long(home, locked, monkeypatch):
 
 def test_code_is_that_of_all_sources_of_the_compiler_and_of_the_processor(home, monkeypatch):
     started(home)(2)
-    monkeypatch.setattr(kept, "mark", lambda: "another")
+    monkeypatch.setattr(kernel_cache, "mark", lambda: "another")
     other = started(home)
     other(2)
     assert misses(other) == 1
-    key = Kept._key(started(home)._cache, (), type("Codegen", (), {"magic_tuple": lambda self: ("x86", "old")})())
+    key = KernelCache._key(
+        started(home)._cache, (), type("Codegen", (), {"magic_tuple": lambda self: ("x86", "old")})()
+    )
     for name in ("x86", "old", "double", "()"):
         assert name in key.decode()
 
@@ -147,15 +149,15 @@ def test_the_mark_is_of_all_files_whose_lines_or_constants_stand_in_kernels(tmp_
         target = tmp_path / path.relative_to(HERE.parents[1])
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
-    monkeypatch.setattr(kept, "HERE", tmp_path / "engines" / "cpu")
-    monkeypatch.setattr(kept, "ELSEWHERE", (tmp_path / "quantized.py",))
+    monkeypatch.setattr(kernel_cache, "HERE", tmp_path / "engines" / "cpu")
+    monkeypatch.setattr(kernel_cache, "ELSEWHERE", (tmp_path / "quantized.py",))
     assert mark.__wrapped__() == mark()
     for changed in (tmp_path / "engines" / "cpu" / "attention" / "tiles.py", tmp_path / "quantized.py"):
         text = changed.read_text(encoding="utf-8")
         changed.write_text(f"{text}# another\n", encoding="utf-8")
         assert mark.__wrapped__() != mark()
         changed.write_text(text, encoding="utf-8")
-    monkeypatch.setattr(kept.numba, "__version__", "0.0")
+    monkeypatch.setattr(kernel_cache.numba, "__version__", "0.0")
     assert mark.__wrapped__() != mark()
 
 
@@ -223,7 +225,7 @@ def test_where_nothing_can_be_written_beside_the_source_the_user_has_a_folder(ho
 
 
 def test_a_folder_that_is_asked_for_is_the_only_one(home, monkeypatch):
-    monkeypatch.setattr(kept.numba.config, "CACHE_DIR", str(home / "asked"))
+    monkeypatch.setattr(kernel_cache.numba.config, "CACHE_DIR", str(home / "asked"))
     started(home)(2)
     assert [path.relative_to(home).parts[0] for path in files(home)] == ["asked"]
 

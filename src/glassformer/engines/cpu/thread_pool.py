@@ -1,14 +1,14 @@
-"""Several cores inside of one kernel: whoever is there takes the next part, and nobody waits for who is not.
+"""Several cores inside one kernel: idle threads claim the next part of a job, and no thread is reserved.
 
-A kernel writes a job on a board (`parts`) and does its parts one after the other. Threads that help do the same. They
-are Python's, run a compiled loop without the GIL that looks at the board, and leave when nothing has come for a while.
-A helper that another process keeps from its core has taken no part, or one: all others are done without it. Where that
-one is often waited for, the cores are busy, and nobody is asked to help for a time.
+A kernel writes a job on a board (`parts`) and computes its parts one after the other. Helper threads do the same. They
+are Python threads in a compiled loop that polls the board without the GIL, and they leave after a while without work.
+A helper that another process keeps from its core holds at most one part. If kernels often wait for such a part, the
+cores are busy, and the next kernels run alone.
 
     board[TICKET]     the number of parts · 2³² + the number of the next one, which is taken by adding one
     board[DONE]       how many parts are done
-    board[HELPERS]    whether somebody may be helping; if nobody is, the two above are not needed
-    board[WAITED]     how often the kernel has looked in vain whether all is done
+    board[HELPERS]    whether helpers may be running; if none is, the two above are not needed
+    board[WAITED]     how often the kernel polled before all parts were done
     board[DO_PART]    the address of `do_part`: a kernel that shares out parts is compiled without all that they do
     board[KIND]       which of `parts` the job is
     board[JOB:]       the job itself
@@ -36,9 +36,9 @@ from .parts import LENGTH, do_part
 WORTHWHILE = 1 << 19
 """Bytes; a kernel that reads fewer does so alone."""
 LINGER = 2e-2
-"""Seconds for which a helper looks for more to do: to wake one up for every token takes longer than it helps."""
+"""Seconds for which a helper polls for work: waking it up for every token takes longer than it saves."""
 LONG = 5e-4
-"""Seconds; who waits longer for a helper's part finds the cores busy."""
+"""Seconds; waiting longer than this for a helper's part means that the cores are busy."""
 
 # Far enough from each other that cores that write one do not disturb those that read another.
 TICKET, DONE, HELPERS, WAITED, DO_PART, KIND, JOB = 0, 16, 32, 33, 34, 48, 49
@@ -87,7 +87,7 @@ def place(array):
 
 @compiled
 def share_out(board, parts):
-    """Do all parts of the job on the board, with whoever helps."""
+    """Do all parts of the job on the board, together with the helpers."""
     at = place(board)
     if parts < 2 or board[HELPERS] == 0:
         for part in range(parts):
@@ -103,7 +103,7 @@ def share_out(board, parts):
 
 @compiled
 def help_out(board, patience):
-    """Do parts of whatever comes onto the board, until one has looked so often and there was nothing to do."""
+    """Do parts of jobs on the board, until `patience` polls in a row have found none."""
     at, idle = place(board), 0
     while idle < patience:
         if _take_parts(at):
@@ -122,7 +122,7 @@ def _take_parts(at):
         if ticket & 0xFFFFFFFF >= ticket >> 32:
             return taken
         ticket = _count_up(at + 8 * TICKET)
-        if ticket & 0xFFFFFFFF >= ticket >> 32:  # somebody else was faster
+        if ticket & 0xFFFFFFFF >= ticket >> 32:  # another thread was faster
             return taken
         # From here on the job stays as it is: it is not over before this part is.
         call(_look(at + 8 * DO_PART), (at + 8 * JOB, ticket & 0xFFFFFFFF))
@@ -130,36 +130,36 @@ def _take_parts(at):
         taken += 1
 
 
-# --- who helps -------------------------------------------------------------------------------------------------------
+# --- helpers -------------------------------------------------------------------------------------------------------
 
 
 def new_board() -> Array:
-    """Return a board with nothing on it but who does the parts."""
+    """Return a board without a job."""
     board = np.zeros(JOB + LENGTH, np.int64)
     board[DO_PART] = address_of(do_part, types.int64, types.int64)
     return board
 
 
-class Team:
-    """The helpers of a process, of whom one kernel at a time makes use."""
+class ThreadPool:
+    """The helper threads of a process; one kernel at a time uses them."""
 
     def __init__(self) -> None:
         self.turn = threading.Lock()
         self.pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="glassformer-helper")
         self.helpers: list[Future[Any]] = []
-        self.patience = 0  # looks that take as long as LINGER
+        self.patience = 0  # polls in LINGER seconds
         self.alone = 0  # kernels that are still to run without help
         self.longest = 0  # how many there were, when help was last in vain
 
     @cached_property
     def board(self) -> Array:
-        """What the helpers look at."""
+        """What the helpers poll."""
         return new_board()
 
     def run(self, kernel: Any, arguments: tuple[Any, ...], helpers: int) -> None:
-        """Run a kernel with so many helpers; who calls this has the turn."""
+        """Run a kernel with this many helpers; the caller holds `turn`."""
         if not self.patience:
-            self.patience = _looks_in(LINGER)
+            self.patience = _polls_in(LINGER)
         self.helpers = [helper for helper in self.helpers if not helper.done()]
         with suppress(RuntimeError):  # there are no more threads to be had, or the process is about to end
             for _ in range(helpers - len(self.helpers)):
@@ -170,7 +170,7 @@ class Team:
         self._learn(time.perf_counter() - began)
 
     def _learn(self, seconds: float) -> None:
-        """Do without help for a while where more time was spent waiting for it than it can have saved."""
+        """Run the next kernels alone if waiting for helpers took longer than they can have saved."""
         waited = self.board[WAITED] * LINGER / self.patience
         if waited > LONG and waited > seconds / 4:
             self.longest = min(max(2 * self.longest, 8), 512)
@@ -179,24 +179,24 @@ class Team:
             self.longest -= 1
 
 
-def _looks_in(seconds: float) -> int:
-    """Return how often a helper looks at an empty board in a time."""
-    board, looks, times = new_board(), 2000, []
+def _polls_in(seconds: float) -> int:
+    """Return how often a helper polls an empty board in some seconds."""
+    board, polls, times = new_board(), 2000, []
     for _ in range(6):  # the first may have to be compiled, and others may be broken off
         began = time.perf_counter()
-        help_out(board, looks)
+        help_out(board, polls)
         times.append(time.perf_counter() - began)
-    return max(int(looks * seconds / min(times)), 100)
+    return max(int(polls * seconds / min(times)), 100)
 
 
-_team = Team()
+_pool = ThreadPool()
 _here = threading.local()
 
 
 def _begin_anew() -> None:
-    """Forget, in a child of this process, threads that stayed behind."""
-    global _team
-    _team = Team()
+    """Forget the parent's threads in a forked child."""
+    global _pool
+    _pool = ThreadPool()
 
 
 if hasattr(os, "register_at_fork"):
@@ -204,17 +204,17 @@ if hasattr(os, "register_at_fork"):
 
 
 def on_all_cores(kernel: Any, *arguments: Any, size: int) -> None:
-    """Run a kernel, whose last argument is a board, that reads so many bytes, on as many cores as may be used here."""
+    """Run a kernel that reads `size` bytes, and whose last argument is a board, on the cores that may be used here."""
     helpers = min(cores(), numba.config.NUMBA_NUM_THREADS) - 1 if size >= WORTHWHILE else 0
-    team = _team
-    if helpers > 0 and team.turn.acquire(blocking=False):
+    pool = _pool
+    if helpers > 0 and pool.turn.acquire(blocking=False):
         try:
-            if not team.alone:
-                team.run(kernel, arguments, helpers)
+            if not pool.alone:
+                pool.run(kernel, arguments, helpers)
                 return
-            team.alone -= 1
+            pool.alone -= 1
         finally:
-            team.turn.release()
+            pool.turn.release()
     if not hasattr(_here, "board"):
-        _here.board = new_board()  # on which nobody looks
+        _here.board = new_board()  # without helpers
     kernel(*arguments, _here.board)

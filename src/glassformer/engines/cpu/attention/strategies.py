@@ -1,9 +1,9 @@
-"""How heads attend where nothing but positions decides who sees whom: the choice, and what all ways are told.
+"""Two strategies for attention in which only positions decide which keys a query sees, and the choice between them.
 
-Every way is a pair of compiled functions of the same arguments, on heads that lie in memory as (B, T, H, C):
+Each strategy is a pair of compiled functions of the same arguments, on heads that lie in memory as (B, T, H, C):
 
-    forward(how, heads, y)                heads = (q, k, v, weights); fills in weights (B, H, T, S) and mixtures y
-    backward(how, dy, heads, dheads)      dheads = (dq, dk, dv), of which dk and dv start at zero
+    forward(plan, heads, y)               heads = (q, k, v, weights); fills in weights (B, H, T, S) and mixtures y
+    backward(plan, dy, heads, dheads)     dheads = (dq, dk, dv), of which dk and dv start at zero
 """
 
 from functools import lru_cache
@@ -19,13 +19,12 @@ from ..blas import gemm_address
 from ..compile import address_of
 from ..cores import cores
 from ..layout import REAL
-from .by_lanes import attend_by_lanes, attend_by_lanes_backward
-from .by_loops import attend_by_loops, attend_by_loops_backward
 from .by_products import attend_by_products, attend_by_products_backward
+from .by_vectors import attend_by_vectors, attend_by_vectors_backward
 
-FORWARD = (attend_by_products, attend_by_loops, attend_by_lanes)
-BACKWARD = (attend_by_products_backward, attend_by_loops_backward, attend_by_lanes_backward)
-PRODUCTS, LOOPS, LANES = range(3)
+FORWARD = (attend_by_products, attend_by_vectors)
+BACKWARD = (attend_by_products_backward, attend_by_vectors_backward)
+PRODUCTS, VECTORS = range(2)
 
 RUN = 32  # queries at a time ...
 SHORT_RUN, SHORT = 16, 128  # ... and where there are at most SHORT keys
@@ -33,8 +32,8 @@ FEW = 16  # keys, for which products are not worth calling
 WORTHWHILE = 1 << 17  # pairs of a query and a key; fewer are not worth a second core
 
 
-class How(NamedTuple):
-    """What every way is told; query t sees its keys first[t] … last[t] − 1, neither of which ever moves back."""
+class HeadPlan(NamedTuple):
+    """What every strategy is told; query t sees its keys first[t] … last[t] − 1, which never move back."""
 
     gemm: int  # the address of BLAS's product
     first: Array  # (T,)
@@ -44,9 +43,9 @@ class How(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def how_to_attend(pattern: Pattern, T: int, S: int, dtype: np.dtype, scale: float) -> How:
-    """Return what every way is told about T queries and S keys."""
-    return How(gemm_address(dtype), *spans(pattern, T, S), SHORT_RUN if S <= SHORT else RUN, scale)
+def head_plan(pattern: Pattern, T: int, S: int, dtype: np.dtype, scale: float) -> HeadPlan:
+    """Return what every strategy is told about T queries and S keys."""
+    return HeadPlan(gemm_address(dtype), *spans(pattern, T, S), SHORT_RUN if S <= SHORT else RUN, scale)
 
 
 @lru_cache(maxsize=256)
@@ -70,20 +69,18 @@ def checked_spans(pattern: Pattern, queries: range, S: int) -> tuple[Array, Arra
     return first, last
 
 
-def way_of(dtype: np.dtype, keys: int, channels: int) -> int:
-    """Return the way in which heads attend to so many keys."""
-    if keys > FEW:
-        return PRODUCTS
-    return LANES if dtype == np.float32 and channels % 4 == 0 else LOOPS
+def strategy_for(dtype: np.dtype, keys: int, channels: int) -> int:
+    """Return the strategy for this many keys."""
+    return VECTORS if keys <= FEW and dtype == np.float32 and channels % 4 == 0 else PRODUCTS
 
 
-def way_address(way: int, how: How, dtype: np.dtype, *, backward: bool) -> int:
-    """Return where the code of a way lies, for heads of this type that lie in memory by themselves."""
+def strategy_address(strategy: int, plan: HeadPlan, dtype: np.dtype, *, backward: bool) -> int:
+    """Return the address of a strategy's code, for contiguous heads of this type."""
     heads = types.Array(from_dtype(dtype), 4, "C")
     four, three = types.UniTuple(heads, 4), types.UniTuple(heads, 3)
     if backward:
-        return address_of(BACKWARD[way], typeof(how), heads, four, three)
-    return address_of(FORWARD[way], typeof(how), four, heads)
+        return address_of(BACKWARD[strategy], typeof(plan), heads, four, three)
+    return address_of(FORWARD[strategy], typeof(plan), four, heads)
 
 
 def has_products(dtype: np.dtype) -> bool:

@@ -1,4 +1,4 @@
-"""The ways in which heads attend: by products, by loops and in vector registers, all as the op."""
+"""The strategies of attention, by products and in vector registers: both equal the op."""
 
 import numpy as np
 import pytest
@@ -7,22 +7,22 @@ from hypothesis import strategies as st
 
 from engines.cpu.kernel_cases import normal
 from glassformer import ops
-from glassformer.engines.cpu.attention.ways import BACKWARD, FORWARD, LANES, LOOPS, PRODUCTS, how_to_attend
+from glassformer.engines.cpu.attention.strategies import BACKWARD, FORWARD, PRODUCTS, VECTORS, head_plan
 from glassformer.ops import CAUSAL, FULL, Pattern
 
 PATTERNS = [FULL, CAUSAL, Pattern(causal=True, window=3), Pattern(window=2), Pattern(causal=True, prefix=2)]
-WAYS = {"products": PRODUCTS, "loops": LOOPS, "lanes": LANES}
+STRATEGIES = {"products": PRODUCTS, "vectors": VECTORS}
 NOT_WRITTEN = np.float32(7)  # what stands in memory before
 
 
-def attend_by(way, q, k, v, dy, pattern, scale):
+def attend_by(strategy, q, k, v, dy, pattern, scale):
     """Weights, mixtures and gradients of heads (B, T, H, C)."""
     B, T, H, _ = q.shape
-    how = how_to_attend(pattern, T, T, q.dtype, scale)
+    how = head_plan(pattern, T, T, q.dtype, scale)
     weights, y = np.full((B, H, T, T), NOT_WRITTEN), np.full(q.shape, NOT_WRITTEN)
-    FORWARD[WAYS[way]](how, (q, k, v, weights), y)
+    FORWARD[STRATEGIES[strategy]](how, (q, k, v, weights), y)
     dq, dk, dv = np.full(q.shape, NOT_WRITTEN), np.zeros_like(k), np.zeros_like(v)
-    BACKWARD[WAYS[way]](how, dy, (q, k, v, weights), (dq, dk, dv))
+    BACKWARD[STRATEGIES[strategy]](how, dy, (q, k, v, weights), (dq, dk, dv))
     return weights, y, dq, dk, dv
 
 
@@ -33,7 +33,7 @@ def attend_by_op(q, k, v, dy, pattern, scale):
     return saved.weights, *(x.swapaxes(1, 2) for x in (y, *grads))
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @given(
     st.sampled_from([1, 2, 5]),
     st.integers(1, 16),
@@ -43,21 +43,23 @@ def attend_by_op(q, k, v, dy, pattern, scale):
     st.sampled_from([0.0, 0.35, 40.0]),
     st.integers(0, 2**32 - 1),
 )
-def test_a_few_keys_are_attended_to_as_the_op_says(way, batch, length, heads, channels, pattern, scale, seed):
+def test_a_few_keys_are_attended_to_as_the_op_says(strategy, batch, length, heads, channels, pattern, scale, seed):
     rng = np.random.default_rng(seed)
     arrays = [normal(rng, (batch, length, heads, channels), np.float32) for _ in range(4)]
     # Products of hundreds are rounded before the softmax takes their differences.
     limit = 1e-5 if scale < 1 else 1e-3
-    for have, want in zip(attend_by(way, *arrays, pattern, scale), attend_by_op(*arrays, pattern, scale), strict=True):
+    for have, want in zip(
+        attend_by(strategy, *arrays, pattern, scale), attend_by_op(*arrays, pattern, scale), strict=True
+    ):
         assert have.dtype == np.float32
         assert np.abs(have - want).max() <= limit * max(1, np.abs(want).max())
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_infinite_scores_and_numbers_that_are_none_stay_in_their_rows(way, rng):
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_infinite_scores_and_numbers_that_are_none_stay_in_their_rows(strategy, rng):
     q, k, v, dy = (normal(rng, (2, 6, 2, 8), np.float32) for _ in range(4))
     q[0, 3, 1, 2] = np.nan
-    weights, y, *_ = attend_by(way, q, k, v, dy, CAUSAL, 0.3)
+    weights, y, *_ = attend_by(strategy, q, k, v, dy, CAUSAL, 0.3)
     broken = np.isnan(y).any(axis=-1)
     assert broken[0, 3, 1]
     assert broken.sum() == 1

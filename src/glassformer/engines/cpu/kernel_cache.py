@@ -1,15 +1,13 @@
-"""Compiled code on disk: where it is kept, and when it is taken from there.
+"""The cache of compiled kernels on disk.
 
-Code is kept beside its source, or in the user's folder for caches where nothing can be written there, or wherever
-NUMBA_CACHE_DIR says, in a folder named by all that it was compiled from: every source of this engine, what these take
-from elsewhere, Numba and its compiler. A kernel calls functions of other files, so a change of any of them leads to
-another folder, and so to new code.
+Code lies beside its source, or in the user's cache folder if that is read-only, or where NUMBA_CACHE_DIR says. Its
+folder is named by a hash of everything it was compiled from: all sources of this engine, constants from elsewhere,
+Numba and LLVM. A change of any of them leads to another folder, because kernels call functions of other files.
 
-There is one file for each function, processor and combination of types. It is complete or not there, whoever else
-writes it at the same time, and begins with a checksum of all the rest: half a file, a damaged one, or one of another
-name is compiled anew. Where nothing can be written, everything is, at each start.
+There is one file for each function, processor and combination of types. Files are written atomically and begin with a
+checksum: a truncated, damaged or renamed file is compiled anew. Without a writable folder, every start compiles.
 
-Of several processes that miss the same code, one compiles it and the others wait (`Turn`).
+If several processes miss the same code, one compiles it and the others wait (`Turn`).
 """
 
 import hashlib
@@ -64,18 +62,18 @@ def folders(home: Path) -> Iterator[Path]:
         yield cache_folder() / name / home.relative_to(HERE)
 
 
-def is_anything_kept() -> bool:
+def has_compiled_kernels() -> bool:
     """Tell whether something has been compiled here before."""
     return any(any(folder.glob(f"*{ENDING}")) for folder in folders(HERE))
 
 
 class Turn:
-    """A right to compile: whoever has it holds the lock of a file, which goes with the process, however that ends."""
+    """The right to compile: a file lock, which ends with its process."""
 
-    patient = True  # until someone took too long, and for the whole process
+    patient = True  # until one wait was too long, for the whole process
 
     def __init__(self, paths: Iterable[Path]) -> None:
-        self._file: Any = None  # in the first folder that can be written; where there is none, nobody waits for anybody
+        self._file: Any = None  # in the first writable folder; without one, nothing is locked
         for path in paths:
             with suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +81,7 @@ class Turn:
                 break
 
     def wait(self) -> None:
-        """Wait until nobody else has it, but not for ever."""
+        """Wait until no other process holds the lock, at most PATIENCE seconds."""
         try:
             import fcntl
         except ImportError:  # on Windows, each process compiles what it misses
@@ -100,7 +98,7 @@ class Turn:
                 return
 
     def give_back(self, *, done: bool) -> None:
-        """Let others have it; when all is done, nobody needs it again."""
+        """Release the lock, and delete its file when the code is written."""
         if self._file is not None:
             if done:
                 with suppress(OSError):
@@ -108,8 +106,8 @@ class Turn:
             self._file.close()
 
 
-class Kept(_Cache):
-    """The compiled code of one function, as Numba's dispatchers ask for it and hand it over."""
+class KernelCache(_Cache):
+    """The compiled code of one function, for Numba's dispatcher."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         code, file = function.__code__, Path(function.__code__.co_filename)

@@ -1,4 +1,4 @@
-"""Every stand-in of the engine jax equals what it stands for, in half precision within rounding.
+"""Every kernel of the engine jax equals what it stands for, in half precision within rounding.
 
 The kernels of a GPU are interpreted. Loops over blocks have tests of their own beside this one (`test_stack`).
 """
@@ -114,14 +114,14 @@ def test_a_pair_equals_the_ops_as_written(request, case, dtype):
         request.getfixturevalue("interpreted")
     given = [jax.numpy.asarray(x, dtype if i in case.narrow else None) for i, x in enumerate(case.arrays)]
     exact = [np.asarray(x, np.float32) if i in case.narrow else np.asarray(x) for i, x in enumerate(given)]
-    stand_ins, back = table(), backward_of(case.op)
+    kernels, back = table(), backward_of(case.op)
     want, record = unwrap(case.op)(*exact, **case.settings)
     dy = np.float32(2.0) if np.ndim(want) == 0 else floats(*want.shape)
     given_dy = jax.numpy.asarray(dy, dtype if np.ndim(want) else None)
 
     def both(arrays, dy):
-        y, saved = stand_ins[case.op.__name__](*arrays, **case.settings)
-        return y, saved, stand_ins[back.__name__](dy, saved, **back_settings(case))
+        y, saved = kernels[case.op.__name__](*arrays, **case.settings)
+        return y, saved, kernels[back.__name__](dy, saved, **back_settings(case))
 
     y, saved, grads = quickly(both, given, given_dy)
     assert_near(y, want, case.digits)
@@ -138,7 +138,7 @@ def test_a_pair_equals_the_ops_as_written(request, case, dtype):
 
 
 @pytest.mark.parametrize("name", ["linear", "attention", "layer_norm", "gelu_tanh", "logistic"])
-def test_stand_ins_for_one_precision_decline_others(jax, name):
+def test_kernels_for_one_precision_decline_others(jax, name):
     x = jax.numpy.asarray(floats(2, 4, 16, 8), "bfloat16" if name == "logistic" else "float32")
     arrays = {"linear": (x, x[0, 0].T), "attention": (x, x, x), "layer_norm": (x, x[0, 0, 0])}.get(name, (x,))
     assert table()[name](*arrays) is NotImplemented

@@ -8,9 +8,9 @@ import threading
 import numpy as np
 import pytest
 
-from glassformer.engines.cpu import team
+from glassformer.engines.cpu import thread_pool
 from glassformer.engines.cpu.matvec import add_rows, described, multiply, workspace
-from glassformer.engines.cpu.team import DONE, HELPERS, TICKET, WORTHWHILE, Team, new_board, on_all_cores
+from glassformer.engines.cpu.thread_pool import DONE, HELPERS, TICKET, WORTHWHILE, ThreadPool, new_board, on_all_cores
 
 
 def product(w):
@@ -30,7 +30,7 @@ def test_all_parts_are_done_when_a_kernel_ends(matrix, helpers):
     arguments, alone = product(matrix)
     multiply(*arguments, new_board())
     np.testing.assert_allclose(alone, (arguments[0] @ matrix)[0], rtol=0, atol=1e-4)
-    own = Team()
+    own = ThreadPool()
     for _ in range(30):
         arguments, y = product(matrix)
         y[:] = np.nan
@@ -44,14 +44,14 @@ def test_sums_are_the_same_however_many_help(matrix):
     x, w = np.ones(1024, np.float32), np.ascontiguousarray(matrix.T)
     alone, helped = np.empty((4, 256), np.float32), np.empty((4, 256), np.float32)
     add_rows(x, w, alone, new_board())
-    own = Team()
+    own = ThreadPool()
     own.run(add_rows, (x, w, helped), 2)
     np.testing.assert_array_equal(helped, alone)
     own.pool.shutdown()
 
 
 def test_helpers_leave_when_there_is_nothing_to_do(matrix):
-    own = Team()
+    own = ThreadPool()
     own.run(multiply, product(matrix)[0], 1)
     for helper in own.helpers:
         helper.result(timeout=30)  # they come back by themselves
@@ -59,25 +59,25 @@ def test_helpers_leave_when_there_is_nothing_to_do(matrix):
 
 
 def test_where_helpers_are_waited_for_in_vain_kernels_run_alone_for_a_while():
-    own = Team()
+    own = ThreadPool()
     own.patience = 1000
-    own.board[team.WAITED] = 10_000  # ten times as long as a helper lingers
+    own.board[thread_pool.WAITED] = 10_000  # ten times as long as a helper lingers
     lengths = []
     for _ in range(8):
         own._learn(seconds=0.001)
         lengths.append(own.alone)
     assert lengths == [8, 16, 32, 64, 128, 256, 512, 512]
-    own.board[team.WAITED] = 0
+    own.board[thread_pool.WAITED] = 0
     own._learn(seconds=0.001)
     assert own.longest == 511  # slowly forgotten
 
 
 def test_small_kernels_those_of_a_second_thread_and_those_of_busy_cores_are_not_helped(matrix, monkeypatch):
-    own, seen = Team(), []
-    monkeypatch.setattr(team, "_team", own)
-    monkeypatch.setattr(team.numba.config, "NUMBA_NUM_THREADS", 2)
-    monkeypatch.setattr(team, "cores", lambda: 2)
-    monkeypatch.setattr(Team, "run", lambda self, kernel, arguments, helpers: seen.append(helpers))
+    own, seen = ThreadPool(), []
+    monkeypatch.setattr(thread_pool, "_pool", own)
+    monkeypatch.setattr(thread_pool.numba.config, "NUMBA_NUM_THREADS", 2)
+    monkeypatch.setattr(thread_pool, "cores", lambda: 2)
+    monkeypatch.setattr(ThreadPool, "run", lambda self, kernel, arguments, helpers: seen.append(helpers))
 
     def kernel(board):
         seen.append(int(board[HELPERS]))
@@ -94,10 +94,10 @@ def test_small_kernels_those_of_a_second_thread_and_those_of_busy_cores_are_not_
 
 
 def test_an_error_gives_the_turn_back(monkeypatch):
-    own = Team()
-    monkeypatch.setattr(team, "_team", own)
-    monkeypatch.setattr(team.numba.config, "NUMBA_NUM_THREADS", 2)
-    monkeypatch.setattr(team, "cores", lambda: 2)
+    own = ThreadPool()
+    monkeypatch.setattr(thread_pool, "_pool", own)
+    monkeypatch.setattr(thread_pool.numba.config, "NUMBA_NUM_THREADS", 2)
+    monkeypatch.setattr(thread_pool, "cores", lambda: 2)
     with pytest.raises(ZeroDivisionError):
         on_all_cores(lambda board: 1 // 0, size=WORTHWHILE)
     assert own.turn.acquire(blocking=False)
@@ -107,12 +107,12 @@ def test_an_error_gives_the_turn_back(monkeypatch):
 PROCESSES = """
 import multiprocessing, os, sys, threading
 import numpy as np
-from glassformer.engines.cpu import team
+from glassformer.engines.cpu import thread_pool
 from glassformer.engines.cpu.cores import at_most, each
 from glassformer.generation.storage import stored
 from glassformer.models import build
 
-team.WORTHWHILE = 1  # everything is helped with
+thread_pool.WORTHWHILE = 1  # everything is helped with
 model = build("tiny-decoder", width=96, layers=2, feed_forward=192)
 params = {kind: stored(model.init(0), kind) for kind in ("float32", "int8")}
 
@@ -126,9 +126,9 @@ def both(_=None):
 
 with at_most(1):
     alone = [written(kind) for kind in params]
-assert not team._team.helpers
+assert not thread_pool._pool.helpers
 assert both() == alone
-assert team._team.helpers, "nobody helped"
+assert thread_pool._pool.helpers, "nobody helped"
 
 found = []
 threads = [threading.Thread(target=lambda: found.append(both())) for _ in range(4)]
