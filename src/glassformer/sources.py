@@ -167,7 +167,6 @@ def _current_guards() -> frozenset[SourceGuard]:
 
 
 _all: tuple[SourceGuard, frozenset[SourceGuard]] = SourceGuard("all", ()), frozenset()
-_all[0].watch({})
 
 
 _state: tuple[int, Any] = 0, None
