@@ -2,7 +2,7 @@
 
 import pytest
 
-from browser import TASKS, TEXTS, address, check_access, rest, state, visit, walk
+from browser import TASKS, TEXTS, address, check_access, rest, state, told, visit, walk
 
 
 @pytest.mark.parametrize("architecture", TASKS)
@@ -32,10 +32,103 @@ def test_it_says_when_it_waits_and_when_it_is_at_rest(new_page, server):
     assert page.locator("#view .node").count() > 0
 
 
-def test_bad_input_is_refused_in_words(page, server, troubles):
-    visit(page, server, "#status p", **state("encoder", changes=[{"word": "zero", "name": "nowhere"}]))
-    assert "nowhere" in page.locator("#status").inner_text()
+def test_an_address_with_an_impossible_change_shows_no_numbers_but_why(page, server, troubles):
+    visit(page, server, "#view .bad", **state("encoder", changes=[{"word": "zero", "name": "nowhere"}]))
+    assert "nowhere" in page.locator("#view .bad").inner_text()
+    page.click("#tab-training")
+    page.wait_for_selector("#view [data-view=training] form")
     troubles.forgive("400")
+
+
+def test_a_refused_text_is_taken_back_and_the_error_stands_under_its_field(page, server, troubles):
+    visit(page, server, "#view .node", **state("encoder-decoder"))
+    for wrong in ("3. März 2001 €", "", "3" * 400):
+        page.locator("#text").fill(wrong)
+        page.locator("#text").press("Enter")
+        page.wait_for_selector("#text-wrong")
+        rest(page)
+        assert page.locator("#text").input_value() == wrong
+        assert told(page)["text"] == TEXTS["encoder-decoder"]
+    assert page.locator("#text").get_attribute("aria-describedby") == "text-wrong"
+    page.click("#tab-attention")
+    page.wait_for_selector("#view [data-view=attention] .attention-large")
+    assert page.locator("#tab-attention").get_attribute("aria-current") == "page"
+    page.locator("#text").fill("4. März 2001")
+    page.locator("#text").press("Enter")
+    page.wait_for_function("() => decodeURIComponent(location.hash).includes('4. März')")
+    rest(page)
+    assert page.locator("#text-wrong, #status p").count() == 0
+    troubles.forgive("400")
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["%", "{", "%22text%22", "[]", '{"changes":null}', '{"changes":[1]}', '{"of":3}', '{"steps":{}}', '{"look":[]}',
+     '{"model":7}', '{"view":[]}', '{"nothing":1}', '{"look":{"map":{"open":5}}}', '{"look":{"map":{"shown":"x"}}}',
+     '{"model":"nowhere"}', '{"view":"nowhere"}'],
+)  # fmt: skip
+def test_malformed_addresses_never_hang(address, new_page, server, troubles):
+    new_page.goto(f"{server.address}#{address}")
+    rest(new_page)
+    new_page.wait_for_selector("#view [data-view]")
+    assert "Opening" not in new_page.locator("#view").inner_text()
+    if "nowhere" in address and "model" in address:
+        troubles.forgive("400")
+
+
+def test_back_returns_to_what_was_shown_before(page, server):
+    visit(page, server, "#view .node", **state("encoder"))
+    page.click("#tab-attention")
+    page.wait_for_selector("#view [data-view=attention]")
+    page.locator("#text").fill("22220111")
+    page.locator("#text").press("Enter")
+    page.wait_for_function("() => location.hash.includes('22220111')")
+    rest(page)
+    page.go_back()
+    page.wait_for_function("() => document.querySelector('#text').value === '11110222'")
+    page.go_back()
+    page.wait_for_selector("#view [data-view=map]")
+    page.go_forward()
+    page.wait_for_selector("#view [data-view=attention]")
+
+
+def test_the_keyboard_keeps_its_place(page, server):
+    visit(page, server, "#view .node", **state("encoder", look={"map": {"open": ["embedding"]}}))
+    page.locator("#tab-map").focus()
+    page.keyboard.press("Enter")
+    rest(page)
+    focused = "document.activeElement.id || document.activeElement.tagName"
+    assert page.evaluate(focused) == "tab-map"
+    page.locator(".heat canvas").first.focus()
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".heat .cursor:visible").count() == 1
+    assert "= " in page.locator(".heat .under[aria-live=polite]").first.inner_text()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#card .value")
+    assert page.evaluate("document.activeElement.closest('#card') !== null")
+    page.keyboard.press("Escape")
+    assert page.evaluate(focused) == "CANVAS"
+
+
+def test_what_is_not_shown_any_more_is_let_go(page, server):
+    visit(page, server, "#view .node", **state("encoder", look={"map": {"open": ["embedding", "blocks.0"]}}))
+    session = page.context.new_cdp_session(page)
+
+    def nodes():
+        session.send("HeapProfiler.collectGarbage")
+        return session.send("Memory.getDOMCounters")["nodes"]
+
+    def go_round(times):
+        for _ in range(times):
+            for tab in ("attention", "map"):
+                page.click(f"#tab-{tab}")
+                page.locator(f"#view [data-view={tab}] canvas").first.wait_for()  # a handle would hold it
+                rest(page)
+
+    go_round(2)
+    before = nodes()
+    go_round(8)
+    assert nodes() < 1.2 * before
 
 
 def test_two_tabs_of_one_browser_see_their_own_state(page, server):

@@ -15,7 +15,7 @@ def test_the_gradient_is_walked_from_the_end(page, server, explorer):
     opened(page, server, look={"backward": {"point": 0}})
     stops = page.locator(".walk .stop")
     assert stops.nth(0).get_attribute("aria-current") == "step"
-    page.get_by_role("button", name="On", exact=True).click()
+    page.get_by_role("button", name="Next", exact=True).click()
     assert stops.nth(1).get_attribute("aria-current") == "step"
     page.locator("canvas[aria-label^='gradient of blocks.1']").wait_for()
     page.get_by_role("button", name="Play").click()  # nothing moves by itself where motion is not wanted
@@ -55,10 +55,10 @@ def test_any_entry_runs_back_and_others_are_refused(page, server, troubles):
     page.get_by_role("button", name="any entry").click()
     page.get_by_label("Value", exact=True).fill("blocks.0")
     page.get_by_label("Index", exact=True).fill("0, 99, 1")
-    page.get_by_role("button", name="Let it run back").click()
+    page.get_by_role("button", name="Show its gradient").click()
     page.locator("#status", has_text="blocks.0 has no entry").wait_for()
     page.get_by_label("Index", exact=True).fill("0, 2, 1")
-    page.get_by_role("button", name="Let it run back").click()
+    page.get_by_role("button", name="Show its gradient").click()
     page.locator("#view").get_by_text("blocks.0[0, 2, 1]", exact=True).wait_for()
     assert told(page)["of"] == {"kind": "entry", "name": "blocks.0", "index": [0, 2, 1]}
     troubles.forgive("400")

@@ -30,7 +30,7 @@ def test_a_head_is_switched_off_and_on_again(page, server, explorer):
     assert [one.get_attribute("title") for one in shown] == [str(run.loss), str(changed.loss)]
     assert lever(page, "head 1 of attention of layer 0").get_attribute("aria-checked") == "false"
     lever(page, "head 1 of attention of layer 0").click()
-    page.get_by_text("Nothing is changed yet.").wait_for()
+    page.get_by_text("Nothing has been changed yet.").wait_for()
     assert "changes" not in told(page)
     page.keyboard.press("Control+z")
     page.wait_for_selector("#strip .token")

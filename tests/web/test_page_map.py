@@ -54,7 +54,7 @@ def test_a_cell_opens_its_card_with_formula_source_links_and_proof(page, server,
     assert "ops/linear.py" in page.locator("#card summary").first.inner_text()
     page.get_by_role("button", name="Prove it").click()
     page.wait_for_selector("#card .good")
-    page.get_by_role("button", name="How it was found").click()
+    page.get_by_role("button", name="How it was computed").click()
     title = page.locator("#card h2")
     expect(title).to_have_text("∂ / ∂ blocks.0.attention[0, 1, 2]")
     page.locator("#card li button").first.click()
@@ -94,17 +94,11 @@ def test_the_address_keeps_the_state(page, server):
     assert re.search(r"#%7B", there)
 
 
-def test_many_tokens_come_some_at_a_time_and_all_of_them(page, server):
-    opened(page, server, "decoder")
-    add = """() => {
-      const { appendInTurns, make } = module_dom;
-      const place = make("div", { id: "many" });
-      document.body.append(appendInTurns(place, [...Array(300).keys()], (n, at) => make("i", {}, `${n}=${at}`)));
-      return place.children.length;
-    }"""
-    assert page.evaluate(add) == 128
-    expect(page.locator("#many i")).to_have_count(300)
-    assert page.locator("#many i").last.inner_text() == "299=299"
+def test_a_block_of_a_decoder_lists_its_parts_in_the_order_of_the_computation(page, server):
+    opened(page, server, "encoder-decoder", look={"map": {"open": ["decoder.blocks.0"]}})
+    heads = page.locator('[data-name="decoder.blocks.0"] > .body > .node > .head strong')
+    norms = ["attention norm", "attention", "cross attention norm", "cross attention"]
+    assert heads.all_inner_texts() == [*norms, "feed forward norm", "feed forward"]
 
 
 def test_another_address_has_its_own_card_or_none(page, server):

@@ -55,10 +55,15 @@ def test_the_file_opens_alone_and_shows_the_same(architecture, page, server, bro
     assert one.locator("figure figcaption").all_inner_texts() == wanted
     one.get_by_role("button", name="gradients", exact=True).click()
     one.wait_for_function(f"() => document.querySelectorAll('figure .under').length === {len(wanted)}")
-    one.locator("#text").fill("22220111")
-    one.locator("#text").press("Enter")
-    one.wait_for_selector("#status p")
-    assert "this is not in the file" in one.locator("#status").inner_text()
+    assert one.locator("#text").is_disabled()
+    assert one.locator("#target select").is_disabled()
+    one.locator("figure canvas").first.click(position={"x": 3, "y": 3})  # no card of it was opened before
+    one.wait_for_selector("#card .value")
+    assert "not in the file" in one.locator("#card").inner_text()
+    if architecture == "encoder":
+        one.click("#tab-attention")
+        assert one.get_by_role("button", name="Switch this head off").is_disabled()
+    assert one.locator("#strip .token").count() == 0
     assert troubles == []
     alone.close()
 

@@ -103,7 +103,7 @@ def test_a_recorded_run_is_gone_through(page, runs, explorer, server):
 
 
 def test_a_model_that_is_gone_leaves_the_way_to_a_new_one(page, server, troubles):
-    visit(page, server, "#status p", model="gone")
-    page.get_by_role("button", name="Train one").click()
+    visit(page, server, "#view .bad", model="gone")
+    page.get_by_role("button", name="Train a small model").click()
     page.get_by_role("button", name="Start").wait_for()
     troubles.forgive("400")

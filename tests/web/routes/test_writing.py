@@ -16,6 +16,8 @@ from glassformer.text.chat import encode_chat
 from glassformer.trained_model import TrainedModel
 from glassformer.web.offers import Offer
 from glassformer.web.router import ask, load_routes
+from glassformer.web.run_session import probabilities
+from glassformer.web.state import read_state
 from glassformer.weights.sentence import embed, similarities
 from tokenizer_files import chat_bpe, word_piece
 
@@ -145,6 +147,16 @@ def test_steps_of_training_and_changed_weights_reach_what_is_written(explorer):
     scaled = state("decoder", changes=[{"word": "scale", "name": "embedding.tokens.table", "value": 3}])
     for changed in (steps, scaled):
         assert ask(explorer, "next", {"state": changed, "written": []})["choices"] != plain["choices"]
+
+
+@pytest.mark.parametrize("where", [{"head": 1}, {}])
+def test_heads_that_are_switched_off_reach_what_is_written(where, explorer):
+    changes = [{"word": "zero", "name": "blocks.1.attention.output.x", "where": where}]
+    own = state("decoder", changes=changes)
+    found = ask(explorer, "next", {"state": own, "written": []})
+    expected = probabilities(explorer.session(read_state(own)).run)
+    for choice in found["choices"]:
+        assert choice["own"] == pytest.approx(expected[choice["id"]], rel=1e-9)
 
 
 @pytest.mark.parametrize(

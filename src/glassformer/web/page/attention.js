@@ -2,7 +2,7 @@
 
 import { attentionHead } from "./attention_head.js";
 import { paintSmallMap } from "./attention_paint.js";
-import { button, fill, make } from "./dom.js";
+import { ARROWS, button, fill, make } from "./dom.js";
 import { ask, tile } from "./server.js";
 import { look, runState } from "./state.js";
 
@@ -101,10 +101,9 @@ function loadLayer(own, layer, name, maps) {
 }
 
 function gridKeys(event, own, grid) {
-  const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-  if (!(event.key in moves) || !event.target.dataset.at) return;
+  if (!(event.key in ARROWS) || !event.target.dataset.at) return;
   event.preventDefault();
   const [layer, head] = event.target.dataset.at.split(" ").map(Number);
-  const [down, right] = moves[event.key];
+  const [down, right] = ARROWS[event.key];
   grid.querySelector(`[data-at="${layer + down} ${head + right}"]`)?.focus();
 }

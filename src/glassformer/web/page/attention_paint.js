@@ -1,17 +1,12 @@
 // Maps of attention on canvases: small ones for a glance, large ones with cells to point at and words along both sides.
 
-import { cssColor, inkOn, isDark, paint } from "./color.js";
-import { cellText, make, visible } from "./dom.js";
+import { cssColor, inkOn, isDark, paintCells } from "./color.js";
+import { ARROWS, cellAt, cellText, make, visible } from "./dom.js";
 
 // One pixel for each cell; the style sheet says how large it looks.
 export function paintSmallMap(canvas, found, top, signed) {
   canvas.redraw = () => {
-    const [height, width] = found.facts.size;
-    const bytes = new Uint8ClampedArray(height * width * 4);
-    for (let i = 0; i < found.cells.length; i += 1) paint(bytes, i * 4, found.cells[i], top, signed);
-    canvas.width = width;
-    canvas.height = height;
-    canvas.getContext("2d").putImageData(new ImageData(bytes, width, height), 0, 0);
+    paintCells(canvas, found.cells, found.facts.size, top, signed);
     canvas.dataset.painted = "yes";
   };
   canvas.redraw();
@@ -28,20 +23,17 @@ export function largeMap(settings) {
   canvas.redraw = () => drawCells(canvas, settings);
   canvas.redraw();
   const at = (event) => {
-    const box = canvas.getBoundingClientRect();
-    const inside = (share, size) => Math.max(0, Math.min(size - 1, Math.floor(share * size)));
-    Object.assign(cursor, { query: inside((event.clientY - box.top) / box.height, height), key: inside((event.clientX - box.left) / box.width, width) });
+    [cursor.query, cursor.key] = cellAt(canvas, event, [height, width]);
     settings.onpoint(cursor);
   };
   canvas.addEventListener("pointermove", at);
   canvas.addEventListener("click", (event) => { at(event); settings.onpick(cursor); });
   canvas.addEventListener("keydown", (event) => {
-    const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
     if (event.key === "Enter") settings.onpick(cursor);
-    if (!(event.key in moves)) return;
+    if (!(event.key in ARROWS)) return;
     event.preventDefault();
-    cursor.query = Math.max(0, Math.min(height - 1, cursor.query + moves[event.key][0]));
-    cursor.key = Math.max(0, Math.min(width - 1, cursor.key + moves[event.key][1]));
+    cursor.query = Math.max(0, Math.min(height - 1, cursor.query + ARROWS[event.key][0]));
+    cursor.key = Math.max(0, Math.min(width - 1, cursor.key + ARROWS[event.key][1]));
     settings.onpoint(cursor);
   });
   const words = (list, side) => make("div", { class: `attention-words ${side}`, "aria-hidden": "true", style: { [side === "left" ? "height" : "width"]: `${list.length * cell}px` } },

@@ -1,6 +1,6 @@
 // Backward: the number whose gradient is shown, the gradient from the logits back to the tokens, and a step of an optimizer.
 
-import { button, exact, fill, make, short, visible } from "./dom.js";
+import { button, exact, fill, make, section, short, visible } from "./dom.js";
 import { cssColor, inkOn } from "./color.js";
 import { heat } from "./heat.js";
 import { live } from "./kept.js";
@@ -31,17 +31,13 @@ function drawBackward(place, page) {
     fill(tokens, found.tokens.map((part) => saliencyBox(part, page)));
   }).catch((error) => fill(way, make("p", { class: "bad" }, error.message)));
   place.append(
-    backwardPart("Gradient of", null, targetBox(page)),
-    backwardPart("The way back", "The gradient of the residual stream, from the output back to the input: its length at each point (bars on a logarithmic scale), and its entries.", way),
-    backwardPart("Flow", "At each residual connection the gradient takes two paths: along the stream unchanged, and through the sublayer. Which one carries more?", flow),
-    backwardPart("Tokens", "Gradient × input: what each token would add if the model were linear. Integrated gradients add up to the whole difference from an input in which every token has the mean vector.", tokens),
-    backwardPart("Take one step", "What an optimizer would do with the gradient of this text's loss, and the loss afterwards.", step),
+    section("Gradient of", null, targetBox(page)),
+    section("The way back", "The gradient of the residual stream, from the output back to the input: its length at each point (bars on a logarithmic scale), and its entries.", way),
+    section("Flow", "At each residual connection the gradient takes two paths: along the stream unchanged, and through the sublayer. Which one carries more?", flow),
+    section("Tokens", "Gradient × input: what each token would add if the model were linear. Integrated gradients add up to the whole difference from an input in which every token has the mean vector.", tokens),
+    section("Take one step", "What an optimizer would do with the gradient of this text's loss, and the loss afterwards.", step),
   );
   keepSteady(place, [ready, step.ready]);
-}
-
-function backwardPart(title, words, ...inside) {
-  return make("section", { class: "box stack" }, make("h2", {}, title), words ? make("p", { class: "quiet" }, words) : null, inside.flat());
 }
 
 // --- the way back ---------------------------------------------------------------------------------------------------
@@ -147,7 +143,7 @@ async function integrate(part, place, page) {
     fill(place, saliencyRow(part, found.values, "integrated gradient"), make("p", { class: "quiet" },
       `They add up to ${short(found.difference, 5)}: how far ${page.run.of.title} is from its value for mean vectors. Error ${short(found.missing, 2)}, after ${found.gradients} gradients.`));
   } catch (error) {
-    fill(place, make("p", { class: error.message === "stopped" ? "quiet" : "bad" }, error.message));
+    fill(place, make("p", { class: error.fact === "stopped" ? "quiet" : "bad" }, error.message));
   }
 }
 

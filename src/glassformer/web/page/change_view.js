@@ -1,6 +1,6 @@
 // Change it: tokens, switches, any value, who may see whom; and what follows, before and after side by side.
 
-import { button, exact, fill, make, short, visible } from "./dom.js";
+import { button, exact, fill, make, section, short, visible } from "./dom.js";
 import { heat } from "./heat.js";
 import { ask, tile } from "./server.js";
 import { look, runState, state } from "./state.js";
@@ -19,19 +19,15 @@ function drawChange(place, page) {
   const compared = comparison(page);
   const next = outcomeBox(page);
   place.append(
-    changePart("What it reads", "Click a token to put another one in its place. The text itself stands at the top of the page.", tokenEditors(page)),
-    changePart("What follows", null, next),
-    changePart("Switched off", "A layer or head that is off adds nothing; a norm that is off neither centers nor scales; a token that is off starts from a zero vector.", grid),
-    changePart("A tensor before and after", null, compared),
-    changePart("Any value", "A value of the run, a parameter, a part of the batch, or a gradient on its way back. Leave a place empty to change all of it. One number at a time: on its card.", changeForm(page)),
-    changePart("Who may see whom", "Click a cell to let a token see another one, or to hide it.", maskEditor(page)),
-    changePart("One at a time", "One run for each head that is switched off, or for each vector of the stream that is taken from a second text.", sweepBox(page)),
+    section("What it reads", "Click a token to put another one in its place. The text itself stands at the top of the page.", tokenEditors(page)),
+    section("What follows", null, next),
+    section("Switched off", "A layer or head that is off adds nothing; a norm that is off neither centers nor scales; a token that is off starts from a zero vector.", grid),
+    section("A tensor before and after", null, compared),
+    section("Any value", "A value of the run, a parameter, a part of the batch, or a gradient on its way back. Leave a place empty to change all of it. One number at a time: on its card.", changeForm(page)),
+    section("Who may see whom", "Click a cell to let a token see another one, or to hide it.", maskEditor(page)),
+    section("One at a time", "One run for each head that is switched off, or for each vector of the stream that is taken from a second text.", sweepBox(page)),
   );
   keepSteady(place, [grid.ready, compared.ready, next.ready]);
-}
-
-function changePart(title, words, ...inside) {
-  return make("section", { class: "box stack" }, make("h2", {}, title), words ? make("p", { class: "quiet" }, words) : null, inside.flat());
 }
 
 // --- tokens ---------------------------------------------------------------------------------------------------------

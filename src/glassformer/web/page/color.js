@@ -22,7 +22,7 @@ export function onTheme(act) {
 }
 
 // Write r, g, b of a number into bytes at a place; `top` is the number with the full color.
-export function paint(bytes, place, number, top, signed) {
+function paint(bytes, place, number, top, signed) {
   const colors = isDark() ? DARK : LIGHT;
   if (!Number.isFinite(number)) {
     bytes.set([255, 0, 144, 255], place); // what is no number must not hide
@@ -32,6 +32,14 @@ export function paint(bytes, place, number, top, signed) {
   const full = !signed ? colors.full : number < 0 ? colors.low : colors.high;
   for (let i = 0; i < 3; i += 1) bytes[place + i] = colors.zero[i] + (full[i] - colors.zero[i]) * share;
   bytes[place + 3] = 255;
+}
+
+// Paint numbers on a canvas, one pixel for each.
+export function paintCells(canvas, cells, [height, width], top, signed) {
+  const bytes = new Uint8ClampedArray(height * width * 4);
+  cells.forEach((number, n) => paint(bytes, n * 4, number, top, signed));
+  Object.assign(canvas, { width, height });
+  canvas.getContext("2d").putImageData(new ImageData(bytes, width, height), 0, 0);
 }
 
 export function cssColor(number, top, signed = true) {

@@ -34,6 +34,20 @@ export function button(text, act, settings = {}) {
   return make("button", { type: "button", onclick: act, ...settings }, text);
 }
 
+// A box with a heading, perhaps a sentence, and what it is about.
+export function section(title, words, ...inside) {
+  return make("section", { class: "box stack" }, make("h2", {}, title), words ? make("p", { class: "quiet" }, words) : null, inside.flat());
+}
+
+// Where the pointer is in a grid of rows and columns that fills an element.
+export function cellAt(element, event, [rows, columns]) {
+  const box = element.getBoundingClientRect();
+  const inside = (share, size) => Math.max(0, Math.min(size - 1, Math.floor(share * size)));
+  return [inside((event.clientY - box.top) / box.height, rows), inside((event.clientX - box.left) / box.width, columns)];
+}
+
+export const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+
 // A number as short as it can be read: 0.0031, −1.25, 3.1e−9.
 export function short(number, digits = 3) {
   if (number === null || number === undefined) return "–";

@@ -1,8 +1,8 @@
 // One frame of a training: who looks at whom, what the model says, how large weights and gradients are, what each head does.
 
-import { fill, make, short, visible, whole } from "./dom.js";
+import { cellAt, fill, make, short, visible, whole } from "./dom.js";
 import { ask } from "./server.js";
-import { cssColor, inkOn, isDark, onTheme, paint } from "./color.js";
+import { cssColor, inkOn, isDark, onTheme, paintCells } from "./color.js";
 import { look } from "./state.js";
 import { curve } from "./curve.js";
 
@@ -76,11 +76,7 @@ function frameMap(place) {
 
 function frameGrid(canvas, found, rows, columns) {
   const [height, width] = [found.rows.length, found.columns.length];
-  const bytes = new Uint8ClampedArray(height * width * 4);
-  found.weights.flat().forEach((weight, n) => paint(bytes, n * 4, weight, 1, false));
-  canvas.width = width;
-  canvas.height = height;
-  canvas.getContext("2d").putImageData(new ImageData(bytes, width, height), 0, 0);
+  paintCells(canvas, found.weights.flat(), [height, width], 1, false);
   const cell = Math.max(6, Math.min(28, 320 / Math.max(height, width)));
   canvas.style.width = `${width * cell}px`;
   canvas.style.height = `${height * cell}px`;
@@ -99,9 +95,7 @@ function frameNames(place, names, cell, side) {
 }
 
 function frameCell(canvas, found, event) {
-  const box = canvas.getBoundingClientRect();
-  const row = Math.min(found.rows.length - 1, Math.max(0, Math.floor(((event.clientY - box.top) / box.height) * found.rows.length)));
-  const column = Math.min(found.columns.length - 1, Math.max(0, Math.floor(((event.clientX - box.left) / box.width) * found.columns.length)));
+  const [row, column] = cellAt(canvas, event, [found.rows.length, found.columns.length]);
   return `${visible(found.rows[row])} → ${visible(found.columns[column])} = ${short(found.weights[row][column], 4)}`;
 }
 

@@ -1,8 +1,8 @@
 // A tensor as a heat map: a rectangle of its last two axes, at the resolution of the screen.
 // Point at a cell to read it, click it to open its card; with the keyboard: arrows, then Enter.
 
-import { exact, fill, make, short, visible, whole } from "./dom.js";
-import { isDark, paint } from "./color.js";
+import { ARROWS, cellAt, exact, fill, make, short, visible, whole } from "./dom.js";
+import { isDark, paintCells } from "./color.js";
 import { tile } from "./server.js";
 import { runState } from "./state.js";
 
@@ -49,11 +49,7 @@ function draw(own) {
   const [height, width] = facts.size;
   const signed = facts.all.least < 0 || !NONNEGATIVE.test(own.name);
   const top = own.top ?? fullColor(facts.here);
-  const bytes = new Uint8ClampedArray(height * width * 4);
-  for (let i = 0; i < cells.length; i += 1) paint(bytes, i * 4, cells[i], top, signed);
-  own.canvas.width = width;
-  own.canvas.height = height;
-  own.canvas.getContext("2d").putImageData(new ImageData(bytes, width, height), 0, 0);
+  paintCells(own.canvas, cells, facts.size, top, signed);
   const size = sizeOf(own, height, width);
   own.canvas.style.width = `${size[1]}px`;
   own.canvas.style.height = `${size[0]}px`;
@@ -96,20 +92,15 @@ function describe(own, facts) {
 
 function point(own, event) {
   if (!own.found) return;
-  const box = own.canvas.getBoundingClientRect();
-  const [height, width] = own.found.facts.size;
-  const row = Math.floor(((event.clientY - box.top) / box.height) * height);
-  const column = Math.floor(((event.clientX - box.left) / box.width) * width);
-  own.cursor = [Math.max(0, Math.min(height - 1, row)), Math.max(0, Math.min(width - 1, column))];
+  own.cursor = cellAt(own.canvas, event, own.found.facts.size);
   say(own);
 }
 
 function keyed(own, event) {
-  const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
   if (!own.found) return;
-  if (event.key in moves) {
+  if (event.key in ARROWS) {
     const size = own.found.facts.size;
-    own.cursor = own.cursor.map((at, axis) => Math.max(0, Math.min(size[axis] - 1, at + moves[event.key][axis])));
+    own.cursor = own.cursor.map((at, axis) => Math.max(0, Math.min(size[axis] - 1, at + ARROWS[event.key][axis])));
     say(own);
     event.preventDefault();
   } else if (event.key === "Enter") pick(own);

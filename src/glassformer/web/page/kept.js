@@ -50,36 +50,36 @@ function refusedIn(all, key) {
   return all.refused[key] && { refused: all.refused[key] };
 }
 
-// The bytes of a tile; undefined where the file has none. A part of a tile with every entry is cut from it.
+// A tile; undefined where the file has none. A part of a tile with every entry is cut from it.
 export async function keptTile(question) {
   const all = await kept;
   const { rows, columns, ...whole } = question;
   const places = whole.at ? [whole.at] : [[], [0], [0, 0]];
-  const find = (asked) => all.tiles[tileKey(asked, all.state)];
-  const bytes = (place) => all.buffer.slice(all.start + place[0], all.start + place[0] + place[1]);
-  const exact = find(question);
-  if (exact) return bytes(exact);
+  const read = (asked) => {
+    const place = all.tiles[tileKey(asked, all.state)];
+    return place && readTile(all.buffer.slice(all.start + place[0], all.start + place[0] + place[1]));
+  };
+  const exact = read(question);
+  if (exact) return exact;
   const refused = [question, ...places.map((at) => ({ ...whole, at }))].map((asked) => refusedIn(all, tileKey(asked, all.state))).find(Boolean);
   if (refused) return refused;
-  const place = places.map((at) => find({ ...whole, at })).find(Boolean);
-  if (!place) return undefined;
-  return rows || columns ? cutTile(bytes(place), rows, columns) : bytes(place);
+  const found = places.map((at) => read({ ...whole, at })).find(Boolean);
+  return found && (rows || columns) ? cutTile(found, rows ?? found.facts.rows, columns ?? found.facts.columns) : found;
 }
 
-function cutTile(buffer, rows, columns) {
+// Facts as JSON behind their length, then the cells, and of a coarse tile which entry each cell shows.
+export function readTile(buffer) {
   const length = new DataView(buffer).getUint32(0, true);
   const facts = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
-  if (facts.step[0] !== 1 || facts.step[1] !== 1) return undefined;
-  const cells = new Float64Array(buffer, 4 + length);
-  const [top, bottom] = rows ?? facts.rows;
-  const [left, right] = columns ?? facts.columns;
-  const head = new TextEncoder().encode(JSON.stringify({ ...facts, rows: [top, bottom], columns: [left, right], size: [bottom - top, right - left] }));
-  const start = Math.ceil((head.length + 4) / 8) * 8;
-  const cut = new ArrayBuffer(start + 8 * (bottom - top) * (right - left));
-  new Uint8Array(cut).fill(32, 4, start);
-  new Uint8Array(cut).set(head, 4);
-  new DataView(cut).setUint32(0, start - 4, true);
-  const inside = new Float64Array(cut, start);
-  for (let row = top; row < bottom; row += 1) inside.set(cells.subarray(row * facts.size[1] + left, row * facts.size[1] + right), (row - top) * (right - left));
-  return cut;
+  const count = facts.size[0] * facts.size[1];
+  const cells = new Float64Array(buffer, 4 + length, count);
+  return { facts, cells, places: facts.step[0] * facts.step[1] > 1 ? new Uint32Array(buffer, 4 + length + 8 * count, count) : null };
+}
+
+function cutTile({ facts, cells, places }, [top, bottom], [left, right]) {
+  const wide = facts.columns[1] - facts.columns[0];
+  const flat = Array.from({ length: (bottom - top) * (right - left) }, (_, n) => (top + Math.floor(n / (right - left)) - facts.rows[0]) * wide + left + (n % (right - left)) - facts.columns[0]);
+  const found = places ? flat.map((one) => places.indexOf(one)) : flat; // of a coarse tile, entries that a cell shows
+  if (found.some((one) => one < 0)) return undefined;
+  return { facts: { ...facts, rows: [top, bottom], columns: [left, right], step: [1, 1], size: [bottom - top, right - left] }, cells: Float64Array.from(found, (one) => cells[one]), places: null };
 }

@@ -1,6 +1,6 @@
 // The lens: what the model would say at each point of the residual stream, and what adds to a logit.
 
-import { cssColor, onTheme } from "./color.js";
+import { cssColor, inkOn, onTheme } from "./color.js";
 import { button, fill, make, short, visible, whole } from "./dom.js";
 import { lensAttribution } from "./lens_parts.js";
 import { openCard } from "./card.js";
@@ -141,12 +141,6 @@ function lensCell(own, row, column) {
   };
   const box = make("button", { type: "button", class: "lens-cell", title, onpointerenter: say, onfocus: say, onclick: pick }, inside);
   box.style.background = cssColor(p, 1, false);
-  box.style.color = lensInk(box.style.background);
+  box.style.color = inkOn(p, 1, false);
   return make("td", {}, box);
-}
-
-// Black or white, whichever is read better on a color.
-function lensInk(color) {
-  const [r, g, b] = color.match(/\d+/g).map((part) => (part / 255 <= 0.04045 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4));
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
 }

@@ -35,6 +35,7 @@ async function start() {
 async function goOn() {
   const { shown } = page;
   const isRead = readAddress({ model: page.opened ?? "", text: page.info?.example ?? "" });
+  fillTop(state(), true);
   await refresh(state(), {});
   if (page.shown === shown) redrawCard();
   if (!isRead) tell(BAD_ADDRESS);
@@ -157,8 +158,9 @@ function listed(now) {
   return [{ key: now.model, title: now.model ? (page.info?.title ?? now.model) : offers.length ? "choose one" : "none yet" }, ...offers];
 }
 
-function fillTop(now) {
-  for (const [id, value] of [["text", now.text], ["answer", now.answer ?? ""]]) if ($(id) && $(id) !== document.activeElement) $(id).value = value;
+// A field with the focus keeps what is being typed, unless the page goes to another address.
+function fillTop(now, all = false) {
+  for (const id of ["text", "answer"]) if ($(id) && (all || $(id) !== document.activeElement)) $(id).value = now[id] ?? "";
   $("target")?.replaceWith(target(now));
 }
 

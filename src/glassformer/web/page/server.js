@@ -1,7 +1,7 @@
 // The one module that talks to the server. Tensors come as binary tiles, everything else as JSON.
 // In a page that is one file there is no server: the same questions are answered from what is kept there.
 
-import { kept, keptAnswer, keptTile } from "./kept.js";
+import { kept, keptAnswer, keptTile, readTile } from "./kept.js";
 
 export class Refusal extends Error {
   constructor(fact, hint) {
@@ -89,7 +89,7 @@ export async function tile(question, signal = undefined) {
   note("tile", question, false);
   const key = `tile ${JSON.stringify(question)}`;
   return whileBusy(() => {
-    if (kept) return fromFile(keptTile(question)).then(readTile);
+    if (kept) return fromFile(keptTile(question));
     if (!answered.has(key)) remember(key, post("tile", question, (answer) => answer.arrayBuffer().then(readTile), signal));
     return answered.get(key);
   });
@@ -128,14 +128,6 @@ function remember(key, found) {
   answered.set(key, found);
   found.catch(() => answered.delete(key));
   if (answered.size > KEPT) answered.delete(answered.keys().next().value);
-}
-
-function readTile(buffer) {
-  const length = new DataView(buffer).getUint32(0, true);
-  const facts = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
-  const count = facts.size[0] * facts.size[1];
-  const cells = new Float64Array(buffer, 4 + length, count);
-  return { facts, cells, places: facts.step[0] * facts.step[1] > 1 ? new Uint32Array(buffer, 4 + length + 8 * count, count) : null };
 }
 
 // Long work: show(job) is called while it goes on; returns the result. `signal` stops it on the server, too.

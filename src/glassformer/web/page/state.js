@@ -50,21 +50,10 @@ export function look(view, parts = undefined) {
   return now.look[view] ?? {};
 }
 
-export function undo() {
-  move(past, future);
-}
-
-export function redo() {
-  move(future, past);
-}
-
-export function canUndo() {
-  return past.length > 0;
-}
-
-export function canRedo() {
-  return future.length > 0;
-}
+export const undo = () => move(past, future);
+export const redo = () => move(future, past);
+export const canUndo = () => past.length > 0;
+export const canRedo = () => future.length > 0;
 
 function move(from, to) {
   if (!from.length) return;

@@ -54,7 +54,7 @@ async function startSweep(question, key, result) {
     sweepLast = { key, found };
     fill(result, sweepMap(found));
   } catch (error) {
-    fill(result, make("p", { class: error.message === "stopped" ? "quiet" : "bad" }, error.message));
+    fill(result, make("p", { class: error.fact === "stopped" ? "quiet" : "bad" }, error.message));
   }
 }
 

@@ -5,9 +5,7 @@ import { ask, tile, work } from "./server.js";
 import { runState } from "./state.js";
 
 // The run that a walk is about, before any of its changes.
-export function tourPlain(more = {}) {
-  return runState({ changes: [], steps: [], of: { kind: "loss" }, ...more });
-}
+export const tourPlain = (more = {}) => runState({ changes: [], steps: [], of: { kind: "loss" }, ...more });
 
 const ROW_PIECE = 1024; // numbers that a tile has along one side, at most
 
@@ -25,9 +23,7 @@ export async function tourNumber(name, index, settings = {}) {
   return row[index.at(-1)];
 }
 
-export function tourHas(page, name) {
-  return page.run.values.some((value) => value.name === name);
-}
+export const tourHas = (page, name) => page.run.values.some((value) => value.name === name);
 
 export async function tourKind(kind = null) {
   const { kinds } = await ask("attention", { state: tourPlain() });
@@ -45,9 +41,7 @@ export async function tourHead(kind, layer, query) {
   return { name, layer, head, query, weights: rows[head], scores, allowed };
 }
 
-export function tourLargest(numbers) {
-  return numbers.indexOf(Math.max(...numbers));
-}
+export const tourLargest = (numbers) => numbers.indexOf(Math.max(...numbers));
 
 // The right one among a few, in their order: no hint by its place.
 export function tourAmong(right, all, count = 4) {
@@ -57,31 +51,17 @@ export function tourAmong(right, all, count = 4) {
   return [...few, right].sort((a, b) => a - b);
 }
 
-export function tourQuoted(word, position = null) {
-  return position === null ? `“${visible(word)}”` : `“${visible(word)}” (${position})`;
-}
+export const tourQuoted = (word, position = null) => position === null ? `“${visible(word)}”` : `“${visible(word)}” (${position})`;
 
-export function tourSum(numbers) {
-  return numbers.reduce((sum, number) => sum + number, 0);
-}
+export const tourSum = (numbers) => numbers.reduce((sum, number) => sum + number, 0);
 
-export function tourShort(number) {
-  return short(number, 3);
-}
+export const tourShort = (number) => short(number, 3);
 
 // The number whose gradient a walk shows: the likeliest logit at the end, where there is one.
-export function tourOf({ plain }) {
-  return plain.next?.length ? { kind: "logit", token: plain.next[0].id, position: -1 } : { kind: "loss" };
-}
+export const tourOf = ({ plain }) => plain.next?.length ? { kind: "logit", token: plain.next[0].id, position: -1 } : { kind: "loss" };
 
-export function tourRun(changes) {
-  return ask("run", { state: tourPlain({ changes }) });
-}
+export const tourRun = (changes) => ask("run", { state: tourPlain({ changes }) });
 
-export function tourWork(word, question) {
-  return work(word, { state: tourPlain(), ...question }, null);
-}
+export const tourWork = (word, question) => work(word, { state: tourPlain(), ...question }, null);
 
-export function tourShare(p) {
-  return `${(p * 100).toFixed(1)} %`;
-}
+export const tourShare = (p) => `${(p * 100).toFixed(1)} %`;

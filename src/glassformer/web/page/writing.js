@@ -92,7 +92,7 @@ function writingParts(page) {
     tree: make("section", { class: "box stack" }), actions: make("div", { class: "row" }), progress: make("span", { class: "quiet", role: "status" }), wrong: make("p", { class: "bad" }),
   };
   const changed = state().changes.length
-    ? make("p", { class: "quiet" }, "What is written follows changes of weights and steps of training; changes of values in a run do not reach it.") : null;
+    ? make("p", { class: "quiet" }, "Writing follows changes of weights, steps of training, and heads that are switched off. Other changes of values do not reach it.") : null;
   const source = page.run.source ? make("div", {}, make("h3", {}, "Source"), make("div", { class: "tokens" }, page.run.source.map((token) => make("span", { class: "token" }, visible(token.label))))) : null;
   parts.root = make("div", { class: "stack" }, changed,
     make("section", { class: "box stack" }, source, make("h2", {}, page.run.source ? "Target" : chatOn() ? "The prompt and the answer" : "Text"), parts.path, parts.note, parts.wrong, parts.actions, parts.progress),

@@ -16,13 +16,15 @@ from ...generation.cuts import Stage, stages
 from ...generation.prediction import predict_masks
 from ...generation.sampling import Sampling, choose, likeliest, only_known
 from ...generation.texts import CONTEXT_OF_TEXT, encode_prompts
+from ...interpret.packed import unpacked
 from ...interpret.reading import answers as answers_apart
 from ...interpret.reading import known_task, labels_of
 from ...text import PublishedTokenizer, StreamDecoder, Tokenizer, pieces_of, printable
 from ...text.chat import encode_chat, render_chat
 from ...trained_model import END
+from ...tree import flatten, rebuilt
 from ...weights.sentence import embed, similarities
-from ..explorer import Explorer, Opened
+from ..explorer import Explorer, Opened, RunSession
 from ..jobs import Job
 from ..readers import Ids, Readers
 from ..router import only, route
@@ -118,7 +120,23 @@ def _params(explorer: Explorer, state: State, opened: Opened) -> tuple[Tree, Any
     if not state.steps and not state.changes:
         return opened.params, opened
     session = explorer.session(state)
-    return session.run.params, session
+    return session.once("params that write", lambda: _without_heads(session)), session
+
+
+def _without_heads(session: RunSession) -> Tree:
+    """Return the parameters of a run, with zeros where they read heads that are switched off.
+
+    A head is switched off by zeros in the input of the attention's last matrix; zero rows of that matrix do the same.
+    """
+    leaves = flatten(session.run.params)
+    for change in session.state.changes:
+        name, where = change.name.removesuffix(".x") + ".w", dict(change.where)
+        if change.word == "zero" and change.name.endswith("attention.output.x") and set(where) <= {"head"}:
+            w = np.array(unpacked(leaves[name]))
+            heads = w.reshape(session.run.heads, -1, w.shape[-1])  # a view: (H, C, D)
+            heads[where.get("head", slice(None))] = 0
+            leaves[name] = w
+    return rebuilt(session.run.params, leaves)
 
 
 def _conversation(opened: Opened, given: Any) -> tuple[Ids, frozenset[int]]:
