@@ -1,4 +1,4 @@
-"""Models and runs, kept while a page asks about them."""
+"""Caches of open models and their runs."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from .state import POSITIONS, Asked, Changed, State
 __all__ = ["Explorer", "Opened", "RunSession"]
 
 MODELS = 3
-"""So many models are kept open."""
+"""Most models that stay open."""
 FRAMES = 8
-"""So many frames of trainings are kept open."""
+"""Most frames of trainings that stay open."""
 TRAININGS = 4
-"""So many trainings are kept frame by frame."""
+"""Most trainings whose frames stay in memory."""
 DEEP = 40
-"""So many steps may wait for each other."""
+"""Steps of optimizers that are computed by one chain of recursive calls."""
 RUN_BYTES = 1 << 27
-"""Runs that nobody asked about for longest are forgotten above this."""
+"""Bytes above which the least recently used runs are dropped."""
 
 Thing = TypeVar("Thing")
 
 
 class Explorer:
-    """Answers questions about models and runs, from as many threads as ask."""
+    """Gives models and runs to routes, from any number of threads."""
 
     def __init__(
         self,
@@ -73,13 +73,13 @@ class Explorer:
         return self._given[offer.key] if offer.key in self._given else read_model(offer.place, blocks=True)
 
     def add(self, offer: Offer, model: TrainedModel | None = None) -> None:
-        """Offer a model more: one that is in memory, such as one that was trained here, or one by its place."""
+        """Add an offer: a model in memory, such as one that was trained here, or one by its place."""
         if model is not None:
             self._given[offer.key] = model
         self.offers = {**self.offers, offer.key: offer}
 
     def add_training(self, key: str, history: LiveTraining) -> None:
-        """Keep a training that goes on here; of those that ended, the last few stay."""
+        """Keep a live training; of those that ended, the last few stay."""
         kept = {**self.live_trainings, key: history}
         ended = [old for old, one in kept.items() if one.ended]
         self.live_trainings = {
@@ -87,14 +87,14 @@ class Explorer:
         }
 
     def training(self, key: str) -> TrainingHistory:
-        """Return the course of a training by the key of its model, with what was measured of it so far."""
+        """Return a training by the key of its model, with what was measured so far."""
         if key in self.live_trainings:
             return self.live_trainings[key]
 
         def opened() -> TrainingHistory:
             offer = chosen(self.offers, key)
             if key in self._given:
-                raise ConfigError(f"the course of {offer.title} was let go", hint="train it again")
+                raise ConfigError(f"the frames of {offer.title} were dropped", hint="train it again")
             return recorded_training(offer)
 
         return self._trainings.get(key, opened, most=TRAININGS)
@@ -110,11 +110,11 @@ class Explorer:
         start = replace(state, changes=(), of=Asked())
         if state == start:
             return self._begun(opened, state)
-        if state.of != start.of:  # another number runs back through the same run
+        if state.of != start.of:  # the gradient of another number, through the same run
             same = self.session(replace(state, of=start.of))
             return replace(same, state=state, of=target(same.run, state.of), lock=threading.RLock(), kept={})
         before = self.session(start)
-        if before.run.keeps == BORDERS:  # there is no room for two changed ones
+        if before.run.keeps == BORDERS:  # there is no memory for two changed ones
             self._runs.drop(lambda session: session.opened is opened and session is not before)
             tidy(before.run)
         changes = tuple(self._change(before, asked) for asked in state.changes)
@@ -135,7 +135,7 @@ class Explorer:
         )
 
     def _begun(self, opened: Opened, state: State) -> RunSession:
-        """Return the run without changes, after the steps of optimizers on what it reads."""
+        """Return the run without changes, after the steps of optimizers."""
         if not state.steps:
             run = self._watched(opened, state)
             return RunSession(state, opened, run, run, target(run, state.of))
@@ -148,7 +148,7 @@ class Explorer:
         return RunSession(state, opened, run, run, target(run, state.of), memory={last.optimizer: after.state})
 
     def _watched(self, opened: Opened, state: State) -> Run:
-        """Return the run of a text; before a long one, the parameters that only short ones need are let go."""
+        """Return the run of a text; before a long one, drop the parameters that only short ones need."""
         batch = opened.model.batch(state.text, state.answer)
         if opened.keeps(batch) == BORDERS:
             self._runs.drop(lambda session: session.opened is opened and session.run.keeps != BORDERS)
@@ -179,12 +179,12 @@ class Explorer:
 
 
 def _as_before(change: Change, run: Run) -> Change:
-    """Return a change that freezes a value with what it was in a run."""
+    """Return a change that freezes a value as one that takes it from a run."""
     return replace(change, value=run[change.name], word="take") if change.word == "freeze" else change
 
 
 def target(run: Run, asked: Asked) -> Any:
-    """Return the number that runs back; where there is no loss, the likeliest logit or the first entry."""
+    """Return the number whose gradient is asked for; without a loss, the likeliest logit or the first entry."""
     if asked.kind == "entry":
         value = run[asked.name]
         places = zip(value.shape, asked.index, strict=False)
@@ -210,7 +210,7 @@ def target(run: Run, asked: Asked) -> Any:
 
 
 class _Kept(Generic[Thing]):
-    """Things by key, the latest asked for last; each is made once, whoever asks at the same time."""
+    """Things by key, least recently used first; each is made once, even if several threads ask at the same time."""
 
     def __init__(self) -> None:
         self._things: OrderedDict[str, Thing] = OrderedDict()
@@ -249,7 +249,7 @@ class _Kept(Generic[Thing]):
                     self._making.pop(key, None)
 
     def drop(self, unwanted: Callable[[Thing], bool]) -> None:
-        """Let go of some things."""
+        """Drop some things."""
         with self._lock:
             for key in [key for key, thing in self._things.items() if unwanted(thing)]:
                 del self._things[key]

@@ -1,4 +1,4 @@
-"""Long work: it goes on in a thread of its own, says how far it is, and can be stopped between two of its parts."""
+"""Long work: it runs in its own thread, reports progress, and can be stopped between two of its parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import ConfigError, GlassformerError
 
 MOST = 32
-"""Jobs that are remembered, at most; those that ended longest ago are forgotten first."""
+"""Most jobs that are remembered; those that ended first are dropped first."""
 
 
 class StoppedError(Exception):
@@ -19,7 +19,7 @@ class StoppedError(Exception):
 
 
 class Job:
-    """One piece of long work; `show(done, total, note)` says how far it is."""
+    """One piece of long work; it calls `show(done, total, note)` to report progress."""
 
     def __init__(self, work: Callable[[Job], Any]) -> None:
         self.key = secrets.token_urlsafe(9)
@@ -33,7 +33,7 @@ class Job:
         self.thread = threading.Thread(target=run, args=(self._work, work), daemon=True)
 
     def show(self, done: int, total: int, note: str = "", partial: Any = None) -> None:
-        """Say how far it is; raises `StoppedError` when the page does not want it any more."""
+        """Report progress; raise `StoppedError` if the page asked to stop."""
         self.done, self.total, self.note = int(done), int(total), note
         if partial is not None:
             self.partial = partial
@@ -41,7 +41,7 @@ class Job:
             raise StoppedError
 
     def to_dict(self) -> dict[str, Any]:
-        """Return how far it is, and what came of it."""
+        """Return progress, and the result or the error at the end."""
         facts = {"job": self.key, "done": self.done, "total": self.total, "note": self.note, "partial": self.partial}
         return {**facts, "ended": self.ended.is_set(), "result": self.result, "error": self.error}
 
@@ -52,7 +52,7 @@ class Job:
             self.error = {"error": "stopped", "hint": None}
         except GlassformerError as error:
             self.error = {"error": error.fact, "hint": error.hint}
-        except Exception as error:  # a thread has nobody above it: the page must hear of it
+        except Exception as error:  # no caller sees it: the page must
             self.error = {"error": f"{type(error).__name__}: {error}", "hint": None}
         finally:
             self.ended.set()
@@ -86,7 +86,7 @@ class Jobs:
             return self._jobs[key]
 
     def stop_all(self) -> None:
-        """Ask everything to stop."""
+        """Ask all jobs to stop."""
         with self._lock:
             jobs = list(self._jobs.values())
         for job in jobs:

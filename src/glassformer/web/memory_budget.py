@@ -1,4 +1,4 @@
-"""What a run keeps, so that all of it can be looked at: everything, or of a long text the borders between blocks."""
+"""Whether a run fits into free memory, and what it keeps: everything, or for long texts the values between blocks."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ..models.activations import activation_bytes
 from ..tree import count
 
 KEPT = 2.0
-"""A watched run keeps what the backward pass needs, and what lies between, which is less than as much again."""
+"""Bytes of a watched run, in units of what the backward pass needs: a generous estimate."""
 WHOLE = 1 << 29
-"""A run that would keep more bytes keeps the borders between its blocks; what is inside them is computed when asked."""
+"""Runs above this keep only the values between blocks; those inside are recomputed when asked for."""
 SHARE = 0.7
-"""Of the memory that is free, so much may be taken."""
+"""Share of the free memory that a run may take."""
 MEMINFO = Path("/proc/meminfo")
 
 
 def run_bytes(config: Any, batch: Batch, itemsize: int, keep: str = EVERYTHING) -> int:
-    """Return about how many bytes a run over a batch takes."""
+    """Estimate the bytes of a run over a batch."""
     examples, length = batch.tokens.shape
     if batch.source is not None:
         length = max(length, batch.source.shape[-1])
@@ -36,13 +36,13 @@ def run_bytes(config: Any, batch: Batch, itemsize: int, keep: str = EVERYTHING) 
 
 
 def proof_bytes(run: Run) -> int:
-    """Return about how many bytes a proof takes: parameters, a run, its gradients in float64, and a complex run."""
+    """Estimate the bytes of a proof: parameters, a run and gradients in float64, and a complex run."""
     config, batch = run.model.config, run.batch
     return 8 * count(run.params) + sum(run_bytes(config, batch, size, run.keeps) for size in (8, 8, 16))
 
 
 def give_back() -> None:
-    """Hand memory that was freed back to the system, where it can be asked to: large arrays leave holes."""
+    """Return freed memory to the system, on Linux."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
@@ -50,7 +50,7 @@ def give_back() -> None:
 
 
 def tidy(run: Run) -> None:
-    """Give back what is not needed any more: of a long text also things that hold each other, which would stay."""
+    """Free what is no longer needed; after a long text, also objects that refer to each other."""
     if run.keeps == BORDERS:
         gc.collect()
     give_back()
@@ -58,7 +58,7 @@ def tidy(run: Run) -> None:
 
 @contextmanager
 def tidied(run: Run) -> Iterator[None]:
-    """Give back what was needed for an answer about a long text."""
+    """Free what an answer about a long text needed."""
     try:
         yield
     finally:
@@ -67,7 +67,7 @@ def tidied(run: Run) -> Iterator[None]:
 
 
 def free_bytes() -> int | None:
-    """Return the bytes of memory that programs can still have; None where the system does not say."""
+    """Return the bytes of free memory; None if the system does not say."""
     try:
         lines = MEMINFO.read_text(encoding="ascii").splitlines()
     except OSError:
@@ -77,14 +77,14 @@ def free_bytes() -> int | None:
 
 
 def kept_of(config: Any, batch: Batch, itemsize: int) -> str:
-    """Return what a run over a batch keeps; refuse one that would take more memory than there is."""
+    """Return what a run over a batch keeps; refuse one that would not fit into free memory."""
     keep = EVERYTHING if run_bytes(config, batch, itemsize) <= WHOLE else BORDERS
     check_free(run_bytes(config, batch, itemsize, keep), f"to look into {batch.tokens.shape[-1]:,} tokens")
     return keep
 
 
 def check_free(needed: int, what: str) -> None:
-    """Refuse what would take more memory than there is."""
+    """Refuse what would not fit into free memory."""
     free = free_bytes()
     if free is not None and needed > SHARE * free:
         raise LengthError(

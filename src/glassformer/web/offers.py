@@ -1,6 +1,6 @@
-"""The models that a page may open: the one asked for, runs in a folder, and what `glassformer pull` has fetched.
+"""The models that a page can open: the one asked for, runs in a folder, and what `glassformer pull` has fetched.
 
-A page names a model by its key in this list and in no other way: no file is opened by a name that a page sends.
+A page names a model by its key in this list: no file is opened by a name that a page sends.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Offer(NamedTuple):
 
 
 def find_offers(given: Iterable[str] = (), folder: str | Path = RUNS) -> dict[str, Offer]:
-    """Return the models at hand by their keys, those that were asked for first."""
+    """Return the models at hand by their keys; those given come first."""
     offers = [Offer(name, name, "given", name) for name in given]
     for run in list_runs(folder) if Path(folder).is_dir() else []:
         if run.error is None and run.step:

@@ -1,7 +1,7 @@
-"""Readers that remember what they have read: a question about the next token need not begin at the first one.
+"""Caches for writing: the next token does not need the whole text again.
 
-A page asks for one token after the other, and goes back to any of them. So the last few readers are kept where they
-are, and the logits after the last few sequences: going on costs one token, going back nothing.
+A page asks for one token after the other, and returns to any of them. So the last few readers stay where they are, with
+the logits after the last few sequences: one more token costs one token, and going back costs nothing.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ..models import Model
 
 READERS = 3
 LOGITS = 64
-"""So many readers, and logits of so many sequences, are kept of a model."""
+"""Most readers, and most sequences whose logits are remembered, for each model."""
 
 Ids = tuple[int, ...]
 Key = tuple[Ids, Ids | None]
 
 
 class Readers:
-    """Gives the logits after any sequence."""
+    """Gives the logits after any sequence, from the nearest reader."""
 
     def __init__(self) -> None:
         self._logits: OrderedDict[Key, Array] = OrderedDict()
@@ -40,7 +40,7 @@ class Readers:
             if key in self._logits:
                 self._logits.move_to_end(key)
                 return self._logits[key]
-            # Whoever reads on with it has it alone.
+            # One thread at a time reads on with a reader.
             before = self._readers.pop((ids[:-1], source), None)
         rows, sources = checked(model, [ids], None if source is None else [source])
         reader: Any = before

@@ -68,7 +68,7 @@ def only(question: dict[str, Any], *known: str) -> None:
 
 
 def plain_json(found: Any) -> Any:
-    """Return an answer in JSON's own types; what is no number there becomes None."""
+    """Return an answer in JSON's own types; NaN and infinities become None."""
     if isinstance(found, dict):
         return {str(name): plain_json(part) for name, part in found.items()}
     if isinstance(found, list | tuple):

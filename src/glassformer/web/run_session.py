@@ -1,4 +1,4 @@
-"""A model ready to read, and a run of it as a page has asked for it, with what was found out about it."""
+"""An open model, and one run of it with what was computed about it."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from .memory_budget import check_free, give_back, kept_of, tidied
 from .state import State, Stepped
 
 STEPPED = 5
-"""Trees of parameters that a step of an optimizer has: they, their gradients, what it remembers, and the new ones."""
+"""Trees of parameters in a step of an optimizer: old and new ones, gradients, and two of the optimizer's state."""
 PRECISE = 4_000_000
-"""Models with at most so many parameters are explored in float64, so that every card is exact to the last digits."""
+"""Models of at most this many parameters are explored in float64, so that every card is exact to the last digits."""
 
 
 @dataclass(eq=False)
 class Opened:
-    """A model ready to read, small ones in float64.
+    """A model with its parameters as the explorer needs them: small ones in float64.
 
-    Weights that a file stores in blocks are unpacked once for short texts; long ones are read with the weights as they
-    are stored. What is not used is not kept: `again` opens the model once more.
+    Quantized weights are unpacked once for short texts; long texts are read with the weights as stored. Only one of the
+    two stays in memory: `again` reads the model once more.
     """
 
     model: TrainedModel
@@ -49,12 +49,12 @@ class Opened:
 
     @cached_property
     def count(self) -> int:
-        """How many parameters it has."""
+        """The number of parameters."""
         return count(self.model.params)
 
     @property
     def dtype(self) -> Any:
-        """The type in which it computes."""
+        """The dtype in which it computes."""
         return np.dtype(np.float64 if self.count <= PRECISE else np.float32)
 
     @property
@@ -63,7 +63,7 @@ class Opened:
         return self.ready(EVERYTHING)
 
     def ready(self, keep: str) -> Tree:
-        """Return the parameters for a run that keeps everything, or borders."""
+        """Return the parameters for a run that keeps everything, or only the values between blocks."""
         with self._lock:
             if self._ready is None or self._ready[0] != keep:
                 self._ready = (keep, self._made(keep))
@@ -87,12 +87,12 @@ class Opened:
         return params
 
     def _hold(self, params: Tree | None) -> None:
-        """Let the model have its parameters as they are here, so that those it was opened with can go."""
+        """Replace the parameters of the model, so that those it was opened with can be freed."""
         self.model = replace(self.model, params=params)
 
     @cached_property
     def is_packed(self) -> bool:
-        """Whether its file stores weights in blocks, from which they can be unpacked again."""
+        """Whether its file stores quantized weights, from which they can be unpacked again."""
         packed = any(isinstance(leaf, Quantized) for leaf in flatten(self.model.params).values())
         return packed and self.again is not None
 
@@ -103,7 +103,7 @@ class Opened:
         return {id(leaf) for tree in trees for leaf in flatten(tree).values()}
 
     def words(self, part: str) -> list[str]:
-        """Return what every token is called that the model reads as `tokens` or `source`, or every class."""
+        """Return the labels of all tokens that the model reads as `tokens` or `source`, or of all classes."""
         if part not in self._words:
             labels, config = labels_of(self.model), self.model.config
             calls = {"tokens": labels.tokens, "source": labels.source, "classes": labels.classes}
@@ -116,11 +116,11 @@ class Opened:
         return self._words[part]
 
     def watch(self, text: str, answer: str | None = None, params: Tree | None = None) -> Run:
-        """Watch the model read a text, as it is or with other parameters."""
+        """Run the model on a text, with its own or other parameters, and record everything."""
         return self.watch_batch(self.model.batch(text, answer), params)
 
     def watch_batch(self, batch: Batch, params: Tree | None = None) -> Run:
-        """Watch the model read a batch."""
+        """Run the model on a batch, and record everything."""
         keep = self.keeps(batch)
         return watch(self.model.model, self.ready(keep) if params is None else params, batch, keep=keep)
 
@@ -152,11 +152,11 @@ class RunSession:
 
     @property
     def plain_session(self) -> RunSession:
-        """The run without the changes, with what is known of it."""
+        """The session of the run without changes."""
         return self.start or self
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
-        """Return something about the run, made when it is first asked for."""
+        """Return something about the run, computed when first asked for."""
         with self.lock:
             if name not in self.kept:
                 self.kept[name] = make()
@@ -169,7 +169,7 @@ class RunSession:
 
     @property
     def idle(self) -> list[int]:
-        """Which of the changes altered nothing, by their places."""
+        """The changes that altered nothing, by their indices."""
         nothing = [*self.run.idle, *(self.gradients.idle if self.backward else ())]
         return [number for number, change in enumerate(self.made) if any(change is one for one in nothing)]
 
@@ -184,7 +184,7 @@ class RunSession:
 
     @property
     def has_gradients(self) -> bool:
-        """Whether somebody asked for the gradients before."""
+        """Whether the gradients were computed already."""
         return "gradients" in self.kept
 
     @property
@@ -218,7 +218,7 @@ class RunSession:
         return of.param(name) if isinstance(of, Gradients) else unpacked(self._leaves(of)[name])
 
     def _leaves(self, of: Run) -> dict[str, Array]:
-        """Return all parameters by their names: a page asks for many, one after the other."""
+        """Return all parameters by their names, flattened once."""
         return self.once(f"parameters {id(of)}", lambda: flatten(of.params))
 
     def other(self, text: str) -> Run:
@@ -226,7 +226,7 @@ class RunSession:
         return self.once(f"other {text}", lambda: self.opened.watch(text, self.state.answer, self.run.params))
 
     def step(self, step: Stepped) -> Update:
-        """Return what one step of an optimizer does; the last one asked for is kept."""
+        """Return what one step of an optimizer does; the last one asked for is remembered."""
         if step.optimizer not in OPTIMIZERS:
             raise ConfigError(
                 f"there is no optimizer {step.optimizer[:40]!r}", hint=did_you_mean(step.optimizer[:40], OPTIMIZERS)

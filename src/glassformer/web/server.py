@@ -103,7 +103,7 @@ async def _aside(function: Callable[..., Any], *args: Any) -> Any:
             told = partial(tell, done.set_result, function(*args))
         except Exception as error:
             told = partial(tell, done.set_exception, error)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the request is gone
             loop.call_soon_threadsafe(told)
 
     threading.Thread(target=contextvars.copy_context().run, args=(work,), daemon=True).start()
@@ -138,7 +138,7 @@ def _question(body: bytes) -> dict[str, Any]:
 
 
 def _json(found: Any, status: int = 200) -> Response:
-    """Return an answer; what is no number in JSON is sent as null, never as a word that JSON does not have."""
+    """Return an answer as JSON; NaN and infinities are sent as null."""
     body = json.dumps(plain_json(found), allow_nan=False, separators=(",", ":"))
     return Response(body, status, media_type="application/json")
 

@@ -1,6 +1,6 @@
-"""What a page asks to see, as data: the model, what it reads, what is changed, and which number runs back.
+"""What a page shows, as data: the model, its input, the changes, and the number whose gradient is shown.
 
-The page keeps it in its address and sends it with every question: the server remembers nothing of a page, so tabs and
+The page keeps it in its address and sends it with every question. The server remembers nothing of a page, so tabs and
 users cannot disturb each other, and an address opens the same picture again.
 """
 
@@ -13,18 +13,18 @@ from typing import Any
 from ..errors import ConfigError, did_you_mean
 
 WORDS = ("put", "zero", "scale", "add", "take", "steer", "mean", "freeze", "stop", "put_gradient", "scale_gradient")
-"""What can be done to a value; `steer` adds a share of the way to what another text has there."""
+"""Kinds of changes; `steer` moves a value part of the way to that of another text."""
 BACKWARD = ("stop", "put_gradient", "scale_gradient")
 WITH_NUMBER = ("put", "scale", "add", "steer", "put_gradient", "scale_gradient")
 WITH_OTHER = ("take", "steer", "mean")
 AXES = ("example", "head", "position", "key", "feature", "row")
 POSITIONS = "positions"
-"""The name that stands for all that tells a model where its tokens are: zero switches it off."""
+"""The name of all position information together: zero switches it off."""
 TARGETS = ("loss", "logit", "entry")
 LONGEST = 20_000
-"""Characters of a text, at most."""
+"""Most characters of a text."""
 MOST = 200
-"""Changes or steps of training, at most."""
+"""Most changes, and most steps of training."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class Asked:
-    """The number that runs back: the loss, a logit or how far it is above another, or an entry of a value."""
+    """The number whose gradient is shown: the loss, a logit, the difference of two logits, or an entry of a value."""
 
     kind: str = "loss"
     token: int = 0
@@ -52,7 +52,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Stepped:
-    """One step of an optimizer with the loss of the text."""
+    """One step of an optimizer on the loss of the text."""
 
     optimizer: str
     lr: float
@@ -64,7 +64,7 @@ class State:
 
     model: str
     text: str = ""
-    answer: str | None = None  # what an encoder-decoder is to say; None: its own
+    answer: str | None = None  # the target of an encoder-decoder; None: its own answer
     changes: tuple[Changed, ...] = ()
     of: Asked = Asked()
     steps: tuple[Stepped, ...] = ()
@@ -75,7 +75,7 @@ class State:
 
 
 def read_state(given: Any) -> State:
-    """Return the state in what a page has sent; whatever does not fit is refused."""
+    """Return the state that a page has sent; refuse what does not fit."""
     fields = _fields(given, "a state", {"model", "text", "answer", "changes", "of", "steps"})
     answer = fields.get("answer")
     return State(
@@ -129,7 +129,7 @@ def read_index(given: Any, most: int = 8) -> tuple[int, ...]:
 
 
 def read_int(given: Any, what: str) -> int:
-    """Return a whole number that an array can be asked for."""
+    """Return a whole number that can be an index."""
     if isinstance(given, bool) or not isinstance(given, int) or abs(given) >= 2**31:
         raise ConfigError(f"{what} is {_shown(given)}", hint="give a whole number")
     return given
@@ -171,6 +171,6 @@ def _fields(given: Any, what: str, known: set[str]) -> dict[str, Any]:
 
 
 def _shown(given: Any) -> str:
-    """Return a thing as it can stand in a message."""
+    """Return a value, shortened for a message."""
     text = repr(given)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -7,6 +7,7 @@ from browser import TASKS, state, tiny_explorer
 from glassformer import ops
 from glassformer.errors import ConfigError, LengthError
 from glassformer.interpret import without_positions
+from glassformer.interpret.reading import label
 from glassformer.web.router import ask, load_routes
 from glassformer.web.routes.changes import MOST_TOKENS
 from glassformer.web.state import read_state
@@ -22,8 +23,8 @@ def test_tokens_are_found_by_their_text(explorer):
     found = ask(explorer, "vocabulary", {"model": "decoder", "text": "e"})
     assert found["tokens"][0]["label"] == "e"
     assert all("e" in one["label"].casefold() for one in found["tokens"])
-    label = explorer.opened("decoder").model.label
-    assert [label(one["id"]) for one in found["tokens"]] == [one["label"] for one in found["tokens"]]
+    model = explorer.opened("decoder").model
+    assert [label(model, one["id"]) for one in found["tokens"]] == [one["label"] for one in found["tokens"]]
 
 
 def test_at_most_fifty_tokens_come_and_all_are_counted(explorer):

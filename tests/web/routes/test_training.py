@@ -159,7 +159,7 @@ def test_models_that_were_trained_here_stay_when_others_are_opened(explorer):
     for history in histories:
         assert ask(explorer, "open", {"model": history["key"]})["parameters"] > 0
     assert list(explorer.live_trainings) == [history["key"] for history in histories[1:]]
-    with pytest.raises(ConfigError, match="was let go"):
+    with pytest.raises(ConfigError, match="were dropped"):
         ask(explorer, "open", {"model": f"{histories[0]['key']}@1"})
 
 

@@ -1,4 +1,4 @@
-"""Who looks at whom: the attentions of a run by kind, and what kind of head each one is."""
+"""Attention: the attention layers of a run by kind, and what kind each head is."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TITLES = {"encoder": "the encoder looks at itself", "decoder": "the decoder look
 
 @route("attention")
 def attention(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
-    """Return the kinds of attention, each with the names of its layers and what stands along the sides of its maps."""
+    """Return the kinds of attention, each with the names of its layers and the tokens of its queries and keys."""
     only(question, "state")
     session = session_of(explorer, question)
     run = session.run
@@ -48,13 +48,13 @@ def attention(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
 
 @route("heads")
 def heads(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
-    """Return what the heads of one layer do with this text: a word for each, and how much each is of every kind."""
+    """Return what the heads of one layer do on this text: a word for each, and its score for every kind."""
     only(question, "state", "kind", "layer")
     session = session_of(explorer, question)
     known = attentions(session.run)
     kind = str(question.get("kind"))[:40]
     if kind not in known:
-        raise ConfigError(f"this model has no attention of the kind {kind!r}", hint=did_you_mean(kind, known))
+        raise ConfigError(f"this model has no attention of kind {kind!r}", hint=did_you_mean(kind, known))
     layer, count = read_int(question.get("layer"), "layer"), len(known[kind])
     if not 0 <= layer < count:
         raise LengthError(f"there is no layer {layer}", hint=f"there are {count}, from 0 to {count - 1}")
@@ -87,7 +87,7 @@ def _heads(run: Run, kind: str, layer: int, name: str) -> dict[str, Any]:
 
 
 def _labels(opened: Opened, run: Run, kind: str, count: int, *, looked_at: bool) -> list[str]:
-    """Return what stands at the queries, or at the keys, of a kind of attention."""
+    """Return the tokens at the queries, or at the keys, of a kind of attention."""
     of_source = run.batch.source is not None and (kind == "encoder" or (kind == "cross" and looked_at))
     tokens = tokens_of(opened, run, "source" if of_source else "tokens") or []
     labels = [token["label"] for token in tokens]

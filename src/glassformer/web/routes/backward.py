@@ -1,4 +1,4 @@
-"""The gradient on its way back: through the stream, to the tokens, and into a step of an optimizer."""
+"""The backward pass: gradients of the residual stream and of the tokens, and a step of an optimizer."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .runs import said_of, tokens_of
 from .sweeps import measured
 
 TOLERANCE = 1e-3
-"""What integrated gradients may miss, of the larger of 1 and their sum: they are shown as colors, with what is off."""
+"""Largest error of integrated gradients, relative to the larger of 1 and their sum; the page shows it."""
 
 
 @route("backward")
 def backward(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
-    """Return the way of a gradient: its length at every point of the stream, its flow, and what it says of tokens."""
+    """Return the gradient at every point of the stream, its flow at residual connections, and its effect per token."""
     only(question, "state")
     session = session_of(explorer, question)
     flow, note = _flow(session)
@@ -69,14 +69,14 @@ def _saliency(session: RunSession) -> list[dict[str, Any]]:
 
 
 def _labels(session: RunSession, part: str, count: int) -> list[str]:
-    """Return what stands at each position: tokens, perhaps behind a learned vector of the model's own."""
+    """Return the label of each position: tokens, perhaps after a learned vector of the model."""
     read = [one["label"] for one in tokens_of(session.opened, session.run, part) or []]
     return [*["(the model's own)"] * (count - len(read)), *read]
 
 
 @route("integrated")
 def integrated(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
-    """Begin to integrate gradients on the way from the mean of the tokens to what they are."""
+    """Begin to integrate gradients from the mean of the token vectors to the actual ones."""
     only(question, "state", "name")
     session = session_of(explorer, question)
     name = question.get("name", "embedding")
@@ -105,13 +105,11 @@ def optimizers(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
 
 @route("step")
 def step(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
-    """Return what one more step would do: how far each parameter moves, and the loss before, promised and after."""
+    """Return what one more step would do: how far each parameter moves, and the loss before, predicted and after."""
     only(question, "state", "optimizer", "lr")
     session = session_of(explorer, question)
     if session.run.batch.targets is None:
-        raise ConfigError(
-            "there is no loss to lower: the batch has no targets", hint="say which class it should have been"
-        )
+        raise ConfigError("there is no loss to lower: the batch has no targets", hint="choose the right class")
     asked = read_step({"optimizer": question.get("optimizer"), "lr": question.get("lr")})
     start = session.plain_session
     with tidied(start.run):

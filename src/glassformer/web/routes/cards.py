@@ -34,7 +34,7 @@ def card(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
 
 @route("proof")
 def proof(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
-    """Return the derivative of what runs back for one entry, found twice: backward, and by a complex step."""
+    """Return the derivative for one entry, computed twice: by the backward pass and by a complex step."""
     only(question, "state", "name", "index")
     session = session_of(explorer, question)
     check_free(proof_bytes(session.run), "a proof, which computes in float64,")

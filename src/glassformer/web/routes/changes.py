@@ -1,4 +1,4 @@
-"""What follows from changes, and what can be switched off, put in its place, or tried one by one."""
+"""Changes: their effect, and everything that can be switched off or replaced."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ..state import POSITIONS, read_int
 from .runs import tokens_of
 
 MOST_TOKENS = 50
-"""Tokens that a search returns, at most."""
+"""Most tokens that a search returns."""
 TOP = 8
-"""Of so many tokens, the likeliest before and after, the outcome tells."""
+"""How many of the likeliest tokens, before and after, the outcome lists."""
 EMBEDDINGS = {"source_embedding": "source", "embedding": "tokens"}
 """Where the stream begins, by the part of the batch that is read there."""
 
@@ -47,7 +47,7 @@ def vocabulary(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
 
 
 def _matching(words: list[str], text: str) -> list[int]:
-    """Return the numbers of words that have a text in them, the closest first."""
+    """Return the ids of words that contain a text, the closest first."""
     if text.startswith("#") and text[1:].isascii() and text[1:].isdigit():
         return [int(text[1:])] if int(text[1:]) < len(words) else []
     wanted = text.casefold()
@@ -123,7 +123,7 @@ def _switch(run: Run, one: Sublayer) -> dict[str, Any]:
 
 
 def _norm_off(run: Run, name: str) -> list[dict[str, Any]] | None:
-    """Return what makes a norm leave its input as it is, but for gamma and beta; None where there is no norm."""
+    """Return the changes that make a norm pass its input on, but for gamma and beta; None without a norm."""
     statistics = {"mean": 0.0, "rstd": 1.0, "rrms": 1.0}
     found = [_put(f"{name}.{word}", value) for word, value in statistics.items() if f"{name}.{word}" in run]
     return found or None

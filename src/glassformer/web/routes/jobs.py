@@ -1,4 +1,4 @@
-"""How far long work is, and the wish to stop it."""
+"""Progress of long work, and requests to stop it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from ..explorer import Explorer
 from ..router import only, route
 
 PATIENCE = 0.5
-"""Seconds that an answer waits for the work to end: a page need not ask often."""
+"""Seconds that an answer waits for the end of a job, so that a page need not ask often."""
 
 
 @route("job")
 def job(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
-    """Return how far a job is, and its result when there is one."""
+    """Return the progress of a job, and its result at the end."""
     only(question, "job")
     found = explorer.jobs.get(question.get("job"))
     found.ended.wait(PATIENCE)
@@ -22,7 +22,7 @@ def job(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
 
 @route("stop")
 def stop(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
-    """Ask a job to stop; it does so between two of its parts."""
+    """Ask a job to stop between two of its parts."""
     only(question, "job")
     found = explorer.jobs.get(question.get("job"))
     found.asked_to_stop.set()

@@ -1,4 +1,4 @@
-"""What the model would say at each point of the residual stream, and what adds to a logit."""
+"""The logit lens: predictions from every point of the residual stream, and the parts of a logit."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ..state import read_int
 
 TOP = 5
 WIDEST = 64
-"""Positions of one question, at most."""
+"""Most positions of one question."""
 AT_ONCE = 128
-"""Vectors that the head reads between two looks at whether anybody still waits."""
+"""Vectors that the head reads between two checks for a request to stop."""
 
 
 @route("lens")

@@ -1,4 +1,4 @@
-"""The models at hand, one of them, and a run of it: the names of everything that can be looked at."""
+"""The models at hand, one of them, and one of its runs with the names of all values."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def models(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
 
 @route("open")
 def open_model(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
-    """Return what one must know of a model before it reads anything."""
+    """Return the facts about a model that the page needs before any run."""
     only(question, "model")
     opened = explorer.opened(str(question.get("model")))
     model = opened.model.model
@@ -63,7 +63,7 @@ def open_model(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
 
 
 def title_of(explorer: Explorer, key: str) -> str:
-    """Return what a model is called, with the step where it is one of its training."""
+    """Return the title of a model, with the step if it is a frame of a training."""
     base, step = parted(key)
     if key in explorer.offers or step is None:
         return chosen(explorer.offers, key).title
@@ -79,7 +79,7 @@ def architecture(model: Any) -> str:
 
 @route("run")
 def run(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
-    """Return what a run of a state holds: names with shapes and axes, tokens, loss, what comes next."""
+    """Return the contents of a run: names with shapes and axes, tokens, loss, likeliest next tokens."""
     only(question, "state")
     session = session_of(explorer, question)
     shown, opened = session.run, session.opened
@@ -128,7 +128,7 @@ def sides_of(name: str, axes: Sequence[str]) -> dict[str, str | None]:
 
 
 def tokens_of(opened: Opened, shown: Run, part: str) -> list[dict[str, Any]] | None:
-    """Return what was read: ids with what they are called."""
+    """Return the input tokens: ids with labels."""
     given = getattr(shown.batch, part)
     if given is None:
         return None
@@ -145,7 +145,7 @@ def likeliest(opened: Opened, shown: Run, count: int = TOP) -> list[dict[str, An
 
 
 def said_of(session: RunSession) -> dict[str, Any]:
-    """Return the number that runs back, with its value, in words."""
+    """Return the number whose gradient is shown, in words and with its value."""
     of = session.of
     if isinstance(of, Loss):
         return {"kind": "loss", "title": "the loss", "value": float(of.value(session.run))}

@@ -1,4 +1,4 @@
-"""What one takes along: the run as one file that needs no server, and the values of a tensor."""
+"""Sharing: a run as one file that needs no server, and the numbers of a tensor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS = ("value", "gradient")
 NOT_KEPT = frozenset({"models", "job", "stop", "train", "share", "npz"})
 """Words whose answers are about this moment, or are files themselves."""
 MOST = 5000
-"""Questions of one file, at most."""
+"""Most questions of one file."""
 
 
 @route("share")

@@ -1,4 +1,4 @@
-"""One change at a time, for all of a kind: every head switched off, every vector of the stream taken from elsewhere."""
+"""Sweeps: one run for each head that is switched off, or for each vector that is taken from another text."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ..router import only, route, session_of
 from .runs import said_of
 
 MOST = 4096
-"""Variants of one sweep, at most: each is a run of the model."""
+"""Most variants of one sweep; each is a run of the model."""
 KINDS = ("heads", "stream")
 LOT, SMALL = 8, 1 << 25
-"""Variants that are run at once, or as many as take so many bytes: between two lots a sweep can be stopped."""
+"""Variants that are run at once, or as many as fit into these bytes; a sweep can be stopped between two lots."""
 
 
 @route("sweep_cost")
@@ -61,14 +61,14 @@ def sweep(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
 
 
 def measured(session: RunSession) -> Answer:
-    """Return the loss or the logit that runs back; an entry of what an encoder without a head returns is one, too."""
+    """Return the loss or the logit to measure; an entry of vectors that a model returns counts as a logit."""
     if isinstance(session.of, Loss | Logit):
         return session.of
     asked = said_of(session)
     if asked["name"] in (VECTORS, "logits") and len(asked["index"]) == 3:
         example, position, feature = asked["index"]
         return Logit(feature, position, example)
-    raise ConfigError(f"{asked['title']} is neither the loss nor a logit", hint="let one of them run back, above")
+    raise ConfigError(f"{asked['title']} is neither the loss nor a logit", hint="choose one under “Gradient of”")
 
 
 def _count(session: RunSession, question: dict[str, Any]) -> int:

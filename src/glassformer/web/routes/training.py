@@ -1,4 +1,4 @@
-"""Training: of a small model while one watches, or of a recorded run, step by step."""
+"""Training: a small model live, or a recorded run step by step."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "parity": {"steps": 800, "train": 4000},
     "dates": {"steps": 600, "batch": 32, "train": 4000, "held_out_each": 20, "locales": ["en", "de", "fr"]},
 }
-"""Tasks that are learned in about a minute or less, with what is set otherwise than usual for that."""
+"""Tasks that are learned in about a minute or less, with the settings that make them quick."""
 MOST = {"layers": 8, "width": 256, "heads": 16, "steps": 5000}
 """What a training on the page has at most: larger ones are for `glassformer train`."""
 ASKED = (*MOST, "optimizer", "lr")

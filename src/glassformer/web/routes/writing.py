@@ -1,4 +1,4 @@
-"""Writing: one token after the other, with what else could have come, and what the settings of sampling leave out."""
+"""Writing: token by token, with the alternatives and what the sampling settings cut away."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from ..state import LONGEST, State, read_index, read_int, read_state
 SAMPLING = ("temperature", "top_k", "top_p", "min_p")
 ASKED = ("state", "chat", "written", "seed", *SAMPLING)
 SHOWN = 24
-"""Tokens that are shown of a distribution."""
+"""Tokens of a distribution that are shown."""
 MOST = 400
-"""Tokens of one answer, and those that are written at once, at most."""
+"""Most tokens of one answer, and of one request."""
 PIECES = 3000
 TEXTS = 8
 TURNS = 64
@@ -46,7 +46,7 @@ _readers: WeakKeyDictionary[Any, Readers] = WeakKeyDictionary()
 
 @dataclass(frozen=True)
 class Begun:
-    """What is read before the first new token, and what there is to know to go on.
+    """The input before the first new token, and what is needed to continue it.
 
     ids, source   the tokens that the answer stands behind, and what the encoder of an encoder-decoder reads
     ends          tokens that end an answer
