@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .layers import register_block, register_norm, register_positions
     from .loading import load
     from .models import PRESETS, Batch, Decoder, Encoder, EncoderDecoder, Model, build, preset
+    from .models.accounting import costs
     from .ops import register_activation, register_op
     from .runs.replay import replay
     from .text import register_tokenizer
@@ -68,6 +69,7 @@ _HOMES = {
     "generation.classification": ("Classification",),
     "layers": ("register_block", "register_norm", "register_positions"),
     "loading": ("load",),
+    "models.accounting": ("costs",),
     "models": ("PRESETS", "Batch", "Decoder", "Encoder", "EncoderDecoder", "Model", "build", "preset"),
     "ops": ("register_activation", "register_op"),
     "runs.replay": ("replay",),
@@ -81,11 +83,11 @@ _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "PRESETS", "Batch", "Classification", "Decoder", "DecoderConfig", "Encoder", "EncoderConfig", "EncoderDecoder",
-    "EncoderDecoderConfig", "Execution", "Exploration", "Foreign", "GlassformerError", "Loop", "Model", "RotaryScaling",
-    "TrainedModel", "TransformerConfig", "build", "config_from_dict", "data", "errors", "explore", "from_arrays",
-    "generation", "interpret", "layers", "load", "ops", "plots", "preset", "proofs", "pull", "register_activation",
-    "register_block", "register_norm", "register_op", "register_positions", "register_tokenizer", "replay", "resume",
-    "save", "set_engine", "task", "train", "training", "tree", "use_engine",
+    "EncoderDecoderConfig", "Execution", "Exploration", "Foreign", "GlassformerError", "Loop", "Model",
+    "RotaryScaling", "TrainedModel", "TransformerConfig", "build", "config_from_dict", "costs", "data", "errors",
+    "explore", "from_arrays", "generation", "interpret", "layers", "load", "ops", "plots", "preset", "proofs", "pull",
+    "register_activation", "register_block", "register_norm", "register_op", "register_positions",
+    "register_tokenizer", "replay", "resume", "save", "set_engine", "task", "train", "training", "tree", "use_engine",
 ]  # fmt: skip
 
 
@@ -100,4 +102,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -44,10 +44,8 @@ class RotaryScaling:
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
                 raise ConfigError(f"{field.name} of rotary_scaling is {value!r}", hint="use a positive number")
         if not self.low_factor < self.high_factor:
-            raise ConfigError(
-                f"rotary_scaling has low_factor {self.low_factor} and high_factor {self.high_factor}",
-                hint="low_factor must be below high_factor",
-            )
+            fact = f"rotary_scaling has low_factor {self.low_factor} and high_factor {self.high_factor}"
+            raise ConfigError(fact, hint="low_factor must be below high_factor")
 
 
 def _check_names(cls: type, settings: Mapping[str, Any]) -> None:
@@ -57,13 +55,13 @@ def _check_names(cls: type, settings: Mapping[str, Any]) -> None:
                 f"{name} says how a model runs, not what it is",
                 hint=f"build(config, Execution({AMONG_MODEL_SETTINGS[name]}=…)), or build(config, {name}=…)",
             )
-    architecture = getattr(cls, "architecture", "") or "model"
-    listed = f"`glassformer settings {architecture}` lists them all"
+    listed = f"`glassformer settings {getattr(cls, 'architecture', '') or 'model'}` lists them all"
     check_settings(f"{cls.__name__} has no setting", settings, cls, listed=listed)
 
 
 def _refuse_unknown(cls: type) -> type:
-    """Let a dataclass answer an unknown setting with the names it may have meant."""
+    """Let a dataclass answer an unknown setting with the names it may have meant, and document all its settings."""
+    cls.__doc__ = f"{cls.__doc__}\n\n    {(TransformerConfig.__doc__ or '').partition('. ')[2]}"
     init = cls.__init__  # type: ignore[misc]
 
     @functools.wraps(init)
@@ -90,14 +88,14 @@ class TransformerConfig:
     feed_forward         width inside the feed-forward layers (none: 4 · width)
     kv_heads             heads of keys and values, which heads of queries share (none: heads)
     head_width           channels per head (none: width / heads)
-    activation           of the feed-forward layers
+    activation           of the feed-forward layers: relu, gelu, gelu_tanh, silu, or one of your own by name
     gated                act(gate) · up in the feed-forward layers, as in SwiGLU, instead of act(up)
     norm                 layer: LayerNorm; rms: RMSNorm; none: no norms anywhere
     norm_eps             eps under the root of a norm
     norm_bias            whether a layer norm shifts as well as scales
     norm_position        pre: x + f(norm x); post: norm(x + f(x))
     final_norm           one more norm after the last block (none: if norm_position is pre)
-    positions            how the model knows where a token stands
+    positions            how the model knows where a token stands: learned, sinusoidal, rotary, alibi, relative, none
     rotary_base          of rotary positions: the larger, the slower they turn
     rotary_pairing       of rotary positions: whether feature i turns with i + half or with its neighbor
     rotary_channels      of rotary positions: how many channels of a head turn, as in Pythia (none: all)

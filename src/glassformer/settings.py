@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from .errors import ConfigError, did_you_mean
+from .errors import ConfigError, DataError, did_you_mean
 
 T = TypeVar("T")
 
@@ -128,3 +128,12 @@ def _takes(hint: Any, choices: Iterable[str] | None) -> str:
         return ", ".join([*choices, *optional])
     word = _WORDS.get(get_origin(first) or first, "JSON object" if is_dataclass(first) else "value")
     return ", ".join([word, *optional]) if first is bool else " or ".join([word, *optional])
+
+
+def texts_of(given: Any) -> list[str]:
+    """Return several texts; refuse anything else."""
+    texts = list(given) if isinstance(given, Iterable) else [given]
+    for text in texts:
+        if not isinstance(text, str):
+            raise DataError(f"{text!r:.80} is no text", hint="pass a text, or a list of texts")
+    return texts

@@ -7,7 +7,7 @@ reads weights can return it; its methods call functions of higher rooms, which a
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +17,7 @@ from . import dispatch
 from .arrays import Array, Tree
 from .config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
 from .data import Lexicon, Task
-from .errors import ConfigError, DataError
+from .errors import ConfigError
 from .execution import PLAIN, Execution
 from .models import Batch, Model, build
 from .settings import check_known
@@ -281,7 +281,12 @@ class TrainedModel:
         return _room("generation.answer").ask(self, text, length=length, seed=seed)
 
     def samples(self, count: int = 3, length: int = 80) -> list[tuple[str, str]]:
-        """Return some prompts of its task, each with the model's answer."""
+        """Return some prompts of its task, each with the model's answer.
+
+        >>> import glassformer as gf
+        >>> gf.train(None, "counting", show=False).samples(1)
+        [('1', '2 3 4 5 6')]
+        """
         return _room("generation.answer").samples(self, count, length)
 
     def evaluate(self, data: Any = None, **options: Any) -> Any:
@@ -328,8 +333,8 @@ class TrainedModel:
 
         >>> import glassformer as gf
         >>> run = gf.train(None, "majority", steps=1, show=False).watch("0012")
-        >>> run["blocks.0.attention.weights"].shape
-        (1, 2, 4, 4)
+        >>> run.logits.shape
+        (1, 3)
         """
         return _room("interpret.reading").watch_text(self, text)
 
@@ -349,7 +354,14 @@ class TrainedModel:
     # --- files -------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> Path:
-        """Write the model into a folder, exactly as it is, and return the folder; see `gf.save`."""
+        """Write the model into a folder, exactly as it is, and return the folder; see `gf.save`.
+
+        >>> import tempfile, glassformer as gf
+        >>> model = gf.train(None, "counting", steps=1, show=False)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     gf.load(model.save(folder + "/counting")).config == model.config
+        True
+        """
         return _room("api.files").save(self, path)
 
     def export(
@@ -386,12 +398,3 @@ def class_labels(task: Task, config: TransformerConfig) -> tuple[str, ...]:
     """Return the names that a task gives to the classes of a model; none for one without classes."""
     classes = config.classes if isinstance(config, EncoderConfig) else None
     return tuple(task.decode_answer([number]) for number in range(classes or 0))
-
-
-def texts_of(given: Any) -> list[str]:
-    """Return several texts; refuse anything else."""
-    texts = list(given) if isinstance(given, Iterable) else [given]
-    for text in texts:
-        if not isinstance(text, str):
-            raise DataError(f"{text!r:.80} is no text", hint="pass a text, or a list of texts")
-    return texts

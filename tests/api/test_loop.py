@@ -3,10 +3,12 @@
 import inspect
 
 import numpy as np
+import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import glassformer as gf
 from glassformer import threads
+from glassformer.errors import ConfigError
 from runs import TINY, assert_same_bits
 
 SMALL = {**TINY["majority"], "steps": 6, "eval_every": 2}
@@ -75,3 +77,43 @@ def test_threads_of_products_are_few_while_a_step_is_taken_and_as_before_in_betw
         next(left)  # never taken up again
         assert set(blas_threads()) == {2}
     assert seen == [{1}]
+
+
+class Louder(gf.Decoder):
+    """A decoder whose loss is ten times as large."""
+
+    def loss_and_grads(self, params, batch, **settings):
+        loss, grads = super().loss_and_grads(params, batch, **settings)
+        return 10 * loss, grads
+
+
+def test_a_model_of_ones_own_class_is_trained_as_it_is(tmp_path):
+    tokens, base = np.random.default_rng(0).integers(0, 50, (32, 9)), gf.build("tiny-decoder")
+    own, params = Louder(base.config, base.execution), base.init(0)
+    plain, louder = (gf.Loop(model, tokens, steps=2, batch=8, params=params) for model in (base, own))
+    assert np.isclose(next(iter(louder)).loss, 10 * next(iter(plain)).loss)
+    assert isinstance(louder.now.model, Louder)
+    with pytest.raises(ConfigError, match="does not know the class Louder"):
+        gf.train(own, "counting", out=tmp_path / "run", show=False)
+
+
+def test_a_model_is_trained_with_its_own_execution():
+    execution = gf.Execution(tile=4, remat=True)
+    loop = gf.Loop(gf.build("tiny-decoder", execution), np.zeros((16, 9), int), steps=1, batch=8)
+    assert loop.session.model.execution == execution
+    with pytest.raises(ConfigError, match="settings of the engine jax"):
+        gf.Loop(gf.build("tiny-decoder", gf.Execution(scan=True)), np.zeros((16, 9), int), steps=1, batch=8)
+
+
+def test_what_would_change_nothing_is_refused():
+    loop = gf.Loop(None, "majority", **SMALL)
+    with pytest.raises(AttributeError):
+        loop.lr = 0.5
+    with pytest.raises(ValueError, match="read-only"):
+        loop.now.params["embedding"]["tokens"]["table"][:] = 0
+
+
+def test_the_last_parameters_are_kept_on_demand():
+    loop = gf.Loop(None, "majority", **{**SMALL, "lr": 0.3, "warmup": 0}, keep="last")
+    list(loop)
+    assert_same_bits(loop.best.params, loop.now.params)

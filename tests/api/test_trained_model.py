@@ -1,5 +1,8 @@
 """What a trained model can do by its architecture, and what it says where it cannot."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -172,3 +175,31 @@ def test_exports_are_read_again(tmp_path):
     assert files["f16"].stat().st_size < files["f32"].stat().st_size
     with pytest.raises(ConfigError, match="weights is a setting of GGUF files"):
         model.export(tmp_path / "folder", weights="f16")
+
+
+def test_models_are_pickled_and_copied(encoder):
+    named, bare = encoder, gf.train(None, (np.zeros((20, 4), int), np.zeros(20, int)), **QUICK)
+    for model in (named, bare):
+        again, copied = pickle.loads(pickle.dumps(model)), copy.deepcopy(model)
+        for other in (again, copied):
+            assert other.classify([0, 0]) == model.classify([0, 0])
+        copied.params["embedding"]["tokens"]["table"][:] = 7
+        assert not (model.params["embedding"]["tokens"]["table"] == 7).all()
+    assert pickle.loads(pickle.dumps(named)).evaluate() == named.evaluate()
+    assert copy.deepcopy(bare).task is bare.task
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "first"])
+def test_a_classifier_embeds_as_it_pools(pooling):
+    model = gf.train(None, "majority", pooling=pooling, **TINY["majority"], **QUICK)
+    _, saved = model.model.forward(model.params, model.tokenizer.encode("00112220")[None])
+    pooled = saved["classifier"].x[0]
+    np.testing.assert_allclose(model.embed("00112220"), pooled / np.linalg.norm(pooled), rtol=1e-5)
+
+
+def test_a_text_becomes_a_batch_and_a_run(encoder, both):
+    np.testing.assert_array_equal(encoder.batch("0012", "2").targets, [2])
+    assert encoder.watch("0012").logits.shape == (1, 3)
+    batch = both.batch("3. mai 2001", "2001")
+    assert both.answer_tokenizer.decode(batch.tokens[0, 1:]) == "2001"
+    assert batch[0:1].source.shape == batch.source.shape

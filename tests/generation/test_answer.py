@@ -79,3 +79,18 @@ def test_each_id_is_what_one_forward_pass_says(tmp_path):
     read = np.concatenate([batch.tokens[0], ids[:-1]])[None]
     logits, _ = session.model.predict(session.state.params, Batch(read))
     assert ids.tolist() == np.argmax(logits[0, -4:], axis=-1).tolist()
+
+
+def test_likeliest_ids_and_cut_distributions_can_be_drawn():
+    logits = np.log(np.array([[[0.5, 0.3, 0.15, 0.05]]]))
+    rng = np.random.default_rng(0)
+
+    def drawn(**sampling):
+        return set(
+            continue_ids(lambda _: logits, np.array([[0]]), count=40, context=4, rng=rng, **sampling)[0].tolist()
+        )
+
+    assert drawn(temperature=0) == {0}
+    assert drawn(top_k=2) == {0, 1}
+    assert drawn(top_p=0.7) == {0, 1}
+    assert drawn() == {0, 1, 2, 3}

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import glassformer as gf
 from glassformer.config import POSITION_NAMES
 from glassformer.dispatch import use_engine
 from glassformer.errors import LengthError
@@ -10,6 +11,7 @@ from glassformer.generation import Sampling, beam_search
 from glassformer.generation.sliding import kept
 from glassformer.text import ByteTokenizer, CharTokenizer, WordTokenizer
 from glassformer.trained_model import TrainedModel
+from runs import TINY
 from sequences import model_of, prompts_of, written
 
 GREEDY = Sampling(temperature=0)
@@ -166,3 +168,13 @@ def test_without_a_prompt_a_model_starts_from_a_line_break():
     model, params = model_of(vocab=tokenizer.size)
     with pytest.raises(LengthError, match="neither a start token nor a line break"):
         TrainedModel(model, params, tokenizer).generate("")
+
+
+def test_an_answer_ends_with_the_context_and_a_text_goes_on():
+    sorter = gf.train(None, "sort", **TINY["sort"], steps=1, show=False)
+    assert not sorter.end_ids
+    question = next(iter(sorter.task.prompts))
+    room = sorter.config.context - len(question) + 1
+    assert len(sorter.generate(question, max_new_tokens=99).ids) == room
+    assert "".join(sorter.stream(question, max_new_tokens=99)) == sorter.generate(question, max_new_tokens=99).text
+    assert len(sorter.generate(question, max_new_tokens=99, slide=True).ids) == 99

@@ -1,6 +1,7 @@
 """`gf.train`: from a name to a trained model in one call, with something to watch meanwhile."""
 
 import contextlib
+import copy
 import sys
 from pathlib import Path
 from typing import Any
@@ -44,11 +45,12 @@ def train(
     lora         with a trained model: freeze it, and train small matrices of this rank beside its own
     validation   arrays or a Dataset to hold out, where data is one; None: a tenth of it
     params       parameters to start from, instead of drawn ones
-    out          a folder for the run, as `glassformer train --out` writes it: with checkpoints, to be resumed
+    out          a folder for the run, with checkpoints: `gf.resume` and the commands continue it
     record       with `out`: keep what it takes to return to any step with `gf.replay`
     execution    how the engine jax computes it
     show         a live panel in a terminal, a curve in a notebook, lines in a pipe; False: nothing
-    settings     of the recipe (lr, batch, optimizer, …), of the model (width, layers, …) and of the task
+    settings     of the recipe (lr, batch, optimizer, …), of the model (width, layers, …) and of the task;
+                 keep="last" returns the parameters after the last step instead of the best ones
 
     Ctrl-C ends the training, and what was reached so far is returned. SIGTERM ends the program; with `out`, what was
     reached is saved first.
@@ -73,9 +75,7 @@ def train(
         execution=execution,
         **settings,
     )
-    # Of several processes, SIGTERM is JAX's.
-    with heeding_termination() if processes() == 1 else contextlib.nullcontext():
-        return _trained(loop, show=show)
+    return _trained(loop, show=show)
 
 
 def resume(
@@ -101,12 +101,17 @@ def resume(
         loop = Loop.resume(folder, steps=steps, anyway=anyway)
     for note in loop.session.notes if show else ():
         log(note)
-    with heeding_termination() if processes() == 1 else contextlib.nullcontext():
-        return _trained(loop, show=show)
+    return _trained(loop, show=show)
 
 
 def _trained(loop: Loop, *, show: bool) -> TrainedModel:
     """Take all steps, and return the best model; what an interruption leaves is saved."""
+    # Of several processes, SIGTERM is JAX's.
+    with heeding_termination() if processes() == 1 else contextlib.nullcontext():
+        return _best(loop, show=show)
+
+
+def _best(loop: Loop, *, show: bool) -> TrainedModel:
     clock = Stopwatch(loop.steps, loop.session.state.step)
     try:
         with shown(loop.session, clock, wanted=show) as tell:
@@ -120,7 +125,7 @@ def _trained(loop: Loop, *, show: bool) -> TrainedModel:
         loop.session.save()
         if show:
             log(f"interrupted after step {loop.session.state.step:,}: this is the model as it is now")
-        return loop.now
+        return copy.deepcopy(loop.now)  # whose arrays may be written to
     except TrainingError:
         loop.session.save()
         raise

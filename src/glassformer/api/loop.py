@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -15,14 +15,14 @@ from ..config import TransformerConfig
 from ..data import Task, build_task
 from ..data.array_task import array_task
 from ..errors import CheckpointError, ConfigError, did_you_mean
-from ..execution import Execution, MeshShape, separated
-from ..models import PRESETS, Model
+from ..execution import PLAIN, Execution, MeshShape, joined, separated
+from ..models import PRESETS, Decoder, Encoder, EncoderDecoder, Model
 from ..quantized import Quantized
 from ..runs.base import Base
 from ..runs.fine_tuning import check_fit, check_settings, tuned_config, tuned_recipe, what_is_trained
 from ..runs.in_memory import MemoryRun, memory_run
 from ..runs.resume import resume_session
-from ..runs.run import Run
+from ..runs.run import Run, model_of_run
 from ..runs.session import Session, start_session
 from ..runs.start import create_run, model_config
 from ..trained_model import TrainedModel, class_labels
@@ -40,8 +40,10 @@ class Loop:
         loop.history              what all steps so far did
         loop.now                  the model as it is now
         loop.best                 the model with the lowest validation loss so far
+        gf.Loop.resume(folder)    a loop that continues the run in a folder
 
-    BLAS has as many threads as suit the model while a step is taken, and as many as before in between.
+    BLAS has as many threads as suit the model while a step is taken, and as many as before in between. Its settings
+    are fixed when a loop begins.
 
     >>> import glassformer as gf
     >>> loop = gf.Loop(None, "majority", steps=200, lr=3e-3)
@@ -51,6 +53,8 @@ class Loop:
     >>> loop.now, len(loop.history), loop.steps
     (TrainedModel(encoder, 8,803 parameters, History(50 steps, loss ...)), 50, 200)
     """
+
+    __slots__ = ("_trained", "session")  # any other attribute that is set is a mistake
 
     def __init__(
         self,
@@ -68,16 +72,18 @@ class Loop:
         **settings: Any,
     ) -> None:
         changes = settings if steps is None else {**settings, "steps": steps}
+        built = model.model if isinstance(model, TrainedModel) else model if isinstance(model, Model) else None
+        if built is not None:
+            changes = {**_host_settings(built.execution, execution), **changes}
         if execution is None and dispatch.current().library == "jax":
-            import jax
-
-            execution = Execution(mesh=MeshShape(data=jax.device_count()))
+            execution = _jax_execution(built)
         if record and out is None:
             raise ConfigError(
                 "a training in memory is not recorded: its states are kept in the folder of the run",
                 hint='name one: gf.train(…, out="runs/mine", record=True)',
             )
-        asked = _Asked(data, changes, seed, validation, out, execution, record)
+        own = None if built is None or type(built) in (Encoder, Decoder, EncoderDecoder) else built
+        asked = _Asked(data, changes, seed, validation, out, execution, record, own)
         if isinstance(model, TrainedModel):
             if params is not None:
                 raise ConfigError("params are given, and a trained model has its own", hint="leave params out")
@@ -88,14 +94,11 @@ class Loop:
         self.session, self._trained = _new(model, asked, params)
 
     @classmethod
-    def resume(cls, folder: str | Path, *, steps: int | None = None, anyway: bool = False) -> Loop:
+    def resume(cls, folder: str | Path, *, steps: int | None = None, anyway: bool = False) -> Self:
         """Return the rest of a run, from its latest checkpoint; `steps` and `anyway` are those of `gf.resume`."""
         loop = cls.__new__(cls)
         loop.session = resume_session(folder, steps=steps, anyway=anyway)
-        run = loop.session.run
-        origin = {"name": run.task_name, "options": run.task_options}
-        task = loop.session.task
-        loop._trained = TrainedModel.of_task(loop.session.model, {}, task, source=str(folder), origin=origin)
+        loop._trained = model_of_run(loop.session.run, params={})
         return loop
 
     def __iter__(self) -> Iterator[StepRecord]:
@@ -115,8 +118,11 @@ class Loop:
 
     @property
     def now(self) -> TrainedModel:
-        """The model as it is now; later steps leave it alone."""
-        return self._made(self.session.trained.params)
+        """A copy of the model as it is now. Its arrays are read-only: writing to them would not change the training."""
+        params = self.session.trained.params
+        for leaf in flatten(params).values():
+            leaf.flags.writeable = False
+        return self._made(params)
 
     @property
     def best(self) -> TrainedModel:
@@ -124,7 +130,7 @@ class Loop:
         try:
             return self._made(self.session.load_params())
         except CheckpointError:
-            return self.now
+            return self._made(self.session.trained.params)
 
     def _made(self, params: Tree) -> TrainedModel:
         return replace(self._trained, params=params, metrics=self.history.metrics)
@@ -140,6 +146,7 @@ class _Asked(NamedTuple):
     out: str | Path | None
     execution: Execution | None
     record: bool
+    own: Model | None  # one of the user's own class
 
 
 def _new(model: Any, asked: _Asked, params: Tree | None) -> tuple[Session, TrainedModel]:
@@ -170,7 +177,8 @@ def _tuning(model: TrainedModel, asked: _Asked, lora: LoRA | None) -> tuple[Sess
         )
     source = model.source or "this model"
     of_task, of_model, of_recipe = sorted_for(asked.data, asked.settings)
-    check_settings(source, of_task, of_model)
+    own = joined(model.execution)
+    check_settings(source, of_task, {name: value for name, value in of_model.items() if name not in own})
     base = replace(model, params=_plain(model.params))
     config = tuned_config(model.config, of_model)
     options = {"seed": asked.seed, **of_task}
@@ -242,7 +250,12 @@ def _run(
 ) -> Run:
     """Return a run in memory, or in a folder if one is asked for."""
     if asked.out is None:
-        return memory_run(task.name, config, recipe, execution=asked.execution, settings=of_model)
+        return memory_run(task.name, config, recipe, execution=asked.execution, settings=of_model, given=asked.own)
+    if asked.own is not None:
+        raise ConfigError(
+            f"a run folder builds its model from the config, which does not know the class {type(asked.own).__name__}",
+            hint="leave out `out`, or register a block: docs/own_parts.md",
+        )
     if origin is None:
         raise ConfigError(
             "a run folder remembers its data by the name of a task or a file, and this data has neither",
@@ -250,6 +263,26 @@ def _run(
         )
     settings: dict[str, Any] = {"base": base, "execution": asked.execution, "settings": of_model}
     return create_run(Path(asked.out), task, origin["options"], config, recipe, **settings)
+
+
+def _host_settings(own: Execution, execution: Execution | None) -> dict[str, Any]:
+    """Return the execution of a model that was built already as settings, unless another one is given."""
+    if execution is not None:
+        return {}
+    settings = joined(own)
+    if dispatch.current().library != "jax" and PLAIN.replace(**separated(settings)[1]) != own:
+        raise ConfigError(
+            "mesh, scan and rules are settings of the engine jax", hint='call gf.set_engine("jax"), or leave them out'
+        )
+    return settings
+
+
+def _jax_execution(built: Model | None) -> Execution:
+    """Return how the engine jax trains by default: as the model says, over all devices."""
+    import jax
+
+    own = PLAIN if built is None else built.execution
+    return own.replace(mesh=MeshShape(data=jax.device_count())) if own.mesh == PLAIN.mesh else own
 
 
 def _plain(params: Tree) -> Tree:

@@ -56,7 +56,9 @@ TOP_TOKENS = 5
 @click.option("--seed", type=click.IntRange(0), help="The same seed gives the same answer (default: 0).")
 @click.option("--stop", metavar="TEXT", multiple=True, help="End before this text; may be repeated.")
 @click.option(
-    "--slide/--no-slide", default=True, help="Continue past the context with a sliding window, or stop where it ends."
+    "--slide/--no-slide",
+    default=None,
+    help="Continue past the context with a sliding window, or stop where it ends (default: texts continue).",
 )
 @truncate_option
 @weights_option
@@ -74,7 +76,7 @@ def generate(
     n: int,
     seed: int | None,
     stop: tuple[str, ...],
-    slide: bool,
+    slide: bool | None,
     truncate: bool,
     weights: str | None,
     logprobs: bool,

@@ -39,3 +39,7 @@ def __getattr__(name: str) -> Any:
         if name in names:
             return getattr(import_module(f".{home}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

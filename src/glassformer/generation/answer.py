@@ -10,7 +10,8 @@ from ..config import EncoderConfig, EncoderDecoderConfig
 from ..data import Task
 from ..errors import ConfigError
 from ..models import Batch, Model
-from ..trained_model import END, TrainedModel, texts_of
+from ..settings import texts_of
+from ..trained_model import END, TrainedModel
 from .sampling import Sampling, distribution, only_known
 from .writer import generate_steps
 

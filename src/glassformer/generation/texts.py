@@ -12,11 +12,11 @@ import numpy as np
 
 from ..arrays import Array
 from ..config import EncoderConfig, EncoderDecoderConfig
-from ..errors import ConfigError, LengthError, TokenError, WeightsError
-from ..settings import check_count
+from ..errors import ConfigError, GlassformerError, LengthError, TokenError, WeightsError
+from ..settings import check_count, texts_of
 from ..text.published import TOKENIZER
 from ..text.stream import StopStrings, StreamDecoder
-from ..trained_model import TrainedModel, texts_of
+from ..trained_model import TrainedModel
 from .beam import beam_search
 from .sampling import Sampling
 from .writer import Step, generate_steps
@@ -99,7 +99,7 @@ def generate(
     length_penalty: float | None = None,
     early_stopping: bool | None = None,
     log_probabilities: int | None = None,
-    slide: bool = True,
+    slide: bool | None = None,
     truncate: bool = False,
     **sampling: Any,
 ) -> Any:
@@ -111,7 +111,8 @@ def generate(
     beams               search for the likeliest answer with so many beams instead of drawing one; 1 is greedy.
                         length_penalty (1) and early_stopping (False) belong to it; see `beam_search`
     log_probabilities   None: none; 0: those of the chosen tokens; k: those of the k likeliest tokens as well
-    slide               a decoder goes on past its context with a window that moves (see `sliding`); False: it ends
+    slide               a decoder goes on past its context with a window that moves (see `sliding`); False: it ends.
+                        None: it goes on unless it answers questions and has no end token
     truncate            of a prompt that is longer than the context, read the end; False: refuse it
     sampling            the settings of `Sampling`: temperature (0.8 unless given; 0 is greedy), top_k, top_p, …
     """
@@ -123,13 +124,13 @@ def generate(
             raise ConfigError("length_penalty and early_stopping belong to beam search", hint="set beams as well")
         drawn = Sampling.of({"temperature": TEMPERATURE, **sampling})
         settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, "n": n, "seed": seed, "sampling": drawn}
-        settings |= {"log_probabilities": log_probabilities, "slide": slide}
+        settings |= {"log_probabilities": log_probabilities, "slide": _slides(model, slide)}
         answers = _draw(model, reads, sources, _as_strings(stop), **settings)
     else:
         _check_search(beams, n, log_probabilities, sampling)
         penalty = 1.0 if length_penalty is None else length_penalty
         search = {"beams": beams, "length_penalty": penalty, "early_stopping": bool(early_stopping)}
-        search |= {"max_new_tokens": max_new_tokens, "slide": slide}
+        search |= {"max_new_tokens": max_new_tokens, "slide": _slides(model, slide)}
         pairs = zip(reads, [None] * len(reads) if sources is None else sources, strict=True)
         answers = [_search(model, *pair, _as_strings(stop), log_probabilities, search)[:n] for pair in pairs]
     results = [group[0] if n == 1 else group for group in answers]
@@ -143,7 +144,7 @@ def stream(
     max_new_tokens: int = MAX_NEW_TOKENS,
     stop: Strings = (),
     seed: int = 0,
-    slide: bool = True,
+    slide: bool | None = None,
     truncate: bool = False,
     **sampling: Any,
 ) -> Stream:
@@ -151,11 +152,23 @@ def stream(
 
     No piece holds half a character or the beginning of a stop string.
     """
-    settings = {"sampling": Sampling.of({"temperature": TEMPERATURE, **sampling}), "seed": seed, "slide": slide}
+    settings = {"sampling": Sampling.of({"temperature": TEMPERATURE, **sampling}), "seed": seed}
+    settings |= {"slide": _slides(model, slide)}
     reads, sources = encode_prompts(model, texts_of([prompt]), truncate=truncate)
     text = _text(model, reads[0], _as_strings(stop))
     steps = _steps(model, reads, sources, [text], max_new_tokens=max_new_tokens, burst=1, **settings)
     return Stream(steps, text, len(reads[0]), model.config.context)
+
+
+def _slides(model: TrainedModel, asked: bool | None) -> bool:
+    """Tell whether the text goes on past the context; the answer to a question ends there at the latest."""
+    if asked is not None or model.end_ids or model.origin is None or model.origin["name"] in ("text", "lines"):
+        return asked is not False
+    try:
+        task = model.task
+    except GlassformerError:  # its data is gone
+        return True
+    return task is None or task.metric == "none"
 
 
 def encode_prompts(

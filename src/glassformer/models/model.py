@@ -30,6 +30,8 @@ class Batch(NamedTuple):
     source        (..., S) ids that the encoder of an encoder-decoder reads
     source_mask   (..., S) True for real source tokens
     segments      (..., T) which of several texts a token belongs to (BERT)
+
+    A slice, `batch[0:2]`, takes examples.
     """
 
     tokens: Array
@@ -38,6 +40,11 @@ class Batch(NamedTuple):
     source: Array | None = None
     source_mask: Array | None = None
     segments: Array | None = None
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return Batch(*(None if part is None else part[index] for part in self))
+        return tuple.__getitem__(self, index)
 
 
 def naming_what_is_missing(method: Method) -> Method:

@@ -10,6 +10,7 @@ from ..arrays import Tree
 from ..config import TransformerConfig
 from ..errors import CheckpointError
 from ..execution import PLAIN, Execution, separated
+from ..models import Model
 from ..training.checkpoint import BEST
 from ..training.loop import StepRecord
 from ..training.parametrization import EVERYTHING, Parametrization
@@ -25,10 +26,18 @@ class MemoryRun(Run):
 
     records   of all steps so far
     kept      the parameters that count as the best so far, under the name of their checkpoint
+    given     a model of the user's own class, which is trained in place of the config's
     """
 
     records: list[StepRecord] = field(default_factory=list)
     kept: dict[str, Tree] = field(default_factory=dict)
+    given: Model | None = None
+
+    def build(self, execution: Execution) -> Model:
+        """Return the model that is trained, of the user's own class where there is one."""
+        if self.given is None:
+            return super().build(execution)
+        return replace(self.given, config=self.config, execution=execution)  # type: ignore[type-var]
 
     def append(self, records: list[StepRecord]) -> None:
         """Remember steps."""
@@ -59,8 +68,9 @@ def memory_run(
     *,
     execution: Execution | None = None,
     settings: dict[str, Any] | None = None,
+    given: Model | None = None,
 ) -> MemoryRun:
-    """Return a new run of the task `name`; see `new_run.create_run` for the rest."""
+    """Return a new run of the task `name`, which trains a `given` model of one's own class; see `start.create_run`."""
     how = (execution or PLAIN).replace(**separated(settings or {})[1])
     run = MemoryRun(
         folder=Path(name),
@@ -71,6 +81,7 @@ def memory_run(
         tokenizer={},
         execution=how,
         under_jax=execution is not None,
+        given=given,
     )
     run.check()
     if recipe.shards is None:

@@ -74,7 +74,11 @@ class Run:
     def model(self) -> Model:
         """The model that is trained, as every engine can run it."""
         self._keep_own()
-        return build(self.config, PLAIN.replace(tile=self.execution.tile) if self.under_jax else self.execution)
+        return self.build(PLAIN.replace(tile=self.execution.tile) if self.under_jax else self.execution)
+
+    def build(self, execution: Execution) -> Model:
+        """Return the model that is trained, as it runs with this execution."""
+        return build(self.config, execution)
 
     @property
     def engine(self) -> dispatch.Engine:
@@ -342,7 +346,7 @@ def read_base_params(base: Base) -> Tree:
     return params
 
 
-def model_of_run(run: Run, checkpoint: str = BEST) -> TrainedModel:
+def model_of_run(run: Run, checkpoint: str = BEST, *, params: Tree | None = None) -> TrainedModel:
     """Return what a run of our own trained; its tokenizer, or its base, says how texts start and end."""
     reader = _tokenizer(run, run.tokenizer)
     writer = None if run.target_tokenizer is None else _tokenizer(run, run.target_tokenizer)
@@ -358,7 +362,7 @@ def model_of_run(run: Run, checkpoint: str = BEST) -> TrainedModel:
             labels = class_labels(run.task(), run.config)
     return TrainedModel(
         run.model,  # type: ignore[arg-type]
-        run.load_params(checkpoint),
+        run.load_params(checkpoint) if params is None else params,
         tokenizer=reader,
         target_tokenizer=writer,
         start_id=start,

@@ -18,7 +18,6 @@ from ..cluster.watch import Watch
 from ..data import Task
 from ..data.examples import Dataset
 from ..errors import CheckpointError, DataError, typed
-from ..models import build
 from ..trained_model import TrainedModel
 from ..training.checkpoint import BEST
 from ..training.evaluate import Evaluation
@@ -227,7 +226,7 @@ def start_session(
 def make_trainer(run: Run, task: Task, parametrization: Parametrization) -> Trainer:
     """Return what takes the steps of a run, on its engine."""
     _check_data(task.train, run.recipe)
-    return run.engine.trainer(build(run.config, run.execution), run.recipe, parametrization=parametrization)
+    return run.engine.trainer(run.build(run.execution), run.recipe, parametrization=parametrization)
 
 
 def _check_data(data: Dataset, recipe: Recipe) -> None:

@@ -12,8 +12,9 @@ from ..config import EncoderConfig
 from ..errors import ConfigError, LengthError, WeightsError
 from ..files import explained
 from ..models import Batch, build
+from ..settings import texts_of
 from ..text import PublishedTokenizer
-from ..trained_model import Pooling, TrainedModel, texts_of
+from ..trained_model import Pooling, TrainedModel
 from .fields import parse_json, read_json
 
 MODULES = "modules.json"
