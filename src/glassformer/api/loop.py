@@ -1,7 +1,5 @@
 """Training as an iterator: one's own loop around the steps that the command takes, at the same speed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -311,9 +311,7 @@ def _execution(content: dict[str, Any]) -> Execution:
     return Execution.from_dict({**beside, **given})
 
 
-def read_model(
-    source: str | Path, *, dtype: Any = np.float32, blocks: bool = False, checkpoint: str = BEST
-) -> TrainedModel:
+def read_model(source: str | Path, *, blocks: bool = False, checkpoint: str = BEST) -> TrainedModel:
     """Read the model at a path, a pulled one by its name, or one of the hub; its parameters are as its files have them.
 
     blocks       matrices of a GGUF file stay in the blocks in which it stores them
@@ -322,9 +320,9 @@ def read_model(
     place = locate(source)
     if is_run(place):
         return replace(model_of_run(open_run(place), checkpoint), source=str(source))
-    found = open_published(place, dtype, kept=FORMS if blocks else ())
+    found = open_published(place, kept=FORMS if blocks else ())
     if blocks:
-        # Vectors are views of the file, which would stay in memory for their sake beside matrices in blocks.
+        # Vectors are views of the file, which would keep all of it in memory.
         found.params = tree_map(lambda leaf: np.array(leaf) if leaf.ndim == 1 else leaf, found.params)
     return replace(found, source=str(source))
 
