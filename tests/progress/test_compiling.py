@@ -33,8 +33,8 @@ def test_what_is_compiled_for_something_else_is_counted_with_it(now):
     compilation.end()
     compilation.end()  # more than begun
     assert (compilation.running, compilation.seconds, compilation.count) == (False, 3.5, 2)
-    assert said == ["compiling kernels; they are kept for the next start"]
-    assert str(compilation) == "compiling kernels, number 2; they are kept for the next start"
+    assert said == ["compiling kernels; they are cached for the next start"]
+    assert str(compilation) == "compiling kernels, number 2; they are cached for the next start"
 
 
 def test_an_engine_that_compiles_nothing_has_nothing_to_watch():

@@ -1,14 +1,10 @@
 """`glassformer inspect`: a page and figures of what happens inside a trained model."""
 
-import contextlib
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..errors import ConfigError, GlassformerError
 from ..files import new_folder, write_new
@@ -16,6 +12,7 @@ from ..generation.answer import example
 from ..interpret.reading import labels_of
 from ..loading import is_run, locate, read_model
 from ..plots import FORMATS, THEMES, inspect_model
+from ..progress.bar import progress
 from ..runs.run import open_run
 from ..settings import check_known
 from ..trained_model import TrainedModel
@@ -68,10 +65,10 @@ def inspect(
         batch = opened.batch(text)._replace(targets=None)
         folder = Path("pictures") / name
     folder = new_folder(folder) if out is None else out
-    with progress(quiet=json) as show:
+    with progress("drawing figures", quiet=json) as show:
         labels = labels_of(opened)
         paths = inspect_model(opened.model, opened.params, batch, folder, labels=labels, progress=show, **figures)
-    with progress(quiet=json, doing="writing the page:", things="questions") as show:
+    with progress("writing the page", quiet=json) as show:
         page = write_page(name, opened, text, folder / PAGE, show)
     if json:
         print_json({"page": None if page is None else str(page), "figures": [str(path) for path in paths]})
@@ -96,30 +93,3 @@ def folder_name(model: str) -> str:
     last = model.replace("\\", "/").rstrip("/").split("/")[-1]
     last = last.removesuffix(".gguf").removesuffix(".safetensors").split(":")[-1]
     return re.sub(r"[^\w.-]+", "-", last).strip(".-") or "model"
-
-
-@contextlib.contextmanager
-def progress(*, quiet: bool, doing: str = "drawing", things: str = "figures") -> Iterator[Show]:
-    """Yield a function that shows progress on stderr: a bar on a terminal, one line in a pipe."""
-    screen = Console(stderr=True)
-    if quiet or not screen.is_terminal:
-        said = quiet
-
-        def say_once(done: int, total: int, name: str) -> None:
-            nonlocal said
-            if not said:
-                log(f"{doing} {total} {things} ...")
-            said = True
-
-        yield say_once
-        return
-    columns = (
-        TextColumn(doing),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=screen, transient=True) as bars:
-        task = bars.add_task("reading the model", total=None)
-        yield lambda done, total, name: bars.update(task, completed=done, total=total, description=name)

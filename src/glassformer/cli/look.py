@@ -1,14 +1,9 @@
 """`glassformer look`: how a model computed its prediction for a text."""
 
-import contextlib
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..config import EncoderDecoderConfig
 from ..errors import ConfigError, DataError, did_you_mean
@@ -17,11 +12,11 @@ from ..interpret import Logit
 from ..interpret.reading import label, logit_of
 from ..interpret.run import has_no_head
 from ..loading import read_model
-from ..progress.display import DELAY, PATIENCE, waiting
+from ..progress.bar import progress
 from ..trained_model import TrainedModel
 from .look_views import VIEWS, Found, Question
 from .options import PATH, json_option, model_argument
-from .output import bytes_text, log, print_json, print_table
+from .output import log, print_json, print_table
 
 TOP = 10
 FIGURES = (".png", ".svg", ".pdf")
@@ -167,27 +162,3 @@ def print_rows(found: Found, title: str, count: int) -> None:
         log(f"{len(found.rows) - count:,} more rows: --top {len(found.rows)}")
     for line in found.notes:
         log(line)
-
-
-@contextlib.contextmanager
-def progress(view: str, *, quiet: bool) -> Iterator[Callable[[int, int, int], None]]:
-    """Yield a function that shows how many changed runs are done, on stderr: a bar on a terminal, lines in a pipe."""
-    screen = Console(stderr=True)
-    if quiet or not screen.is_terminal:
-        last = 0.0
-
-        def report(done: int, total: int, memory: int) -> None:
-            nonlocal last
-            if not quiet and time.monotonic() - last > PATIENCE:
-                last = time.monotonic()
-                log(f"{view}: {done:,} of {total:,} changed runs, about {bytes_text(memory)} at a time ...")
-
-        with contextlib.nullcontext() if quiet else waiting(f"computing {view}", delay=DELAY):
-            yield report
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=screen, transient=True) as bars:
-        task = bars.add_task(view, total=None)
-        yield lambda done, total, memory: bars.update(
-            task, completed=done, total=total, description=f"{view}, about {bytes_text(memory)} at a time"
-        )

@@ -24,8 +24,9 @@ from ..interpret import (
 )
 from ..interpret.batched import MEMORY, bytes_at_once
 from ..interpret.reading import label, labels_of, read_labels
+from ..progress.bar import Show
 from ..trained_model import TrainedModel
-from .output import shorten, signed, visible
+from .output import bytes_text, shorten, signed, visible
 
 WIDTH = 24
 
@@ -38,7 +39,7 @@ class Question(NamedTuple):
     target: Logit
     source: Run | None
     way: str
-    show: Callable[[int, int, int], None]  # takes changed runs done, of how many, and the memory they take
+    show: Show
 
 
 @dataclass(frozen=True)
@@ -97,9 +98,9 @@ def view_attribution(asked: Question) -> Found:
 def view_ablation(asked: Question) -> Found:
     """Show how the logit and the loss change without each head."""
     run = asked.run
-    memory = bytes_at_once(run, run.heads * run.model.config.layers, MEMORY)
+    note = _note(run, run.heads * run.model.config.layers)
     found = ablate_heads(
-        run, asked.way, targets=[asked.target], progress=lambda done, total: asked.show(done, total, memory)
+        run, asked.way, targets=[asked.target], progress=lambda done, total: asked.show(done, total, note)
     )
     order = np.argsort(-np.abs(found.logits[:, 0]), kind="stable")
     records: list[dict[str, Any]] = []
@@ -116,13 +117,17 @@ def view_ablation(asked: Question) -> Found:
     return Found("How the logit of {target} and the loss change without a head", columns, rows, records, draw)
 
 
+def _note(run: Run, total: int) -> str:
+    return f"changed runs, about {bytes_text(bytes_at_once(run, total, MEMORY))} at a time"
+
+
 def view_patching(asked: Question) -> Found:
     """Show which position of the residual stream carries the difference to the other text."""
     run, source = asked.run, asked.source
     assert source is not None
     total = (2 * run.model.config.layers + 1) * run.logits.shape[1]
-    memory = bytes_at_once(run, total, MEMORY)
-    found = patch_stream(run, source, asked.target, progress=lambda done, total: asked.show(done, total, memory))
+    note = _note(run, total)
+    found = patch_stream(run, source, asked.target, progress=lambda done, total: asked.show(done, total, note))
     share = found.share
     words = read_labels(asked.subject, source)
     records = [

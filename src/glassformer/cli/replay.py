@@ -8,6 +8,7 @@ import click
 
 from ..files import new_folder, write_new
 from ..plots import save_themes, training_course
+from ..progress.bar import progress
 from ..runs.measurements import (
     attention_on,
     detected_heads,
@@ -23,7 +24,6 @@ from ..runs.run import open_run
 from ..web.page_export import training_page
 from ..web.recordings import RecordedTraining
 from . import devices
-from .inspect import progress
 from .options import PATH, engine_option, json_option
 from .output import print_json
 
@@ -64,8 +64,8 @@ def replay(
 
     if not json:
         measures["page"] = measure_for_page
-    with progress(quiet=json, doing="computing", things="frames") as show:
-        course = measure(found, steps, measures, progress=lambda done, total: show(done, total, f"of {total} frames"))
+    with progress("computing", quiet=json) as show:
+        course = measure(found, steps, measures, progress=lambda done, total: show(done, total, "frames"))
     if json:
         print_json({"run": str(run), "kept": list(found.kept), **course.to_dict()})
         return

@@ -1,4 +1,4 @@
-"""A curve drawn with characters: bars for what is measured at every step, dots for what is measured now and then."""
+"""A curve drawn with characters: bars for the training loss, dots for evaluations."""
 
 import math
 from collections.abc import Sequence
@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from rich.text import Text
 
 MOST = 512
-"""Stretches of a curve at most: what is kept, and drawn, does not grow with the number of steps."""
+"""The most points of a curve, so that memory does not grow with the number of steps."""
 HEIGHT = 6
 LABELS = 7
-"""Columns for the numbers at the left."""
+"""Columns for the numbers on the left."""
 BAR, DOT = "cyan", "bold magenta"
 LEVELS = (" ▁▂▃▄▅▆▇█", "┤", "●")
 ASCII_LEVELS = (" .:#", "|", "o")
-"""Parts of a row from empty to full, the edge, and a dot; the second where a terminal shows nothing but ASCII."""
+"""Characters from empty to full, the edge, and a dot; the second set for terminals that show ASCII only."""
 FAR = 10
-"""A curve whose largest value is so many times its smallest is drawn by its logarithm."""
+"""A curve is drawn on a log scale when its largest value is this many times its smallest."""
 
 
 class Curve:
-    """The course of a figure over the steps, as means of stretches of equal length."""
+    """A figure over the steps, averaged over intervals of equal length."""
 
     def __init__(self) -> None:
         self.first, self.last, self.size = 0, 0, 1
@@ -27,7 +27,7 @@ class Curve:
         self._counts: list[int] = []
 
     def add(self, step: int, value: float) -> None:
-        """Take in the value of a step; steps come in order, some may be left out."""
+        """Take in the value of a step; steps come in order, with gaps allowed."""
         if not self._sums:
             self.first = step
         self.last = step
@@ -40,13 +40,13 @@ class Curve:
         self._counts[place] += 1
 
     def _join(self) -> None:
-        """Make stretches twice as long."""
+        """Merge neighboring intervals."""
         self.size *= 2
         self._sums = [sum(self._sums[i : i + 2]) for i in range(0, len(self._sums), 2)]
         self._counts = [sum(self._counts[i : i + 2]) for i in range(0, len(self._counts), 2)]
 
     def columns(self, width: int) -> list[float]:
-        """Return `width` means over equal parts of the course; none where nothing was taken in."""
+        """Return `width` means over equal parts of the curve; an empty list for an empty curve."""
         count = len(self._sums)
         if not count:
             return []
@@ -55,7 +55,7 @@ class Curve:
             begin = column * count // width
             end = max(begin + 1, (column + 1) * count // width)
             many = sum(self._counts[begin:end])
-            # A stretch without a value, whose steps were refused, goes on as the one before.
+            # An interval whose steps were all refused repeats the one before.
             found.append(sum(self._sums[begin:end]) / many if many else found[-1])
         return found
 
@@ -63,9 +63,9 @@ class Curve:
 def chart(
     curve: Curve, dots: Sequence[tuple[int, float]], width: int, *, height: int = HEIGHT, ascii_only: bool = False
 ) -> list[Text]:
-    """Draw a curve, and dots at steps of it, in rows of `width` columns; the highest and the lowest value at the left.
+    """Draw a curve and dots in rows of `width` columns, with the highest and the lowest value on the left.
 
-    The curve takes all of the width from its first step to its last. Values are finite.
+    The curve spans the width from its first step to its last. Values are finite.
     """
     levels, edge, dot = ASCII_LEVELS if ascii_only else LEVELS
     inside = width - LABELS - 1
@@ -95,7 +95,7 @@ def chart(
 
 
 def is_logarithmic(curve: Curve, dots: Sequence[tuple[int, float]], width: int) -> bool:
-    """Tell whether values are drawn by their logarithm."""
+    """Tell whether values are drawn on a log scale."""
     return _is_far(*_limits(curve.columns(width - LABELS - 1), dots))
 
 
@@ -109,7 +109,7 @@ def _is_far(low: float, high: float) -> bool:
 
 
 def _height(value: float, low: float, high: float, most: int) -> int:
-    """Return how high a value is drawn, from 1 to `most`."""
+    """Return the height of a value, from 1 to `most`."""
     if _is_far(low, high):
         value, low, high = math.log(value), math.log(low), math.log(high)
     return 1 if high <= low else 1 + round((value - low) / (high - low) * (most - 1))

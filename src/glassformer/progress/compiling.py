@@ -1,4 +1,4 @@
-"""How long one waits for compilers: kernels are compiled when they are first needed, and kept for the next start."""
+"""Time spent in compilers. Kernels are compiled when first needed, and cached for the next start."""
 
 import contextlib
 import logging
@@ -9,7 +9,7 @@ from ..dispatch import Engine
 
 
 class Compilation:
-    """What was compiled so far, and whether something is being compiled now."""
+    """The time spent compiling so far, and whether something is being compiled now."""
 
     def __init__(self, what: str = "kernels", begun: Callable[[str], None] | None = None) -> None:
         self.what, self.count = what, 0
@@ -18,16 +18,16 @@ class Compilation:
 
     @property
     def running(self) -> bool:
-        """Whether one waits for it now."""
+        """Whether something is being compiled now."""
         return self._depth > 0
 
     @property
     def seconds(self) -> float:
-        """All the time that was spent on it."""
+        """The time spent compiling."""
         return self._before + (time.perf_counter() - self._since if self.running else 0.0)
 
     def begin(self) -> None:
-        """Note that something begins to be compiled, perhaps as a part of something else."""
+        """Note that a compilation begins, perhaps inside another one."""
         if not self._depth:
             self._since = time.perf_counter()
             self.count += 1
@@ -36,7 +36,7 @@ class Compilation:
         self._depth += 1
 
     def end(self) -> None:
-        """Note that it is done."""
+        """Note that it ends."""
         if self._depth:
             self._depth -= 1
             if not self._depth:
@@ -46,15 +46,15 @@ class Compilation:
         if self.what != "kernels":
             return f"compiling {self.what}"
         number = f", number {self.count:,}" if self.count > 1 else ""
-        return f"compiling kernels{number}; they are kept for the next start"
+        return f"compiling kernels{number}; they are cached for the next start"
 
 
 @contextlib.contextmanager
 def watched(engine: Engine, begun: Callable[[str], None] | None = None) -> Iterator[Compilation]:
-    """Watch what an engine compiles inside a `with` block; `begun` is told once, when it is first waited for.
+    """Time what an engine compiles inside a `with` block; `begun` is called once, when compiling begins.
 
-    Numba tells of every kernel. JAX compiles a whole step when it takes the first one, and tells nobody: whoever waits
-    for it says so by `begin` and `end`.
+    Numba reports every kernel. JAX compiles a whole step when it takes the first one and reports nothing, so the caller
+    calls `begin` and `end`.
     """
     found = Compilation("the step" if engine.name == "jax" else "kernels", begun)
     if engine.name != "cpu":
@@ -79,5 +79,5 @@ def watched(engine: Engine, begun: Callable[[str], None] | None = None) -> Itera
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Leave out what the engine says to those whom nobody tells."""
+    """Leave out the engine's own message about compiling, which is shown here."""
     return not record.getMessage().startswith("compiling kernels")

@@ -1,7 +1,4 @@
-"""What one sees while a model trains: a live panel on a terminal, plain lines in a pipe.
-
-Those who look at runs in TensorBoard get event files.
-"""
+"""The display of training: a live panel on a terminal, plain lines in a pipe, TensorBoard event files."""
 
 import contextlib
 import importlib.util
@@ -27,36 +24,36 @@ from .compiling import Compilation, watched
 from .screen import Recent, Screen, duration, meaning_of, refusal
 
 PATIENCE = 10.0
-"""Seconds after which a pipe gets a line although no evaluation took place."""
+"""Seconds after which a pipe gets a line even without an evaluation."""
 DELAY = 3.0
-"""Seconds after which one is told that something is still being read or computed."""
+"""Seconds after which a message says what is being read or computed."""
 PER_SECOND = 4
-"""How often the panel is drawn; each time takes the trainer a few milliseconds."""
+"""How often the panel is drawn per second; each time takes a few milliseconds."""
 
 Show = Callable[[StepRecord], None]
-"""Shows one step, which the clock has counted already."""
+"""Shows one step, after the clock has counted it."""
 
 
 class Lines:
-    """One line for every evaluation and every refused step, and for those who would wait too long."""
+    """One line for every evaluation and refused step, and at least one every `PATIENCE` seconds."""
 
     def __init__(self, clock: Stopwatch) -> None:
         self.clock, self.recent = clock, Recent()
-        self.said = time.monotonic()
+        self.logged = time.monotonic()
 
     def show(self, record: StepRecord) -> None:
-        """Take in one step, and say how things stand if it is time."""
+        """Take in one step, and log a line if it is time."""
         self.recent.add(record)
         if record.refused:
             log(refusal(record))
-        if record.evaluation is not None or time.monotonic() - self.said > PATIENCE:
-            self.said = time.monotonic()
+        if record.evaluation is not None or time.monotonic() - self.logged > PATIENCE:
+            self.logged = time.monotonic()
             log(self.line(record))
         if record.stop:
             log("stopped early: the validation loss no longer improves")
 
     def line(self, record: StepRecord) -> str:
-        """Return how things stand after a step."""
+        """Return the state of the run in one line."""
         clock = self.clock
         cells = [f"step {record.step:,}/{clock.total:,}", f"training loss {short(self.recent.mean)}"]
         if record.evaluation is not None:
@@ -73,10 +70,10 @@ class Lines:
 def display(
     session: Session, clock: Stopwatch, *, quiet: bool = False, console: Console | None = None
 ) -> Iterator[Show]:
-    """Yield what shows steps where the output goes: on a terminal, in a pipe, or nowhere."""
+    """Yield a function that shows steps: on a terminal, in a pipe, or nowhere."""
     console = console or Console(stderr=True)
     if process():
-        yield lambda record: None  # the first of several processes speaks for all
+        yield lambda record: None  # only the first of several processes prints
         return
     on_terminal = console.is_terminal and not quiet and processes() == 1
     with compiling(session, None if on_terminal else log) as compilation:
@@ -87,7 +84,7 @@ def display(
 
 @contextlib.contextmanager
 def compiling(session: Session, begun: Callable[[str], None] | None) -> Iterator[Compilation]:
-    """Watch what is compiled for a session; `begun` is told once, when it is first waited for."""
+    """Time what is compiled for a session; `begun` is called once, when compiling begins."""
     with watched(session.run.engine, begun) as compilation:
         if session.run.engine.name == "jax":
             compilation.begin()
@@ -95,7 +92,7 @@ def compiling(session: Session, begun: Callable[[str], None] | None) -> Iterator
 
 
 def timed(show: Show, clock: Stopwatch, compilation: Compilation) -> Show:
-    """Let the clock know how much of its time compilers took, before a step is shown."""
+    """Tell the clock how long compilers took, before a step is shown."""
 
     def counted(record: StepRecord) -> None:
         compilation.end()  # of a step that was compiled as one; all kernels are done by now
@@ -107,7 +104,7 @@ def timed(show: Show, clock: Stopwatch, compilation: Compilation) -> Show:
 
 @contextlib.contextmanager
 def _lines(session: Session, clock: Stopwatch) -> Iterator[Show]:
-    if clock.done < clock.total:  # a run that has no steps left is only asked for what came of it
+    if clock.done < clock.total:
         log(f"training {session.task.name}, {plural(clock.total - clock.done, 'step')}; {_meaning(session)}")
     yield Lines(clock).show
 
@@ -123,8 +120,7 @@ def _live(session: Session, clock: Stopwatch, compilation: Compilation, console:
             screen.samples = session.trained.samples()
         screen.show(record)
 
-    # Below the panel stands an empty line: there the terminal writes its ^C, which behind a border would break the line
-    # and leave that border behind.
+    # The terminal writes its ^C on the empty line below the panel; behind a border it would break the line.
     with Live(Group(screen, Text()), console=console, refresh_per_second=PER_SECOND):
         try:
             yield show
@@ -138,7 +134,7 @@ def _meaning(session: Session) -> str:
 
 
 class _Waiting:
-    """A line that moves: what is done, how long it has taken, and what is compiled for it."""
+    """A spinner with a text, the time so far, and what is being compiled."""
 
     def __init__(self, text: str, compilation: Compilation) -> None:
         self.text, self.compilation = text, compilation
@@ -152,7 +148,7 @@ class _Waiting:
 
 @contextlib.contextmanager
 def waiting(text: str, *, quiet: bool = False, delay: float = 0.0) -> Iterator[None]:
-    """Say what one waits for: a line that moves on a terminal, one that stays in a pipe, there after a `delay`."""
+    """Show what is being done: a spinner on a terminal, a line in a pipe, there after a `delay`."""
     console = Console(stderr=True)
     if process():
         yield
@@ -173,14 +169,14 @@ def waiting(text: str, *, quiet: bool = False, delay: float = 0.0) -> Iterator[N
 
 
 def require_tensorboard(*, wanted: bool) -> None:
-    """Say what is missing for event files, before anything is trained."""
+    """Refuse to write event files without TensorBoard, before anything is trained."""
     if wanted and importlib.util.find_spec("tensorboard") is None:
         raise ConfigError("event files need the tensorboard package", hint="pip install 'glassformer[tensorboard]'")
 
 
 @contextlib.contextmanager
 def event_writer(folder: Path, *, wanted: bool) -> Iterator[Callable[[StepRecord], None]]:
-    """Yield a function that writes one step's figures; it does nothing unless wanted."""
+    """Yield a function that writes the figures of a step; it does nothing unless wanted."""
     if not wanted:
         yield lambda record: None
         return

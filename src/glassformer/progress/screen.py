@@ -1,4 +1,4 @@
-"""The panel that a terminal shows while a model trains, for any width from 40 columns on."""
+"""The panel that a terminal shows during training, for widths from 40 columns."""
 
 import math
 from collections import deque
@@ -23,7 +23,7 @@ BORDERS = {"training": "none", "done": "green", "stopped early": "green", "inter
 
 
 class Recent:
-    """The mean of the last losses; refused steps have none."""
+    """The mean of the last losses, without refused steps."""
 
     def __init__(self) -> None:
         self.losses: deque[float] = deque(maxlen=RECENT)
@@ -35,12 +35,12 @@ class Recent:
 
     @property
     def mean(self) -> float:
-        """The mean; not a number before the first step."""
+        """The mean; NaN before the first step."""
         return sum(self.losses) / len(self.losses) if self.losses else float("nan")
 
 
 class Screen:
-    """All that is shown of a run, and how: `show` takes in a step, printing it draws what is known by then.
+    """A panel of a run: `show` takes in a step, printing the panel draws the state.
 
     `metrics` are the lines of the run before it was resumed.
     """
@@ -81,7 +81,7 @@ class Screen:
             self.state = "stopped early" if record.stop and record.step < self.clock.total else "done"
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        width = options.max_width - 4  # the border, and a space beside it
+        width = options.max_width - 4  # border and padding
         title = self.title if self.state == "training" else f"{self.title}: {self.state}"
         parts = Group(*self._parts(width, ascii_only=options.ascii_only))
         yield Panel(parts, title=Text(title), title_align="left", border_style=BORDERS[self.state])
@@ -106,7 +106,7 @@ class Screen:
             yield Text(self.refusals, style="bold red")
 
     def _progress(self) -> Table:
-        """Return a line with the step, a bar and the share that is done; before the first step, the bar moves."""
+        """Return a line with the step, a bar and the percentage; the bar pulses before the first step."""
         done, total = self.clock.done, self.clock.total
         waits = self.compilation.running or (done == self.clock.first and self.state == "training")
         bar = ProgressBar(total=total, completed=done, pulse=waits, animation_time=self.clock.seconds)
@@ -144,7 +144,7 @@ class Screen:
         return [(step, loss) for step, loss in self.before + found if math.isfinite(loss)]
 
     def _axis(self, width: int, *, ascii_only: bool) -> Text:
-        """Return the line under the chart: its first step, what the marks mean, its last step; meanings give way."""
+        """Return the line under the chart: first step, legend, last step; the legend is shortened to fit."""
         bar, dot = ("#", "o") if ascii_only else ("█", "●")
         marks = [(f"{bar} training", BAR), *([(f"{dot} validation", DOT)] if self._dots else [])]
         if is_logarithmic(self.curve, self._dots, width):
@@ -161,7 +161,7 @@ class Screen:
 
 
 def meaning_of(recipe: Recipe, config: TransformerConfig, *, validates: bool) -> str:
-    """Say what both losses are means of: one may be far above the other without anything being wrong."""
+    """Say what both losses average over: they may differ widely for good reasons."""
     taken = f"training loss: the mean of the last {RECENT} steps, each on its own batch"
     with_it = ["dropout"] if config.dropout or config.weight_dropout or config.input_dropout else []
     with_it += ["smoothed targets"] if recipe.label_smoothing else []
@@ -172,13 +172,13 @@ def meaning_of(recipe: Recipe, config: TransformerConfig, *, validates: bool) ->
 
 
 def refusal(record: StepRecord) -> str:
-    """Say that a step was refused."""
+    """Return the message about a refused step."""
     figures = f"loss {record.loss}, gradient norm {record.grad_norm}"
     return f"step {record.step:,} refused: its numbers are not finite ({figures}); the weights are unchanged"
 
 
 def flowed(cells: Iterable[str], width: int, *, between: str = "   ") -> Iterator[Text]:
-    """Set cells beside each other, as many as fit on a line; no cell is cut as long as it fits on one."""
+    """Join cells into lines of at most `width` characters, without breaking a cell."""
     line = ""
     for cell in cells:
         if line and len(line) + len(between) + len(cell) > width:
@@ -190,7 +190,7 @@ def flowed(cells: Iterable[str], width: int, *, between: str = "   ") -> Iterato
 
 
 def duration(seconds: float) -> str:
-    """Write a time the way people read it: 1:05, 2:00:00."""
+    """Write a time as 1:05 or 2:00:00."""
     total = round(seconds)
     hours, minutes = total // 3600, total // 60 % 60
     return f"{hours}:{minutes:02}:{total % 60:02}" if hours else f"{minutes}:{total % 60:02}"
