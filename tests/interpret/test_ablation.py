@@ -10,8 +10,8 @@ from glassformer.interpret import (
     ablate_heads,
     ablate_layers,
     ablate_neurons,
+    batched_interventions,
     bytes_at_once,
-    each,
     mean,
     resample,
     watch,
@@ -93,7 +93,7 @@ def test_keys_of_the_source_are_those_of_its_tokens(run):
 @decoder_only
 def test_what_all_examples_share_is_not_changed_for_one_variant(run):
     with pytest.raises(ConfigError, match="serves all examples at once"):
-        each(run, [[zero("embedding.positions", feature=n)] for n in range(3)])
+        batched_interventions(run, [[zero("embedding.positions", feature=n)] for n in range(3)])
 
 
 @decoder_only

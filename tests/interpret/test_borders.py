@@ -5,7 +5,7 @@ import pytest
 
 import glassformer as gf
 from glassformer.errors import ConfigError
-from glassformer.interpret import add, each, freeze, put, scale, watch, zero
+from glassformer.interpret import add, batched_interventions, freeze, put, scale, watch, zero
 from glassformer.interpret.borders import Inside, is_block
 from glassformer.interpret.shape_dtype import ShapeDtype
 from glassformer.interpret.stream import points
@@ -103,7 +103,7 @@ def test_weights_in_blocks_stay_packed_and_give_the_bits_of_unpacked_ones():
     for expected, found in ((run, lean), (run.changed(*own), lean.changed(*own))):
         assert all(found[name].tobytes() == expected[name].tobytes() for name in run)
     variants = [[zero("blocks.1.attention.output.x", head=head)] for head in range(2)]
-    assert np.array_equal(each(lean, variants), each(run, variants))
+    assert np.array_equal(batched_interventions(lean, variants), batched_interventions(run, variants))
 
 
 def test_only_calls_outside_of_blocks_hold_numbers():

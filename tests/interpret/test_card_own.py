@@ -9,7 +9,8 @@ import glassformer as gf
 from glassformer import ops
 from glassformer.dispatch import dispatched
 from glassformer.errors import ConfigError
-from glassformer.interpret import Cards, evaluate, watch
+from glassformer.interpret import Cards, ablate_heads, evaluate, trace, watch
+from glassformer.interpret.stream import sublayers
 from glassformer.layers import Block
 from own_parts import BLOCKS, LearnedSlope, ScaleNorm, softplus, softplus_backward, square, square_backward
 
@@ -44,6 +45,23 @@ class Dropped(Block):
         read, grads = Block.backward(self, params, saved["inside"], dy)
         dx = ops.dropout_backward(read.x, saved["keep"], rate=0.25)
         return read._replace(x=doubled_backward(dx, saved["doubled"])), grads
+
+
+@dataclass(frozen=True)
+class Scaled(Block):
+    """A block that adds half of what a block makes to its input, by ops alone."""
+
+    def forward(self, params, x, *arguments, **settings):
+        y, saved = Block.forward(self, params, x, *arguments, **settings)
+        half, _ = ops.scale(y, factor=0.5)
+        y, _ = ops.add(x, half)
+        return y, {**saved, "output": y}
+
+    def backward(self, params, saved, dy):
+        dx, dhalf = ops.add_backward(dy, None)
+        inside = {**saved, "output": None}
+        read, grads = Block.backward(self, params, inside, ops.scale_backward(dhalf, None, factor=0.5))
+        return read._replace(x=dx + read.x), grads
 
 
 @pytest.fixture(autouse=True)
@@ -137,3 +155,19 @@ def test_dropout_and_an_op_of_ones_own(rng):
     assert 0 < kept.mean() < 1
     back = cards.card("embedding", (0, 1, 2), gradient=True)
     assert back.op == "ops.doubled_backward"
+
+
+def test_the_inside_of_a_block_that_keeps_another_record_is_found():
+    run = cards_of(block="dropped").run
+    assert [one.name for one in sublayers(run)][:2] == ["blocks.0.inside.attention", "blocks.0.inside.feed_forward"]
+    assert len(ablate_heads(run).parts) == 4
+    seen = trace(run.model, run.params, run.batch)
+    assert seen.attention["decoder"].shape == (2, 2, 5, 5)
+    assert seen.residual["decoder"].shape == (3, 5, 8)
+
+
+def test_a_block_of_ones_own_made_of_ops_has_cards(rng):
+    gf.register_block("scaled", Scaled)
+    cards = cards_of(block="scaled")
+    assert check(cards, rng) == []
+    assert cards.card("blocks.0", (0, 1, 2)).formula == "y[n,t,j] = x[n,t,j] + h[n,t,j]"

@@ -126,10 +126,10 @@ def test_a_query_that_may_look_nowhere_is_left_out():
     assert found.received[0, 0].sum() == pytest.approx(1)
 
 
-def test_rows_name_every_head_counting_from_one(decoder):
+def test_rows_name_every_head_counting_from_zero(decoder):
     model, params, batch = decoder
     rows = head_statistics(trace_each(model, params, batch), "decoder").rows()
-    assert [(row["layer"], row["head"]) for row in rows] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert [(row["layer"], row["head"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert all(len(row["top_positions"]) == 3 for row in rows)
 
 

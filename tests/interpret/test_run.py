@@ -10,7 +10,7 @@ import glassformer as gf
 from glassformer.errors import ConfigError, LengthError, ShapeError
 from glassformer.interpret import (
     add,
-    each,
+    batched_interventions,
     freeze,
     gradients,
     mean,
@@ -170,7 +170,7 @@ def test_many_changes_at_once_equal_one_by_one(rng):
             changes = [drawn(run, other, rng) for _ in range(rng.integers(1, 3))]
             if not any(change.name.endswith(shared) for change in changes):
                 sets.append(changes)
-        together = each(run, sets, lambda _, logits: logits, memory=1 << 16)
+        together = batched_interventions(run, sets, lambda _, logits: logits, memory=1 << 16)
         for changes, logits in zip(sets, together, strict=True):
             np.testing.assert_allclose(logits, run.changed(*changes).logits, rtol=1e-12, atol=1e-12)
 
@@ -228,20 +228,20 @@ def test_parameters_tokens_and_masks_can_be_changed(rng):
 def test_changes_that_alter_nothing_are_named(rng, caplog):
     run = watched("decoder", rng)
     changed = run.changed(scale("blocks.0", 1.0), zero("blocks.1.attention"))
-    assert [(change.word, change.name) for change in changed.idle] == [("scale", "blocks.0")]
+    assert [(change.word, change.name) for change in changed.no_effect] == [("scale", "blocks.0")]
     assert "the change 'scale' of blocks.0 altered nothing" in caplog.text
 
 
 def test_of_changes_of_one_value_each_is_told_whether_it_altered_anything(rng):
     run = watched("decoder", rng)
     first, second = zero("blocks.0", feature=1), scale("blocks.0", 3.0, feature=1)  # three times nothing
-    assert run.changed(first, second).idle == (second,)
+    assert run.changed(first, second).no_effect == (second,)
 
 
 def test_changes_of_gradients_that_alter_nothing_are_named(rng):
     run = watched("decoder", rng)
     stopped, same = stop("blocks.0"), scale_gradient("blocks.1", 1.0)
-    assert gradients(run, changes=[stopped, same]).idle == (same,)
+    assert gradients(run, changes=[stopped, same]).no_effect == (same,)
 
 
 def test_parameters_and_tokens_can_be_frozen(rng):
@@ -256,7 +256,7 @@ def test_variants_of_a_run_with_other_tokens_and_weights(rng):
     start = run.changed(put("tokens", 5, position=1), scale("head.w", 2.0), zero("blocks.0.attention"))
     variants = [[scale("blocks.1", 2.0)], [zero("blocks.1.feed_forward")]]
     expected = [start.changed(*changes).loss for changes in variants]
-    np.testing.assert_allclose(each(start, variants), expected, rtol=1e-12)
+    np.testing.assert_allclose(batched_interventions(start, variants), expected, rtol=1e-12)
 
 
 def test_gradients_can_be_stopped(rng):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.errors import ConfigError, ShapeError, TokenError, TrainingError
+from glassformer.errors import ConfigError, ShapeError, TokenError
 from glassformer.interpret import Logit, Loss, gradient_times_input, integrated_gradients, put, saliency
 
 TARGET = Logit(1, against=0)
@@ -23,15 +23,16 @@ def test_integrated_gradients_are_complete(run):
 
 
 @decoder_only
-def test_where_the_way_is_steep_it_is_cut_into_pieces(run):
+def test_where_the_way_is_steep_it_is_cut_into_pieces(run, caplog):
     steps = []
     start = 0.3 * run["embedding"]
     found = integrated_gradients(run, TARGET, baseline=start, progress=lambda *done: steps.append(done))
     assert found.gradients > 8
     assert abs(found.missing) <= 1e-6 * max(1, abs(found.difference))
     assert steps[-1] == (100, 100)
-    with pytest.raises(TrainingError, match="not complete"):
-        integrated_gradients(run, TARGET, most=8)
+    coarse = integrated_gradients(run, TARGET, most=8)
+    assert abs(coarse.missing) > 1e-6
+    assert "misses" in caplog.text
 
 
 @decoder_only

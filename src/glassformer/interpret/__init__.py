@@ -18,7 +18,7 @@ detect_heads(model, params)               # previous-token heads, induction head
 
 from .ablation import Ablation, ablate, ablate_heads, ablate_layers, ablate_neurons
 from .attribution import Attribution, attribute, neuron_attribution
-from .batched import bytes_at_once, each, run_loss
+from .batched import batched_interventions, bytes_at_once, run_loss
 from .card import Card, Reader, evaluate
 from .cards import Cards, card
 from .changes import (
@@ -34,6 +34,7 @@ from .changes import (
     scale_gradient,
     stop,
     take,
+    transform,
     zero,
 )
 from .detectors import HeadScores, NamedHead, detect_heads, head_scores, repeated_tokens
@@ -123,7 +124,7 @@ __all__ = [
     "bytes_at_once",
     "card",
     "detect_heads",
-    "each",
+    "batched_interventions",
     "evaluate",
     "exciting_inputs",
     "fit_probe",
@@ -171,6 +172,7 @@ __all__ = [
     "trace_each",
     "train_lens",
     "train_probe",
+    "transform",
     "tuned_lens",
     "unpacked",
     "update",

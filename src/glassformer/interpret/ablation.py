@@ -20,7 +20,7 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import ConfigError, LengthError, did_you_mean
-from .batched import MEMORY, Progress, bytes_at_once, each, run_loss
+from .batched import MEMORY, Progress, batched_interventions, bytes_at_once, run_loss
 from .changes import Change, mean, resample, zero
 from .gradients import Logit
 from .run import Run
@@ -66,7 +66,7 @@ class Ablation:
 
     def _repr_html_(self) -> str:
         rows = [[*list(row.values())[:-1], *row["logits"]] for row in self.rows()]
-        logits = [f"logit of {target.token}" for target in self.targets]
+        logits = [target.label for target in self.targets]
         columns = ("without", "layer", "head", "neuron", "loss", *logits)
         return table_html(f"what changes without each of {len(rows)} parts", columns, rows)
 
@@ -138,7 +138,7 @@ def ablate(
 
     before = np.array(measure(run, run.logits))
     variants = [[silence(part)] for part in parts]
-    after = each(run, variants, measure, memory=memory, progress=progress)
+    after = batched_interventions(run, variants, measure, memory=memory, progress=progress)
     effect = np.asarray(after).reshape(len(parts), -1) - before
     return Ablation(
         parts=list(parts),

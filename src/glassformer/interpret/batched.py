@@ -1,6 +1,6 @@
 """Many changes at once: every variant of a run as further examples of one batch.
 
-    losses = each(run, [[zero("blocks.0.attention.output.x", head=h)] for h in range(4)], run_loss)
+    losses = batched_interventions(run, [[zero("blocks.0.attention.output.x", head=h)] for h in range(4)], run_loss)
 
 Examples of a batch never meet, so variant n may be examples n · B to (n + 1) · B of one larger batch: the weights are
 read once for all of them, and blocks before the first change are not run at all. Variants are grouped by where their
@@ -40,7 +40,7 @@ def run_loss(run: Run, logits: Array) -> float:
     return float(mean_loss(logits, run.targets))
 
 
-def each(
+def batched_interventions(
     run: Run,
     variants: Sequence[Sequence[Change]],
     measure: Measure = run_loss,
@@ -50,7 +50,10 @@ def each(
 ) -> Array:
     """Return the measure of a run with each of several lists of changes, in their order: see `Run.changed`."""
     start, given = settled(run)
-    all_changes = [[*given, *run_only_values(start, tuple(changes))] for changes in variants]
+    # A change of a variant that freezes a value does so as it was before any change.
+    first = run.plain or run
+    own = [[thawed(change, first) for change in run_only_values(start, tuple(changes))] for changes in variants]
+    all_changes = [[*given, *changes] for changes in own]
     firsts = [min((start.addresses[c.name].number for c in own), default=len(start.calls)) for own in all_changes]
     order = sorted(range(len(variants)), key=firsts.__getitem__)
     size = _at_once(start, memory)
@@ -70,10 +73,8 @@ def settled(run: Run) -> tuple[Run, list[Change]]:
     """Return the run whose parameters and batch are those that a changed run has, and its changes of values."""
     start = run.plain or run
     inputs, values = sorted_changes(start, run.changes)
-    if not inputs:
-        return start, values
-    again = watch(run.model, run.params, run.batch, keep=run.keeps)
-    return again, [thawed(change, start) for change in values]
+    values = [thawed(change, start) for change in values]
+    return (watch(run.model, run.params, run.batch, keep=run.keeps) if inputs else start), values
 
 
 def bytes_at_once(run: Run, variants: int, memory: int = MEMORY) -> int:
@@ -125,7 +126,7 @@ def _together(start: Run, variants: list[list[Change]], first: int) -> Array:
     for number, changes in enumerate(variants):
         rows = slice(number * examples, (number + 1) * examples)
         for change in changes:
-            placed.setdefault(start.addresses[change.name], []).append((rows, thawed(change, start)))
+            placed.setdefault(start.addresses[change.name], []).append((rows, change))
 
     def again(call: Call) -> Any:
         if not is_block(call) and not call.name.endswith(".run_blocks"):
@@ -142,7 +143,7 @@ def _together(start: Run, variants: list[list[Change]], first: int) -> Array:
     logits, _ = run_traced(read, start.model, start.params, batch, engine=engine)
     for change in (change for changes in variants for change in changes):
         # The second question tells examples from as many positions.
-        sizes = len(start.spec(change.name)), len(intervention.made[start.addresses[change.name]])
+        sizes = len(start.spec(change.name)), len(intervention.originals[start.addresses[change.name]])
         if sizes != (examples, count * examples):
             raise ConfigError(
                 f"{change.name} serves all examples at once, and cannot be changed for one variant alone",

@@ -146,7 +146,7 @@ class Cards:
             return what, Formula(last, "given", {"given": Operand(what, float(array[index]))}), None, ""
         address = self.run.addresses[name]
         changes = [change.word for change in self.run.changes if self.run.addresses.get(change.name) == address]
-        before = (self.run.made or {}).get(address)
+        before = (self.run.originals or {}).get(address)
         if changes and before is not None and before[index] != array[index]:
             words = " and ".join(changes)
             made = Formula(last, "changed", {"changed": Operand(f"what {words} put here", float(array[index]))})

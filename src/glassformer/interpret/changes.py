@@ -11,6 +11,7 @@
 A change is a pair, as an op is:
 
     v ← factor · v + value        dv ← factor · dv
+    v ← function(v)               dv ← backward(dv, v)        transform("blocks.3", function, backward)
 
 What is replaced by something that does not depend on it gets no gradient, what is scaled a scaled one, and what is
 added to all of it.
@@ -18,7 +19,7 @@ added to all of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,10 @@ import numpy as np
 from ..arrays import Array
 from ..errors import ConfigError, ShapeError
 from .names import check_name
-from .where import EVERYWHERE, Part, Where, axes_of
+from .where import EVERYWHERE, Part, Where, axes_of, is_of_source
+
+EXACT = ("take", "resample", "freeze", "transform")
+"""Changes whose value must have the very shape of what it replaces."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +42,8 @@ class Change:
     whole           whether `value` has the shape of all of v, of which the same entries are taken
     word            what it is called
     backward        whether it is the gradient of the value that is changed
+    function        v ← function(v) instead, with its gradient dv ← pullback(dv, v), where there is one
+    config          of the model whose run the value was taken from
     """
 
     name: str
@@ -47,11 +53,16 @@ class Change:
     whole: bool = False
     word: str = "put"
     backward: bool = False
+    function: Callable[[Array], Array] | None = None
+    pullback: Callable[[Array, Array], Array] | None = None
+    config: Any = None
 
     def apply(self, x: Array, heads: int) -> Array:
         """Return the value with its entries changed."""
         index = self.where.index(self.name, x.shape, heads)
         value = self._entries(index, x)
+        if x.dtype == bool and not np.all(np.isin(value, (0, 1))):
+            raise ConfigError(f"{self.name} holds True and False", hint="put True or False there")
         wide = np.result_type(x, 1j) if np.iscomplexobj(value) else x.dtype
         if x.dtype.kind in "iu":
             wide = np.result_type(x, value)
@@ -59,20 +70,29 @@ class Change:
         y[index] = value if self.factor == 0 else self.factor * x[index] + value
         return y
 
-    def undo(self, dy: Array, heads: int) -> Array:
-        """Return the gradient of the value as it was, for the gradient of the value as it became."""
+    def undo(self, dy: Array, heads: int, x: Array | None = None) -> Array:
+        """Return the gradient of the value x as it was, for the gradient of the value as it became."""
         if self.factor == 1:
             return dy
         index = self.where.index(self.name, dy.shape, heads)
         dx = np.array(dy)
-        dx[index] = self.factor * dy[index]
+        if self.function is None:
+            dx[index] = self.factor * dy[index]
+        elif self.pullback is None or x is None:
+            raise ConfigError(
+                f"the function that changes {self.name} has no gradient", hint="give one: transform(…, backward=…)"
+            )
+        else:
+            dx[index] = self.pullback(dy[index], x[index])
         return dx
 
     def _entries(self, index: tuple[Any, ...], x: Array) -> Array:
         """Return what is put at, or added to, the entries."""
-        value = np.asarray(self.value)
         wanted = x.shape if self.whole else x[index].shape
+        value = np.asarray(self.value if self.function is None else self.function(x[index]))
         try:
+            if self.word in EXACT and value.shape != wanted:
+                raise ValueError
             value = np.broadcast_to(value, wanted)
         except ValueError:
             raise ShapeError(
@@ -105,7 +125,21 @@ def add(name: str, direction: Array | float, **where: Part) -> Change:
 def take(name: str, run: Mapping[str, Array], *, source: str | None = None, **where: Part) -> Change:
     """Put there what another run has at the same entries, of the same value or of another one, `source`."""
     check_name(source or name, run)
-    return Change(name, 0.0, run[source or name], Where(**where), whole=True, word="take")
+    config = getattr(getattr(run, "model", None), "config", None)
+    return Change(name, 0.0, run[source or name], Where(**where), whole=True, word="take", config=config)
+
+
+def transform(
+    name: str,
+    function: Callable[[Array], Array],
+    backward: Callable[[Array, Array], Array] | None = None,
+    **where: Part,
+) -> Change:
+    """Put function(entries) in the place of the entries, in their shape: a projection, a clamp, a rotation.
+
+    backward   (dy, entries) to the gradient of the entries; without one, no gradient can pass
+    """
+    return Change(name, 0.0, None, Where(**where), word="transform", function=function, pullback=backward)
 
 
 def resample(name: str, run: Mapping[str, Array], order: Sequence[int], **where: Part) -> Change:
@@ -145,10 +179,9 @@ def mean(name: str, runs: Mapping[str, Array] | Sequence[Mapping[str, Array]], *
 def _counted(run: Mapping[str, Array], name: str, shape: tuple[int, ...], names: list[str]) -> Array:
     """Return 1 where a value is one of a token, and 0 where it is one of padding; it broadcasts to the value."""
     batch = getattr(run, "batch", None)
-    of_memory = "cross_attention." in name and {"k", "v", "key", "value"} & set(name.split("."))
-    of_source = name.startswith(("encoder.", "source_")) or bool(of_memory)
-    mask = None if batch is None else batch.source_mask if of_source and batch.source is not None else batch.mask
-    if mask is None or "position" not in names or "key" in names:
+    of_source = batch is not None and batch.source is not None and is_of_source(name)
+    mask = None if batch is None else batch.source_mask if of_source else batch.mask
+    if mask is None or "key" in names or not {"example", "position"} <= {*names}:
         return np.ones((1,) * len(shape))
     examples, tokens = np.shape(mask)
     more = shape[names.index("position")] - tokens

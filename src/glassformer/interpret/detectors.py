@@ -29,12 +29,19 @@ import numpy as np
 from ..arrays import Array, Tree
 from ..errors import ConfigError, LengthError
 from ..models import Batch, Encoder, EncoderDecoder, Model
+from .rows import real_tokens
 from .run import Run, watch
 from .show import Map, table_html
 from .stream import stacks, sublayers
 
 THRESHOLD = 0.4
-"""A head of a kind gives it at least so much of its attention beyond what chance would."""
+"""The share of what chance leaves to 1 that a head must give to a kind of place to be named after it."""
+
+TIMES_CHANCE = 10.0
+"""A head is named as well if it gives a kind of place this many times what chance would, and at least LEAST."""
+
+LEAST = 0.15
+"""Attention below which no head is named."""
 
 
 MOST_NAMED = 24
@@ -58,13 +65,27 @@ class HeadScores:
     chance: dict[str, float]
 
     def named(self, threshold: float = THRESHOLD) -> list[NamedHead]:
-        """Return the heads whose score is above chance by at least a share of what is left to 1, the surest first."""
+        """Return the heads that clearly are of a kind, the surest first.
+
+        A score is clear when it is above chance by the share `threshold` of what is left to 1, or many times chance:
+        among 60 keys, 0.2 is a lot.
+        """
         found = [
             NamedHead(kind, int(layer), int(head), float(scores[layer, head]))
             for kind, scores in self.scores.items()
-            for layer, head in np.argwhere(scores >= self.chance[kind] + threshold * (1 - self.chance[kind]))
+            for layer, head in np.argwhere(scores >= self._clear(kind, threshold))
         ]
         return sorted(found, key=lambda one: -one.score)
+
+    def _clear(self, kind: str, threshold: float) -> float:
+        """Return the score from which on a head is named."""
+        chance = self.chance[kind]
+        share = chance + threshold * (1 - chance)
+        return min(share, max(TIMES_CHANCE * chance, LEAST)) if chance else share
+
+    def __repr__(self) -> str:
+        named = ", ".join(f"{one.kind} {one.layer}.{one.head} ({one.score:.2f})" for one in self.named()[:MOST_NAMED])
+        return f"<scores of {next(iter(self.scores.values())).size} heads: {named or 'none is clearly of a kind'}>"
 
     def _repr_html_(self) -> str:
         rows: list[list[Any]] = []
@@ -158,8 +179,10 @@ def _scores(
             return HeadScores({}, {})
     weights = np.stack([run[f"{name}.attend.weights"] for name in names])  # (L, B, H, T, S)
     allowed = run[f"{names[0]}.attend.mask"][:, 0]  # (B, T, S)
-    # A head has a choice only where it sees more than one key.
+    # A head has a choice only where it sees more than one key; queries that are padding do not count.
+    source = stack == "encoder" and isinstance(run.model, EncoderDecoder)
     allowed = allowed & (allowed.sum(axis=-1, keepdims=True) > 1)
+    allowed = allowed & real_tokens(run, allowed.shape[1], source=source)[..., None]
     even = allowed / np.maximum(allowed.sum(axis=-1, keepdims=True), 1)
     scores, chance = {}, {}
     for name, there in places.items():

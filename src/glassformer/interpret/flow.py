@@ -17,6 +17,7 @@ import numpy as np
 from ..arrays import Array
 from ..errors import ConfigError
 from .gradients import Gradients
+from .show import Table
 
 
 class Flow(NamedTuple):
@@ -46,7 +47,7 @@ def gradient_flow(found: Gradients) -> list[Flow]:
     names = sorted((name for name in names if "blocks." in name), key=lambda name: run.addresses[name].number)
     if not names:
         raise ConfigError("this model has no residual connections that are known by name")
-    return [_flow(found, name, post) for name in names]
+    return Table(_flow(found, name, post) for name in names)
 
 
 def _flow(found: Gradients, name: str, post: bool) -> Flow:

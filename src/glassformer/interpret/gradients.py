@@ -54,6 +54,11 @@ class Logit:
     example: int = 0
     against: int | None = None
 
+    @property
+    def label(self) -> str:
+        """How a table calls it."""
+        return f"logit of {self.token}" + ("" if self.against is None else f" − logit of {self.against}")
+
     def seed(self, run: Run) -> tuple[Array, list[Change]]:
         """Return the gradient of the logits: 1 at the one, −1 at the other."""
         dlogits = np.zeros_like(run.logits)
@@ -112,7 +117,7 @@ class Gradients(Mapping[str, Array]):
     params: Tree
     undoing: dict[int, Call]
     arrived: Mapping[Address, Array]  # the gradients of values that were changed, as they became
-    idle: tuple[Change, ...] = ()  # the changes of gradients that altered nothing
+    no_effect: tuple[Change, ...] = ()  # the changes of gradients that altered nothing
     inside: Returning | None = None  # what is inside the blocks, for a run that keeps their borders
 
     def __getitem__(self, name: str) -> Array:
@@ -194,8 +199,8 @@ def gradients(run: Run, of: Target = LOSS, changes: Sequence[Change] = ()) -> Gr
         rules = _Undoing(run, values, [*seeds, *changes], undoing, arrived)
         altered = rules.altered
         grads, undoing, inside = _run_back(run, dlogits, rules)
-    idle = tuple(change for change in changes if not any(change is one for one in altered))
-    return Gradients(run, grads, undoing, arrived, idle, inside)
+    no_effect = tuple(change for change in changes if not any(change is one for one in altered))
+    return Gradients(run, grads, undoing, arrived, no_effect, inside)
 
 
 def _run_back(run: Run, dlogits: Array, rules: _Undoing | None) -> tuple[Tree, Pairs, Returning | None]:
@@ -249,7 +254,7 @@ class _Undoing:
         arguments = list(call.arguments)
         place = gradient_place(call)
         arguments[place] = self._undone(address, arguments[place])
-        made = (self.run.made or {}).get(address)
+        made = (self.run.originals or {}).get(address)
         if made is not None and not call.is_method:
             arguments[1] = exchanged(record_of(call), own.outputs[0], made)
         call.arguments = tuple(arguments)
@@ -281,9 +286,13 @@ class _Undoing:
                     self.altered.append(change)
         if changes:
             self.arrived[address] = gradient
-        for change in reversed(changes):
-            if not change.backward:
-                gradient = change.undo(gradient, self.heads)
+        values = [change for change in changes if not change.backward]
+        x = (self.run.originals or {}).get(address)
+        steps: list[Any] = [x]
+        for change in values[:-1]:
+            steps.append(None if x is None else change.apply(steps[-1], self.heads))
+        for change, own in zip(reversed(values), reversed(steps[: len(values)]), strict=True):
+            gradient = change.undo(gradient, self.heads, own)
         return gradient
 
 
@@ -332,7 +341,7 @@ def _unfolded(run: Run, norm: Call, call: Call, undone: Callable[[Address, Array
         mean,
         root,
         norm.arguments[1],
-        made=(run.made or {}).get(addresses["root"], root),
+        made=(run.originals or {}).get(addresses["root"], root),
         undo_mean=lambda gradient: undone(addresses["mean"], gradient),
         undo_root=lambda gradient: undone(addresses["root"], gradient),
     )

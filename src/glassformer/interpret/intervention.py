@@ -1,4 +1,4 @@
-"""Putting changed values in the place of those that calls read and return."""
+"""Interventions: changed values in the place of those that calls read and return."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Placed = dict[Address, list[tuple[slice, Change]]]
 
 @dataclass(frozen=True)
 class Intervention:
-    """What a engine of a changed run does with each call.
+    """Changes the calls of a run.
 
-    made    what was there before, by its address
-    idle    the changes that altered nothing
+    originals   what was there before, by its address
+    no_effect   the changes that altered nothing
     """
 
     changes: Placed
     heads: int
-    made: dict[Address, Array] = field(default_factory=dict)
-    idle: list[Change] = field(default_factory=list)
+    originals: dict[Address, Array] = field(default_factory=dict)
+    no_effect: list[Change] = field(default_factory=list)
 
     def before(self, call: Call) -> None:
         """Change what a call reads."""
@@ -37,7 +37,9 @@ class Intervention:
             call.settings = {**call.settings, MASK: self._changed(Address(call.number, MASK), full_mask(call))}
         for place, value in enumerate(call.arguments):
             if Address(call.number, place) in self.changes:
-                value = self._changed(Address(call.number, place), value)
+                # Scores that the mask hides have no effect.
+                seen = full_mask(call) if call.name == "softmax" and place == 0 else None
+                value = self._changed(Address(call.number, place), value, seen)
                 call.arguments = (*call.arguments[:place], value, *call.arguments[place + 1 :])
 
     def after(self, call: Call) -> None:
@@ -50,12 +52,13 @@ class Intervention:
                 rest = [exchanged(part, y, value) for part in rest]
             call.result = (value, *rest) if isinstance(call.result, tuple) else value
 
-    def _changed(self, address: Address, value: Array) -> Array:
-        self.made[address] = value
+    def _changed(self, address: Address, value: Array, seen: Array | None = None) -> Array:
+        self.originals[address] = value
         for rows, change in self.changes[address]:
             changed = change.apply(value[rows], self.heads)
-            if np.array_equal(changed, value[rows]):
-                self.idle.append(change)
+            same = changed == value[rows]
+            if np.all(same if seen is None else same[seen[rows]]):
+                self.no_effect.append(change)
             value = np.array(value, dtype=changed.dtype)  # a complex step makes a value complex
             value[rows] = changed
         return value

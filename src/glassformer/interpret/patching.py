@@ -23,9 +23,11 @@ import numpy as np
 from ..arrays import Array
 from ..errors import ConfigError, LengthError
 from ..models import EncoderDecoder
-from .batched import MEMORY, Progress, bytes_at_once, each, run_loss
+from ..tree import flatten
+from .batched import MEMORY, Progress, batched_interventions, bytes_at_once, run_loss
 from .changes import Change, take
 from .gradients import Logit, Loss, gradients
+from .packed import unpacked
 from .run import Run
 from .show import Map, table_html
 from .stream import ATTENTIONS, chosen_stack, points, sublayers
@@ -123,7 +125,9 @@ def patch(
         raise ConfigError("there is no value to patch", hint="blocks of one's own may keep theirs under other names")
     before, there = answer(of, run, run.logits), answer(of, source, source.logits)
     changes = [take(name, source, **where) for name, where in places]
-    after = each(run, [[one] for one in changes], lambda own, y: answer(of, own, y), memory=memory, progress=progress)
+    after = batched_interventions(
+        run, [[one] for one in changes], lambda own, y: answer(of, own, y), memory=memory, progress=progress
+    )
     return Patching(
         rows=rows,
         columns=columns,
@@ -144,6 +148,12 @@ def check_alike(run: Run, source: Run) -> None:
     """Refuse runs between which values cannot be exchanged."""
     if run.model.config != source.model.config:
         raise ConfigError("the two runs are of different models", hint="watch one model on both prompts")
+    mine, theirs = (flatten((one.plain or one).params) for one in (run, source))
+    other = [name for name, leaf in mine.items() if not np.array_equal(unpacked(leaf), unpacked(theirs[name]))]
+    if other:
+        raise ConfigError(
+            f"the two runs have other parameters, such as {other[0]}", hint="watch one model on both prompts"
+        )
     parts = ("tokens", "source") if isinstance(run.model, EncoderDecoder) else ("tokens",)
     for part in parts:
         own, other = np.shape(getattr(run.batch, part)), np.shape(getattr(source.batch, part))

@@ -8,6 +8,7 @@ from ..arrays import Array
 from ..errors import ConfigError
 from .names import check_name
 from .run import Run
+from .where import is_of_source
 
 
 def token_rows(run: Run, name: str) -> Array:
@@ -18,7 +19,7 @@ def token_rows(run: Run, name: str) -> Array:
         return x
     if x.ndim != 3:
         raise ConfigError(f"{name} has shape {x.shape}", hint="choose a value with one vector per token, (B, T, D)")
-    return x[real_tokens(run, x.shape[1], source=name.startswith(("encoder.", "source_")))]
+    return x[real_tokens(run, x.shape[1], source=is_of_source(name))]
 
 
 def real_tokens(run: Run, length: int, *, source: bool = False) -> Array:

@@ -23,7 +23,7 @@ from ..errors import ConfigError, did_you_mean
 from ..execution import PLAIN
 from ..models import Batch, Model
 from ..settings import check_known
-from ..tree import flatten, rebuilt
+from ..tree import flatten, rebuilt, tree_map
 from .borders import Inside, block_of, keep_borders
 from .changes import Change
 from .intervention import ALL, Intervention, Placed
@@ -36,6 +36,8 @@ from .tracing import Call, TracingEngine, run_traced
 
 EVERYTHING, BORDERS = KEPT = ("everything", "borders")
 """What a run may keep."""
+COPIED = 1 << 28
+"""Bytes of parameters up to which a run has copies of its own."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,9 +45,9 @@ class Run(Mapping[str, Array]):
     """One forward pass over a batch, with every value by its name.
 
     changes   what was changed, in the order given
-    idle      those of them that altered nothing
+    no_effect those of them that altered nothing
     plain     the run without changes; None if this is one
-    made      what was there before, by the address of each change
+    originals what was there before, by the address of each change
     placed    the changes of values, by the address of each
     inside    what is inside the blocks, for a run that keeps their borders; None for one that keeps everything
     """
@@ -58,9 +60,9 @@ class Run(Mapping[str, Array]):
     calls: list[Call]
     addresses: Addresses
     changes: tuple[Change, ...] = ()
-    idle: tuple[Change, ...] = ()
+    no_effect: tuple[Change, ...] = ()
     plain: Run | None = None
-    made: Mapping[Address, Array] | None = None
+    originals: Mapping[Address, Array] | None = None
     placed: Placed = field(default_factory=dict)
     inside: Inside | None = None
 
@@ -133,15 +135,17 @@ class Run(Mapping[str, Array]):
         start = self.plain or self
         wanted = (*self.changes, *changes)
         inputs, values = sorted_changes(start, wanted)
+        for change in values:  # what cannot be found is refused before anything runs
+            change.where.index(change.name, start.spec(change.name).shape, start.heads)
         frozen = [thawed(change, start) for change in values]
-        base, idle = _with_inputs(start, inputs)
+        base, no_effect = _with_inputs(start, inputs)
         run = _changed(base, frozen) if frozen else base
-        idle = (*idle, *(old for old, new in zip(values, frozen, strict=True) if new in run.idle))
-        for change in idle:
+        no_effect = (*no_effect, *(old for old, new in zip(values, frozen, strict=True) if new in run.no_effect))
+        for change in no_effect:
             if change.word == "freeze":
                 continue  # what would not have moved is frozen all the same
             logging.getLogger("glassformer").warning("the change %r of %s altered nothing", change.word, change.name)
-        return replace(run, changes=wanted, idle=idle, plain=start) if wanted else start
+        return replace(run, changes=wanted, no_effect=no_effect, plain=start) if wanted else start
 
 
 def watch(model: Model, params: Tree, batch: Batch, *, keep: str = EVERYTHING) -> Run:
@@ -156,16 +160,34 @@ def watch(model: Model, params: Tree, batch: Batch, *, keep: str = EVERYTHING) -
             f"the tokens have shape {np.shape(batch.tokens)}", hint="a watched batch is (examples, positions)"
         )
     plain = replace(model, execution=PLAIN)  # type: ignore[type-var]
+    if batch.source is batch.tokens and batch.source is not None:
+        batch = batch._replace(source=np.array(batch.source))  # two values, told apart by their arrays
     if keep == BORDERS:
         return _watched(plain, as_stored(params), batch, Inside())
-    return _watched(plain, unpacked(params), batch, None)
+    return _watched(plain, _own(unpacked(params)), batch, None)
+
+
+def _own(params: Tree) -> Tree:
+    """Return copies of parameters, so that a run stays as it was when the model learns on; large ones are shared."""
+    if sum(leaf.nbytes for leaf in flatten(params).values()) > COPIED:
+        return params
+    return tree_map(np.array, params)
 
 
 def _watched(model: Model, params: Tree, batch: Batch, inside: Inside | None) -> Run:
     engine = TracingEngine() if inside is None else keep_borders(TracingEngine())
     logits, record = run_traced(read, model, params, batch, engine=engine)
     addresses = find_addresses(engine.calls, record, params, logits, VECTORS if has_no_head(model) else LOGITS)
+    _lock(engine.calls, addresses)
     return Run(model, params, batch, logits, record, engine.calls, addresses, inside=inside)
+
+
+def _lock(calls: list[Call], addresses: Addresses) -> None:
+    """Make the values of a run read-only: whoever wrote into them would change later answers."""
+    for address in addresses.values():
+        value = value_at(calls, address)
+        if isinstance(value, np.ndarray):
+            value.flags.writeable = False
 
 
 def read(model: Model, params: Tree, batch: Batch) -> tuple[Array, Tree]:
@@ -194,6 +216,11 @@ def sorted_changes(start: Run, changes: tuple[Change, ...]) -> tuple[list[Change
             )
         if change.backward:
             raise ConfigError(f"{change.word} is about a gradient", hint="pass it to gradients()")
+        if change.config not in (None, start.model.config):
+            raise ConfigError(
+                f"the value for {change.name} comes from a run of another model",
+                hint="take from a run of the same model, or put(name, other[name]) to mean it",
+            )
     return [c for c in changes if c.name in given], [c for c in changes if c.name not in given]
 
 
@@ -210,14 +237,14 @@ def run_only_values(start: Run, changes: tuple[Change, ...]) -> list[Change]:
 
 def thawed(change: Change, start: Run) -> Change:
     """Return a change that freezes a value with what there is to put in its place."""
-    return replace(change, value=start[change.name]) if change.word == "freeze" else change
+    return replace(change, value=start[change.name]) if change.word == "freeze" and change.value is None else change
 
 
 def _with_inputs(start: Run, changes: list[Change]) -> tuple[Run, tuple[Change, ...]]:
     """Return the run with other parameters and another batch."""
     if not changes:
         return start, ()
-    leaves, parts, idle = flatten(start.params), start.batch._asdict(), []
+    leaves, parts, no_effect = flatten(start.params), start.batch._asdict(), []
     given = {name: unpacked(leaves[name]) if name in leaves else parts[name] for name in {c.name for c in changes}}
     for change in changes:
         where = parts if change.name in parts else leaves
@@ -225,9 +252,9 @@ def _with_inputs(start: Run, changes: list[Change]) -> tuple[Run, tuple[Change, 
         own = replace(change, value=given[change.name]) if change.word == "freeze" else change
         where[change.name] = _input(own, before, start)
         if np.array_equal(before, where[change.name]):
-            idle.append(change)
+            no_effect.append(change)
     inside = None if start.inside is None else Inside()
-    return _watched(start.model, rebuilt(start.params, leaves), Batch(**parts), inside), tuple(idle)
+    return _watched(start.model, rebuilt(start.params, leaves), Batch(**parts), inside), tuple(no_effect)
 
 
 def _input(change: Change, before: Array, start: Run) -> Array:
@@ -254,7 +281,8 @@ def _changed(start: Run, changes: list[Change]) -> Run:
         start.inside.clear()  # makes room
         keep_borders(engine)
     logits, record = run_traced(read, start.model, start.params, start.batch, engine=engine)
+    _lock(engine.calls, start.addresses)
     return replace(
-        start, logits=logits, record=record, calls=engine.calls, changes=tuple(changes), idle=tuple(intervention.idle),
-        plain=start, made=intervention.made, placed=by_address,
+        start, logits=logits, record=record, calls=engine.calls, changes=tuple(changes), plain=start,
+        no_effect=tuple(intervention.no_effect), originals=intervention.originals, placed=by_address,
     )  # fmt: skip

@@ -77,6 +77,25 @@ def table_html(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
     return f"<div><b>{escape(title)}</b>{table}{lines}</div>"
 
 
+class Table(list[Any]):
+    """A list of named tuples that shows itself as a table."""
+
+    def __repr__(self) -> str:
+        if not self:
+            return "[]"
+        cells = [list(self[0]._fields), *([_text(cell) for cell in row] for row in self[:ROWS])]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+        return "\n".join([*(line.rstrip() for line in lines), *_left_out(len(self))])
+
+    def _repr_html_(self) -> str:
+        return table_html("", self[0]._fields if self else (), self)
+
+
+def _text(cell: Any) -> str:
+    return f"{cell:.4g}" if isinstance(cell, float | np.floating) else str(cell)
+
+
 class Map(NamedTuple):
     """Numbers to be drawn in a cell of a table, (rows, columns) or (columns,); `largest` has the full color."""
 
@@ -90,8 +109,7 @@ def _cell(cell: Any) -> str:
         return image_of(cells_of(grid, (64, 64)), cell.largest, size=10)
     if cell is None:
         return ""
-    is_real = isinstance(cell, float | np.floating)
-    return escape(f"{cell:.4g}" if is_real else str(cell))
+    return escape(_text(cell))
 
 
 def _left_out(count: int) -> list[str]:

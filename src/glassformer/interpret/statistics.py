@@ -7,6 +7,7 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import ShapeError
+from .show import Table
 from .trace import Trace
 
 
@@ -48,7 +49,7 @@ def residual_statistics(residual: Array) -> list[LayerStatistics]:
             f"the residual stream has shape {residual.shape}, expected (layers + 1, tokens, width)",
             hint="pass trace(...).residual",
         )
-    return [_describe(number, residual) for number in range(len(residual))]
+    return Table(_describe(number, residual) for number in range(len(residual)))
 
 
 def _describe(number: int, residual: Array) -> LayerStatistics:

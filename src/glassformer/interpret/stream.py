@@ -39,6 +39,11 @@ class Point(NamedTuple):
     name: str  # of the value, to be read and changed
     label: str  # who wrote last
 
+    @property
+    def is_block(self) -> bool:
+        """Whether a block ends here."""
+        return self.name.rpartition(".")[2].isdigit()
+
 
 def stacks(run: Run) -> dict[str, str]:
     """Return the stacks of a model by name, each with the name its blocks go by."""
@@ -58,12 +63,22 @@ def chosen_stack(run: Run, stack: str | None) -> str:
 def sublayers(run: Run, stack: str | None = None, kinds: tuple[str, ...] = tuple(KINDS)) -> list[Sublayer]:
     """Return the sublayers of one stack, or of all, in the order in which they run."""
     return [
-        Sublayer(own, layer, kind, f"{block}.{kind}")
+        Sublayer(own, layer, kind, name)
         for own in (stacks(run) if stack is None else [chosen_stack(run, stack)])
         for layer, block in enumerate(_blocks(run, own))
-        for kind in KINDS
-        if kind in kinds and f"{block}.{kind}" in run
+        for kind, name in _sublayers(run, block).items()
+        if kind in kinds
     ]
+
+
+def _sublayers(run: Run, block: str) -> dict[str, str]:
+    """Return the sublayers of a block by kind; a registered block may keep the record of one inside of its own."""
+    found = {}
+    for kind, matrix in KINDS.items():
+        names = [name for name in run if name.startswith(f"{block}.") and name.endswith(f".{kind}.{matrix}")]
+        if names:
+            found[kind] = min(names, key=len).removesuffix(f".{matrix}")
+    return found
 
 
 def points(run: Run, stack: str | None = None) -> list[Point]:
@@ -72,9 +87,10 @@ def points(run: Run, stack: str | None = None) -> list[Point]:
     stream = {id(call.arguments[0]) for call in run.calls if call.name == "add"}
     found: list[Point] = []
     for layer, block in enumerate(_blocks(run, own)):
-        kinds = [kind for kind in KINDS if f"{block}.{kind}" in run]
-        for number, kind in enumerate(kinds):
-            names = [f"{block}.{kind}_norm.x", f"{block}.{kind}.{KINDS[kind]}.x"]
+        inside = _sublayers(run, block)
+        kinds = list(inside)
+        for number, (kind, own_name) in enumerate(inside.items()):
+            names = [f"{own_name}_norm.x", f"{own_name}.{KINDS[kind]}.x"]
             name = next((name for name in names if name in run and id(run.spec(name)) in stream), None)
             before = f"block {layer} {kinds[number - 1].replace('_', '-')}" if number else "embedding"
             # The stream between two blocks is read where the one before returned it.

@@ -1,19 +1,20 @@
 """What a model did with one example, part by part, with padding removed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import ops
-from ..arrays import Array, Tree, widen
+from ..arrays import Array, Tree
 from ..errors import ConfigError, LengthError, did_you_mean
-from ..layers import AlibiPositions, Attention, Stack
-from ..models import Batch, Encoder, EncoderDecoder, Model
+from ..models import Batch, Model
 from ..text.tokenizer import Tokenizer
 from ..tree import flatten
+from .run import Run, has_no_head, watch
 from .show import html_of
+from .stream import points, stacks, sublayers
 
 CLS = "[CLS]"
 """The label of the learned vector that an encoder may put before a sequence."""
@@ -108,11 +109,55 @@ def trace(model: Model, params: Tree, batch: Batch, *, example: int = 0, labels:
 
 def trace_each(model: Model, params: Tree, batch: Batch, *, labels: Labels = NUMBERS) -> list[Trace]:
     """Run a whole batch at once and return the trace of every example."""
-    batch = flat_batch(batch)
-    logits, saved = _run(model, params, batch)
-    parts = _parts(model, params, batch, saved, labels)
-    maps = _attention(parts)
-    return [_example(model, batch, logits, parts, maps, number) for number in range(batch.tokens.shape[0])]
+    run = watch(model, params, flat_batch(batch))
+    return [trace_of(run, number, labels=labels) for number in range(len(run.logits))]
+
+
+def trace_of(run: Run, example: int = 0, *, labels: Labels = NUMBERS) -> Trace:
+    """Return what a run did with one of its examples, padding left out."""
+    two = len(stacks(run)) == 2
+    maps: dict[str, tuple[list[str], str, str]] = {}  # by kind: the attentions, whose tokens look and are looked at
+    for stack in stacks(run):
+        maps[stack] = ([one.name for one in sublayers(run, stack, ("attention",))], stack, stack)
+    if cross := [one.name for one in sublayers(run, None, ("cross_attention",))]:
+        maps["cross"] = (cross, "decoder", "encoder")
+    residual = {stack: _residual(run, stack, example) for stack in stacks(run)}
+    ids, real, names = {}, {}, {}
+    for stack, stream in residual.items():
+        of_source = two and stack == "encoder"
+        tokens = np.asarray(run.batch.source if of_source else run.batch.tokens)[example]
+        mask = run.batch.source_mask if of_source else run.batch.mask
+        kept = np.ones(len(tokens), dtype=bool) if mask is None else np.asarray(mask)[example]
+        first = stream.shape[1] - len(tokens)  # a learned vector stands before the tokens
+        ids[stack] = np.pad(tokens, (first, 0), constant_values=-1)
+        real[stack] = np.flatnonzero(np.pad(kept, (first, 0), constant_values=True))
+        label = (labels.source or labels.tokens) if of_source else labels.tokens
+        names[stack] = [CLS if i == -1 else label(int(i)) for i in ids[stack][real[stack]]]
+    grids: dict[str, Any] = {kind: np.ix_(real[queries], real[keys]) for kind, (_, queries, keys) in maps.items()}
+    rows: Any = real[list(stacks(run))[-1]] if run.logits.ndim == 3 else ...
+    targets = run.batch.targets
+
+    def stacked(kind: str, part: str) -> Array:
+        found = np.stack([run[f"{name}.attend.{part}"][example] for name in maps[kind][0]])
+        return found[(..., *grids[kind])]
+
+    return Trace(
+        architecture=run.model.config.architecture,
+        attention={kind: stacked(kind, "weights") for kind in maps},
+        scores={kind: stacked(kind, "scores") for kind in maps},
+        allowed={kind: run[f"{own[0][0]}.attend.mask"][example, 0][grids[kind]] for kind, own in maps.items()},
+        residual={stack: stream[:, real[stack]] for stack, stream in residual.items()},
+        logits=None if has_no_head(run.model) else run.logits[example][rows],
+        targets=None if targets is None else np.asarray(targets)[example][rows],
+        tokens={stack: ids[stack][real[stack]] for stack in ids},
+        labels=names,
+    )
+
+
+def _residual(run: Run, stack: str, example: int) -> Array:
+    """Return the stream of one example before the first block and after each, (L + 1, T, D)."""
+    first, *later = points(run, stack)
+    return np.stack([run[first.name][example], *(run[p.name][example] for p in later if p.is_block)])
 
 
 def full_and_causal(seen: Trace, kind: str = "decoder") -> tuple[Array, Array]:
@@ -127,123 +172,6 @@ def full_and_causal(seen: Trace, kind: str = "decoder") -> tuple[Array, Array]:
     return ops.softmax(scores)[0], ops.softmax(scores, mask=ops.causal_mask(scores.shape[-1]))[0]
 
 
-@dataclass(frozen=True)
-class _Part:
-    """One stack of a model with the record of its run."""
-
-    stack: Stack
-    saved: Tree
-    embedded: Array  # (B, T, D)
-    real: Array  # (B, T): True for tokens, False for padding
-    tokens: Array  # (B, T)
-    label: Callable[[int], str]
-
-
-@dataclass(frozen=True)
-class _Maps:
-    """One kind of attention of a whole batch."""
-
-    weights: Array  # (B, L, H, T, S)
-    scores: Array  # (B, L, H, T, S)
-    pattern: Array  # (T, S)
-    queries: str  # the stacks whose tokens look and are looked at
-    keys: str
-
-
-def _run(model: Model, params: Tree, batch: Batch) -> tuple[Array | None, Tree]:
-    if isinstance(model, Encoder) and model.config.head == "none":
-        _, saved = model.forward(params, batch.tokens, mask=batch.mask, segments=batch.segments)
-        return None, saved
-    logits, saved = model.predict(params, batch)
-    return _plain(logits), saved
-
-
-def _parts(model: Any, params: Tree, batch: Batch, saved: Tree, labels: Labels) -> dict[str, _Part]:
-    own = saved["embedding"], batch.tokens, batch.mask, labels.tokens
-    if isinstance(model, EncoderDecoder):
-        source = saved["source_embedding"], batch.source, batch.source_mask, labels.source or labels.tokens
-        return {
-            "encoder": _part(model.encoder, saved["encoder"], *source),
-            "decoder": _part(model.decoder, saved["decoder"], *own),
-        }
-    part = _part(model.stack, saved, *own)
-    if not isinstance(model, Encoder):
-        return {"decoder": part}
-    return {"encoder": _with_cls(part, params["cls"]) if model.config.pooling == "cls" else part}
-
-
-def _part(
-    stack: Stack, saved: Tree, embedding: Tree, tokens: Array, mask: Array | None, label: Callable[[int], str]
-) -> _Part:
-    tokens = np.asarray(tokens)
-    real = np.ones(tokens.shape, dtype=bool) if mask is None else np.asarray(mask)
-    return _Part(stack, saved, _plain(embedding["output"]), real, tokens, label)
-
-
-def _with_cls(part: _Part, cls: Array) -> _Part:
-    """Put the learned vector before the sequences, where the blocks saw it."""
-    one_before = ((0, 0), (1, 0))
-    embedded = np.pad(part.embedded, (*one_before, (0, 0)))
-    embedded[:, 0] = _plain(cls)
-    real = np.pad(part.real, one_before, constant_values=True)
-    tokens = np.pad(part.tokens, one_before, constant_values=-1)
-    return replace(part, embedded=embedded, real=real, tokens=tokens, label=lambda i: CLS if i == -1 else part.label(i))
-
-
-def _attention(parts: dict[str, _Part]) -> dict[str, _Maps]:
-    maps = {}
-    for name, part in parts.items():
-        layer, positions = part.stack.block.attention, part.stack.positions
-        # Dense attention forgets a bias that needs no gradient.
-        places = np.arange(part.tokens.shape[1])
-        bias = positions.bias(places, places) if isinstance(positions, AlibiPositions) else None
-        maps[name] = _maps(layer, [block["attention"] for block in part.saved["blocks"]], bias, name, name)
-    for name, part in parts.items():
-        if part.stack.block.cross_attention is not None:
-            records = [block["cross_attention"] for block in part.saved["blocks"]]
-            maps["cross"] = _maps(part.stack.block.cross_attention, records, None, name, "encoder")
-    return maps
-
-
-def _maps(layer: Attention, records: list[Tree], bias: Array | None, queries: str, keys: str) -> _Maps:
-    weights, scores = [], []
-    for record in records:
-        attend = record.attend
-        weights.append(_plain(layer.weights(record)))
-        q, k = _plain(attend.q), _plain(attend.k)
-        own = bias if attend.bias is None else _plain(attend.bias)
-        scores.append(ops.attention_scores(q, k, own, scale=layer.scale).astype(q.dtype))
-    length, seen = weights[0].shape[-2:]
-    pattern = np.ones((length, seen), dtype=bool) if layer.pattern.is_full else layer.pattern.dense(length, seen)
-    return _Maps(np.stack(weights, axis=1), np.stack(scores, axis=1), pattern, queries, keys)
-
-
-def _example(
-    model: Model, batch: Batch, logits: Array | None, parts: dict[str, _Part], maps: dict[str, _Maps], number: int
-) -> Trace:
-    places = {name: np.flatnonzero(part.real[number]) for name, part in parts.items()}
-    tokens = {name: part.tokens[number, places[name]] for name, part in parts.items()}
-    grids = {name: np.ix_(places[one.queries], places[one.keys]) for name, one in maps.items()}
-    per_token = logits is not None and logits.ndim == 3
-    rows = places["decoder" if "decoder" in places else "encoder"] if per_token else ...
-    return Trace(
-        architecture=model.config.architecture,
-        attention={name: one.weights[number][(..., *grids[name])] for name, one in maps.items()},
-        scores={name: one.scores[number][(..., *grids[name])] for name, one in maps.items()},
-        allowed={name: one.pattern[grids[name]] for name, one in maps.items()},
-        residual={name: _residual(part, number)[:, places[name]] for name, part in parts.items()},
-        logits=None if logits is None else logits[number][rows],
-        targets=None if batch.targets is None else np.asarray(batch.targets)[number][rows],
-        tokens=tokens,
-        labels={name: [part.label(int(i)) for i in tokens[name]] for name, part in parts.items()},
-    )
-
-
-def _residual(part: _Part, number: int) -> Array:
-    outputs = [_plain(block["output"])[number] for block in part.saved["blocks"]]
-    return np.stack([part.embedded[number], *outputs])
-
-
 def flat_batch(batch: Batch) -> Batch:
     """Return the batch with exactly one axis of examples."""
     leading = np.shape(batch.tokens)[:-1]
@@ -253,11 +181,6 @@ def flat_batch(batch: Batch) -> Batch:
         return None if part is None else part.reshape(count, *part.shape[len(leading) :])
 
     return Batch(*(flat(part) for part in batch))
-
-
-def _plain(x: Array) -> Array:
-    """Return a NumPy array in at least single precision."""
-    return np.asarray(widen(x))
 
 
 def token_labels(tokenizer: Tokenizer) -> Callable[[int], str]:

@@ -58,6 +58,13 @@ class Where:
 EVERYWHERE = Where()
 
 
+def is_of_source(name: str) -> bool:
+    """Tell whether the positions of a value are those of the source that an encoder-decoder reads."""
+    parts = name.split(".")
+    of_memory = "cross_attention" in parts and bool({"k", "v", "key", "value"} & {*parts})
+    return parts[0] == "encoder" or name.startswith("source") or of_memory
+
+
 def axes_of(name: str, count: int) -> list[str]:
     """Return what the axes of a value are called."""
     last = name.rpartition(".")[2]
@@ -69,7 +76,7 @@ def axes_of(name: str, count: int) -> list[str]:
         return ["example", "head", "position", "key" if last in MAPS else "feature"]
     if last == "positions" and count == 2:
         return ["position", "feature"]  # the same for every example
-    if last == "bias" and count == 3:
+    if last in ("bias", "relative", "positions") and count == 3:
         return ["head", "position", "key"]  # likewise
     return {1: ["example"], 2: ["example", "feature"], 3: ["example", "position", "feature"]}.get(count, [])
 

@@ -46,6 +46,10 @@ class Batch(NamedTuple):
             return Batch(*(None if part is None else part[index] for part in self))
         return tuple.__getitem__(self, index)
 
+    def __repr__(self) -> str:
+        given = {name: part for name, part in self._asdict().items() if part is not None}
+        return f"Batch({', '.join(f'{name} {np.shape(part)}' for name, part in given.items())})"
+
 
 def naming_what_is_missing(method: Method) -> Method:
     """Let a method of a model that meets a missing parameter say which ones are missing."""

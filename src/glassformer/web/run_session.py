@@ -170,7 +170,7 @@ class RunSession:
     @property
     def idle(self) -> list[int]:
         """The changes that altered nothing, by their indices."""
-        nothing = [*self.run.idle, *(self.gradients.idle if self.backward else ())]
+        nothing = [*self.run.no_effect, *(self.gradients.no_effect if self.backward else ())]
         return [number for number, change in enumerate(self.made) if any(change is one for one in nothing)]
 
     @property

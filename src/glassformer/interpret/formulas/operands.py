@@ -55,7 +55,7 @@ class GradientReader(OperandReader):
     def before(self, array: Array) -> Array:
         """Return an array as it was computed, before it was changed."""
         address = self.graph.address(array)
-        return array if address is None else (self.graph.run.made or {}).get(address, array)
+        return array if address is None else (self.graph.run.originals or {}).get(address, array)
 
     def is_changed(self, array: Array) -> bool:
         """Tell whether an array is not what was computed there."""
