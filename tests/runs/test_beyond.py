@@ -62,7 +62,7 @@ def test_an_interrupted_longer_run_goes_on_with_its_new_plan(tmp_path):
 def test_fewer_steps_than_were_taken_are_refused_and_nothing_changes(steps, tmp_path):
     finish(tiny_session("majority", tmp_path / "run", **PLAN))
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
-    with pytest.raises(ConfigError, match=f"has taken 6 steps already, and --steps {steps} asks for no more") as caught:
+    with pytest.raises(ConfigError, match=f"has taken 6 steps already, and steps={steps} asks for no more") as caught:
         resume_session(tmp_path / "run", steps=steps)
     assert "ask for more than 6 in all" in caught.value.hint
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before

@@ -47,14 +47,14 @@ CHANGES = {
 def test_what_differs_is_refused_or_said_and_remembered(folder, said):
     edit_config(folder, CHANGES[said])
     before = (folder / "config.json").read_bytes(), (folder / "metrics.jsonl").read_bytes()
-    with pytest.raises(CheckpointError, match="run would not go on to the same bits: ") as caught:
+    with pytest.raises(CheckpointError, match="would not continue to the same bits: ") as caught:
         resume_session(folder)
     assert said in caught.value.fact
-    assert "--anyway, which the run will remember" in caught.value.hint
+    assert "--anyway" in caught.value.hint
     assert ((folder / "config.json").read_bytes(), (folder / "metrics.jsonl").read_bytes()) == before
     session = resume_session(folder, anyway=True)
     (note,) = session.notes
-    assert note.startswith("going on anyway, and last digits will differ: ")
+    assert note.startswith("continuing anyway, and last digits will differ: ")
     assert said in note
     (change,) = recorded(folder)["changes"]
     assert change["step"] == 2
@@ -67,7 +67,7 @@ def test_what_differs_is_refused_or_said_and_remembered(folder, said):
 def test_the_engine_is_the_one_that_computes(folder):
     with use_engine("cpu"), pytest.raises(CheckpointError, match="engine was numpy and is cpu") as caught:
         resume_session(folder)
-    assert caught.value.hint.startswith("use --engine numpy, or go on")
+    assert caught.value.hint.startswith("use --engine numpy")
 
 
 def test_a_correction_of_python_changes_nothing(folder):
@@ -80,7 +80,7 @@ def test_changed_data_is_refused_or_said(folder):
     path = folder.parent / "data" / "text.txt"
     content = path.read_text()
     path.write_text(content[10:] + content[:10])  # the same letters, elsewhere
-    with pytest.raises(DataError, match=r"text\.txt is not what it was trained on(.|\n)*or go on with it by --anyway"):
+    with pytest.raises(DataError, match=r"text\.txt is not what it was trained on(.|\n)*or continue with --anyway"):
         resume_session(folder)
     (note,) = resume_session(folder, anyway=True).notes
     assert "data was " in note
@@ -127,7 +127,7 @@ def test_the_command_goes_on_anyway_and_the_run_shows_it(folder, unseen_figures)
     assert "numpy was 1.0" in result.err
     result = command("train", "--resume", folder, "--anyway", "--engine", "numpy", "--json")
     assert result.code == 0, result.err
-    assert "going on anyway" in result.err
+    assert "continuing anyway" in result.err
     assert "changed\tafter step 2: numpy 1.0 → " in command("runs", folder).out
 
 

@@ -57,7 +57,7 @@ def test_another_process_is_named_and_refused(tmp_path, foreign):
         CheckpointError, match="is being trained by process 123 on deep-thought, since 2026-01-01"
     ) as found:
         FolderLock(tmp_path).acquire()
-    assert "hint: wait until it ends, or stop it; for another run choose another folder" in str(found.value)
+    assert "hint: wait until it ends" in str(found.value)
     assert (tmp_path / "latest.safetensors.0badcafe.partial").exists()
     os.truncate(tmp_path / LOCK, 0)  # it has the lock, and has not yet said who it is
     with pytest.raises(CheckpointError, match="is being trained by another process"):
@@ -86,7 +86,7 @@ def test_a_second_session_takes_it_from_the_first(tmp_path):
         second.acquire(new=True)
     second.acquire()
     second.check_held()
-    with pytest.raises(CheckpointError, match="belongs to another session by now"):
+    with pytest.raises(CheckpointError, match="another session holds"):
         first.check_held()
     second.release()
     with pytest.raises(CheckpointError, match="nothing more is written"):
@@ -107,13 +107,13 @@ def test_a_folder_that_is_gone_or_changed_hands_is_noticed(tmp_path):
     lock = FolderLock(folder)
     lock.acquire()
     (folder / LOCK).unlink()
-    with pytest.raises(CheckpointError, match="belongs to another session by now, or its lock was removed"):
+    with pytest.raises(CheckpointError, match="another session holds"):
         lock.check_held()
     leave(folder)
-    with pytest.raises(CheckpointError, match="belongs to another session"):
+    with pytest.raises(CheckpointError, match="another session holds"):
         lock.check_held()
     shutil.rmtree(folder)
-    with pytest.raises(CheckpointError, match=r"run is gone: it was removed or renamed while it was trained"):
+    with pytest.raises(CheckpointError, match="was removed or renamed"):
         lock.check_held()
     folder.mkdir()
     FolderLock(folder).acquire(new=True)  # nobody has what is new
@@ -170,7 +170,7 @@ def test_without_locks_a_process_counts_while_it_lives(tmp_path):
 @pytest.mark.usefixtures("lockless")
 def test_without_locks_another_machine_cannot_be_asked(tmp_path):
     leave(tmp_path, host="deep-thought")
-    with pytest.raises(CheckpointError, match=r"deep-thought(.|\n)*if it is no longer there, remove .*lock"):
+    with pytest.raises(CheckpointError, match=r"deep-thought(.|\n)*remove .*lock"):
         FolderLock(tmp_path).acquire()
     (tmp_path / LOCK).unlink()
     first = FolderLock(tmp_path)
@@ -178,7 +178,7 @@ def test_without_locks_another_machine_cannot_be_asked(tmp_path):
     locks._held.clear()  # as seen from elsewhere
     os.replace(first.path, tmp_path / "aside")
     FolderLock(tmp_path).acquire()
-    with pytest.raises(CheckpointError, match="belongs to another session"):
+    with pytest.raises(CheckpointError, match="another session holds"):
         first.check_held()
 
 

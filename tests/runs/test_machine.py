@@ -48,7 +48,7 @@ def test_a_run_goes_on_with_the_cores_that_it_began_with(tmp_path):
         next(steps), next(steps)
     with at_most(1):
         resumed = resume_session(tmp_path / "cut")
-        assert resumed.notes == ["it goes on as with 2 cores, as it began, to the same bits; 1 are here"]
+        assert resumed.notes == ["computing as with 2 cores, as it began; 1 are here"]
         assert cores() == 1
     finish(resumed, 1)
     assert_same_run(tmp_path / "cut", tmp_path / "whole")

@@ -78,7 +78,7 @@ def use_engine_of(run: Any, asked: str | None, mesh: str | None) -> None:
             raise ConfigError(
                 f"{run.folder} was not started with the engine jax", hint="go on without --engine, --mesh"
             )
-        _go_on_with(None if run.record is None else run.record.engine, asked)
+        _go_on_with(None if run.provenance is None else run.provenance.engine, asked)
         return
     if asked not in (None, "jax"):
         raise ConfigError(f"{run.folder} was started with the engine jax", hint="go on without --engine")

@@ -127,7 +127,7 @@ def _progress(metrics: list[dict[str, Any]], steps: int) -> dict[str, Any]:
 
 def recorded(run: Run) -> dict[str, Any]:
     """Return where and with what a run began, as far as it says."""
-    return {} if run.record is None else run.record.to_dict()
+    return {} if run.provenance is None else run.provenance.to_dict()
 
 
 # --- what differs from the defaults ----------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def recorded(run: Run) -> dict[str, Any]:
 def changed_settings(run: Run) -> dict[str, Any]:
     """Return the settings that differ from what the task begins with, or from its preset, or its base model."""
     changed: dict[str, Any] = {}
-    preset = None if run.record is None else run.record.preset
+    preset = None if run.provenance is None else run.provenance.preset
     if preset is not None:
         changed["preset"] = preset
     if run.base is not None:

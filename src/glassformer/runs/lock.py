@@ -1,11 +1,11 @@
-"""A run folder belongs to one process at a time, and there to one session: whoever writes into it holds its lock.
+"""One session at a time writes into a run folder: the one that holds its lock.
 
-The lock is the file `lock` in the folder. Its holder keeps it open and locked by the system, which frees it when the
-process ends, however it ends: by flock, or by a locked byte on Windows. Inside stands who holds it, for others to be
-told. A lock that is free and still names a holder is what a crash left behind: the next one takes it over, and says so.
+The lock is the file `lock` in the folder. Its holder keeps it open and locked by the system (flock, or a locked byte on
+Windows), which frees it when the process ends. The file names its holder. A free lock that still names a holder was
+left by a crash: the next session takes it over and reports it.
 
-Where a file system knows no locks, the process that is named holds it as long as it lives; of one on another machine
-that is not known, so it counts as alive until someone removes the file.
+Where a file system has no locks, the named process holds the lock as long as it lives. A process on another machine
+counts as alive until the file is removed.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from ..errors import CheckpointError
 from ..files import explained, remove_leftovers, replacing
 
 LOCK = "lock"
-_FAR = 1 << 30  # behind what is written: on Windows no one else can read a locked byte
+_FAR = 1 << 30  # past the content: on Windows others cannot read a locked byte
 _UNKNOWN = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
-"""What file systems answer that know no locks."""
+"""Answers of file systems without locks."""
 
-_TRIES = 100  # for a lock that others take and remove, again and again
+_TRIES = 100  # while others create and remove the lock
 
 _held: weakref.WeakValueDictionary[Path, FolderLock] = weakref.WeakValueDictionary()
 _changing = threading.RLock()
 
 
 class Owner(NamedTuple):
-    """Who holds a lock, or did.
+    """The holder of a lock.
 
-    since   when it was taken, in UTC
-    place   what tells the process from all others of its machine, see `workers.place_of`; None: the system does not say
+    since   when it acquired the lock, in UTC
+    place   identifies the process on its machine, see `workers.place_of`; None if the system does not tell
     """
 
     pid: int
@@ -51,12 +51,12 @@ class Owner(NamedTuple):
 
     @classmethod
     def here(cls) -> Owner:
-        """Return this process, now."""
+        """Describe this process."""
         since = datetime.now(UTC).isoformat(timespec="seconds")
         return cls(os.getpid(), socket.gethostname(), since, place_of(os.getpid()))
 
     def may_live(self) -> bool:
-        """Tell whether the process may still be there: only of one of this machine can it be known that it is not."""
+        """Tell whether the process may be alive; only on this machine can it be known to have ended."""
         own = place_of(os.getpid())
         known = self.host == socket.gethostname() and self.place is not None and own is not None
         return not known or self.place == place_of(self.pid)
@@ -66,20 +66,20 @@ class Owner(NamedTuple):
 
 
 class FolderLock:
-    """The right of one session to write into a run folder; free when it is let go, collected, or the process ends."""
+    """The lock of one session on a run folder; free when released, garbage-collected, or the process ends."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.path = folder, folder / LOCK
         self._descriptor: int | None = None
-        self._process = 0  # that took it; a fork of it holds nothing
+        self._process = 0  # that acquired it; a fork holds nothing
         self._lost = False
-        self._before: FolderLock | None = None  # of the session that it was taken from
+        self._before: FolderLock | None = None  # the lock that this one took over in this process
 
     def acquire(self, *, new: bool = False) -> Owner | None:
-        """Take the lock, or refuse; return who held it before and ended without letting it go.
+        """Acquire the lock or raise; return the holder that crashed with it, if one did.
 
-        Another session of this process loses it, and can write no more; but not to one that is to begin a `new` run.
-        What killed processes left half written is removed.
+        Another session of this process loses the lock, except to a session that starts a `new` run. Half-written files
+        of killed processes are removed.
         """
         with _changing, explained(self.path):
             before = _held.get(self.folder.resolve())
@@ -97,47 +97,47 @@ class FolderLock:
             return left
 
     def check_held(self) -> None:
-        """Make sure, before something is written, that the folder is there and belongs to this session."""
+        """Check before a write that the folder exists and this session holds it; acquire it if free."""
         if self._descriptor is None and not self._lost:
             self.acquire()
         if self.is_held():
             return
         if not self.folder.is_dir():
             raise CheckpointError(
-                f"{self.folder} is gone: it was removed or renamed while it was trained",
-                hint="where it was renamed, `glassformer train --resume` goes on from its last checkpoint there",
+                f"{self.folder} was removed or renamed while it was trained",
+                hint="if it was renamed, resume it there: `glassformer train --resume RUN`, or gf.resume(run)",
             )
         raise CheckpointError(
-            f"{self.folder} belongs to another session by now, or its {LOCK} was removed; nothing more is written",
-            hint=f"`glassformer train --resume {self.folder}` goes on from its last checkpoint",
+            f"another session holds {self.folder}, or its {LOCK} was removed; nothing more is written",
+            hint=f"resume it: `glassformer train --resume {self.folder}`, or gf.resume({str(self.folder)!r})",
         )
 
     def is_held(self) -> bool:
-        """Tell whether this session has the folder, and the folder is there."""
+        """Tell whether this session holds the folder, and the folder exists."""
         return self._process == os.getpid() and _stands(self._descriptor, self.path)
 
     def release(self) -> None:
-        """Let others have the folder."""
+        """Free the folder for others."""
         if self._descriptor is not None:
             self._end()
             self._descriptor = None
 
     def hand_back(self) -> None:
-        """Let the folder go, back to the session that it was taken from, if there was one."""
+        """Release the folder, to the session that held it before in this process, if any."""
         self.release()
         if self._before is not None:
             self._before.acquire()
 
 
 def _opened(path: Path) -> tuple[int, Owner | None]:
-    """Return a lock, open and taken, and whom it named before; refuse one that another process has."""
+    """Return the open, acquired lock file and its holder before; refuse one that another process holds."""
     for _ in range(_TRIES):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             locked, left = _lock(descriptor), _read(descriptor)
             if locked is False or (locked is None and left is not None and left.may_live()):
                 raise _refusal(path, left)
-            stands = _stands(descriptor, path)  # else its holder has removed it just now
+            stands = _stands(descriptor, path)  # else its holder removed it meanwhile
             if stands and locked:
                 _write(descriptor)
                 return descriptor, left
@@ -151,7 +151,7 @@ def _opened(path: Path) -> tuple[int, Owner | None]:
 
 
 def _replaced(path: Path) -> int:
-    """Put a file of one's own in the place of one that cannot be locked: who made that one will see that it is gone."""
+    """Replace a file that cannot be locked; its former holder notices."""
     with replacing(path) as partial:
         descriptor = os.open(partial, os.O_RDWR)
         _write(descriptor)
@@ -159,7 +159,7 @@ def _replaced(path: Path) -> int:
 
 
 def _lock(descriptor: int) -> bool | None:
-    """Lock an open file for this process alone; False: another one has it. None: there are no locks here."""
+    """Lock an open file; False if another process has it, None if the file system has no locks."""
     try:
         if sys.platform == "win32":
             import msvcrt
@@ -178,7 +178,6 @@ def _lock(descriptor: int) -> bool | None:
 
 
 def _stands(descriptor: int | None, path: Path) -> bool:
-    """Tell whether an open file is still the one at its path."""
     try:
         return descriptor is not None and os.path.samestat(os.fstat(descriptor), os.stat(path))
     except OSError:
@@ -186,7 +185,7 @@ def _stands(descriptor: int | None, path: Path) -> bool:
 
 
 def _read(descriptor: int) -> Owner | None:
-    """Return whom a lock names; nobody where it names none that can be read."""
+    """Return the holder that a lock names; None if it is unreadable."""
     os.lseek(descriptor, 0, os.SEEK_SET)
     with contextlib.suppress(ValueError, TypeError, RecursionError):
         return Owner(**json.loads(os.read(descriptor, 4096)))
@@ -200,9 +199,9 @@ def _write(descriptor: int) -> None:
 
 
 def _close(descriptor: int, path: Path, process: int) -> None:
-    """Let a lock go: remove it, if it is still there and this is the process that took it."""
+    """Close a lock, and remove it if this process acquired it and it still stands."""
     remove = process == os.getpid() and _stands(descriptor, path)
-    if sys.platform == "win32":  # where no one can remove what is open
+    if sys.platform == "win32":  # which cannot remove an open file
         os.close(descriptor)
     with contextlib.suppress(OSError):
         if remove:
@@ -213,7 +212,7 @@ def _close(descriptor: int, path: Path, process: int) -> None:
 
 def _refusal(path: Path, owner: Owner | None) -> CheckpointError:
     who = "another process" if owner is None else str(owner)
-    hint = "wait until it ends, or stop it; for another run choose another folder"
+    hint = "wait until it ends, stop it, or choose another folder"
     if owner is not None and owner.host != socket.gethostname():
-        hint += f"; if it is no longer there, remove {path}"
+        hint += f"; if it has ended, remove {path}"
     return CheckpointError(f"{path.parent} is being trained by {who}", hint=hint)

@@ -199,7 +199,7 @@ def replay(folder: str | Path) -> Replay:
         raise ConfigError(f"{folder} was not recorded", hint="train it again with --record")
     _check_as_it_was(run, task)
     kept = recording.kept()
-    changed = max((change["step"] for change in run.record.changes), default=0) if run.record is not None else 0
+    changed = max((change["step"] for change in run.provenance.changes), default=0) if run.provenance is not None else 0
     last = max(read_meta(run.folder, LATEST).get("step", 0), *kept, 0)
     usable = tuple(step for step in kept if step >= changed)
     lines = {line["step"]: line for line in run.metrics()}

@@ -48,7 +48,7 @@ from .config_file import CONFIG, explained, read_config, write_config
 from .custom_files import check_task, load_custom_file, load_custom_files, takes_lexicon
 from .lock import FolderLock
 from .metrics import METRICS, read_metrics, write_metrics
-from .record import Record, read_record
+from .provenance import Provenance, data_provenance
 from .settings import check_options
 
 
@@ -67,7 +67,7 @@ class Run:
     execution: Execution = PLAIN  # how its model runs
     under_jax: bool = False  # whether the engine jax computes it, else one of the host
     own: tuple[CustomFile, ...] = ()  # files with its task or parts of its model
-    record: Record | None = None  # where and with what it began; older runs do not say
+    provenance: Provenance | None = None  # where and with what it began; older runs do not say
     lock: FolderLock | None = field(default=None, compare=False, repr=False)  # whoever trains it has one
 
     @property
@@ -90,7 +90,7 @@ class Run:
 
     def computing(self) -> Callable[[], Any]:
         """Return what makes the cores compute as they did when the run began, if there are others here."""
-        begun = None if self.record is None or self.under_jax else self.record.machine
+        begun = None if self.provenance is None or self.under_jax else self.provenance.machine
         return contextlib.nullcontext if begun is None or not begun.differs_here() else begun.imitated
 
     def on_mesh(self, mesh: MeshShape) -> Run:
@@ -133,7 +133,7 @@ class Run:
             **({} if self.base is None else {"base": self.base.to_dict()}),
             **({"jax": self.execution.to_dict()} if self.under_jax else {}),
             **({"own": [file.to_dict() for file in self.own]} if self.own else {}),
-            **({} if self.record is None else {"record": self.record.to_dict()}),
+            **({} if self.provenance is None else {"record": self.provenance.to_dict()}),
         }
 
     def task(self) -> Task:
@@ -159,8 +159,8 @@ class Run:
 
     def check_data(self) -> None:
         """Refuse data that is not what the run began with, where the run says what that was."""
-        known = None if self.record is None else self.record.data
-        found = None if known is None else read_record(self.task_name, self.task_options.get("data"))
+        known = None if self.provenance is None else self.provenance.data
+        found = None if known is None else data_provenance(self.task_name, self.task_options.get("data"))
         if known is not None and found is not None and found.sha256 != known.sha256:
             raise DataError(
                 f"the data of {self.folder} has changed: {known.source} is not what it was trained on",
@@ -278,7 +278,7 @@ def open_run(folder: str | Path) -> Run:
             execution=_execution(content),
             under_jax="jax" in content,
             own=own,
-            record=Record.from_dict(content["record"]) if "record" in content else None,
+            provenance=Provenance.from_dict(content["record"]) if "record" in content else None,
         )
 
 

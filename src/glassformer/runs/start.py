@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..cluster.collective import agreed, check_shared, first_before_others
 from ..config import TransformerConfig, config_from_dict
@@ -20,7 +20,7 @@ from .base import Base, stable_data
 from .config_file import CONFIG, explained
 from .custom_files import custom_files_of
 from .lock import LOCK, FolderLock
-from .record import Record, read_record
+from .provenance import Provenance, data_provenance
 from .run import Run, open_run, tokenizers_of
 from .session import Session, start_session
 from .settings import FROM_DATA, split_settings
@@ -40,17 +40,40 @@ def new_session(
 ) -> Session:
     """Start a run: the task's own model and recipe, changed by a preset and by settings of either.
 
-    With an `execution`, it is computed by the engine jax. `numbered` puts it into the first of folder, folder-2, … that
-    nobody has. `recorded` keeps what it takes to return to any step: see `recording`.
+    execution   computes it by the engine jax, in this way
+    numbered    use the first of folder, folder-2, folder-3, … that is free
+    recorded    keep what it takes to return to any step: see `recording`
     """
+    task, options, config, recipe, of_model = plan_run(task_name, settings, data=data, preset=preset, seed=seed)
+    how: dict[str, Any] = {"execution": execution, "settings": of_model, "preset": preset, "numbered": numbered}
+    return start_session(create_run(folder, task, options, config, recipe, **how), task, recorded=recorded)
+
+
+class Plan(NamedTuple):
+    """A run before it starts; `of_model` are the settings of the model that were given."""
+
+    task: Task
+    options: dict[str, Any]
+    config: TransformerConfig
+    recipe: Recipe
+    of_model: dict[str, Any]
+
+
+def plan_run(
+    task_name: str,
+    settings: dict[str, Any] | None,
+    *,
+    data: str | None = None,
+    preset: str | None = None,
+    seed: int = 0,
+) -> Plan:
+    """Build the task, and the config and recipe that follow from it, a preset and settings."""
     of_task, of_model, of_recipe = split_settings(task_name, settings or {})
     options = {"data": stable_data(data), "seed": seed, **of_task}
     task = build_task(task_name, **options)
     recipe = changed_recipe(task.recipe, {"seed": seed, **of_recipe})
     config = model_config(task, preset, {"dropout": recipe.pop("dropout"), **of_model})
-    checked = Recipe.from_dict(recipe)
-    how: dict[str, Any] = {"execution": execution, "settings": of_model, "preset": preset, "numbered": numbered}
-    return start_session(create_run(folder, task, options, config, checked, **how), task, recorded=recorded)
+    return Plan(task, options, config, Recipe.from_dict(recipe), of_model)
 
 
 def model_config(task: Task, preset: str | None, changes: dict[str, Any]) -> TransformerConfig:
@@ -84,17 +107,16 @@ def create_run(
     preset: str | None = None,
     numbered: bool = False,
 ) -> Run:
-    """Make a new run folder; refuse one that holds a run already. Of several processes, the first one makes it.
+    """Create a run folder; refuse one that holds a run. Of several processes, the first one creates it.
 
-    An `execution` is one of the engine jax; the `settings` of the model may say more about how it runs. `numbered`
-    takes the first of folder, folder-2, folder-3, … that nobody has.
+    An `execution` belongs to the engine jax; `settings` of the model may say more about how it runs.
     """
     known = {name: value for name, value in options.items() if value is not None}
     how = (execution or PLAIN).replace(**separated(settings)[1])
     own = custom_files_of(task, config)
     run = Run(folder, task.name, known, config, recipe, *tokenizers_of(task), base, how, execution is not None, own)
-    record = Record.now(run.engine.name, preset=preset, data=read_record(task.name, known.get("data")))
-    run = replace(run, record=record.reading(task.train, recipe))
+    record = Provenance.now(run.engine.name, preset=preset, data=data_provenance(task.name, known.get("data")))
+    run = replace(run, provenance=record.reading(task.train, recipe))
     with first_before_others("run folder") as first:
         if first:
             run = _created(run, numbered=numbered)
@@ -110,7 +132,7 @@ def _created(run: Run, *, numbered: bool) -> Run:
     if recipe.shards is None:
         shards = run.engine.shards(run.config, recipe.batch // recipe.accumulate)
         run = replace(run, recipe=replace(recipe, shards=shards))
-    lock = _taken(new_folder(run.folder) if numbered else run.folder)
+    lock = _claim(new_folder(run.folder) if numbered else run.folder)
     run = replace(run, folder=lock.folder, lock=lock)
     with explained(run.folder):
         for file in run.own:
@@ -120,8 +142,8 @@ def _created(run: Run, *, numbered: bool) -> Run:
     return run
 
 
-def _taken(folder: Path) -> FolderLock:
-    """Make a folder one's own; refuse one that something else is in, or that another process was faster to take."""
+def _claim(folder: Path) -> FolderLock:
+    """Create and lock a folder; refuse one with other content, or one that another process locked first."""
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(folder)
@@ -138,12 +160,12 @@ def _taken(folder: Path) -> FolderLock:
 def _check_free(folder: Path) -> None:
     if _is_taken(folder):
         is_run = (folder / CONFIG).is_file()
-        resume = f"`glassformer train --resume {typed(folder)}` goes on with it; or " if is_run else ""
-        raise ConfigError(f"{folder} exists already", hint=f"{resume}choose another folder (--out)")
+        resume = f"`glassformer train --resume {typed(folder)}` continues it; or " if is_run else ""
+        raise ConfigError(f"{folder} exists already", hint=f"{resume}choose another folder: --out, or out=…")
 
 
 def _followed(own: Run) -> Run:
-    """Return the run that the first process made; refuse to train anything else together with it."""
+    """Return the run that the first process created; refuse another run than its."""
     check_shared(own.folder / CONFIG)
     run = open_run(own.folder)
     have, want = (flatten(json.loads(json.dumps(each.to_dict()))) for each in (own, run))
@@ -160,7 +182,7 @@ def _followed(own: Run) -> Run:
 
 
 def _is_taken(folder: Path) -> bool:
-    """Tell whether something stands in the way of a new run; leftovers of a killed process do not."""
+    """Tell whether a folder is not free for a new run; leftovers of a killed process do not count."""
     if not folder.is_dir():
         return folder.exists()
     return any(path.suffix != PARTIAL and path.name != LOCK for path in folder.iterdir())

@@ -1,12 +1,11 @@
-"""A training that is tried in memory first, and written as a run where it was worth it.
+"""A training in memory that can be written as a run later.
 
     trial = new_trial("majority", {"steps": 200})
     for record in trial.session.steps(): …
     trial.frame()              the model as it is now, as a replay would show it
     trial.write("runs/mine")   the run folder that `glassformer train --record` would have written
 
-Nothing is written before. Batches and first parameters follow from the seed, so every step of what is written later
-can be returned to, as of any recorded run: from its beginning.
+Batches and first parameters follow from the seed, so a replay of the written run can return to every step.
 """
 
 from __future__ import annotations
@@ -15,17 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..data import build_task
 from ..errors import ConfigError
 from ..training.checkpoint import BEST
-from ..training.recipe import Recipe, changed_recipe
 from .in_memory import MemoryRun, memory_run
 from .recording import start_recording
 from .replay import Frame, frame_of
 from .run import Run
 from .session import Session, start_session
-from .settings import split_settings
-from .start import create_run, model_config
+from .start import create_run, plan_run
 
 
 @dataclass(eq=False)
@@ -55,7 +51,7 @@ class Trial:
         return frame_of(self.session, self.session.state, records[-1].to_dict() if records else None)
 
     def write(self, folder: str | Path) -> Run:
-        """Write it as a run, into the first of folder, folder-2, folder-3, … that nobody has."""
+        """Write it as a run, into the first of folder, folder-2, folder-3, … that is free."""
         session, own = self.session, self.run
         session.write_records()
         last = own.recipe.keep == "last"
@@ -87,10 +83,6 @@ class Trial:
 
 def new_trial(task_name: str, settings: dict[str, Any] | None = None, *, seed: int = 0) -> Trial:
     """Begin a training in memory: the task's own model and recipe, changed by settings of either."""
-    of_task, of_model, of_recipe = split_settings(task_name, settings or {})
-    options = {"seed": seed, **of_task}
-    task = build_task(task_name, **options)
-    recipe = changed_recipe(task.recipe, {"seed": seed, **of_recipe})
-    config = model_config(task, None, {"dropout": recipe.pop("dropout"), **of_model})
-    run = memory_run(task_name, config, Recipe.from_dict(recipe), settings=of_model)
+    task, options, config, recipe, of_model = plan_run(task_name, settings, seed=seed)
+    run = memory_run(task_name, config, recipe, settings=of_model)
     return Trial(start_session(run, task), options, of_model)

@@ -236,7 +236,7 @@ class RecordedTraining(TrainingHistory):
 def engine_of(folder: Path) -> Iterator[None]:
     """Compute inside a `with` block by the engine that a run was trained with, where it is here."""
     run = open_run(folder)
-    began = None if run.record is None else run.record.engine
+    began = None if run.provenance is None else run.provenance.engine
     with contextlib.ExitStack() as stack:
         if began is not None:
             with contextlib.suppress(ConfigError):

@@ -29,7 +29,7 @@ _ONLY_OF = {"numba": "cpu", "jax": "jax"}
 
 
 @dataclass(frozen=True)
-class DataRecord:
+class DataProvenance:
     """What a run read.
 
     source   a path, or the name of a text that Python carries
@@ -46,7 +46,7 @@ class DataRecord:
 
 
 @dataclass(frozen=True)
-class Record:
+class Provenance:
     """Where a run began, on what, and with what.
 
     started    the time, in UTC
@@ -67,7 +67,7 @@ class Record:
     cores: int
     platform: str
     preset: str | None = None
-    data: DataRecord | None = None
+    data: DataProvenance | None = None
     blas: int | None = None
     processor: str | None = None
     examples: int | None = None
@@ -75,7 +75,7 @@ class Record:
     changes: tuple[dict[str, Any], ...] = ()
 
     @classmethod
-    def now(cls, engine: str, *, preset: str | None = None, data: DataRecord | None = None) -> Self:
+    def now(cls, engine: str, *, preset: str | None = None, data: DataProvenance | None = None) -> Self:
         """Describe this moment, process and machine."""
         machine = Machine.here()
         return cls(
@@ -110,7 +110,7 @@ class Record:
         known = {field.name: content[field.name] for field in fields(cls) if field.name in content}
         data = known.get("data")
         changes = tuple(known.get("changes", ()))
-        return cls(**{**known, "data": None if data is None else DataRecord(**data), "changes": changes})
+        return cls(**{**known, "data": None if data is None else DataProvenance(**data), "changes": changes})
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything that is known, ready for JSON."""
@@ -128,7 +128,7 @@ def versions(engine: str) -> dict[str, str]:
     return found
 
 
-def read_record(task_name: str, data: str | None) -> DataRecord | None:
+def data_provenance(task_name: str, data: str | None) -> DataProvenance | None:
     """Return what a task reads, with its hash; None where it draws its data from the seed."""
     if task_name not in TASKS or "data" not in inspect.signature(TASKS[task_name]).parameters:
         return None
@@ -138,13 +138,13 @@ def read_record(task_name: str, data: str | None) -> DataRecord | None:
     path = Path(source)
     if source in CARRIED:
         content = CARRIED[source]().encode()
-        return DataRecord(source, hashlib.sha256(content).hexdigest(), 1, len(content))
+        return DataProvenance(source, hashlib.sha256(content).hexdigest(), 1, len(content))
     if is_token_file(path):
         about = json.loads(sidecar(path).read_text(encoding="utf-8"))
-        return DataRecord(source, about["sha256"], 1, path.stat().st_size)
+        return DataProvenance(source, about["sha256"], 1, path.stat().st_size)
     files = text_files(path, PAIR_SUFFIXES if task_name == "pairs" else TEXT_SUFFIXES)
     hashes = {file.relative_to(path).as_posix(): _sha256(file) for file in files}
-    return DataRecord(source, _joined(hashes), len(files), sum(file.stat().st_size for file in files))
+    return DataProvenance(source, _joined(hashes), len(files), sum(file.stat().st_size for file in files))
 
 
 def _sha256(path: Path) -> str:

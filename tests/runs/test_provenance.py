@@ -12,7 +12,7 @@ import glassformer
 from glassformer.data import write_tokens
 from glassformer.dispatch import use_engine
 from glassformer.errors import DataError
-from glassformer.runs.record import Record, read_record, versions
+from glassformer.runs.provenance import Provenance, data_provenance, versions
 from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run
 from glassformer.runs.start import new_session
@@ -33,7 +33,7 @@ def test_a_run_says_by_whom_and_with_what_it_was_begun(tmp_path):
     assert record["platform"]
     assert record["started"].endswith("+00:00")
     assert "data" not in record  # it is drawn from the seed
-    assert open_run(tmp_path / "run").record == run.record == Record.from_dict(record)
+    assert open_run(tmp_path / "run").provenance == run.provenance == Provenance.from_dict(record)
 
 
 def test_versions_are_those_of_the_engine():
@@ -45,7 +45,7 @@ def test_versions_are_those_of_the_engine():
 def test_a_file_has_the_hash_that_others_print(tmp_path):
     run = tiny_session("lines", tmp_path / "run").run
     path = tmp_path / "data" / "lines.txt"
-    data = run.record.data
+    data = run.provenance.data
     assert (data.source, data.files, data.bytes) == (str(path.resolve()), 1, path.stat().st_size)
     assert data.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -54,20 +54,20 @@ def test_a_folder_has_a_hash_over_its_files(tmp_path):
     for name in ("a.txt", "b.md"):
         (tmp_path / name).write_text(f"the text of {name} " * 20)
     (tmp_path / "picture.png").write_bytes(b"no text")
-    first = read_record("text", str(tmp_path))
+    first = data_provenance("text", str(tmp_path))
     assert first.files == 2
     (tmp_path / "picture.png").write_bytes(b"another")
-    assert read_record("text", str(tmp_path)) == first
+    assert data_provenance("text", str(tmp_path)) == first
     (tmp_path / "b.md").rename(tmp_path / "c.md")
-    assert read_record("text", str(tmp_path)).sha256 != first.sha256
+    assert data_provenance("text", str(tmp_path)).sha256 != first.sha256
 
 
 def test_carried_texts_and_token_files_have_one_too(tmp_path):
-    assert read_record("text", None).source == "pydoc"
-    assert len(read_record("text", "pydoc").sha256) == 64
+    assert data_provenance("text", None).source == "pydoc"
+    assert len(data_provenance("text", "pydoc").sha256) == 64
     (tmp_path / "a.txt").write_text("one two three " * 20)
     write_tokens(tmp_path / "a.txt", tmp_path / "a.bin")
-    found = read_record("text", str(tmp_path / "a.bin"))
+    found = data_provenance("text", str(tmp_path / "a.bin"))
     assert found.sha256 == hashlib.sha256((tmp_path / "a.bin").read_bytes()).hexdigest()
 
 
@@ -78,13 +78,13 @@ def test_a_run_of_an_older_version_still_loads(tmp_path):
         del content["record"], content["recipe"]["decay_steps"]
 
     edit_config(tmp_path / "run", older)
-    assert open_run(tmp_path / "run").record is None
+    assert open_run(tmp_path / "run").provenance is None
     assert len(list(resume_session(tmp_path / "run").steps())) == 2
 
 
 def test_what_a_later_version_noted_besides_is_left_out():
-    record = Record.now("numpy")
-    assert Record.from_dict({**record.to_dict(), "weather": "fine"}) == record
+    record = Provenance.now("numpy")
+    assert Provenance.from_dict({**record.to_dict(), "weather": "fine"}) == record
 
 
 def test_changed_data_is_refused_where_a_run_goes_on_or_is_measured(tmp_path):
@@ -104,9 +104,9 @@ def test_changed_data_is_refused_where_a_run_goes_on_or_is_measured(tmp_path):
 
 def test_the_preset_is_kept(tmp_path):
     settings = {"width": 8, "heads": 2, "layers": 1, "feed_forward": 8}
-    assert new_session("text", tmp_path / "run", preset="gpt2", settings=settings).run.record.preset == "gpt2"
+    assert new_session("text", tmp_path / "run", preset="gpt2", settings=settings).run.provenance.preset == "gpt2"
 
 
 def test_a_record_takes_part_in_equality(tmp_path):
     run = tiny_session("majority", tmp_path / "run").run
-    assert replace(run, record=None) != run
+    assert replace(run, provenance=None) != run
