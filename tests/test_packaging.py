@@ -1,0 +1,35 @@
+"""The package as it is installed: marked as typed, and with every library that it imports among its dependencies."""
+
+import ast
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import glassformer
+
+PACKAGE = Path(glassformer.__file__).parent
+PROJECT = tomllib.loads((PACKAGE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+FROM_OTHERS = {"orbax": "orbax-checkpoint", "PIL": "matplotlib", "llvmlite": "numba", "transformers": "torch"}
+"""Modules that come with a package of another name; the reference implementation is installed by its users."""
+
+
+def test_the_package_says_that_it_is_typed():
+    assert (PACKAGE / "py.typed").is_file()
+    assert "Typing :: Typed" in PROJECT["classifiers"]
+
+
+def test_every_imported_library_is_a_dependency():
+    extras = [name for extra in PROJECT["optional-dependencies"].values() for name in extra]
+    declared = {re.match(r"[\w-]+", name)[0].lower() for name in (*PROJECT["dependencies"], *extras)}
+    imported = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                imported.add(node.module.split(".")[0])
+    needed = {
+        FROM_OTHERS.get(name, name) for name in imported - sys.stdlib_module_names - {"glassformer", "IPython"}
+    }  # in notebooks, which have it
+    assert needed <= declared
