@@ -24,33 +24,11 @@ from .style import FORMATS, save, save_themes
 from .theme import THEMES, themed
 
 __all__ = [
-    "FORMATS",
-    "THEMES",
-    "LengthCurve",
-    "attention_grid",
-    "attention_heads",
-    "detector_maps",
-    "full_against_causal",
-    "head_positions",
-    "head_specialization",
-    "inspect_model",
-    "layer_curves",
-    "length_curves",
-    "lens_map",
-    "loss_curve",
-    "loss_curves",
-    "memory_bars",
-    "patching_map",
-    "position_heat_map",
-    "prediction_bars",
-    "prediction_table",
-    "save",
-    "save_themes",
-    "signed_bars",
-    "similarity_curve",
-    "themed",
-    "training_course",
-]
+    "FORMATS", "THEMES", "LengthCurve", "attention_grid", "attention_heads", "detector_maps", "full_against_causal",
+    "head_positions", "head_specialization", "inspect_model", "layer_curves", "length_curves", "lens_map", "loss_curve",
+    "loss_curves", "memory_bars", "patching_map", "position_heat_map", "prediction_bars", "prediction_table", "save",
+    "save_themes", "signed_bars", "similarity_curve", "themed", "training_course",
+]  # fmt: skip
 
 
 def __dir__() -> list[str]:

@@ -42,7 +42,7 @@ def attention_heads(
     """Draw one layer: a heat map for each head of weights (H, T, S), 16 at most.
 
     keys      labels of the keys; None: those of the queries
-    allowed   (T, S) False where the mask forbids to look, drawn gray
+    allowed   (T, S) or (H, T, S) False where the mask forbids to look, drawn gray
     names     titles of the maps; None: head 0, head 1, …
     first     the number of the first head
     """
@@ -56,8 +56,9 @@ def attention_heads(
     figure = new_figure(max(layout.columns * layout.width + 1.7, 4.2), layout.rows * (layout.height + 0.3) + 1.2)
     axes = panels(figure, shown, layout.columns)
     scale = _scale(weights[:shown], allowed)
+    masked = np.ma.masked_array(np.asarray(weights, dtype=np.float64), mask=_mask(np.shape(weights), allowed))
     for head, ax in enumerate(axes):
-        image = _map(ax, weights[head], queries, keys, allowed, scale, layout)
+        image = _map(ax, masked[head], queries, keys, scale, layout)
         ax.set_title(names[head], fontsize=9, pad=3)
         _label_outer(ax, head, shown, layout.columns)
     _color_bar(figure, axes, image, scale, float(np.max(weights[:shown])))
@@ -107,20 +108,10 @@ def full_against_causal(
     """Draw the same queries and keys twice: weights (T, T) with every token visible, and under the causal mask."""
     for weights in (full, causal):
         _check(np.asarray(weights)[None], labels, labels)
-    layout = _layout(2, len(labels), len(labels))
-    layout = layout._replace(columns=2, width=max(layout.width, 2.7), height=max(layout.height, 2.7))
-    figure = new_figure(2 * layout.width + 1.7, layout.height + 1.5)
-    axes = panels(figure, 2, 2)
     past = np.tri(len(labels), dtype=bool)
-    scale = _scale(np.stack((full, causal)), past)
-    _map(axes[0], full, labels, labels, None, scale, layout)
-    image = _map(axes[1], causal, labels, labels, past, scale, layout)
-    for number, name in enumerate(("full: every token sees every other", "causal: no token sees the future")):
-        axes[number].set_title(name, fontsize=9)
-        _label_outer(axes[number], number, 2, 2)
-    _color_bar(figure, axes, image, scale, float(max(np.max(full), np.max(causal))))
-    words = f"two heat maps of the attention weights among {len(labels)} tokens, without and with the causal mask."
-    return titled(figure, title, words)
+    names = ["full: every token sees every other", "causal: no token sees the future"]
+    allowed = np.stack((np.ones_like(past), past))
+    return attention_heads(np.stack((full, causal)), labels, allowed=allowed, names=names, title=title)
 
 
 # --- layout ----------------------------------------------------------------------------------------------------------
@@ -164,16 +155,7 @@ def _label_outer(ax: Axes, number: int, count: int, columns: int) -> None:
 # --- one map ---------------------------------------------------------------------------------------------------------
 
 
-def _map(
-    ax: Axes,
-    weights: Array,
-    queries: Sequence[str],
-    keys: Sequence[str],
-    allowed: Array | None,
-    scale: Normalize,
-    layout: _Layout,
-) -> Any:
-    shown = np.ma.masked_array(np.asarray(weights, dtype=np.float64), mask=_mask(np.shape(weights), allowed))
+def _map(ax: Axes, shown: Any, queries: Sequence[str], keys: Sequence[str], scale: Normalize, layout: _Layout) -> Any:
     ramp = weight_colors()
     square = 0.4 <= shown.shape[0] / shown.shape[1] <= 2.5
     image = ax.imshow(shown, cmap=ramp, norm=scale, aspect="equal" if square else "auto")
@@ -216,9 +198,9 @@ def _scale(weights: Array, allowed: Array | None) -> Normalize:
     """
     weights = np.asarray(weights, dtype=np.float64)
     T, S = weights.shape[-2:]
-    seen = np.full(T, S) if allowed is None else np.asarray(allowed).sum(axis=-1)
+    seen = (~_mask(weights.shape, allowed)).sum(axis=-1)
     chooses = seen > 1
-    largest = float((weights[..., chooses, :] if chooses.any() else weights).max())
+    largest = float((weights[chooses] if chooses.any() else weights).max())
     even = 1 / float(seen[chooses].mean()) if chooses.any() else 1.0
     if max(T, S) <= WRITTEN_UP_TO:
         return Normalize(0, min(1.0, max(largest, 2 * even)))

@@ -10,21 +10,9 @@ from matplotlib.figure import Figure
 
 from ..arrays import Array
 from ..interpret import HeadStatistics
+from . import style
 from .labels import visible_all, weight_text
-from .style import (
-    LEAP,
-    bare,
-    color_bar,
-    fitting_size,
-    log_scale,
-    new_figure,
-    panels,
-    styled,
-    titled,
-    token_ticks,
-    whole_ticks,
-    write_cell,
-)
+from .style import styled
 from .theme import colors, weight_colors
 
 MOST_HEADS = 16
@@ -48,7 +36,7 @@ def head_specialization(statistics: HeadStatistics, *, title: str = "Do the head
     rows, columns = score.shape
     named = H <= NAMED_UP_TO and not is_deep
     width = 1.25 if named else float(np.clip(10 / columns, 0.3, 0.5))
-    figure = new_figure(max(width * columns + 1.9, 4.6), max((0.72 if named else 0.36) * rows + 1.5, 2.3))
+    figure = style.new_figure(max(width * columns + 1.9, 4.6), max((0.72 if named else 0.36) * rows + 1.5, 2.3))
     ax = figure.subplots()
     # Not below 0.5, or a broad head would look like a specialist.
     top = max(float(score.max()), 0.5)
@@ -57,12 +45,12 @@ def head_specialization(statistics: HeadStatistics, *, title: str = "Do the head
     for (row, column), value in np.ndenumerate(score):
         text = f"{value:.2f}\n{statistics.kinds[row][column]}" if named else weight_text(value)
         text = text.replace("one position ", "one\nposition ")
-        write_cell(ax, (column, row), text, size=8 if named else 6.2, background=ramp(float(value) / top))
-    bare(ax, *(("layer", "head") if is_deep else ("head", "layer")))
-    whole_ticks(ax.xaxis, ax.yaxis)
-    color_bar(figure, ax, image, f"specialization: 0 to {top:.2g}")
+        style.write_cell(ax, (column, row), text, size=8 if named else 6.2, background=ramp(float(value) / top))
+    style.bare(ax, *(("layer", "head") if is_deep else ("head", "layer")))
+    style.whole_ticks(ax.xaxis, ax.yaxis)
+    style.color_bar(figure, ax, image, f"specialization: 0 to {top:.2g}")
     listed = [f"layer {at[0]} head {at[1]}: {statistics.kinds[at[0]][at[1]]}" for at in np.ndindex(L, H)][:64]
-    return titled(figure, title, f"the specialization score of {L} by {H} heads. {'; '.join(listed)}.")
+    return style.titled(figure, title, f"the specialization score of {L} by {H} heads. {'; '.join(listed)}.")
 
 
 @styled
@@ -79,18 +67,18 @@ def head_positions(
     S = statistics.received.shape[-1]
     columns = _columns(len(chosen), *statistics.score.shape)
     width = float(np.clip(0.2 * S + 0.5, 2.0, 10.4 / max(columns, 2)))
-    figure = new_figure(max(columns * width + 0.6, 5.4), math.ceil(len(chosen) / columns) * 1.45 + 1.2)
-    axes = panels(figure, len(chosen), columns)
+    figure = style.new_figure(max(columns * width + 0.6, 5.4), math.ceil(len(chosen) / columns) * 1.45 + 1.2)
+    axes = style.panels(figure, len(chosen), columns)
     shares = np.stack([statistics.received[at] for at in chosen])
     relative = _differ_by_far(shares, statistics.expected)
     _draw_shares(axes, shares, statistics.expected, relative=relative)
     titles = [f"layer {layer}, head {head}: {statistics.kinds[layer][head]}" for layer, head in chosen]
-    size = min(fitting_size(one, 72 * (width - 0.15), 8.0) for one in titles)
+    size = min(style.fitting_size(one, 72 * (width - 0.15), 8.0) for one in titles)
     for number, (ax, name) in enumerate(zip(axes, titles, strict=True)):
         if labels is None:
-            whole_ticks(ax.xaxis)
+            style.whole_ticks(ax.xaxis)
         else:
-            token_ticks(ax.xaxis, visible_all(labels, 8), room=0.9 * (width - 0.35))
+            style.token_ticks(ax.xaxis, visible_all(labels, 8), room=0.9 * (width - 0.35))
         ax.tick_params(axis="y", labelsize=7.5, labelleft=number % columns == 0)
         ax.tick_params(axis="x", labelbottom=number + columns >= len(chosen))
         ax.set_title(name, fontsize=size, pad=3)
@@ -100,11 +88,11 @@ def head_positions(
     every = statistics.score.size
     few = "" if len(chosen) == every else f" (of {every}, the most specialized of each kind)"
     most = "; ".join(f"{name}, most at {int(np.argmax(row))}" for name, row in zip(titles, shares, strict=True))
-    return titled(figure, title + few, f"the share of attention that each position gets: {most}.")
+    return style.titled(figure, title + few, f"the share of attention that each position gets: {most}.")
 
 
 def _columns(count: int, L: int, H: int) -> int:
-    """Return how many panels stand side by side: where all heads are shown, a layer begins a row if it can."""
+    """Return how many style.panels stand side by side: where all heads are shown, a layer begins a row if it can."""
     fitting = [columns for columns in (4, 3, 2) if H % columns == 0 and count == L * H]
     return min(count, *fitting[:1] or (4,))
 
@@ -119,7 +107,7 @@ def _draw_shares(axes: Sequence[Axes], shares: Array, expected: Array, *, relati
         _bars(ax, row, expected, ground=1.0 if relative else 0.0)
         if relative:
             # What is near to even attention must not look like a preference; a few bars may leave the axis below.
-            log_scale(ax)
+            style.log_scale(ax)
             low = float(np.clip(np.quantile(shares, 0.02), 0.05, 0.5))
             ax.set_ylim(low / 1.35, max(2.0, float(shares.max())) * 1.7)
         else:
@@ -130,7 +118,7 @@ def _differ_by_far(shares: Array, expected: Array) -> bool:
     """Tell whether some shares would flatten the others, those of one head or those of a head without preference."""
     visible = np.maximum(shares, float(shares.max()) / 1000)
     # Not by the smallest: under a causal mask, the last positions get little attention from any head.
-    return bool(visible.max() > LEAP * np.median(visible) or expected.max() > STEEP * np.median(expected))
+    return bool(visible.max() > style.LEAP * np.median(visible) or expected.max() > STEEP * np.median(expected))
 
 
 def _bars(ax: Axes, values: Array, expected: Array, *, ground: float) -> None:

@@ -8,24 +8,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from .. import interpret
 from ..arrays import Array, Tree
 from ..errors import ConfigError
-from ..interpret import (
-    NUMBERS,
-    Labels,
-    Logit,
-    Trace,
-    attribute,
-    detect_heads,
-    full_and_causal,
-    head_statistics,
-    layer_statistics,
-    lens,
-    position_table,
-    similarity_by_distance,
-    trace_each,
-    watch,
-)
+from ..interpret import NUMBERS, Labels, Logit, Trace
 from ..interpret.trace import flat_batch
 from ..models import Batch, Encoder, Model
 from .attention_maps import MOST_HEADS, attention_grid, attention_heads, full_against_causal
@@ -72,7 +58,7 @@ def inspect_model(
     form       png, svg or pdf
     progress   called before each figure with the number drawn, the total, and its name
     """
-    traces = trace_each(model, params, batch, labels=labels)
+    traces = interpret.trace_each(model, params, batch, labels=labels)
     seen = traces[example]
     sketches = [
         *_predictions(seen, labels),
@@ -122,21 +108,21 @@ def _answer(model: Model, params: Tree, batch: Batch, example: int, labels: Labe
     one = Batch(*(None if part is None else np.asarray(part)[example][None] for part in flat_batch(batch)))
     if one.tokens.shape[-1] > LONGEST or (isinstance(model, Encoder) and model.config.head == "none"):
         return
-    run = watch(model, params, one)
+    run = interpret.watch(model, params, one)
     if run.logits.ndim == 2:
         words, label = ["all"], labels.classes or str
         target = Logit(int(np.argmax(run.logits[0])))
-        seen = lens(run)
+        seen = interpret.lens(run)
     else:
         mask = run.batch.mask
         real = np.arange(run.logits.shape[1]) if mask is None else np.flatnonzero(np.asarray(mask)[0])
         real = real[-MOST_POSITIONS:]  # more would not be drawn
         words, label = [labels.tokens(int(i)) for i in np.asarray(one.tokens)[0, real]], labels.tokens
         target = Logit(int(np.argmax(run.logits[0, real[-1]])), int(real[-1]))
-        seen = lens(run, positions=real)
+        seen = interpret.lens(run, positions=real)
     yield "lens", partial(lens_map, seen, words, label)
     try:
-        parts = attribute(run, target).rows()
+        parts = interpret.attribute(run, target).rows()
     except ConfigError:  # something on the direct path is not linear
         return
     names = [part["name"] if part["head"] is None else f"{part['name']}, head={part['head']}" for part in parts]
@@ -149,7 +135,7 @@ def _kinds(model: Model, params: Tree) -> Sketches:
     if model.config.context < SHORTEST:
         return
     try:
-        kinds = detect_heads(model, params)
+        kinds = interpret.detect_heads(model, params)
     except ConfigError:  # blocks of a user's own may keep their attention under other names
         return
     for name, found in kinds.items():
@@ -158,7 +144,7 @@ def _kinds(model: Model, params: Tree) -> Sketches:
 
 def _heads(traces: Sequence[Trace], seen: Trace) -> Sketches:
     for attention in seen.kinds:
-        found, name = head_statistics(traces, attention), HEADINGS[attention]
+        found, name = interpret.head_statistics(traces, attention), HEADINGS[attention]
         yield f"{attention}-heads", partial(head_specialization, found, title=f"{name}: do the heads specialize?")
         # The tokens of one example name the positions only where they are all there is.
         names = seen.key_labels(attention) if len(traces) == 1 else None
@@ -168,7 +154,7 @@ def _heads(traces: Sequence[Trace], seen: Trace) -> Sketches:
 def _layers(traces: Sequence[Trace]) -> Sketches:
     for stack in traces[0].residual:
         title = f"What leaves each layer of the {stack}"
-        yield f"{stack}-layers", partial(layer_curves, layer_statistics(traces, stack), title=title)
+        yield f"{stack}-layers", partial(layer_curves, interpret.layer_statistics(traces, stack), title=title)
 
 
 def _attention(seen: Trace) -> Sketches:
@@ -201,7 +187,7 @@ def _masks(seen: Trace) -> Sketches:
     """Draw the head of the decoder whose attention the mask changes most: the same scores with and without it."""
     if "decoder" not in seen.attention or len(seen.labels["decoder"]) < 2:
         return
-    full, causal = full_and_causal(seen, "decoder")
+    full, causal = interpret.full_and_causal(seen, "decoder")
     changed = np.abs(full - causal).sum(axis=(-2, -1))
     at = np.unravel_index(int(np.argmax(changed)), changed.shape)
     title = f"Layer {at[0]}, head {at[1]}, with and without the mask"
@@ -212,13 +198,15 @@ def _positions(model: Model, params: Tree, seen: Trace) -> Sketches:
     learned = model.config.positions == "learned"
     stacks = list(seen.residual) if learned else list(seen.residual)[-1:]
     for stack in stacks:
-        table = position_table(model, params, stack=stack)
+        table = interpret.position_table(model, params, stack=stack)
         if table is None:
             return
         where = f" of the {stack}" if len(stacks) > 1 else ""
         title = f"{'Learned' if learned else 'Sinusoidal'} positions{where}"
         yield f"{stack}-position-table", partial(position_heat_map, table, title=title)
-        curve = partial(similarity_curve, similarity_by_distance(table), title=f"Similarity by distance{where}")
+        curve = partial(
+            similarity_curve, interpret.similarity_by_distance(table), title=f"Similarity by distance{where}"
+        )
         yield f"{stack}-position-similarity", curve
 
 

@@ -9,19 +9,9 @@ from matplotlib.figure import Figure
 from ..arrays import Array
 from ..errors import ShapeError
 from ..interpret import HeadScores, Lens, Patching
+from . import style
 from .labels import visible, visible_all, weight_text
-from .style import (
-    bare,
-    color_bar,
-    fitting_size,
-    new_figure,
-    panels,
-    styled,
-    titled,
-    token_ticks,
-    whole_ticks,
-    write_cell,
-)
+from .style import styled
 from .theme import colors, signed_colors, weight_colors
 
 MOST_ROWS = 33
@@ -53,21 +43,23 @@ def lens_map(
     ids, odds, names = ids[::-1, first:], odds[::-1, first:], visible_all(inputs[first:], 7)
     rows, columns = ids.shape
     width = max(0.52 * columns + 2.4, 4.6)
-    figure = new_figure(width, 0.27 * rows + 1.5)
+    figure = style.new_figure(width, 0.27 * rows + 1.5)
     ax = figure.subplots()
     ramp = weight_colors()
     image = ax.imshow(odds, cmap=ramp, vmin=0, vmax=1, aspect="auto")
     cell = 0.8 * 72 * (width - 2.0) / columns
     for (row, column), value in np.ndenumerate(odds):
         text = visible(label(int(ids[row, column])), max(7, int(cell / 5)))
-        write_cell(ax, (column, row), text, size=fitting_size(text, cell, 7.5), background=ramp(float(value)))
-    token_ticks(ax.xaxis, names, room=width - 2.2)
+        style.write_cell(
+            ax, (column, row), text, size=style.fitting_size(text, cell, 7.5), background=ramp(float(value))
+        )
+    style.token_ticks(ax.xaxis, names, room=width - 2.2)
     ax.set_yticks(range(rows), [seen.points[n].label for n in reversed(chosen)])
     some = f" (the last {columns} of {len(inputs)})" if first else ""
-    bare(ax, f"what was read{some}")
-    color_bar(figure, ax, image, "probability")
+    style.bare(ax, f"what was read{some}")
+    style.color_bar(figure, ax, image, "probability")
     said = ", ".join(visible(label(int(i))) for i in ids[0])
-    return titled(figure, title, f"the likeliest token at {rows} points of the stream. At the last: {said}.")
+    return style.titled(figure, title, f"the likeliest token at {rows} points of the stream. At the last: {said}.")
 
 
 @styled
@@ -77,7 +69,7 @@ def signed_bars(names: Sequence[str], values: Array, *, top: int = 20, title: st
     if values.ndim != 1 or len(values) != len(names) or not len(names):
         raise ShapeError(f"{len(names)} names for values of shape {values.shape}", hint="pass one value for each name")
     shown, labels = values[:top], visible_all(names[:top], 40)
-    figure = new_figure(7.0, 0.29 * len(shown) + 1.3)
+    figure = style.new_figure(7.0, 0.29 * len(shown) + 1.3)
     ax = figure.subplots()
     used = colors()
     bars = ax.barh(range(len(shown)), shown, color=[used.blue if v >= 0 else used.vermilion for v in shown], height=0.7)
@@ -89,9 +81,9 @@ def signed_bars(names: Sequence[str], values: Array, *, top: int = 20, title: st
     ax.set_yticks(range(len(shown)), labels)
     ax.invert_yaxis()
     some = f" · the first {len(shown)} of {len(names):,}" if len(names) > len(shown) else ""
-    bare(ax, f"{unit}{some}")
+    style.bare(ax, f"{unit}{some}")
     listed = ", ".join(f"{name} {value:+.3g}" for name, value in zip(labels, shown, strict=True))
-    return titled(figure, title, f"bars of {len(shown)} numbers: {listed}.")
+    return style.titled(figure, title, f"bars of {len(shown)} numbers: {listed}.")
 
 
 @styled
@@ -100,7 +92,7 @@ def patching_map(found: Patching, labels: Sequence[str] | None = None, *, title:
     effect = found.effect[::-1]
     rows, columns = effect.shape
     width = float(np.clip(0.45 * columns + 2.8, 4.6, 16))
-    figure = new_figure(width, 0.25 * rows + 1.5)
+    figure = style.new_figure(width, 0.25 * rows + 1.5)
     ax = figure.subplots()
     most = float(np.abs(effect).max()) or 1.0
     ramp = signed_colors()
@@ -108,17 +100,17 @@ def patching_map(found: Patching, labels: Sequence[str] | None = None, *, title:
     if effect.size <= WRITTEN:
         for (row, column), value in np.ndenumerate(effect):
             background = ramp(0.5 + float(value) / most / 2)
-            write_cell(ax, (column, row), f"{value:.2f}", size=6.5, background=background)
+            style.write_cell(ax, (column, row), f"{value:.2f}", size=6.5, background=background)
     if labels is None:
-        whole_ticks(ax.xaxis)
+        style.whole_ticks(ax.xaxis)
     else:
-        token_ticks(ax.xaxis, visible_all(labels, 8), room=width - 2.6)
+        style.token_ticks(ax.xaxis, visible_all(labels, 8), room=width - 2.6)
     ax.set_yticks(range(rows), found.rows[::-1])
-    bare(ax, found.columns)
-    color_bar(figure, ax, image, f"change of the answer, from {found.run:.3g} towards {found.source:.3g}")
+    style.bare(ax, found.columns)
+    style.color_bar(figure, ax, image, f"change of the answer, from {found.run:.3g} towards {found.source:.3g}")
     row, column = np.unravel_index(int(np.abs(effect).argmax()), effect.shape)
     words = f"heat map of {rows} by {columns} values. The largest effect, {effect[row, column]:.3g}, is that of "
-    return titled(figure, title, f"{words}{found.rows[::-1][row]} at {found.columns} {column}.")
+    return style.titled(figure, title, f"{words}{found.rows[::-1][row]} at {found.columns} {column}.")
 
 
 @styled
@@ -129,14 +121,14 @@ def detector_maps(found: HeadScores, *, title: str = "What heads look for") -> F
     columns = min(3, len(kinds))
     width = float(np.clip(0.42 * heads + 0.5, 2.1, 5))
     height = float(np.clip(0.3 * layers + 0.7, 1.4, 7))
-    figure = new_figure(max(columns * width + 1.0, 5.4), height * -(-len(kinds) // columns) + 0.9)
-    axes = panels(figure, len(kinds), columns)
+    figure = style.new_figure(max(columns * width + 1.0, 5.4), height * -(-len(kinds) // columns) + 0.9)
+    axes = style.panels(figure, len(kinds), columns)
     for ax, kind in zip(axes, kinds, strict=True):
         image = _score_map(ax, found.scores[kind], f"{kind} (by chance {found.chance[kind]:.2f})")
-    color_bar(figure, axes, image, "share of attention")
+    style.color_bar(figure, axes, image, "share of attention")
     named = "; ".join(f"layer {one.layer} head {one.head} {one.kind} {one.score:.2f}" for one in found.named())
     words = f"maps of the scores of {layers} by {heads} heads for {', '.join(kinds)}"
-    return titled(figure, title, f"{words}. {named or 'No head is clearly of a kind'}.")
+    return style.titled(figure, title, f"{words}. {named or 'No head is clearly of a kind'}.")
 
 
 def _score_map(ax: Axes, scores: Array, title: str) -> object:
@@ -144,8 +136,8 @@ def _score_map(ax: Axes, scores: Array, title: str) -> object:
     image = ax.imshow(scores, cmap=ramp, vmin=0, vmax=1, aspect="auto")
     if scores.size <= 64:
         for (row, column), value in np.ndenumerate(scores):
-            write_cell(ax, (column, row), weight_text(float(value)), size=7, background=ramp(float(value)))
-    whole_ticks(ax.xaxis, ax.yaxis)
+            style.write_cell(ax, (column, row), weight_text(float(value)), size=7, background=ramp(float(value)))
+    style.whole_ticks(ax.xaxis, ax.yaxis)
     ax.set_title(title, fontsize=8.5)
-    bare(ax, "head", "layer")
+    style.bare(ax, "head", "layer")
     return image

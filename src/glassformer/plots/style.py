@@ -51,36 +51,33 @@ def styled(draw: Drawing) -> Drawing:
 def _rc(theme: Theme) -> dict[str, Any]:
     """Return the settings of matplotlib that figures are drawn with."""
     return {
-        "axes.axisbelow": True,
+        **dict.fromkeys(("axes.labelcolor", "axes.titlecolor", "text.color"), theme.ink),
+        **dict.fromkeys(("axes.facecolor", "figure.facecolor"), theme.page),
+        **{f"{axis}tick.{part}": color for axis in "xy" for part, color in _tick_colors(theme).items()},
         "axes.edgecolor": theme.edge,
-        "axes.facecolor": theme.page,
+        "grid.color": theme.grid,
+        "axes.axisbelow": True,
         "axes.grid": False,
-        "axes.labelcolor": theme.ink,
-        "axes.labelsize": 9.5,
-        "axes.linewidth": 0.8,
+        "axes.unicode_minus": True,
+        "legend.frameon": False,
         "axes.spines.right": False,
         "axes.spines.top": False,
-        "axes.titlecolor": theme.ink,
+        "text.usetex": False,
+        "axes.linewidth": 0.8,
+        "grid.linewidth": 0.7,
+        "lines.linewidth": 1.8,
+        "axes.labelsize": 9.5,
         "axes.titlesize": 10.5,
-        "axes.unicode_minus": True,
-        "figure.facecolor": theme.page,
+        "font.size": 9.5,
+        "legend.fontsize": 9,
+        "xtick.labelsize": 8.5,
+        "ytick.labelsize": 8.5,
         "figure.titlesize": 13,
         "figure.titleweight": "bold",
         "font.family": list(font_families()),
-        "font.size": 9.5,
-        "grid.color": theme.grid,
-        "grid.linewidth": 0.7,
-        "legend.fontsize": 9,
-        "legend.frameon": False,
-        "lines.linewidth": 1.8,
         "pdf.fonttype": 42,  # letters stay letters, which can be searched
         "svg.fonttype": "path",  # shapes, since the reader may not have the font
         "svg.hashsalt": "glassformer",
-        "text.color": theme.ink,
-        "text.usetex": False,
-        **{f"{axis}tick.{part}": color for axis in "xy" for part, color in _tick_colors(theme).items()},
-        "xtick.labelsize": 8.5,
-        "ytick.labelsize": 8.5,
     }
 
 
@@ -201,16 +198,13 @@ def save(figure: Figure, path: str | Path) -> Path:
         )
     buffer = io.BytesIO()
     words = str(figure.get_label())
-    title = words.split(":")[0]
+    about: dict[str, Any] = {"Title": words.split(":")[0], "Subject" if ending == "pdf" else "Description": words}
     if ending == "png":
-        metadata: dict[str, Any] = {"Software": "Glassformer", "Title": title, "Description": words}
         # `savefig` would draw everything twice, once only to arrange it, which drawing does anyway.
-        FigureCanvasAgg(figure).print_png(buffer, metadata=metadata)
-    elif ending == "svg":
-        figure.savefig(buffer, format="svg", metadata={"Title": title, "Description": words, "Date": None})
+        FigureCanvasAgg(figure).print_png(buffer, metadata={"Software": "Glassformer", **about})
     else:
-        metadata = {"Title": title, "Subject": words, "Creator": "Glassformer", "CreationDate": None}
-        figure.savefig(buffer, format="pdf", metadata=metadata)
+        dated = "CreationDate" if ending == "pdf" else "Date"
+        figure.savefig(buffer, format=ending, metadata={"Creator": "Glassformer", dated: None, **about})
     return write_new(path, buffer.getvalue())
 
 

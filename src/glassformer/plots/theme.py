@@ -4,7 +4,7 @@ import contextlib
 import functools
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -13,16 +13,13 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap, ListedColormap,
 from ..errors import ConfigError, did_you_mean
 
 
-@dataclass(frozen=True)
-class Theme:
-    """One set of colors.
+class Theme(NamedTuple):
+    """One set of colors; those of series are near to Okabe and Ito's, which every kind of color vision can tell apart.
 
-    page           behind everything
-    ink, quiet     of text, and of secondary text
-    edge, grid     of lines
-    never          of cells that a mask forbids
-    blue … brown   of series: near to Okabe and Ito's, which every kind of color vision can tell apart
-    sky            a paler blue
+    page          behind everything
+    ink, quiet    of text, and of secondary text
+    edge, grid    of lines
+    never         of cells that a mask forbids
     """
 
     name: str
@@ -33,7 +30,7 @@ class Theme:
     grid: str
     never: str
     blue: str
-    sky: str
+    sky: str  # a paler blue
     orange: str
     green: str
     vermilion: str
