@@ -107,4 +107,4 @@ def ink_on(color: Sequence[float]) -> str:
     """Return the text color with the higher contrast on a background, as WCAG defines contrast."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color[:3]]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    return LIGHT.ink if luminance > 0.195 else "white"
+    return LIGHT.ink if luminance > 0.217 else "white"
