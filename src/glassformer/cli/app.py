@@ -14,7 +14,7 @@ from .examples import EXAMPLES
 from .failures import describe, exit_with, is_system_failure
 
 COMMANDS = {
-    "demo": "Train a classifier, a language model and a date translator, and write a report with pictures.",
+    "demo": "Train a classifier, a language model and a date translator, and write a page to look into them.",
     "train": "Train a model on a task. Ctrl-C saves it, and --resume continues bit for bit.",
     "eval": "Measure a trained model on all of its held-out data.",
     "tasks": "List the tasks to train on.",
@@ -23,7 +23,7 @@ COMMANDS = {
     "compare": "Compare runs side by side: settings that differ, losses by step and by time, speed, samples, a figure.",
     "tokens": "Encode texts into a token file, which `train text --data FILE` maps into memory.",
     "replay": "Go through the training of a run, step by step: loss, attention, norms and answers, on one page.",
-    "inspect": "Draw attention, predictions, positions and layers of a model into one page.",
+    "inspect": "Write the explorer's page of a model and an input, and figures of all there is to see.",
     "explore": "Open a page on this machine to see a Transformer work, touch any number, and change anything.",
     "look": "Look inside: what each layer predicts, which part adds what, what a removal changes, how gradients flow.",
     "check": "Prove every hand-derived gradient against a numeric derivative on this machine.",

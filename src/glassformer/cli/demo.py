@@ -43,7 +43,7 @@ BEST = "All of it is about each model's best checkpoint: the one with the lowest
 @click.option("--out", type=PATH, metavar="DIR", help="Folder for the runs and the page.")
 @json_option
 def demo(out: Path | None, json: bool) -> None:
-    """Train a classifier, a language model and a date translator, and write a page to look into all three."""
+    """Train a classifier, a language model and a date translator, and write a page to look into them."""
     began = time.perf_counter()
     if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} exists already", hint="choose another --out, or leave it out for a new folder")

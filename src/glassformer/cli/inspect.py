@@ -44,7 +44,7 @@ PAGE = "index.html"
 def inspect(
     model: str, text: str | None, out: Path | None, checkpoint: str | None, theme: str, form: str, json: bool
 ) -> None:
-    """Write the explorer's page of a model and an input as one file, and figures of all there is to see."""
+    """Write the explorer's page of a model and an input, and figures of all there is to see."""
     check_known("there is no theme", theme, ("auto", *THEMES))
     check_known("there is no format", form, FORMATS)
     place = locate(model)
