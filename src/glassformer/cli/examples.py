@@ -43,7 +43,7 @@ EXAMPLES = {
     "params": ["glassformer params gpt2", "glassformer params llama-3.1-8b --length 4096 --dtype bfloat16"],
     "plan": ["glassformer plan gpt3 --set vocab=50304 --mesh data=2,fsdp=64,tensor=8 --device-memory 80GB"],
     "generate": [
-        'glassformer generate runs/text --prompt "The " --max-new-tokens 40',
+        'glassformer generate runs/text "The " --max-new-tokens 40',
         'echo "The capital of France is" | glassformer generate smollm2 --prompt - --max-new-tokens 8 --temperature 0',
     ],
     "chat": [
