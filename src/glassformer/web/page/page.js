@@ -13,7 +13,7 @@ export const page = {
 function labelsFor(tensor) {
   const words = (part, size) => {
     const list = part && page.run[part];
-    return list?.length === size ? list.map((token) => token.label) : undefined;
+    return list && list.length === size ? list.map((token) => token.label) : undefined;
   };
   return { rowLabels: words(tensor.down, tensor.shape.at(-2)), columnLabels: words(tensor.across, tensor.shape.at(-1)) };
 }
