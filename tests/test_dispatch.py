@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import traceback
 
 import numpy as np
 import pytest
@@ -315,3 +316,21 @@ def test_a_model_learns_where_numba_is_not_installed():
 def test_the_reference_engine_leaves_numba_alone():
     chosen = "import os; os.environ['GLASSFORMER_ENGINE'] = 'numpy'"
     assert in_a_fresh_process(TRAIN.format(before=chosen)) == "numpy True False"
+
+
+def test_from_a_models_forward_to_softmax_there_are_at_most_twelve_frames(monkeypatch):
+    depths = []
+    home = ops.softmax.__wrapped__.__globals__
+    exponentials = home["_exponentials"]
+
+    def counted(*arguments):
+        depths.append(len(traceback.extract_stack()))
+        return exponentials(*arguments)
+
+    monkeypatch.setitem(home, "_exponentials", counted)
+    model = glassformer.build("tiny-decoder")
+    params = model.init(0)
+    with use_engine("numpy"):
+        outside = len(traceback.extract_stack())
+        model.forward(params, np.array([[1, 2, 3]]))
+    assert max(depths) - 1 - outside <= 12  # without `counted` itself

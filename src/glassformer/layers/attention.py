@@ -140,10 +140,16 @@ class Attention(Layer):
         if rotation is not None:
             q, turned = ops.rotary(q, *rotation, pairing=self.pairing)
             k, _ = ops.rotary(k, *rotation, pairing=self.pairing)
-        if cache is None:
-            mixed, attend = self._attend(q, k, v, bias, _with_head_axis(mask, q, k), key)
-        else:
+        settings: dict[str, Any] = {"pattern": self.pattern, "key": key, "rate": self.dropout, "scale": self.scale}
+        if cache is not None:
             mixed, attend = self._attend_from(cache, q, k, v, bias, mask)
+        elif self.tile is None:
+            mixed, attend = ops.attention(q, k, v, bias, mask=_with_head_axis(mask, q, k), **settings)
+            # Without a bias in the record, backward makes no gradient for it. Tiles compute scores from it again.
+            attend = attend if self.learned_bias else attend._replace(bias=None)
+        else:
+            mask = _with_head_axis(mask, q, k)
+            mixed, attend = ops.attention_tiled(q, k, v, bias, mask=mask, tile=self.tile, **settings)
         # y = concat(heads) output
         merged, _ = ops.merge_heads(mixed, heads=self.heads)
         y, output = self.parts["output"].forward(params["output"], merged)
@@ -214,20 +220,6 @@ class Attention(Layer):
             allowed = namespace(q).asarray(allowed)
             mask = allowed if mask is None else mask & allowed
         return ops.attention(q, k, v, bias, mask=mask, scale=self.scale)
-
-    def _attend(
-        self, q: Array, k: Array, v: Array, bias: Array | None, mask: Array | None, key: Array | None
-    ) -> tuple[Array, Tree]:
-        """Attend to all keys at once or in tiles; return the heads (..., H, T, C) and the record.
-
-        A bias that nobody learns is left out of the record, so that the backward pass makes no gradient for it. Tiles
-        need it there, since they compute the scores again.
-        """
-        settings: dict[str, Any] = {"pattern": self.pattern, "key": key, "rate": self.dropout, "scale": self.scale}
-        if self.tile is not None:
-            return ops.attention_tiled(q, k, v, bias, mask=mask, tile=self.tile, **settings)
-        y, saved = ops.attention(q, k, v, bias, mask=mask, **settings)
-        return y, saved if self.learned_bias else saved._replace(bias=None)
 
     def _attend_backward(self, dy: Array, saved: Tree) -> tuple[Array, Array, Array, Array | None]:
         settings: dict[str, Any] = {"pattern": self.pattern, "rate": self.dropout, "scale": self.scale}

@@ -15,7 +15,7 @@ from ..arrays import Array, Tree, check_mask
 from ..config import DecoderConfig
 from ..execution import PLAIN, Execution
 from ..layers import Cache, Stack
-from .model import Batch, Writer, as_key, key_mask, naming_what_is_missing, same_order
+from .model import Batch, Writer, as_key, explain_missing_params, key_mask, same_order
 from .parts import build_stack
 
 
@@ -34,7 +34,7 @@ class Decoder(Writer):
     def specs(self) -> Tree:
         return {"embedding": self.embedding.specs(), **self.stack.specs(), "head": self.head.specs()}
 
-    @naming_what_is_missing
+    @explain_missing_params
     def forward(
         self,
         params: Tree,
@@ -59,7 +59,7 @@ class Decoder(Writer):
         logits, head = self.head.forward(params.get("head", {}), x, params["embedding"]["tokens"]["table"])
         return logits, {"embedding": embedded, **saved, "head": head}
 
-    @naming_what_is_missing
+    @explain_missing_params
     def backward(self, params: Tree, saved: Tree, dlogits: Array) -> Tree:
         """Return the gradients of all parameters for a gradient of the logits."""
         table = params["embedding"]["tokens"]["table"]

@@ -18,7 +18,7 @@ from ..errors import ConfigError
 from ..execution import PLAIN, Execution
 from ..layers import Linear, Spec, Stack, TokenHead
 from ..ops.arrange import PrependSaved
-from .model import Batch, Model, as_key, key_mask, naming_what_is_missing, same_order
+from .model import Batch, Model, as_key, explain_missing_params, key_mask, same_order
 from .parts import build_head, build_stack
 
 
@@ -54,7 +54,7 @@ class Encoder(Model):
             specs["head"] = self.head.specs()
         return specs
 
-    @naming_what_is_missing
+    @explain_missing_params
     def forward(
         self,
         params: Tree,
@@ -83,7 +83,7 @@ class Encoder(Model):
             y = x
         return y, saved
 
-    @naming_what_is_missing
+    @explain_missing_params
     def backward(self, params: Tree, saved: Tree, dlogits: Array) -> Tree:
         """Return the gradients of all parameters for a gradient of what `forward` returned."""
         grads: dict[str, Tree] = {}

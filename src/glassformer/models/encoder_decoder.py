@@ -15,7 +15,7 @@ from ..config import EncoderDecoderConfig
 from ..errors import ConfigError
 from ..execution import PLAIN, Execution
 from ..layers import Cache, InputEmbedding, Stack
-from .model import Batch, Writer, as_key, key_mask, naming_what_is_missing, same_order
+from .model import Batch, Writer, as_key, explain_missing_params, key_mask, same_order
 from .parts import build_embedding, build_stack
 
 
@@ -53,7 +53,7 @@ class EncoderDecoder(Writer):
             "head": self.head.specs(),
         }
 
-    @naming_what_is_missing
+    @explain_missing_params
     def forward(
         self,
         params: Tree,
@@ -96,7 +96,7 @@ class EncoderDecoder(Writer):
         x, saved = self.encoder.forward(params["encoder"], x, mask=key_mask(mask), key=keys[1])
         return x, embedded, saved
 
-    @naming_what_is_missing
+    @explain_missing_params
     def backward(self, params: Tree, saved: Tree, dlogits: Array) -> Tree:
         """Return the gradients of all parameters for a gradient of the logits."""
         table = params["embedding"]["tokens"]["table"]

@@ -51,8 +51,8 @@ class Batch(NamedTuple):
         return f"Batch({', '.join(f'{name} {np.shape(part)}' for name, part in given.items())})"
 
 
-def naming_what_is_missing(method: Method) -> Method:
-    """Let a method of a model that meets a missing parameter say which ones are missing."""
+def explain_missing_params(method: Method) -> Method:
+    """Let a method of a model name the parameters that are missing where it does not find one."""
 
     @functools.wraps(method)
     def named(self: Model, params: Any, *arguments: Any, **settings: Any) -> Any:
@@ -146,7 +146,7 @@ class Writer(Model):
     def writing(self, params: Tree) -> tuple[Stack, Tree]:
         """Return the stack that reads and writes the tokens, and its parameters."""
 
-    @naming_what_is_missing
+    @explain_missing_params
     def read(
         self,
         params: Tree,
