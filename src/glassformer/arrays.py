@@ -1,4 +1,4 @@
-"""What every op needs to know about arrays: which library they come from, and whether they fit.
+"""Arrays: which library they come from, and checks of their shapes and dtypes.
 
 NumPy (2 and later) and JAX arrays both answer `__array_namespace__`, so an op asks its data for the library and the
 same source runs on either.
@@ -29,7 +29,7 @@ def namespace(x: Array) -> Any:
 
 
 def is_traced(x: Array) -> bool:
-    """Tell whether `x` stands for values that are not known yet, as under `jax.jit`."""
+    """Tell whether the values of `x` are not known yet, as under `jax.jit`."""
     jax = sys.modules.get("jax")
     return jax is not None and isinstance(x, jax.core.Tracer)
 
@@ -54,7 +54,7 @@ def widen(x: Array) -> Array:
 
 
 def narrow(w: Array, x: Array) -> Array:
-    """Return parameters in the type of x where x has half precision: theirs may be wider, as master copies are."""
+    """Return parameters in the type of x if x has half precision; master copies are wider."""
     return cast(w, x.dtype) if is_half(x) else w
 
 
@@ -64,7 +64,7 @@ def real_type(x: Array) -> Any:
 
 
 def cast(x: Array, dtype: Any) -> Array:
-    """Return `x` in `dtype`, itself when it already has it; complex numbers, which measure derivatives, stay so."""
+    """Return `x` in `dtype`; complex numbers, which measure derivatives, stay complex."""
     return x if x.dtype == dtype or x.dtype.kind == "c" else x.astype(dtype)
 
 
@@ -83,7 +83,7 @@ def unbroadcast(dy: Array, shape: tuple[int, ...]) -> Array:
 def check_ids(ids: Array, size: int, *, what: str = "token ids", ignore: int | None = None) -> None:
     """Refuse ids that are not integers or lie outside [0, size); `ignore` is allowed besides.
 
-    Values that are still unknown (under `jax.jit`) pass; their type does not.
+    Under `jax.jit` only the dtype is checked, because the values are unknown.
     """
     namespace(ids)
     if not is_integer(ids):

@@ -1,9 +1,9 @@
-"""Everything Glassformer refuses, as one tree of exceptions.
+"""All errors that Glassformer raises on purpose, as one tree.
 
     GlassformerError
     ├── ConfigError      a setting is unknown, out of range or contradicts another   (also a ValueError)
     ├── ShapeError       arrays whose shapes do not fit each other                   (also a ValueError)
-    ├── DTypeError       an array of the wrong kind, or not an array at all          (also a TypeError)
+    ├── DTypeError       an array of the wrong dtype, or not an array at all         (also a TypeError)
     ├── TokenError       a token id or a target outside its vocabulary               (also an IndexError)
     ├── LengthError      a sequence that is empty or longer than the model reads     (also a ValueError)
     ├── ChatError        a chat template is damaged or refuses the conversation      (also a ValueError)
@@ -27,9 +27,9 @@ __all__ = [
 
 
 LONGEST = 100
-"""No known word has more letters."""
+"""Longer words are not compared: no known word has more letters."""
 FEW = 12
-"""So many names can be read at a glance."""
+"""At most this many names are listed in a hint."""
 
 
 class GlassformerError(Exception):
@@ -53,7 +53,7 @@ class ShapeError(GlassformerError, ValueError):
 
 
 class DTypeError(GlassformerError, TypeError):
-    """An array of the wrong kind, or something that is not an array."""
+    """An array of the wrong dtype, or something that is not an array."""
 
 
 class TokenError(GlassformerError, IndexError):
@@ -65,7 +65,7 @@ class LengthError(GlassformerError, ValueError):
 
 
 class ChatError(GlassformerError, ValueError):
-    """A chat template that is damaged, does what it must not, or refuses the conversation."""
+    """A chat template that is damaged, does something forbidden, or refuses the conversation."""
 
 
 class DataError(GlassformerError, ValueError):
@@ -81,7 +81,7 @@ class TrainingError(GlassformerError, ArithmeticError):
 
 
 class ClusterError(GlassformerError, ConnectionError):
-    """A worker of a run on many machines that does not come, does not belong, or was lost."""
+    """A worker of a run on many machines that is missing, does not belong to it, or was lost."""
 
 
 class CheckpointError(GlassformerError, OSError):
@@ -89,9 +89,9 @@ class CheckpointError(GlassformerError, OSError):
 
 
 def did_you_mean(word: str, known: Iterable[str], *, listed: str | None = None) -> str:
-    """Return a hint that names the few closest known words, or all of them when none is close.
+    """Return a hint that names the closest known words, or all of them when none is close.
 
-    Of many, those most alike are named, or `listed` says where all of them are.
+    If there are many, it names the most similar ones, or repeats `listed`, which says where to find all.
     """
     known = sorted(known)
     close = nearest(word, known)
@@ -101,42 +101,42 @@ def did_you_mean(word: str, known: Iterable[str], *, listed: str | None = None) 
         return "known: " + ", ".join(known)
     if listed is not None:
         return listed
-    import difflib  # only a failure needs it, and importing it takes a while
+    import difflib  # slow to import, and only a failure needs it
 
     alike = difflib.get_close_matches(word[:LONGEST], known, n=FEW, cutoff=0.0)
     return "known: " + ", ".join(alike) + f" and {len(known) - len(alike):,} more"
 
 
 def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """Return up to `count` of the known words that were probably meant; none rather than one that was not.
+    """Return up to `count` known words that were probably meant, or none.
 
-    First those that fewest slips of the pen turn into the word, few for its length; else those that begin alike or
-    are made of the same words, as bpe_size is meant by size; else those that have a word in common.
+    First those with the fewest typing errors, few for the length of the word; else those that begin alike or are made
+    of the same words, such as bpe_size for size; else those that share a word.
     """
     if len(word) > LONGEST:
-        return []  # to count its slips would take long
+        return []  # comparing it would take long
     wanted = _plain(word)
-    slips = {name: _slips(wanted, _plain(name)) for name in known}
+    typos = {name: _typos(wanted, _plain(name)) for name in known}
     few = 1 if len(wanted) < 6 else 2 if len(wanted) < 9 else 3
-    # Another letter makes another word of a short one: cpu is no slip of gpu.
+    # Replacing a letter of a short word makes another word: gpu does not mean cpu.
     near = {
         name: number
-        for name, number in slips.items()
+        for name, number in typos.items()
         if number <= few and not (len(wanted) == len(_plain(name)) < 4 and sorted(wanted) != sorted(_plain(name)))
     }
     if near:
         return [name for name in near if near[name] == min(near.values())][:count]
-    alike = [name for name in slips if _begin_alike(wanted, _plain(name)) or _share_words(wanted, _plain(name))]
-    alike = alike or [name for name in slips if _words(wanted) & _words(_plain(name))]
-    return sorted(alike, key=lambda name: (len(_words(wanted) ^ _words(_plain(name))), slips[name], name))[:count]
+    alike = [name for name in typos if _begin_alike(wanted, _plain(name)) or _share_words(wanted, _plain(name))]
+    alike = alike or [name for name in typos if _words(wanted) & _words(_plain(name))]
+    return sorted(alike, key=lambda name: (len(_words(wanted) ^ _words(_plain(name))), typos[name], name))[:count]
 
 
 def _plain(word: str) -> str:
     return word.casefold().replace("-", "_")
 
 
-def _slips(a: str, b: str) -> int:
-    """Return how many letters must be added, left out, replaced or swapped with their neighbor to turn a into b."""
+def _typos(a: str, b: str) -> int:
+    """Return how many letters must be added, removed, replaced or swapped with a neighbor to turn a into b."""
     before: list[int] = []
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, start=1):
@@ -150,7 +150,7 @@ def _slips(a: str, b: str) -> int:
 
 
 def _begin_alike(a: str, b: str) -> bool:
-    """Tell whether one word is the beginning of the other, as act of activation, or nearly so, as half of halves."""
+    """Tell whether one word is a prefix of the other (act, activation), or nearly so (half, halves)."""
     same = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     shorter, longer = sorted((len(a), len(b)))
     return same >= 3 and (same == shorter or (4 * same >= 3 * shorter and 2 * same >= longer))
@@ -163,17 +163,17 @@ def _share_words(a: str, b: str) -> bool:
 
 
 def _words(name: str) -> set[str]:
-    """Return the words of a name that are long enough to mean something by themselves."""
+    """Return the words of a name that have more than three letters."""
     return {part.removesuffix("s") for part in name.split("_") if len(part) > 3}
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error says, in short."""
+    """Return the first line of an error's message."""
     return (str(error).splitlines() or [type(error).__name__])[0][:300]
 
 
 def typed(word: object) -> str:
-    """Return a word of a command as one types it: in the quotes of this system's shell, where it needs any."""
+    """Return a word of a command with the quotes that this system's shell needs."""
     if os.name == "nt":
         import subprocess  # only a hint needs it
 
@@ -184,6 +184,6 @@ def typed(word: object) -> str:
 
 
 def some(names: list[str]) -> str:
-    """Name the first of them, and how many more there are."""
+    """Return the first names, and how many more there are."""
     shown = ", ".join(name[:80] for name in names[:4])
     return shown + (f" and {len(names) - 4:,} more" if len(names) > 4 else "") if names else "nothing"

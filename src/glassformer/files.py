@@ -1,12 +1,11 @@
-"""Files that are complete or not there, and why one could not be written.
+"""Atomic writes: a file is complete or not there.
 
     1. write a new file under a temporary name in the same folder
     2. fsync it: its bytes are on the disk
     3. rename it to its name, which replaces the previous file in one atomic step
     4. fsync the folder: the rename is on the disk
 
-A process killed before 3 leaves the previous file untouched, and one killed after 3 leaves the new one: at no moment
-does the name stand for anything but a complete file.
+A process killed before 3 leaves the previous file untouched; one killed after 3 leaves the new one.
 """
 
 import errno
@@ -28,10 +27,10 @@ FULL = "the disk is full"
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give the temporary file to write in place of `path`; when the block ends, it has its name and is on the disk.
+    """Yield a temporary file to write; when the block ends, it replaces `path` and is on the disk.
 
-    When the block or the system fails, the temporary file is removed and the previous one is as it was. Who may read
-    it is what the umask says, whoever writes it: some libraries would let its owner alone.
+    If the block or the system fails, the temporary file is removed and the previous file is unchanged. The umask
+    decides the permissions, also where a library would restrict them to the owner.
     """
     partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PARTIAL}")
     try:
@@ -78,13 +77,13 @@ def flush(path: Path) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk, where the system can be asked for that."""
+    """Flush the names in a folder to the disk, if the system supports it."""
     with suppress(OSError):
         flush(folder)
 
 
 def new_folder(path: Path) -> Path:
-    """Make the first of path, path-2, path-3, … that does not exist, and return it: nobody else can get the same."""
+    """Create and return the first of path, path-2, path-3, … that does not exist, without races."""
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         for number in itertools.count(1):
@@ -96,7 +95,7 @@ def new_folder(path: Path) -> Path:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files that killed processes left in a folder; for the one process that may write there."""
+    """Remove the temporary files that killed processes left in a folder; only its one writer may call this."""
     for path in folder.glob("*" + PARTIAL):
         if re.search(r"\.[0-9a-f]{8}$", path.stem):
             path.unlink(missing_ok=True)
@@ -109,7 +108,7 @@ def explained(
     hint: str = "check the folder, and its space",
     done: str = "written",
 ) -> Iterator[None]:
-    """Turn the system's refusal to write, or to read, into an `error` with a remedy."""
+    """Turn an OSError of writing or reading into an `error` with a remedy."""
     try:
         yield
     except OSError as found:
@@ -119,7 +118,7 @@ def explained(
 
 
 def refusal(error: Exception) -> str:
-    """Say why something could not be written; other libraries give the system's reason in their message alone."""
+    """Return why a write failed; some libraries give the system's reason only in their message."""
     found = re.search(r"os error (\d+)", str(error))
     code = error.errno if isinstance(error, OSError) else int(found[1]) if found else None
     if code in (errno.ENOSPC, errno.EDQUOT) or re.search(r"No space left|Disk quota", str(error)):

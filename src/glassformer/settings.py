@@ -1,6 +1,6 @@
-"""Settings by name: the one place that refuses those that do not exist, and that says what each one means.
+"""Settings by name: checks that they exist, and what each one means.
 
-What a setting means stands in the docstring of the dataclass or function that takes it, one line for each, or for
+The docstring of the dataclass or function that takes a setting explains it, in one line for each setting, or for
 several that mean the same:
 
     width             features per token
@@ -26,10 +26,10 @@ _WORDS = {int: "whole number", float: "number", bool: "true, false", str: "text"
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting, as it is shown.
+    """One setting.
 
-    name      what it is called
-    default   what it is unless given; dataclasses.MISSING where it must be given
+    name      its name
+    default   its default; dataclasses.MISSING if it must be given
     takes     its choices, or the type of its values
     meaning   what it does
     """
@@ -41,9 +41,9 @@ class Setting:
 
 
 def check_known(fact: str, word: Any, known: Iterable[str], *, listed: str | None = None) -> None:
-    """Refuse a word that is not known; it ends the sentence that `fact` begins, such as "there is no engine".
+    """Refuse an unknown word.
 
-    `listed` says where all of them are, should they be many.
+    `fact` begins the message, such as "there is no engine". `listed` says where to find all words if they are many.
     """
     words = list(known)
     if word not in words:
@@ -51,20 +51,20 @@ def check_known(fact: str, word: Any, known: Iterable[str], *, listed: str | Non
 
 
 def check_count(name: str, value: Any, *, least: int) -> None:
-    """Refuse what is no whole number of at least so many."""
+    """Refuse a value that is not a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < least:
         raise ConfigError(f"{name} is {value!r}", hint=f"use a whole number of at least {least}")
 
 
 def check_settings(fact: str, given: Iterable[str], cls: type, *, listed: str | None = None) -> None:
-    """Refuse settings that a dataclass does not have; `fact` begins a sentence, such as "a recipe has no setting"."""
+    """Refuse settings that a dataclass does not have. `fact` begins the message, such as "a recipe has no setting"."""
     known = setting_names(cls)
     for name in given:
         check_known(fact, name, known, listed=listed)
 
 
 def from_settings(fact: str, given: Mapping[str, Any], cls: type[T], *, listed: str | None = None) -> T:
-    """Build a dataclass from settings by name; refuse those that it does not have."""
+    """Build a dataclass from settings by name; refuse unknown ones."""
     check_settings(fact, given, cls, listed=listed)
     return cls(**given)
 
@@ -75,9 +75,9 @@ def setting_names(cls: type) -> list[str]:
 
 
 def described(owner: Any, choices: Mapping[str, Iterable[str]] | None = None) -> list[Setting]:
-    """Return the settings of a dataclass, or the keyword arguments of a function, with what they take and mean.
+    """Return the settings of a dataclass, or the keyword arguments of a function.
 
-    `choices` are the words that a setting takes, where its type does not say so.
+    `choices` are the words that a setting takes, if its type does not list them.
     """
     hints = get_type_hints(owner)
     defaults = _defaults(owner)
@@ -90,7 +90,7 @@ def described(owner: Any, choices: Mapping[str, Iterable[str]] | None = None) ->
 
 
 def meanings(owner: Any, names: Iterable[str]) -> dict[str, str]:
-    """Return what the docstring of a function, or those of a class and its bases, say about each of the names."""
+    """Return the explanation of each name in the docstring of a function, or of a class and its bases."""
     known = set(names)
     found: dict[str, str] = {}
     for part in reversed(inspect.getmro(owner)) if inspect.isclass(owner) else (owner,):
@@ -118,7 +118,7 @@ def _defaults(owner: Any) -> dict[str, Any]:
 
 
 def _takes(hint: Any, choices: Iterable[str] | None) -> str:
-    """Say what values a setting takes: its choices, or the words for its type."""
+    """Return the choices of a setting, or the words for its type."""
     alternatives = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     optional = ["none"] if type(None) in alternatives else []
     (first, *_) = [one for one in alternatives if one is not type(None)] or [Any]

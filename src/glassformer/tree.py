@@ -1,4 +1,4 @@
-"""Nested parameters as data: dicts, lists and named tuples of arrays, and the few things one does to all of them.
+"""Nested parameters as data: functions on dicts, lists and named tuples of arrays.
 
 A leaf has a dotted name: `params["blocks"][0]["attention"]["query"]["w"]` is "blocks.0.attention.query.w".
 """
@@ -34,7 +34,7 @@ def map_named(function: Callable[[str, Any], Any], tree: Tree) -> Tree:
 
 
 def rebuilt(like: Tree, leaves: Mapping[str, Any]) -> Tree:
-    """Return a tree of the structure of `like`, its empty parts included, with other leaves by dotted name."""
+    """Return a tree with the structure of `like`, its empty parts included, and other leaves by dotted name."""
     return map_named(lambda name, _: leaves[name], like)
 
 
@@ -47,7 +47,7 @@ def named_leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def flatten(tree: Tree) -> dict[str, Any]:
     """Return the leaves by their dotted names."""
-    if type(tree) is dict and {*map(type, tree.values())} == _ARRAYS:  # flat already, as gradients are in a step
+    if type(tree) is dict and {*map(type, tree.values())} == _ARRAYS:  # already flat, as gradients in a step are
         return dict(zip(map(str, tree), tree.values(), strict=True))
     leaves: dict[str, Any] = {}
     _collect(tree, "", leaves)
@@ -57,7 +57,7 @@ def flatten(tree: Tree) -> dict[str, Any]:
 def _collect(tree: Tree, name: str, leaves: dict[str, Any]) -> None:
     if isinstance(tree, dict):
         parts: Any = tree.items()
-    elif isinstance(tree, (list, tuple)):  # a union would be made anew at every call
+    elif isinstance(tree, (list, tuple)):  # a union would be built in every call
         parts = zip(getattr(tree, "_fields", range(len(tree))), tree, strict=True)
     else:
         if tree is not None:
@@ -65,7 +65,7 @@ def _collect(tree: Tree, name: str, leaves: dict[str, Any]) -> None:
         return
     before = name + "." if name else ""
     for own, part in parts:
-        # Most parts are an array or a dict with one: a call for each would take longer than all the rest.
+        # Most parts are an array or a dict of one; a call for each would take longer than everything else.
         path = f"{before}{own}"
         if type(part) is dict and len(part) == 1:
             ((last, part),) = part.items()

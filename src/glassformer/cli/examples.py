@@ -1,6 +1,6 @@
-"""What `--help` shows to copy: commands that run as they are printed, which `tests/test_commands.py` does.
+"""Examples for `--help`. `tests/test_commands.py` runs each of them as printed.
 
-`notes.txt` stands for a text of one's own, `runs/majority` and `runs/text` for what `glassformer train` wrote.
+`notes.txt` stands for the user's text, `runs/majority` and `runs/text` for runs of `glassformer train`.
 """
 
 EXAMPLES = {
@@ -61,4 +61,4 @@ EXAMPLES = {
     "pull": ["glassformer pull smollm2", "glassformer pull minilm"],
     "models": ["glassformer models"],
 }
-"""For each command, and for the whole, some lines of a shell."""
+"""Lines of a shell for each command, and for `glassformer` itself."""
