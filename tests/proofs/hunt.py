@@ -134,11 +134,7 @@ def prove_rows(rows: set[str]) -> None:
     from glassformer.proofs import layer_cases, model_cases, op_cases, prove_layer_case, prove_model_case, prove_op_case
 
     proved: set[str] = set()
-    for cases, prove in (
-        (op_cases, prove_op_case),
-        (layer_cases, prove_layer_case),
-        (model_cases, prove_model_case),
-    ):
+    for cases, prove in ((op_cases, prove_op_case), (layer_cases, prove_layer_case), (model_cases, prove_model_case)):
         for case in made(cases) if rows - proved else ():
             if wanted := rows & {case.name, case.name.partition(",")[0]}:
                 proved |= wanted

@@ -63,18 +63,8 @@ MODEL_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
         ),
     ),
     "layers/layer.py": (
-        (
-            "stack: the memory gets gradients from one block",
-            "Stack",
-            "_sum(later.memory, self.memory)",
-            "self.memory",
-        ),
-        (
-            "stack: the relative bias gets gradients from one block",
-            "Stack",
-            "_sum(later.bias, self.bias)",
-            "self.bias",
-        ),
+        ("stack: the memory gets gradients from one block", "Stack", "_sum(later.memory, self.memory)", "self.memory"),
+        ("stack: the relative bias gets gradients from one block", "Stack", "_sum(later.bias, self.bias)", "self.bias"),
     ),
     "layers/residual.py": (
         ("block: the residual gradient dropped", "Block", "read._replace(x=dx + dh)", "read._replace(x=dh)"),

@@ -139,12 +139,7 @@ OP_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
             "largest + xp.log(safe)",
             "xp.log(safe)",
         ),
-        (
-            "tiles: Σ dy instead of Σ dy · y",
-            "attention_tiled",
-            "xp.sum(dy * saved.y, axis=-1",
-            "xp.sum(dy, axis=-1",
-        ),
+        ("tiles: Σ dy instead of Σ dy · y", "attention_tiled", "xp.sum(dy * saved.y, axis=-1", "xp.sum(dy, axis=-1"),
         (
             "tiles: only the last row of tiles gives keys gradients",
             "attention_tiled",

@@ -4,14 +4,7 @@ import pytest
 
 from glassformer import ops
 from glassformer.dispatch import use_engine
-from glassformer.proofs import (
-    layer_cases,
-    lora_cases,
-    op_cases,
-    prove_layer_case,
-    prove_lora_case,
-    prove_op_case,
-)
+from glassformer.proofs import layer_cases, lora_cases, op_cases, prove_layer_case, prove_lora_case, prove_op_case
 
 PROOFS = {
     "op": (op_cases, prove_op_case, "rms_norm"),

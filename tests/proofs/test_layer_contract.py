@@ -14,14 +14,7 @@ from glassformer.dispatch import use_engine
 from glassformer.engines import ENGINES
 from glassformer.layers import Layer, Positions, Spec
 from glassformer.models.model import Model
-from glassformer.proofs import (
-    check,
-    prove_all,
-    prove_layer_case,
-    prove_layers,
-    prove_model_case,
-    prove_models,
-)
+from glassformer.proofs import check, prove_all, prove_layer_case, prove_layers, prove_model_case, prove_models
 from glassformer.proofs.check import ALONG
 from glassformer.tree import flatten, named_leaves, tree_map
 from proof_cases import LAYER_CASES, MODEL_CASES
@@ -213,10 +206,7 @@ def test_the_record_holds_arrays_and_no_parameters(case):
 def test_a_wrong_gradient_of_a_layer_or_model_fails():
     layer = next(case for case in LAYER_CASES if case.name == "Attention, grouped queries")
     model = next(case for case in MODEL_CASES if case.name == "decoder (head), scaled, bias")
-    for case, prove, name in (
-        (layer, prove_layer_case, "value"),
-        (model, prove_model_case, "head"),
-    ):
+    for case, prove, name in ((layer, prove_layer_case, "value"), (model, prove_model_case, "head")):
         grads = case.gradients()
 
         class Wrong(type(case)):

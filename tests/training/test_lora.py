@@ -19,10 +19,7 @@ from runs import assert_same_bits
 
 TOKENS = np.array([[1, 4, 1, 0, 7], [1, 1, 8, 3, 3]])
 SETTINGS = {"vocab": 9, "width": 16, "heads": 4, "layers": 2, "context": 8, "dropout": 0.0}
-MODELS = {
-    "GPT-2": ("gpt2", {}),
-    "Llama": ("llama-2-7b", {"feed_forward": 24, "kv_heads": 2}),
-}
+MODELS = {"GPT-2": ("gpt2", {}), "Llama": ("llama-2-7b", {"feed_forward": 24, "kv_heads": 2})}
 
 
 def model_and_params(name, dtype=np.float32):

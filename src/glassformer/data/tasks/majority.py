@@ -23,8 +23,7 @@ def majority(*, seed: int = 0, train: int = 1600, held_out: int = 400) -> Task:
     every = np.array(list(itertools.product(range(TOKENS), repeat=LENGTH)), dtype=np.int64)
     if train < 1 or held_out < 1 or train + held_out > len(every):
         raise ConfigError(
-            f"{train:,} sequences to train on, {held_out:,} held out",
-            hint=f"there are {len(every):,} different ones",
+            f"{train:,} sequences to train on, {held_out:,} held out", hint=f"there are {len(every):,} different ones"
         )
     chosen = np.random.default_rng(seed).permutation(len(every))[: train + held_out]
     tokens = every[chosen]
