@@ -106,8 +106,8 @@ class TransformerConfig:
     output_bias          bias of attention's output (none: as attention_bias)
     feed_forward_bias    biases of the feed-forward layers
     scale_scores         divide the scores by √(channels per head)
-    window               each token sees tokens less than so many positions away (none: all)
-    stride               each token sees tokens less than so many away, and every so many beyond (none: all)
+    window               each token sees tokens less than this many positions away (none: all)
+    stride               each token sees tokens less than this far away, and every stride-th beyond (none: all)
     block                residual: attention, then feed-forward; parallel; attention_only; or one of your own by name
     tied_head            logits = h Eᵀ with the token embedding E, instead of a matrix of their own
     head_bias            a bias on the logits
@@ -386,7 +386,7 @@ def config_from_dict(settings: Mapping[str, Any]) -> TransformerConfig:
 
 
 def choices() -> dict[str, tuple[str, ...]]:
-    """Return the words that settings take, parts of one's own included."""
+    """Return the words that settings take, registered parts included."""
     return {**_CHOICES, **{family: registry.known(family) for family in registry.BUILT_IN if family != "op"}}
 
 

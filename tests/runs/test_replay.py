@@ -167,7 +167,7 @@ def test_changed_data_is_refused(tmp_path):
     replay(tmp_path / "run").at(1)
     with open(data, "r+", encoding="utf-8") as file:
         file.write("eht")
-    with pytest.raises(DataError, match="has changed, so its steps cannot be taken again"):
+    with pytest.raises(DataError, match="has changed, so its steps cannot be repeated"):
         replay(tmp_path / "run")
 
 
@@ -179,7 +179,7 @@ def test_a_step_that_does_not_come_about_again_is_noticed(trained, tmp_path):
     changed["loss"] = float(np.nextafter(changed["loss"], 9))
     (folder / "metrics.jsonl").write_text("\n".join([*lines[:6], json.dumps(changed), *lines[7:]]) + "\n")
     replay(folder).at(6)
-    with pytest.raises(CheckpointError, match=r"step 7 of .* did not come about again: its loss was"):
+    with pytest.raises(CheckpointError, match=r"step 7 of .* was not reproduced: its loss was"):
         replay(folder).at(8)
     replay(folder).at(11)  # from the state of step 10
     (folder / "metrics.jsonl").write_text("\n".join(lines[:6]) + "\n")
@@ -195,5 +195,5 @@ def test_a_change_is_where_the_replay_begins(trained, tmp_path, two_states):
     assert found.steps == range(8, 14)
     for frame in found:
         assert_equal(frame.state, states[frame.step] if frame.step > 8 else trained[1][8])
-    with pytest.raises(ConfigError, match="something else than at its beginning computed it from step 8 on"):
+    with pytest.raises(ConfigError, match="changed after step 8"):
         found.at(7)

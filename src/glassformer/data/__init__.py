@@ -22,7 +22,7 @@ __all__ = [
     "import_file",
 ]  # fmt: skip
 
-# Loaded when first used, so that whoever lists the tasks need not load what builds them.
+# Loaded when first used: listing the tasks need not load what builds them.
 _HOMES = {
     "corpus": ("pydoc_topics", "read_text", "stdlib_source"),
     "examples": ("Dataset", "Examples", "Windows", "count_targets", "trim"),

@@ -65,7 +65,7 @@ def array_task(
         metric=_metric(found, has_classes, first),
         encode_input=lambda typed: _typed(tokenizer.encode(typed), first),
         decode_answer=_class_name if has_classes else (writer or tokenizer).decode,
-        summary="token ids of one's own",
+        summary="token ids",
         notes=(f"{len(train):,} examples to train on, {len(held_out):,} held out",),
     )
 
@@ -122,7 +122,7 @@ def _split(data: Dataset, seed: int) -> tuple[Dataset, Dataset]:
     if isinstance(data, Examples):
         parts = random_split(len(data), (TRAIN_SHARE,), seed)
         return Examples(data.take(parts[0])), Examples(data.take(parts[1]))
-    raise ConfigError("a Dataset of one's own cannot be split", hint="hold some data out yourself: validation=…")
+    raise ConfigError("this Dataset cannot be split", hint="hold some data out yourself: validation=…")
 
 
 def _architecture(first: Batch) -> Architecture:

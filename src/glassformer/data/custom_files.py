@@ -25,7 +25,7 @@ _read: dict[Path, tuple[str, list[tuple[str, str, Any]]]] = {}  # what each file
 
 @dataclass(frozen=True)
 class CustomFile:
-    """A file with tasks or parts of one's own, as it was when it was read."""
+    """A Python file that registers tasks or model parts, with its hash when it was imported."""
 
     path: Path
     sha256: str
@@ -45,7 +45,7 @@ class CustomFile:
         return _read[self.path][0] if _stands(self.path) else None
 
     def copy_into(self, folder: Path) -> None:
-        """Keep a copy in a run folder, for whoever loses the file."""
+        """Keep a copy in a run folder, in case the file is lost."""
         (folder / self.path.name).write_bytes(self.path.read_bytes())
 
 

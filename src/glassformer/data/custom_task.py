@@ -1,4 +1,4 @@
-"""A task of one's own: a function that yields questions and answers, known by its name."""
+"""Tasks from functions that yield questions and answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ARCHITECTURES: dict[Architecture, tuple[str, ...]] = {
     "encoder": (),
     "encoder-decoder": ("<bos>", "<eos>"),
 }
-"""What can learn a task of one's own, and the special tokens that it needs."""
+"""The architectures of custom tasks, and the special tokens that each needs."""
 
 SETTINGS = {"width": 64, "heads": 4, "layers": 2}
 RECIPE = {"steps": 1000, "batch": 64, "lr": 2e-3, "warmup": 100, "weight_decay": 0.01}

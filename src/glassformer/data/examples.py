@@ -37,7 +37,7 @@ class Examples:
     """N separate examples, stacked: every array of `rows` has N as its first axis.
 
     Training runs through all examples in an order drawn anew for each epoch from (seed, epoch). Batches cut that
-    endless stream into pieces, so one may hold the end of an epoch and the beginning of the next.
+    endless stream into pieces, so a batch may span the end of an epoch and the start of the next.
     """
 
     def __init__(self, rows: Batch) -> None:

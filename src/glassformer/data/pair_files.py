@@ -1,7 +1,7 @@
 """Pairs of texts from files: tab-separated lines, and the catalogs (.po, .mo) that translated programs carry.
 
-Translators edit .po files, programs read .mo files. Only messages matter here, so a catalog is not refused for a date
-or a plural rule in its header that nobody can read.
+Translators edit .po files, programs read .mo files. Only messages matter here: a malformed date or plural
+rule in the header of a catalog is ignored.
 """
 
 import os

@@ -236,7 +236,7 @@ def encoder_decoder_cases() -> Iterator[Recipe]:
 
 
 def own_cases() -> Iterator[Recipe]:
-    """Decoders with parts of one's own: blocks and positions, and activations and norms inside one."""
+    """Decoders with registered blocks, positions, activations and norms."""
     for family in ("activation", "norm", "positions", "block"):
         for name in registry.own(family):
             settings: dict[str, Any] = {family: name}

@@ -300,7 +300,7 @@ def arrange_cases(rng: np.random.Generator) -> Iterator[OpCase]:
 
 
 def own_cases(rng: np.random.Generator) -> Iterator[OpCase]:
-    """Ops of one's own at their own examples; activations are among those of the table already."""
+    """Registered ops at their own examples; registered activations are in the table already."""
     for name, (forward, backward, arrays, settings) in registry.own("op").items():
         yield OpCase(name, forward, backward, arrays, (), settings)
 

@@ -48,7 +48,7 @@ def read_config(path: Path) -> dict[str, Any]:
 def checksum(content: dict[str, Any]) -> str:
     """Return the SHA-256 of what a run is.
 
-    Where its data and files of one's own lie is left out: they may be moved, and have hashes of their own.
+    The paths of data and custom files are left out: they may be moved, and have hashes of their own.
     """
     content = json.loads(json.dumps(content))
     content["task"]["options"].pop("data", None)

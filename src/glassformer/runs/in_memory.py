@@ -48,7 +48,7 @@ class MemoryRun(Run):
         return [record.to_dict() for record in self.records]
 
     def save(self, state: TrainingState) -> None:
-        """Keep nothing: the session has the state at hand."""
+        """Do nothing: the session holds the state."""
 
     def save_best(self, state: TrainingState) -> None:
         """Remember the parameters that count as the best so far, in memory that no later step writes to."""

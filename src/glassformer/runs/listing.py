@@ -22,7 +22,7 @@ from .settings import FROM_DATA, default_task
 from .start import model_config
 
 DEPTH = 3
-"""So many folders deep runs are looked for."""
+"""Depth of folders searched for runs."""
 
 _NOT_COMPARED = {"steps", "decay_steps", "seed", "shards"}
 
@@ -148,7 +148,7 @@ def changed_settings(run: Run) -> dict[str, Any]:
     changed |= {} if run.under_jax else joined(run.execution)
     changed |= changed_options(run)
     if run.task_name in TASKS:
-        with suppress(GlassformerError):  # a task of one's own that cannot be built here
+        with suppress(GlassformerError):  # a custom task that cannot be built here
             changed |= _changed_model(run, preset) | _changed_recipe(run)
     return {**changed, **({"seed": run.recipe.seed} if run.recipe.seed else {})}
 

@@ -28,7 +28,7 @@ class Machine(NamedTuple):
         return cls(cores(), _blas().get("num_threads"))
 
     def differs_here(self) -> bool:
-        """Tell whether this process would compute otherwise by itself."""
+        """Tell whether this process has other cores or threads."""
         here = self.here()
         return self.cores != here.cores or self.blas not in (None, here.blas)
 

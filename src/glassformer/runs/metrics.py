@@ -1,4 +1,4 @@
-"""The metrics file of a run: one line of JSON for each step; what is no such line is left out, and counted."""
+"""The metrics file of a run: one line of JSON per step."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ _NUMBERS = ("lr", "grad_norm", "tokens", "seconds", "val_loss", "accuracy")
 
 
 def read_metrics(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """Return the lines of a metrics file, and how many more are damaged: one may be cut off by a crash."""
+    """Return the lines of a metrics file, and the number of damaged ones."""
     if not path.is_file():
         return [], 0
     with explained(path, done="read"):

@@ -35,18 +35,18 @@ _NAME = re.compile(r"(step|from)-(\d{9})")
 
 @dataclass(frozen=True)
 class Recording:
-    """The states of a run that are kept: after every so many steps."""
+    """The states that a run keeps, one every `every` steps."""
 
     run: Run
     every: int
 
     @property
     def folder(self) -> Path:
-        """Where they are."""
+        """Folder of the states."""
         return self.run.folder / FOLDER
 
     def is_due(self, step: int) -> bool:
-        """Tell whether the state after a step is to be kept; the last one is in the run folder anyway."""
+        """Tell whether to keep the state after a step; the last one is in the run folder."""
         return step % self.every == 0 and step < self.run.recipe.steps
 
     def keep(self, state: TrainingState, kind: str = "step") -> None:
@@ -57,7 +57,7 @@ class Recording:
     def kept(self) -> dict[int, str]:
         """Return the steps whose states are there, in order, each with the name of its checkpoint."""
         matches = [match for match in map(_NAME.fullmatch, list_checkpoints(self.folder)) if match]
-        # Of two states after one step, the one from which the run went on is what counts.
+        # Of two states after one step, the one that the run continued from counts.
         found = sorted(matches, key=lambda match: (int(match[2]), match[1] == "from"))
         return {int(match[2]): match[0] for match in found}
 
@@ -70,7 +70,7 @@ class Recording:
 
 
 def start_recording(run: Run, state: TrainingState) -> Recording:
-    """Begin the recording of a new run."""
+    """Start the recording of a new run."""
     if processes() > 1:
         raise ConfigError("a run of several processes is not recorded", hint="leave --record out, or use one process")
     folder = run.folder / FOLDER
@@ -85,11 +85,10 @@ def find_recording(run: Run, state: TrainingState) -> Recording | None:
 
 
 def continue_recording(run: Run, trainer: Trainer, state: TrainingState, *, anew: bool) -> Recording | None:
-    """Go on with the recording of a run, if it has one, from a state.
+    """Continue the recording of a run from a state, if it has one.
 
-    What was kept of later steps is forgotten: they are taken again. So are states that stand too close to each other,
-    where the run takes more steps than it was meant to. `anew` says that something is not as it was before: the state
-    is then kept itself, since the steps before it do not lead to it any more.
+    States of later steps are removed, because the steps are taken again, and states that are now too close to each
+    other. `anew` says that something changed: the state is then kept, since earlier steps no longer lead to it.
     """
     recording = find_recording(run, state)
     if recording is None:
@@ -104,7 +103,7 @@ def continue_recording(run: Run, trainer: Trainer, state: TrainingState, *, anew
 
 
 def spacing(state: TrainingState, steps: int) -> int:
-    """Return after how many steps a state is kept, so that all of them fit into the budget."""
+    """Return the number of steps between kept states, so that all fit into the budget."""
     size = sum(array.nbytes for array in flatten({name: getattr(state, name) for name in TREES}).values())
     kept = min(MOST, BUDGET // max(size, 1))
     return -(-steps // (kept + 1))

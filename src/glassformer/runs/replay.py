@@ -5,9 +5,8 @@
     for frame in replay.frames(range(0, 2001, 50)):
         …                                        in order, each step computed once
 
-A frame is reached from the nearest state that was kept before it, by the very steps that the run took. Every step that
-is taken again must find the loss and the gradient norm that the run wrote down, to the last bit; where it does not, an
-error says so, and no frame is returned.
+A frame is computed from the nearest state kept before it, by the steps that the run took. Every repeated step must find
+the loss and the gradient norm that the run recorded, to the last bit; otherwise an error is raised.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from ..models import Model, build
 from ..trained_model import TrainedModel
 from ..training.checkpoint import LATEST, read_meta
 from ..training.evaluate import Evaluation
-from ..training.loop import StepRecord, evaluated, suitable_threads, taken
+from ..training.loop import StepRecord, apply_evaluation, suitable_threads, take_step
 from ..training.parametrization import Parametrization
 from ..training.state import TREES, TrainingState, final_params
 from ..training.trainer import Trainer
@@ -107,19 +106,15 @@ class Replay:
             yield frame_of(self, state, self.lines.get(state.step))
 
     def spaced(self, count: int = 40) -> list[int]:
-        """Return about so many steps from the first to the last: see `spaced_steps`."""
+        """Return about `count` steps from the first to the last: see `spaced_steps`."""
         return spaced_steps(self.steps.start, self.steps[-1], count)
 
-    # --- how a frame comes about -------------------------------------------------------------------------------------
-
     def checked(self, step: int) -> int:
-        """Return a step that there is a frame of; refuse others."""
+        """Return the number of a step that has a frame; refuse others."""
         number = int(step) + (self.steps.stop if step < 0 else 0)
         if number not in self.steps:
             first, last = self.steps.start, self.steps[-1]
-            why = ""
-            if 0 <= number < first:
-                why = f"; something else than at its beginning computed it from step {first:,} on"
+            why = f"; it was changed after step {first:,}" if 0 <= number < first else ""
             raise ConfigError(
                 f"{self.run.folder} cannot return to step {step:,}{why}",
                 hint=f"choose a step from {first:,} to {last:,}",
@@ -127,27 +122,26 @@ class Replay:
         return number
 
     def _kept_state(self, step: int) -> TrainingState:
-        """Return a state to begin from, where steps are taken."""
         if step in self.kept:
             return self.trainer.put(self.run.load_state(self.recording.folder, self.recording.kept()[step]))
         return self.trainer.first(self.run.first_params())
 
     def _advanced(self, state: TrainingState, until: int) -> TrainingState:
-        """Take the steps of the run once more, up to the one that is wanted."""
+        """Repeat the steps of the run up to `until`."""
         recipe = self.run.recipe
         schedule = recipe.build_schedule()
         threads = suitable_threads(self.run.config, recipe.batch // recipe.accumulate)
         with self.run.computing()(), threads:
             for step in range(state.step, until):
-                state, record = taken(self.trainer, self.task.train, state, schedule(step), None, overwrite=False)
+                state, record = take_step(self.trainer, self.task.train, state, schedule(step), None, overwrite=False)
                 line = self._compared(record)
                 if "val_loss" in line:
                     found = Evaluation(_number(line["val_loss"]), 0, 0, line.get("accuracy"))
-                    state, _ = evaluated(state, record, recipe, found)
+                    state, _ = apply_evaluation(state, record, recipe, found)
         return state
 
     def _compared(self, record: StepRecord) -> dict[str, Any]:
-        """Return what the run wrote of a step that was taken again; refuse if it was another step."""
+        """Return the recorded line of a repeated step; raise if the step differs from it."""
         line, found = self.lines.get(record.step), record.to_dict()
         if line is None:
             raise CheckpointError(
@@ -156,9 +150,9 @@ class Replay:
         for name in ("loss", "grad_norm"):
             if found[name] != line[name]:
                 raise CheckpointError(
-                    f"step {record.step:,} of {self.run.folder} did not come about again: "
+                    f"step {record.step:,} of {self.run.folder} was not reproduced: "
                     f"its {name} was {line[name]!r} and is {found[name]!r}",
-                    hint="program or machine compute otherwise than when the run was trained; use the same ones",
+                    hint="use the program and the machine that the run was trained with",
                 )
         return line
 
@@ -166,7 +160,7 @@ class Replay:
 def frame_of(taking: Replay | Session, state: TrainingState, line: dict[str, Any] | None) -> Frame:
     """Return a state of a run as a frame, with the line of the step that led there."""
     taken = taking.trainer.take(state)
-    # Copies: whoever takes the next step may use up the memory of this state.
+    # Copies: the next step may overwrite the memory of this state.
     own = taken._replace(**{name: tree_map(np.array, getattr(taken, name)) for name in TREES})
     model = taking.run.model
     used = taking.parametrization.effective(final_params(own, taking.run.recipe))
@@ -175,20 +169,19 @@ def frame_of(taking: Replay | Session, state: TrainingState, line: dict[str, Any
 
 
 def spaced_steps(first: int, last: int, count: int = 40) -> list[int]:
-    """Return about so many steps from the first to the last, closer together at the beginning, where most happens.
+    """Return about `count` steps from the first to the last, closer together at the beginning, where most happens.
 
     step = first + (last − first) · (i / (count − 1))²
     """
     if count < 2:
-        raise ConfigError(f"{count} frames show no course", hint="ask for 2 or more")
+        raise ConfigError(f"{count} frames are too few", hint="ask for 2 or more")
     return sorted({first + round((last - first) * (i / (count - 1)) ** 2) for i in range(count)})
 
 
 def replay(folder: str | Path) -> Replay:
     """Open a run that was trained with --record, to return to any of its steps.
 
-    Refused are runs that were not recorded, and those whose data, engine or versions are not what they were: the steps
-    between the states that were kept would not come about again.
+    Runs that were not recorded, or whose data, engine or versions have changed, are refused.
     """
     run = open_run(folder)
     task = run.task()
@@ -197,7 +190,7 @@ def replay(folder: str | Path) -> Replay:
     recording = find_recording(run, trainer.first(run.first_params()))
     if recording is None:
         raise ConfigError(f"{folder} was not recorded", hint="train it again with --record")
-    _check_as_it_was(run, task)
+    _check_unchanged(run, task)
     kept = recording.kept()
     changed = max((change["step"] for change in run.provenance.changes), default=0) if run.provenance is not None else 0
     last = max(read_meta(run.folder, LATEST).get("step", 0), *kept, 0)
@@ -206,20 +199,19 @@ def replay(folder: str | Path) -> Replay:
     return Replay(run, task, trainer, parametrization, recording, range(changed, last + 1), usable, lines)
 
 
-def _check_as_it_was(run: Run, task: Task) -> None:
-    """Refuse to compute again with other data, another engine or other versions."""
+def _check_unchanged(run: Run, task: Task) -> None:
     found = {name: pair for name, pair in compare(run, task, anyway=True).found.items() if name != "cores"}
     if not found:
         return
     said = ", ".join(f"{name} was {before} and is {now}" for name, (before, now) in found.items())
     if any(name in found for name in OF_DATA):
         raise DataError(
-            f"the data of {run.folder} has changed, so its steps cannot be taken again: {said}",
+            f"the data of {run.folder} has changed, so its steps cannot be repeated: {said}",
             hint="restore the data as it was",
         )
     engine = found["engine"][0] if "engine" in found else None
     hint = "restore what it was trained with" if engine is None else f"use the engine {engine}: --engine {engine}"
-    raise CheckpointError(f"{run.folder} would not be computed again to the same bits: {said}", hint=hint)
+    raise CheckpointError(f"{run.folder} would not be reproduced to the same bits: {said}", hint=hint)
 
 
 def _number(value: float | None) -> float:

@@ -68,7 +68,7 @@ class Run:
     under_jax: bool = False  # whether the engine jax computes it, else one of the host
     own: tuple[CustomFile, ...] = ()  # files with its task or parts of its model
     provenance: Provenance | None = None  # where and with what it began; older runs do not say
-    lock: FolderLock | None = field(default=None, compare=False, repr=False)  # whoever trains it has one
+    lock: FolderLock | None = field(default=None, compare=False, repr=False)  # of the session that trains it
 
     @property
     def model(self) -> Model:
@@ -178,7 +178,7 @@ class Run:
     def load_params(self, name: str = BEST, *, parametrization: Parametrization | None = None) -> Tree:
         """Return trained parameters of the model, adapters merged: the best, or the latest where there is no best yet.
 
-        A `parametrization` that is at hand already saves reading the model that adapters stand beside.
+        A given `parametrization` saves reading the model that adapters belong to.
         """
         if name == BEST and not checkpoint_path(self.folder, BEST).is_file():
             name = LATEST

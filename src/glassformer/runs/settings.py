@@ -1,4 +1,4 @@
-"""Which settings a run has, whose each of them is, what it is unless given, and what a mistaken one may have meant."""
+"""The settings of a run: the task, model or recipe that each belongs to, its default, and suggestions for mistakes."""
 
 import contextlib
 import functools
@@ -25,10 +25,10 @@ from ..training.recipe import KEEP, Recipe
 from ..training.schedules import SCHEDULES
 
 FROM_DATA = ("vocab", "context", "head", "classes", "segments", "source_vocab")
-"""Settings of a model that follow from what it reads and answers, whatever the preset."""
+"""Settings of a model that follow from the data, whatever the preset."""
 
 NOT_SETTINGS = ("seed", "data", "lexicon")
-"""What a task takes that is no setting: an option of its own gives it."""
+"""Parameters of a task that are not settings: they have options of their own."""
 
 ALIASES = {
     "batch": ("batch_size", "train_batch_size", "micro_batch_size"),
@@ -54,7 +54,7 @@ ALIASES = {
     "weight_decay": ("wd", "l2"),
     "width": ("d_model", "n_embd", "hidden_size", "hidden_dim", "embed_dim", "embedding_dim", "dim"),
 }
-"""What other libraries call a setting."""
+"""Names of our settings in other libraries."""
 
 
 FEW_EXAMPLES = {"train": 40, "held_out": 40, "held_out_each": 2}
@@ -62,18 +62,15 @@ FEW_EXAMPLES = {"train": 40, "held_out": 40, "held_out_each": 2}
 
 
 class Group(NamedTuple):
-    """Settings that belong together, and how one gives them."""
+    """Settings that belong together, and how to set them."""
 
     title: str
     how: str
     settings: list[Setting]
 
 
-# --- whose a setting is ----------------------------------------------------------------------------------------------
-
-
 def split_settings(task_name: str, settings: Mapping[str, Any]) -> tuple[dict, dict, dict]:
-    """Sort settings by whom they belong to: the task, the model or the recipe."""
+    """Split settings into those of the task, of the model and of the recipe."""
     check_known("there is no task", task_name, TASKS)
     options = {p.name: p.default for p in inspect.signature(TASKS[task_name]).parameters.values()}
     of_model = {name for config in CONFIGS.values() for name in setting_names(config)} | set(AMONG_MODEL_SETTINGS)
@@ -97,7 +94,7 @@ def check_options(task_name: str, options: Mapping[str, Any]) -> None:
 
 
 def _suggestion(name: str, task_name: str, known: set[str]) -> str:
-    """Say what an unknown setting may have meant, or where the known ones are listed."""
+    """Suggest what an unknown setting may have meant, or where the known ones are listed."""
     if name in ("seed", "data"):
         return f"use --{name}"
     if name.startswith("lora_"):
@@ -121,24 +118,20 @@ def _options(task_name: str) -> set[str]:
 
 
 def _check_option(name: str, value: Any, default: Any) -> None:
-    """Refuse a value for a task's option that is of another type than its default."""
     words = {int: "a whole number", str: "text", tuple: 'a list, such as ["de", "en"]'}
     given = tuple if isinstance(value, list) else type(value)
     if type(default) in words and given is not type(default):
         raise ConfigError(f"{name} is {value!r}", hint=f"{name} takes {words[type(default)]}")
 
 
-# --- what they are unless given --------------------------------------------------------------------------------------
-
-
 def default_task(name: str) -> Task:
-    """Build a task as it is unless told otherwise, but from little data: for its settings, not for its examples."""
+    """Build a task with its default settings from little data: for its settings, not its examples."""
     return _small_task(name, TASKS[name])
 
 
 @functools.cache
 def _small_task(name: str, make: Any) -> Task:
-    """Build it once for each function of that name: one's own may have changed."""
+    """Cached by function, because a custom task may be registered again."""
     parameters = inspect.signature(make).parameters
     few = {option: number for option, number in FEW_EXAMPLES.items() if option in parameters}
     with tempfile.TemporaryDirectory() as folder:
@@ -146,13 +139,13 @@ def _small_task(name: str, make: Any) -> Task:
         sample.write_text("".join(f"line {i}\tLine {i}\n" for i in range(200)), encoding="utf-8")
         read = {"data": sample} if "data" in parameters else {}
         for options in ({**few, **read}, read):
-            with contextlib.suppress(GlassformerError):  # so few may be too few, and one's own task read something else
+            with contextlib.suppress(GlassformerError):  # too few examples, or a custom task that reads another format
                 return build_task(name, **options)
     return build_task(name)
 
 
 def task_groups(name: str) -> list[Group]:
-    """Return every setting that training on a task takes, with the values that the task begins with."""
+    """Return every setting of training on a task, with the task's defaults."""
     task = default_task(name)
     own = [setting for setting in described(TASKS[name]) if setting.name not in NOT_SETTINGS]
     taken = {setting.name for setting in own}
@@ -169,7 +162,7 @@ def task_groups(name: str) -> list[Group]:
 
 
 OF_DATA = "of the data"
-"""Stands for the default of what the data decides."""
+"""Default shown for settings that the data decides."""
 
 
 def model_settings(architecture: str, given: Mapping[str, Any] | None = None) -> list[Setting]:
@@ -191,11 +184,8 @@ def with_defaults(settings: list[Setting], defaults: Mapping[str, Any]) -> list[
     return [replace(one, default=defaults[one.name]) if one.name in defaults else one for one in settings]
 
 
-# --- everything by name ----------------------------------------------------------------------------------------------
-
-
 def groups_of(topic: str) -> list[Group]:
-    """Return the settings that a word stands for: a task, a preset, an architecture, or a group of settings."""
+    """Return the settings of a task, a preset, an architecture, or a topic, by its name."""
     if topic in TASKS:
         return task_groups(topic)
     set_model = "params PRESET --set NAME=VALUE, train TASK --set NAME=VALUE"

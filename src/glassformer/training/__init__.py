@@ -13,14 +13,14 @@ from .loop import StepRecord, suitable_threads, training_steps
 from .lora import Adapted, LoRA
 from .optimizer import Optimizer, is_matrix
 from .optimizers import OPTIMIZERS, SGD, Adam, AdamW, Lion, Muon, is_hidden_matrix, make_optimizer, orthogonalized
-from .parametrization import EVERYTHING, WHOLE, Everything, Parametrization, Whole
+from .parametrization import EVERYTHING, Everything, Parametrization
 from .recipe import Recipe
 from .schedules import SCHEDULES, Schedule
 
 __all__ = [
     "Adam", "AdamW", "Adapted", "BEST", "Checkpoint", "EMA", "EVERYTHING", "Evaluation", "Everything", "History",
     "LATEST", "Lion", "LoRA", "Muon", "OPTIMIZERS", "Optimizer", "Parametrization", "Recipe", "SCHEDULES", "SGD",
-    "Schedule", "StepRecord", "WHOLE", "Whole", "accumulate", "all_finite", "checkpoint_path", "clip",
+    "Schedule", "StepRecord", "accumulate", "all_finite", "checkpoint_path", "clip",
     "global_norm", "is_hidden_matrix", "is_matrix", "list_checkpoints", "load_checkpoint", "make_optimizer",
     "orthogonalized", "save_checkpoint", "suitable_threads", "training_steps",
 ]  # fmt: skip

@@ -19,7 +19,7 @@ Score: TypeAlias = Callable[[Tree, Batch], tuple[Any, Array]]
 
 MOST_ROWS = 64
 MOST_BYTES = 1 << 30
-"""Examples are read together, so many at most, and so that what a model records of them stays below this."""
+"""Limits of a batch of evaluation: examples, and bytes of the activation record."""
 
 
 @dataclass(frozen=True)

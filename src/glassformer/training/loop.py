@@ -2,7 +2,7 @@
 
     schedule → step → judgement → evaluation → record
 
-Who takes the steps is a `Trainer`; what is written down, and where, is a session's business.
+A `Trainer` takes the steps; a session writes records and checkpoints.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ from .state import TrainingState, final_params
 from .trainer import Trainer
 
 REFUSALS = 10
-"""So many refused steps in a row end a run."""
+"""This many refused steps in a row end a run."""
 WORTHWHILE = 5e8
-"""Matrix products of fewer FLOPs are computed by one thread: to hand them to several costs more than it gives."""
+"""Matrix products of fewer FLOPs run on one thread: distributing them costs more than it saves."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,11 @@ class StepRecord:
 
 
 def _finite(number: float) -> float | None:
-    """Return the number, or None where it is none that JSON knows."""
     return number if math.isfinite(number) else None
 
 
 Keep: TypeAlias = Callable[[TrainingState, StepRecord | None], None]
-"""Takes over a state whose memory the one before has lost; None: a refused step changed nothing but the memory."""
+"""Receives a state that replaced the one before in memory; its record is None if the step was refused."""
 
 
 def training_steps(
@@ -76,24 +75,21 @@ def training_steps(
 ) -> Iterator[tuple[TrainingState, StepRecord]]:
     """Train from `state` to the recipe's last step; `evaluate` is called with the parameters that count.
 
-    With `keep`, a step that is not followed by an evaluation may be taken in the memory of the state before, which is
-    then lost; `keep` is told the new one and its record before Ctrl-C can come in between.
+    With `keep`, a step without an evaluation may overwrite the state before; `keep` receives the new state and its
+    record before Ctrl-C can come in between.
     """
     recipe, schedule = trainer.recipe, trainer.recipe.build_schedule()
     while state.step < recipe.steps and not out_of_patience(state, recipe):
         evaluates = evaluate is not None and is_due(state.step + 1, recipe)
-        state, record = taken(trainer, data, state, schedule(state.step), keep, overwrite=not evaluates)
+        state, record = take_step(trainer, data, state, schedule(state.step), keep, overwrite=not evaluates)
         if evaluate is not None and evaluates:
             params = trainer.effective(final_params(state, recipe))
-            state, record = evaluated(state, record, recipe, evaluate(params))
+            state, record = apply_evaluation(state, record, recipe, evaluate(params))
         yield state, record
 
 
 def suitable_threads(config: TransformerConfig, batch: int) -> contextlib.AbstractContextManager[None]:
-    """Let one thread do the matrix products of small models, as many as the library likes those of larger ones.
-
-    What is returned may be used for one `with` block after the other.
-    """
+    """Return a reusable context: one BLAS thread for small models, the library's choice for larger ones."""
     largest = 2 * batch * config.context * config.width * max(config.hidden, config.vocab)  # product in a step
     return contextlib.nullcontext() if largest >= WORTHWHILE else one_blas_thread()
 
@@ -104,11 +100,11 @@ def is_due(step: int, recipe: Recipe) -> bool:
 
 
 def out_of_patience(state: TrainingState, recipe: Recipe) -> bool:
-    """Tell whether nothing has improved for too long."""
+    """Tell whether the validation loss has not improved for as long as the recipe's patience."""
     return recipe.patience is not None and state.stale >= recipe.patience
 
 
-def taken(
+def take_step(
     trainer: Trainer, data: Dataset, state: TrainingState, lr: float, keep: Keep | None, *, overwrite: bool
 ) -> tuple[TrainingState, StepRecord]:
     """Take one step; return the state after it, and its record."""
@@ -118,8 +114,8 @@ def taken(
     def counted(after: TrainingState, figures: Iterable[float]) -> tuple[TrainingState, StepRecord]:
         loss, norm, moved = figures
         if not moved and keep is not None:
-            keep(after, None)  # the same numbers, but perhaps in other memory
-        after = after._replace(step=state.step + 1, refused=0) if moved else refused(trainer, after, loss, norm)
+            keep(after, None)  # the same numbers, perhaps in other memory
+        after = after._replace(step=state.step + 1, refused=0) if moved else refuse_step(trainer, after, loss, norm)
         seconds = time.perf_counter() - began
         return after, StepRecord(after.step, loss, lr, norm, tokens_of(batch), seconds, refused=not moved)
 
@@ -138,8 +134,8 @@ def tokens_of(batch: Batch) -> int:
     return math.prod(batch.tokens.shape) + (0 if batch.source is None else math.prod(batch.source.shape))
 
 
-def refused(trainer: Trainer, state: TrainingState, loss: float, norm: float) -> TrainingState:
-    """Leave everything but the step number as it is; give up when it happens again and again."""
+def refuse_step(trainer: Trainer, state: TrainingState, loss: float, norm: float) -> TrainingState:
+    """Advance the step number only; raise after too many refused steps in a row."""
     if trainer.is_excused(state):
         return state._replace(step=state.step + 1)
     if state.refused + 1 >= REFUSALS:
@@ -151,10 +147,10 @@ def refused(trainer: Trainer, state: TrainingState, loss: float, norm: float) ->
     return state._replace(step=state.step + 1, refused=state.refused + 1)
 
 
-def evaluated(
+def apply_evaluation(
     state: TrainingState, record: StepRecord, recipe: Recipe, evaluation: Evaluation
 ) -> tuple[TrainingState, StepRecord]:
-    """Note an evaluation: whether it is the best, and whether it is time to stop."""
+    """Return the state and record after an evaluation: whether it is the best, and whether to stop."""
     is_best = math.isfinite(evaluation.loss) and (state.best is None or evaluation.loss < state.best)
     stale = 0 if is_best else state.stale + 1
     state = state._replace(best=evaluation.loss if is_best else state.best, stale=stale)

@@ -1,4 +1,4 @@
-"""What is optimized: all of a model's parameters, or fewer numbers from which they follow."""
+"""What is optimized: all parameters of a model, or fewer numbers that determine them."""
 
 from dataclasses import dataclass
 from typing import Protocol, Self
@@ -45,5 +45,3 @@ class Everything:
 
 
 EVERYTHING = Everything()
-
-Whole, WHOLE = Everything, EVERYTHING  # as they were called at first

@@ -1,10 +1,10 @@
-"""Who takes the steps of a training run: a small protocol, and the trainer whose steps are the mathematics as written.
+"""Trainers take the steps of a training run: a protocol, and the trainer whose steps are the mathematics as written.
 
     trainer = ReferenceTrainer(model, recipe)
     state = trainer.first()
     state, figures = trainer.step(state, trainer.batch(data, 0), lr=1e-3)
 
-Every engine has a trainer of its own. `loop` says when steps are taken and what follows from them.
+Every engine has its own trainer. `loop` decides when steps and evaluations happen.
 """
 
 import itertools
@@ -74,7 +74,7 @@ class Trainer(Protocol):
         """Return a state of NumPy arrays where steps are taken, in memory of its own."""
 
     def take(self, state: TrainingState, *, wanted: bool = True) -> TrainingState:
-        """Return a state as NumPy arrays; all processes must call this together, and who wants none gets none."""
+        """Return a state as NumPy arrays, if wanted; all processes must call this together."""
 
     def is_donated(self, state: TrainingState) -> bool:
         """Tell whether a step has taken the memory of a state."""

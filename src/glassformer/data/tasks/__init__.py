@@ -43,7 +43,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     "lines": lines.lines,
     "pairs": pairs.pairs,
 }
-"""What builds each task; its keyword arguments are the task's options. Tasks of one's own come behind ours."""
+"""What builds each task; its keyword arguments are the task's options. Registered tasks follow the built-in ones."""
 
 
 def build_task(name: str, **options: Any) -> Task:

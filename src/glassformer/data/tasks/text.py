@@ -38,7 +38,7 @@ def text(
 
     data        a file, a folder or a token file; "pydoc" (the default) is the prose about Python that `help()` shows,
                 "stdlib" the source of the standard library, whatever files there are: "./pydoc" is one
-    tokenizer   what the text is cut into, or a tokenizer of one's own that has `from_text`; a token file brings its own
+    tokenizer   what the text is cut into, or a registered tokenizer with `from_text`; a token file brings its own
     bpe_size    how many tokens byte-pair encoding has (none: 512); it learns them from the training part alone
     context     tokens that the model reads at a time
     lexicon     of a model that exists already, instead of a tokenizer
