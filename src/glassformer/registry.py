@@ -19,7 +19,7 @@ BUILT_IN: dict[str, tuple[str, ...]] = {
     "positions": ("learned", "sinusoidal", "rotary", "alibi", "relative", "none"),
     "block": ("residual", "parallel", "attention_only"),
     "op": (),
-    "tokenizer": ("chars", "bytes", "words", "bpe", "tokenizer.json", "llama2c"),
+    "tokenizer": ("chars", "bytes", "words", "bpe", "tokenizer.json"),
     "task": (
         "majority", "counting", "copy", "reverse", "sort", "addition", "multiplication", "modular", "induction",
         "parity", "brackets", "regression", "dates", "text", "lines", "pairs",

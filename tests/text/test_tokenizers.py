@@ -13,7 +13,6 @@ from glassformer.text import (
     BPETokenizer,
     ByteTokenizer,
     CharTokenizer,
-    Llama2cTokenizer,
     PublishedTokenizer,
     WordTokenizer,
     printable,
@@ -28,10 +27,6 @@ EXAMPLES = {
     "words": WordTokenizer(["one", "two", "three"], specials=("<eos>",)),
     "bpe": BPETokenizer.train("hello hello wörld", size=264, specials=("<bos>", "<eos>")),
     "tokenizer.json": PublishedTokenizer(word_piece().to_str(), roles={"cls": "[CLS]"}, chat_template="{{ messages }}"),
-    "llama2c": Llama2cTokenizer(
-        ["<unk>", "\n<s>\n", "\n</s>\n", *(f"<0x{byte:02X}>" for byte in range(256)), " ", "a", "b", "ab", " a"],
-        [*[0.0] * 262, -1.0, -2.0],
-    ),
 }
 
 
@@ -96,8 +91,6 @@ def test_special_tokens_need_distinct_names(specials):
         ({"kind": "bpe"}, "without its 'json'"),
         ({"kind": "tokenizer.json", "json": "{}", "roles": {}, "chat_template": None}, "cannot be read"),
         ({"kind": "tokenizer.json", "json": "{}", "roles": [], "chat_template": None}, r"roles .* are \[\]"),
-        ({"kind": "llama2c", "pieces": ["a"], "scores": [0.0]}, "1 pieces and 1 scores"),
-        ({"kind": "llama2c", "pieces": "a", "scores": [0.0]}, "damaged"),
         ({}, "with its kind"),
         (None, "with its kind"),
     ],

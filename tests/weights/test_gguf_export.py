@@ -13,7 +13,6 @@ from glassformer.loading import load, read_model
 from glassformer.models import build, preset
 from glassformer.quantized import Quantized
 from glassformer.text import BPETokenizer, ByteTokenizer, CharTokenizer, PublishedTokenizer, WordTokenizer
-from glassformer.text.llama2c import Llama2cTokenizer
 from glassformer.trained_model import TrainedModel
 from glassformer.weights.folder import open_folder
 from glassformer.weights.gguf import open_gguf
@@ -140,19 +139,6 @@ def test_published_tokenizers_go_along(name, tmp_path):
         assert again.tokenizer.encode(text).tolist() == tokenizer.encode(text).tolist()
     assert again.chat_template == "{{ messages }}"
     assert again.tokenizer.size == config.vocab  # ids that nobody has are there, and unused
-
-
-def test_pieces_with_scores_go_along(tmp_path):
-    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
-    pieces = ["<unk>", "\n<s>\n", "\n</s>\n", *bytes_, " ", "a", "b", " a", "ab", " ab", "\n"]
-    tokenizer = Llama2cTokenizer(pieces, [0.0] * 259 + [-9.0, -8.0, -7.0, -1.0, -2.0, -3.0, -6.0])
-    again = open_gguf(export_gguf(own("llama", tokenizer), tmp_path / "model.gguf")).tokenizer
-    for text in ("ab ab b", "a é\n", " aab"):
-        assert again.encode(text).tolist() == tokenizer.encode(text).tolist()
-        assert again.decode(tokenizer.encode(text)) == text
-    twice = Llama2cTokenizer([*pieces, "a"], [*tokenizer.scores, 0.0])
-    with pytest.raises(WeightsError, match="spells two of its pieces alike"):
-        export_gguf(own("llama", twice), tmp_path / "twice.gguf")
 
 
 def test_a_model_without_one_or_with_another_kind_is_refused(tmp_path):

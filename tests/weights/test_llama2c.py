@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glassformer.errors import WeightsError
-from glassformer.text import Llama2cTokenizer, StreamDecoder
-from glassformer.trained_model import TrainedModel
+from glassformer.text import StreamDecoder
 from glassformer.tree import check_same, flatten
-from glassformer.weights.llama2c import open_llama2c
+from glassformer.weights.llama2c import open_llama2c, read_tokenizer
 from glassformer.weights.places import open_published
 from published_models import data_file
 
@@ -125,19 +124,12 @@ def encoded(text, pieces, scores):
 
 
 def story_model():
-    loaded = open_llama2c(data_file("stories260K.bin"), data_file("tok512.bin"))
-    return loaded, TrainedModel(
-        model=loaded.model,
-        params=loaded.params,
-        tokenizer=loaded.tokenizer,
-        start_id=loaded.start_id,
-        end_ids=loaded.end_ids,
-    )
+    return open_llama2c(data_file("stories260K.bin"), data_file("tok512.bin"))
 
 
 @pytest.mark.data("stories260K.bin", "tok512.bin")
 def test_stories260k_tells_the_story_that_llama2c_prints():
-    _, model = story_model()
+    model = story_model()
     ids, text = told(data_file("stories260K.bin"), data_file("tok512.bin"), BY_HAND)
     answer = model.generate("", max_new_tokens=STEPS, temperature=0)
     assert answer.ids[:BY_HAND] == tuple(ids)
@@ -150,7 +142,7 @@ def test_stories260k_tells_the_story_that_llama2c_prints():
 
 @pytest.mark.data("stories260K.bin", "tok512.bin")
 def test_the_weights_stay_in_the_file():
-    loaded, _ = story_model()
+    loaded = story_model()
     check_same(loaded.params, loaded.model.specs())
     assert loaded.family == "llama"
     assert all(not array.flags.owndata and not array.flags.writeable for array in flatten(loaded.params).values())
@@ -160,7 +152,7 @@ def test_the_weights_stay_in_the_file():
 @given(st.text(alphabet="Once upon a time, Lily's dög ran 123!\n日😀<s>", max_size=60))
 def test_text_is_cut_as_llama2c_cuts_it(text):
     path = data_file("tok512.bin")
-    tokenizer = Llama2cTokenizer.load(path)
+    tokenizer = read_tokenizer(path)
     ids = tokenizer.encode(text)
     assert ids.tolist() == encoded(text, *read_vocabulary(path))
     assert tokenizer.decode(ids) == text
@@ -255,7 +247,7 @@ def vocabulary_file(tmp_path, *pieces, cut=0, spelled=LATER):
 
 
 def test_special_tokens_have_names_and_are_never_typed(tmp_path):
-    tokenizer = Llama2cTokenizer.load(vocabulary_file(tmp_path, "\n", "<", "s", ">", "<s", ">\n", "\n<s"))
+    tokenizer = read_tokenizer(vocabulary_file(tmp_path, "\n", "<", "s", ">", "<s", ">\n", "\n<s"))
     assert tokenizer.specials == {"<unk>": 0, "<s>": 1, "</s>": 2}
     assert 1 not in tokenizer.encode("\n<s>\n")
     assert tokenizer.decode([1, 2]) == "<s></s>"
@@ -263,30 +255,22 @@ def test_special_tokens_have_names_and_are_never_typed(tmp_path):
 
 @pytest.mark.parametrize("older", [lambda byte: bytes([byte]), lambda byte: chr(byte).encode()])
 def test_older_files_that_hold_the_bytes_themselves_are_the_same_tokenizer(tmp_path, older):
-    later = Llama2cTokenizer.load(vocabulary_file(tmp_path, "A", "é", "Aé"))
-    found = Llama2cTokenizer.load(vocabulary_file(tmp_path, "A", "é", "Aé", spelled=[older(b) for b in range(256)]))
+    later = read_tokenizer(vocabulary_file(tmp_path, "A", "é", "Aé"))
+    found = read_tokenizer(vocabulary_file(tmp_path, "A", "é", "Aé", spelled=[older(b) for b in range(256)]))
     assert found == later
     assert found.encode("Aé日").tolist() == later.encode("Aé日").tolist()
     with pytest.raises(WeightsError, match=r"no tokenizer.bin of llama2.c"):
-        Llama2cTokenizer.load(vocabulary_file(tmp_path, spelled=[older(b ^ 1) for b in range(256)]))
-
-
-def test_the_leftmost_of_equal_scores_is_joined_first():
-    usual = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), " "]
-    tokenizer = Llama2cTokenizer([*usual, "a", "aa"], [0.0] * 262)
-    assert [piece for piece, _ in tokenizer.pieces("aaaaa")] == [" ", "aa", "aa", "a"]
+        read_tokenizer(vocabulary_file(tmp_path, spelled=[older(b ^ 1) for b in range(256)]))
 
 
 def test_damaged_tokenizers_are_refused(tmp_path):
     with pytest.raises(WeightsError, match=r"no tokenizer.bin of llama2.c"):
-        Llama2cTokenizer.load(vocabulary_file(tmp_path, "ab", cut=1))
-    with pytest.raises(WeightsError, match="a piece is empty"):
-        Llama2cTokenizer.load(vocabulary_file(tmp_path, ""))
+        read_tokenizer(vocabulary_file(tmp_path, "ab", cut=1))
     with pytest.raises(WeightsError, match="cannot be read"):
-        Llama2cTokenizer.load(tmp_path / "missing.bin")
+        read_tokenizer(tmp_path / "missing.bin")
     path = vocabulary_file(tmp_path, "ab")
     path.write_bytes(path.read_bytes() + struct.pack("<fi", 0, -5))
     with pytest.raises(WeightsError, match="length of -5"):
-        Llama2cTokenizer.load(path)
+        read_tokenizer(path)
     with pytest.raises(WeightsError, match=r"261 pieces, but .* a vocabulary of 7"):
         open_llama2c(model_file(tmp_path), vocabulary_file(tmp_path, "ab"))

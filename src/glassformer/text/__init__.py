@@ -3,7 +3,6 @@
 from .bpe import BPETokenizer
 from .bytes import ByteTokenizer
 from .chars import CharTokenizer
-from .llama2c import Llama2cTokenizer
 from .published import PublishedTokenizer
 from .stream import StreamDecoder
 from .tokenizer import TOKENIZERS, Tokenizer, pieces_of, printable, register_tokenizer, tokenizer_from_dict
@@ -11,6 +10,6 @@ from .words import WordTokenizer
 
 __all__ = [
     "Tokenizer", "CharTokenizer", "ByteTokenizer", "WordTokenizer", "BPETokenizer", "PublishedTokenizer",
-    "Llama2cTokenizer", "StreamDecoder", "TOKENIZERS", "register_tokenizer", "tokenizer_from_dict", "printable",
+    "StreamDecoder", "TOKENIZERS", "register_tokenizer", "tokenizer_from_dict", "printable",
     "pieces_of",
 ]  # fmt: skip

@@ -12,7 +12,6 @@ from ..settings import check_known
 from .bpe import BPETokenizer
 from .bytes import ByteTokenizer
 from .chars import CharTokenizer
-from .llama2c import Llama2cTokenizer
 from .published import PublishedTokenizer
 from .words import WordTokenizer
 
@@ -38,7 +37,7 @@ class Tokenizer(Protocol):
 
 
 _EVERY: tuple[type[Tokenizer], ...] = (
-    CharTokenizer, ByteTokenizer, WordTokenizer, BPETokenizer, PublishedTokenizer, Llama2cTokenizer,
+    CharTokenizer, ByteTokenizer, WordTokenizer, BPETokenizer, PublishedTokenizer,
 )  # fmt: skip
 TOKENIZERS = {tokenizer.kind: tokenizer for tokenizer in _EVERY}
 """Every tokenizer by the `kind` in its dict."""

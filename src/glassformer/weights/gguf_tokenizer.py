@@ -54,6 +54,14 @@ _SAME = {"llama3": "llama-bpe", "llama-v3": "llama-bpe", "falcon3": "llama-bpe",
 def read_tokenizer(header: Header, *, vocab: int) -> tuple[PublishedTokenizer, int | None, tuple[int, ...]]:
     """Return the tokenizer, the id to put before a prompt or None, and the ids that end an answer."""
     settings = {key.removeprefix(KEY): value for key, value in header.settings.items() if key.startswith(KEY)}
+    template = header.settings.get(TEMPLATE)
+    return build_tokenizer(settings, vocab=vocab, chat_template=template if isinstance(template, str) else None)
+
+
+def build_tokenizer(
+    settings: dict[str, Any], *, vocab: int, chat_template: str | None = None
+) -> tuple[PublishedTokenizer, int | None, tuple[int, ...]]:
+    """Return what `read_tokenizer` does, from settings whose names have no prefix."""
     tokens = _tokens(settings, vocab)
     types = _numbers(settings, "token_type", tokens).tolist() if "token_type" in settings else [NORMAL] * len(tokens)
     ids = {role: _id(settings, key, tokens) for role, key in _ROLES.items() if key in settings}
@@ -67,12 +75,11 @@ def read_tokenizer(header: Header, *, vocab: int) -> tuple[PublishedTokenizer, i
     ]
     if starts:
         described["post_processor"] = _beginning(tokens[ids["bos"]], ids["bos"])
-    template = header.settings.get(TEMPLATE)
     try:
         tokenizer = PublishedTokenizer(
             json.dumps({"version": "1.0", "truncation": None, "padding": None, **described}),
             roles={role: tokens[i] for role, i in ids.items()},
-            chat_template=template if isinstance(template, str) else None,
+            chat_template=chat_template,
         )
     except ConfigError as error:
         raise WeightsError(f"its tokenizer cannot be built: {error.fact}", hint=error.hint) from error

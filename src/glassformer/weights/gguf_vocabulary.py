@@ -3,7 +3,6 @@
 bytes, BPE, and what was read from such a file   model gpt2: bytes joined by merges, after a rule that cuts words
 characters                                       model llama: pieces of text with scores, none of which are joined
 SentencePiece's pairs                            model llama: the earlier a pair is joined, the higher its score
-those of llama2.c                                model llama: the scores that they have
 """
 
 import json
@@ -13,7 +12,6 @@ from typing import Any
 from ..errors import WeightsError
 from ..text import CharTokenizer, PublishedTokenizer, Tokenizer
 from ..text.bpe import WORDS
-from ..text.llama2c import FIRST_BYTE, Llama2cTokenizer
 from ..trained_model import TrainedModel
 from .export import published_form
 from .gguf_tokenizer import BYTE, CONTROL, NORMAL, RULES, SPACE, UNKNOWN, UNUSED, USER_DEFINED
@@ -29,8 +27,6 @@ def vocabulary_settings(loaded: TrainedModel) -> dict[str, Any]:
         raise WeightsError("the model has no tokenizer, and a GGUF file must hold one", hint=_REMEDY)
     if isinstance(tokenizer, CharTokenizer):
         settings = _of_characters(tokenizer)
-    elif isinstance(tokenizer, Llama2cTokenizer):
-        settings = _of_scores(tokenizer)
     else:
         settings = _of_published(tokenizer)
     missing = loaded.config.vocab - len(settings["tokens"])
@@ -55,20 +51,6 @@ def _of_characters(tokenizer: CharTokenizer) -> dict[str, Any]:
         "token_type": types,
         "scores": [0.0] * len(names),
         "add_space_prefix": False,
-    }
-
-
-def _of_scores(tokenizer: Llama2cTokenizer) -> dict[str, Any]:
-    names = [*tokenizer.specials, *(piece.replace(" ", SPACE) for piece in tokenizer.vocabulary[FIRST_BYTE:])]
-    types = [UNKNOWN, CONTROL, CONTROL, *[BYTE] * 256, *[NORMAL] * (tokenizer.size - FIRST_BYTE - 256)]
-    if len(set(names)) < len(names):
-        raise WeightsError("the tokenizer spells two of its pieces alike", hint=_REMEDY)
-    return {
-        "model": "llama",
-        "tokens": names,
-        "token_type": types,
-        "scores": list(tokenizer.scores),
-        "add_space_prefix": True,
     }
 
 

@@ -7,6 +7,7 @@ The file has no names and no checksum: its length is the only thing that can be 
 """
 
 import math
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,19 @@ import numpy as np
 from ..arrays import Array, Tree
 from ..config import DecoderConfig
 from ..errors import ConfigError, WeightsError
+from ..files import explained
 from ..models import build
-from ..text import Llama2cTokenizer
-from ..text.llama2c import START
+from ..text import PublishedTokenizer
 from ..trained_model import TrainedModel
 from ..tree import flatten, map_named, tree_map
 from .gguf_config import FAMILIES
+from .gguf_tokenizer import BYTE, CONTROL, NORMAL, SPACE, UNKNOWN, build_tokenizer
 
+START = 1
 HEADER = 7 * 4
+_FIRST_BYTE = 3
+_BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+_MOST_PIECES = 1 << 20
 _LATER_MAGIC = 0x616B3432
 _LARGEST = 1 << 24
 _SIZES = ("width", "feed_forward", "layers", "heads", "kv_heads", "vocab", "context")
@@ -119,13 +125,52 @@ def _params(config: DecoderConfig, arrays: dict[str, Array]) -> Tree:
     return map_named(find, build(config).specs())
 
 
-def _tokenizer(path: Path, given: str | Path | None, vocab: int) -> Llama2cTokenizer | None:
+def _tokenizer(path: Path, given: str | Path | None, vocab: int) -> PublishedTokenizer | None:
     beside = [path.with_name(name) for name in (f"tok{vocab}.bin", "tokenizer.bin")]
     for place in [place for place in beside if place.is_file()] if given is None else [given]:
-        tokenizer = Llama2cTokenizer.load(place)
+        tokenizer = read_tokenizer(place)
         if tokenizer.size == vocab:
             return tokenizer
         if given is not None:
             fact = f"{given} has {tokenizer.size:,} pieces, but {path} a vocabulary of {vocab:,}"
             raise WeightsError(fact, hint="pass the tokenizer that the model was trained with")
     return None
+
+
+def read_tokenizer(path: str | Path) -> PublishedTokenizer:
+    """Read a `tokenizer.bin`: the longest length of a piece, then for every piece its score, its length and its bytes.
+
+    The first three are the unknown, start and end tokens. Then come the 256 bytes, as they are in older files, spelled
+    <0x00> to <0xFF> in later ones, then the pieces of text: the pair whose join has the highest score is joined first.
+    """
+    with explained(Path(path), WeightsError, "check the path", "read"):
+        content = Path(path).read_bytes()
+    try:
+        names, scores = _pieces(content)
+        types = [UNKNOWN, CONTROL, CONTROL, *[BYTE] * 256, *[NORMAL] * (len(names) - _FIRST_BYTE - 256)]
+        numbers = {"token_type": np.array(types), "scores": np.array(scores)}
+        ids = {"unknown_token_id": 0, "bos_token_id": START, "eos_token_id": 2, "add_bos_token": False}
+        return build_tokenizer({"model": "llama", "tokens": names, **numbers, **ids}, vocab=len(names))[0]
+    except (struct.error, UnicodeDecodeError, WeightsError) as error:
+        reason = error.fact if isinstance(error, WeightsError) else str(error)
+        raise WeightsError(f"{path} is no tokenizer.bin of llama2.c: {reason}", hint="check the file") from None
+
+
+def _pieces(content: bytes) -> tuple[list[str], list[float]]:
+    """Return the pieces, with ▁ for spaces and the bytes in the later spelling, and their scores."""
+    pieces: list[bytes] = []
+    scores: list[float] = []
+    place = 4
+    while place < len(content):
+        score, length = struct.unpack_from("<fi", content, place)
+        place += 8 + length
+        if length < 0 or place > len(content) or len(pieces) >= _MOST_PIECES:
+            raise struct.error(f"piece {len(pieces)} has a length of {length:,} bytes")
+        pieces.append(content[place - length : place])
+        scores.append(score)
+    first, last = _FIRST_BYTE, _FIRST_BYTE + 256
+    spellings = ([bytes([i]) for i in range(256)], [chr(i).encode() for i in range(256)], [b.encode() for b in _BYTES])
+    if pieces[first:last] not in spellings:
+        raise struct.error("the pieces from 3 to 258 are not the 256 bytes")
+    texts = [piece.decode().replace(" ", SPACE) for piece in pieces[last:]]
+    return [*(piece.decode().strip() for piece in pieces[:first]), *_BYTES, *texts], scores
