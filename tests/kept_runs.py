@@ -1,4 +1,4 @@
-"""Small runs, each twice: one that keeps everything, and one that keeps the borders between blocks."""
+"""Small runs, each twice: one that keeps everything, and one that keeps block checkpoints."""
 
 import numpy as np
 
@@ -16,14 +16,14 @@ MODELS = {
 
 
 def both(name, params=None):
-    """Return a run that keeps everything, and one that keeps borders, of a model by its name or its config."""
+    """Return a run that keeps everything and one with block checkpoints, of a model by its name or its config."""
     model = gf.build(MODELS.get(name, name))
     tokens = np.random.default_rng(0).integers(0, 7, (2, 5))
     batch = gf.Batch(tokens, tokens[:, 0] % 3 if name == "encoder" else tokens)
     if name == "encoder-decoder":
         batch = batch._replace(source=tokens[:, 1:])
     params = model.init(0, np.float64) if params is None else params
-    return watch(model, params, batch), watch(model, params, batch, keep="borders")
+    return watch(model, params, batch), watch(model, params, batch, keep="block_checkpoints")
 
 
 def packed_tree(params):

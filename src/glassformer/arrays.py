@@ -149,7 +149,7 @@ def check_mask(mask: Array, shape: tuple[int, ...], *, what: str = "the mask") -
     check_broadcast(mask, shape, what=what)
 
 
-class Unkept:
+class LazyArray:
     """A value of a record that was not kept, because it is large and can be had again: `compute` makes it.
 
     It has the shape and the type of the array that it stands for, and becomes that array where NumPy asks for one.
@@ -166,6 +166,6 @@ class Unkept:
         return np.asarray(self.compute(), dtype=dtype)
 
 
-def kept(x: Array | Unkept) -> Array:
+def kept(x: Array | LazyArray) -> Array:
     """Return an array as it is, and a value that was not kept computed."""
-    return x.compute() if isinstance(x, Unkept) else x
+    return x.compute() if isinstance(x, LazyArray) else x

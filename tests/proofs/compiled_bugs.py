@@ -20,8 +20,8 @@ COMPILED_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
         (
             "remat: dropout forgotten when a block runs again",
             AGAIN,
-            "_, record = self.block.forward(params, record.x, key=record.key, **given)",
-            "_, record = self.block.forward(params, record.x, **given)",
+            "_, record = self.block.forward(params, record.x, key=record.key, **extra_inputs)",
+            "_, record = self.block.forward(params, record.x, **extra_inputs)",
         ),
     ),
     "engines/jax/trainer.py": (

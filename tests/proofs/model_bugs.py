@@ -241,7 +241,7 @@ MODEL_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
             "x, key=keys[1]",
         ),
     ),
-    "models/parts.py": (
+    "models/building.py": (
         (
             "models: pre-norm and post-norm swapped",
             "tests/models/test_torch.py::test_the_model_equals_its_twin[decoder]",

@@ -42,18 +42,18 @@ def test_a_system_that_does_not_say_what_is_free_is_believed_to_have_it(monkeypa
     monkeypatch.setattr(memory_budget, "MEMINFO", tmp_path / "nothing")
     assert memory_budget.free_bytes() is None
     config = tiny_model("decoder").model.config
-    assert memory_budget.kept_of(config, Batch(np.zeros((1, 65_536), int)), 8) == "borders"
+    assert memory_budget.kept_of(config, Batch(np.zeros((1, 65_536), int)), 8) == "block_checkpoints"
     (tmp_path / "nothing").write_text("MemTotal: 5 kB\nMemAvailable: 3 kB\n")
     assert memory_budget.free_bytes() == 3072
 
 
-def test_a_run_that_would_keep_too_much_keeps_borders(monkeypatch, explorer, numpy_engine):
+def test_a_run_that_would_keep_too_much_keeps_block_checkpoints(monkeypatch, explorer, numpy_engine):
     whole = explorer.session(read_state(state("decoder", text="for x in"))).run
     monkeypatch.setattr(memory_budget, "WHOLE", 1)
     run = explorer.session(read_state(state("decoder", text="for y in"))).run
-    assert (whole.keeps, run.keeps) == ("everything", "borders")
+    assert (whole.keeps, run.keeps) == ("everything", "block_checkpoints")
     again = explorer.session(read_state(state("decoder", text="for x in"))).run
-    assert again.keeps == "borders"  # runs of another kind were let go
+    assert again.keeps == "block_checkpoints"  # runs of another kind were let go
     assert all(again[name].tobytes() == whole[name].tobytes() for name in whole)
 
 
@@ -89,14 +89,14 @@ def _gone_and_back(opened, path):
     """What could not be opened again is opened the next time."""
     path.rename(path.with_suffix(".away"))
     with pytest.raises(GlassformerError):
-        opened.ready("borders")
+        opened.ready("block_checkpoints")
     path.with_suffix(".away").rename(path)
     opened.ready("everything")
-    assert sum(isinstance(leaf, Quantized) for leaf in flatten(opened.ready("borders")).values()) > 0
+    assert sum(isinstance(leaf, Quantized) for leaf in flatten(opened.ready("block_checkpoints")).values()) > 0
 
 
 @pytest.mark.parametrize("architecture", TEXTS)
-def test_views_say_the_same_of_a_run_that_keeps_borders(architecture, monkeypatch, numpy_engine):
+def test_views_say_the_same_of_a_run_that_keeps_block_checkpoints(architecture, monkeypatch, numpy_engine):
     load_routes()
     block = "decoder.blocks.1" if architecture == "encoder-decoder" else "blocks.1"
     changes = [{"word": "zero", "name": f"{block}.attention.output.x", "where": {"head": 1}}]
@@ -114,7 +114,7 @@ def test_views_say_the_same_of_a_run_that_keeps_borders(architecture, monkeypatc
         said = {word: ask(explorer, word, {"state": state_of, **more}) for word, more in asked.items()}
         said["attribution"] = ended(explorer, said["attribution"])
         found.append(plain_json(said))
-        assert explorer.session(read_state(state_of)).run.keeps == ("everything" if whole > 1 else "borders")
+        assert explorer.session(read_state(state_of)).run.keeps == ("everything" if whole > 1 else "block_checkpoints")
     assert found[0] == found[1]
 
 

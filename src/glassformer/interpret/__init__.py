@@ -60,12 +60,12 @@ from .probes import Probe, fit_probe, probe_points, train_probe
 from .products import products, score_scale
 from .proof import Proof, prove
 from .rollout import Rollout, attention_rollout, value_weighted_attention
-from .rows import token_rows
 from .run import Run, watch
 from .saliency import Integrated, gradient_times_input, integrated_gradients, saliency
 from .show import Shown, show
 from .similarity import layer_similarity, linear_cka
 from .statistics import LayerStatistics, layer_statistics
+from .stream import token_rows
 from .trace import NUMBERS, Labels, Trace, full_and_causal, token_labels, trace, trace_each
 from .tuned_lens import TunedLens, train_lens, tuned_lens
 from .update import Move, Update, update

@@ -17,7 +17,7 @@ import numpy as np
 from ..arrays import Array
 from ..errors import ConfigError
 from ..models import Batch
-from .borders import is_block, unpack_in_time
+from .block_checkpoints import is_block, unpack_in_time
 from .changes import Change
 from .intervention import Intervention, Placed
 from .losses import mean_loss
@@ -84,7 +84,7 @@ def bytes_at_once(run: Run, variants: int, memory: int = MEMORY) -> int:
 
 
 def _at_once(run: Run, memory: int) -> int:
-    """Return how many variants are run at once; of a run that keeps borders, which is to take little memory, one."""
+    """Return how many variants run at once: one where the run keeps block checkpoints, to save memory."""
     return max(1, int(memory // bytes_of(run))) if run.inside is None else 1
 
 

@@ -18,15 +18,14 @@ from .formulas import TABLE, OperandReader
 from .formulas.masks import mask
 from .formulas.targets import LOSS_NAME, loss, value_of
 from .gradients import LOSS, Gradients, Loss, Target, gradients
-from .graph import Graph
+from .graph import MOVES, Graph, Step, moved_back
 from .lines import source_of
+from .materialize import materialize_around
 from .names import MASK
-from .nearby import nearby
 from .packed import unpacked
 from .proof import Proof, in_double, prove
 from .readers import Readers, summed
 from .run import Run
-from .step import MOVES, Step, moved_back
 from .where import axes_of
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-3}
@@ -55,9 +54,9 @@ class Cards:
         return self._of_gradient(name, array, place) if gradient else self._of_value(name, array, place)
 
     def _near(self, name: str) -> Cards:
-        """Return who makes the cards of what has a name, for a run that keeps borders: the blocks around it suffice."""
+        """Return the cards of a value in a run with block checkpoints: they need the blocks around it alone."""
         self.array(name)  # is refused where there is none
-        near = Cards(nearby(self.run, name), self.of)
+        near = Cards(materialize_around(self.run, name), self.of)
         near._searched = self._searched
         return near
 

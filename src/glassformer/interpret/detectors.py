@@ -29,10 +29,9 @@ import numpy as np
 from ..arrays import Array, Tree
 from ..errors import ConfigError, LengthError
 from ..models import Batch, Encoder, EncoderDecoder, Model
-from .rows import real_tokens
 from .run import Run, watch
 from .show import Map, table_html
-from .stream import stacks, sublayers
+from .stream import real_tokens, stacks, sublayers
 
 THRESHOLD = 0.4
 """The share of what chance leaves to 1 that a head must give to a kind of place to be named after it."""

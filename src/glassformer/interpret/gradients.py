@@ -18,13 +18,13 @@ from ..arrays import Array, Tree
 from ..errors import ConfigError, LengthError, TokenError, did_you_mean
 from ..tree import flatten
 from .changes import Change, add_gradient
+from .checkpointed_backward import CheckpointedBackward
 from .intervention import exchanged
 from .losses import loss_gradient, mean_loss
 from .names import RETURNED, Address, check_name
 from .norm_statistics import Unfolded, unfolded
 from .pairing import Pairs, argument_name, gradient_of, gradient_place, pairs, record_of
-from .returning import Returning
-from .run import Run
+from .run import Run, thawed
 from .shape_dtype import ShapeDtype
 from .show import html_of
 from .tracing import Call, TracingEngine, run_traced
@@ -118,7 +118,7 @@ class Gradients(Mapping[str, Array]):
     undoing: dict[int, Call]
     arrived: Mapping[Address, Array]  # the gradients of values that were changed, as they became
     no_effect: tuple[Change, ...] = ()  # the changes of gradients that altered nothing
-    inside: Returning | None = None  # what is inside the blocks, for a run that keeps their borders
+    inside: CheckpointedBackward | None = None  # what is inside the blocks, for a run that keeps block checkpoints
 
     def __getitem__(self, name: str) -> Array:
         check_name(name, self.run)
@@ -203,10 +203,10 @@ def gradients(run: Run, of: Target = LOSS, changes: Sequence[Change] = ()) -> Gr
     return Gradients(run, grads, undoing, arrived, no_effect, inside)
 
 
-def _run_back(run: Run, dlogits: Array, rules: _Undoing | None) -> tuple[Tree, Pairs, Returning | None]:
+def _run_back(run: Run, dlogits: Array, rules: _Undoing | None) -> tuple[Tree, Pairs, CheckpointedBackward | None]:
     """Run the layers backward; return the gradients of parameters, which call undoes which, and what is inside."""
     engine = TracingEngine() if rules is None else TracingEngine(rules.before, rules.after)
-    inside = None if run.inside is None else Returning(run)
+    inside = None if run.inside is None else CheckpointedBackward(run)
     if inside is not None:
         inside.watch(engine)
     grads = run_traced(run.model.backward, run.params, run.record, dlogits, engine=engine)
@@ -288,10 +288,12 @@ class _Undoing:
             self.arrived[address] = gradient
         values = [change for change in changes if not change.backward]
         x = (self.run.originals or {}).get(address)
-        steps: list[Any] = [x]
-        for change in values[:-1]:
-            steps.append(None if x is None else change.apply(steps[-1], self.heads))
-        for change, own in zip(reversed(values), reversed(steps[: len(values)]), strict=True):
+        before: list[Array | None] = []  # the value that each change was given, for those that are functions of it
+        for change in values:
+            before.append(x)
+            if x is not None and any(one.function is not None for one in values):
+                x = thawed(change, self.run.plain or self.run).apply(x, self.heads)
+        for change, own in zip(reversed(values), reversed(before), strict=True):
             gradient = change.undo(gradient, self.heads, own)
         return gradient
 

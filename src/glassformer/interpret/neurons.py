@@ -19,10 +19,9 @@ from ..arrays import Array, Tree
 from ..errors import ConfigError, LengthError
 from ..models import Batch, EncoderDecoder, Model
 from .batched import Progress
-from .rows import real_tokens
 from .run import Run, watch
 from .show import table_html
-from .stream import chosen_stack, sublayers
+from .stream import chosen_stack, real_tokens, sublayers
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,12 @@ def unpacked(params: Tree) -> Tree:
     return tree_map(_plain, params)
 
 
+def read_only(leaf: Array) -> Array:
+    """Return an array that can no longer be written to, so that runs may share it."""
+    leaf.flags.writeable = False
+    return leaf
+
+
 def as_stored(params: Tree) -> Tree:
     """Return parameters for a run that unpacks one matrix, or one block of the model, at a time."""
 

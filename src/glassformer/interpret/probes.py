@@ -25,10 +25,9 @@ from ..errors import ConfigError, ShapeError, TokenError
 from ..ops.linear import LinearSaved
 from ..training import Adam, Optimizer
 from .batched import Progress
-from .rows import token_rows
 from .run import Run
 from .show import html_of
-from .stream import points
+from .stream import points, token_rows
 
 
 @dataclass(frozen=True, eq=False)

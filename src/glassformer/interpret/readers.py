@@ -14,9 +14,8 @@ from .formulas import TABLE, GradientReader
 from .formulas.operands import Made, nothing, plain
 from .formulas.targets import LOSS_NAME, of_logits, of_value, value_of
 from .gradients import Gradients, Loss, Target
-from .graph import Graph
+from .graph import MOVES, Graph, Step, moved
 from .lines import Source, source_of
-from .step import MOVES, Step, moved
 
 NEAR = 1e-9
 """What is left beside the largest part counts as rounding up to here."""

@@ -24,7 +24,7 @@ from ..execution import PLAIN
 from ..models import Batch, Model
 from ..settings import check_known
 from ..tree import flatten, rebuilt, tree_map
-from .borders import Inside, block_of, keep_borders
+from .block_checkpoints import RecomputedBlocks, block_of, keep_block_checkpoints
 from .changes import Change
 from .intervention import ALL, Intervention, Placed
 from .losses import mean_loss
@@ -34,7 +34,7 @@ from .shape_dtype import ShapeDtype
 from .show import html_of
 from .tracing import Call, TracingEngine, run_traced
 
-EVERYTHING, BORDERS = KEPT = ("everything", "borders")
+EVERYTHING, BLOCK_CHECKPOINTS = KEPT = ("everything", "block_checkpoints")
 """What a run may keep."""
 COPIED = 1 << 28
 """Bytes of parameters up to which a run has copies of its own."""
@@ -49,7 +49,7 @@ class Run(Mapping[str, Array]):
     plain     the run without changes; None if this is one
     originals what was there before, by the address of each change
     placed    the changes of values, by the address of each
-    inside    what is inside the blocks, for a run that keeps their borders; None for one that keeps everything
+    inside    what is inside the blocks, for a run that keeps block checkpoints; None for one that keeps everything
     """
 
     model: Model
@@ -64,7 +64,7 @@ class Run(Mapping[str, Array]):
     plain: Run | None = None
     originals: Mapping[Address, Array] | None = None
     placed: Placed = field(default_factory=dict)
-    inside: Inside | None = None
+    inside: RecomputedBlocks | None = None
 
     def __getitem__(self, name: str) -> Array:
         value = self.spec(name)
@@ -107,8 +107,8 @@ class Run(Mapping[str, Array]):
 
     @property
     def keeps(self) -> str:
-        """What it keeps: everything, or borders."""
-        return EVERYTHING if self.inside is None else BORDERS
+        """What it keeps: everything, or block checkpoints."""
+        return EVERYTHING if self.inside is None else BLOCK_CHECKPOINTS
 
     @property
     def heads(self) -> int:
@@ -149,10 +149,10 @@ class Run(Mapping[str, Array]):
 
 
 def watch(model: Model, params: Tree, batch: Batch, *, keep: str = EVERYTHING) -> Run:
-    """Run a model on a batch with one axis of examples, every value in read.
+    """Run a model on a batch with one axis of examples, and keep every value.
 
-    keep   everything, or borders: what goes into a block and comes out of it; what is inside is computed again, bit for
-           bit, when it is asked for. That takes time, and little memory: for long texts
+    keep   "everything", or "block_checkpoints": only what enters and leaves each block. What is inside is computed
+           again, bit for bit, when it is asked for: this takes time, and little memory, for long texts
     """
     check_known("a run cannot keep", keep, KEPT)
     if np.ndim(batch.tokens) != 2:
@@ -162,20 +162,23 @@ def watch(model: Model, params: Tree, batch: Batch, *, keep: str = EVERYTHING) -
     plain = replace(model, execution=PLAIN)  # type: ignore[type-var]
     if batch.source is batch.tokens and batch.source is not None:
         batch = batch._replace(source=np.array(batch.source))  # two values, told apart by their arrays
-    if keep == BORDERS:
-        return _watched(plain, as_stored(params), batch, Inside())
+    if keep == BLOCK_CHECKPOINTS:
+        return _watched(plain, as_stored(params), batch, RecomputedBlocks())
     return _watched(plain, _own(unpacked(params)), batch, None)
 
 
 def _own(params: Tree) -> Tree:
-    """Return copies of parameters, so that a run stays as it was when the model learns on; large ones are shared."""
+    """Return copies of parameters, so that a run stays as it was when the model learns on.
+
+    Large ones, and read-only arrays, are shared.
+    """
     if sum(leaf.nbytes for leaf in flatten(params).values()) > COPIED:
         return params
-    return tree_map(np.array, params)
+    return tree_map(lambda leaf: np.array(leaf) if leaf.flags.writeable else leaf, params)
 
 
-def _watched(model: Model, params: Tree, batch: Batch, inside: Inside | None) -> Run:
-    engine = TracingEngine() if inside is None else keep_borders(TracingEngine())
+def _watched(model: Model, params: Tree, batch: Batch, inside: RecomputedBlocks | None) -> Run:
+    engine = TracingEngine() if inside is None else keep_block_checkpoints(TracingEngine())
     logits, record = run_traced(read, model, params, batch, engine=engine)
     addresses = find_addresses(engine.calls, record, params, logits, VECTORS if has_no_head(model) else LOGITS)
     _lock(engine.calls, addresses)
@@ -253,7 +256,7 @@ def _with_inputs(start: Run, changes: list[Change]) -> tuple[Run, tuple[Change, 
         where[change.name] = _input(own, before, start)
         if np.array_equal(before, where[change.name]):
             no_effect.append(change)
-    inside = None if start.inside is None else Inside()
+    inside = None if start.inside is None else RecomputedBlocks()
     return _watched(start.model, rebuilt(start.params, leaves), Batch(**parts), inside), tuple(no_effect)
 
 
@@ -279,7 +282,7 @@ def _changed(start: Run, changes: list[Change]) -> Run:
     engine = TracingEngine(intervention.before, intervention.after, start.calls, first)
     if start.inside is not None:
         start.inside.clear()  # makes room
-        keep_borders(engine)
+        keep_block_checkpoints(engine)
     logits, record = run_traced(read, start.model, start.params, start.batch, engine=engine)
     _lock(engine.calls, start.addresses)
     return replace(

@@ -14,9 +14,8 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import ConfigError, ShapeError
-from .rows import token_rows
 from .run import Run
-from .stream import points
+from .stream import points, token_rows
 
 
 def linear_cka(x: Array, y: Array) -> float:

@@ -16,7 +16,9 @@ from ..arrays import Array, Tree
 from ..errors import ConfigError, TokenError, did_you_mean
 from ..layers import Stack
 from ..models import Encoder, EncoderDecoder
+from .names import check_name
 from .run import Run
+from .where import is_of_source
 
 KINDS = {"attention": "query", "cross_attention": "query", "feed_forward": "up"}
 """The sublayers of a block, each with the first of its matrices to read the stream."""
@@ -117,7 +119,7 @@ def _blocks(run: Run, stack: str) -> list[str]:
 def last_stack(run: Run) -> tuple[Stack, Tree]:
     """Return the stack that the head reads, and its parameters."""
     model: Any = run.model
-    return (model.stack, run.params) if isinstance(model, Encoder) else model.writing(run.params)
+    return (model.stack, run.params) if isinstance(model, Encoder) else model.decoder_stack(run.params)
 
 
 def is_classifier(run: Run) -> bool:
@@ -174,3 +176,23 @@ def check_tokens(run: Run, tokens: Any) -> Array:
     if wrong.size:
         raise TokenError(f"there is no logit {wrong.flat[0]}", hint=f"the model has {size}, from 0 to {size - 1}")
     return ids
+
+
+def token_rows(run: Run, name: str) -> Array:
+    """Return a value (B, T, D) as rows (N, D), padding left out; of one vector per example, (B, D) as it is."""
+    check_name(name, run)
+    x = run[name]
+    if x.ndim == 2:
+        return x
+    if x.ndim != 3:
+        raise ConfigError(f"{name} has shape {x.shape}", hint="choose a value with one vector per token, (B, T, D)")
+    return x[real_tokens(run, x.shape[1], source=is_of_source(name))]
+
+
+def real_tokens(run: Run, length: int, *, source: bool = False) -> Array:
+    """Return which places are tokens and not padding, (B, length); a learned first vector is none."""
+    source = source and run.batch.source is not None
+    mask = run.batch.source_mask if source else run.batch.mask
+    tokens = np.asarray(run.batch.source if source else run.batch.tokens).shape
+    real = np.ones(tokens, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
+    return np.pad(real, ((0, 0), (length - tokens[1], 0)), constant_values=False)

@@ -90,12 +90,12 @@ class Block(Layer):
 
         With a `cache`, x are further tokens of sequences whose earlier ones it remembers: they attend to all of them.
         """
-        given = sublayer_inputs(self, memory, bias, mask, memory_mask, rotation, key, cache)
+        extra_inputs = sublayer_inputs(self, memory, bias, mask, memory_mask, rotation, key, cache)
         # x ← x + f(norm x), for each sublayer f in turn
         saved: dict[str, Tree] = {}
         for residual in self.residuals:
             own_key = child_key(key, OUTPUT_KEYS[residual.name])
-            x, record = residual.forward(params, x, given[residual.name], own_key)
+            x, record = residual.forward(params, x, extra_inputs[residual.name], own_key)
             saved |= record
         saved["output"] = x
         return x, saved
@@ -110,7 +110,7 @@ class Block(Layer):
         grads: dict[str, Tree] = {}
         read = InputGrads(dy)
         for residual in reversed(self.residuals):
-            # x, record = residual.forward(params, x, given, key)
+            # x, record = residual.forward(params, x, extra_inputs, key)
             below, part = residual.backward(params, saved, read.x)
             grads |= part
             read = below.after(read)

@@ -40,14 +40,14 @@ class Parallel(Block):
         cache: BlockCache | None = None,
     ) -> tuple[Array, Tree]:
         """Run the block on x (..., T, D), given what `Block.forward` is given."""
-        given = sublayer_inputs(self, memory, bias, mask, memory_mask, rotation, key, cache)
+        extra_inputs = sublayer_inputs(self, memory, bias, mask, memory_mask, rotation, key, cache)
         # y = x + Σ f(norm x), over the sublayers f
         saved: dict[str, Tree] = {}
         y = x
         for residual in self.residuals:
             name = residual.name
             h, saved[f"{name}_norm"] = self.norm.forward(params[f"{name}_norm"], x)
-            h, saved[name] = residual.sublayer.forward(params[name], h, **given[name])
+            h, saved[name] = residual.sublayer.forward(params[name], h, **extra_inputs[name])
             own_key = child_key(key, OUTPUT_KEYS[name])
             if own_key is not None and self.dropout > 0:
                 h, saved[f"{name}_dropout"] = ops.dropout(h, own_key, rate=self.dropout)

@@ -48,16 +48,16 @@ class Residual(Layer):
         return {f"{self.name}_norm": self.norm.specs(), self.name: self.sublayer.specs()}
 
     def forward(
-        self, params: Tree, x: Array, given: dict[str, Any] | None = None, key: Array | None = None
+        self, params: Tree, x: Array, extra_inputs: dict[str, Any] | None = None, key: Array | None = None
     ) -> tuple[Array, Tree]:
-        """Return y (..., T, D) for x; `given` is what else the sublayer reads, a `key` turns dropout on."""
+        """Return y (..., T, D) for x; `extra_inputs` is what else the sublayer reads, a `key` turns dropout on."""
         name, norm = self.name, f"{self.name}_norm"
         saved: dict[str, Tree] = {}
         # h = dropout(f(norm x)), or without the norm
         h = x
         if self.norm_position == "pre":
             h, saved[norm] = self.norm.forward(params[norm], h)
-        h, saved[name] = self.sublayer.forward(params[name], h, **(given or {}))
+        h, saved[name] = self.sublayer.forward(params[name], h, **(extra_inputs or {}))
         if key is not None and self.dropout > 0:
             h, saved[f"{name}_dropout"] = ops.dropout(h, key, rate=self.dropout)
         y, _ = ops.add(x, h)

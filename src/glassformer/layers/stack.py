@@ -32,18 +32,15 @@ from .norm import Norm
 from .position import Positions
 
 
-class Again(NamedTuple):
+class RematInputs(NamedTuple):
     """What a block read: enough to run it again."""
 
     x: Array  # (..., T, D)
     key: Array | None  # by which dropout drops the same numbers the second time
 
 
-class Spent(list):
-    """Records that nobody else will look at: the backward pass takes them off, so that their memory is free again.
-
-    Gradients then grow into the room that records leave. A list that is looked at afterwards must not be one of these.
-    """
+class ConsumableRecords(list):
+    """Records for one backward pass, which removes them as it goes: gradients grow into the memory that they leave."""
 
 
 @dataclass(frozen=True)
@@ -90,12 +87,12 @@ class Stack(Layer):
         saved: dict[str, Tree] = {}
         rotation = self._rotation(x, positions)
         bias = self._bias(params, x, saved)
-        given = {"memory": memory, "bias": bias, "mask": mask, "memory_mask": memory_mask, "rotation": rotation}
+        extra_inputs = {"memory": memory, "bias": bias, "mask": mask, "memory_mask": memory_mask, "rotation": rotation}
         if self.remat:
-            saved["given"] = given
+            saved["extra_inputs"] = extra_inputs
         # Each block drops by a key of its own: with one for all, every block would lose the same channels.
         keys = [None if key is None else ops.fold_key(key, number) for number in range(self.layers)]
-        x, saved["blocks"] = self.run_blocks(params["blocks"], x, given, keys)
+        x, saved["blocks"] = self.run_blocks(params["blocks"], x, extra_inputs, keys)
         if self.final_norm is not None:
             x, saved["final_norm"] = self.final_norm.forward(params["final_norm"], x)
         return x, saved
@@ -106,8 +103,8 @@ class Stack(Layer):
         # y = norm(x)
         if self.final_norm is not None:
             dy, grads["final_norm"] = self.final_norm.backward(params["final_norm"], saved["final_norm"], dy)
-        given = saved.get("given")
-        read, grads["blocks"] = self.run_blocks_backward(params["blocks"], saved["blocks"], given, dy)
+        extra_inputs = saved.get("extra_inputs")
+        read, grads["blocks"] = self.run_blocks_backward(params["blocks"], saved["blocks"], extra_inputs, dy)
         # bias = positions(rows, columns), read by every block: read.bias is the sum of what they sent back
         if self.positions is not None and self.positions.specs():
             name = self.positions.name
@@ -115,8 +112,10 @@ class Stack(Layer):
         return InputGrads(read.x, read.memory), grads
 
     @dispatched
-    def run_blocks(self, blocks: list[Tree], x: Array, given: Tree, keys: list[Array | None]) -> tuple[Array, Tree]:
-        """Run one block after the other on x and what all are given; return the result and their records."""
+    def run_blocks(
+        self, blocks: list[Tree], x: Array, extra_inputs: Tree, keys: list[Array | None]
+    ) -> tuple[Array, Tree]:
+        """Run one block after the other on x, with the inputs that all share; return the result and their records."""
         if not isinstance(blocks, list):
             raise ConfigError(
                 "the parameters of the blocks are stacked, which these arrays cannot run as one loop",
@@ -124,13 +123,13 @@ class Stack(Layer):
             )
         records = []
         for params, key in zip(blocks, keys, strict=True):
-            x, record = self.run_block(params, x, given, key)
+            x, record = self.run_block(params, x, extra_inputs, key)
             records.append(record)
         return x, records
 
     @dispatched
     def run_blocks_backward(
-        self, blocks: list[Tree], records: list[Tree], given: Tree, dy: Array
+        self, blocks: list[Tree], records: list[Tree], extra_inputs: Tree, dy: Array
     ) -> tuple[InputGrads, list[Tree]]:
         """Return the gradients of what the blocks read, and of their parameters: the same list, reversed.
 
@@ -139,25 +138,25 @@ class Stack(Layer):
         grads: list[Tree] = []
         read = InputGrads(dy)
         for number in reversed(range(len(blocks))):
-            record = records.pop() if isinstance(records, Spent) else records[number]
-            # x, record = run_block(params, x, given, key)
-            below, part = self.run_block_backward(blocks[number], record, given, read.x)
+            record = records.pop() if isinstance(records, ConsumableRecords) else records[number]
+            # x, record = run_block(params, x, extra_inputs, key)
+            below, part = self.run_block_backward(blocks[number], record, extra_inputs, read.x)
             grads.insert(0, part)
             # Memory and bias were read by every block: their gradients add up.
             read = below.after(read)
         return read, grads
 
     @dispatched
-    def run_block(self, params: Tree, x: Array, given: Tree, key: Array | None) -> tuple[Array, Tree]:
+    def run_block(self, params: Tree, x: Array, extra_inputs: Tree, key: Array | None) -> tuple[Array, Tree]:
         """Run one block; return its result with its record, or with only what it takes to run it again."""
-        y, record = self.block.forward(params, x, key=key, **given)
-        return y, Again(x, key) if self.remat else record
+        y, record = self.block.forward(params, x, key=key, **extra_inputs)
+        return y, RematInputs(x, key) if self.remat else record
 
     @dispatched
-    def run_block_backward(self, params: Tree, record: Tree, given: Tree, dy: Array) -> tuple[InputGrads, Tree]:
+    def run_block_backward(self, params: Tree, record: Tree, extra_inputs: Tree, dy: Array) -> tuple[InputGrads, Tree]:
         """Return the gradients of one block, which is run again first where its record was not kept."""
-        if isinstance(record, Again):
-            _, record = self.block.forward(params, record.x, key=record.key, **given)
+        if isinstance(record, RematInputs):
+            _, record = self.block.forward(params, record.x, key=record.key, **extra_inputs)
         return self.block.backward(params, record, dy)
 
     # --- reading on, token by token ----------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from ..arrays import Array, Tree, check_mask
 from ..config import DecoderConfig
 from ..execution import PLAIN, Execution
 from ..layers import Cache, Stack
+from .building import build_stack
 from .model import Batch, Writer, as_key, explain_missing_params, key_mask, same_order
-from .parts import build_stack
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Decoder(Writer):
         """Return a cache that has read nothing."""
         return self.stack.new_cache()
 
-    def writing(self, params: Tree) -> tuple[Stack, Tree]:
+    def decoder_stack(self, params: Tree) -> tuple[Stack, Tree]:
         """Return the stack that reads and writes the tokens, and its parameters."""
         return self.stack, params
 

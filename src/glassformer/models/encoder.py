@@ -18,8 +18,8 @@ from ..errors import ConfigError
 from ..execution import PLAIN, Execution
 from ..layers import Linear, Spec, Stack, TokenHead
 from ..ops.arrange import PrependSaved
+from .building import build_head, build_stack
 from .model import Batch, Model, as_key, explain_missing_params, key_mask, same_order
-from .parts import build_head, build_stack
 
 
 @dataclass(frozen=True)

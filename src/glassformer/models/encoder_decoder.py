@@ -15,8 +15,8 @@ from ..config import EncoderDecoderConfig
 from ..errors import ConfigError
 from ..execution import PLAIN, Execution
 from ..layers import Cache, InputEmbedding, Stack
+from .building import build_embedding, build_stack
 from .model import Batch, Writer, as_key, explain_missing_params, key_mask, same_order
-from .parts import build_embedding, build_stack
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class EncoderDecoder(Writer):
         self.decoder.remember(params["decoder"], memory, cache, mask=source_mask)
         return cache
 
-    def writing(self, params: Tree) -> tuple[Stack, Tree]:
+    def decoder_stack(self, params: Tree) -> tuple[Stack, Tree]:
         """Return the stack that reads and writes the tokens, and its parameters."""
         return self.decoder, params["decoder"]
 

@@ -13,9 +13,9 @@ from ..arrays import Array, Tree, check_length
 from ..errors import ConfigError, ShapeError, some
 from ..execution import Execution
 from ..layers import Cache, InputEmbedding, Layer, Stack, TokenHead
-from ..layers.stack import Spent
+from ..layers.stack import ConsumableRecords
 from ..tree import flatten
-from .parts import build_embedding, build_head
+from .building import build_embedding, build_head
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -130,7 +130,7 @@ class Model(Layer):
         loss, loss_saved = ops.cross_entropy(logits, _targets(batch), smoothing=smoothing, class_weights=class_weights)
         dlogits = ops.cross_entropy_backward(dloss, loss_saved, smoothing=smoothing)
         del logits, loss_saved
-        saved = _spent(saved)  # by this name alone, so that what was read is free
+        saved = _consumable(saved)  # by this name alone, so that what was read is free
         return loss, self.backward(params, saved, dlogits)
 
 
@@ -143,7 +143,7 @@ class Writer(Model):
         return build_head(self.config)
 
     @abstractmethod
-    def writing(self, params: Tree) -> tuple[Stack, Tree]:
+    def decoder_stack(self, params: Tree) -> tuple[Stack, Tree]:
         """Return the stack that reads and writes the tokens, and its parameters."""
 
     @explain_missing_params
@@ -164,7 +164,7 @@ class Writer(Model):
         last        logits of the last token only, (..., 1, V)
         """
         new = tokens.shape[-1]
-        stack, stack_params = self.writing(params)
+        stack, stack_params = self.decoder_stack(params)
         if positions is None:  # else the embedding checks them: padding takes room in the cache, not in the context
             check_length(cache.length + new, self.config.context)
             positions = cache.rows(new)
@@ -174,10 +174,13 @@ class Writer(Model):
         return self.head.forward(params.get("head", {}), x, params["embedding"]["tokens"]["table"])[0]
 
 
-def _spent(saved: Tree) -> Tree:
+def _consumable(saved: Tree) -> Tree:
     """Return a record that nobody else will look at, for one backward pass."""
     if isinstance(saved, dict):
-        return {name: Spent(part) if isinstance(part, list) else _spent(part) for name, part in saved.items()}
+        return {
+            name: ConsumableRecords(part) if isinstance(part, list) else _consumable(part)
+            for name, part in saved.items()
+        }
     return saved
 
 

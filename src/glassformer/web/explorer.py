@@ -16,7 +16,7 @@ from ..errors import ConfigError
 from ..interpret import Logit, Loss, Run, Sum, watch, without_positions
 from ..interpret import changes as made
 from ..interpret.changes import Change
-from ..interpret.run import BORDERS, has_no_head
+from ..interpret.run import BLOCK_CHECKPOINTS, has_no_head
 from ..runs.run import read_model
 from ..trained_model import TrainedModel
 from .jobs import Jobs
@@ -114,7 +114,7 @@ class Explorer:
             same = self.session(replace(state, of=start.of))
             return replace(same, state=state, of=target(same.run, state.of), lock=threading.RLock(), kept={})
         before = self.session(start)
-        if before.run.keeps == BORDERS:  # there is no memory for two changed ones
+        if before.run.keeps == BLOCK_CHECKPOINTS:  # there is no memory for two changed ones
             self._runs.drop(lambda session: session.opened is opened and session is not before)
             tidy(before.run)
         changes = tuple(self._change(before, asked) for asked in state.changes)
@@ -150,8 +150,8 @@ class Explorer:
     def _watched(self, opened: Opened, state: State) -> Run:
         """Return the run of a text; before a long one, drop the parameters that only short ones need."""
         batch = opened.model.batch(state.text, state.answer)
-        if opened.keeps(batch) == BORDERS:
-            self._runs.drop(lambda session: session.opened is opened and session.run.keeps != BORDERS)
+        if opened.keeps(batch) == BLOCK_CHECKPOINTS:
+            self._runs.drop(lambda session: session.opened is opened and session.run.keeps != BLOCK_CHECKPOINTS)
         return opened.watch_batch(batch)
 
     def _change(self, before: RunSession, asked: Changed) -> Change:

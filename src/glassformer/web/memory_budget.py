@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import LengthError
 from ..execution import Execution
-from ..interpret.run import BORDERS, EVERYTHING, Run
+from ..interpret.run import BLOCK_CHECKPOINTS, EVERYTHING, Run
 from ..models import Batch
 from ..models.activations import activation_bytes
 from ..tree import count
@@ -31,7 +31,7 @@ def run_bytes(config: Any, batch: Batch, itemsize: int, keep: str = EVERYTHING) 
     examples, length = batch.tokens.shape
     if batch.source is not None:
         length = max(length, batch.source.shape[-1])
-    execution = Execution(remat=keep == BORDERS)
+    execution = Execution(remat=keep == BLOCK_CHECKPOINTS)
     return int(KEPT * activation_bytes(config, examples, length, itemsize, execution=execution))
 
 
@@ -51,7 +51,7 @@ def give_back() -> None:
 
 def tidy(run: Run) -> None:
     """Free what is no longer needed; after a long text, also objects that refer to each other."""
-    if run.keeps == BORDERS:
+    if run.keeps == BLOCK_CHECKPOINTS:
         gc.collect()
     give_back()
 
@@ -62,7 +62,7 @@ def tidied(run: Run) -> Iterator[None]:
     try:
         yield
     finally:
-        if run.keeps == BORDERS:
+        if run.keeps == BLOCK_CHECKPOINTS:
             tidy(run)
 
 
@@ -78,7 +78,7 @@ def free_bytes() -> int | None:
 
 def kept_of(config: Any, batch: Batch, itemsize: int) -> str:
     """Return what a run over a batch keeps; refuse one that would not fit into free memory."""
-    keep = EVERYTHING if run_bytes(config, batch, itemsize) <= WHOLE else BORDERS
+    keep = EVERYTHING if run_bytes(config, batch, itemsize) <= WHOLE else BLOCK_CHECKPOINTS
     check_free(run_bytes(config, batch, itemsize, keep), f"to look into {batch.tokens.shape[-1]:,} tokens")
     return keep
 

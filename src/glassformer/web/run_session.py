@@ -16,9 +16,9 @@ from ..dispatch import use_engine
 from ..errors import ConfigError, did_you_mean
 from ..interpret import Gradients, Logit, Run, Update, gradients, products, update, watch
 from ..interpret.changes import Change
-from ..interpret.packed import as_stored, unpacked
+from ..interpret.packed import as_stored, read_only, unpacked
 from ..interpret.reading import labels_of
-from ..interpret.run import BORDERS, EVERYTHING
+from ..interpret.run import BLOCK_CHECKPOINTS, EVERYTHING
 from ..models import Batch
 from ..quantized import Quantized
 from ..trained_model import TrainedModel
@@ -72,19 +72,21 @@ class Opened:
 
     def _made(self, keep: str) -> Tree:
         if self.dtype == np.float64:
-            return tree_map(lambda leaf: unpacked(leaf).astype(np.float64), self.model.params)
-        if keep == BORDERS and self.is_packed and self._ready is not None:
+            return tree_map(lambda leaf: read_only(unpacked(leaf).astype(np.float64)), self.model.params)
+        if keep == BLOCK_CHECKPOINTS and self.is_packed and self._ready is not None:
             self._ready = None
             self._hold(None)
         if self.model.params is None:  # now, or when it could not be opened the last time
             assert self.again is not None
             self.model = self.again()
-        if keep == BORDERS:
+        if keep == BLOCK_CHECKPOINTS:
             return as_stored(self.model.params)
         params = unpacked(self.model.params)
         if self.is_packed:
+            tree_map(read_only, params)
             self._hold(params)
-        return params
+            return params
+        return tree_map(lambda leaf: read_only(leaf.view()), params)
 
     def _hold(self, params: Tree | None) -> None:
         """Replace the parameters of the model, so that those it was opened with can be freed."""

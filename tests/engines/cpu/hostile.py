@@ -196,7 +196,7 @@ def reading_calls():
     """The calls of a decoder that reads one more token, with other caches than its own."""
     model = build("tiny-decoder", vocab=19, width=16, heads=2, layers=2, context=64, positions="rotary")
     params = stored(model.init(0), "float32")
-    stack, own = model.writing(params)
+    stack, own = model.decoder_stack(params)
     right = own["blocks"][1]
     x = np.ones((1, 1, 16), np.float32)
 

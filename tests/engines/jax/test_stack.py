@@ -7,7 +7,7 @@ import pytest
 
 from glassformer.dispatch import use_engine
 from glassformer.errors import ConfigError
-from glassformer.layers.stack import Again
+from glassformer.layers.stack import RematInputs
 from glassformer.mesh.stacking import stack_blocks
 from glassformer.models import build
 from glassformer.proofs.gradient import relative_error
@@ -53,7 +53,7 @@ def test_blocks_that_run_again_give_the_same_bits(name, engine):
 def test_only_what_a_block_read_is_kept():
     case = with_remat(CASES["decoder (GPT-2)"])
     _, saved = case.model.forward(case.params, case.batch.tokens)
-    assert [type(record) for record in saved["blocks"]] == [Again] * case.model.config.layers
+    assert [type(record) for record in saved["blocks"]] == [RematInputs] * case.model.config.layers
     assert saved["blocks"][0].x is saved["embedding"]["output"]
 
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from ... import ops
-from ...arrays import Array, Unkept, cast, check_broadcast, check_mask, is_half, namespace, unbroadcast, widen
+from ...arrays import Array, LazyArray, cast, check_broadcast, check_mask, is_half, namespace, unbroadcast, widen
 from ...dispatch import replaces
 from ...ops.attention import AttentionSaved, check_heads, default_scale, grouped, ungrouped
 from ...ops.attention_tiled import TiledSaved
@@ -24,7 +24,7 @@ Gradients = tuple[Array, Array, Array, Array | None]
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class CudnnWeights(Unkept):
+class CudnnWeights(LazyArray):
     """Attention weights (B, H, T, S) that no memory holds, and what the backward pass takes in their place.
 
     y         (B, H, T, C)
@@ -90,7 +90,7 @@ def attention_backward(
     if isinstance(weights, CudnnWeights):
         how: dict[str, Any] = {"pattern": weights.pattern, "scale": weights.scale}
         return (*cudnn.backward(dy, q, k, v, weights.y, weights.log_sum, **how), None)
-    if isinstance(weights, Unkept) or not all(is_half(x) for x in (dy, q, k, v, weights)):
+    if isinstance(weights, LazyArray) or not all(is_half(x) for x in (dy, q, k, v, weights)):
         return NotImplemented
     xp = namespace(q)
     scale = default_scale(q) if scale is None else scale

@@ -72,7 +72,7 @@ def new_state(
 
     remembered   what `remember` returned, for a model with a source
     """
-    stack, _ = model.writing(params)
+    stack, _ = model.decoder_stack(params)
     attention = stack.block.attention
     shape = (len(padding), attention.key_heads, capacity, attention.channels)
     dtype = _computed(model, params)

@@ -19,11 +19,13 @@ from jax.lax import optimization_barrier
 from ...arrays import Array, Tree
 from ...dispatch import replaces
 from ...layers.layer import InputGrads
-from ...layers.stack import Again, Stack
+from ...layers.stack import RematInputs, Stack
 
 
 @replaces(Stack.run_blocks, Stack.run_blocks_backward)
-def run_blocks(self: Stack, blocks: Tree, x: Array, given: Tree, keys: Sequence[Array | None]) -> tuple[Array, Tree]:
+def run_blocks(
+    self: Stack, blocks: Tree, x: Array, extra_inputs: Tree, keys: Sequence[Array | None]
+) -> tuple[Array, Tree]:
     """Return the result of all blocks, and their records."""
     if not isinstance(blocks, dict):
         return NotImplemented
@@ -32,7 +34,7 @@ def run_blocks(self: Stack, blocks: Tree, x: Array, given: Tree, keys: Sequence[
 
     def step(x: Array, own: tuple[Tree, Array | None]) -> tuple[Array, list[Array]]:
         nonlocal rebuild
-        x, record = self.run_block(own[0], x, given, own[1])
+        x, record = self.run_block(own[0], x, extra_inputs, own[1])
         arrays, rebuild = _each_once(record)
         return x, arrays
 
@@ -41,7 +43,9 @@ def run_blocks(self: Stack, blocks: Tree, x: Array, given: Tree, keys: Sequence[
 
 
 @replaces(Stack.run_blocks_backward, Stack.run_blocks)
-def run_blocks_backward(self: Stack, blocks: Tree, records: Tree, given: Tree, dy: Array) -> tuple[InputGrads, Tree]:
+def run_blocks_backward(
+    self: Stack, blocks: Tree, records: Tree, extra_inputs: Tree, dy: Array
+) -> tuple[InputGrads, Tree]:
     """Return the gradients of what the blocks read, and of their parameters."""
     if not isinstance(blocks, dict):
         return NotImplemented
@@ -49,7 +53,7 @@ def run_blocks_backward(self: Stack, blocks: Tree, records: Tree, given: Tree, d
 
     def step(later: InputGrads, own: list[Array]) -> tuple[InputGrads, Tree]:
         params, record = rebuild(own)
-        read, grads = self.run_block_backward(params, record, given, later.x)
+        read, grads = self.run_block_backward(params, record, extra_inputs, later.x)
         return read.after(later), grads
 
     shapes, _ = jax.eval_shape(step, InputGrads(dy), [array[-1] for array in arrays])
@@ -97,26 +101,28 @@ def is_spread() -> bool:
 
 
 @replaces(Stack.run_block)
-def run_block(self: Stack, params: Tree, x: Array, given: Tree, key: Array | None) -> tuple[Array, Tree]:
+def run_block(self: Stack, params: Tree, x: Array, extra_inputs: Tree, key: Array | None) -> tuple[Array, Tree]:
     """Run a block whose weights are brought together just before."""
     how = _spreading.get()
     if how is None:
         return NotImplemented
-    y, record = unwrap(Stack.run_block)(self, how.weights(params), x, given, key)
+    y, record = unwrap(Stack.run_block)(self, how.weights(params), x, extra_inputs, key)
     return how.activations(y), record
 
 
 @replaces(Stack.run_block_backward)
-def run_block_backward(self: Stack, params: Tree, record: Tree, given: Tree, dy: Array) -> tuple[InputGrads, Tree]:
+def run_block_backward(
+    self: Stack, params: Tree, record: Tree, extra_inputs: Tree, dy: Array
+) -> tuple[InputGrads, Tree]:
     """Run a block backward, its weights brought together before and its gradients shared out after."""
     how = _spreading.get()
-    if isinstance(record, Again):
+    if isinstance(record, RematInputs):
         # What a block read waits for dy: else XLA sees the forward pass repeated, and keeps its results.
         x, dy = optimization_barrier((record.x, dy))
         record = record._replace(x=x)
     elif how is None:
         return NotImplemented
     if how is None:
-        return unwrap(Stack.run_block_backward)(self, params, record, given, dy)
-    read, grads = unwrap(Stack.run_block_backward)(self, how.weights(params), record, given, dy)
+        return unwrap(Stack.run_block_backward)(self, params, record, extra_inputs, dy)
+    read, grads = unwrap(Stack.run_block_backward)(self, how.weights(params), record, extra_inputs, dy)
     return read._replace(x=how.activations(read.x)), how.gradients(grads)

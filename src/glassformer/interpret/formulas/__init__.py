@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..formula import Formula, Index
-from ..step import Step
+from ..graph import Step
 from . import activations, attention, matrices, norms, sums
 from .operands import GradientReader, OperandReader
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...ops import ACTIVATIONS
 from ..formula import Formula, Index, Link, Operand
-from ..step import Step
+from ..graph import Step
 from .operands import GradientReader, OperandReader, plain, rows_of, written
 
 STEP = 1e-30

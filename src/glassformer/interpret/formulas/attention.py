@@ -8,7 +8,7 @@ import numpy as np
 
 from ...arrays import Array
 from ..formula import Formula, Index, Operand
-from ..step import Step
+from ..graph import Step
 from .operands import (
     GradientReader,
     OperandReader,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..formula import Formula, Index, Link, Operand
-from ..step import Step
+from ..graph import Step
 from .operands import GradientReader, OperandReader, along, every, nothing, plain, rows_of, running, written
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..formula import Formula, Index, Operand
-from ..step import Step
+from ..graph import Step
 from .operands import GradientReader, OperandReader, along, every, plain, rows_of, running, written
 
 DX = "dx = (dx_hat"

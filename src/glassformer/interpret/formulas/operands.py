@@ -10,9 +10,8 @@ import numpy as np
 from ...arrays import Array
 from ..formula import Formula, Index, Operand
 from ..gradients import Gradients
-from ..graph import Graph
+from ..graph import Graph, Step
 from ..names import Address
-from ..step import Step
 
 
 class OperandReader:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...arrays import Array
 from ..formula import Formula, Index, Operand
-from ..step import Step, moved, moved_back
+from ..graph import Step, moved, moved_back
 from .operands import GradientReader, OperandReader, broadcast_index, kept, nothing, plain, rows_of, written
 
 

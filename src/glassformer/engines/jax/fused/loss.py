@@ -12,7 +12,7 @@ import numpy as np
 from jax import numpy as jnp
 
 from .... import ops
-from ....arrays import Array, Unkept, check_ids, is_half
+from ....arrays import Array, LazyArray, check_ids, is_half
 from ....dispatch import replaces
 from ....ops.loss import IGNORE, CrossEntropySaved
 from . import on_one_gpu
@@ -23,7 +23,7 @@ _WARPS = 8
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class LogProbabilities(Unkept):
+class LogProbabilities(LazyArray):
     """log softmax(logits), (..., V), of which only the logits and log Σ exp logits, (...), are kept."""
 
     logits: Array

@@ -1,6 +1,6 @@
-"""Runs that keep only the borders between blocks, and run a block again when somebody asks what is inside it.
+"""Runs that keep only block checkpoints, and run a block again when somebody asks what is inside it.
 
-    run = watch(model, params, batch, keep="borders")
+    run = watch(model, params, batch, keep="block_checkpoints")
     run["blocks.3.attention.attend.weights"]      block 3 runs again, on what went into it
 
 A run that keeps everything grows with layers · T²: at 1,024 tokens the weights and scores of attention alone are many
@@ -42,7 +42,7 @@ def block_of(call: Call) -> Call | None:
 
 
 def unpack_in_time(engine: TracingEngine) -> dict[int, Any]:
-    """Let a engine unpack parameters when they are needed: those of a block, or one matrix outside of blocks.
+    """Let an engine unpack parameters when they are needed: those of a block, or one matrix outside of blocks.
 
     Returned are those that were unpacked, as they are stored, by the number of the call: it fills while calls are made.
     """
@@ -60,15 +60,15 @@ def unpack_in_time(engine: TracingEngine) -> dict[int, Any]:
     return stored
 
 
-def keep_borders(engine: TracingEngine) -> TracingEngine:
-    """Let a engine let go of what is inside a block as soon as that has run, and of weights that were unpacked."""
+def keep_block_checkpoints(engine: TracingEngine) -> TracingEngine:
+    """Let an engine let go of what is inside a block as soon as that has run, and of weights that were unpacked."""
     after, stored = engine.after, unpack_in_time(engine)
 
     def let_go(call: Call) -> None:
         if after is not None:
             after(call)
         if call.number in stored:
-            _outline(engine.calls[call.number :], stored.pop(call.number))
+            _free(engine.calls[call.number :], stored.pop(call.number))
 
     engine.after = let_go
     # What is inside a block is not there to be taken over: a block runs again from its first call on, or not at all.
@@ -76,16 +76,16 @@ def keep_borders(engine: TracingEngine) -> TracingEngine:
     return engine
 
 
-def _outline(calls: list[Call], stored: Any) -> None:
+def _free(calls: list[Call], stored: Any) -> None:
     """Let go of the numbers in a call and in those made in it, but for what it was given and what it returned."""
     own, outlines = calls[0], Placeholders()
     outlines.keep(own.arguments[PARAMS], stored)
     for part in (own.arguments[0], *own.arguments[PARAMS + 1 :], own.outputs[0]):
         outlines.keep(part, part)
-    outline_calls(calls, outlines)
+    free_calls(calls, outlines)
 
 
-def outline_calls(calls: list[Call], outlines: Placeholders) -> None:
+def free_calls(calls: list[Call], outlines: Placeholders) -> None:
     """Put outlines in the place of the arrays of calls."""
     for call in calls:
         call.arguments, call.settings, call.result = map(outlines.of, (call.arguments, call.settings, call.result))
@@ -124,8 +124,8 @@ class Store:
             sizes.pop(0)
 
 
-class Inside(Store):
-    """What is inside the blocks of a run that keeps borders, and of the runs that come of it by changes.
+class RecomputedBlocks(Store):
+    """What is inside the blocks of a run that keeps block checkpoints, and of the runs that come of it by changes.
 
     Runs share the blocks that no change has reached, and so what was found in them.
     """

@@ -1,6 +1,6 @@
-"""A run that keeps borders, with the numbers around one value: of the blocks that made it and of those that read it.
+"""A run with block checkpoints, with the numbers around one value: of the blocks that made it and that read it.
 
-That is all a card has to know. What lies farther away stays an outline, whatever the length of the text.
+A card needs no more. All other arrays stay placeholders, so that memory does not grow with the length of the text.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 from ..arrays import Array
 from ..quantized import Quantized
 from ..tree import flatten, rebuilt
-from .borders import PARAMS, block_of, is_block
+from .block_checkpoints import PARAMS, block_of, is_block
 from .names import value_at
 from .run import Run
 from .tracing import Call
 
 
-def nearby(run: Run, name: str) -> Run:
+def materialize_around(run: Run, name: str) -> Run:
     """Return a run with all numbers of the calls that have to do with a value, a parameter or a part of the batch."""
     leaves, calls, tables = flatten(run.params), list(run.calls), _Tables()
     names = {id(leaf): own for own, leaf in leaves.items()}

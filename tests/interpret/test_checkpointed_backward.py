@@ -1,4 +1,4 @@
-"""Gradients of runs that keep borders against those of runs that keep everything: the same names, the same bits."""
+"""Gradients of runs with block checkpoints equal those of runs that keep everything, bit for bit."""
 
 import numpy as np
 import pytest
@@ -49,7 +49,7 @@ def test_statistics_of_norms_that_were_changed_send_back_the_same():
 def test_weights_in_blocks_have_gradients_as_if_they_were_unpacked():
     model = gf.build(gf.DecoderConfig(vocab=7, width=32, heads=2, layers=2, context=8))
     params, tokens = packed_tree(model.init(0)), np.array([[1, 2, 3]])
-    runs = [watch(model, params, gf.Batch(tokens, tokens), keep=keep) for keep in ("everything", "borders")]
+    runs = [watch(model, params, gf.Batch(tokens, tokens), keep=keep) for keep in ("everything", "block_checkpoints")]
     check_same(*map(gradients, runs))
 
 

@@ -1,7 +1,7 @@
-"""The backward pass of a run that keeps borders: block by block, each run forward again, then back.
+"""The backward pass of a run that keeps block checkpoints: block by block, each run forward again, then back.
 
-Of the way back, too, only the borders stay: the gradient that comes to each block, and the one that it hands on. What
-was sent back inside a block is computed again when it is asked for, gradients of its parameters included.
+Only the gradients that enter and leave each block are kept. Those inside a block, of its parameters as well, are
+computed again when they are asked for.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from ..arrays import Array
 from ..quantized import Quantized
 from ..tree import flatten
-from .borders import PARAMS, Store, block_of, bytes_of, is_block, outline_calls
+from .block_checkpoints import PARAMS, Store, block_of, bytes_of, free_calls, is_block
 from .packed import unpacked
 from .pairing import Pairs, pairs
 from .run import Run
@@ -40,8 +40,8 @@ def back_of(call: Call) -> Call | None:
     return own
 
 
-class Returning:
-    """What a engine of the backward pass does so that of every block only the borders are kept.
+class CheckpointedBackward:
+    """Keeps block checkpoints of a backward pass.
 
     undoing   the call of the backward pass by the number of the call of the forward pass that it undoes
     """
@@ -55,7 +55,7 @@ class Returning:
         self._rules: Rules | None = None
 
     def watch(self, engine: TracingEngine) -> TracingEngine:
-        """Let a engine keep borders alone."""
+        """Let an engine keep block checkpoints alone."""
         before, after = engine.before, engine.after
         stored: dict[int, tuple[Any, ...]] = {}
 
@@ -95,7 +95,7 @@ class Returning:
             outlines.keep(part, instead)
         handed = own.outputs[0] if is_back else own.result
         outlines.keep(handed, handed)
-        outline_calls(calls, outlines)
+        free_calls(calls, outlines)
 
     def pairs(self, calls: list[Call]) -> Pairs:
         """Return which call of a finished backward pass undoes which, inside of blocks and outside."""

@@ -1,4 +1,4 @@
-"""Cards of runs that keep borders against those of runs that keep everything: the same formulas, the same numbers."""
+"""Cards of runs with block checkpoints equal those of runs that keep everything."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 import glassformer as gf
 from glassformer.errors import ConfigError
 from glassformer.interpret import Cards, Logit, add_gradient, gradients, prove, scale, update, watch, zero
-from glassformer.interpret.nearby import nearby
+from glassformer.interpret.materialize import materialize_around
 from glassformer.interpret.shape_dtype import ShapeDtype
 from glassformer.training.optimizers import OPTIMIZERS
 from glassformer.tree import flatten, tree_map
@@ -60,7 +60,7 @@ def test_only_the_blocks_around_a_value_are_there():
         ("logits", set()),
         ("final_norm.x", {2}),
     ):
-        near = nearby(lean, name)
+        near = materialize_around(lean, name)
         here = {n for n in range(3) if not isinstance(near.spec(f"blocks.{n}.attention"), ShapeDtype)}
         assert here == blocks, name
 

@@ -6,7 +6,14 @@ import pytest
 
 from glassformer.config import DecoderConfig, EncoderConfig
 from glassformer.layers import AlibiPositions, LayerNorm, RelativePositions, RMSNorm, RotaryPositions
-from glassformer.models.parts import build_attention, build_block, build_embedding, build_head, build_norm, build_stack
+from glassformer.models.building import (
+    build_attention,
+    build_block,
+    build_embedding,
+    build_head,
+    build_norm,
+    build_stack,
+)
 from glassformer.ops import Pattern
 
 SIZES = {"vocab": 9, "width": 8, "heads": 4, "layers": 3, "context": 6}

@@ -1,4 +1,4 @@
-"""Runs that keep borders against runs that keep everything: the same names, the same bits, little memory."""
+"""Runs that keep block checkpoints against runs that keep everything: the same names, the same bits, little memory."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 import glassformer as gf
 from glassformer.errors import ConfigError
 from glassformer.interpret import add, batched_interventions, freeze, put, scale, watch, zero
-from glassformer.interpret.borders import Inside, is_block
+from glassformer.interpret.block_checkpoints import RecomputedBlocks, is_block
 from glassformer.interpret.shape_dtype import ShapeDtype
 from glassformer.interpret.stream import points
 from glassformer.quantized import Quantized
@@ -39,7 +39,7 @@ def test_names_shapes_and_bits_are_those_of_a_run_that_keeps_everything(name, rn
     run, lean = both(name)
     assert list(lean) == list(run)
     assert lean.addresses == run.addresses
-    assert lean.keeps == "borders"
+    assert lean.keeps == "block_checkpoints"
     assert run.keeps == "everything"
     assert points(lean) == points(run)
     for count in (0, 1, 3):
@@ -62,17 +62,17 @@ def test_changes_of_parameters_and_of_the_batch_keep_borders_too(rng):
         zero("blocks.1.attention", head=None),
     ]
     expected, found = run.changed(*own), lean.changed(*own)
-    assert found.keeps == "borders"
+    assert found.keeps == "block_checkpoints"
     assert all(found[name].tobytes() == expected[name].tobytes() for name in run)
 
 
 def test_of_the_blocks_asked_for_only_the_last_stay(monkeypatch):
     run, _ = both("decoder")
-    roomy = watch(run.model, run.params, run.batch, keep="borders")
+    roomy = watch(run.model, run.params, run.batch, keep="block_checkpoints")
     assert all(roomy[name] is roomy[name] for name in roomy if not name.endswith("mask"))
     assert len(roomy.inside) == 3
-    monkeypatch.setattr("glassformer.interpret.run.Inside", lambda: Inside(most=0))
-    lean = watch(run.model, run.params, run.batch, keep="borders")
+    monkeypatch.setattr("glassformer.interpret.run.RecomputedBlocks", lambda: RecomputedBlocks(most=0))
+    lean = watch(run.model, run.params, run.batch, keep="block_checkpoints")
     kept, everything = (
         sum({id(x): x.nbytes for call in one.calls for x in call.outputs if isinstance(x, np.ndarray)}.values())
         for one in (lean, run)
