@@ -288,12 +288,12 @@ class _Undoing:
             self.arrived[address] = gradient
         values = [change for change in changes if not change.backward]
         x = (self.run.originals or {}).get(address)
-        before: list[Array | None] = []  # the value that each change was given, for those that are functions of it
+        inputs: list[Array | None] = []  # the value that each change was given, for those that are functions of it
         for change in values:
-            before.append(x)
+            inputs.append(x)
             if x is not None and any(one.function is not None for one in values):
                 x = thawed(change, self.run.plain or self.run).apply(x, self.heads)
-        for change, own in zip(reversed(values), reversed(before), strict=True):
+        for change, own in zip(reversed(values), reversed(inputs), strict=True):
             gradient = change.undo(gradient, self.heads, own)
         return gradient
 
