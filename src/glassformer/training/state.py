@@ -59,7 +59,7 @@ def refuse_to_save(wrong: str | None, step: int) -> None:
     if wrong is not None:
         raise TrainingError(
             f"{wrong} is not finite after step {step:,}, and no step made it so; it was not saved",
-            hint="the memory of this machine may be at fault; go on from the checkpoint before with --resume",
+            hint="the memory of this machine may be at fault; resume the run from its last checkpoint",
         )
 
 
