@@ -4,6 +4,26 @@ What catches it is a row of `glassformer check`, or the test that notices what a
 """
 
 OP_BUGS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
+    "ops/arrange.py": (
+        (
+            "attention: heads cut without swapping the axes",
+            "split_heads",
+            "return namespace(x).swapaxes(x, -3, -2)\n",
+            "return x.reshape(*x.shape[:-3], heads, x.shape[-3], x.shape[-1])\n",
+        ),
+        (
+            "encoder: the CLS vector gets no gradient",
+            "prepend",
+            "sum_rows(dy[..., 0, :])",
+            "0 * sum_rows(dy[..., 0, :])",
+        ),
+        (
+            "encoder: the CLS vector learns from the first sequence only",
+            "prepend",
+            "sum_rows(dy[..., 0, :])",
+            "dy.reshape(-1, *dy.shape[-2:])[0, 0]",
+        ),
+    ),
     "ops/norm.py": (
         (
             "layer norm: gamma outside the sums",

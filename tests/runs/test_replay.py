@@ -154,7 +154,7 @@ def test_what_cannot_be_replayed_is_refused(trained, tmp_path):
     with pytest.raises(ConfigError, match="was not recorded") as caught:
         replay(tmp_path / "plain")
     assert "--record" in caught.value.hint
-    with pytest.raises(ConfigError, match="show no course"):
+    with pytest.raises(ConfigError, match="too few"):
         found.spaced(1)
     assert found.spaced(4) == [0, 1, 6, 13]
 
