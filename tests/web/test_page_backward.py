@@ -86,7 +86,7 @@ def test_a_step_is_taken_and_taken_back(page, server, explorer):
 def test_a_classifier_is_told_what_it_should_have_said(page, server):
     opened(page, server, "encoder", look={"backward": {"target": "loss"}})
     page.get_by_text("There is no loss yet").wait_for()
-    page.get_by_label("It should have said").select_option("2")
+    page.get_by_label("The right class").select_option("2")
     page.get_by_role("button", name="Take the step").wait_for()
     assert told(page)["answer"] == "2"
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from browser import check_access, state, told, visit
 from glassformer.interpret import put, zero
+from glassformer.interpret.reading import token_id
 from glassformer.web.state import read_state
 
 
@@ -43,7 +44,7 @@ def test_another_token_is_put_in_with_what_the_loss_asks(page, server, explorer)
     page.get_by_label("Token", exact=True).press("Enter")
     page.locator(".picked button:focus").press("Enter")
     page.wait_for_selector("#strip .token")
-    number = explorer.opened("decoder").model.token("y")
+    number = token_id(explorer.opened("decoder").model, "y")
     sent = [(one["name"], one["where"]["position"], one["value"]) for one in told(page)["changes"]]
     assert sent == [("tokens", 4, number), ("targets", 3, number)]
     read = page.get_by_role("group", name="Tokens", exact=True).get_by_role("button").nth(4)

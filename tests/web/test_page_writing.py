@@ -123,8 +123,8 @@ def test_another_text_begins_anew_and_one_beyond_the_context_is_refused(page, se
     until_there_are(0, page, WRITTEN)  # what was written stood behind another text
     page.locator("#text").fill("x" * 100)
     page.locator("#text").press("Enter")
-    page.locator("#status p").wait_for()
-    assert "at most 64" in page.locator("#status").inner_text()
+    page.locator("#text-wrong").wait_for()
+    assert "at most 64" in page.locator("#text-wrong").inner_text()
     troubles.forgive("400")
 
 

@@ -19,7 +19,7 @@ def plain(ids):
 
 
 def test_going_on_and_back_gives_what_reading_anew_gives():
-    own = readers.Readers()
+    own = readers.ReaderCache()
     for ids in [(1, 2), (1, 2, 3), (1, 2, 3, 4), (1, 2, 5), (1, 2, 5, 6), (1, 2, 3), (1, 2, 3, 7), (1, 2)]:
         np.testing.assert_allclose(own.logits(MODEL, PARAMS, ids, None), plain(ids), atol=1e-12)
 
@@ -33,7 +33,7 @@ def test_going_on_reads_one_token_and_going_back_none(monkeypatch):
         return original(model, params, tokens, *others, **settings)
 
     monkeypatch.setattr(type(MODEL), "read", noted)
-    own = readers.Readers()
+    own = readers.ReaderCache()
     for ids in [(1, 2, 3), (1, 2, 3, 4), (1, 2, 3), (1, 2, 3, 4, 5)]:
         own.logits(MODEL, PARAMS, ids, None)
     assert read == [3, 1, 1]
@@ -41,7 +41,7 @@ def test_going_on_reads_one_token_and_going_back_none(monkeypatch):
 
 def test_only_the_last_few_are_kept(monkeypatch):
     monkeypatch.setattr(readers, "LOGITS", 2)
-    own = readers.Readers()
+    own = readers.ReaderCache()
     for number in range(5):
         own.logits(MODEL, PARAMS, (number,), None)
     assert len(own._readers) == readers.READERS
@@ -50,4 +50,4 @@ def test_only_the_last_few_are_kept(monkeypatch):
 
 def test_more_than_the_context_is_refused():
     with pytest.raises(LengthError, match="reads at most 8"):
-        readers.Readers().logits(MODEL, PARAMS, (1,) * 9, None)
+        readers.ReaderCache().logits(MODEL, PARAMS, (1,) * 9, None)

@@ -24,7 +24,7 @@ from .memory_budget import tidy
 from .offers import RUNS, Offer, chosen, parted
 from .recordings import LiveTraining, TrainingHistory, recorded_training
 from .run_session import Opened, RunSession
-from .state import POSITIONS, Asked, Changed, State
+from .state import POSITIONS, Asked, Changed, PageState
 
 __all__ = ["Explorer", "Opened", "RunSession"]
 
@@ -99,13 +99,13 @@ class Explorer:
 
         return self._trainings.get(key, opened, most=TRAININGS)
 
-    def session(self, state: State) -> RunSession:
+    def session(self, state: PageState) -> RunSession:
         """Return the run of a state."""
         return self._runs.get(
             state.key(), lambda: self._run(state), bytes_=RUN_BYTES, then=lambda session: tidy(session.run)
         )
 
-    def _run(self, state: State) -> RunSession:
+    def _run(self, state: PageState) -> RunSession:
         opened = self.opened(state.model)
         start = replace(state, changes=(), of=Asked())
         if state == start:
@@ -134,7 +134,7 @@ class Explorer:
             kept={},
         )
 
-    def _begun(self, opened: Opened, state: State) -> RunSession:
+    def _begun(self, opened: Opened, state: PageState) -> RunSession:
         """Return the run without changes, after the steps of optimizers."""
         if not state.steps:
             run = self._watched(opened, state)
@@ -147,7 +147,7 @@ class Explorer:
         run = watch(before.run.model, after.params, before.run.batch, keep=before.run.keeps)
         return RunSession(state, opened, run, run, target(run, state.of), memory={last.optimizer: after.state})
 
-    def _watched(self, opened: Opened, state: State) -> Run:
+    def _watched(self, opened: Opened, state: PageState) -> Run:
         """Return the run of a text; before a long one, drop the parameters that only short ones need."""
         batch = opened.model.batch(state.text, state.answer)
         if opened.keeps(batch) == BLOCK_CHECKPOINTS:

@@ -25,7 +25,7 @@ Ids = tuple[int, ...]
 Key = tuple[Ids, Ids | None]
 
 
-class Readers:
+class ReaderCache:
     """Gives the logits after any sequence, from the nearest reader."""
 
     def __init__(self) -> None:

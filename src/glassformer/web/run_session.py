@@ -25,7 +25,7 @@ from ..trained_model import TrainedModel
 from ..training.optimizers import OPTIMIZERS
 from ..tree import count, flatten, tree_map
 from .memory_budget import check_free, give_back, kept_of, tidied
-from .state import State, Stepped
+from .state import PageState, Stepped
 
 STEPPED = 5
 """Trees of parameters in a step of an optimizer: old and new ones, gradients, and two of the optimizer's state."""
@@ -141,7 +141,7 @@ class RunSession:
     memory    what the optimizer of the last step remembers, by its name
     """
 
-    state: State
+    state: PageState
     opened: Opened
     plain: Run
     run: Run

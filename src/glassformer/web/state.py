@@ -59,7 +59,7 @@ class Stepped:
 
 
 @dataclass(frozen=True)
-class State:
+class PageState:
     """Everything that decides what a page shows."""
 
     model: str
@@ -74,11 +74,11 @@ class State:
         return json.dumps(asdict(self), sort_keys=True, ensure_ascii=True)
 
 
-def read_state(given: Any) -> State:
+def read_state(given: Any) -> PageState:
     """Return the state that a page has sent; refuse what does not fit."""
     fields = _fields(given, "a state", {"model", "text", "answer", "changes", "of", "steps"})
     answer = fields.get("answer")
-    return State(
+    return PageState(
         _text(fields.get("model"), "model"),
         _text(fields.get("text", ""), "text"),
         None if answer is None else _text(answer, "answer"),

@@ -14,7 +14,7 @@ from ..explorer import Explorer, RunSession
 from ..jobs import Job
 from ..memory_budget import tidied
 from ..router import only, route, session_of
-from ..state import Asked, State, read_step
+from ..state import Asked, PageState, read_step
 from ..tiles import statistics
 from .changes import EMBEDDINGS
 from .runs import said_of, tokens_of
@@ -119,7 +119,7 @@ def step(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
             "losses": losses(explorer, start.state)}  # fmt: skip
 
 
-def losses(explorer: Explorer, state: State) -> list[float]:
+def losses(explorer: Explorer, state: PageState) -> list[float]:
     """Return the loss before the first step and after each."""
     bare = replace(state, changes=(), of=Asked())
     return [explorer.session(replace(bare, steps=bare.steps[:n])).run.loss for n in range(len(bare.steps) + 1)]

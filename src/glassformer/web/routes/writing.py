@@ -26,9 +26,9 @@ from ...tree import flatten, rebuilt
 from ...weights.sentence import embed, similarities
 from ..explorer import Explorer, Opened, RunSession
 from ..jobs import Job
-from ..readers import Ids, Readers
+from ..readers import Ids, ReaderCache
 from ..router import only, route
-from ..state import LONGEST, State, read_index, read_int, read_state
+from ..state import LONGEST, PageState, read_index, read_int, read_state
 
 SAMPLING = ("temperature", "top_k", "top_p", "min_p")
 ASKED = ("state", "chat", "written", "seed", *SAMPLING)
@@ -40,7 +40,7 @@ PIECES = 3000
 TEXTS = 8
 TURNS = 64
 
-_readers: WeakKeyDictionary[Any, Readers] = WeakKeyDictionary()
+_readers: WeakKeyDictionary[Any, ReaderCache] = WeakKeyDictionary()
 """Of each model, or of each run with its own parameters, that a page writes with."""
 
 
@@ -54,7 +54,7 @@ class Begun:
 
     opened: Opened
     params: Tree
-    readers: Readers
+    readers: ReaderCache
     ids: Ids
     source: Ids | None
     ends: frozenset[int]
@@ -94,7 +94,7 @@ def begun(explorer: Explorer, question: dict[str, Any]) -> tuple[Begun, Ids]:
     if model.inputs is not None:
         raise ConfigError(f"{model.title} has a batch of ids and no tokenizer", hint="load a model that has one")
     params, owner = _params(explorer, state, opened)
-    readers = _readers.setdefault(owner, Readers())
+    readers = _readers.setdefault(owner, ReaderCache())
     written = read_index(question.get("written", []), most=MOST)
     check_ids(np.array(written, dtype=np.int64), model.config.vocab, what="the ids that were written")
     if question.get("chat") is not None:
@@ -115,7 +115,7 @@ def begun(explorer: Explorer, question: dict[str, Any]) -> tuple[Begun, Ids]:
     return Begun(opened, params, readers, _plain(read), source, ends, model.answer_tokenizer), written
 
 
-def _params(explorer: Explorer, state: State, opened: Opened) -> tuple[Tree, Any]:
+def _params(explorer: Explorer, state: PageState, opened: Opened) -> tuple[Tree, Any]:
     """Return the parameters that write, with the steps and changes of a state, and whose they are."""
     if not state.steps and not state.changes:
         return opened.params, opened
