@@ -21,7 +21,7 @@ from ..text.published import BYTE_LETTERS, ROLES, TOKENIZER
 from ..trained_model import Pooling, TrainedModel
 from ..tree import flatten, rebuilt
 from .families import FAMILIES
-from .family import Family, Tensor, differences, joined
+from .family import Family, PublishedTensor, differences, joined
 from .folder import CONFIG, GENERATION
 from .sentence import MODULES
 from .tensors import SINGLE, write_tensors
@@ -189,7 +189,7 @@ def biased(config: TransformerConfig) -> TransformerConfig:
 def published_arrays(family: Family, loaded: TrainedModel) -> dict[str, Array]:
     """Return all tensors under their published names, each in one piece."""
     leaves = flatten(loaded.params)
-    groups: dict[str, list[tuple[Tensor, Array]]] = {}
+    groups: dict[str, list[tuple[PublishedTensor, Array]]] = {}
     for ours, tensor in family.names(loaded.config).items():
         groups.setdefault(tensor.name, []).append((tensor, np.asarray(leaves[ours])))
     arrays = {name: joined(parts) for name, parts in groups.items()}

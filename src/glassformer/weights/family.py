@@ -19,7 +19,7 @@ TABLE, HEAD = "embedding.tokens.table", "head.w"
 
 
 @dataclass(frozen=True)
-class Tensor:
+class PublishedTensor:
     """How one of our parameters is published.
 
     name         its name in the files
@@ -59,8 +59,8 @@ class Tensor:
         return (own[..., self.order] if self.order else own).reshape(*stored.shape[:-1], -1)
 
 
-def joined(parts: list[tuple[Tensor, Array]]) -> Array:
-    """Undo `Tensor.read` for all parts of a fused matrix, or for one that is whole: return what the file holds."""
+def joined(parts: list[tuple[PublishedTensor, Array]]) -> Array:
+    """Return what the file holds from all parts of a fused matrix, or from one that is whole: the inverse of `read`."""
     in_order = sorted(parts, key=lambda part: part[0].part or (0, 1))
     tensor, whole = in_order[0]
     if len(parts) > 1:
@@ -82,7 +82,7 @@ def turning_first(channels: int, turning: int | None) -> tuple[int, ...]:
     return (*range(half), *range(turning, middle), *range(half, turning), *range(middle, channels))
 
 
-Names = dict[str, str | Tensor]
+Names = dict[str, str | PublishedTensor]
 """Our layers to published ones, with * for the number of a block; or one of our parameters to its tensor.
 
 Layers that have one published name are the equal parts of a fused matrix, in their order.
@@ -175,7 +175,7 @@ class Family:
         head = config.head if isinstance(config, EncoderConfig) else "tokens"
         return next((name for name, known in self.classes.items() if known == head), "")
 
-    def names(self, config: TransformerConfig) -> dict[str, Tensor]:
+    def names(self, config: TransformerConfig) -> dict[str, PublishedTensor]:
         """Return where each parameter of a config is published."""
         table = self.table if config.gated else {**self.table, **self.ungated}
         bare = isinstance(config, EncoderConfig) and config.head == "none"
@@ -190,18 +190,18 @@ class Family:
         return names
 
 
-def published(table: Names, ours: str, *, transposed: bool = True) -> Tensor:
+def published(table: Names, ours: str, *, transposed: bool = True) -> PublishedTensor:
     """Return how a parameter is published by a table of names."""
     general = re.sub(r"\.\d+\.", ".*.", ours)
     entry = table.get(general)
-    if isinstance(entry, Tensor):
+    if isinstance(entry, PublishedTensor):
         return entry
     part, leaf = general.rsplit(".", 1)
     number = re.search(r"\.(\d+)\.", ours)
     name = f"{table[part]}.{_SUFFIXES[leaf]}".replace("*", number[1] if number else "*")
     same = [other for other in table if table[other] == table[part]]
     fused = (same.index(part), len(same)) if len(same) > 1 else None
-    return Tensor(name, transposed=transposed and leaf == "w", part=fused)
+    return PublishedTensor(name, transposed=transposed and leaf == "w", part=fused)
 
 
 def read_params(
@@ -276,13 +276,15 @@ def _with_stored_head(
     return config.replace(tied_head=False)
 
 
-def _place(family: Family, tensor: Tensor, found: dict[str, str]) -> str:
+def _place(family: Family, tensor: PublishedTensor, found: dict[str, str]) -> str:
     """Return the name in the file of a tensor, "" where it is missing."""
     twin = "" if tensor.twin is None else found.get(family.bare(tensor.twin), "")
     return found.get(family.bare(tensor.name), twin)
 
 
-def _check_names(family: Family, names: dict[str, Tensor], places: dict[str, str], found: dict[str, str]) -> None:
+def _check_names(
+    family: Family, names: dict[str, PublishedTensor], places: dict[str, str], found: dict[str, str]
+) -> None:
     missing = sorted({names[ours].name for ours, place in places.items() if not place})
     used = {*places.values(), *(found.get(family.bare(t.twin), "") for t in names.values() if t.twin)}
     ignored = re.compile("|".join(f"(?:{pattern})" for pattern in family.ignored) or "(?!)")

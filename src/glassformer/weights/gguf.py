@@ -18,11 +18,10 @@ from ..models import build
 from ..quantized import Quantized
 from ..trained_model import TrainedModel
 from ..tree import flatten, rebuilt
-from .family import Names, published
-from .family import Tensor as Place
+from .family import Names, PublishedTensor, published
 from .gguf_blocks import dequantize
 from .gguf_config import ROTATIONS, read_config, read_scaling
-from .gguf_header import Header, Tensor, read_header
+from .gguf_header import Header, TensorInfo, read_header
 from .gguf_tokenizer import read_tokenizer
 
 TABLE = "embedding.tokens.table"
@@ -60,7 +59,7 @@ def open_gguf(path: str | Path, dtype: Any = np.float32, *, kept: Collection[str
         raise WeightsError(f"{path}: {error.fact}", hint=error.hint) from error
 
 
-def read_tensor(content: Array, tensor: Tensor, dtype: Any = np.float32) -> Array:
+def read_tensor(content: Array, tensor: TensorInfo, dtype: Any = np.float32) -> Array:
     """Return one tensor out of the bytes of the file, in `dtype`: a view where it is stored like that."""
     raw = content[tensor.start : tensor.start + tensor.size]
     # Damaged numbers may be infinite: that is for whoever looks at them to see, not for NumPy to warn about.
@@ -70,14 +69,14 @@ def read_tensor(content: Array, tensor: Tensor, dtype: Any = np.float32) -> Arra
         return dequantize(raw, tensor.shape, tensor.type).astype(dtype, copy=False)
 
 
-def _read_blocks(content: Array, tensor: Tensor, part: tuple[int, int] | None) -> Quantized:
+def _read_blocks(content: Array, tensor: TensorInfo, part: tuple[int, int] | None) -> Quantized:
     """Return a matrix, or some of its rows, in the blocks in which it is stored."""
     rows, columns = tensor.shape
     stored = content[tensor.start : tensor.start + tensor.size].reshape(rows, tensor.size // rows)
     return Quantized.of_rows(tensor.type, stored if part is None else np.split(stored, part[1])[part[0]], columns)
 
 
-def _is_sound(content: Array, tensor: Tensor) -> bool:
+def _is_sound(content: Array, tensor: TensorInfo) -> bool:
     """Tell whether float16 numbers are finite, which products with them take for granted; blocks may be damaged."""
     if tensor.type != "F16":
         return True
@@ -104,10 +103,10 @@ def _open(path: Path, header: Header, dtype: Any, kept: Collection[str]) -> Trai
     )
 
 
-def _sources(config: DecoderConfig, header: Header) -> dict[str, tuple[Tensor, Place]]:
+def _sources(config: DecoderConfig, header: Header) -> dict[str, tuple[TensorInfo, PublishedTensor]]:
     """Return the tensor of every parameter, and how it is stored there."""
     names = FUSED if "blk.0.attn_qkv.weight" in header.tensors else NAMES
-    sources: dict[str, tuple[Tensor, Place]] = {}
+    sources: dict[str, tuple[TensorInfo, PublishedTensor]] = {}
     for name, spec in flatten(build(config).specs()).items():
         place = published(names, name)
         stored, shape = place.name, place.published_shape(spec.shape)
@@ -125,7 +124,11 @@ def _sources(config: DecoderConfig, header: Header) -> dict[str, tuple[Tensor, P
 
 
 def _read_params(
-    config: DecoderConfig, sources: dict[str, tuple[Tensor, Place]], content: Array, dtype: Any, kept: Collection[str]
+    config: DecoderConfig,
+    sources: dict[str, tuple[TensorInfo, PublishedTensor]],
+    content: Array,
+    dtype: Any,
+    kept: Collection[str],
 ) -> Tree:
     numbers = functools.cache(lambda tensor: read_tensor(content, tensor, dtype))
     leaves: dict[str, Any] = {}

@@ -22,7 +22,7 @@ from ..settings import check_known
 from ..trained_model import TrainedModel
 from ..tree import flatten, rebuilt
 from .export import KEEP, biased, has_family, remedy, shown, with_halves, with_zeros
-from .family import Tensor, joined, published, unlike
+from .family import PublishedTensor, joined, published, unlike
 from .fields import effective
 from .gguf import FUSED, NAMES
 from .gguf_config import FAMILIES, PARALLEL, ROTATIONS, SIZES, stretched
@@ -133,7 +133,7 @@ def _tensors(architecture: str, loaded: TrainedModel) -> Iterator[tuple[str, Arr
     config = loaded.config
     assert isinstance(config, DecoderConfig)
     params = with_neighbors(loaded).params if architecture == "llama" else loaded.params
-    groups: dict[str, list[tuple[Tensor, Array]]] = {}
+    groups: dict[str, list[tuple[PublishedTensor, Array]]] = {}
     for ours, array in flatten(params).items():
         place = published(names, ours)
         groups.setdefault(place.name, []).append((place, np.asarray(array)))

@@ -69,7 +69,7 @@ _STRING, _ARRAY, _BOOL = 8, 9, 7
 _LENGTH = struct.Struct("<Q")
 
 
-class Tensor(NamedTuple):
+class TensorInfo(NamedTuple):
     """Where one tensor lies: its shape with the innermost axis last, and its bytes from the start of the file."""
 
     name: str
@@ -89,7 +89,7 @@ class Header:
 
     version: int
     settings: dict[str, Any]
-    tensors: dict[str, Tensor]
+    tensors: dict[str, TensorInfo]
 
 
 def read_header(path: str | Path) -> Header:
@@ -106,7 +106,7 @@ def read_header(path: str | Path) -> Header:
 
 def parse_header(content: Any) -> Header:
     """Read the header of a GGUF file from its content: bytes, or a memory map."""
-    reader = _Reader(content)
+    reader = _ByteReader(content)
     if bytes(reader.take(4)) != MAGIC:
         raise WeightsError("this is no GGUF file: it does not begin with GGUF", hint="check which file it is")
     version = reader.number(4)
@@ -124,7 +124,7 @@ def parse_header(content: Any) -> Header:
     return Header(version, values, _placed(found, start, alignment, reader.size))
 
 
-class _Reader:
+class _ByteReader:
     """Bytes from front to back, never past their end."""
 
     def __init__(self, content: Any) -> None:
@@ -225,7 +225,7 @@ def _text(part: memoryview) -> str:
         raise WeightsError(f"a name is not UTF-8: {bytes(part[:40])!r}", hint=_DAMAGED) from None
 
 
-def _read_settings(reader: _Reader, count: int) -> dict[str, Any]:
+def _read_settings(reader: _ByteReader, count: int) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for _ in range(count):
         key = reader.string(LONGEST_KEY)
@@ -235,7 +235,7 @@ def _read_settings(reader: _Reader, count: int) -> dict[str, Any]:
     return values
 
 
-def _read_tensor(reader: _Reader) -> Tensor:
+def _read_tensor(reader: _ByteReader) -> TensorInfo:
     """Read where a tensor lies; `start` still counts from where the data begin."""
     name = reader.string(LONGEST_KEY)
     dimensions = reader.number(4)
@@ -251,7 +251,7 @@ def _read_tensor(reader: _Reader) -> Tensor:
     if min(shape) < 1 or shape[-1] % numbers:
         fact = f"tensor {name!r:.80} has shape {shape}, but {type_name} stores rows of blocks of {numbers}"
         raise WeightsError(fact, hint=_DAMAGED)
-    return Tensor(name, shape, type_name, start, prod(shape) // numbers * bytes_)
+    return TensorInfo(name, shape, type_name, start, prod(shape) // numbers * bytes_)
 
 
 def _alignment(values: dict[str, Any]) -> int:
@@ -264,9 +264,9 @@ def _alignment(values: dict[str, Any]) -> int:
     return alignment
 
 
-def _placed(found: list[Tensor], start: int, alignment: int, size: int) -> dict[str, Tensor]:
+def _placed(found: list[TensorInfo], start: int, alignment: int, size: int) -> dict[str, TensorInfo]:
     """Return the tensors by name, with places in the file; refuse those outside it, and those that overlap."""
-    tensors: dict[str, Tensor] = {}
+    tensors: dict[str, TensorInfo] = {}
     end, before = start, ""
     for tensor in sorted(found, key=lambda tensor: tensor.start):
         name, first = tensor.name, start + tensor.start

@@ -40,13 +40,13 @@ _EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
 _MARK = object()
 
 
-class _Named(NamedTuple):
+class _Global(NamedTuple):
     """What a file calls by its name; nothing is looked up."""
 
     name: str
 
 
-class _Numbers(NamedTuple):
+class _Storage(NamedTuple):
     """The numbers of a tensor, before they are read."""
 
     kind: str
@@ -60,14 +60,14 @@ def read_state_dict(path: str | Path) -> dict[str, Array]:
         _refuse(path, "it is no zip archive: it is damaged, or a pickle as PyTorch wrote them before version 1.6")
     try:
         with zipfile.ZipFile(path) as archive:
-            return _Reader(path, archive).read()
+            return _StateDictReader(path, archive).read()
     except WeightsError:
         raise
     except Exception as error:  # a damaged archive or pickle ends in nearly any of Python's errors
         raise WeightsError(f"{path} cannot be read: {reason(error)}", hint="get the file again") from error
 
 
-class _Reader:
+class _StateDictReader:
     """The stack machine for one file."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
@@ -138,10 +138,10 @@ class _Reader:
         elif name in ("BINGET", "LONG_BINGET", "GET"):
             stack.append(self.memory[argument])
         elif name == "GLOBAL":
-            stack.append(_Named(argument))
+            stack.append(_Global(argument))
         elif name == "STACK_GLOBAL":
             own, module = stack.pop(), stack.pop()
-            stack.append(_Named(f"{module} {own}" if isinstance(own, str) and isinstance(module, str) else "nothing"))
+            stack.append(_Global(f"{module} {own}" if isinstance(own, str) and isinstance(module, str) else "nothing"))
         else:
             self._combine(name)
 
@@ -183,16 +183,16 @@ class _Reader:
         del self.stack[place:]
         return found
 
-    def _numbers(self, found: Any) -> _Numbers:
+    def _numbers(self, found: Any) -> _Storage:
         """Return which numbers a tensor is about."""
         _, kind, key, *_ = found
-        word = kind.name.partition(" ")[2] if isinstance(kind, _Named) else ""
+        word = kind.name.partition(" ")[2] if isinstance(kind, _Global) else ""
         if word not in _STORAGES or not isinstance(key, str | int):
             _refuse(self.path, f"it holds a {word[:80] or type(kind).__name__}, which is not supported")
-        return _Numbers(word, str(key))
+        return _Storage(word, str(key))
 
     def _called(self, function: Any, arguments: tuple[Any, ...]) -> Any:
-        name = function.name if isinstance(function, _Named) else type(function).__name__
+        name = function.name if isinstance(function, _Global) else type(function).__name__
         if name == _DICT:
             found: dict[Any, Any] = {}
             pairs = arguments[0] if arguments else []
@@ -204,7 +204,7 @@ class _Reader:
             _refuse(self.path, f"it asks to call {name.replace(' ', '.')}, which no dict of tensors needs")
         return arguments[0]
 
-    def _tensor(self, numbers: _Numbers, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+    def _tensor(self, numbers: _Storage, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
         """Return a tensor over some numbers; refuse one that reaches beyond them."""
         if numbers.key not in self.stored:
             data = np.frombuffer(self._member(f"data/{numbers.key}"), dtype=_STORAGES[numbers.kind])

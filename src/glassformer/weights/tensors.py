@@ -31,7 +31,7 @@ _FLOATS = {name: np.dtype(code) for name, code in _CODES.items()}
 
 
 @dataclass(frozen=True)
-class Stored:
+class TensorEntry:
     """Where one tensor lies: its type, its shape, and its bytes from the start of the file."""
 
     file: Path
@@ -52,7 +52,7 @@ def write_tensors(path: Path, arrays: dict[str, Array], metadata: dict[str, str]
 class Tensors:
     """The tensors of one or many files by name."""
 
-    def __init__(self, stored: dict[str, Stored]) -> None:
+    def __init__(self, stored: dict[str, TensorEntry]) -> None:
         self.stored = stored
         self._maps: dict[Path, Array] = {}
 
@@ -93,7 +93,7 @@ def refuse_pickle(path: Path) -> NoReturn:
     )
 
 
-def read_header(path: Path) -> dict[str, Stored]:
+def read_header(path: Path) -> dict[str, TensorEntry]:
     """Return what one file holds; none of the tensors' bytes are read."""
     with explained(path, WeightsError, "check the path", "read"), path.open("rb") as file:
         size = path.stat().st_size
@@ -114,11 +114,11 @@ def read_header(path: Path) -> dict[str, Stored]:
         if len(entry["shape"]) > MOST_AXES:
             _damaged(path, f"the tensor {name[:80]!r} has {len(entry['shape'])} axes")
         start, stop = (8 + length + offset for offset in entry["data_offsets"])
-        stored[name] = Stored(path, entry["dtype"], tuple(entry["shape"]), start, stop)
+        stored[name] = TensorEntry(path, entry["dtype"], tuple(entry["shape"]), start, stop)
     return stored
 
 
-def _indexed(folder: Path) -> dict[str, Stored]:
+def _indexed(folder: Path) -> dict[str, TensorEntry]:
     """Return the tensors of all files that an index names."""
     index = folder / INDEX
     places = read_json(index).get("weight_map")
@@ -128,7 +128,7 @@ def _indexed(folder: Path) -> dict[str, Stored]:
     if len(names) > MOST_FILES:
         _damaged(index, f"it names {len(names):,} files")
     headers = {name: read_header(_inside(folder, name)) for name in names}
-    stored: dict[str, Stored] = {}
+    stored: dict[str, TensorEntry] = {}
     for tensor, name in places.items():
         if tensor not in headers[name]:
             fact = f"{index} says that {tensor[:80]} is in {name}, but it is not"

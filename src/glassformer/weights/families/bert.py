@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...config import EncoderConfig
-from ..family import Family, Tensor
+from ..family import Family, PublishedTensor
 from ..fields import Fields
 
 PADDING = 1
@@ -53,7 +53,7 @@ BERT = Family(
         "head.transform.linear": "cls.predictions.transform.dense",
         "head.transform.norm": "cls.predictions.transform.LayerNorm",
         "head": "cls.predictions.decoder",
-        "head.b": Tensor("cls.predictions.decoder.bias", twin="cls.predictions.bias"),
+        "head.b": PublishedTensor("cls.predictions.decoder.bias", twin="cls.predictions.bias"),
     },
     fields={
         "vocab": ("vocab_size", Fields.size),
@@ -128,11 +128,11 @@ ROBERTA = replace(
     prefix="roberta.",
     table={
         **BERT.table,
-        "embedding.positions.table": Tensor("embeddings.position_embeddings.weight", skipped=SKIPPED),
+        "embedding.positions.table": PublishedTensor("embeddings.position_embeddings.weight", skipped=SKIPPED),
         "head.transform.linear": "lm_head.dense",
         "head.transform.norm": "lm_head.layer_norm",
         "head": "lm_head.decoder",
-        "head.b": Tensor("lm_head.decoder.bias", twin="lm_head.bias"),
+        "head.b": PublishedTensor("lm_head.decoder.bias", twin="lm_head.bias"),
     },
     only=(*BERT.only, ("pad_token_id", PADDING)),
     written={"pad_token_id": PADDING},

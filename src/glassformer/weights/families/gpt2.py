@@ -1,6 +1,6 @@
 """GPT-2: pre-norm, learned positions, query, key and value in one matrix, stored as (inputs, outputs)."""
 
-from ..family import Family, Tensor
+from ..family import Family, PublishedTensor
 from ..fields import Fields
 
 GPT2 = Family(
@@ -20,7 +20,7 @@ GPT2 = Family(
         "blocks.*.feed_forward.up": "h.*.mlp.c_fc",
         "blocks.*.feed_forward.down": "h.*.mlp.c_proj",
         "final_norm": "ln_f",
-        "head.w": Tensor("lm_head.weight", transposed=True),
+        "head.w": PublishedTensor("lm_head.weight", transposed=True),
     },
     transposed=False,
     fields={
