@@ -189,7 +189,7 @@ OPTIONS = {
     "predict": {
         "--top": Changes("predict {majority} 00112220", "--top 2"),
         "--truncate": Changes("predict {text} TheTheTheTheTheTheThe", "--truncate"),
-        "--engine": Refused("predict {majority} 00112220 --engine jax", "on the engines of the host only"),
+        "--engine": Refused("predict {majority} 00112220 --engine jax", "on the engines cpu and numpy only"),
         "--json": Changes("predict {majority} 00112220", "--json"),
     },
     "chat": {

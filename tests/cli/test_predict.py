@@ -200,7 +200,7 @@ def test_a_published_language_model_names_the_next_tokens(published):
         ("majority", ("001122200",), 1, "error: the input has 9 tokens but this model reads at most 8"),
         ("majority", ("",), 1, "error: the input is empty"),
         ("majority", ("012", "--top", 0), 2, "error: invalid value for '--top': "),
-        ("majority", ("012", "--engine", "jax"), 2, "error: encoders answer on the engines of the host only"),
+        ("majority", ("012", "--engine", "jax"), 2, "error: encoders answer on the engines cpu and numpy only"),
         ("sort", ("12",), 1, "error: '12' has 2 digits"),
         ("dates", ("",), 1, "error: there is no date to read"),
         ("text", ("The quick brown fox",), 1, "error: the prompt has 19 tokens but this model reads at most 16"),

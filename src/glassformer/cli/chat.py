@@ -105,7 +105,7 @@ def _answer(conversation: Conversation, line: str) -> None:
 
 
 def _limit(conversation: Conversation) -> str:
-    """Say which limit ended the last answer."""
+    """Return which limit ended the last answer."""
     if len(conversation.written) >= conversation.max_new_tokens:
         return f"{conversation.max_new_tokens:,} tokens are written, as --max-new-tokens allows"
     context = conversation.model.config.context

@@ -56,7 +56,7 @@ def compare(runs: tuple[Path, ...], out: Path | None, form: str, samples: bool, 
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Return the last part of each path, or all of it where two would be called the same."""
+    """Return the last part of each path, or the whole paths if these are not unique."""
     short = [path.resolve().name for path in paths]
     return short if len(set(short)) == len(short) else [str(path) for path in paths]
 

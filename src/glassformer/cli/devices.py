@@ -32,7 +32,7 @@ process_option = click.option("--process", type=int, help="The number of this pr
 
 
 def execution_of(mesh: str | None, precision: str | None, *, scan: bool, remat: bool, rules: str | None = None) -> Any:
-    """Return how the engine jax computes a new run; None for other engines, which have none of these settings."""
+    """Return the settings of the engine jax for a new run; None for other engines, which refuse them."""
     if engine() != "jax":
         given = {"--mesh": mesh, "--precision": precision, "--scan": scan, "--remat": remat, "--rules": rules}
         wrong = [name for name, value in given.items() if value not in (None, False)]
@@ -50,7 +50,7 @@ def execution_of(mesh: str | None, precision: str | None, *, scan: bool, remat: 
 
 @contextlib.contextmanager
 def joined(coordinator: str | None, processes: int | None, process: int | None) -> Iterator[Any]:
-    """Join the other processes of a run, if there are any, and watch over them inside a `with` block."""
+    """Join the other processes of a run, if there are any, and monitor them inside a `with` block."""
     from ..cluster.launch import find_cluster, start
 
     if engine() != "jax":
@@ -63,23 +63,21 @@ def joined(coordinator: str | None, processes: int | None, process: int | None) 
 
 
 def _go_on_with(began: str | None, asked: str | None) -> None:
-    """Use the engine that a run began with, unless another is asked for, which resuming then refuses or notes."""
+    """Use the engine that a run began with, unless another is asked for; resuming refuses or records that."""
     if began is not None and asked is None and not os.environ.get(VARIABLE):
-        with contextlib.suppress(ConfigError):  # it may not be there on this machine
+        with contextlib.suppress(ConfigError):  # it may not be available on this machine
             set_engine(began)
 
 
 def use_engine_of(run: Any, asked: str | None, mesh: str | None) -> None:
-    """Go on with the engine that a run began with; None: there is no run yet."""
+    """Use the engine that a run began with; None: there is no run yet."""
     if run is None:
         return
     if not run.under_jax:
         if asked == "jax" or mesh is not None:
-            raise ConfigError(
-                f"{run.folder} was not started with the engine jax", hint="go on without --engine, --mesh"
-            )
+            raise ConfigError(f"{run.folder} was not started with the engine jax", hint="leave out --engine and --mesh")
         _go_on_with(None if run.provenance is None else run.provenance.engine, asked)
         return
     if asked not in (None, "jax"):
-        raise ConfigError(f"{run.folder} was started with the engine jax", hint="go on without --engine")
+        raise ConfigError(f"{run.folder} was started with the engine jax", hint="leave out --engine")
     set_engine("jax")

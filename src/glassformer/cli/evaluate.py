@@ -44,7 +44,7 @@ def evaluate(run: Path, checkpoint: str, engine: str | None, json: bool) -> None
 
 
 def measure(trained: TrainedModel, recipe: Recipe | None = None, execution: Execution | None = None) -> Evaluation:
-    """Measure by the engine in use; under JAX as a run says, but on one device, whatever it trained on."""
+    """Measure with the current engine; under JAX with the settings of the run, but on one device."""
     engine, task, model = dispatch.current(), trained.task, trained.model
     assert task is not None
     if engine.library == "jax":
@@ -54,7 +54,7 @@ def measure(trained: TrainedModel, recipe: Recipe | None = None, execution: Exec
 
 
 def _trained(folder: Path, checkpoint: str) -> tuple[TrainedModel, Recipe | None, Execution | None]:
-    """Return a model that learned a task, and how a run trained it; data that has changed since is refused."""
+    """Return a trained model, its recipe and its execution; refuse data that has changed since."""
     if not is_saved(folder):
         run = open_run(folder)
         task = run.task()

@@ -1,4 +1,4 @@
-"""`glassformer export`: a model in the form that other programs read."""
+"""`glassformer export`: a model in the format of other programs."""
 
 from pathlib import Path
 from typing import Any

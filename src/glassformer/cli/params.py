@@ -1,4 +1,4 @@
-"""`glassformer params`: what a model costs, before anything is allocated."""
+"""`glassformer params`: the parameters, arithmetic and memory of a model."""
 
 import json as json_module
 from pathlib import Path
@@ -47,7 +47,7 @@ def params(model: str, batch: int, length: int | None, dtype: str, settings: tup
 
 
 def read_config(model: str) -> TransformerConfig:
-    """Return the config of a preset, the one in a JSON file, or that of a model of any kind."""
+    """Return the config of a preset, a JSON file, or a model."""
     path = Path(model)
     if model in PRESETS and not path.exists():
         return preset(model)

@@ -1,4 +1,4 @@
-"""`glassformer plan`: what training takes on each of many devices, before one of them is paid for."""
+"""`glassformer plan`: the memory and messages of training on each of many devices."""
 
 import re
 from fractions import Fraction
@@ -86,7 +86,7 @@ def plan(
 
 
 def _check_once(how: dict[str, Any], **given: Any) -> None:
-    """Refuse what an option and --set both say."""
+    """Refuse a setting that is given by an option and by --set."""
     for name, value in given.items():
         if value is not None and name in how:
             raise ConfigError(f"--{name} is also given by --set", hint="give it once")
@@ -142,7 +142,7 @@ def _print(model: str, found: Plan, other: Plan | None) -> None:
 
 def _verdict(found: Plan, other: Plan | None) -> str:
     if found.device_memory is None:
-        return "Give --device-memory, such as 80GB, to know whether it fits."
+        return "Add --device-memory, such as 80GB, to check whether it fits."
     share = found.total / found.device_memory
     against = f"{bytes_text(found.total)} of {bytes_text(found.device_memory)}, {share:.0%}"
     if found.fits:
@@ -150,7 +150,7 @@ def _verdict(found: Plan, other: Plan | None) -> str:
     largest = _PARTS.get(found.largest, found.largest)
     lines = [f"It does not fit: {against}. Most of it is the {largest}."]
     if other is None:
-        lines.append("No mesh that was tried helps: use a larger batch with more devices, or a smaller model.")
+        lines.append("No other mesh fits either: use a larger batch with more devices, or a smaller model.")
     else:
         lines.append(f"This fits: {', '.join(changes(found, other))} ({bytes_text(other.total)}).")
     return "\n".join(lines)

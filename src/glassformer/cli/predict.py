@@ -1,4 +1,4 @@
-"""`glassformer predict`: what a model answers to each of several inputs, and how sure it is."""
+"""`glassformer predict`: answers to inputs, with probabilities."""
 
 from collections.abc import Callable
 from functools import partial
@@ -36,7 +36,7 @@ from .stdin import read_lines
 TOP = 5
 WIDTH = 40
 WITHOUT_QUESTIONS = ("text", "lines")
-"""Tasks whose models continue what they read; those of all others answer it."""
+"""Tasks whose models continue a text; the models of all others answer it."""
 
 Predictor = Callable[[str], Prediction]
 
@@ -85,7 +85,7 @@ def _attempt(ask: Predictor, text: str, *, is_blank: bool) -> Prediction | Glass
 
 
 def predictor(name: str, *, top: int | None, truncate: bool) -> Predictor:
-    """Return what answers inputs with the model of that name, in the way that suits it."""
+    """Return a function that answers inputs as the model of that name does."""
     place = locate(name)
     learned = _learned(place)
     if learned is not None:
@@ -116,7 +116,7 @@ def _of_writer(loaded: TrainedModel, *, top: int | None, truncate: bool) -> Pred
 
 
 def _of_task(trained: TrainedModel, *, top: int | None, truncate: bool) -> Predictor:
-    """Answer as a task asks: it reads what is typed, and says what an answer means."""
+    """Answer with the encoding and decoding of the model's task."""
     _refuse_truncation(truncate)
     model, params, task = trained.model, trained.params, trained.task
     assert task is not None
@@ -142,7 +142,7 @@ def _of_task(trained: TrainedModel, *, top: int | None, truncate: bool) -> Predi
 
 
 def _of_encoder(loaded: TrainedModel, name: str, top: int) -> Predictor:
-    """Answer with any other encoder: by a class, or by the tokens behind masks."""
+    """Answer with an encoder without a task: a class, or the tokens behind masks."""
     config, tokenizer = loaded.config, loaded.tokenizer
     assert isinstance(config, EncoderConfig)
     if config.head == "none":
@@ -177,18 +177,20 @@ def _checked(batch: Batch, config: TransformerConfig) -> Batch:
 
 def _refuse_devices() -> None:
     if engine_in_use() == "jax":
-        raise ConfigError("encoders answer on the engines of the host only", hint="use --engine cpu or numpy")
+        raise ConfigError("encoders answer on the engines cpu and numpy only", hint="use --engine cpu or numpy")
 
 
 def _refuse_truncation(truncate: bool) -> None:
     if truncate:
-        hint = "leave out --truncate, and shorten what is too long"
-        raise ConfigError("this model answers an input as a whole: its beginning cannot be left out", hint=hint)
+        hint = "leave out --truncate, and shorten the input"
+        raise ConfigError("this model answers an input as a whole, so it cannot be truncated", hint=hint)
 
 
 def _refuse_top(top: int | None) -> None:
     if top is not None:
-        raise ConfigError("this model writes its answer, token by token: there is one of each", hint="leave out --top")
+        raise ConfigError(
+            "this model writes its answer token by token, so it has no alternatives", hint="leave out --top"
+        )
 
 
 def _row(text: str, found: Prediction | GlassformerError | None) -> tuple[str, ...]:
@@ -206,7 +208,7 @@ def _share(one: Choice, spelled: Callable[[str], str]) -> str:
 
 
 def _short(text: str) -> str:
-    """Return a text on one line, its beginning left out where it is long."""
+    """Return a text on one line; of a long one, its end."""
     line = " ".join(text.split())
     return line if len(line) <= WIDTH else "…" + line[1 - WIDTH :]
 

@@ -1,4 +1,4 @@
-"""`glassformer runs`: what has been trained."""
+"""`glassformer runs`: a list of runs."""
 
 import os
 from pathlib import Path
@@ -24,7 +24,7 @@ def runs(folder: Path, json: bool) -> None:
         print_json({"folder": str(folder), "runs": [one.to_dict() for one in found]})
         return
     if not found:
-        log(f"there are no runs in {folder}; train one with: glassformer train TASK --out {folder / 'NAME'}")
+        log(f"there are no runs in {folder}; start one with  glassformer train TASK --out {folder / 'NAME'}")
         return
     print_table(COLUMNS, [(*_cells(one), one.error or settings_text(one.changed)) for one in found])
     if len(found) == 1 and found[0].folder == folder:
