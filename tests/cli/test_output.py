@@ -11,16 +11,16 @@ from rich.cells import cell_len
 from glassformer.cli import check, runs
 from glassformer.cli.output import bytes_text, count_text, flops_text, plural, print_json, print_table, signed
 from glassformer.proofs import Check
-from glassformer.runs.listing import Listed
+from glassformer.runs.listing import RunSummary
 from runs import command
 
 WHEN = datetime(2026, 3, 14, 15, 9)
 LISTED = [
-    Listed(
+    RunSummary(
         Path("runs/text-3"), WHEN, "text", {"data": "notes.txt", "width": 64}, 1400, 2000, 1.9384, 2.1, 2.0564, 1250
     ),
-    Listed(Path("runs/majority"), WHEN, "majority", {}, 600, 600, 0.0003, 0.0003, 0.0003, 600, 1.0),
-    Listed(Path("runs/old"), WHEN, error="runs/old/config.json is damaged: it holds no JSON"),
+    RunSummary(Path("runs/majority"), WHEN, "majority", {}, 600, 600, 0.0003, 0.0003, 0.0003, 600, 1.0),
+    RunSummary(Path("runs/old"), WHEN, error="runs/old/config.json is damaged: it holds no JSON"),
 ]
 
 
