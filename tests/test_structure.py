@@ -384,3 +384,7 @@ def test_no_file_names_a_registry_or_a_path_of_one_machine():
                 if pattern.search(line)
             ]
     assert not found, "\n".join(found)
+
+
+def test_the_package_says_that_it_is_typed():
+    assert (PACKAGE / "py.typed").is_file()

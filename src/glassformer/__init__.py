@@ -12,7 +12,7 @@
     model.generate("Once upon").text
     gf.save(model, "mine")                              # and gf.load("mine"), or gf.load("smollm2").chat("Hello")
 
-`gf.ops` holds the mathematics, `gf.layers` what is built from it, `gf.tree` what one does to all parameters at once.
+`gf.ops` holds the mathematics, `gf.layers` what is built from it, `gf.tree` functions over all parameters at once.
 """
 
 from __future__ import annotations

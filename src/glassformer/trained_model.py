@@ -17,7 +17,7 @@ from . import dispatch
 from .arrays import Array, Tree
 from .config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
 from .data import Lexicon, Task
-from .errors import ConfigError
+from .errors import ConfigError, WeightsError
 from .execution import PLAIN, Execution
 from .models import Batch, Model, build
 from .settings import check_known
@@ -171,7 +171,7 @@ class TrainedModel:
     def lexicon(self) -> Lexicon:
         """How it reads and writes text, for tasks that take a vocabulary."""
         if self.tokenizer is None:
-            raise ConfigError(f"{self.title} has no tokenizer to read text with", hint="get its tokenizer.json as well")
+            raise WeightsError(f"{self.title} has no tokenizer to read text with", hint="get its tokenizer.json")
         return Lexicon(self.tokenizer, self.target_tokenizer, self.start_id, self.end_ids[0] if self.end_ids else None)
 
     @property
@@ -272,7 +272,7 @@ class TrainedModel:
     def ask(self, text: str, *, length: int = 80, seed: int = 0) -> str:
         """Answer one typed input as its task understands it: a class, a sorted string, a date, a continued text.
 
-        length, seed   of a continued text: at most so many tokens, drawn with this seed
+        length, seed   of a continued text: at most this many tokens, sampled with this seed
 
         >>> import glassformer as gf
         >>> gf.train(None, "counting", show=False).ask("1")

@@ -206,7 +206,7 @@ def test_sources_and_answers_make_an_encoder_decoder():
         ((None, "counting"), {"lora_rank": 8}, "there is no setting 'lora_rank'"),
         (("gpt2", "majority"), {}, "needs 'encoder'"),
         ((None, 3), {}, "data of the type int cannot be trained on"),
-        ((None, "counting"), {"validation": np.zeros((2, 3), int)}, "holds data out by itself"),
+        ((None, "counting"), {"validation": np.zeros((2, 3), int)}, "holds out data of its own"),
         ((None, np.tile(np.arange(4), (20, 1))), {"out": "somewhere"}, "remembers its data by the name"),
         ((gf.preset("tiny-decoder", vocab=3), "counting"), {}, "its model knows 3"),
     ],

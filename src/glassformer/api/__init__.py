@@ -1,4 +1,4 @@
-"""What one calls from Python and from a notebook: train, save and load, and a trained model as one object."""
+"""The library's calls for Python and notebooks: train, resume, load, save and explore."""
 
 from ..loading import load
 from ..trained_model import TrainedModel

@@ -23,8 +23,8 @@ KEY = "model"
 class Exploration:
     """A model and what it reads, as a page: notebooks show it, `serve` opens it in the browser, `save` writes a file.
 
-    The page in a notebook and in a file has every value and every gradient inside, and asks nobody. What is served
-    can do all else as well: change anything, write, take steps.
+    The page in a notebook or a file holds every value and every gradient and needs no server. A served page can also
+    change values, write text and take training steps.
     """
 
     model: TrainedModel
@@ -89,7 +89,7 @@ def explored(model: TrainedModel, text: str | None, *, show: bool) -> Exploratio
 
 
 def shown_at_once(found: Exploration, *, show: bool) -> Exploration:
-    """Open an exploration in the browser, unless it is in a notebook, which shows it by itself, or not wanted."""
+    """Open an exploration in the browser if `show`; a notebook displays the returned object instead."""
     if show and not is_notebook():
         found.serve()
     return found

@@ -1,4 +1,4 @@
-"""Training as an iterator: one's own loop around the steps that the command takes, at the same speed."""
+"""Training as an iterator: your own loop around the steps of `glassformer train`, at the same speed."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -220,7 +220,7 @@ def _task(
     """Return the task, and the options that would build it again where it has a name."""
     named = named_data(asked.data)
     if asked.validation is not None and (named is not None or isinstance(asked.data, Task)):
-        raise ConfigError("validation is given, but the task holds data out by itself", hint="leave validation out")
+        raise ConfigError("validation is given, but the task holds out data of its own", hint="leave validation out")
     if named is not None:
         name, path = named
         length = {"context": given.context} if name == "text" and given is not None else {}

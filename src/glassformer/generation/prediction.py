@@ -37,7 +37,7 @@ class Prediction:
 
     kind          class, answer, next token or masks
     answer        the likeliest class, what was written, the likeliest next token, or the text with its masks filled in
-    probability   of all of it; for several masks, each by itself, their product
+    probability   of the whole answer; for several masks, the product of their probabilities
     choices       the likeliest possibilities, best first, for each place that was predicted; none for what was written
     """
 
@@ -81,7 +81,7 @@ def predict_answer(
     stop_ids: Sequence[int],
     decode: Callable[[Sequence[int]], str],
 ) -> Prediction:
-    """Return what follows the tokens of a batch of one, up to a stop id or so many tokens: always the likeliest."""
+    """Return what follows the tokens of a batch of one, greedily, up to a stop id or `count` tokens."""
     steps = generate_steps(
         model,
         params,
@@ -102,7 +102,7 @@ def predict_answer(
 
 
 def predict_masks(model: Model, params: Tree, ids: Array, *, tokenizer: PublishedTokenizer, top: int) -> Prediction:
-    """Return the tokens behind the masks among ids (T,), each judged by itself."""
+    """Return the tokens behind the masks among ids (T,), each predicted independently."""
     mask = tokenizer.role_id("mask")
     places = np.flatnonzero(ids == mask)
     if mask is None or not len(places):

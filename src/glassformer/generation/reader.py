@@ -113,7 +113,7 @@ class CachedReader:
 
 
 class PlainReader:
-    """Reads every sequence from its beginning, by itself, at every step: slow, and what `CachedReader` must equal."""
+    """Reads every sequence alone and from its beginning at every step: slow, the reference for `CachedReader`."""
 
     logits: Array
 

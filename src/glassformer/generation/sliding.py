@@ -1,4 +1,4 @@
-"""Writing past the context: when it is full, the window moves on, and what stays in it is read anew.
+"""Writing past the context: when it is full, the window moves, and the tokens that stay in it are read again.
 
     context 8       a b c d e f g h        full: the next token, i, has no place
     moved           f g h i                half a context stays; these tokens now stand at positions 0, 1, 2, 3
@@ -26,7 +26,7 @@ def kept(context: int) -> int:
 
 
 class SlidingReader:
-    """Lets a reader read on past the context, by starting it anew whenever the window of a sequence moves.
+    """Reads past the context by restarting a reader whenever the window of a sequence moves.
 
     The window of a sequence depends on that sequence alone, so it is the same in any batch.
     """
@@ -52,7 +52,7 @@ class SlidingReader:
         self.reader.select(rows)
 
     def _move(self) -> bool:
-        """Move the windows that hold more than the context, and read all anew; tell whether there were any."""
+        """Move the windows that hold more than the context and read them again; return whether any moved."""
         if all(len(window) <= self.context for window in self.windows):
             return False
         self.windows = [w[-kept(self.context) :] if len(w) > self.context else w for w in self.windows]

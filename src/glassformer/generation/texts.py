@@ -26,7 +26,7 @@ TEMPERATURE = 0.8
 MAX_NEW_TOKENS = 256
 Strings = str | Sequence[str]
 LINE_BREAK = "\n"
-CONTEXT_OF_TEXT = 16  # so many ids of the prompt decide how the first new token is written
+CONTEXT_OF_TEXT = 16  # ids of the prompt that decide how the first new token is written
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def check_writes(model: TrainedModel) -> None:
     if isinstance(model.config, EncoderConfig):
         raise ConfigError(
             f"{model.title} is an encoder, which reads and classifies but does not write text",
-            hint="use model.classify(texts) or model.embed(texts), `glassformer predict` or `embed`; or load a decoder",
+            hint="use `glassformer predict` or `glassformer embed` (in Python: classify or embed), or a decoder",
         )
     if model.tokenizer is None:
         raise WeightsError(f"{model.title} has no tokenizer to write text with", hint=f"get its {TOKENIZER} as well")
@@ -108,7 +108,7 @@ def generate(
     n                   samples of each prompt, or the n best of beam search
     stop                strings that end the answer and are left out of it
     seed                the same seed gives the same answer to a prompt, alone or among others
-    beams               search for the likeliest answer with so many beams instead of drawing one; 1 is greedy.
+    beams               search for the likeliest answer with this many beams instead of sampling; 1 is greedy.
                         length_penalty (1) and early_stopping (False) belong to it; see `beam_search`
     log_probabilities   None: none; 0: those of the chosen tokens; k: those of the k likeliest tokens as well
     slide               a decoder goes on past its context with a window that moves (see `sliding`); False: it ends.
@@ -334,7 +334,7 @@ class _Endings:
 
 
 def _is_past(read: int, written: int, context: int) -> bool:
-    """Tell whether so many tokens, of which the last is not read, are more than the context holds."""
+    """Return whether the tokens read and written, except the last, exceed the context."""
     return read + written - 1 > context
 
 

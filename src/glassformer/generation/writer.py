@@ -64,8 +64,8 @@ def generate_steps(
     ends                called with a sequence and its new id: True ends it there, as a stop id would
     log_probabilities   None: none; 0: those of the chosen tokens; k: those of the k likeliest as well
     known               None: any id may be written; else those below this: see `only_known`
-    cache, chunk        False: read everything anew at every step; else read the prompts so many tokens at a time
-    burst               a reader that can writes so many tokens before it returns the first of them (None: as many as it
+    cache, chunk        False: read everything again at every step; else read the prompts in chunks of this many tokens
+    burst               tokens that a reader may write before it returns the first of them (None: as many as it
                         can), unless penalties or log-probabilities need the logits in between; 1: each as it comes
     slide               a decoder goes on past the context: see `sliding`
     """

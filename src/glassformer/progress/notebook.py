@@ -55,7 +55,7 @@ def is_notebook() -> bool:
 
 
 class Curve:
-    """The losses as one picture that is drawn anew in its place."""
+    """The losses as one picture that is redrawn in place."""
 
     def __init__(self, title: str, clock: Stopwatch) -> None:
         self.title, self.clock = title, clock
@@ -69,7 +69,7 @@ class Curve:
         self.note = ""  # what else there is to say of the last steps
 
     def show(self, record: StepRecord) -> None:
-        """Take in one step, and draw anew if it is time."""
+        """Add one step, and redraw if it is time."""
         from .screen import refusal
 
         self.last = record
