@@ -5,7 +5,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from browser import TASKS, Troubles, check_access, rest, state, visit
+from browser import TASKS, TEXTS, Troubles, check_access, rest, state, visit
+from glassformer.web.page_export import page_state, standalone_page
+from glassformer.web.router import ask, load_routes
 
 LOOKS = {
     "encoder": {},
@@ -113,3 +115,23 @@ def test_pictures_and_numbers_are_saved(page, server, tmp_path, explorer):
 def test_everybody_can_use_it(page, server):
     show(page, server, "encoder", view="share")
     check_access(page)
+
+
+def test_a_file_of_several_models_opens_each_of_them(browser, explorer, tmp_path):
+    load_routes()
+    other = ask(explorer, "open", {"model": "decoder"})["example"]
+    states = [page_state("encoder", TEXTS["encoder"]), page_state("decoder", other)]
+    path = tmp_path / "several.html"
+    path.write_text(standalone_page(explorer, states[0], others=states[1:], view="attention"), encoding="utf-8")
+    troubles = Troubles()
+    one = browser.new_page()
+    troubles.watch(one, path.as_uri())
+    one.goto(path.as_uri())
+    one.wait_for_selector("[data-view=attention] canvas")
+    one.locator("#model").select_option("decoder")
+    one.wait_for_function("(text) => document.querySelector('#text')?.value === text", arg=other)
+    rest(one)
+    assert one.locator("[data-view=attention] canvas").count() > 0
+    assert one.locator("#view .bad:visible, #status p").count() == 0
+    assert troubles == []
+    one.close()
