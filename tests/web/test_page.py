@@ -18,6 +18,18 @@ def test_everybody_can_use_it(page, server):
     check_access(page)
 
 
+@pytest.mark.parametrize("view", ["share", "change", "lens"])
+def test_nothing_leaves_a_very_narrow_screen_and_headings_stand_in_order(view, page, server):
+    page.set_viewport_size({"width": 320, "height": 700})
+    visit(page, server, f"#view [data-view={view}]", **state("encoder-decoder", view=view))
+    page.wait_for_timeout(200)  # for maps that are drawn one frame later
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+    levels = page.locator("h1:visible, h2:visible, h3:visible, h4:visible").evaluate_all(
+        "all => all.map((one) => +one.tagName[1])"
+    )
+    assert all(b - a <= 1 for a, b in zip([1, *levels], levels, strict=False))
+
+
 def test_it_says_when_it_waits_and_when_it_is_at_rest(new_page, server):
     page, held = new_page, []
     page.route("**/ask/run", lambda route: held.append(route))

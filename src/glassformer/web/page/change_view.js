@@ -57,7 +57,7 @@ function tokenChooser(page, part, read, position, close) {
     if (await tryChanges(list, { without: before })) close();
   };
   return make("div", { class: "stack inner" },
-    make("div", { class: "row" }, make("h4", {}, `In the place of ${visible(read[position].label)}, position ${position}`), button("Close", close)),
+    make("div", { class: "row" }, make("h3", {}, `In the place of ${visible(read[position].label)}, position ${position}`), button("Close", close)),
     asks ? make("label", { class: "check" }, follow, "the loss asks for it, too") : null,
     tokenPicker({ title: "Token", part, onpick: put }));
 }

@@ -50,6 +50,6 @@ function switchRest(found) {
 
 function switchTokens(part) {
   const name = part.part === "source" ? "Vectors of the source" : "Vectors of the tokens";
-  return make("div", {}, make("h4", {}, name), make("div", { class: "tokens", role: "group", "aria-label": name },
+  return make("div", {}, make("h3", {}, name), make("div", { class: "tokens", role: "group", "aria-label": name },
     part.tokens.map((token, position) => lever(visible(token.label), token.off, `${part.part} ${position}, ${token.label}`))));
 }

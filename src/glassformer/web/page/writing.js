@@ -93,7 +93,7 @@ function writingParts(page) {
   };
   const changed = state().changes.length
     ? make("p", { class: "quiet" }, "Writing follows changes of weights, steps of training, and heads that are switched off. Other changes of values do not reach it.") : null;
-  const source = page.run.source ? make("div", {}, make("h3", {}, "Source"), make("div", { class: "tokens" }, page.run.source.map((token) => make("span", { class: "token" }, visible(token.label))))) : null;
+  const source = page.run.source ? make("div", {}, make("h2", {}, "Source"), make("div", { class: "tokens" }, page.run.source.map((token) => make("span", { class: "token" }, visible(token.label))))) : null;
   parts.root = make("div", { class: "stack" }, changed,
     make("section", { class: "box stack" }, source, make("h2", {}, page.run.source ? "Target" : chatOn() ? "The prompt and the answer" : "Text"), parts.path, parts.note, parts.wrong, parts.actions, parts.progress),
     make("div", { class: "beside" }, make("section", { class: "box stack" }, make("h2", {}, "The next token"), writingSettings(), parts.bars, parts.cut), parts.tree));
