@@ -95,7 +95,7 @@ def test_sigterm_saves_says_how_to_go_on_and_loses_nothing(tmp_path, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr(Run, "append", terminated)
-        patch.setattr("glassformer.runs.session.SOON", -1.0)  # every step is written at once
+        patch.setattr("glassformer.runs.session.WRITE_EVERY", -1.0)  # every step is written at once
         place = ["--engine", engine, "--out", tmp_path / "run"]
         result = command("train", "majority", *options("majority", **plan), *place)
     assert result.code == 143

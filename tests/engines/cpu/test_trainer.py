@@ -251,7 +251,7 @@ def test_a_model_taken_from_a_session_stays_as_it_is(session):
 
 
 def test_a_record_whose_writing_failed_is_written_with_the_state(session, monkeypatch):
-    monkeypatch.setattr("glassformer.runs.session.SOON", -1.0)  # written at once
+    monkeypatch.setattr("glassformer.runs.session.WRITE_EVERY", -1.0)  # written at once
     steps = session.steps()
     next(steps)
     with monkeypatch.context() as patch:

@@ -12,7 +12,7 @@ from glassformer.engines.jax.trainer import JaxTrainer
 from glassformer.errors import CheckpointError, ConfigError, DataError
 from glassformer.execution import Execution
 from glassformer.mesh.shape import MeshShape
-from glassformer.runs import new_run, run, session
+from glassformer.runs import resume, run, session, start
 from glassformer.runs.resume import resume_session
 from glassformer.runs.start import new_session
 from glassformer.training import load_checkpoint
@@ -108,7 +108,7 @@ def join(tmp_path, monkeypatch):
         return new_session("lines", tmp_path / "run", data=data, settings=settings, execution=Execution())
 
     joined()
-    monkeypatch.setattr(new_run, "first_before_others", second)
+    monkeypatch.setattr(start, "first_before_others", second)
     monkeypatch.setattr(collective, "PATIENCE", 0.1)
     return joined
 
@@ -146,6 +146,6 @@ def test_a_worker_with_other_data_is_refused(join, monkeypatch):
 
 
 def test_a_worker_with_another_mesh_is_refused(join, tmp_path, monkeypatch):
-    monkeypatch.setattr(session, "agreed", lambda _: json.loads('{"data": 2, "fsdp": 1, "tensor": 1}'))
+    monkeypatch.setattr(resume, "agreed", lambda _: json.loads('{"data": 2, "fsdp": 1, "tensor": 1}'))
     with pytest.raises(ConfigError, match="another --mesh or --steps than worker 0"):
         resume_session(tmp_path / "run", mesh=MeshShape(fsdp=2))
