@@ -304,7 +304,11 @@ def set_engine(name: str | Engine) -> None:
 
 @contextmanager
 def use_engine(name: str | Engine) -> Iterator[None]:
-    """Let an engine, by its name or one of your own, compute inside a `with` block, in this thread or task alone."""
+    """Let an engine, by its name or one of your own, compute inside a `with` block, in this thread or task alone.
+
+    Arrays stay where they are: under the engine jax, ops and models given NumPy arrays still compute with NumPy.
+    Training and generation move theirs to the devices.
+    """
     token = _chosen.set(_found(name))
     try:
         yield

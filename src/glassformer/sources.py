@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from functools import cache, wraps
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from pathlib import Path
 from types import CodeType, FunctionType, MappingProxyType, ModuleType
 from typing import Any, ParamSpec, TypeVar
@@ -33,7 +33,6 @@ SOURCES = ("arrays.py", "ops/*.py", "layers/*.py", "training/optimizer*.py", "ge
 """The files that kernels replace."""
 _CALLED_BY_PYTHON = ("__init__", "__post_init__", "__call__", "__array__", "__iter__", "__len__", "__getitem__")
 _PATH = str(PACKAGE)
-_code = attrgetter("__code__")
 
 _modules: dict[str, ModuleType] = {}  # those of `snapshot`
 _written: dict[int, tuple[Any, dict[Any, Any]]] = {}  # their mappings by identity, each with a copy
@@ -123,16 +122,15 @@ class SourceGuard:
     def is_unchanged(self) -> bool:
         """Tell whether every place holds what it held, with the same code, and no class has a new member."""
         try:
-            values = [get(holder) for get, holder in self._groups]
-            codes, sizes = list(map(_code, self._functions)), list(map(len, self._classes))
-            return values == self._values and codes == self._own_codes and sizes == self._sizes
+            values, codes = [get(holder) for get, holder in self._groups], [f.__code__ for f in self._functions]
+            return values == self._values and codes == self._own_codes and [*map(len, self._classes)] == self._sizes
         except (KeyError, ValueError):  # a name was deleted, or is an array now
             return False
 
     def _changes(self) -> Iterator[Any]:
         """Yield the names of everything that was replaced."""
         yield from (name for holder, name, was in self.places.values() if holder.get(name) is not was)
-        yield from (f.__qualname__ for f in self._functions if _code(f) is not _codes[id(f)][1])
+        yield from (f.__qualname__ for f in self._functions if f.__code__ is not _codes[id(f)][1])
         yield from (name for holder in self._classes for name in holder.keys() - _written[id(holder)][1].keys())
 
 
@@ -180,7 +178,7 @@ def version() -> tuple[int, int]:
         [*map(holder.get, values)] if "__name__" in values else [*holder.values()]
         for holder, values in _written.values()
     ]
-    now.append([_code(function) for function, _ in _codes.values()])
+    now.append([function.__code__ for function, _ in _codes.values()])
     try:
         same = now == _state[1]
     except ValueError:  # a constant is an array now
@@ -215,12 +213,18 @@ def _reach(starts: Iterable[Any], excluding: set[int]) -> tuple[dict[tuple[int, 
             values = _written[key][1]
             is_class = isinstance(holder, MappingProxyType)
             for name in names & values.keys() if is_class or "__name__" in values else values:
-                if (key, name) in places or id(values[name]) in excluding:
+                if (key, name) in places or id(values[name]) in excluding or _only_refuses(name, values[name]):
                     continue
                 if not is_class or any(_functions(values[name])):  # the default of a field decides nothing later
                     places[key, name] = holder, name, values[name]
                     found.append(values[name])
     return places, {Path(file).relative_to(PACKAGE).as_posix() for file in files}
+
+
+def _only_refuses(name: Any, value: Any) -> bool:
+    """Tell whether a value is an error, a check or the name of a module: none decides what is computed."""
+    is_check = isinstance(name, str) and (name == "__name__" or name.lstrip("_").startswith("check_"))
+    return is_check or (isinstance(value, type) and issubclass(value, Exception))
 
 
 def _functions(value: Any) -> Iterator[FunctionType]:

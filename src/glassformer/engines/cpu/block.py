@@ -27,11 +27,12 @@ from .layout import are_arrays, is_array
 
 _NORMS = ("attention_norm", "feed_forward_norm")
 _RECORD = {*_NORMS, "attention", "feed_forward", "output"}
-# What a block calls only where it is left as written: with tiles, gates, dropout, or weights in blocks.
-_LEFT: list[Callable[..., Any]] = [
-    *(ops.attention_tiled, ops.attention_tiled_backward, ops.gated, ops.gated_backward),
-    *(ops.dropout, ops.dropout_backward, dropped, ops.fold_key, ops.quantized_product),
+# What layers call only where no fused kernel takes them: with tiles and with dropout ...
+NEVER_FUSED: list[Callable[..., Any]] = [
+    *(ops.attention_tiled, ops.attention_tiled_backward, ops.dropout, ops.dropout_backward, dropped, ops.fold_key),
 ]
+# ... and where this one does not: with gates, or weights in blocks.
+_NOT_HERE = [*NEVER_FUSED, ops.gated, ops.gated_backward, ops.quantized_product]
 
 
 class FusedBlock(NamedTuple):
@@ -88,7 +89,7 @@ def are_known(block: Block, *names: str) -> bool:
 
 @replaces(
     *(layer.forward for layer in (Block, Residual, Attention, FeedForward, LayerNorm, Linear)),
-    excluding=_LEFT,
+    excluding=_NOT_HERE,
 )
 def block_forward(
     self: Block,
@@ -129,7 +130,7 @@ def block_forward(
 
 @replaces(
     *(layer.backward for layer in (Block, Residual, Attention, FeedForward, LayerNorm, Linear)),
-    excluding=_LEFT,
+    excluding=_NOT_HERE,
 )
 def block_backward(self: Block, params: Tree, saved: Tree, dy: Array) -> Any:
     fused = fused_block(self)
