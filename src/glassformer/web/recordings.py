@@ -45,7 +45,7 @@ ROOM = 40_000_000
 """Bytes that the frames of a training here take, at most."""
 
 training_lock = threading.Lock()
-"""Whoever takes steps has it: two trainings at once would only slow each other down."""
+"""Held while steps are taken: two trainings at once would only slow each other down."""
 
 
 class TrainingHistory:
@@ -123,7 +123,7 @@ class TrainingHistory:
         }
 
     def map_steps(self, cells: int) -> list[int]:
-        """Return the steps of the measured frames, evenly thinned until their maps have at most so many cells."""
+        """Return the steps of the measured frames, evenly thinned so that their maps fit into a number of cells."""
         steps = sorted(self.seen)
         each = sum(weights.size for weights in self._traces[steps[0]].attention.values())
         count = max(2, min(len(steps), cells // each))

@@ -1,4 +1,4 @@
-"""What the page is made of, and the page as one file: what it was told is inside, and it asks nobody for anything.
+"""The modules of the page as one script, and the page as one file that holds its data and needs no server.
 
     bundle()        all modules of the page joined into one script, each in a room of its own after those it imports
     styles()        all its styles
