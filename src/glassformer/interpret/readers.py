@@ -31,8 +31,7 @@ class Readers:
         """Return what every reader sends back to an entry whose gradient is `value`."""
         if name == LOSS_NAME:
             return [Reader("the target", "the target", Formula("dloss", "one", {"one": plain("1", 1.0)}))]
-        readers = sorted(self.graph.readers(array), key=lambda one: one[0].rule != "add")  # along the stream first
-        sent = [self._sent(step, role, index) for step, role in readers]
+        sent = [self._sent(step, role, index) for step, role in self._readers(array)]
         sent += self._asked(name, array, index)
         if self.graph.open or not sent:
             sent += self._rest(value, sent)
@@ -40,8 +39,12 @@ class Readers:
 
     def source(self, name: str, array: Array, index: Index, value: float) -> Source | None:
         """Return the lines that computed a gradient, of several readers those of the first."""
-        readers = self.graph.readers(array)
+        readers = self._readers(array)
         return self._sent(*readers[0], index).source if readers else self.of(name, array, index, value)[0].source
+
+    def _readers(self, array: Array) -> list[tuple[Step, str]]:
+        """Return the readers of an array, the sum along the stream first."""
+        return sorted(self.graph.readers(array), key=lambda one: one[0].rule != "add")
 
     def _sent_to(self, array: Array, index: Index) -> Formula:
         """Return the gradient of an entry of an array without a name."""
