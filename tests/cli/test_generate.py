@@ -186,7 +186,7 @@ def test_stdin_that_is_not_utf8_is_refused(folders, monkeypatch):
         ("text", ("--prompt", "a", "--max-new-tokens", 0), 2, "error: max_new_tokens is 0"),
         ("text", ("--prompt", "a" * 17), 1, "error: the prompt has 17 tokens but this model reads at most 16"),
         ("text", ("--prompt", "日"), 1, "error: character '日' (U+65E5) at position 0"),
-        ("majority", ("--prompt", "a"), 2, "holds an encoder"),
+        ("majority", ("--prompt", "a"), 2, "is an encoder"),
     ],
 )
 def test_what_cannot_be_done_is_said_clearly(folders, task, args, code, message):
