@@ -144,7 +144,7 @@ def check_mask(mask: Array, shape: tuple[int, ...], *, what: str = "the mask") -
     if mask.dtype != np.bool_:
         raise DTypeError(
             f"{what} must be boolean (True = may attend), got {mask.dtype}",
-            hint="pass `mask == 0` for one of 0 and −inf, `mask != 0` for one of 1 and 0, or give it as the bias",
+            hint="pass `mask != 0` for one of 1 and 0, `mask == 0` for one of 0 and −inf, or give it as the bias",
         )
     check_broadcast(mask, shape, what=what)
 
