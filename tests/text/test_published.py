@@ -214,6 +214,14 @@ def test_an_id_far_beyond_the_number_of_tokens_is_refused_before_room_is_made_fo
         PublishedTokenizer(json.dumps(stored))
 
 
+def test_added_tokens_follow_a_large_list_of_pieces(folders):
+    stored = json.loads((folders["Unigram"] / "tokenizer.json").read_text())
+    stored["model"]["vocab"] += [[f"piece {number}", -20.0] for number in range(70_000)]
+    last = len(stored["model"]["vocab"])
+    stored["added_tokens"].append({**stored["added_tokens"][0], "id": last, "content": "<last>"})
+    assert PublishedTokenizer(json.dumps(stored)).size == last + 1
+
+
 def test_a_panic_of_the_library_is_an_error_of_ours(ours, monkeypatch):
     class PanicException(BaseException):
         """What comes out of native code that gave up; not an `Exception`."""

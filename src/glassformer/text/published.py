@@ -350,14 +350,16 @@ def _check_ids(content: str) -> None:
     """Refuse ids far beyond the number of tokens: the library makes room for every id below."""
     try:
         described = json.loads(content)
-        tokens = [token["id"] for token in described.get("added_tokens") or ()]
-        vocabulary = described["model"].get("vocab")
-        ids = [*tokens, *(vocabulary.values() if isinstance(vocabulary, dict) else ())]
+        ids = [token["id"] for token in described.get("added_tokens") or ()]
+        vocabulary = described["model"].get("vocab") or ()
+        count = len(ids) + len(vocabulary)
+        # Unigram has a list of pieces, whose ids are their places.
+        ids += vocabulary.values() if isinstance(vocabulary, dict) else ()
         largest = max((i for i in ids if isinstance(i, int)), default=0)
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return  # no tokenizer: the library says what is wrong with it
-    if largest > SPARSEST * len(ids) + MOST_UNUSED:
-        fact = f"the tokenizer has {len(ids):,} tokens, but an id of {largest:,}"
+    if largest > SPARSEST * count + MOST_UNUSED:
+        fact = f"the tokenizer has {count:,} tokens, but an id of {largest:,}"
         raise ConfigError(fact, hint="the file is damaged: get it again")
 
 
