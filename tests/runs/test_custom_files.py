@@ -151,6 +151,11 @@ def test_relative_paths_start_at_the_run_folder(run, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match="is gone"):
         open_run(run)
+    content["own"][0]["path"] = "mine.py"
+    (run / "config.json").write_text(json.dumps(content))
+    with trust.granted(True):
+        resume_session("run", steps=3)
+    assert open_run("run").recipe.steps == 3
 
 
 def test_a_file_that_is_gone_is_named_with_the_copy_to_put_back(run, path):

@@ -25,7 +25,7 @@ def custom_files_of(task: Task, config: TransformerConfig) -> tuple[CustomFile, 
 
 def load_custom_files(content: dict[str, Any], folder: Path) -> tuple[CustomFile, ...]:
     """Import the files that a config.json names, whose checksum was checked; relative paths start at the run folder."""
-    files = tuple(CustomFile(folder / each["path"], each["sha256"]) for each in content.get("own", ()))
+    files = tuple(CustomFile((folder / each["path"]).resolve(), each["sha256"]) for each in content.get("own", ()))
     for file in files:
         load_custom_file(file, folder)
     return files
@@ -52,7 +52,7 @@ def load_custom_file(file: CustomFile, folder: Path) -> None:
             hint=f"restore it ({copy} is a copy from when the run began), train anew, or use it as it is now: "
             f"gf.data.import_file({str(file.path)!r}) before gf.load(…)",
         )
-    trust.check(file.path.resolve(), file.sha256, folder)
+    trust.check(file.path, file.sha256, folder)
     import_file(file.path)
 
 
