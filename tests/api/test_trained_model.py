@@ -117,6 +117,11 @@ def test_evaluation_measures_any_data_that_fits(decoder, tmp_path):
         gf.TrainedModel(text.config, text.params, text.tokenizer).evaluate()
     with pytest.raises(ConfigError, match="context is an option of tasks"):
         text.evaluate(ids, context=3)
+    with pytest.raises(ConfigError, match="context is an option of a task"):
+        text.evaluate(context=3)
+    bare = gf.TrainedModel(text.config, text.params)
+    assert bare.evaluate(ids).loss == text.evaluate(ids).loss
+    assert len(gf.train(bare, np.tile(ids[:8], (20, 1)), **QUICK).metrics) == QUICK["steps"]
     with pytest.raises(DataError, match="there is no task and no file"):
         text.evaluate("nowhere")
     with pytest.raises(ConfigError, match="has a vocabulary of its own"):
@@ -127,6 +132,10 @@ def test_what_is_not_known_is_said(decoder):
     bare = gf.TrainedModel(decoder.config, decoder.params)
     with pytest.raises(ConfigError, match="has no task that says how to ask it"):
         bare.ask("1")
+    with pytest.raises(ConfigError, match="has no task that says how to ask it"):
+        bare.samples()
+    with pytest.raises(LengthError, match="the input has"):
+        decoder.ask("1 2 3 4 5 6 " * 50)
     with pytest.raises(ConfigError, match="nothing is known about the training"):
         bare.plot()
     with pytest.raises(gf.GlassformerError, match="this model has no tokenizer"):
@@ -160,6 +169,8 @@ def test_what_is_of_another_type_is_said(decoder, encoder):
         gf.load(3)
     with pytest.raises(ConfigError, match="lora is '8'"):
         gf.train(encoder, "majority", lora="8", steps=1, show=False)
+    with pytest.raises(ConfigError, match="holds out data of its own"):
+        gf.train(encoder, "majority", validation=np.zeros((2, 3), int), steps=1, show=False)
 
 
 def test_exports_are_read_again(tmp_path):

@@ -80,6 +80,10 @@ class Loop:
                 "a training in memory is not recorded: its states are kept in the folder of the run",
                 hint='name one: gf.train(…, out="runs/mine", record=True)',
             )
+        if validation is not None and (isinstance(data, Task) or named_data(data) is not None):
+            raise ConfigError(
+                "validation is given, but the task holds out data of its own", hint="leave validation out"
+            )
         own = None if built is None or type(built) in (Encoder, Decoder, EncoderDecoder) else built
         asked = _Asked(data, changes, seed, validation, out, execution, record, own)
         if isinstance(model, TrainedModel):
@@ -219,8 +223,6 @@ def _task(
 ) -> tuple[Task, dict[str, Any] | None]:
     """Return the task, and the options that would build it again where it has a name."""
     named = named_data(asked.data)
-    if asked.validation is not None and (named is not None or isinstance(asked.data, Task)):
-        raise ConfigError("validation is given, but the task holds out data of its own", hint="leave validation out")
     if named is not None:
         name, path = named
         length = {"context": given.context} if name == "text" and given is not None else {}

@@ -85,6 +85,11 @@ def tuning_task(
 
 def evaluated(model: TrainedModel, data: Any, options: dict[str, Any]) -> Evaluation:
     """Measure a model on data, or on the held-out data of its own task; see `TrainedModel.evaluate`."""
+    if data is None and options:
+        raise ConfigError(
+            f"{next(iter(options))} is an option of a task, and none is named",
+            hint="name the task: model.evaluate(task, …)",
+        )
     task = model.task if data is None else _evaluation_task(model, data, options)
     if task is None:
         raise ConfigError("this model has no data of its own", hint="pass some: model.evaluate(data)")
@@ -105,8 +110,8 @@ def _of_arrays(data: Any, model: TrainedModel, config: TransformerConfig, valida
         data,
         architecture=config.architecture,  # type: ignore[arg-type]
         validation=validation,
-        tokenizer=model.lexicon.tokenizer,
-        target_tokenizer=model.lexicon.target_tokenizer,
+        tokenizer=model.tokenizer,
+        target_tokenizer=model.target_tokenizer,
         context=config.context,
         seed=seed,
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, Tree
+from ..arrays import Array, Tree, check_length
 from ..config import EncoderConfig, EncoderDecoderConfig
 from ..data import Task
 from ..errors import ConfigError
@@ -21,19 +21,14 @@ TEMPERATURE = 0.7
 
 def ask(model: TrainedModel, text: str, *, length: int = 80, seed: int = 0) -> str:
     """Answer one typed input; a language model continues it by up to `length` tokens, drawn at random with a seed."""
-    task = model.task
-    if task is None:
-        raise ConfigError(
-            f"{model.title} has no task that says how to ask it", hint="use generate, classify or embed instead"
-        )
+    task = _task(model)
     [typed] = texts_of([text])
     return task.decode_answer(_answer(model, task, task.encode_input(typed), length, seed))
 
 
 def samples(model: TrainedModel, count: int = 3, length: int = 80) -> list[tuple[str, str]]:
     """Return some of the prompts of a model's task, each with the answer to it."""
-    assert model.task is not None
-    return [(prompt, ask(model, prompt, length=length)) for prompt in model.task.prompts[:count]]
+    return [(prompt, ask(model, prompt, length=length)) for prompt in _task(model).prompts[:count]]
 
 
 def example(model: TrainedModel, task: Task, text: str) -> Batch:
@@ -45,11 +40,21 @@ def example(model: TrainedModel, task: Task, text: str) -> Batch:
     return batch._replace(tokens=np.concatenate([batch.tokens, ids[None]], axis=-1)[:, : model.config.context])
 
 
+def _task(model: TrainedModel) -> Task:
+    if model.task is None:
+        raise ConfigError(
+            f"{model.title} has no task that says how to ask it", hint="use generate, classify or embed instead"
+        )
+    return model.task
+
+
 def _answer(model: TrainedModel, task: Task, batch: Batch, length: int, seed: int = 0) -> Array:
     """Return the class of an encoder, or the ids of an answer without its end token."""
     if isinstance(model.config, EncoderConfig):
         return answer(model.model, model.params, batch, count=0)
     is_free = task.metric == "none"
+    if not is_free:
+        check_length(batch.tokens.shape[-1], model.config.context, what="the input")
     end = task.answer_tokenizer.specials.get(END)
     stop_ids = {*model.end_ids, *(() if end is None else (end,))}
     steps = generate_steps(
