@@ -11,7 +11,7 @@ import pytest
 import glassformer as gf
 from glassformer import ops
 from glassformer.errors import ConfigError, LengthError
-from glassformer.interpret import Cards, Logit, Sum, card, evaluate, gradients, scale, watch, zero
+from glassformer.interpret import Cards, Logit, Sum, card, evaluate, gradients, scale, transform, watch, zero
 from glassformer.interpret.graph import OPS
 from glassformer.tree import flatten, rebuilt, tree_map
 
@@ -230,6 +230,8 @@ def test_a_card_shows_the_lines_that_computed_it(made):
     assert found["backward"].name == "add_backward"
     found = made["decoder"].card("blocks.0.attention.query.w", (0, 1), gradient=True).source["backward"]
     assert found.text.splitlines()[found.lines[0] - found.line].strip().startswith("dw = ")
+    found = made["decoder"].card("logits", (0, 1, 2), gradient=True).source["backward"]
+    assert found.lines[0] == found.lines[1]
 
 
 @pytest.mark.parametrize("name", ["decoder", "encoder, BERT", "encoder-decoder, T5"])
@@ -274,7 +276,7 @@ def test_changed_numbers_say_so_and_all_others_still_compute(made, rng):
     run = made["decoder"].run.changed(
         zero("blocks.0.attention.output.x", head=1), scale("blocks.1.attention_norm.rstd", 1.5)
     )
-    cards = Cards(run)
+    cards = Cards(run.changed(transform("blocks.0.attention_norm.rstd", np.square, lambda dy, x: 2 * x * dy)))
     found = cards.card("blocks.1.attention_norm.rstd", (0, 1, 0))
     assert found.op == "changed: scale"
     assert found.note == f"it was {found.value / 1.5:.6g}"

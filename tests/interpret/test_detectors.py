@@ -118,4 +118,6 @@ def test_heads_of_one_layer_score_as_among_all(encoder_decoder):
         assert last[kind].chance == every[kind].chance
         for name, scores in every[kind].scores.items():
             np.testing.assert_array_equal(last[kind].scores[name][0], scores[1])
+        assert {one.layer for one in last[kind].named(threshold=0)} == {1}
     assert last["encoder"].scores == {}  # it has one layer
+    assert "0 heads" in repr(last["encoder"])

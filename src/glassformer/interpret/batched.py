@@ -78,7 +78,7 @@ def settled(run: Run) -> tuple[Run, list[Change]]:
 
 
 def bytes_at_once(run: Run, variants: int, memory: int = MEMORY) -> int:
-    """Return about how much memory `each` takes for so many variants, to be said before it starts."""
+    """Return the memory that `batched_interventions` will take for a number of variants, roughly."""
     start = run.plain or run
     return bytes_of(start) * min(max(1, variants), _at_once(start, memory))
 

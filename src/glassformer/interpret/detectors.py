@@ -58,10 +58,17 @@ class NamedHead(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class HeadScores:
-    """How much every head of one kind of attention is of each kind: (L, H) by kind, and what chance would give."""
+    """How much every head of one kind of attention is of each kind: (L, H) by kind, and what chance would give.
+
+    layers   the numbers of the L layers; None: 0, 1, …
+    """
 
     scores: dict[str, Array]
     chance: dict[str, float]
+    layers: tuple[int, ...] | None = None
+
+    def _layer(self, row: Any) -> int:
+        return int(row) if self.layers is None else self.layers[row]
 
     def named(self, threshold: float = THRESHOLD) -> list[NamedHead]:
         """Return the heads that clearly are of a kind, the surest first.
@@ -70,7 +77,7 @@ class HeadScores:
         among 60 keys, 0.2 is a lot.
         """
         found = [
-            NamedHead(kind, int(layer), int(head), float(scores[layer, head]))
+            NamedHead(kind, self._layer(layer), int(head), float(scores[layer, head]))
             for kind, scores in self.scores.items()
             for layer, head in np.argwhere(scores >= self._clear(kind, threshold))
         ]
@@ -84,13 +91,14 @@ class HeadScores:
 
     def __repr__(self) -> str:
         named = ", ".join(f"{one.kind} {one.layer}.{one.head} ({one.score:.2f})" for one in self.named()[:MOST_NAMED])
-        return f"<scores of {next(iter(self.scores.values())).size} heads: {named or 'none is clearly of a kind'}>"
+        count = max((scores.size for scores in self.scores.values()), default=0)
+        return f"<scores of {count} heads: {named or 'none is clearly of a kind'}>"
 
     def _repr_html_(self) -> str:
         rows: list[list[Any]] = []
         for kind, scores in self.scores.items():
             layer, head = np.unravel_index(int(scores.argmax()), scores.shape)
-            strongest = f"layer {layer}, head {head}"
+            strongest = f"layer {self._layer(layer)}, head {head}"
             rows.append([kind, self.chance[kind], float(scores.max()), strongest, Map(scores, 1.0)])
         named = [f"{one.kind} {one.layer}.{one.head} {one.score:.2f}" for one in self.named()]
         more = [] if len(named) <= MOST_NAMED else [f"and {len(named) - MOST_NAMED:,} more"]
@@ -167,13 +175,14 @@ def _aligned(count: int, length: int, seen: int) -> dict[str, Array]:
 
 
 def _scores(
-    run: Run, stack: str, kind: str, places: dict[str, Array], layers: Sequence[int] | None = None
+    run: Run, stack: str, kind: str, places: dict[str, Array], given: Sequence[int] | None = None
 ) -> HeadScores:
     names = [one.name for one in sublayers(run, stack, (kind,))]
     if not names:
         raise ConfigError(f"the {stack} has no attention", hint="there is no head to score")
+    layers = None if given is None else tuple(number for number in range(len(names)) if number in given)
     if layers is not None:
-        names = [name for number, name in enumerate(names) if number in layers]
+        names = [names[number] for number in layers]
         if not names:
             return HeadScores({}, {})
     weights = np.stack([run[f"{name}.attend.weights"] for name in names])  # (L, B, H, T, S)
@@ -192,7 +201,7 @@ def _scores(
             chance[name] = float(np.sum(even * there) / queries)
     if len(run.logits) > 1:
         scores["positional"], chance["positional"] = _positional(weights, even), 0.0
-    return HeadScores(scores, chance)
+    return HeadScores(scores, chance, layers)
 
 
 def _positional(weights: Array, even: Array) -> Array:

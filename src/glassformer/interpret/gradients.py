@@ -286,16 +286,20 @@ class _Undoing:
                     self.altered.append(change)
         if changes:
             self.arrived[address] = gradient
-        values = [change for change in changes if not change.backward]
-        x = (self.run.originals or {}).get(address)
-        inputs: list[Array | None] = []  # the value that each change was given, for those that are functions of it
-        for change in values:
-            inputs.append(x)
-            if x is not None and any(one.function is not None for one in values):
-                x = thawed(change, self.run.plain or self.run).apply(x, self.heads)
-        for change, own in zip(reversed(values), reversed(inputs), strict=True):
-            gradient = change.undo(gradient, self.heads, own)
-        return gradient
+        return undo_changes(self.run, address, [change for change in changes if not change.backward], gradient)
+
+
+def undo_changes(run: Run, address: Address, changes: Sequence[Change], gradient: Array) -> Array:
+    """Return the gradient of a value before its changes, for the gradient of the value after them."""
+    x = (run.originals or {}).get(address)
+    inputs: list[Array | None] = []  # the value that each change was given, for those that are functions of it
+    for change in changes:
+        inputs.append(x)
+        if x is not None and any(one.function is not None for one in changes):
+            x = thawed(change, run.plain or run).apply(x, run.heads)
+    for change, own in zip(reversed(changes), reversed(inputs), strict=True):
+        gradient = change.undo(gradient, run.heads, own)
+    return gradient
 
 
 # --- what a backward returned ----------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ class Step:
 
 
 MOVES = ("split_heads", "merge_heads")
-"""Graph that only move numbers."""
+"""Steps that only move numbers."""
 
 
 def moved(step: Step, index: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from .card import Reader
 from .formula import Formula, Index, Operand
 from .formulas import TABLE, GradientReader
 from .formulas.operands import Made, nothing, plain
-from .formulas.targets import LOSS_NAME, of_logits, of_value, value_of
+from .formulas.targets import LOSS_GRADIENT, LOSS_NAME, of_logits, of_value, value_of
 from .gradients import Gradients, Loss, Target
 from .graph import MOVES, Graph, Step, moved
 from .lines import Source, source_of
@@ -54,7 +54,7 @@ class Readers:
         """Return what the target itself says of an entry."""
         run, op, source = self.graph.run, "the target", None
         if isinstance(self.target, Loss):
-            op, source = "ops.cross_entropy_backward", source_of(ops.cross_entropy_backward, "return p * total_a")
+            op, source = "ops.cross_entropy_backward", source_of(ops.cross_entropy_backward, LOSS_GRADIENT)
         made = [of_value(run, self.target, name, index)]
         if array is run.logits:
             made.append(of_logits(self.operands, run, self.target, index))

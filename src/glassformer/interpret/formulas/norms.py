@@ -78,7 +78,7 @@ def mean(reader: OperandReader, step: Step, index: Index) -> Formula:
     """The mean of a vector."""
     x, lead = step.inputs["x"], rows_of(step.inputs["x"])
     row = reader.value("x", x, f"{lead}i", (*index[:-1], along(x.shape[-1])))
-    return Formula(written("mean", lead), "mean(x, i)", {"x": row}, "xp.mean")
+    return Formula(written("mean", lead), "mean(x, i)", {"x": row}, ".mean(")
 
 
 def root(reader: OperandReader, step: Step, index: Index) -> Formula:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...arrays import Array
 from ..formula import Formula, Index, Operand
-from ..gradients import Gradients
+from ..gradients import Gradients, undo_changes
 from ..graph import Graph, Step
 from ..names import Address
 
@@ -63,12 +63,11 @@ class GradientReader(OperandReader):
     def undone(self, symbol: str, array: Array, letters: str, index: Index) -> Operand:
         """Return the gradient that passes through the changes of an array, back to what was computed there."""
         address, run = self.graph.address(array), self.graph.run
-        place = None if address is None else self.found.place(address)
+        assert address is not None, "every statistic of a norm is on the tape"
+        place = self.found.place(address)
         assert place is not None, "only statistics of norms are asked for, which have gradients"
-        gradient = place()
-        for change in reversed(run.changes):
-            if run.addresses.get(change.name) == address:
-                gradient = change.undo(gradient, run.heads)
+        changes = [change for change in run.changes if run.addresses.get(change.name) == address]
+        gradient = undo_changes(run, address, changes, place())
         return Operand(written(symbol, letters), gradient[index], self.graph.name(array), index, gradient=True)
 
     def said(self, step: Step, role: str) -> Array | None:

@@ -12,6 +12,8 @@ from ..run import Run
 from .operands import OperandReader, along, nothing, plain, written
 
 LOSS_NAME = "loss"
+LOSS_GRADIENT = "p * total_a - a"
+"""The line of `cross_entropy_backward` that makes the gradient of the logits."""
 
 
 def loss(reader: OperandReader, run: Run) -> Formula:
@@ -45,7 +47,7 @@ def of_logits(reader: OperandReader, run: Run, target: Target, index: Index) -> 
     lead = "nt"[: targets.ndim]
     result, hit = written("dlogits", f"{lead}v"), int(targets[tuple(row)])
     if hit == IGNORE:
-        return nothing(result, "the position has no target", "return p * total_a")
+        return nothing(result, "the position has no target", LOSS_GRADIENT)
     u = along(run.logits.shape[-1])
     operands = {
         "x": reader.value("logits", run.logits, f"{lead}v", index),
@@ -55,7 +57,7 @@ def of_logits(reader: OperandReader, run: Run, target: Target, index: Index) -> 
     }
     expression = "(exp(x - max(row, u)) / sum(exp(row - max(row, u)), u) - hit) / count"
     also = (Link("targets", tuple(int(one) for one in row)),)
-    return Formula(result, expression, operands, "return p * total_a", also)
+    return Formula(result, expression, operands, LOSS_GRADIENT, also)
 
 
 def _of_logit(run: Run, target: Logit, index: Index) -> Formula:
