@@ -92,7 +92,7 @@ def head_positions(
 
 
 def _columns(count: int, L: int, H: int) -> int:
-    """Return how many style.panels stand side by side: where all heads are shown, a layer begins a row if it can."""
+    """Return how many panels stand side by side: where all heads are shown, a layer begins a row if it can."""
     fitting = [columns for columns in (4, 3, 2) if H % columns == 0 and count == L * H]
     return min(count, *fitting[:1] or (4,))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -16,7 +15,7 @@ from ...interpret.reading import example_text, labels_of
 from ...interpret.reading import label as label_of
 from ...interpret.run import has_no_head
 from ...interpret.stream import stacks
-from ...interpret.where import BATCH, axes_of
+from ...interpret.where import BATCH, axes_of, is_of_source
 from ...models import Encoder, EncoderDecoder
 from ...tree import flatten
 from ..explorer import Explorer, Opened, RunSession
@@ -26,8 +25,6 @@ from ..run_session import probabilities
 from ..state import WITH_NUMBER, WITH_OTHER, WORDS
 
 TOP = 10
-SOURCE_ROWS = re.compile(r"\.cross_attention\.(key|value|attend\.[kv])(\.|$)")
-"""Values inside of a decoder whose rows are tokens of the source."""
 
 
 @route("models")
@@ -119,10 +116,9 @@ def _named(shown: Run, name: str, value: Any) -> dict[str, Any]:
 
 def sides_of(name: str, axes: Sequence[str]) -> dict[str, str | None]:
     """Return which tokens stand down and across the last two axes of a value: `tokens`, `source` or None."""
-    of_encoder = name.startswith(("encoder", "source"))
     # Cross-attention asks with the answer's tokens; keys and values are made of the source.
-    own = "source" if of_encoder or SOURCE_ROWS.search(name) else "tokens"
-    keys = "source" if of_encoder or "cross_attention" in name else "tokens"
+    own = "source" if is_of_source(name) else "tokens"
+    keys = "source" if "cross_attention" in name else own
     down, across = (None, None, *axes)[-2:]
     return {"down": own if down == "position" else None, "across": keys if across == "key" else None}
 
