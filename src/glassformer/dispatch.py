@@ -249,11 +249,13 @@ def recorded(function: Function) -> Function:
 
 
 def record_methods(layer: type) -> None:
-    """Show the calls of `forward` and `backward` of a registered layer to tracing engines."""
-    for name in ("forward", "backward"):
-        method = layer.__dict__.get(name)
-        if method is not None and not hasattr(method, "observed_as"):
-            setattr(layer, name, recorded(method))
+    """Show the calls of `forward` and `backward` of a registered layer, inherited ones too, to tracing engines."""
+    for owner in layer.__mro__:
+        for name in ("forward", "backward"):
+            method = owner.__dict__.get(name)
+            is_ours = owner.__module__.partition(".")[0] == __package__
+            if method is not None and not is_ours and not hasattr(method, "observed_as"):
+                setattr(owner, name, recorded(method))
 
 
 def _table_of(own: Engine, arguments: tuple[Any, ...]) -> Kernels:

@@ -11,7 +11,7 @@ from glassformer.dispatch import dispatched
 from glassformer.errors import ConfigError
 from glassformer.interpret import Cards, ablate_heads, evaluate, trace, watch
 from glassformer.interpret.stream import sublayers
-from glassformer.layers import Block
+from glassformer.layers import Block, Layer
 from own_parts import BLOCKS, LearnedSlope, ScaleNorm, softplus, softplus_backward, square, square_backward
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
@@ -129,6 +129,26 @@ def test_a_norm_of_ones_own_is_named_and_has_no_formula(rng):
     back = cards.card("blocks.1", (0, 1, 2), gradient=True)
     assert back.formula == "d0 = what ScaleNorm.backward returned"
     assert evaluate(back) == back.value
+
+
+class Doubled(Layer):
+    def specs(self):
+        return {}
+
+    def forward(self, params, x):
+        return 2 * x, {"x": x}
+
+    def backward(self, params, saved, dy):
+        return 2 * dy, {}
+
+
+class Inherited(Doubled):
+    pass
+
+
+def test_a_norm_that_a_function_makes_and_that_inherits_its_methods_is_named(rng):
+    gf.register_norm("doubled", lambda width, eps: Inherited())
+    assert "final_norm" in check(cards_of(norm="doubled"), rng)
 
 
 @pytest.mark.parametrize("block", BLOCKS)

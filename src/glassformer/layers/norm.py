@@ -13,7 +13,6 @@ from typing import TypeAlias
 
 from .. import ops, registry
 from ..arrays import Array, Tree
-from ..dispatch import record_methods
 from ..errors import ConfigError
 from ..ops.norm import LayerNormSaved
 from .layer import Layer, Spec
@@ -110,6 +109,4 @@ def register_norm(name: str, make: Callable[[int, float], Layer]) -> None:
     """
     if not callable(make):
         raise ConfigError(f"{make!r} cannot be called", hint="pass a class or a function of width and eps")
-    if isinstance(make, type):
-        record_methods(make)
     registry.register("norm", name, make)

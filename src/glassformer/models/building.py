@@ -8,6 +8,7 @@ import math
 
 from .. import registry
 from ..config import EncoderConfig, TransformerConfig
+from ..dispatch import record_methods
 from ..execution import PLAIN, Execution
 from ..layers import (
     AlibiPositions,
@@ -42,7 +43,9 @@ def build_norm(config: TransformerConfig) -> Norm:
     if config.norm == "none":
         return NoNorm(config.width, config.norm_eps)
     if config.norm != "layer":
-        return registry.find("norm", config.norm)(config.width, config.norm_eps)
+        made = registry.find("norm", config.norm)(config.width, config.norm_eps)
+        record_methods(type(made))
+        return made
     return LayerNorm(config.width, config.norm_eps, config.norm_bias)
 
 
