@@ -126,7 +126,7 @@ def ablate(
     memory     bytes that the variants may take at once; progress is told after each lot of them
     """
     if not parts:
-        raise ConfigError("there is no part to silence", hint="blocks of one's own may keep theirs under other names")
+        raise ConfigError("there is no part to silence", hint="registered blocks may keep theirs under other names")
     silence = _silence(run, way, data, order)
     has_loss = run.batch.targets is not None
     if not has_loss and not targets:

@@ -87,7 +87,7 @@ def attribute(run: Run, target: Logit) -> Attribution:
     if abs(value - total) > size * np.finfo(run.logits.dtype).eps ** 0.75:
         raise ConfigError(
             f"the parts sum to {total:.6g}, the logit is {value:.6g}: something on the direct path bends it",
-            hint="norms, blocks and positions of one's own must be linear there, with LayerNorm's or RMSNorm's root",
+            hint="registered norms, blocks and positions must be linear there, with LayerNorm's or RMSNorm's root",
         )
     return Attribution(target, value, parts)
 

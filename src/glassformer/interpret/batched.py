@@ -26,7 +26,7 @@ from .shape_dtype import ShapeDtype
 from .tracing import Call, TracingEngine, run_traced
 
 MEMORY = 1 << 30
-"""Bytes that the variants of one go may take, unless told otherwise."""
+"""Bytes that variants computed at once may take, by default."""
 
 Measure = Callable[[Run, Array], Any]
 """A number, or an array, of the logits (B, …) that a run would have had."""

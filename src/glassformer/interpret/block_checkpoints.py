@@ -1,11 +1,11 @@
-"""Runs that keep only block checkpoints, and run a block again when somebody asks what is inside it.
+"""Runs that keep only block checkpoints, and run a block again when a value inside it is asked for.
 
     run = watch(model, params, batch, keep="block_checkpoints")
     run["blocks.3.attention.attend.weights"]      block 3 runs again, on what went into it
 
 A run that keeps everything grows with layers · T²: at 1,024 tokens the weights and scores of attention alone are many
 times the parameters. What goes into a block and comes out of it grows with T, and tells all the rest: the same lines on
-the same numbers give the same bits. Of what was let go outlines stay, so names, shapes and who read whom are known.
+the same numbers give the same bits. Freed arrays leave placeholders, so names, shapes and readers stay known.
 """
 
 from __future__ import annotations
@@ -78,17 +78,17 @@ def keep_block_checkpoints(engine: TracingEngine) -> TracingEngine:
 
 def _free(calls: list[Call], stored: Any) -> None:
     """Let go of the numbers in a call and in those made in it, but for what it was given and what it returned."""
-    own, outlines = calls[0], Placeholders()
-    outlines.keep(own.arguments[PARAMS], stored)
+    own, placeholders = calls[0], Placeholders()
+    placeholders.keep(own.arguments[PARAMS], stored)
     for part in (own.arguments[0], *own.arguments[PARAMS + 1 :], own.outputs[0]):
-        outlines.keep(part, part)
-    free_calls(calls, outlines)
+        placeholders.keep(part, part)
+    free_calls(calls, placeholders)
 
 
-def free_calls(calls: list[Call], outlines: Placeholders) -> None:
-    """Put outlines in the place of the arrays of calls."""
+def free_calls(calls: list[Call], placeholders: Placeholders) -> None:
+    """Put placeholders in the place of the arrays of calls."""
     for call in calls:
-        call.arguments, call.settings, call.result = map(outlines.of, (call.arguments, call.settings, call.result))
+        call.arguments, call.settings, call.result = map(placeholders.of, (call.arguments, call.settings, call.result))
 
 
 class Store:
@@ -117,7 +117,7 @@ class Store:
             return self._found[block]
 
     def _make_room(self, needed: int) -> None:
-        """Let go of the blocks that nobody asked about for longest."""
+        """Drop the least recently used blocks."""
         sizes = [bytes_of(found) for found in self._found.values()]
         while sizes and sum(sizes) + needed > self.most:
             self._found.popitem(last=False)
@@ -146,7 +146,7 @@ def _run_again(calls: list[Call], block: Call, placed: Placed, heads: int) -> li
     run_traced(block.function, *block.arguments, engine=engine)
     own = engine.calls[block.number :]
     y, kept = own[0].outputs[0], block.outputs[0]
-    for call in own:  # the border is one array, for whoever tells arrays by their identity
+    for call in own:  # what leaves the block stays one array: arrays are told apart by identity
         if call.outputs[0] is y:
             call.result = (kept, *call.outputs[1:]) if isinstance(call.result, tuple) else kept
     return own

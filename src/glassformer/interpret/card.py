@@ -47,7 +47,7 @@ class Card:
     axes       what each part of the index is called
     kind       value, parameter, gradient or input
     op         who computed it
-    made       the formula with its numbers; None where nobody here knows it, and `note` says so
+    made       the formula with its numbers; None where it is not known, and `note` says so
     feeds      names of what was computed from it; of a gradient, of what it goes on to
     also       other names of the same value
     readers    of a gradient: what each reader of the value sends back

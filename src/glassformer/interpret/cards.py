@@ -36,7 +36,7 @@ class Cards:
     """The cards of a run, and of the gradients of one number: Cards(run).card("blocks.0", (0, 3, 5)).
 
     found     the gradients, where they are known already
-    why_not   why no gradients are looked for, where nobody wants to wait for them
+    why_not   why no gradients are computed, if they are not
     """
 
     def __init__(self, run: Run, of: Target = LOSS, found: Gradients | None = None, *, why_not: str = "") -> None:

@@ -86,16 +86,16 @@ class CheckpointedBackward:
 
     def _let_go(self, calls: list[Call], stored: tuple[Any, ...]) -> None:
         """Keep of a backward what it was given and what it handed on; of a block, no gradients of its parameters."""
-        own, outlines, is_back = calls[0], Placeholders(), calls[0].name.endswith(BACK)
+        own, placeholders, is_back = calls[0], Placeholders(), calls[0].name.endswith(BACK)
         if is_back:
             block = self._blocks[id(stored[RECORD])]
             forward = [self.run.call(number) for number in range(block.number, block.end)]
             self.undoing.update(pairs(forward, calls))
         for part, instead in zip(own.arguments, stored, strict=True):
-            outlines.keep(part, instead)
+            placeholders.keep(part, instead)
         handed = own.outputs[0] if is_back else own.result
-        outlines.keep(handed, handed)
-        free_calls(calls, outlines)
+        placeholders.keep(handed, handed)
+        free_calls(calls, placeholders)
 
     def pairs(self, calls: list[Call]) -> Pairs:
         """Return which call of a finished backward pass undoes which, inside of blocks and outside."""
@@ -122,14 +122,14 @@ class CheckpointedBackward:
         run_traced(back.function, *self._with_numbers(back), engine=engine)
         return engine.calls[back.number :]
 
-    def param(self, outline: ShapeDtype) -> Array:
-        """Return the gradient of a parameter of a block, for the outline that stands for it."""
+    def param(self, placeholder: ShapeDtype) -> Array:
+        """Return the gradient of a parameter of a block, for the placeholder that stands for it."""
         for call in self._calls:
             if call.name.endswith(BACK):
                 for name, own in flatten(call.outputs[1]).items():
-                    if own is outline:
+                    if own is placeholder:
                         return flatten(self.call(call).outputs[1])[name]
-        raise AssertionError("every outline is of one block")
+        raise AssertionError("every placeholder is of one block")
 
 
 def _reads_packed(call: Call) -> bool:

@@ -68,7 +68,7 @@ def _flow(found: Gradients, name: str, post: bool) -> Flow:
 
 
 def _behind(found: Gradients, name: str) -> Array:
-    """Return the gradient of the stream behind a pre-norm residual connection: the next norm reads it, or nobody."""
+    """Return the gradient of the stream behind a pre-norm residual connection, where the next norm may read it."""
     block, _, part = name.rpartition(".")
     parts = [own for own in ("attention", "cross_attention", "feed_forward") if f"{block}.{own}_norm" in found.run]
     following = parts[parts.index(part) + 1 :]

@@ -206,12 +206,12 @@ class Graph:
 
 
 def _is_ours(call: Call) -> bool:
-    """Tell an op or a layer of this package from one's own of the same name."""
+    """Tell an op or a layer of this package from a registered one of the same name."""
     return call.function.__module__.partition(".")[0] == __package__.partition(".")[0]
 
 
 def _with_numbers(calls: list[Call]) -> Iterator[Call]:
-    """Return the calls without those of blocks whose numbers were let go."""
+    """Return the calls without those of blocks whose numbers were freed."""
     number = 0
     while number < len(calls):
         call = calls[number]

@@ -28,7 +28,7 @@ from .stream import Point, check_tokens, is_classifier, points, read_out
 from .tracing import TracingEngine, run_traced
 
 PIECE = 64
-"""The largest of so many logits is found first, and then the largest of those."""
+"""Logits of one piece: the largest of each piece is found first, then the largest of those."""
 LOT = 1 << 21
 """Logits whose softmax is computed at a time."""
 

@@ -15,7 +15,7 @@ class Source(NamedTuple):
     """The text of a function.
 
     name    of the function, or of the method with its class
-    file    from the package on; of a function of one's own, the name of its file alone
+    file    from the package on; of a registered function, the name of its file alone
     line    where it begins
     lines   the first and the last of the lines that computed what is asked about, as far as that can be told
     """

@@ -122,7 +122,7 @@ def patch(
     """
     check_alike(run, source)
     if not places:
-        raise ConfigError("there is no value to patch", hint="blocks of one's own may keep theirs under other names")
+        raise ConfigError("there is no value to patch", hint="registered blocks may keep theirs under other names")
     before, there = answer(of, run, run.logits), answer(of, source, source.logits)
     changes = [take(name, source, **where) for name, where in places]
     after = batched_interventions(
@@ -152,7 +152,7 @@ def check_alike(run: Run, source: Run) -> None:
     other = [name for name, leaf in mine.items() if not np.array_equal(unpacked(leaf), unpacked(theirs[name]))]
     if other:
         raise ConfigError(
-            f"the two runs have other parameters, such as {other[0]}", hint="watch one model on both prompts"
+            f"the two runs differ in their parameters, such as {other[0]}", hint="watch one model on both prompts"
         )
     parts = ("tokens", "source") if isinstance(run.model, EncoderDecoder) else ("tokens",)
     for part in parts:

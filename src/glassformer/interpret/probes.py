@@ -64,7 +64,7 @@ class Probe:
 
 
 def fit_probe(x: Array, y: Array, *, classes: int | None = None, ridge: float = 1e-6) -> Probe:
-    """Return the best linear map from x (N, D) to numbers y (N,) or (N, K), or to labels (N,) of so many classes.
+    """Return the best linear map from x (N, D) to numbers y (N,) or (N, K), or to labels (N,) of `classes` classes.
 
     `ridge` times the mean of ‖x‖² / D is added to the diagonal: it keeps w small where x does not say what w should be.
     """

@@ -85,7 +85,7 @@ class Readers:
         return Formula(f"d{role}", "said", {"said": plain(f"what {_backward_name(step)} returned", number)})
 
     def _rest(self, value: float, sent: list[Reader]) -> list[Reader]:
-        """Return what comes back through lines that nobody here knows: all that is left."""
+        """Return what comes back through registered layers: the part of the gradient that is left."""
         numbers = [reader.made.number() for reader in sent]
         rest = value - sum(numbers)
         if sent and abs(rest) <= NEAR * max(abs(value), *map(abs, numbers)):

@@ -186,7 +186,7 @@ def _watched(model: Model, params: Tree, batch: Batch, inside: RecomputedBlocks 
 
 
 def _lock(calls: list[Call], addresses: Addresses) -> None:
-    """Make the values of a run read-only: whoever wrote into them would change later answers."""
+    """Make the values of a run read-only, since writing into them would change later answers."""
     for address in addresses.values():
         value = value_at(calls, address)
         if isinstance(value, np.ndarray):

@@ -1,4 +1,4 @@
-"""What is left of arrays that were let go: their shapes and types, and which of them were one and the same."""
+"""Placeholders for freed arrays: their shapes and dtypes, and which of them were the same array."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ class ShapeDtype:
 
     @property
     def ndim(self) -> int:
-        """How many axes it had."""
         return len(self.shape)
 
     @property
@@ -31,9 +30,9 @@ class ShapeDtype:
 
 
 class Placeholders:
-    """Puts outlines in the place of arrays, in lists, dicts, tuples and records of them.
+    """Puts `ShapeDtype` in the place of arrays, in lists, dicts, tuples and records of them.
 
-    What was one object stays one object, so that everything that tells arrays and records by their identity still can.
+    What was one object stays one object, so that arrays and records can still be told apart by identity.
     """
 
     def __init__(self) -> None:
@@ -51,7 +50,7 @@ class Placeholders:
                 self.keep(part, other)
 
     def of(self, thing: Any) -> Any:
-        """Return a thing with outlines in it; what is no array stays."""
+        """Return a thing with placeholders for its arrays."""
         if id(thing) not in self._known:
             self._known[id(thing)] = (thing, self._made(thing))
         return self._known[id(thing)][1]

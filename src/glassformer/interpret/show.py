@@ -25,7 +25,7 @@ from ..tree import flatten
 CELLS = (16, 40)
 """Rows and columns of a heat map, at most."""
 ROWS = 120
-"""So many arrays are shown; of more, the first ones, and how many there are."""
+"""Most arrays that are shown; a last line counts the others."""
 POSITIVE, NEGATIVE = (202, 60, 50), (45, 105, 190)
 
 _STYLE = (
@@ -146,7 +146,7 @@ def _picture(x: Any) -> str:
 
 
 def image_of(grid: Array, largest: float | None = None, *, size: int = 4) -> str:
-    """Return a grid as an image inside of the page, each cell so many dots wide."""
+    """Return a grid as an image inside of the page, each cell `size` dots wide."""
     source = base64.b64encode(png_of(colored(grid, largest))).decode()
     height, width = grid.shape
     style = f"width:{size * width}px;height:{size * height}px;image-rendering:pixelated"
@@ -154,7 +154,7 @@ def image_of(grid: Array, largest: float | None = None, *, size: int = 4) -> str
 
 
 def cells_of(x: Array, cells: tuple[int, int] = CELLS) -> Array:
-    """Return an array of any shape as a grid of at most so many cells, each the mean of what falls into it."""
+    """Return an array of any shape as a grid of at most `cells` rows and columns of means."""
     while x.ndim > 2:  # the first example, and the first head
         x = x[0]
     x = np.atleast_2d(x)

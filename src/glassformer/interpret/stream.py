@@ -99,7 +99,7 @@ def points(run: Run, stack: str | None = None) -> list[Point]:
             if name is not None and (number or layer == 0):
                 found.append(Point(name, before))
         found.append(Point(block, f"block {layer}"))
-    if found[0].label != "embedding":  # blocks of one's own
+    if found[0].label != "embedding":  # registered blocks
         found.insert(0, Point("source_embedding" if own != chosen_stack(run, None) else "embedding", "embedding"))
     return found
 

@@ -126,7 +126,7 @@ class _Count:
         """What an encoder's head reads and keeps."""
         if config.head == "tokens":
             return self.vector * (3 + config.has_final_norm) + self.norm
-        # With remat nobody but a norm or the head keeps what came out of the last block.
+        # With remat, only a norm or the head keeps what came out of the last block.
         unread = self.vector * (self.execution.remat and not config.has_final_norm)
         if config.head == "none":
             return -unread

@@ -1,7 +1,7 @@
 """From a config to layers: the one place where settings become parts.
 
-A config is flat and says what a model is; layers are nested and say how it is computed. Whoever looks for what a
-setting does finds here which layer it goes to.
+A config is flat and says what a model is; layers are nested and say how it is computed. To see what a setting does,
+find here which layer it goes to.
 """
 
 import math

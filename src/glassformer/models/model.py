@@ -175,7 +175,7 @@ class Writer(Model):
 
 
 def _consumable(saved: Tree) -> Tree:
-    """Return a record that nobody else will look at, for one backward pass."""
+    """Return a record that one backward pass may consume."""
     if isinstance(saved, dict):
         return {
             name: ConsumableRecords(part) if isinstance(part, list) else _consumable(part)

@@ -1,4 +1,4 @@
-"""Activations and gates, number by number; of one's own, what they gave, and the complex step through them."""
+"""Activations and gates, number by number; of registered ones, their results and a complex step through them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ Line = tuple[str, dict[str, Operand], tuple[Link, ...]]
 
 
 def _activated(reader: OperandReader, step: Step, role: str, index: Index) -> Line:
-    """Return act(x) for one of the inputs; of one's own activation, only the number."""
+    """Return act(x) for one of the inputs; of a registered activation, only the number."""
     name, x = _name(step), _input(reader, step, role, index)
     if name in ACTIVATED:
         return ACTIVATED[name].format(role), {role: x}, ()
@@ -74,7 +74,7 @@ def _activated(reader: OperandReader, step: Step, role: str, index: Index) -> Li
 
 
 def _derived(reader: OperandReader, step: Step, role: str, index: Index) -> Line:
-    """Return act′(x) for one of the inputs; of one's own activation, by the complex step."""
+    """Return act′(x) for one of the inputs; of a registered activation, by the complex step."""
     name, x = _name(step), _input(reader, step, role, index)
     if name not in DERIVED:
         return "rise", {"rise": plain(f"{name}′({x.text})", _complex_step(name, _alone(x)))}, _links(x)

@@ -72,7 +72,7 @@ def embedding_backward(reader: GradientReader, step: Step, role: str, index: Ind
     lead = "t" if ids.ndim == 1 else "nt"
     row = np.nonzero(ids == v)
     if not row[0].size:
-        return nothing("dtable[v,i]", f"nobody looked up row {v}", "scatter_add(")
+        return nothing("dtable[v,i]", f"row {v} was not looked up", "scatter_add(")
     operands = {"dy": reader.gradient("dy", step.output, f"{lead}i", (*row, i))}
     if scale != 1:
         operands["scale"] = plain("scale", scale)

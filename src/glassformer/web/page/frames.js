@@ -15,7 +15,7 @@ function frameScroll(label, ...inside) {
   return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, ...inside);
 }
 
-// The parts stay, their contents are drawn again with redraw(film, step); onpick(step) is told of a click on a curve.
+// The parts stay, their contents are drawn again with redraw(course, step); onpick(step) is told of a click on a curve.
 export function framePanels(onpick) {
   const attention = make("section", { class: "box stack" });
   const samples = make("section", { class: "box stack" });
@@ -24,14 +24,14 @@ export function framePanels(onpick) {
   const heads = make("section", { class: "box stack full" });
   const root = make("div", { class: "panels" }, attention, samples, weights, gradients, heads);
   const map = frameMap(attention);
-  root.redraw = (film, step) => {
-    frameThemed = () => root.isConnected && root.redraw(film, step);
-    const frame = film.frames.find((one) => one.step === step);
+  root.redraw = (course, step) => {
+    frameThemed = () => root.isConnected && root.redraw(course, step);
+    const frame = course.frames.find((one) => one.step === step);
     if (!frame) return;
-    map(film.key, step);
+    map(course.key, step);
     frameSamples(samples, frame);
-    frameNorms(weights, film, frame, "weights", "Norms of the weights", onpick);
-    frameNorms(gradients, film, frame, "gradients", "Norms of the gradients, on the first batch", onpick);
+    frameNorms(weights, course, frame, "weights", "Norms of the weights", onpick);
+    frameNorms(gradients, course, frame, "gradients", "Norms of the gradients, on the first batch", onpick);
     frameHeads(heads, frame);
   };
   return root;
@@ -129,14 +129,14 @@ function frameSamples(place, frame) {
 
 // --- norms ----------------------------------------------------------------------------------------------------------
 
-function frameNorms(place, film, frame, part, title, onpick) {
-  const names = Object.entries(film.frames.at(-1)[part]).sort((a, b) => b[1] - a[1]).map(([name]) => name);
+function frameNorms(place, course, frame, part, title, onpick) {
+  const names = Object.entries(course.frames.at(-1)[part]).sort((a, b) => b[1] - a[1]).map(([name]) => name);
   const drawn = names.slice(0, LINES);
-  const series = drawn.map((name, n) => ({ name, mark: n, points: film.frames.map((one) => [one.step, one[part][name]]) }));
+  const series = drawn.map((name, n) => ({ name, mark: n, points: course.frames.map((one) => [one.step, one[part][name]]) }));
   const values = names.map((name, n) => make("tr", {}, make("td", {}, n < LINES ? make("i", { class: `swatch mark${n}` }) : null),
     make("td", { class: "mono" }, name), make("td", { class: "number mono" }, short(frame[part][name], 4))));
   const open = place.querySelector("details")?.open ?? false;
-  fill(place, make("h3", {}, title), curve({ label: title, series, cursor: frame.step, last: film.frames.at(-1).step, onpick }),
+  fill(place, make("h3", {}, title), curve({ label: title, series, cursor: frame.step, last: course.frames.at(-1).step, onpick }),
     make("details", { open }, make("summary", {}, `All ${names.length} after step ${whole(frame.step)}`), frameScroll(title, make("table", {}, make("tbody", {}, values)))));
 }
 

@@ -220,7 +220,7 @@ function chip(text, idle, remove) {
 }
 
 // A change in words: a token as “f” → “j” at 4.
-export function describe(one) {
+function describe(one) {
   const at = one.where?.position;
   const [was, is] = [page.run?.[`${one.name}_before`]?.[at], page.run?.[one.name]?.[at]];
   if (one.word === "put" && was && is) return `“${visible(was.label)}” → “${visible(is.label)}” at ${at}`;

@@ -10,8 +10,8 @@ import { framePanels } from "./frames.js";
 export const trainingView = { id: "training", title: "Training", alone: true, draw: drawTraining };
 
 const FIELDS = { layers: "layers", width: "width", heads: "heads", steps: "steps", lr: "rate" };
-// What is shown: the film, the step looked at (null: the last one), the job that goes on, the parts of the page it is drawn in.
-const shownTraining = { film: null, step: null, job: null, parts: null, page: null, stop: null };
+// What is shown: the course, the step looked at (null: the last one), the job that goes on, the parts of the page it is drawn in.
+const shownTraining = { course: null, step: null, job: null, parts: null, page: null, stop: null };
 
 function drawTraining(place, page) {
   shownTraining.page = page;
@@ -20,7 +20,7 @@ function drawTraining(place, page) {
   shownTraining.parts = trainingParts();
   if (kept) { // a file shows the frames that it holds
     place.append(shownTraining.parts.root);
-    if (shownTraining.film) trainingShow();
+    if (shownTraining.course) trainingShow();
     else openCourse(look("training").course);
     return;
   }
@@ -28,7 +28,7 @@ function drawTraining(place, page) {
   place.append(welcome ?? "", make("div", { class: "beside" }, form, courses), shownTraining.parts.root);
   trainingForm(form);
   trainingCourses(courses);
-  if (shownTraining.film) trainingShow();
+  if (shownTraining.course) trainingShow();
   else if (look("training").course) openCourse(look("training").course);
 }
 
@@ -75,7 +75,7 @@ async function trainingBegin(form, task, seed, begin) {
   begin.disabled = true;
   try {
     const job = await ask("train", { task, settings, seed });
-    Object.assign(shownTraining, { film: null, step: null });
+    Object.assign(shownTraining, { course: null, step: null });
     await followTraining(job.job);
   } catch (error) {
     tell(error.message);
@@ -122,16 +122,16 @@ async function trainingCourses(place) {
 
 // Open a course; steps: those to compute (undefined: some of all).
 async function openCourse(key, steps = undefined) {
-  if (shownTraining.film?.key !== key) Object.assign(shownTraining, { film: null, step: null, job: null });
+  if (shownTraining.course?.key !== key) Object.assign(shownTraining, { course: null, step: null, job: null });
   look("training", { course: key });
   const control = new AbortController();
   shownTraining.stop = () => control.abort();
   try {
-    const film = await work("course", { model: key, ...(steps ? { steps } : {}) }, (job) => trainingShow(job.partial, job), control.signal);
+    const course = await work("course", { model: key, ...(steps ? { steps } : {}) }, (job) => trainingShow(job.partial, job), control.signal);
     shownTraining.stop = null;
     if (steps?.length) shownTraining.step = steps[0];
-    trainingShow(film);
-    if (film.job && !film.recorded) followIfGoing(film.job);
+    trainingShow(course);
+    if (course.job && !course.recorded) followIfGoing(course.job);
   } catch (error) {
     shownTraining.stop = null;
     if (error.fact === "stopped") { trainingShow(await work("course", { model: key, steps: [] })); return; }
@@ -146,7 +146,7 @@ async function followIfGoing(key) {
   if (!job.ended) followTraining(key);
 }
 
-// --- the film -------------------------------------------------------------------------------------------------------
+// --- the course -------------------------------------------------------------------------------------------------------
 
 // Elements that stay while a training goes on: what one holds in the hand must not be replaced.
 function trainingParts() {
@@ -166,11 +166,11 @@ function trainingParts() {
   return parts;
 }
 
-function trainingShow(film = undefined, job = undefined) {
+function trainingShow(course = undefined, job = undefined) {
   const own = shownTraining;
-  if (film) own.film = film;
+  if (course) own.course = course;
   const { parts } = own;
-  parts.root.hidden = !own.film && !job;
+  parts.root.hidden = !own.course && !job;
   parts.going.hidden = !job;
   if (job) {
     parts.progress.max = Math.max(job.total, 1);
@@ -178,59 +178,59 @@ function trainingShow(film = undefined, job = undefined) {
     fill(parts.note, job.note);
     parts.stop.hidden = job.ended;
   }
-  parts.body.hidden = !own.film?.frames.length;
-  fill(parts.title, own.film ? own.film.title : "Training");
+  parts.body.hidden = !own.course?.frames.length;
+  fill(parts.title, own.course ? own.course.title : "Training");
   if (parts.body.hidden) return;
-  if (own.film.key !== look("training").course) look("training", { course: own.film.key });
-  const { frames } = own.film;
+  if (own.course.key !== look("training").course) look("training", { course: own.course.key });
+  const { frames } = own.course;
   if (!frames.some((frame) => frame.step === own.step)) own.step = null;
   parts.slider.max = String(frames.length - 1);
   trainingDraw(own.step ?? frames.at(-1).step, !!job && !job.ended);
 }
 
 function trainingDraw(step, going) {
-  const { film, parts } = shownTraining;
-  const number = film.frames.findIndex((frame) => frame.step === step);
-  const frame = film.frames[number];
+  const { course, parts } = shownTraining;
+  const number = course.frames.findIndex((frame) => frame.step === step);
+  const frame = course.frames[number];
   if (parts.slider.value !== String(number)) parts.slider.value = String(number);
   parts.slider.setAttribute("aria-valuetext", `step ${step}`);
   fill(parts.at, `step ${whole(step)}`, frame.loss === null || frame.loss === undefined ? "" : `, loss ${short(frame.loss, 4)}`);
   fill(parts.chart, curve({
-    label: "loss", width: innerWidth < 700 ? 360 : 820, log: look("training").log, cursor: step, last: film.planned, onpick: (x) => trainingGo(trainingNearest(x)),
-    series: [{ name: film.every > 1 ? `training loss (every ${film.every} steps)` : "training loss", points: film.loss, mark: 0 },
-      { name: "validation loss", points: film.judged.map(([x, y]) => [x, y]), dots: true, mark: 1 }],
+    label: "loss", width: innerWidth < 700 ? 360 : 820, log: look("training").log, cursor: step, last: course.planned, onpick: (x) => trainingGo(trainingNearest(x)),
+    series: [{ name: course.every > 1 ? `training loss (every ${course.every} steps)` : "training loss", points: course.loss, mark: 0 },
+      { name: "validation loss", points: course.judged.map(([x, y]) => [x, y]), dots: true, mark: 1 }],
   }));
-  const last = film.judged.at(-1);
+  const last = course.judged.at(-1);
   fill(parts.judged, last ? `validation loss ${short(last[1], 4)}${last[2] === null || last[2] === undefined ? "" : `, ${(last[2] * 100).toFixed(1)} % right`} at step ${whole(last[0])}` : "not judged yet");
-  trainingActions(film, step, going);
-  parts.panels.redraw(film, step);
+  trainingActions(course, step, going);
+  parts.panels.redraw(course, step);
 }
 
 function trainingGo(number) {
-  const { film } = shownTraining;
-  const frame = film.frames[number];
+  const { course } = shownTraining;
+  const frame = course.frames[number];
   if (!frame) return;
-  shownTraining.step = number === film.frames.length - 1 ? null : frame.step;
+  shownTraining.step = number === course.frames.length - 1 ? null : frame.step;
   trainingDraw(frame.step, !!shownTraining.job);
 }
 
 function trainingNearest(step) {
-  const far = shownTraining.film.frames.map((frame) => Math.abs(frame.step - step));
+  const far = shownTraining.course.frames.map((frame) => Math.abs(frame.step - step));
   return far.indexOf(Math.min(...far));
 }
 
-function trainingActions(film, step, going) {
-  const key = JSON.stringify([film.key, step, going, film.kept]);
+function trainingActions(course, step, going) {
+  const key = JSON.stringify([course.key, step, going, course.kept]);
   const { actions } = shownTraining.parts;
   if (kept) return;
   if (actions.dataset.key === key) return;
   actions.dataset.key = key;
-  const exact = make("input", { type: "number", min: "0", max: String(film.planned), value: String(step), "aria-label": "Any step" });
+  const exact = make("input", { type: "number", min: "0", max: String(course.planned), value: String(step), "aria-label": "Any step" });
   fill(actions,
-    film.recorded || going ? null : button("Open the trained model", () => openTrained(film.key), { class: "main" }),
-    button(`Look inside at step ${whole(step)}`, () => openTrained(`${film.key}@${step}`)),
-    film.recorded ? [exact, button("Go to this step", () => openCourse(film.key, [Number(exact.value)]))] : null,
-    film.recorded || going ? null : film.kept ? make("span", { class: "quiet" }, "kept in ", make("code", {}, film.kept)) : button("Keep it as a run", () => keepTrained(film)));
+    course.recorded || going ? null : button("Open the trained model", () => openTrained(course.key), { class: "main" }),
+    button(`Look inside at step ${whole(step)}`, () => openTrained(`${course.key}@${step}`)),
+    course.recorded ? [exact, button("Go to this step", () => openCourse(course.key, [Number(exact.value)]))] : null,
+    course.recorded || going ? null : course.kept ? make("span", { class: "quiet" }, "kept in ", make("code", {}, course.kept)) : button("Keep it as a run", () => keepTrained(course)));
 }
 
 function openTrained(model) {
@@ -239,10 +239,10 @@ function openTrained(model) {
   change({ model, text, answer: null, changes: [], steps: [], of: { kind: "loss" }, view: "map" });
 }
 
-async function keepTrained(film) {
+async function keepTrained(course) {
   try {
-    const { folder } = await ask("keep", { model: film.key });
-    film.kept = folder;
+    const { folder } = await ask("keep", { model: course.key });
+    course.kept = folder;
     tell(`written to ${folder}`);
     trainingShow();
     await shownTraining.page.reload?.();
