@@ -50,7 +50,7 @@ def load(path: str | Path, *, weights: str | None = None, trust: bool = False) -
     if not isinstance(path, str | Path):
         raise ConfigError(f"the place of a model is {path!r:.80}", hint="pass a path, a known name, or hf:org/name")
     how = _storage(locate(path), weights)
-    with granted(trust):
+    with granted(trust or None):
         model = read_model(path, blocks=how == AS_STORED)
     if not isinstance(model.config, EncoderConfig):
         model = model.kept_as(how)

@@ -11,6 +11,7 @@ from glassformer.data import TASKS, import_file
 from glassformer.errors import CheckpointError, DataError
 from glassformer.loading import load
 from glassformer.runs import trust
+from glassformer.runs.config_file import checksum
 from glassformer.runs.listing import list_runs
 from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run
@@ -118,6 +119,13 @@ def test_the_file_of_a_strangers_run_runs_only_after_the_user_agreed_once(gift, 
         gf.load(gift, trust=True)
 
 
+def test_trust_ends_where_it_is_taken_back(gift):
+    with trust.granted(True), trust.granted(False), pytest.raises(CheckpointError, match="trust"):
+        open_run(gift)
+    with trust.granted(True), trust.granted(None):
+        assert open_run(gift).task_name == "letters"
+
+
 def test_an_answer_at_the_terminal_is_enough(gift, monkeypatch):
     asked = []
     monkeypatch.setattr(trust, "ask", lambda question: asked.append(question) or True)
@@ -142,6 +150,11 @@ def test_a_list_of_runs_runs_nothing(run, path):
     path.write_text("raise SystemExit")
     (found,) = list_runs(run.parent)
     assert (found.task, found.step, found.steps, found.error) == ("letters", 2, 2, None)
+    content = json.loads((run / "config.json").read_text())
+    del content["sha256"]
+    content["recipe"]["steps"] = "many"
+    (run / "config.json").write_text(json.dumps({**content, "sha256": checksum(content)}))
+    assert list_runs(run.parent)[0].error is not None
 
 
 def test_relative_paths_start_at_the_run_folder(run, monkeypatch, tmp_path):

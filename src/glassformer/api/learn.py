@@ -97,7 +97,7 @@ def resume(
     >>> len(gf.resume(folder, show=False).history)
     40
     """
-    with granted(trust):
+    with granted(trust or None):
         loop = Loop.resume(folder, steps=steps, anyway=anyway)
     for note in loop.session.notes if show else ():
         log(note)

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import click
 
-from ..loading import locate
+from ..loading import is_run, locate
+from ..runs.run import open_run
+from ..runs.trust import granted
 from ..web.explorer import Explorer
 from ..web.offers import RUNS, find_offers
 from ..web.server import Server
@@ -27,9 +29,10 @@ def explore(model: str | None, prompt: str | None, runs: Path, port: int, browse
 
     Without MODEL the page offers the models at hand, or a form to train a small one while you watch.
     """
-    if model is not None:
-        locate(model)  # refused here, not on the page
+    if model is not None and is_run(place := locate(model)):
+        open_run(place)  # refused here, not on the page
     server = Server(Explorer(find_offers([] if model is None else [model], runs), model, prompt, runs), port)
     print(f"explore it at {server.address}")
     print("Ctrl-C ends it", flush=True)
-    server.serve(browser=browser)
+    with granted(None if model is None else False):  # --trust speaks of MODEL, not of all runs on the page
+        server.serve(browser=browser)

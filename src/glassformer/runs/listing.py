@@ -17,6 +17,7 @@ from ..weights.places import is_run
 from .config_file import CONFIG
 from .fine_tuning import LORA_LR, RECIPE
 from .metrics import METRICS, read_metrics
+from .provenance import Provenance
 from .run import Run, open_run, read_content
 from .settings import FROM_DATA, default_task
 from .start import model_config
@@ -93,15 +94,16 @@ def summarize(folder: Path) -> RunSummary:
             return _summarize_unopened(folder, when, content)
         run = open_run(folder)
         return RunSummary(folder, when, run.task_name, changed_settings(run), record=recorded(run), **progress(run))
-    except (GlassformerError, OSError, KeyError, TypeError, AttributeError) as error:
+    except (GlassformerError, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         return RunSummary(folder, when, error=error.fact if isinstance(error, GlassformerError) else first_line(error))
 
 
 def _summarize_unopened(folder: Path, when: datetime, content: Mapping[str, Any]) -> RunSummary:
     """Describe a run with Python files of its own: a list runs nothing."""
-    task, recipe, record = content["task"], content["recipe"], content.get("record", {})
+    task = content["task"]
+    record = Provenance.from_dict(content["record"]).to_dict() if "record" in content else {}
     options = {name: value for name, value in task["options"].items() if name != "seed"}
-    figures = _progress(read_metrics(folder / METRICS)[0], recipe["steps"])
+    figures = _progress(read_metrics(folder / METRICS)[0], int(content["recipe"]["steps"]))
     return RunSummary(folder, when, task["name"], options, record=record, **figures)
 
 

@@ -27,20 +27,24 @@ ask: Callable[[str], bool] = decline
 
 
 @contextlib.contextmanager
-def granted(wanted: bool) -> Iterator[None]:
-    """Trust the Python files of runs that are opened inside the block, if `wanted`."""
-    _grants.append(wanted)
+def granted(wanted: bool | None) -> Iterator[None]:
+    """Trust the Python files of runs that are opened inside the block, or not; None: as outside of it."""
+    _grants.append(_is_granted() if wanted is None else wanted)
     try:
         yield
     finally:
         _grants.pop()
 
 
+def _is_granted() -> bool:
+    return bool(_grants) and _grants[-1]
+
+
 def check(path: Path, sha256: str, folder: Path) -> None:
     """Refuse to run a file that the user has not agreed to."""
     if [str(path), sha256] in _trusted():
         return
-    if not (any(_grants) or ask(f"{folder} was trained with {path} and runs it. Do you trust this Python file?")):
+    if not (_is_granted() or ask(f"{folder} was trained with {path} and runs it. Do you trust this Python file?")):
         raise CheckpointError(
             f"{folder} runs the Python file {path}, which you have not agreed to on this machine",
             hint="read the file; if you trust it, add --trust once, or gf.load(run, trust=True) in Python",
@@ -52,7 +56,7 @@ def remember(path: Path, sha256: str) -> None:
     """Trust a file from here on; where nothing can be written, in this process alone."""
     entry = [str(path), sha256]
     if entry not in _trusted():
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, RuntimeError):
             _store().parent.mkdir(parents=True, exist_ok=True)
             write_text(_store(), json.dumps([*_trusted(), entry], indent=1) + "\n")
 
@@ -60,7 +64,7 @@ def remember(path: Path, sha256: str) -> None:
 def _trusted() -> list[list[str]]:
     try:
         found = json.loads(_store().read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError, RuntimeError):  # unreadable, damaged, or no home folder
         return []
     return found if isinstance(found, list) else []
 
