@@ -9,6 +9,7 @@ A process killed before 3 leaves the previous file untouched; one killed after 3
 """
 
 import errno
+import hashlib
 import itertools
 import os
 import re
@@ -63,6 +64,12 @@ def write_new(path: str | Path, content: bytes) -> Path:
         with replacing(path) as partial:
             partial.write_bytes(content)
     return path
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, as `sha256sum` prints it."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def flush(path: Path) -> None:

@@ -17,6 +17,7 @@ from ..settings import check_known
 from ..text import printable
 from .options import PATH, json_option
 from .output import log, print_json, print_table
+from .runs import number
 from .settings import default_text
 
 FIGURE = "losses"
@@ -93,8 +94,8 @@ def _print_figures(names: Sequence[str], runs: Sequence[Run]) -> None:
             "task": found["task"],
             "steps": f"{found['step']:,} of {found['steps']:,}",
             "parameters": f"{found['parameters']:,}",
-            f"training loss (mean of the last {RECENT} steps)": _loss(found["recent_loss"]),
-            "last validation loss": _loss(found["val_loss"]),
+            f"training loss (mean of the last {RECENT} steps)": number(found["recent_loss"]),
+            "last validation loss": number(found["val_loss"]),
             "best validation loss": best,
             "right": "" if found["accuracy"] is None else f"{found['accuracy']:.2%}",
             "tokens trained on": f"{found['tokens']:,}",
@@ -123,11 +124,11 @@ def _print_losses(names: Sequence[str], curves: Sequence[Curves]) -> None:
     kinds = {"validation" if judged(one) is one.validation else "training" for one in curves}
     kind = kinds.pop() if len(kinds) == 1 else "validation (else training)"
     columns = [f">{name}" for name in names]
-    steps = [(f"{step:,}", *map(_loss, values)) for step, values in by_step(curves)]
+    steps = [(f"{step:,}", *map(number, values)) for step, values in by_step(curves)]
     print_table((">step", *columns), steps, title=f"Loss by step ({kind})")
     found = by_time(curves)
     places = 1 if found and found[-1][0] >= 100 else 2
-    times = [(f"{time:,.{places}f}", *map(_loss, values)) for time, values in found]
+    times = [(f"{time:,.{places}f}", *map(number, values)) for time, values in found]
     print_table((">seconds", *columns), times, title=f"Loss by time ({kind})")
 
 
@@ -138,7 +139,3 @@ def _print_samples(name: str, said: Sequence[tuple[str, str]] | str) -> None:
     print(f"{name} answers:")
     for question, reply in said:
         print(f"  {question!r} → {printable(reply)!r}")
-
-
-def _loss(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import DataError, GlassformerError
-from ..files import explained, flush, replacing, write_text
+from ..files import explained, flush, replacing, sha256_of, write_text
 from ..text.chars import CharTokenizer
 from ..text.tokenizer import Tokenizer, tokenizer_from_dict
 from .corpus import CHUNK, stream_text
@@ -86,7 +86,7 @@ def open_tokens(path: str | os.PathLike[str], *, check: bool = True) -> TokenFil
             f"{path} has {size:,} bytes, but its description speaks of {count:,} tokens of {dtype.itemsize} bytes",
             hint="one of the two is damaged; write it again from its text",
         )
-    if check and _sha256(path) != about["sha256"]:
+    if check and sha256_of(path) != about["sha256"]:
         raise DataError(f"{path} does not match the checksum in its description", hint="write it again from its text")
     return TokenFile(np.memmap(path, dtype=dtype, mode="r", shape=(count,)), about["tokenizer"])
 
@@ -146,8 +146,3 @@ def _read_sidecar(path: Path) -> dict[str, Any]:
 def _checksum(about: dict[str, Any]) -> int:
     """Return the CRC-32 of a description, as it reads once it was written."""
     return zlib.crc32(json.dumps(json.loads(json.dumps(about)), sort_keys=True).encode())
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

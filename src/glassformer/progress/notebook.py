@@ -19,7 +19,7 @@ Tell = Callable[[StepRecord], None]
 
 WIDTH, HEIGHT, MARGIN = 560, 180, 44
 POINTS = 280
-"""So many points of a curve are drawn; each stands for the mean of a stretch of steps."""
+"""A curve has at most this many points, each the mean of consecutive steps."""
 FAR = 30.0
 """Losses that differ by more than this factor are drawn on a logarithmic scale."""
 SECONDS = 0.25

@@ -1,6 +1,5 @@
 """The Python files that a run's task, tokenizers and model parts came from."""
 
-import hashlib
 import inspect
 import logging
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from ..config import TransformerConfig
 from ..data import TASKS, CustomFile, Task, files_of, import_file
 from ..errors import CheckpointError, DataError
+from ..files import sha256_of
 from ..registry import PARTS
 from . import trust
 from .config_file import CONFIG
@@ -46,7 +46,7 @@ def load_custom_file(file: CustomFile, folder: Path) -> None:
             f"{file.path}, which holds the task or a part of {folder}, is gone",
             hint=f"restore it ({copy} is a copy from when the run began), or write its new path into {folder / CONFIG}",
         )
-    if hashlib.sha256(file.path.read_bytes()).hexdigest() != file.sha256:
+    if sha256_of(file.path) != file.sha256:
         raise CheckpointError(
             f"{file.path} has changed since {folder} began: its SHA-256 is not the recorded one",
             hint=f"restore it ({copy} is a copy from when the run began), train anew, or use it as it is now: "

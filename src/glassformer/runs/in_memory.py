@@ -70,7 +70,7 @@ def memory_run(
     settings: dict[str, Any] | None = None,
     given: Model | None = None,
 ) -> MemoryRun:
-    """Return a new run of the task `name`, which trains a `given` model of one's own class; see `start.create_run`."""
+    """Return a new run of the task `name`, which trains the `given` model, if any; see `start.create_run`."""
     how = (execution or PLAIN).replace(**separated(settings or {})[1])
     run = MemoryRun(
         folder=Path(name),

@@ -19,6 +19,7 @@ from ..data.corpus import CARRIED, TEXT_SUFFIXES, text_files
 from ..data.examples import Dataset
 from ..data.pair_files import PAIR_SUFFIXES
 from ..data.tokens import is_token_file, sidecar
+from ..files import sha256_of
 from ..training.recipe import Recipe
 from .machine import Machine, processor
 
@@ -143,13 +144,8 @@ def data_provenance(task_name: str, data: str | None) -> DataProvenance | None:
         about = json.loads(sidecar(path).read_text(encoding="utf-8"))
         return DataProvenance(source, about["sha256"], 1, path.stat().st_size)
     files = text_files(path, PAIR_SUFFIXES if task_name == "pairs" else TEXT_SUFFIXES)
-    hashes = {file.relative_to(path).as_posix(): _sha256(file) for file in files}
+    hashes = {file.relative_to(path).as_posix(): sha256_of(file) for file in files}
     return DataProvenance(source, _joined(hashes), len(files), sum(file.stat().st_size for file in files))
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _joined(hashes: Mapping[str, str]) -> str:

@@ -36,7 +36,7 @@ class Budget:
         self.bytes = 0
 
     def pay(self, steps: int) -> None:
-        """Take so many steps; stop a template that takes too many."""
+        """Count steps; stop a template that takes too many."""
         self.steps += max(int(steps), 0)
         if self.steps > MOST_STEPS:
             raise SecurityError(f"it takes more than {MOST_STEPS:,} steps")
@@ -54,13 +54,13 @@ class Budget:
         return value
 
     def fits(self, length: int) -> None:
-        """Stop a template that makes a text of so many characters, if these are too many."""
+        """Stop a template that makes a text of `length` characters, if that is too long."""
         if length > LONGEST:
             raise SecurityError(f"it makes a text or a list of more than {LONGEST:,} characters")
         self.pay(8 + (length >> 4))
 
     def room(self, pieces: int) -> None:
-        """Stop a template that cuts a text into so many pieces, if there is no room for them."""
+        """Stop a template that cuts a text into more pieces than fit into its memory."""
         if self.bytes + _PIECE * pieces > MOST_BYTES:
             raise SecurityError(f"it cuts a text into {pieces:,} pieces")
 

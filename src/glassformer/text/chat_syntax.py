@@ -13,7 +13,7 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.visitor import NodeTransformer
 
-# Filters of our own. A space stands in front, so that they are nobody else's.
+# Our filters; the leading space keeps their names from clashing with others.
 PAID, KEPT, JOINED, COMPARED, TURN = " paid", " kept", " joined", " compared", " turn"
 
 

@@ -48,7 +48,7 @@ _Own = TypeVar("_Own", bound=type)
 
 
 def register_tokenizer(cls: _Own) -> _Own:
-    """Make a tokenizer of one's own known by its `kind`, so that a run folder that stores it can be read again.
+    """Register a tokenizer by its `kind`, so that a run folder that stores it can be read again.
 
         @gf.register_tokenizer
         class Pairs: …

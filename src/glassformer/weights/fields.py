@@ -172,7 +172,7 @@ def write_table(table: Table, config: TransformerConfig) -> dict[str, Any]:
     """Return the published fields for our settings."""
     values = {name: effective(config, name) or _NOT_ZERO.get(name, effective(config, name)) for name in table}
     if "activation" in values:
-        values["activation"] = PUBLISHED_ACTIVATION.get(values["activation"], values["activation"])  # one's own stays
+        values["activation"] = PUBLISHED_ACTIVATION.get(values["activation"], values["activation"])
     return {table[name][0]: value for name, value in values.items()}
 
 

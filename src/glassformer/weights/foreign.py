@@ -45,7 +45,7 @@ class Foreign:
     name    a * stands for the number of a block
     axes    how its axes are called, an arrow, and the same words in our order: "heads width channels -> width heads
             channels"; "a b -> b a" is a transpose. Neighbors are joined until the shape is ours. "": as it is
-    part    which of so many equal pieces along its last axis: (0, 3) for the first third, as of query, key and value
+    part    (i, n): the i-th of n equal pieces along its last axis; (0, 3) is the first third, such as a query
     change  what else is to be done to it, before all that: any function of an array
     """
 

@@ -62,7 +62,7 @@ def open_gguf(path: str | Path, dtype: Any = np.float32, *, kept: Collection[str
 def read_tensor(content: Array, tensor: TensorInfo, dtype: Any = np.float32) -> Array:
     """Return one tensor out of the bytes of the file, in `dtype`: a view where it is stored like that."""
     raw = content[tensor.start : tensor.start + tensor.size]
-    # Damaged numbers may be infinite: that is for whoever looks at them to see, not for NumPy to warn about.
+    # Damaged numbers may be infinite; NumPy need not warn about them.
     with np.errstate(all="ignore"):
         if tensor.type in _PLAIN:
             return raw.view(_PLAIN[tensor.type]).reshape(tensor.shape).astype(dtype, copy=False)

@@ -197,7 +197,7 @@ class _ByteReader:
         return found
 
     def scalars(self, code: int, count: int | None = None) -> Any:
-        """Read numbers or truth values: so many, or as many as the file says."""
+        """Read `count` numbers or truth values; None: as many as the file says."""
         if code not in _SCALARS:
             raise WeightsError(f"a value has the unknown type {code}", hint=_DAMAGED)
         dtype = _SCALARS[code]

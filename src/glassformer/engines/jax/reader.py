@@ -70,7 +70,7 @@ class JaxReader:
 
     The last token of a sequence is read when what follows it is asked for. Up to `room` tokens may follow the prompts,
     the last of which is never read. Parameters that are not on the device yet are moved there for this reader alone;
-    `LanguageModel.kept_as` moves them once.
+    `TrainedModel.kept_as` moves them once.
     """
 
     def __init__(

@@ -220,7 +220,7 @@ def next_token(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
 
 
 def _drawn(logits: Array, sampling: Sampling, seed: int, place: int) -> int:
-    """Return the token at a place of the answer that `LanguageModel.generate` with the same seed would write there."""
+    """Return the token at a place of the answer that `generate` with the same seed would write there."""
     rng = np.random.default_rng((seed, 0))
     rng.random(place)  # each token before took one number
     return int(choose(logits[None], None, sampling, [rng])[0])

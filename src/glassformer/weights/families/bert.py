@@ -1,7 +1,7 @@
 """BERT and its descendants: post-norm, learned positions and segments, a norm on the embeddings.
 
 DistilBERT has no segments, and other names. RoBERTa's positions count the tokens that are not padding, from 2 on; row 1
-belongs to padding, and row 0 to nobody.
+belongs to padding, and row 0 is unused.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ def pooler(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
 
 
 def read_roberta(fields: Fields, settings: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the position of nobody and that of padding."""
+    """Leave out the unused position and that of padding."""
     if settings["context"] <= SKIPPED + 1:
         fields.refuse("max_position_embeddings", f"the first {SKIPPED + 1} are no positions of tokens")
     if settings["activation"] != "gelu":
