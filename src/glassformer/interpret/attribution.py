@@ -40,7 +40,7 @@ READERS = {
 """What a sublayer makes of what it reads, before anything else happens to it."""
 
 
-class Part(NamedTuple):
+class Contribution(NamedTuple):
     """What one part adds to a logit."""
 
     name: str  # of the value, or of the bias among the parameters
@@ -56,7 +56,7 @@ class Attribution:
 
     target: Logit
     value: float
-    parts: list[Part]
+    parts: list[Contribution]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one record per part, the largest first, ready for a table or JSON."""
@@ -117,7 +117,7 @@ def _direct_path(run: Run) -> list[Change]:
     return [stop(name) for name in [*inner, *roots] if name in run]
 
 
-def _embeddings(run: Run, grads: Gradients) -> list[Part]:
+def _embeddings(run: Run, grads: Gradients) -> list[Contribution]:
     """Return what tokens, positions and segments add, each as it enters the sum; and a learned first vector."""
     below = grads["embedding.norm.x"] if "embedding.norm.x" in run else grads["embedding"]
     total = run["embedding.norm.x"] if "embedding.norm.x" in run else run["embedding"]
@@ -129,15 +129,17 @@ def _embeddings(run: Run, grads: Gradients) -> list[Part]:
     if "positions" not in found and run.model.config.positions == "sinusoidal":
         found["positions"] = rest
     parts = [
-        Part(f"embedding.{name}", "embedding", None, None, float(np.sum(value * below)))
+        Contribution(f"embedding.{name}", "embedding", None, None, float(np.sum(value * below)))
         for name, value in found.items()
     ]
     if "cls" in run.params:
-        parts.append(Part("cls", "embedding", None, None, float(np.sum(run.params["cls"] * grads.params["cls"]))))
+        parts.append(
+            Contribution("cls", "embedding", None, None, float(np.sum(run.params["cls"] * grads.params["cls"])))
+        )
     return parts
 
 
-def _sublayers(run: Run, grads: Gradients) -> list[Part]:
+def _sublayers(run: Run, grads: Gradients) -> list[Contribution]:
     """Return what heads and feed-forward layers add, their last biases left out.
 
     A sublayer ends with a matrix, y = h w + b, so that what it adds is h · dh and b · db.
@@ -148,13 +150,13 @@ def _sublayers(run: Run, grads: Gradients) -> list[Part]:
         share = np.sum(run[inner] * grads[inner], axis=(0, 1))  # (H·C,) or (F,)
         if one.kind in ATTENTIONS:
             by_head = share.reshape(run.heads, -1).sum(axis=-1)
-            parts += [Part(one.name, "head", one.layer, head, float(x)) for head, x in enumerate(by_head)]
+            parts += [Contribution(one.name, "head", one.layer, head, float(x)) for head, x in enumerate(by_head)]
         else:
-            parts.append(Part(one.name, "feed_forward", one.layer, None, float(share.sum())))
+            parts.append(Contribution(one.name, "feed_forward", one.layer, None, float(share.sum())))
     return parts
 
 
-def _biases(run: Run, grads: Gradients) -> list[Part]:
+def _biases(run: Run, grads: Gradients) -> list[Contribution]:
     """Return what the biases on the direct path add: of outputs, norms and the head."""
     beside = ("encoder.", "source_embedding.") if len(stacks(run)) == 2 else ()
     found = []
@@ -163,7 +165,7 @@ def _biases(run: Run, grads: Gradients) -> list[Part]:
         inside = owner.endswith(("query", "key", "value", "up", "gate")) or _reads(run, owner)
         if last in ("b", "beta") and not name.startswith(beside) and not inside:
             layer = next((int(step) for step in name.split(".") if step.isdigit()), None)
-            found.append(Part(name, "bias", layer, None, float(np.sum(unpacked(bias) * grads.param(name)))))
+            found.append(Contribution(name, "bias", layer, None, float(np.sum(unpacked(bias) * grads.param(name)))))
     return found
 
 

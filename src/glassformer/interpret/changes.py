@@ -28,7 +28,7 @@ import numpy as np
 from ..arrays import Array
 from ..errors import ConfigError, ShapeError
 from .names import check_name
-from .where import EVERYWHERE, Part, Where, axes_of, is_of_source
+from .where import EVERYWHERE, Selection, Where, axes_of, is_of_source
 
 EXACT = ("take", "resample", "freeze", "transform")
 """Changes whose value must have the very shape of what it replaces."""
@@ -102,27 +102,27 @@ class Change:
         return value[index] if self.whole else value
 
 
-def put(name: str, value: Array | float, **where: Part) -> Change:
+def put(name: str, value: Array | float, **where: Selection) -> Change:
     """Put a number, or an array that broadcasts to the entries, in their place."""
     return Change(name, 0.0, value, Where(**where))
 
 
-def zero(name: str, **where: Part) -> Change:
+def zero(name: str, **where: Selection) -> Change:
     """Put zeros in the place of the entries."""
     return Change(name, 0.0, 0.0, Where(**where), word="zero")
 
 
-def scale(name: str, factor: float, **where: Part) -> Change:
+def scale(name: str, factor: float, **where: Selection) -> Change:
     """Multiply the entries by a factor."""
     return Change(name, float(factor), 0.0, Where(**where), word="scale")
 
 
-def add(name: str, direction: Array | float, **where: Part) -> Change:
+def add(name: str, direction: Array | float, **where: Selection) -> Change:
     """Add a number or a direction to the entries."""
     return Change(name, 1.0, direction, Where(**where), word="add")
 
 
-def take(name: str, run: Mapping[str, Array], *, source: str | None = None, **where: Part) -> Change:
+def take(name: str, run: Mapping[str, Array], *, source: str | None = None, **where: Selection) -> Change:
     """Put there what another run has at the same entries, of the same value or of another one, `source`."""
     check_name(source or name, run)
     config = getattr(getattr(run, "model", None), "config", None)
@@ -133,7 +133,7 @@ def transform(
     name: str,
     function: Callable[[Array], Array],
     backward: Callable[[Array, Array], Array] | None = None,
-    **where: Part,
+    **where: Selection,
 ) -> Change:
     """Put function(entries) in the place of the entries, in their shape: a projection, a clamp, a rotation.
 
@@ -142,7 +142,7 @@ def transform(
     return Change(name, 0.0, None, Where(**where), word="transform", function=function, pullback=backward)
 
 
-def resample(name: str, run: Mapping[str, Array], order: Sequence[int], **where: Part) -> Change:
+def resample(name: str, run: Mapping[str, Array], order: Sequence[int], **where: Selection) -> Change:
     """Put there what other examples of a run have: example n gets what example order[n] has."""
     check_name(name, run)
     value = run[name]
@@ -152,7 +152,7 @@ def resample(name: str, run: Mapping[str, Array], order: Sequence[int], **where:
     return Change(name, 0.0, value[numbers], Where(**where), whole=True, word="resample")
 
 
-def mean(name: str, runs: Mapping[str, Array] | Sequence[Mapping[str, Array]], **where: Part) -> Change:
+def mean(name: str, runs: Mapping[str, Array] | Sequence[Mapping[str, Array]], **where: Selection) -> Change:
     """Put there the average over all examples and positions of one run or several: of maps, over examples alone.
 
     Padding does not count.
@@ -192,26 +192,26 @@ def _counted(run: Mapping[str, Array], name: str, shape: tuple[int, ...], names:
     return real.reshape(kept)
 
 
-def freeze(name: str, **where: Part) -> Change:
+def freeze(name: str, **where: Selection) -> Change:
     """Leave the entries as they were without the other changes."""
     return Change(name, 0.0, None, Where(**where), whole=True, word="freeze")
 
 
-def stop(name: str, **where: Part) -> Change:
+def stop(name: str, **where: Selection) -> Change:
     """Let no gradient pass through the entries."""
     return Change(name, 0.0, 0.0, Where(**where), word="stop", backward=True)
 
 
-def put_gradient(name: str, value: Array | float, **where: Part) -> Change:
+def put_gradient(name: str, value: Array | float, **where: Selection) -> Change:
     """Put other numbers in the place of the gradient of the entries."""
     return Change(name, 0.0, value, Where(**where), word="put_gradient", backward=True)
 
 
-def scale_gradient(name: str, factor: float, **where: Part) -> Change:
+def scale_gradient(name: str, factor: float, **where: Selection) -> Change:
     """Multiply the gradient of the entries by a factor."""
     return Change(name, float(factor), 0.0, Where(**where), word="scale_gradient", backward=True)
 
 
-def add_gradient(name: str, value: Array | float, **where: Part) -> Change:
+def add_gradient(name: str, value: Array | float, **where: Selection) -> Change:
     """Add to the gradient of the entries: of a number that depends on them besides."""
     return Change(name, 1.0, value, Where(**where), word="add_gradient", backward=True)

@@ -26,7 +26,7 @@ from .names import LOGITS, check_name
 from .patching import Answer, answer, check_alike
 from .run import Run
 from .stream import ATTENTIONS, KINDS, sublayers
-from .where import Part
+from .where import Selection
 
 HOLDS = {"sublayers": tuple(KINDS), "attention": ATTENTIONS}
 """Which sublayers are held as they are in the run."""
@@ -51,7 +51,7 @@ class PathEffect(NamedTuple):
     source: float
 
 
-def at(name: str, **where: Part) -> Place:
+def at(name: str, **where: Selection) -> Place:
     """Say where a path begins or ends."""
     return Place(name, where)
 

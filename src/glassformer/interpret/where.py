@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays import Array
 from ..errors import ConfigError, LengthError
 
-Part = int | slice | Sequence[int] | Array | None
+Selection = int | slice | Sequence[int] | Array | None
 
 MAPS = ("weights", "scores", "mask", "keep")
 BY_HEAD = ("q", "k", "v", *MAPS)
@@ -33,12 +33,12 @@ class Where:
     row        of a parameter: the input that a weight belongs to, the token or the position of a table
     """
 
-    example: Part = None
-    head: Part = None
-    position: Part = None
-    key: Part = None
-    feature: Part = None
-    row: Part = None
+    example: Selection = None
+    head: Selection = None
+    position: Selection = None
+    key: Selection = None
+    feature: Selection = None
+    row: Selection = None
 
     def index(self, name: str, shape: tuple[int, ...], heads: int) -> tuple[Any, ...]:
         """Return the index of these entries in a value of such a name and shape, with one axis of examples."""
@@ -81,7 +81,7 @@ def axes_of(name: str, count: int) -> list[str]:
     return {1: ["example"], 2: ["example", "feature"], 3: ["example", "position", "feature"]}.get(count, [])
 
 
-def _channels(name: str, asked: dict[str, Part], width: int, heads: int) -> Array:
+def _channels(name: str, asked: dict[str, Selection], width: int, heads: int) -> Array:
     """Return the features in which some heads stand."""
     if asked["feature"] is not None:
         raise ConfigError("a head and a feature both say which features", hint="give one of them")
@@ -89,7 +89,7 @@ def _channels(name: str, asked: dict[str, Part], width: int, heads: int) -> Arra
     return (chosen[:, None] * (width // heads) + np.arange(width // heads)).reshape(-1)
 
 
-def _numbers(name: str, axis: str, part: Part, size: int) -> Array:
+def _numbers(name: str, axis: str, part: Selection, size: int) -> Array:
     """Return the numbers of the entries along one axis."""
     if part is None or isinstance(part, slice):
         return np.arange(size)[slice(None) if part is None else part]

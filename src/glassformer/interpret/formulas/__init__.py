@@ -23,37 +23,37 @@ from . import activations, attention, matrices, norms, sums
 from .operands import GradientReader, OperandReader
 
 
-class Row(NamedTuple):
+class FormulaPair(NamedTuple):
     """How a step makes an entry, and what it sends back for an entry that it read."""
 
     forward: Callable[[OperandReader, Step, Index], Formula]
     backward: Callable[[GradientReader, Step, str, Index], Formula] | None
 
 
-TABLE: dict[str, Row] = {
-    "linear": Row(matrices.linear, matrices.linear_backward),
-    "embedding": Row(matrices.embedding, matrices.embedding_backward),
-    "relative_bias": Row(matrices.relative_bias, matrices.relative_bias_backward),
-    "layer_norm": Row(norms.layer_norm, norms.layer_norm_backward),
-    "rms_norm": Row(norms.rms_norm, norms.rms_norm_backward),
-    "mean": Row(norms.mean, None),  # the norm's own gradient holds what statistics send back
-    "rstd": Row(norms.root, None),
-    "rrms": Row(norms.root, None),
-    "scores": Row(attention.scores, attention.scores_backward),
-    "softmax": Row(attention.softmax, attention.softmax_backward),
-    "mix": Row(attention.mix, attention.mix_backward),
-    "rotary": Row(attention.rotary, attention.rotary_backward),
-    "activation": Row(activations.activation, activations.activation_backward),
-    "gated": Row(activations.gated, activations.gated_backward),
-    "add": Row(sums.total, sums.total_backward),
-    "split_heads": Row(sums.placed, sums.placed_backward),
-    "merge_heads": Row(sums.placed, sums.placed_backward),
-    "copy": Row(sums.copy, sums.copy_backward),
-    "scale": Row(sums.scale, sums.scale_backward),
-    "take_first": Row(sums.first, sums.first_backward),
-    "prepend": Row(sums.prepend, sums.prepend_backward),
-    "mean_pool": Row(sums.mean_pool, sums.mean_pool_backward),
-    "dropout": Row(sums.dropout, sums.dropout_backward),
+TABLE: dict[str, FormulaPair] = {
+    "linear": FormulaPair(matrices.linear, matrices.linear_backward),
+    "embedding": FormulaPair(matrices.embedding, matrices.embedding_backward),
+    "relative_bias": FormulaPair(matrices.relative_bias, matrices.relative_bias_backward),
+    "layer_norm": FormulaPair(norms.layer_norm, norms.layer_norm_backward),
+    "rms_norm": FormulaPair(norms.rms_norm, norms.rms_norm_backward),
+    "mean": FormulaPair(norms.mean, None),  # the norm's own gradient holds what statistics send back
+    "rstd": FormulaPair(norms.root, None),
+    "rrms": FormulaPair(norms.root, None),
+    "scores": FormulaPair(attention.scores, attention.scores_backward),
+    "softmax": FormulaPair(attention.softmax, attention.softmax_backward),
+    "mix": FormulaPair(attention.mix, attention.mix_backward),
+    "rotary": FormulaPair(attention.rotary, attention.rotary_backward),
+    "activation": FormulaPair(activations.activation, activations.activation_backward),
+    "gated": FormulaPair(activations.gated, activations.gated_backward),
+    "add": FormulaPair(sums.total, sums.total_backward),
+    "split_heads": FormulaPair(sums.placed, sums.placed_backward),
+    "merge_heads": FormulaPair(sums.placed, sums.placed_backward),
+    "copy": FormulaPair(sums.copy, sums.copy_backward),
+    "scale": FormulaPair(sums.scale, sums.scale_backward),
+    "take_first": FormulaPair(sums.first, sums.first_backward),
+    "prepend": FormulaPair(sums.prepend, sums.prepend_backward),
+    "mean_pool": FormulaPair(sums.mean_pool, sums.mean_pool_backward),
+    "dropout": FormulaPair(sums.dropout, sums.dropout_backward),
 }
 
-__all__ = ["TABLE", "GradientReader", "Row", "OperandReader"]
+__all__ = ["TABLE", "GradientReader", "FormulaPair", "OperandReader"]

@@ -149,14 +149,14 @@ async function drawComparison(page, tensor, at, ofGradient, maps) {
 }
 
 // A name among many, with what is known offered while one types.
-export function nameField(title, id, names, value, act) {
+function nameField(title, id, names, value, act) {
   const box = make("input", { id, list: `${id}-names`, autocomplete: "off", spellcheck: false, class: "mono wide", "data-key": id });
   box.value = value;
   box.addEventListener("change", () => { if (names.some((one) => one.name === box.value)) { holdFocus(id); act(box.value); } });
   return make("label", { for: id }, title, box, make("datalist", { id: `${id}-names` }, names.map((one) => make("option", { value: one.name }))));
 }
 
-export function indexField(title, size, value, act) {
+function indexField(title, size, value, act) {
   const key = `index ${title}`;
   const box = make("input", { type: "number", min: "0", max: String(size - 1), step: "1", "data-key": key });
   box.value = String(value);

@@ -74,7 +74,7 @@ function sizeOf(own, height, width) {
   return [Math.max(height * down, 22), Math.max(width * across, 22)];
 }
 
-export function shapeText(own, facts) {
+function shapeText(own, facts) {
   const letters = (own.axes ?? []).map((axis) => LETTERS[axis] ?? axis);
   const numbers = facts.shape.map(whole).join(" × ");
   return letters.length ? `${letters.join(" × ")} = ${numbers}` : numbers;

@@ -15,7 +15,7 @@ let lensAsking = null;
 let lensShown = null;
 onTheme(() => { if (lensShown?.table.isConnected) lensTable(lensShown); });
 
-export function lensPercent(p) {
+function lensPercent(p) {
   if (p < 0.0005) return p === 0 ? "0 %" : "< 0.1 %";
   return p === 1 ? "100 %" : p >= 0.9995 ? "> 99.9 %" : `${(p * 100).toFixed(p < 0.0995 || p >= 0.995 ? 1 : 0)} %`;
 }
@@ -74,7 +74,7 @@ function lensWindow(own) {
 }
 
 // A token as it can be typed: by its text, or by its id where the text would not come back as one token.
-export function lensName(one) {
+function lensName(one) {
   return `#${one.id}`;
 }
 

@@ -3,7 +3,7 @@
 
 import { kept, keptAnswer, keptTile, readTile } from "./kept.js";
 
-export class Refusal extends Error {
+class Refusal extends Error {
   constructor(fact, hint) {
     super([fact, hint].filter(Boolean).map((part) => part[0].toUpperCase() + part.slice(1)).join(". "));
     this.fact = fact;

@@ -14,7 +14,7 @@ import { TOUR_NORM } from "./tour_norm.js";
 import { TOUR_RESIDUAL } from "./tour_residual.js";
 import { TOUR_SOFTMAX } from "./tour_softmax.js";
 
-export const TOURS = [TOUR_SOFTMAX, TOUR_ATTENTION, TOUR_RESIDUAL, TOUR_NORM, TOUR_CROSS, TOUR_INDUCTION];
+const TOURS = [TOUR_SOFTMAX, TOUR_ATTENTION, TOUR_RESIDUAL, TOUR_NORM, TOUR_CROSS, TOUR_INDUCTION];
 export const toursView = { id: "tours", title: "Tours", draw: drawTours };
 
 const TOUR_KEPT = ["model", "text", "answer", "changes", "steps", "of", "view"]; // what is given back when a tour is left

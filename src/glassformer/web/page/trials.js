@@ -4,7 +4,7 @@ import { tell } from "./dom.js";
 import { ask } from "./server.js";
 import { change, runState, state } from "./state.js";
 
-export function changeKey(one) {
+function changeKey(one) {
   const where = Object.entries(one.where ?? {}).sort(([a], [b]) => (a < b ? -1 : 1));
   return JSON.stringify([one.word, one.name, where, one.value ?? 0, one.other ?? ""]);
 }
