@@ -1,5 +1,6 @@
 """What is written is what runs: kernels step back when what they replace is edited, replaced or overridden."""
 
+import copy
 import json
 import logging
 import subprocess
@@ -309,6 +310,30 @@ def test_a_name_replaced_in_a_module_that_only_imports_it_is_noticed(monkeypatch
     assert stands(kernel)
     monkeypatch.setattr(sys.modules[f"glassformer.{home}"], name, lambda *_: None)
     assert not stands(kernel)
+
+
+def test_what_python_adds_to_a_class_changes_nothing():
+    assert stands("Block.forward")
+    before = sources.version()
+    copied = copy.deepcopy(a_block())  # adds __slotnames__ to the classes of a block
+    assert copied == a_block()
+    assert Block.__annotations__
+    assert stands("Block.forward")
+    assert sources.version() == before
+
+
+def test_a_member_deleted_from_a_class_that_no_kernel_uses_changes_nothing(monkeypatch):
+    assert stands("Block.forward")
+    monkeypatch.delattr(Linear, "specs")
+    assert stands("Block.forward")
+
+
+def test_guards_that_threads_begin_at_once_are_in_use_once(monkeypatch):
+    monkeypatch.setattr(sources, "_guards", {})
+    guard = sources.SourceGuard("softmax", [ops.softmax])
+    guard._begin()
+    guard._begin()
+    assert list(sources._guards) == [guard]
 
 
 def test_a_method_added_to_a_class_that_inherits_it_is_noticed(monkeypatch):

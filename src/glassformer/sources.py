@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from functools import cache, wraps
-from operator import itemgetter
+from operator import call, itemgetter
 from pathlib import Path
 from types import CodeType, FunctionType, MappingProxyType, ModuleType
 from typing import Any, ParamSpec, TypeVar
@@ -32,13 +32,15 @@ DIGESTS = PACKAGE / "engines" / "sources.json"
 SOURCES = ("arrays.py", "ops/*.py", "layers/*.py", "training/optimizer*.py", "generation/sampling.py")
 """The files that kernels replace."""
 _CALLED_BY_PYTHON = ("__init__", "__post_init__", "__call__", "__array__", "__iter__", "__len__", "__getitem__")
+_ADDED_BY_PYTHON = {"__slotnames__", "__annotations__", "__annotations_cache__"}
+"""Members that Python adds to a class, for example when one of its objects is copied."""
 _PATH = str(PACKAGE)
 
-_modules: dict[str, ModuleType] = {}  # those of `snapshot`
-_written: dict[int, tuple[Any, dict[Any, Any]]] = {}  # their mappings by identity, each with a copy
-_codes: dict[int, tuple[Any, CodeType]] = {}  # their functions by identity, each with its code
+_written: dict[int, tuple[Any, dict[Any, Any]]] = {}  # mappings of `snapshot` by identity, each with a copy
+_views: list[Any] = []  # the values in these mappings as they are now
+_codes: dict[int, tuple[Any, CodeType]] = {}  # functions of `snapshot` by identity, each with its code
 _reported: set[str] = set()
-_guards: list[SourceGuard] = []  # those in use
+_guards: dict[SourceGuard, None] = {}  # those in use
 checked: ContextVar[frozenset[SourceGuard]] = ContextVar("checked", default=frozenset())
 
 
@@ -46,13 +48,22 @@ def snapshot(*names: str) -> None:
     """Remember the contents of modules and packages that have just been imported."""
     for name, module in list(sys.modules.items()):
         if any(name == own or name.startswith(f"{own}.") for own in names):
-            _modules[name] = module
-            for value in [vars(module), *vars(module).values()]:
-                holder = _members(value) if isinstance(value, type) else value
-                if isinstance(holder, dict | MappingProxyType) and id(holder) not in _written:
+            for holder in _mappings(module):
+                if id(holder) not in _written:
                     _written[id(holder)] = holder, dict(holder)
+                    _views.append(holder.values())
                     for function in (found for part in dict(holder).values() for found in _functions(part)):
                         _codes.setdefault(id(function), (function, function.__code__))
+
+
+def _mappings(module: ModuleType) -> Iterator[Any]:
+    """Yield the namespace of a module, the tables in it, and the members of this package's classes in it."""
+    yield vars(module)
+    for name, value in list(vars(module).items()):
+        if isinstance(value, type) and value.__module__.partition(".")[0] == __package__:
+            yield _members(value)
+        elif isinstance(value, dict) and not name.startswith("__"):
+            yield value
 
 
 def as_written(function: Any) -> Any:
@@ -80,7 +91,7 @@ class SourceGuard:
             self._begin()
         if self._edited or self.is_unchanged():
             return not self._edited
-        self.report(f"{next(map(str, self._changes()))} was replaced")
+        self.report(f"{next(map(str, self._changes()), 'something')} was replaced")  # another thread may restore it
         return False
 
     def report(self, fact: str) -> None:
@@ -97,12 +108,12 @@ class SourceGuard:
         """Find everything that the source reaches, and compare the digests of its files."""
         reached, files = _reach(self._starts, self._excluding)
         self.watch(reached)
-        self._begun = True
         for file in sorted(files & edited_files()):
             self._edited = True
             self.report(f"{file} was edited")
         if not self._edited:
-            _guards.append(self)
+            _guards[self] = None
+        self._begun = True  # only now: other threads trust it
 
     def watch(self, places: dict[tuple[int, Any], Place]) -> None:
         """Compare these places from now on."""
@@ -111,27 +122,40 @@ class SourceGuard:
         for holder, name, value in places.values():
             groups.setdefault(id(holder), (holder, {}))[1][name] = value
         # Tuples are compared many times faster than values one by one.
-        self._groups = [(itemgetter(*own), holder) for holder, own in groups.values()]
+        self._holders = [holder for holder, _ in groups.values()]
+        self._getters = [itemgetter(*own) for _, own in groups.values()]
         self._values = [itemgetter(*own)(own) for _, own in groups.values()]
         functions = {id(found): found for *_, value in places.values() for found in _functions(value)}
         self._functions = [function for key, function in functions.items() if key in _codes]
         self._own_codes = [_codes[id(function)][1] for function in self._functions]
-        self._classes = [holder for holder, _ in groups.values() if isinstance(holder, MappingProxyType)]
+        self._classes = [holder for holder in self._holders if isinstance(holder, MappingProxyType)]
         self._sizes = [len(_written[id(holder)][1]) for holder in self._classes]
 
     def is_unchanged(self) -> bool:
         """Tell whether every place holds what it held, with the same code, and no class has a new member."""
         try:
-            values, codes = [get(holder) for get, holder in self._groups], [f.__code__ for f in self._functions]
-            return values == self._values and codes == self._own_codes and [*map(len, self._classes)] == self._sizes
+            values, codes = [*map(call, self._getters, self._holders)], [f.__code__ for f in self._functions]
+            if values != self._values or codes != self._own_codes:
+                return False
         except (KeyError, ValueError):  # a name was deleted, or is an array now
             return False
+        sizes = [*map(len, self._classes)]
+        if sizes != self._sizes:
+            if any(map(_added, self._classes)):
+                return False
+            self._sizes = sizes
+        return True
 
     def _changes(self) -> Iterator[Any]:
         """Yield the names of everything that was replaced."""
         yield from (name for holder, name, was in self.places.values() if holder.get(name) is not was)
         yield from (f.__qualname__ for f in self._functions if f.__code__ is not _codes[id(f)][1])
-        yield from (name for holder in self._classes for name in holder.keys() - _written[id(holder)][1].keys())
+        yield from (name for holder in self._classes for name in _added(holder))
+
+
+def _added(members: Any) -> set[str]:
+    """Return the names that a class has been given since it was defined."""
+    return members.keys() - _written[id(members)][1].keys() - _ADDED_BY_PYTHON
 
 
 def check_once(function: Callable[P, R]) -> Callable[P, R]:
@@ -167,25 +191,30 @@ def _current_guards() -> frozenset[SourceGuard]:
 _all: tuple[SourceGuard, frozenset[SourceGuard]] = SourceGuard("all", ()), frozenset()
 
 
-_state: tuple[int, Any] = 0, None
+_state: tuple[int, Any, Any] = 0, None, None
 
 
 def version() -> tuple[int, int]:
     """Return what changes whenever a source or a registered part does, for programs that keep what they traced."""
     global _state
-    # A module may import more, a class or a table that has more computes something else.
-    now = [
-        [*map(holder.get, values)] if "__name__" in values else [*holder.values()]
-        for holder, values in _written.values()
-    ]
-    now.append([function.__code__ for function, _ in _codes.values()])
-    try:
-        same = now == _state[1]
-    except ValueError:  # a constant is an array now
-        same = False
-    if not same:
-        _state = _state[0] + 1, now
+    number, before, exact_before = _state
+    codes = [function.__code__ for function, _ in _codes.values()]
+    now = [*map(list, _views), codes]
+    if not _are_same(now, before):
+        # A module may import more; a class or a table that has more computes something else.
+        exact = [
+            {name: holder.get(name) for name in (values if "__name__" in values else holder.keys() - _ADDED_BY_PYTHON)}
+            for holder, values in _written.values()
+        ]
+        _state = number + (not _are_same([exact, codes], exact_before)), now, [exact, codes]
     return _state[0], registry.version()
+
+
+def _are_same(values: Any, others: Any) -> bool:
+    try:
+        return bool(values == others)
+    except ValueError:  # a constant is an array now
+        return False
 
 
 # --- what functions reach --------------------------------------------------------------------------------------------

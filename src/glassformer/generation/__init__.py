@@ -24,4 +24,4 @@ __all__ = [
     "generate_steps", "reply", "stream",
 ]  # fmt: skip
 
-snapshot(__name__)
+snapshot(f"{__name__}.sampling", f"{__name__}.writer")  # what an engine may compute

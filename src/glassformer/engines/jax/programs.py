@@ -49,7 +49,7 @@ class Program:
 
     def __init__(self, function: Callable[..., Any], **settings: Any) -> None:
         self.function, self.settings = function, settings
-        self.version: tuple[int, int] | None = None
+        self.made: tuple[Any, Any] = None, None
 
     def __call__(self, *arguments: Any, **settings: Any) -> Any:
         with use_engine("jax"):  # whatever the engine is where a reader or a trainer is used
@@ -58,11 +58,13 @@ class Program:
     def current(self) -> Any:
         """Return the compiled function for the source as it is now."""
         now = version()
-        if now != self.version:
+        made, compiled = self.made
+        if now != made:
             # JAX remembers what it traced for a function: another one is traced anew.
             fresh = wraps(self.function)(lambda *arguments, **settings: self.function(*arguments, **settings))
-            self.version, self.compiled = now, jax.jit(fresh, **self.settings)
-        return self.compiled
+            compiled = jax.jit(fresh, **self.settings)
+            self.made = now, compiled  # at once: other threads may call this
+        return compiled
 
 
 def new_state(
