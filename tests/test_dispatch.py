@@ -1,5 +1,7 @@
 """Who executes: the choice, its default, that it is obeyed, and what kernels may do."""
 
+import inspect
+import pickle
 import subprocess
 import sys
 import threading
@@ -12,6 +14,7 @@ import glassformer
 from glassformer import dispatch, engines, ops
 from glassformer.dispatch import Engine, current, dispatched, engine, replaces, set_engine, use_engine
 from glassformer.errors import ConfigError
+from glassformer.layers import Attention
 from glassformer.proofs import op_cases
 from runs import command
 
@@ -241,6 +244,16 @@ def test_a_dispatched_op_keeps_its_name_its_words_and_its_source():
     assert (op.__name__, op.__doc__, op.__wrapped__) == ("softmax", "Say what it does.", softmax)
     assert op(np.zeros(2))[1] == "as written"  # it is not the softmax that has a kernel
     assert op([1, 2]) == ([1, 2], "as written")  # not an array: the op says what it thinks of it
+
+
+@pytest.mark.parametrize("name", ["cpu", "numpy"])
+def test_a_bound_method_of_a_layer_keeps_its_name_its_words_and_its_signature(name):
+    layer = Attention(8, 2)
+    with use_engine(name):
+        method = layer.forward
+        assert (method.__name__, method.__doc__) == ("forward", Attention.forward.__doc__)
+        assert list(inspect.signature(method).parameters)[:2] == ["params", "x"]
+        assert pickle.loads(pickle.dumps(method)).__self__ == layer
 
 
 def test_an_op_without_a_kernel_runs_as_written():

@@ -198,6 +198,7 @@ class _Method:
         # Where the array stands among the arguments that decides who computes: behind parameters and records.
         place = next((i for i, word in enumerate(named) if word in ("x", "dy", "positions", "k")), len(named))
 
+        @functools.wraps(method)  # for help, pickle and signatures of bound methods
         def run(layer: Any, *arguments: Any, **settings: Any) -> Any:
             own = _chosen.get() or _default or default()
             if own.observes:
@@ -291,7 +292,7 @@ def engine() -> str:
 
 
 def default() -> Engine:
-    """Return the engine of whoever has chosen none: the one set, else GLASSFORMER_ENGINE's, else the best there is."""
+    """Return the default engine: the one that was set, else GLASSFORMER_ENGINE's, else the best that is installed."""
     global _default
     if _default is None:
         _default = engines().find(os.environ.get(VARIABLE) or None)

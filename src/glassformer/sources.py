@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
@@ -34,7 +35,7 @@ SOURCES = ("arrays.py", "ops/*.py", "layers/*.py", "training/optimizer*.py", "ge
 _CALLED_BY_PYTHON = ("__init__", "__post_init__", "__call__", "__array__", "__iter__", "__len__", "__getitem__")
 _ADDED_BY_PYTHON = {"__slotnames__", "__annotations__", "__annotations_cache__"}
 """Members that Python adds to a class, for example when one of its objects is copied."""
-_PATH = str(PACKAGE)
+_PATH = f"{PACKAGE}{os.sep}"
 
 _written: dict[int, tuple[Any, dict[Any, Any]]] = {}  # mappings of `snapshot` by identity, each with a copy
 _views: list[Any] = []  # the values in these mappings as they are now
