@@ -101,7 +101,8 @@ class TrainedModel:
     def __post_init__(self) -> None:
         given: Any = self.config
         if isinstance(given, Model):
-            self.built, self.config, self.execution = given, given.config, given.execution
+            how = given.execution if self.execution == PLAIN else self.execution
+            self.built, self.config, self.execution = given, given.config, how
 
     @classmethod
     def of_task(cls, model: Model, params: Tree, task: Task, **fields: Any) -> TrainedModel:
@@ -123,9 +124,8 @@ class TrainedModel:
     # --- what it is --------------------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        went = f", {self.history!r}" if self.metrics else ""
-        what = f"{self.config.architecture}, {count(self.params):,} parameters"
-        return f"TrainedModel({what}{', ' + self.source if self.source else ''}{went})"
+        parts = (f"{count(self.params):,} parameters", self.source, repr(self.history) if self.metrics else "")
+        return f"TrainedModel({', '.join([self.config.architecture, *filter(None, parts)])})"
 
     def _repr_html_(self) -> str:
         leaves = flatten(self.params)

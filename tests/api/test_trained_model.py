@@ -119,6 +119,8 @@ def test_evaluation_measures_any_data_that_fits(decoder, tmp_path):
         text.evaluate(ids, context=3)
     with pytest.raises(ConfigError, match="context is an option of a task"):
         text.evaluate(context=3)
+    with pytest.raises(ConfigError, match="context is an option of tasks"):
+        text.evaluate(text.task, context=3)
     bare = gf.TrainedModel(text.config, text.params)
     assert bare.evaluate(ids).loss == text.evaluate(ids).loss
     assert len(gf.train(bare, np.tile(ids[:8], (20, 1)), **QUICK).metrics) == QUICK["steps"]
@@ -126,6 +128,11 @@ def test_evaluation_measures_any_data_that_fits(decoder, tmp_path):
         text.evaluate("nowhere")
     with pytest.raises(ConfigError, match="has a vocabulary of its own"):
         decoder.evaluate("majority")
+
+
+def test_a_given_execution_replaces_that_of_the_model(decoder):
+    how = gf.Execution(remat=True)
+    assert gf.TrainedModel(decoder.model, decoder.params, execution=how).model.execution == how
 
 
 def test_what_is_not_known_is_said(decoder):

@@ -98,11 +98,13 @@ def evaluated(model: TrainedModel, data: Any, options: dict[str, Any]) -> Evalua
 
 def _evaluation_task(model: TrainedModel, data: Any, options: dict[str, Any]) -> Task:
     """Return a task whose held-out data a model is measured on: all of the data, where it has no such part."""
-    is_whole = named_data(data) is None and not isinstance(data, Task)
-    if is_whole and options:
-        raise ConfigError(f"{next(iter(options))} is an option of tasks, and this is data", hint="leave it out")
+    is_named, is_task = named_data(data) is not None, isinstance(data, Task)
+    if options and not is_named:
+        what = "this task is built already" if is_task else "this is data"
+        raise ConfigError(f"{next(iter(options))} is an option of tasks, and {what}", hint="leave it out")
     source = model.source or "this model"
-    return tuning_task(data, model, source, model.config, {"seed": 0, **options}, data if is_whole else None)[0]
+    whole = None if is_named or is_task else data
+    return tuning_task(data, model, source, model.config, {"seed": 0, **options}, whole)[0]
 
 
 def _of_arrays(data: Any, model: TrainedModel, config: TransformerConfig, validation: Any, seed: int) -> Task:
