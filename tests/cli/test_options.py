@@ -310,7 +310,7 @@ def outcome(words, places, out, told):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_among_these(name):
     known = {max(one.opts, key=len) for one in load_command(name).params if one.param_type_name == "option"}
-    assert known - {"--trust"} == set(OPTIONS[name]), "tests/runs/test_own.py tests --trust of all commands"
+    assert known - {"--trust"} == set(OPTIONS[name]), "test_own.py tests --trust"
 
 
 ROWS = [(name, option, row) for name, rows in OPTIONS.items() for option, row in rows.items()]

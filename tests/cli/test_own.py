@@ -120,3 +120,14 @@ def test_the_tasks_of_a_file_are_listed(folder):
         "import glassformer as gf\ngf.register_activation('halved', lambda x: (x / 2, x), lambda dy, x: dy / 2)\n"
     )
     assert "none.py holds no task" in process("settings", "none.py").err
+
+
+@pytest.mark.parametrize("words", [["params"], ["plan", "--mesh", "data=1"], ["settings", "text", "--from"], ["eval"]])
+def test_a_run_of_another_user_needs_trust_once(folder, monkeypatch, words):
+    run = json.loads(process("train", "mine.py", *QUICK).out)["run"]
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "another user"))
+    refused = process(*words, run)
+    assert refused.code == 1
+    assert "--trust" in refused.err
+    assert process(*words, run, "--trust").code == 0
+    assert process(*words, run).code == 0

@@ -44,8 +44,8 @@ COMMANDS = {
 PIPE_CLOSED = 141
 
 OPENS_RUNS = (
-    "train", "eval", "compare", "replay", "inspect", "explore", "look", "generate", "predict", "chat", "tokenize",
-    "embed", "verify", "export",
+    "train", "eval", "settings", "compare", "replay", "inspect", "explore", "look", "params", "plan", "generate",
+    "predict", "chat", "tokenize", "embed", "verify", "export",
 )  # fmt: skip
 """Commands with --trust: a run may have been trained with Python files that are not built in."""
 
