@@ -220,5 +220,9 @@ def save_themes(
     for one in THEMES if theme is None else [theme]:
         with themed(one):
             dark = "-dark" if theme is None and one == "dark" else ""
-            paths.append(save(draw(), Path(folder) / f"{name}{dark}.{form}"))
+            paths.append(_saved(draw, Path(folder) / f"{name}{dark}.{form}"))
     return paths
+
+
+def _saved(draw: Callable[[], Figure], path: Path) -> Path:
+    return save(draw(), path)
