@@ -1,5 +1,6 @@
 """The table of bugs that the suite must catch, all of them made by someone somewhere before."""
 
+import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -29,8 +30,19 @@ class Mutant(NamedTuple):
         return "cpu" if self.file.startswith("engines/cpu/") else "numpy"
 
 
-def _mutants(*tables: dict) -> list[Mutant]:
-    return [Mutant(file, *bug) for table in tables for file, bugs in table.items() for bug in bugs]
+def _mutants(*tables: str) -> list[Mutant]:
+    """Read tables of bugs: "# file", "what is wrong | what catches it", and a diff of right and wrong lines."""
+    found = []
+    for table in tables:
+        for part in re.split(r"^# ", table, flags=re.MULTILINE)[1:]:
+            file, _, bugs = part.partition("\n")
+            for bug, right, wrong in re.findall(
+                r"((?:^[^-+].*\n)+)((?:^-.*\n)+)((?:^\+.*\n)+)", bugs, flags=re.MULTILINE
+            ):
+                what, caught_by = re.split(r"\s\| ", bug.rstrip("\n"))
+                old, new = ("\n".join(line[1:] for line in lines.splitlines()) for lines in (right, wrong))
+                found.append(Mutant(file, what, caught_by, old, new))
+    return found
 
 
 MUTANTS = _mutants(OP_BUGS, MODEL_BUGS, COMPILED_BUGS, KERNEL_BUGS)
