@@ -60,11 +60,6 @@ def test_its_parameters_are_one_tree_per_block_a_last_norm_and_a_learned_bias():
     assert not np.array_equal(drawn[0]["attention"]["query"]["w"], drawn[1]["attention"]["query"]["w"])
 
 
-@every_kind
-def test_its_gradients_are_exact(x, positions):
-    assert_exact(stack_of(positions), x=x)
-
-
 def test_the_memory_and_the_bias_collect_gradients_from_every_block(x, rng):
     crossed = stack_of(POSITIONS["relative"], cross=True, dropout=0.2)
     mask = {"memory_mask": (np.arange(S) < [[3], [4]])[:, None, :]}

@@ -20,17 +20,6 @@ def decoder(**settings):
     return model, scattered(model, np.random.default_rng(0))
 
 
-def test_it_is_embedding_blocks_and_head_in_turn():
-    model, params = decoder()
-    x, _ = model.embedding.forward(params["embedding"], TOKENS)
-    for own in params["blocks"]:
-        x, _ = model.stack.block.forward(own, x)
-    x, _ = model.stack.final_norm.forward(params["final_norm"], x)
-    logits, saved = model.forward(params, TOKENS)
-    assert_close(logits, x @ params["embedding"]["tokens"]["table"].T)
-    assert saved.keys() == {"embedding", "blocks", "final_norm", "head"}
-
-
 @pytest.mark.parametrize(("tied", "parts"), [(True, {}), (False, {"w": (12, 9)})], ids=["tied", "free"])
 def test_a_tied_head_has_no_matrix_of_its_own(tied, parts):
     model = Decoder(DecoderConfig(**SIZES, tied_head=tied))
@@ -46,13 +35,6 @@ def test_given_positions_leave_the_same_gap_as_a_hidden_token(batched):
     positions = np.broadcast_to(positions, (2, 5)) if batched else positions
     without, _ = model.forward(params, TOKENS[:, seen], positions=positions)
     assert_close(without, whole[:, seen])
-
-
-def test_the_gradients_have_the_names_and_the_order_of_the_parameters():
-    model, params = decoder(positions="relative", tied_head=False)
-    _, grads = model.loss_and_grads(params, Batch(TOKENS, TOKENS))
-    assert list(flatten(grads)) == list(flatten(params))
-    assert list(grads) == list(params)
 
 
 def test_a_batch_in_which_nothing_is_asked_costs_nothing():

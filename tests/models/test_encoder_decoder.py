@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from compare import assert_close
 from glassformer.config import EncoderDecoderConfig
-from glassformer.errors import ConfigError
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.model import Batch
 from glassformer.proofs.layer_cases import scattered
@@ -19,25 +17,6 @@ TOKENS = np.array([[1, 4, 1, 0, 7], [1, 1, 8, 3, 3]])
 def encoder_decoder(**settings):
     model = EncoderDecoder(EncoderDecoderConfig(**SIZES, **settings))
     return model, scattered(model, np.random.default_rng(0))
-
-
-def test_it_is_two_stacks_of_which_the_second_looks_at_the_first():
-    model, params = encoder_decoder()
-    memory, *_ = model.encode(params, SOURCE)
-    x, _ = model.embedding.forward(params["embedding"], TOKENS)
-    x, _ = model.decoder.forward(params["decoder"], x, memory)
-    expected, _ = model.head.forward(params["head"], x, params["embedding"]["tokens"]["table"])
-    logits, saved = model.forward(params, SOURCE, TOKENS)
-    assert_close(logits, expected)
-    assert saved.keys() == {"source_embedding", "encoder", "embedding", "decoder", "head"}
-
-
-def test_the_stacks_may_differ_in_depth():
-    _, params = encoder_decoder(encoder_layers=1)
-    assert len(params["encoder"]["blocks"]) == 1
-    assert len(params["decoder"]["blocks"]) == 2
-    assert "cross_attention" not in params["encoder"]["blocks"][0]
-    assert "cross_attention" in params["decoder"]["blocks"][0]
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "apart"])
@@ -56,10 +35,3 @@ def test_the_whole_source_is_seen_by_every_target_token():
     after, _ = model.forward(params, changed, TOKENS)
     assert (np.abs(after[0] - before[0]).max(axis=-1) > 1e-9).all()
     np.testing.assert_array_equal(after[1], before[1])
-
-
-def test_a_batch_without_a_source_is_refused():
-    model, params = encoder_decoder()
-    with pytest.raises(ConfigError, match="the batch has no source") as caught:
-        model.loss(params, Batch(TOKENS, TOKENS))
-    assert "source=" in caught.value.hint

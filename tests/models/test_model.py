@@ -6,7 +6,6 @@ import pytest
 from compare import assert_close
 from glassformer import ops
 from glassformer.config import DecoderConfig
-from glassformer.errors import ConfigError
 from glassformer.models.decoder import Decoder
 from glassformer.models.model import Batch, as_key, key_mask, same_order
 from glassformer.proofs.layer_cases import scattered
@@ -61,12 +60,6 @@ def test_gradients_are_as_many_times_larger_as_asked_for(model, params):
     assert_close(same, loss)
     for name, grad in flatten(grads).items():
         assert_close(flatten(scaled)[name], 1024 * grad)
-
-
-def test_a_batch_without_targets_has_no_loss(model, params):
-    with pytest.raises(ConfigError, match="the batch has no targets") as caught:
-        model.loss(params, Batch(TOKENS))
-    assert "Batch(tokens, targets)" in caught.value.hint
 
 
 def test_gradients_are_put_in_the_order_of_the_parameters():

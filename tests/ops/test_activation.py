@@ -47,10 +47,6 @@ def test_relu_has_slope_zero_at_zero():
     assert ops.relu_backward(np.ones(1), ops.relu(np.zeros(1))[1]) == 0
 
 
-def test_pairs_are_found_by_name():
-    assert ops.activation_pair("silu") == (ops.silu, ops.silu_backward)
-
-
 def test_the_two_forms_of_gelu_differ_a_little():
     difference = np.abs(ops.gelu(X)[0] - ops.gelu_tanh(X)[0]).max()
     assert 1e-4 < difference < 1e-3

@@ -5,7 +5,6 @@ import pytest
 
 from compare import assert_close, assert_equals_torch
 from glassformer.ops import linear, linear_backward
-from glassformer.ops.linear import flat
 
 PAIR = (linear, linear_backward)
 
@@ -28,9 +27,3 @@ def test_leading_axes_add_up_in_the_gradients_of_the_parameters(rng):
     _, dw, db = linear_backward(dy, linear(x, w, np.zeros(5))[1])
     assert_close(dw, np.einsum("bti,bto->io", x, dy))
     assert_close(db, np.einsum("bto->o", dy))
-
-
-def test_flat_joins_all_axes_but_the_last():
-    assert flat(np.zeros((2, 3, 4))).shape == (6, 4)
-    assert flat(np.zeros(4)).shape == (1, 4)
-    assert flat(np.zeros((0, 4))).shape == (0, 4)

@@ -84,13 +84,6 @@ def test_interleaved_pairs_turn_like_complex_numbers(torch, rng):
     assert_equals_torch(pair, by_torch, [x], extra=extra, backward=settings, **settings)
 
 
-def test_halves_are_the_interleaved_form_with_the_channels_sorted(rng):
-    x, angles = rng.standard_normal((5, 6)), rotary_angles(np.arange(5), 6)
-    order = np.array([0, 2, 4, 1, 3, 5])  # first all a, then all b
-    halves, _ = rotary(x[:, order], *angles, pairing="halves")
-    assert_close(halves, rotary(x, *angles, pairing="interleaved")[0][:, order])
-
-
 def test_halves_follow_hugging_face(torch, rng):
     x = rng.standard_normal((2, 5, 6))
     cos, sin = (torch.tensor(np.concatenate((t, t), -1)) for t in rotary_angles(np.arange(5), 6))
