@@ -5,7 +5,6 @@ import os
 import signal
 import tempfile
 from importlib.util import find_spec
-from pathlib import Path
 
 # Read when NumPy, PyTorch and JAX are first imported, so they come before every other import.
 # pytest-xdist runs one process per core; more threads per process would only get in each other's way. Kernels still cut
@@ -31,7 +30,6 @@ import pytest  # noqa: E402
 from glassformer import dispatch, ops, registry  # noqa: E402
 from glassformer.data import TASKS  # noqa: E402
 from glassformer.text import TOKENIZERS  # noqa: E402
-from long_files import LONG_FILES  # noqa: E402
 from pages import draw_nothing, really_drawn  # noqa: E402
 from published_models import data_file  # noqa: E402
 
@@ -126,22 +124,6 @@ def pytest_addoption(parser):
     parser.addoption("--all-bugs", action="store_true", help="also plant the bugs that take seconds to compile")
 
 
-def pytest_configure(config):
-    """Set up a process that runs tests beside others."""
-    if hasattr(config, "workerinput"):
-        _set_up_worker(config)
-
-
-def _set_up_worker(config):
-    """Let one of several processes say little of tests that pass, and every second one begin with the last files."""
-    from side_by_side import BothEnds, BriefReports, is_brief
-
-    number = int(config.workerinput["workerid"].removeprefix("gw"))
-    config.pluginmanager.register(BothEnds(backwards=number % 2 == 1))
-    if is_brief(config.option):
-        config.pluginmanager.register(BriefReports())
-
-
 def pytest_collectstart(collector):
     """Let nobody look for garbage until all tests are found: all of it stays."""
     gc.disable()
@@ -158,17 +140,14 @@ def pytest_collection_modifyitems(config, items):
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
-    places = {f"{Path(__file__).parent.name}/{name}": place for place, name in enumerate(LONG_FILES)}
-    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Let one process run all tests of a file, and the longest files come first, not those with the most tests."""
-    from side_by_side import FileByFile
+    """Let one process run all tests of a file: what they share is made once."""
+    from xdist.scheduler import LoadFileScheduling
 
-    config.option.loadscopereorder = False
-    return FileByFile(config, log)
+    return LoadFileScheduling(config, log)
 
 
 def pytest_collection_finish(session):

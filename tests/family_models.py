@@ -19,76 +19,42 @@ VOCAB, CONTEXT = 47, 96
 END, START = 1, 0
 
 _BERT = {
-    "vocab_size": VOCAB,
-    "hidden_size": 30,
-    "num_attention_heads": 3,
-    "num_hidden_layers": 3,
-    "intermediate_size": 37,
+    "vocab_size": VOCAB, "hidden_size": 30, "num_attention_heads": 3, "num_hidden_layers": 3, "intermediate_size": 37,
     "max_position_embeddings": CONTEXT,
-}
-_GPT2 = {
-    "vocab_size": VOCAB,
-    "n_embd": 30,
-    "n_head": 3,
-    "n_layer": 3,
-    "n_positions": CONTEXT,
-    "bos_token_id": START,
-    "eos_token_id": END,
-}
+}  # fmt: skip
+_ENDS = {"bos_token_id": START, "eos_token_id": END}
+_GPT2 = {"vocab_size": VOCAB, "n_embd": 30, "n_head": 3, "n_layer": 3, "n_positions": CONTEXT, **_ENDS}
 _NEOX = {
-    **_BERT,
-    "num_attention_heads": 5,
-    "use_parallel_residual": False,
+    **_BERT, **_ENDS, "num_attention_heads": 5, "use_parallel_residual": False,
     "rope_parameters": {"rope_type": "default", "rope_theta": 700.0, "partial_rotary_factor": 1.0},
-    "bos_token_id": START,
-    "eos_token_id": END,
-}
-_LLAMA = {**_BERT, "num_attention_heads": 5, "bos_token_id": START, "eos_token_id": END}
+}  # fmt: skip
+_LLAMA = {**_BERT, **_ENDS, "num_attention_heads": 5}
 _T5 = {
-    "vocab_size": VOCAB,
-    "d_model": 30,
-    "d_kv": 7,
-    "d_ff": 37,
-    "num_layers": 2,
-    "num_decoder_layers": 3,
-    "num_heads": 3,
-    "eos_token_id": END,
-    "decoder_start_token_id": START,
-}
+    "vocab_size": VOCAB, "d_model": 30, "d_kv": 7, "d_ff": 37, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 3,
+    "eos_token_id": END, "decoder_start_token_id": START,
+}  # fmt: skip
 _ROPE = {
-    "rope_type": "llama3",
-    "rope_theta": 500.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
+    "rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
-}
+}  # fmt: skip
 _DISTIL = {
-    "vocab_size": VOCAB,
-    "dim": 30,
-    "n_heads": 3,
-    "n_layers": 3,
-    "hidden_dim": 37,
-    "max_position_embeddings": CONTEXT,
-}
+    "vocab_size": VOCAB, "dim": 30, "n_heads": 3, "n_layers": 3, "hidden_dim": 37, "max_position_embeddings": CONTEXT,
+}  # fmt: skip
+_GPT2_MODEL, _NEOX_MODEL = ("GPT2LMHeadModel", "GPT2Config"), ("GPTNeoXForCausalLM", "GPTNeoXConfig")
+_LLAMA_MODEL, _T5_MODEL = ("LlamaForCausalLM", "LlamaConfig"), ("T5ForConditionalGeneration", "T5Config")
+_MISTRAL_MODEL, _QWEN_MODEL = ("MistralForCausalLM", "MistralConfig"), ("Qwen2ForCausalLM", "Qwen2Config")
 
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "gpt2": ("GPT2LMHeadModel", "GPT2Config", {**_GPT2, "n_inner": 37}),
-    "gpt2, untied, exact gelu": (
-        "GPT2LMHeadModel",
-        "GPT2Config",
-        {**_GPT2, "tie_word_embeddings": False, "activation_function": "gelu"},
-    ),
-    "gpt2, scores not scaled": ("GPT2LMHeadModel", "GPT2Config", {**_GPT2, "n_head": 10, "scale_attn_weights": False}),
-    "gpt_neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", _NEOX),
+    "gpt2": (*_GPT2_MODEL, {**_GPT2, "n_inner": 37}),
+    "gpt2, untied, exact gelu": (*_GPT2_MODEL, {**_GPT2, "tie_word_embeddings": False, "activation_function": "gelu"}),
+    "gpt2, scores not scaled": (*_GPT2_MODEL, {**_GPT2, "n_head": 10, "scale_attn_weights": False}),
+    "gpt_neox": (*_NEOX_MODEL, _NEOX),
     "gpt_neox, as Pythia": (
-        "GPTNeoXForCausalLM",
-        "GPTNeoXConfig",
+        *_NEOX_MODEL,
         {**_NEOX, "hidden_size": 40, "use_parallel_residual": True, "rope_parameters": {"partial_rotary_factor": 0.25}},
     ),
     "gpt_neox, tied, no biases of attention": (
-        "GPTNeoXForCausalLM",
-        "GPTNeoXConfig",
+        *_NEOX_MODEL,
         {**_NEOX, "tie_word_embeddings": True, "attention_bias": False, "hidden_act": "gelu_new"},
     ),
     "bert, tokens": ("BertForMaskedLM", "BertConfig", _BERT),
@@ -104,16 +70,11 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "roberta, tokens": ("RobertaForMaskedLM", "RobertaConfig", {**_BERT, "type_vocab_size": 1}),
     "roberta, tokens, untied": ("RobertaForMaskedLM", "RobertaConfig", {**_BERT, "tie_word_embeddings": False}),
     "roberta": ("RobertaModel", "RobertaConfig", {**_BERT, "layer_norm_eps": 1e-5}),
-    "t5": ("T5ForConditionalGeneration", "T5Config", _T5),
-    "t5 v1.1": (
-        "T5ForConditionalGeneration",
-        "T5Config",
-        {**_T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
-    ),
-    "llama": ("LlamaForCausalLM", "LlamaConfig", {**_LLAMA, "num_key_value_heads": 1}),
+    "t5": (*_T5_MODEL, _T5),
+    "t5 v1.1": (*_T5_MODEL, {**_T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+    "llama": (*_LLAMA_MODEL, {**_LLAMA, "num_key_value_heads": 1}),
     "llama, tied, biases, scaled rotation": (
-        "LlamaForCausalLM",
-        "LlamaConfig",
+        *_LLAMA_MODEL,
         {
             **_LLAMA,
             "tie_word_embeddings": True,
@@ -123,20 +84,11 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
             "rope_parameters": _ROPE,
         },
     ),
-    "mistral": (
-        "MistralForCausalLM",
-        "MistralConfig",
-        {**_LLAMA, "num_key_value_heads": 5, "head_dim": 6, "sliding_window": 11},
-    ),
-    "mistral, no window": (
-        "MistralForCausalLM",
-        "MistralConfig",
-        {**_LLAMA, "num_key_value_heads": 1, "sliding_window": None},
-    ),
-    "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", {**_LLAMA, "num_key_value_heads": 1, "rms_norm_eps": 1e-5}),
+    "mistral": (*_MISTRAL_MODEL, {**_LLAMA, "num_key_value_heads": 5, "head_dim": 6, "sliding_window": 11}),
+    "mistral, no window": (*_MISTRAL_MODEL, {**_LLAMA, "num_key_value_heads": 1, "sliding_window": None}),
+    "qwen2": (*_QWEN_MODEL, {**_LLAMA, "num_key_value_heads": 1, "rms_norm_eps": 1e-5}),
     "qwen2, tied, window": (
-        "Qwen2ForCausalLM",
-        "Qwen2Config",
+        *_QWEN_MODEL,
         {
             **_LLAMA,
             "num_key_value_heads": 5,

@@ -67,19 +67,6 @@ def test_the_environment_chooses_and_the_program_overrules_it(unchosen):
     assert engine() == "numpy"
 
 
-def test_an_empty_variable_is_none(unchosen):
-    unchosen.setenv("GLASSFORMER_ENGINE", "")
-    assert engine() == "cpu"
-
-
-def test_an_engine_can_be_set_for_good(unchosen):
-    set_engine("numpy")
-    assert engine() == "numpy"
-    assert kernel("softmax") is None
-    set_engine("cpu")
-    assert kernel("softmax") is not None
-
-
 def test_the_choice_is_undone_at_the_end_of_a_block_even_by_an_error():
     before = engine()
     with use_engine("numpy"):
@@ -127,11 +114,6 @@ def test_choices_that_overlap_in_two_threads_leave_nothing_behind(unchosen):
     assert (engine(), found) == ("cpu", ["cpu"])
 
 
-def test_the_package_offers_the_choice():
-    assert glassformer.use_engine is use_engine
-    assert glassformer.set_engine is set_engine
-
-
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
@@ -168,15 +150,7 @@ def test_without_jax_its_engine_is_refused(unchosen):
     with pytest.raises(ConfigError, match=message):
         engine()
     result = command("train", "majority", "--engine", "jax")
-    assert result.code == 2
-    assert "the engine jax needs JAX" in result.err
-
-
-def test_the_command_line_refuses_an_unknown_engine():
-    result = command("check", "--engine", "nunpy")
-    assert result.code == 2
-    assert "there is no engine 'nunpy'" in result.err
-    assert "did you mean 'numpy'" in result.err
+    assert (result.code, "the engine jax needs JAX" in result.err) == (2, True)
 
 
 # --- that it is obeyed -----------------------------------------------------------------------------------------------
@@ -256,14 +230,6 @@ def test_a_bound_method_of_a_layer_keeps_its_name_its_words_and_its_signature(na
         assert pickle.loads(pickle.dumps(method)).__self__ == layer
 
 
-def test_an_op_without_a_kernel_runs_as_written():
-    @dispatched
-    def unheard_of(x):
-        return x + 1
-
-    assert unheard_of(np.zeros(1)) == [1]
-
-
 # --- engines of one's own --------------------------------------------------------------------------------------------
 
 
@@ -324,11 +290,6 @@ print(engine(), bool(np.isfinite(loss)), sys.modules.get("numba") is not None)
 
 def test_a_model_learns_where_numba_is_not_installed():
     assert in_a_fresh_process(TRAIN.format(before="sys.modules['numba'] = None")) == "numpy True False"
-
-
-def test_the_reference_engine_leaves_numba_alone():
-    chosen = "import os; os.environ['GLASSFORMER_ENGINE'] = 'numpy'"
-    assert in_a_fresh_process(TRAIN.format(before=chosen)) == "numpy True False"
 
 
 def test_from_a_models_forward_to_softmax_there_are_at_most_twelve_frames(monkeypatch):

@@ -71,26 +71,10 @@ def exercises() -> list[tuple[str, str]]:
     ]
 
 
-def test_the_reading_order_has_five_chapters_with_something_to_change():
-    assert len({title for title, _ in exercises()}) == 5
-
-
 @pytest.mark.parametrize(("title", "line"), exercises())
 def test_the_lines_that_the_reading_order_changes_are_there(title, line):
     files = re.findall(r"`([\w/]+\.py)`", title)
     assert sum((PACKAGE / file).read_text(encoding="utf-8").count(line) for file in files) == 1
-
-
-def test_the_index_of_decisions_lists_every_record_with_its_date_and_status():
-    folder = ROOT / "docs" / "decisions"
-    index = (folder / "README.md").read_text(encoding="utf-8")
-    records = sorted(folder.glob("[0-9]*.md"))
-    assert [path.name[:4] for path in records] == [f"{number:04}" for number in range(1, len(records) + 1)]
-    for path in records:
-        title, date, status = re.match(
-            r"# \d{4}\. (.+)\n\n(\d{4}-\d\d-\d\d), (.+)\.\n\n## Context\n", path.read_text(encoding="utf-8")
-        ).groups()
-        assert f"| [{path.name[:4]}]({path.name}) | {title} | {date} | {status} |" in index
 
 
 def test_the_version_is_one_and_the_changelog_begins_with_it():

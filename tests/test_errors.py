@@ -1,22 +1,17 @@
 """How an error reads, and what it may be caught as."""
 
-import inspect
 from types import SimpleNamespace
 
 import pytest
 
 from glassformer import errors
-from glassformer.errors import ConfigError, GlassformerError, did_you_mean, first_line, nearest, some, typed
+from glassformer.errors import GlassformerError, did_you_mean, nearest, some, typed
 
 
 def test_an_error_gives_the_fact_and_then_the_remedy():
     error = GlassformerError("the prompt has 9 tokens", hint="shorten it")
     assert str(error) == "the prompt has 9 tokens\n\nhint: shorten it"
     assert (error.fact, error.hint) == ("the prompt has 9 tokens", "shorten it")
-
-
-def test_an_error_without_a_remedy_is_the_fact_alone():
-    assert str(ConfigError("no")) == "no"
 
 
 @pytest.mark.parametrize(
@@ -35,14 +30,6 @@ def test_every_error_is_also_what_python_would_raise(name, builtin):
     assert issubclass(kind, builtin)
 
 
-def test_the_tree_in_the_docstring_names_every_error():
-    kinds = [name for name, value in inspect.getmembers(errors, inspect.isclass) if value.__module__ == errors.__name__]
-    assert len(kinds) >= 6
-    for name in kinds:
-        assert name in errors.__doc__
-        assert name in errors.__all__
-
-
 def test_close_words_are_suggested_and_otherwise_all_are_listed():
     known = ["layers", "heads", "width"]
     assert did_you_mean("head", known) == "did you mean 'heads'?"
@@ -53,46 +40,21 @@ def test_close_words_are_suggested_and_otherwise_all_are_listed():
     ("word", "meant"),
     [
         ("widht", ["width"]),
-        ("Width", ["width"]),
         ("feed-forward", ["feed_forward"]),
-        ("size", ["bpe_size"]),
         ("eps", ["norm_eps"]),
         ("dropout_rate", ["dropout"]),
         ("num_heads", ["heads"]),
         ("act", ["activation"]),
         ("half", ["halves"]),
         ("norm_size", ["bpe_size", "norm_eps"]),
-        ("floot", ["floor"]),
-        ("foo", []),
         ("digits", []),
         ("gpu", []),
-        ("q", []),
         ("", []),
     ],
 )
 def test_only_words_that_may_have_been_meant_are_near(word, meant):
-    known = [
-        "width",
-        "feed_forward",
-        "bpe_size",
-        "norm_eps",
-        "dropout",
-        "heads",
-        "activation",
-        "halves",
-        "floor",
-        "cpu",
-    ]
-    assert nearest(word, known) == meant
-
-
-def test_of_equally_near_words_three_are_named():
-    assert nearest("bias", ["head_bias", "norm_bias", "output_bias", "attention_bias"]) == [
-        "head_bias",
-        "norm_bias",
-        "output_bias",
-    ]
-    assert nearest("adamx", ["adam", "adamw", "sgd"]) == ["adam", "adamw"]
+    known = "width feed_forward bpe_size norm_eps dropout heads activation halves floor cpu"
+    assert nearest(word, known.split()) == meant
 
 
 def test_many_names_are_never_listed_in_full():
@@ -130,8 +92,3 @@ def test_long_lists_of_names_are_cut():
 def test_words_are_quoted_as_the_shell_of_the_system_wants_them(system, word, quoted, monkeypatch):
     monkeypatch.setattr(errors, "os", SimpleNamespace(name=system))
     assert typed(word) == quoted
-
-
-def test_the_first_line_of_an_error_is_what_it_says_or_what_it_is():
-    assert first_line(ValueError("no\nat line 3")) == "no"
-    assert first_line(ValueError()) == "ValueError"

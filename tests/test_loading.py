@@ -5,7 +5,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 import pytest
 
 import glassformer as gf
-from glassformer.errors import CheckpointError, ConfigError
+from glassformer.errors import CheckpointError
 from glassformer.generation import answer as reference
 from glassformer.loading import load, locate
 from runs import edit_config, tiny_session
@@ -41,18 +41,6 @@ def test_start_and_end_come_from_the_special_tokens(tmp_path):
     trained("text", tmp_path / "text")
     model = gf.load(tmp_path / "text")
     assert (model.start_id, model.end_ids) == (None, ())
-
-
-def test_an_encoder_does_not_write(tmp_path):
-    trained("majority", tmp_path / "run")
-    with pytest.raises(ConfigError, match="run is an encoder, which reads and classifies") as error:
-        load(tmp_path / "run").generate("0")
-    assert "`glassformer predict`" in error.value.hint
-
-
-def test_a_folder_that_is_missing_is_refused(tmp_path):
-    with pytest.raises(CheckpointError, match="is not a run folder"):
-        gf.load(tmp_path / "nowhere")
 
 
 def test_a_name_that_no_system_takes_is_refused_like_others():

@@ -10,7 +10,7 @@ import gguf_files
 import glassformer as gf
 from family_models import saved
 from glassformer.dispatch import use_engine
-from glassformer.errors import CheckpointError, ConfigError, WeightsError
+from glassformer.errors import ConfigError, WeightsError
 from glassformer.generation.texts import encode_prompts
 from glassformer.loading import load, load_config, load_tokenizer, locate, read_model
 from glassformer.quantized import Quantized
@@ -19,7 +19,6 @@ from glassformer.tree import flatten
 from glassformer.weights import registry
 from glassformer.weights.places import hub_folder
 from oracles import require
-from runs import tiny_session
 from tokenizer_files import PUBLISHED
 
 TOKENIZERS = {"gpt2": "byte-level BPE", "llama": "sentencepiece BPE", "t5": "Unigram", "bert": "WordPiece"}
@@ -73,19 +72,6 @@ def test_a_model_without_a_tokenizer_does_not_write(tmp_path):
     model = gf.load(saved("gpt2", tmp_path))
     with pytest.raises(WeightsError, match="has no tokenizer"):
         model.generate("a")
-
-
-def test_the_file_of_weights_stands_for_its_folder(folders):
-    assert locate(folders["gpt2"] / "model.safetensors") == folders["gpt2"]
-
-
-def test_a_run_is_loaded_with_its_parameters_and_tokenizer(tmp_path):
-    list(tiny_session("lines", tmp_path / "run", steps=1, eval_every=1).steps())
-    loaded = read_model(tmp_path / "run")
-    assert loaded.config == load_config(tmp_path / "run")
-    assert loaded.tokenizer == load_tokenizer(tmp_path / "run")
-    assert loaded.start_id is not None
-    assert loaded.end_ids
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
@@ -142,11 +128,6 @@ def test_a_pulled_model_is_known_by_its_name(folders, monkeypatch):
     with pytest.raises(WeightsError, match="minilm has not been fetched yet") as caught:
         locate("minilm")
     assert "glassformer pull minilm" in caught.value.hint
-
-
-def test_what_is_not_there_is_said():
-    with pytest.raises(CheckpointError, match="there is no nowhere"):
-        gf.load("nowhere")
 
 
 class Hub:

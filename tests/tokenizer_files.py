@@ -20,6 +20,12 @@ TEXT = (
 ) * 20
 
 
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
 def byte_level_bpe():
     """As GPT-2."""
     tokenizer = Tokenizer(models.BPE())

@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from glassformer.data.tokens import write_tokens
-from glassformer.dispatch import engine
 from glassformer.errors import ConfigError, LengthError
 from glassformer.generation.conversation import Conversation
 from glassformer.generation.sampling import Sampling
@@ -18,14 +17,9 @@ from glassformer.loading import load
 from glassformer.runs.start import new_session
 from glassformer.text import PublishedTokenizer
 from runs import TINY_MODEL, command, finished, process, tiny_session
-from tokenizer_files import TEXT, chat_bpe
+from tokenizer_files import CHATML, TEXT, chat_bpe
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
-
-CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +48,6 @@ def test_layers_would_have_said(run, monkeypatch):
     assert shown.out.startswith(plain.out)
     assert "wrote" in shown.out
     assert "block" in shown.out
-
-
-def test_stdin_that_is_not_utf8_is_refused(run, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\n"), encoding="utf-8"))
-    result = command("chat", run)
-    assert result.code == 1
-    assert "error: stdin is not UTF-8 text: byte 0 is 0xff" in result.err
 
 
 def conversation(run, **settings):
@@ -173,15 +160,6 @@ def test_interrupting_stops_the_answer_and_not_the_program(run):
     assert "starts over" in result.err
 
 
-def test_the_same_seed_gives_the_same_answers(run):
-    def talk(seed):
-        chat = conversation(run, seed=seed, temperature=1.0, max_new_tokens=20)
-        return ["".join(chat.reply("the sea")) for _ in range(2)]
-
-    assert talk(3) == talk(3)
-    assert talk(3) != talk(4)
-
-
 def test_a_model_without_a_chat_template_says_so(tmp_path, monkeypatch):
     session = tiny_session("text", tmp_path / "run", steps=1)
     for _ in session.steps():
@@ -192,17 +170,3 @@ def test_a_model_without_a_chat_template_says_so(tmp_path, monkeypatch):
     assert "glassformer generate" in result.err
     with pytest.raises(ConfigError, match="no chat template"):
         conversation(session.run.folder)
-
-
-def test_weights_are_kept_as_asked_for(run, monkeypatch):
-    result = talk_to(run, "the sea\n", monkeypatch, "--weights", "int8")
-    chat = Conversation(load(run, weights="int8"), system=None, max_new_tokens=5, seed=0, temperature=0)
-    assert result.code == 0
-    assert result.out == "".join(chat.reply("the sea")) + "\n"
-    assert "weights cannot be kept as 'int7'" in talk_to(run, "", monkeypatch, "--weights", "int7").err
-
-
-def test_the_engine_can_be_chosen(run, monkeypatch, jax):
-    expected = talk_to(run, "the sea\n", monkeypatch)
-    assert talk_to(run, "the sea\n", monkeypatch, "--engine", "jax") == expected
-    assert engine() == "jax"

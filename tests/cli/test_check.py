@@ -1,8 +1,4 @@
-"""`glassformer check`: what it proves, the verdict, and that it can be negative.
-
-That all cases are exact on every engine, `tests/proofs` proves one by one: here the command is shown to ask for each of
-them, and runs some of each kind.
-"""
+"""`glassformer check` asks for every case, and its verdict can be negative; `tests/proofs` proves the cases."""
 
 import json
 from types import SimpleNamespace
@@ -38,70 +34,28 @@ def test_every_case_is_proved(monkeypatch):
     assert {(row["kind"], row["name"]) for row in rows} == {(kind, name.partition(",")[0]) for kind, name in asked}
 
 
-def test_gradients_are_exact_here(monkeypatch):
-    few = {kind: cases()[:: max(1, len(cases()) // 4)] for kind, cases in CASES.items()}
-    for kind, some in few.items():
-        monkeypatch.setattr(check, f"{kind}_cases", lambda some=some: some)
-    result = command("check", "--json")
-    assert result.code == 0, result.out
-    found = json.loads(result.out)
-    assert list(found) == ["ok", "checks"]
-    assert found["ok"] is True
-    assert {row["kind"] for row in found["checks"]} == {"op", "layer", "model"}
-    names = {case.name.partition(",")[0] for some in few.values() for case in some}
-    assert {row["name"] for row in found["checks"]} == names
-    for row in found["checks"]:
-        assert list(row) == ["name", "kind", "error", "limit", "ok"]
-        assert row["ok"] is True
-        assert 0 <= row["error"] <= row["limit"]
-
-
-def some_ops():
-    return [case for case in op_cases() if case.name.startswith(("softmax", "linear", "layer_norm"))]
-
-
-def break_op(monkeypatch, name):
-    """Let the gradient of one op be a thousandth too large."""
-    broken = []
-    for case in some_ops():
-        if case.name.partition(",")[0] == name:
-            right = case.backward
-
-            def wrong(dy, saved, _right=right, **settings):
-                grads = _right(dy, saved, **settings)
-                first, *rest = grads if isinstance(grads, tuple) else (grads,)
-                return (first * 1.001, *rest)
-
+@pytest.fixture
+def _softmax_is_wrong(monkeypatch):
+    """Make the gradient of softmax a thousandth too large, and leave linear as it is."""
+    cases = [case for case in op_cases() if case.name.startswith(("softmax", "linear"))]
+    for case in cases:
+        if case.name.startswith("softmax"):
+            wrong = lambda *given, right=case.backward, **settings: 1.001 * right(*given, **settings)  # noqa: E731
             object.__setattr__(case, "backward", wrong)
-        broken.append(case)
-    monkeypatch.setattr("glassformer.cli.check.prove_all", lambda: prove_ops(broken))
+    monkeypatch.setattr("glassformer.cli.check.prove_all", lambda: prove_ops(cases))
 
 
-def test_a_wrong_gradient_fails(monkeypatch):
-    break_op(monkeypatch, "softmax")
+@pytest.mark.usefixtures("_softmax_is_wrong")
+def test_a_wrong_gradient_fails():
     result = command("check", "--json")
     assert result.code == 1
     found = json.loads(result.out)
     assert found["ok"] is False
     assert [row["name"] for row in found["checks"] if not row["ok"]] == ["softmax"]
-
-
-def test_people_see_which_gradient_is_wrong(monkeypatch):
-    break_op(monkeypatch, "softmax")
-    result = command("check")
-    assert result.code == 1
-    assert "1 are wrong: softmax" in result.err
-    assert "WRONG" in result.out
-
-
-def test_people_see_that_all_are_exact(monkeypatch):
-    monkeypatch.setattr("glassformer.cli.check.prove_all", lambda: prove_ops(some_ops()))
-    result = command("check")
-    assert result.code == 0
-    number = len(prove_ops(some_ops()))
-    assert number >= 3
-    assert f"{number} of {number} gradients are exact." in result.err
-    assert "WRONG" not in result.out
+    shown = command("check")
+    assert shown.code == 1
+    assert "1 are wrong: softmax" in shown.err
+    assert "WRONG" in shown.out
 
 
 @pytest.mark.parametrize("name", ["cpu", "numpy", "jax"])

@@ -34,22 +34,14 @@ def test_everything_is_shown_side_by_side(folder, tmp_path, coarse_figures):
     assert result.code == 0, result.err
     rows = [line.split("\t") for line in result.out.splitlines()]
     assert ["steps", "6 of 6", "3 of 3"] in rows
-    assert ["parameters", *(f"{count_of(folder / name):,}" for name in ("long", "short"))] in rows
+    sizes = [count(open_run(folder / name).load_params()) for name in ("long", "short")]
+    assert ["parameters", *(f"{size:,}" for size in sizes)] in rows
     assert ["norm", "layer", "rms"] in rows
     assert ["lr", "0.002", "0.5"] in rows
-    assert "# Loss by step (validation)" in result.out
-    assert re.search(r"^2\t\d\.\d{4}\t\d+\.\d{4}$", result.out, re.MULTILINE)
     assert re.search(r"^6\t\d\.\d{4}\t$", result.out, re.MULTILINE)
-    assert "# Loss by time (validation)" in result.out
-    assert re.search(r"^tokens/s\t[\d,]+\t[\d,]+$", result.out, re.MULTILINE)
-    assert "long answers:" in result.out
     assert result.out.count(" → ") == 6
     assert {path.name for path in tmp_path.iterdir()} == {"losses.png", "losses-dark.png"}
     assert "losses-dark.png" in result.err
-
-
-def count_of(folder):
-    return count(open_run(folder).load_params())
 
 
 def test_without_a_folder_nothing_is_written(folder, tmp_path, monkeypatch):
@@ -100,12 +92,6 @@ def test_a_run_without_steps_is_compared_as_far_as_it_goes(folder, tmp_path):
     assert "idle: no samples: there is no checkpoint" in result.out
     result = command("compare", folder / "long", folder / "idle", "--out", tmp_path, "--no-samples")
     assert "answers" not in result.out
-
-
-def test_the_same_settings_are_said_to_be_the_same(folder, tmp_path):
-    finish(tiny_session("sort", tmp_path / "again", steps=6, eval_every=2))
-    result = command("compare", folder / "long", tmp_path / "again", "--out", tmp_path / "out", "--no-samples")
-    assert "All settings are the same." in result.out
 
 
 def test_runs_of_one_name_are_told_apart_by_their_paths(folder, tmp_path):

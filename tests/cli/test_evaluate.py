@@ -33,15 +33,6 @@ def test_eval_repeats_what_training_ended_with(run):
     assert set(found["groups"]) == {"en", "de"}
 
 
-def test_people_get_a_line_and_a_table(run):
-    result = command("eval", run[0])
-    assert result.code == 0
-    assert "dates: loss" in result.out
-    assert "8 examples" in result.out
-    assert "en" in result.out
-    assert result.err == ""
-
-
 def test_the_latest_parameters_can_be_asked_for(run):
     assert json.loads(command("eval", run[0], "--checkpoint", "latest", "--json").out)["checkpoint"] == "latest"
     result = command("eval", run[0], "--checkpoint", "lastest")
@@ -77,20 +68,3 @@ def test_a_saved_model_is_measured_as_the_run_that_it_came_from(run, tmp_path):
     assert nameless.code == 2
     assert "does not say what its model learned from" in nameless.err
     assert ".evaluate(data)" in nameless.err
-
-
-def test_what_is_no_run_cannot_be_measured(tmp_path):
-    result = command("eval", tmp_path)
-    assert result.code == 1
-    assert "is not a run folder" in result.err
-
-
-def test_a_damaged_checkpoint_is_named(run, tmp_path):
-    for path in run[0].iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    path = tmp_path / "best.safetensors"
-    path.write_bytes(path.read_bytes()[:-4] + b"oops")
-    result = command("eval", tmp_path)
-    assert result.code == 1
-    assert "best.safetensors is damaged" in result.err
-    assert "latest" in result.err

@@ -54,19 +54,8 @@ def bases(tmp_path_factory):
 def arguments(base, out, mode, *more, data, **settings):
     pairs = {**PLAN, **MODES[mode], **settings}
     changes = [part for name, value in pairs.items() for part in ("--set", f"{name}={value}")]
-    return (
-        "train",
-        "text",
-        "--from",
-        base,
-        *["--lora"] * (mode == "lora"),
-        "--data",
-        data,
-        "--out",
-        out,
-        *changes,
-        *more,
-    )
+    lora = ["--lora"] * (mode == "lora")
+    return "train", "text", "--from", base, *lora, "--data", data, "--out", out, *changes, *more
 
 
 def start_session(base, folder, mode, data, **settings):
@@ -314,13 +303,9 @@ def test_a_tokenizer_larger_than_the_model_is_refused(bases, prose, tmp_path):
 @pytest.mark.slow
 def test_smollm2_learns_by_adapters(prose, tmp_path):
     base = pulled("smollm2")
+    settings = {"context": 16, "batch": 1, "steps": 2, "warmup": 0, "lr": 2e-3, "eval_every": 2}
     session = fine_tuning_session(
-        "text",
-        tmp_path / "run",
-        str(base),
-        adapters=True,
-        data=str(prose),
-        settings={"context": 16, "batch": 1, "steps": 2, "warmup": 0, "lr": 2e-3, "eval_every": 2},
+        "text", tmp_path / "run", str(base), adapters=True, data=str(prose), settings=settings
     )
     before = session.evaluate(session.trained.params).loss
     finish(session)

@@ -40,14 +40,6 @@ def test_models_with_a_start_token_and_with_a_source(folders, task, prompt):
     assert command("generate", folders[task], "--prompt", prompt, "--temperature", 0)[:2] == (0, expected + "\n")
 
 
-@pytest.mark.parametrize("weights", ["float32", "float16", "int8", "int4"])
-def test_weights_are_kept_as_asked_for(folders, weights):
-    model = gf.load(folders["text"], weights=weights)
-    expected = model.generate("The ", max_new_tokens=6, temperature=0).text
-    settings = ("--max-new-tokens", 6, "--temperature", 0, "--weights", weights)
-    assert command("generate", folders["text"], "--prompt", "The ", *settings)[:2] == (0, expected + "\n")
-
-
 def test_json_is_one_object(folders):
     result = command(
         "generate", folders["text"], "--prompt", "The", "--json", "--n", 2, "--logprobs", "--max-new-tokens", 4
@@ -69,18 +61,6 @@ def test_beams_print_the_best_answer_and_json_its_score(folders):
     assert command("generate", folders["text"], *settings, "--length-penalty", 2).out == expected.text + "\n"
     result = command("generate", folders["text"], *settings, "--length-penalty", 2, "--json")
     assert json.loads(result.out)["generations"][0]["score"] == pytest.approx(expected.score)
-
-
-def test_several_answers_are_set_apart(folders):
-    result = command("generate", folders["text"], "--prompt", "fox", "--n", 3, "--max-new-tokens", 3)
-    assert result.out.count("\n---\n") == 2
-
-
-def test_log_probabilities_are_shown_as_a_table(folders):
-    result = command("generate", folders["text"], "--prompt", "fox", "--logprobs", "--max-new-tokens", 3)
-    assert result.code == 0
-    assert "log p" in result.out
-    assert "%" in result.out
 
 
 def test_stop_ends_before_the_text(folders):
@@ -132,11 +112,6 @@ def test_it_can_stop_at_the_context_instead(folders):
     assert long.out.startswith(short.out.removesuffix("\n"))
 
 
-def test_an_encoder_decoder_says_where_it_stopped(folders):
-    result = command("generate", folders["dates"], "--prompt", "1. mai 2020", "--max-new-tokens", 3)
-    assert result.err in ("", "note: stopped after 3 tokens (--max-new-tokens)\n")
-
-
 def test_a_prompt_that_is_too_long_is_cut_on_demand(folders):
     settings = ("--max-new-tokens", 5, "--temperature", 0)
     whole = "dog. The quick brown"
@@ -175,15 +150,8 @@ def test_stdin_that_is_not_utf8_is_refused(folders, monkeypatch):
     ("task", "args", "code", "message"),
     [
         ("text", ("--prompt", "a", "--top-p", 0), 2, "error: top_p is 0.0"),
-        ("text", ("--prompt", "a", "--temperature", -1), 2, "error: temperature is -1.0"),
-        ("text", ("--prompt", "a", "--top-k", 0), 2, "error: top_k is 0"),
-        ("text", ("--prompt", "a", "--beams", 2, "--top-k", 3), 2, "error: beam search takes the likeliest answer"),
-        ("text", ("--prompt", "a", "--length-penalty", 2), 2, "belong to beam search"),
-        ("text", ("--prompt", "a", "--n", 0), 2, "error: n is 0"),
         ("text", ("--prompt", "a", "--stop", ""), 2, "error: a stop string is empty"),
         ("text", ("--prompt", "a", "--weights", "int5"), 2, "error: weights cannot be kept as 'int5'"),
-        ("text", ("--prompt", "a", "--weights", "as-stored"), 2, "error: only GGUF files are used as they are stored"),
-        ("text", ("--prompt", "a", "--max-new-tokens", 0), 2, "error: max_new_tokens is 0"),
         ("text", ("--prompt", "a" * 17), 1, "error: the prompt has 17 tokens but this model reads at most 16"),
         ("text", ("--prompt", "日"), 1, "error: character '日' (U+65E5) at position 0"),
         ("majority", ("--prompt", "a"), 2, "is an encoder"),
@@ -195,12 +163,6 @@ def test_what_cannot_be_done_is_said_clearly(folders, task, args, code, message)
     assert message in result.err
     assert "hint: " in result.err
     assert result.out.strip() == ""
-
-
-def test_a_folder_without_a_model_is_refused(tmp_path):
-    result = command("generate", tmp_path)
-    assert result.code == 1
-    assert "is not a run folder" in result.err
 
 
 def test_ctrl_c_stops_cleanly(tmp_path, numpy_engine):
@@ -256,16 +218,5 @@ def test_a_lens_shows_what_each_layer_would_have_said(tmp_path):
     assert shown.code == 0, shown.err
     assert shown.out.startswith(plain.out)
     assert len([line for line in shown.out.splitlines() if "\t" in line]) >= 1 + 4
-    assert command(*words, "--lens", "--json").code == 2
     assert "leave out --json" in command(*words, "--lens", "--json").err
-
-
-def test_a_lens_over_an_encoder_decoder_and_past_the_context(tmp_path):
-    list(tiny_session("dates", tmp_path / "dates", steps=2).steps())
-    shown = command("generate", tmp_path / "dates", "--prompt", "1. mai 2020", "--max-new-tokens", 3, "--lens")
-    assert shown.code == 0, shown.err
-    assert "wrote" in shown.out or shown.out.strip() == ""
-    list(tiny_session("text", tmp_path / "run", steps=2).steps())
-    long = command("generate", tmp_path / "run", "--prompt", "The ", "--max-new-tokens", 60, "--lens")
-    assert long.code == 2
-    assert "longer than the context" in long.err
+    assert "longer than the context" in command(*words[:-4], "--max-new-tokens", 60, "--lens").err

@@ -92,21 +92,6 @@ def test_bad_files_are_refused_in_one_line(folder):
     assert "leave out the task and all other settings" in resumed.err
 
 
-def test_the_settings_of_a_file_are_listed(folder):
-    result = process("settings", "mine.py")
-    assert result.code == 0, result.err
-    lines = [line.split("\t") for line in result.out.splitlines()]
-    assert ["task letters", "count", "60"] in [line[:3] for line in lines]
-    assert ["model (decoder)", "width", "8"] in [line[:3] for line in lines]
-    wrong = process("train", "mine.py", "--set", "zzz=1")
-    assert "`glassformer settings mine.py` lists every setting" in wrong.err
-    (folder / "two.py").write_text(FILE + FILE.replace("letters", "others").replace("import glassformer as gf", ""))
-    both = json.loads(process("settings", "two.py", "--json").out)
-    assert {"letters: task letters", "others: task others", "others: recipe"} <= set(both)
-    (folder / "part.py").write_text("import glassformer as gf\ngf.register_activation('same', *[lambda x: (x, x)] * 2)")
-    assert "part.py holds no task" in process("settings", "part.py").err
-
-
 def test_the_tasks_of_a_file_are_listed(folder):
     result = process("tasks", "mine.py", "--json")
     assert json.loads(result.out) == {"letters": "count in x"}
@@ -120,6 +105,8 @@ def test_the_tasks_of_a_file_are_listed(folder):
         "import glassformer as gf\ngf.register_activation('halved', lambda x: (x / 2, x), lambda dy, x: dy / 2)\n"
     )
     assert "none.py holds no task" in process("settings", "none.py").err
+    wrong = process("train", "mine.py", "--set", "zzz=1")
+    assert "`glassformer settings mine.py` lists every setting" in wrong.err
 
 
 @pytest.mark.parametrize("words", [["params"], ["plan", "--mesh", "data=1"], ["settings", "text", "--from"], ["eval"]])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from glassformer.models import PRESETS, build, preset
+from glassformer.models import build, preset
 from glassformer.tree import count
 from runs import command
 
@@ -20,39 +20,19 @@ def test_gpt2_has_its_published_size():
     assert "124,439,808" in command("params", "gpt2").out
 
 
-def test_gpt3_is_counted():
-    found = params("gpt3")
-    assert round(found["parameters"]["total"] / 1e9, 1) == 174.6
-
-
 @pytest.mark.parametrize("name", ["majority", "counting", "tiny-decoder", "tiny-seq2seq"])
 def test_counts_are_those_of_real_parameters(name):
     assert params(name)["parameters"]["total"] == count(build(preset(name)).init(0))
 
 
-def test_the_json_has_a_fixed_form():
+def test_batch_length_and_dtype_are_taken_into_account():
     found = params("gpt2", "--batch", 4, "--length", 100, "--dtype", "bfloat16")
-    assert list(found) == [
-        "model",
-        "config",
-        "parameters",
-        "flops_per_token",
-        "batch",
-        "length",
-        "dtype",
-        "memory_bytes",
-    ]
     assert (found["model"], found["batch"], found["length"], found["dtype"]) == ("gpt2", 4, 100, "bfloat16")
     assert sum(found["parameters"]["parts"].values()) == found["parameters"]["total"]
     memory = found["memory_bytes"]
-    assert list(memory) == ["weights", "gradients", "optimizer", "activations", "training", "kv_cache"]
     assert memory["weights"] == 2 * found["parameters"]["total"]
     assert found["flops_per_token"]["training"] > found["flops_per_token"]["forward"]
     assert all(isinstance(size, int | float) and size > 0 for size in memory.values())
-
-
-def test_every_preset_can_be_counted():
-    assert all(params(name)["parameters"]["total"] > 0 for name in PRESETS)
 
 
 def test_settings_can_be_changed():
@@ -88,9 +68,6 @@ def test_a_config_file_serves_as_well(tmp_path):
         (b"{", "cannot be read as JSON"),
         (b"\xff\xfe", "cannot be read as JSON"),
         (b"[1]", "holds no JSON object"),
-        (b"{}", "the architecture is None"),
-        (b'{"architecture": "decodr"}', "did you mean 'decoder'"),
-        (b'{"architecture": "decoder", "vocab": 9}', "DecoderConfig needs context, heads, layers, width"),
         (b'{"architecture": "decoder", "vocav": 9}', "did you mean 'vocab'"),
     ],
 )
@@ -109,8 +86,6 @@ def test_a_bad_file_is_refused(content, message, tmp_path):
         (["gpt-2"], "did you mean 'gpt2'"),
         (["gpt2", "--dtype", "float8"], "there is no dtype 'float8'"),
         (["gpt2", "--length", "2000"], "the length is 2,000 but this model reads at most 1,024 tokens"),
-        (["gpt2", "--length", "0"], "--length"),
-        (["gpt2", "--batch", "0"], "--batch"),
     ],
 )
 def test_misuse_is_answered_with_a_remedy(args, message):

@@ -92,21 +92,6 @@ def test_a_saved_classifier_of_arrays_names_its_classes(tmp_path):
     assert found["answer"] == model.classify([0, 1, 2, 0]).label
 
 
-def test_a_classifier_names_its_classes_with_probabilities(folders):
-    run = open_run(folders["majority"])
-    batch = run.task().encode_input("21021021")
-    logits, _ = run.model.predict(run.load_params(), batch)
-    expected = np.exp(logits[0] - logits[0].max())
-    expected /= expected.sum()
-    [found] = asked(folders["majority"], "21021021")
-    assert found["kind"] == "class"
-    [choices] = found["choices"]
-    assert [one["id"] for one in choices] == np.argsort(-expected, kind="stable").tolist()
-    assert [one["text"] for one in choices] == [str(one["id"]) for one in choices]
-    assert [one["probability"] for one in choices] == pytest.approx(sorted(expected, reverse=True), rel=1e-5)
-    assert found["probability"] == choices[0]["probability"]
-
-
 @pytest.mark.parametrize(("task", "text"), [("text", "The quick"), ("lines", "ad")])
 def test_a_language_model_names_the_next_tokens(folders, task, text):
     model = gf.load(folders[task])
@@ -128,14 +113,6 @@ def test_a_language_model_needs_no_data(folders, tmp_path):
     finally:
         kept.rename(data)
         run.rename(folders["text"])
-
-
-def test_a_table_for_people(folders):
-    result = command("predict", folders["majority"], "00112220", "11111111")
-    assert (result.code, result.err) == (0, "")
-    assert "00112220" in result.out
-    assert "%" in result.out
-    assert "class" in result.out
 
 
 class Stdin:
@@ -182,12 +159,6 @@ def test_an_encoder_decoder_writes_its_answer(published):
     expected = gf.load(published["t5"]).generate("the quick fox", temperature=0, log_probabilities=0)
     assert (found["kind"], found["answer"]) == ("answer", expected.text)
     assert found["probability"] == pytest.approx(np.exp(sum(expected.log_probabilities)))
-
-
-def test_a_published_language_model_names_the_next_tokens(published):
-    [found] = asked(published["gpt2"], "The quick")
-    assert found["kind"] == "next token"
-    assert len(found["choices"][0]) == 5
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------

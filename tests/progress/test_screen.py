@@ -14,13 +14,11 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
-from rich.default_styles import DEFAULT_STYLES
-from rich.style import Style
 
 from glassformer.config import config_from_dict
 from glassformer.progress.chart import short
 from glassformer.progress.compiling import Compilation
-from glassformer.progress.screen import Recent, Screen, duration, flowed, meaning_of
+from glassformer.progress.screen import Recent, Screen, duration, meaning_of
 from glassformer.runs.stopwatch import Stopwatch
 from glassformer.training.evaluate import Evaluation
 from glassformer.training.loop import StepRecord
@@ -85,20 +83,8 @@ def trained(steps, *, total=600, seconds=0.0, compilation=None, evaluations=(), 
     return screen
 
 
-def start():
-    return trained(0)
-
-
 def compiling():
     return trained(0, seconds=7.4, compilation=StillCompilation(12, 6.1, running=True))
-
-
-def compiling_under_jax():
-    return trained(0, seconds=7.4, compilation=StillCompilation(1, 7.4, running=True, what="the step"))
-
-
-def middle():
-    return trained(240, seconds=21.0, compilation=StillCompilation(23, 14.2))
 
 
 def evaluated():
@@ -107,23 +93,11 @@ def evaluated():
     return screen
 
 
-def worse_than_before():
-    screen = trained(450, seconds=61.0, evaluations={150: 2.1034, 300: 1.8702, 450: 1.9011}, accuracy=0.425)
-    screen.samples = SAMPLES * 3
-    return screen
-
-
 def refused():
     screen = trained(200, seconds=30.0, evaluations={150: 2.1034})
     one = record(201, loss=float("nan"), refused=True)
     screen.clock.add(one)
     screen.show(one)
-    return screen
-
-
-def interrupted():
-    screen = trained(317, seconds=44.0, evaluations={150: 2.1034, 300: 1.8702})
-    screen.samples, screen.state = SAMPLES, "interrupted"
     return screen
 
 
@@ -148,33 +122,15 @@ def end():
     return screen
 
 
-def stopped_early():
-    screen = trained(399, seconds=51.0, evaluations={100: 2.3, 200: 1.9, 300: 2.0})
-    one = record(400, evaluation=2.1, stop=True)
-    screen.clock.add(one)
-    screen.show(one)
-    return screen
-
-
 RECORDED = [compiling, evaluated, refused, end]
-STATES = [
-    start, compiling, compiling_under_jax, middle, evaluated, worse_than_before, refused, interrupted, large, end,
-    stopped_early,
-]  # fmt: skip
+STATES = [*RECORDED, large]
 
 
-def drawn(screen, width, *, color=None, encoding="utf-8"):
-    """The text of a screen; `color` None has no escape sequences at all."""
-    # A style keeps the codes of the colors that it was first drawn with, perhaps in another test and with other colors.
-    Style.parse.cache_clear()
-    Style._add.cache_clear()
-    for style in DEFAULT_STYLES.values():
-        style._ansi = None
+def drawn(screen, width, *, encoding="utf-8"):
+    """The text of a screen, without colors."""
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding, errors="backslashreplace", newline="\n")
-    Console(
-        file=file, width=width, color_system=color, force_terminal=color is not None, legacy_windows=False, _environ={}
-    ).print(screen)
+    Console(file=file, width=width, color_system=None, legacy_windows=False, _environ={}).print(screen)
     file.flush()
     return raw.getvalue().decode(encoding)
 
@@ -202,14 +158,6 @@ def test_no_line_is_wider_than_the_terminal_and_no_figure_is_broken(state, width
         assert len(set(re.findall("[▁▂▃▄▅▆▇█]", text))) > 4, "the curve is to be seen"
 
 
-def test_color_is_decoration():
-    for state in STATES:
-        colored = drawn(state(), 80, color="256")
-        assert "\x1b[" in colored
-        plain = re.sub(r"\x1b\[[\d;]*m", "", colored)
-        assert plain.splitlines()[0] == drawn(state(), 80).splitlines()[0]
-
-
 def test_a_terminal_that_knows_ascii_alone_gets_ascii():
     text = drawn(evaluated(), 80, encoding="ascii")
     assert text.isascii()
@@ -229,17 +177,6 @@ def test_a_resumed_run_shows_its_whole_curve():
     assert "tokens/s" not in drawn(screen, 80), "nothing was measured yet"
 
 
-def test_what_the_losses_mean_is_said():
-    plain = config_from_dict({**CONFIG.to_dict(), "dropout": 0.0})
-    assert meaning_of(Recipe(), plain, validates=True) == (
-        "training loss: the mean of the last 20 steps, each on its own batch; "
-        "validation loss: on all of the validation data"
-    )
-    said = meaning_of(Recipe(label_smoothing=0.1, ema=0.99), CONFIG, validates=False)
-    assert "with dropout and smoothed targets; validation loss: on all of the held-out data" in said
-    assert said.endswith("without dropout or smoothed targets, by averaged weights")
-
-
 def test_losses_are_smoothed_over_the_last_steps_that_counted():
     recent = Recent()
     assert math.isnan(recent.mean)
@@ -247,11 +184,6 @@ def test_losses_are_smoothed_over_the_last_steps_that_counted():
         recent.add(record(1, loss=loss))
     recent.add(record(2, loss=math.inf, refused=True))
     assert recent.mean == 1.0
-
-
-def test_cells_flow_without_being_cut():
-    assert [line.plain for line in flowed(["aaaa", "bb", "cccc"], 9)] == ["aaaa   bb", "cccc"]
-    assert [line.plain for line in flowed([], 9)] == []
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,10 @@ from glassformer.models import build
 from glassformer.text import PublishedTokenizer
 from glassformer.trained_model import TrainedModel
 from glassformer.web.offers import Offer
-from tokenizer_files import chat_bpe, word_piece
+from tokenizer_files import CHATML, chat_bpe, word_piece
 
 WRITTEN = '[aria-label="What was read and written"] button'
 SIZES = {"width": 8, "heads": 2, "feed_forward": 16, "layers": 1}
-CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 
 
 @pytest.fixture(scope="module")

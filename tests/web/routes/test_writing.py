@@ -19,14 +19,10 @@ from glassformer.web.router import ask, load_routes
 from glassformer.web.run_session import probabilities
 from glassformer.web.state import read_state
 from glassformer.weights.sentence import embed, similarities
-from tokenizer_files import chat_bpe, word_piece
+from tokenizer_files import CHATML, chat_bpe, word_piece
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
 SIZES = {"width": 8, "heads": 2, "feed_forward": 16, "layers": 1}
-CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 DRAWN = {"temperature": 1.3, "top_k": 30, "top_p": 0.9, "min_p": 0.001}
 CHAT = [{"role": "user", "content": "the sea"}]
 
