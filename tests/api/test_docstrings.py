@@ -49,9 +49,3 @@ def test_the_example_shows_what_happens(documented, trained_once):
     for example in examples:
         runner.run(example, out=wrong.append)
     assert not runner.failures, "".join(wrong)
-
-
-def test_all_names_are_public():
-    for name in ("Classification", "Exploration", "Loop", "TrainedModel", "explore", "load", "pull", "save", "train"):
-        assert name in gf.__all__
-        assert getattr(gf, name).__doc__

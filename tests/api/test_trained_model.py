@@ -152,19 +152,6 @@ def test_what_is_not_known_is_said(decoder):
     assert repr(decoder).startswith("TrainedModel(decoder, ")
 
 
-def test_a_gguf_file_is_written_by_its_name_or_on_demand(tmp_path):
-    notes = tmp_path / "notes.txt"
-    notes.write_text("the cat sat on the mat. " * 40)
-    model = gf.train(None, notes, width=16, heads=2, layers=1, context=16, **QUICK)
-    for path, settings in (("a.gguf", {}), ("b", {"format": "gguf", "weights": "f16"})):
-        assert model.export(tmp_path / path, **settings) == [tmp_path / path]
-    assert (tmp_path / "b").stat().st_size < (tmp_path / "a.gguf").stat().st_size
-    answer = gf.load(tmp_path / "a.gguf").generate("the ", temperature=0, max_new_tokens=4).text
-    assert answer == model.generate("the ", temperature=0, max_new_tokens=4).text
-    with pytest.raises(ConfigError, match="weights is a setting of GGUF files"):
-        model.export(tmp_path / "c", weights="f16")
-
-
 def test_what_is_of_another_type_is_said(decoder, encoder):
     for method, wrong in ((decoder.generate, 3), (decoder.generate, ["1", 2]), (decoder.ask, 3), (encoder.embed, 3)):
         with pytest.raises(DataError, match="is no text"):

@@ -187,21 +187,6 @@ def test_an_existing_folder_is_refused(tmp_path):
     assert (tmp_path / "run" / "latest.safetensors").read_bytes() == before
 
 
-@pytest.mark.parametrize("task", ["text", "lines", "pairs"])
-def test_missing_and_unreadable_data_is_an_error(task, tmp_path):
-    result = command("train", task, "--data", tmp_path / "nowhere.txt", "--out", tmp_path / "run")
-    assert result.code == 1
-    assert result.err.startswith("error: ")
-    assert "nowhere.txt" in result.err
-    bad = tmp_path / ("latin1.tsv" if task == "pairs" else "latin1.txt")
-    bad.write_bytes("café\tcoffee\nlait\tmilk\n".encode("latin-1") * 30)
-    result = command("train", task, "--data", bad, "--out", tmp_path / "run")
-    assert result.code == 1
-    assert "UTF-8" in result.err
-    assert "Traceback" not in result.err
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_task_that_needs_data_says_so(tmp_path):
     result = command("train", "lines", "--out", tmp_path / "run")
     assert result.code == 1

@@ -89,18 +89,6 @@ def test_patience_begins_anew(tmp_path):
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
-def test_the_command_says_how_the_schedule_goes_on(tmp_path, unseen_figures):
-    finish(tiny_session("majority", tmp_path / "run", **PLAN))
-    result = command("train", "--resume", tmp_path / "run", "--steps", 9)
-    assert result.code == 0, result.err
-    first = result.err.splitlines()[0]
-    assert "from step 6 to step 9; its cosine schedule ends at step 6" in first
-    assert "majority: 9 steps" in result.out
-    result = command("train", "--resume", tmp_path / "run", "--steps", 9)
-    assert result.code == 2
-    assert "has taken 9 steps already" in result.err
-
-
 def test_a_run_goes_on_with_the_engine_that_began_it(tmp_path, monkeypatch, unseen_figures):
     result = command("train", "counting", "--steps", 2, "--engine", "numpy", "--out", tmp_path / "run", "--json")
     assert result.code == 0, result.err

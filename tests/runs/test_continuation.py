@@ -8,7 +8,6 @@ from glassformer.dispatch import use_engine
 from glassformer.errors import CheckpointError, DataError
 from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run
-from glassformer.training import load_checkpoint
 from runs import command, edit_config, tiny_session
 
 
@@ -110,10 +109,6 @@ def test_a_run_of_an_older_version_goes_on(folder):
     assert len(list(resume_session(folder).steps())) == 2
     edit_config(folder, lambda content: content.pop("record"))
     assert resume_session(folder, steps=5).notes == []
-
-
-def test_a_checkpoint_says_by_which_recipe_it_came_about(folder):
-    assert load_checkpoint(folder).meta["recipe"] == open_run(folder).recipe.to_dict()
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

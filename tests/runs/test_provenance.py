@@ -3,7 +3,6 @@
 import hashlib
 import json
 import platform
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from glassformer.errors import DataError
 from glassformer.runs.provenance import Provenance, data_provenance, versions
 from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run
-from glassformer.runs.start import new_session
 from runs import command, edit_config, tiny_session
 
 
@@ -100,13 +98,3 @@ def test_changed_data_is_refused_where_a_run_goes_on_or_is_measured(tmp_path):
     assert "has changed" in result.err
     path.write_text(content)
     assert len(list(resume_session(tmp_path / "run").steps())) == 3
-
-
-def test_the_preset_is_kept(tmp_path):
-    settings = {"width": 8, "heads": 2, "layers": 1, "feed_forward": 8}
-    assert new_session("text", tmp_path / "run", preset="gpt2", settings=settings).run.provenance.preset == "gpt2"
-
-
-def test_a_record_takes_part_in_equality(tmp_path):
-    run = tiny_session("majority", tmp_path / "run").run
-    assert replace(run, provenance=None) != run

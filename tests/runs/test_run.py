@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from glassformer import files
-from glassformer.errors import CheckpointError, ConfigError, DataError, ShapeError
+from glassformer.errors import CheckpointError, ConfigError, ShapeError
 from glassformer.runs.lock import FolderLock
 from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run
@@ -75,7 +75,8 @@ def test_metrics_hold_one_line_per_step(session):
     records = take(session, 12)
     lines = session.run.metrics()
     assert [line["step"] for line in lines] == list(range(1, 13))
-    assert [line["loss"] for line in lines] == [record.loss for record in records]
+    for name in ("loss", "grad_norm"):
+        assert [line[name] for line in lines] == [getattr(record, name) for record in records]
     assert [line["step"] for line in lines if "val_loss" in line] == [4, 8, 12]
 
 
@@ -102,13 +103,6 @@ def test_damaged_metrics_are_cut_back_to_the_checkpoint(session):
     assert resumed.notes == [f"2 damaged lines of {path} are left out"]
     assert [line["step"] for line in resumed.run.metrics()] == [1, 3]
     assert take(resumed, 1)[0].step == 4
-
-
-def test_the_same_run_writes_the_same_bytes(session, tmp_path):
-    take(session, 4)
-    take(tiny_session("majority", tmp_path / "again", steps=12, eval_every=4, save_every=3), 4)
-    for name in ("latest.safetensors", "best.safetensors"):
-        assert (session.run.folder / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
 
 
 def test_the_best_parameters_are_those_of_the_lowest_loss(tmp_path):
@@ -181,17 +175,6 @@ def test_a_folder_that_another_process_was_faster_to_take_is_refused(tmp_path):
     other.release()
 
 
-def test_a_run_whose_name_is_taken_gets_a_number(tmp_path):
-    runs = [new_session("counting", tmp_path / "run", settings={"steps": 1}, numbered=True).run for _ in range(3)]
-    assert [run.folder.name for run in runs] == ["run", "run-2", "run-3"]
-
-
-def test_a_folder_that_cannot_be_made_is_an_error_with_a_remedy(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match=r"could not write .*: Not a directory"):
-        tiny_session("majority", tmp_path / "file" / "run")
-
-
 def test_a_folder_without_a_run_is_refused(tmp_path):
     for path, why in ((tmp_path, r"has no config\.json"), (tmp_path / "nowhere", "does not exist")):
         with pytest.raises(CheckpointError, match=f"is not a run folder: it {why}"):
@@ -210,15 +193,6 @@ def test_a_state_of_another_optimizer_is_noticed(session):
     edit_config(session.run.folder, lambda content: content["recipe"].update(optimizer="lion"))
     with pytest.raises(ShapeError, match=r"unexpected optimizer\.square"):
         resume_session(session.run.folder, anyway=True)
-
-
-def test_data_with_another_vocabulary_is_refused(tmp_path):
-    session = tiny_session("lines", tmp_path / "run", steps=3, save_every=1)
-    take(session, 2)
-    data = tmp_path / "data" / "lines.txt"
-    data.write_text(data.read_text().replace("ada", "åda"), encoding="utf-8")
-    with pytest.raises(DataError, match=r"the data of .* has changed"):
-        resume_session(tmp_path / "run")
 
 
 def test_a_run_finds_its_data_from_any_folder(tmp_path, monkeypatch):
@@ -359,12 +333,6 @@ def test_a_config_that_cannot_be_written_is_an_error_too(tmp_path, monkeypatch):
     with pytest.raises(CheckpointError, match=r"config\.json: the disk is full"):
         tiny_session("majority", tmp_path / "run")
     assert not (tmp_path / "run" / "config.json").exists()
-
-
-def test_numbers_in_metrics_are_exact(session):
-    records = take(session, 4)
-    norms = [line["grad_norm"] for line in session.run.metrics()]
-    assert norms == [record.grad_norm for record in records]
 
 
 def test_how_a_model_runs_is_kept_beside_what_it_is(tmp_path):

@@ -140,31 +140,6 @@ def test_saved_at_any_step_is_uninterrupted(tmp_path):
     assert_same_run(tmp_path / "cut", whole.run.folder)
 
 
-@pytest.mark.parametrize("moment", ["append", "save_best", "save"])
-def test_an_interruption_while_writing_loses_nothing(moment, tmp_path, monkeypatch):
-    whole = finish(tiny_session("majority", tmp_path / "whole", **PLAN))
-    session = tiny_session("majority", tmp_path / "cut", **PLAN)
-
-    def interrupted(*args):
-        raise KeyboardInterrupt
-
-    interrupt(session, 3)
-    with monkeypatch.context() as patch:
-        patch.setattr(type(session.run), moment, interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            finish(session)
-    session.save()  # as Ctrl-C does
-    finish(resume_session(tmp_path / "cut"))
-    assert_same_run(tmp_path / "cut", whole.run.folder)
-
-
-def test_a_finished_run_has_nothing_left_to_do(tmp_path):
-    session = finish(tiny_session("majority", tmp_path / "run", **PLAN))
-    resumed = resume_session(tmp_path / "run")
-    assert list(resumed.steps()) == []
-    assert_same_bits(resumed.state.params, session.state.params)
-
-
 def test_validation_data_is_used_where_there_is_some(tmp_path):
     session = tiny_session("lines", tmp_path / "run")
     params = final_params(session.state, session.run.recipe)
@@ -178,12 +153,8 @@ def test_validation_data_is_used_where_there_is_some(tmp_path):
 
 
 def test_settings_find_their_owner(tmp_path):
-    session = new_session(
-        "text",
-        tmp_path / "run",
-        settings={**TINY_MODEL, "tokenizer": "bytes", "context": 12, "dropout": 0.25, "lr": 0.5, "steps": 3},
-        seed=4,
-    )
+    settings = {**TINY_MODEL, "tokenizer": "bytes", "context": 12, "dropout": 0.25, "lr": 0.5, "steps": 3}
+    session = new_session("text", tmp_path / "run", settings=settings, seed=4)
     assert session.run.task_options == {"seed": 4, "tokenizer": "bytes", "context": 12}
     assert (session.run.config.width, session.run.config.dropout, session.run.config.context) == (8, 0.25, 12)
     assert (session.run.recipe.lr, session.run.recipe.steps, session.run.recipe.seed) == (0.5, 3, 4)

@@ -3,11 +3,13 @@
 import pytest
 
 import browser as browsers
+from glassformer.web.router import load_routes
 
 
 @pytest.fixture(scope="module")
 def explorer(numpy_engine):
-    """Tiny models of the three architectures, in memory."""
+    """Tiny models of the three architectures, in memory, and all routes."""
+    load_routes()
     return browsers.tiny_explorer()
 
 

@@ -17,11 +17,6 @@ from glassformer.web.state import read_state
 NAME = {"encoder": "blocks.1", "decoder": "blocks.1", "encoder-decoder": "decoder.blocks.1"}
 
 
-@pytest.fixture(scope="module")
-def explorer(numpy_engine):
-    return tiny_explorer()
-
-
 def seen(explorer, architecture, **more):
     return explorer.session(read_state(state(architecture, **more)))
 

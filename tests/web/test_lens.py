@@ -11,9 +11,7 @@ from glassformer.interpret import Logit, attribute, lens
 from glassformer.models import Encoder
 from glassformer.trained_model import TrainedModel
 from glassformer.web.offers import Offer
-from glassformer.web.router import ask, load_routes, session_of
-
-load_routes()
+from glassformer.web.router import ask, session_of
 
 POSITIONAL = ["decoder", "encoder-decoder"]
 

@@ -119,7 +119,6 @@ def test_views_say_the_same_of_a_run_that_keeps_block_checkpoints(architecture, 
 
 
 def test_proofs_and_steps_that_do_not_fit_are_refused(monkeypatch, explorer, numpy_engine):
-    load_routes()
     asked = {"state": state("decoder"), "name": "embedding", "index": [0, 0, 0]}
     explorer.session(read_state(asked["state"]))
     monkeypatch.setattr(memory_budget, "free_bytes", lambda: 1 << 10)

@@ -111,20 +111,6 @@ def test_a_masked_cell_is_allowed_and_a_head_switched_off_by_true_changes(page, 
         troubles.forgive("400")  # cards are another part
 
 
-def test_gradients_of_scores_and_weights_are_shown(page, server):
-    show(page, server, "encoder", what="gradient")
-    page.wait_for_selector(".attention-large b:has-text('gradient of scores')")
-    assert page.locator(LARGE).count() == 2
-
-
-def test_long_texts_are_looked_at_in_windows(page, server):
-    show(page, server, "decoder", text="for x in range(10): print(x) # and so on")
-    expect(page.locator(".attention-lines .query button")).to_have_count(32)
-    page.click("button[aria-label='later queries']")
-    page.wait_for_selector("button[aria-label='later queries'][disabled]")
-    assert page.locator("label:has-text('queries 8 to 39 of 40')").count() == 1
-
-
 def test_everybody_can_use_it(page, server):
     show(page, server, "encoder-decoder")
     check_access(page)

@@ -27,14 +27,6 @@ def test_the_gradient_is_walked_from_the_end(page, server, explorer):
     )
 
 
-def test_it_plays_by_itself(page, server):
-    page.emulate_media(reduced_motion="no-preference")
-    opened(page, server, look={"backward": {"point": 3}})
-    page.get_by_role("button", name="Play").click()
-    page.get_by_role("button", name="Pause").wait_for()
-    page.locator(".walk .stop").nth(4).and_(page.locator("[aria-current=step]")).wait_for()
-
-
 def test_a_difference_of_logits_runs_back(page, server, explorer):
     opened(page, server)
     page.get_by_role("button", name="a difference of two logits").click()
@@ -81,14 +73,6 @@ def test_a_step_is_taken_and_taken_back(page, server, explorer):
     page.get_by_role("button", name="Undo").click()
     page.get_by_text("so far").wait_for(state="detached")
     assert "steps" not in told(page)
-
-
-def test_a_classifier_is_told_what_it_should_have_said(page, server):
-    opened(page, server, "encoder", look={"backward": {"target": "loss"}})
-    page.get_by_text("There is no loss yet").wait_for()
-    page.get_by_label("The right class").select_option("2")
-    page.get_by_role("button", name="Take the step").wait_for()
-    assert told(page)["answer"] == "2"
 
 
 def test_an_answer_that_comes_when_the_page_has_gone_on_asks_for_nothing_of_the_new_model(new_page, server):

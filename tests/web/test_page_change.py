@@ -80,13 +80,6 @@ def test_what_cannot_be_changed_is_said_and_not_kept(page, server, troubles):
     troubles.forgive("400")
 
 
-def test_a_change_that_altered_nothing_is_said(page, server):
-    same = {"word": "scale", "name": "blocks.0", "where": {}, "value": 1, "other": ""}
-    opened(page, server, changes=[same])
-    page.get_by_text("One of the changes altered nothing.").wait_for()
-    assert "(altered nothing)" in page.inner_text("#strip")
-
-
 def test_a_cell_of_the_mask_is_hidden_and_shown_again(page, server):
     opened(page, server)
     mask = page.locator("canvas[aria-label*='attend.mask']")
@@ -120,15 +113,6 @@ def test_every_head_is_tried_and_a_cell_makes_its_change(page, server):
     page.locator(".sweep .cell").nth(3).click()
     page.wait_for_selector("#strip .token")
     assert told(page)["changes"][0]["name"] == "blocks.1.attention.output.x"
-
-
-def test_a_tensor_is_compared(page, server):
-    off = {"word": "zero", "name": "blocks.0.attention", "where": {}, "value": 0, "other": ""}
-    opened(page, server, changes=[off], look={"change": {"tensor": "blocks.0"}})
-    titles = page.locator(".thirds figcaption b").all_inner_texts()
-    assert titles == ["before", "after", "difference"]
-    page.get_by_role("button", name="gradients", exact=True).click()
-    page.locator("canvas[aria-label^='gradient change of blocks.0']").wait_for()
 
 
 def test_everybody_can_use_it(page, server):

@@ -30,13 +30,6 @@ def test_a_row_for_each_point_and_a_column_for_each_position(page, server, explo
     assert page.locator(".lens-said .token").count() == min(5, 3 if architecture == "encoder" else 5)
 
 
-def test_between_attention_and_feed_forward_there_are_points_too(page, server):
-    show(page, server, "encoder-decoder")
-    page.check("input[type=checkbox]")
-    page.wait_for_selector(".lens-table th:has-text('block 0 cross-attention')")
-    assert page.locator(".lens-table tbody tr").count() == 7
-
-
 def test_a_token_is_followed_by_its_rank(page, server, explorer):
     show(page, server, "decoder")
     page.locator(".lens-table tbody tr").nth(1).locator(".lens-cell").nth(2).click()
@@ -49,16 +42,6 @@ def test_a_token_is_followed_by_its_rank(page, server, explorer):
     assert page.locator(".lens-cell:has-text('rank')").count() == 0
 
 
-def test_other_positions_are_read_on_demand(page, server, troubles):
-    visit(page, server, ".lens-table thead th:has-text('18')", model="decoder", text="for x in range(10):", view="lens")
-    assert page.locator(".lens-table thead th").count() == 9
-    page.click("button:has-text('earlier')")
-    page.wait_for_selector(".lens-table thead th:has-text('3 ')")
-    page.select_option("select:near(:text('at once'))", "32")
-    page.wait_for_selector(".lens-table thead th:has-text('0 ')")
-    assert page.locator(".lens-table thead th").count() == 20
-
-
 @pytest.mark.parametrize("architecture", ["encoder", "decoder", "encoder-decoder"])
 def test_bars_sum_to_the_logit(page, server, architecture):
     show(page, server, architecture, against="#0", token="#1")
@@ -66,15 +49,6 @@ def test_bars_sum_to_the_logit(page, server, architecture):
         bars = [number(one) for one in table.locator("tbody td.number").all_inner_texts()]
         total = number(table.locator("tfoot td.number").inner_text())
         assert sum(bars) == pytest.approx(total, abs=2e-3)
-
-
-def test_all_parts_can_be_seen(page, server, explorer):
-    show(page, server, "encoder-decoder")
-    page.click("button:has-text('Show all')")
-    page.wait_for_selector(".lens-parts caption:has-text('All parts')")
-    table = page.locator(".lens-parts").last
-    assert "together" not in table.inner_text()
-    assert table.locator("tbody tr").count() > 16
 
 
 def test_a_head_among_the_bars_leads_to_its_maps(page, server):

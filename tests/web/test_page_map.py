@@ -1,7 +1,5 @@
 """The map in a real browser: everything is reached by clicks, and any cell opens its card."""
 
-import re
-
 import pytest
 from playwright.sync_api import expect
 
@@ -78,20 +76,6 @@ def test_values_gradients_and_what_a_change_did_stand_side_by_side(page, server)
     expect(strip).not_to_contain_text("zero blocks.0.attention")
     page.keyboard.press("Control+z")
     expect(strip).to_contain_text("zero blocks.0.attention")
-
-
-def test_the_address_keeps_the_state(page, server):
-    opened(page, server, "decoder")
-    page.locator("#text").fill("while y")
-    page.locator("#text").press("Enter")
-    expect(page.locator(".tokens")).to_contain_text("w")
-    page.get_by_role("button", name="block 1: attention").click()
-    there = page.evaluate("location.href")
-    page.goto("about:blank")
-    page.goto(there)
-    page.wait_for_selector('[data-name="blocks.1.attention"]')
-    assert page.locator("#text").input_value() == "while y"
-    assert re.search(r"#%7B", there)
 
 
 def test_a_block_of_a_decoder_lists_its_parts_in_the_order_of_the_computation(page, server):

@@ -119,23 +119,6 @@ def test_a_tour_is_walked_by_keys_alone(page, server):
     page.locator("#tour h2:focus").wait_for()
 
 
-def test_another_model_in_the_middle_of_a_tour_is_noticed(page, server):
-    show(page, server, "decoder")
-    begin(page, "softmax")
-    page.wait_for_selector("#tour .tour-question")
-    page.select_option("#model", "encoder")
-    page.wait_for_selector("#tour:has-text('on the way with another model')")
-    page.click("#tour button:has-text('Begin it here')")
-    page.wait_for_selector("#tour .tour-top:has-text('step 1 of')")
-    page.click("#tour button:has-text('Leave the tour')")
-    page.wait_for_selector("[data-tour=softmax]")
-
-
-def test_a_text_that_is_too_short_or_cannot_be_repeated_is_said(page, server):
-    show(page, server, "decoder", "ab")
-    assert "at least three tokens" in page.locator("[data-tour=softmax]").inner_text()
-
-
 def test_everybody_can_use_it(page, server):
     show(page, server, "decoder")
     assert violations(page) == []

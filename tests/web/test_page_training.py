@@ -73,15 +73,6 @@ def test_a_training_is_stopped_and_its_model_offered(page, server):
     assert "trained here" in page.locator("#model").inner_text()
 
 
-def test_what_does_not_fit_is_said(page, server):
-    visit(page, server, view="training")
-    begin(page, 5)
-    page.get_by_role("button", name="Open the trained model").wait_for()
-    page.locator("form [name=heads]").fill("3")
-    page.get_by_role("button", name="Start").click()
-    page.get_by_text("heads", exact=False).filter(has_text="3").first.wait_for()
-
-
 def test_a_recorded_run_is_gone_through(page, runs, explorer, server):
     list(new_session("sort", runs / "sorted", settings={**TINY["sort"], "steps": 6}, recorded=True).steps())
     explorer.offers = {**explorer.offers, **find_offers([], runs)}

@@ -79,36 +79,6 @@ def test_a_decoder_writes_token_by_token_and_any_other_can_be_gone_on_from(page,
     assert written(page) == again
 
 
-def test_settings_cut_tokens_away_in_sight(page, server):
-    go(page, server, state("decoder"))
-    page.locator("button.choice").first.wait_for()
-    assert page.locator("button.choice.cut").count() == 0
-    page.get_by_label("top-k").fill("3")
-    page.get_by_label("top-k").blur()
-    until_there_are(21, page, "button.choice.cut")
-    assert "3 are left: top-k cuts" in page.locator("[data-view=writing]").inner_text()
-    page.get_by_label("temperature").fill("0")
-    page.get_by_label("temperature").blur()
-    page.get_by_text("1 is left").wait_for()
-
-
-def test_what_was_written_becomes_the_text_of_all_views(page, server):
-    go(page, server, state("decoder"))
-    page.get_by_role("button", name="Next token").click()
-    until_there_are(1, page, WRITTEN)
-    page.get_by_role("button", name="Look at this text").click()
-    page.wait_for_selector("#view .node")
-    assert len(page.locator("#text").input_value()) == len(state("decoder")["text"]) + 1
-
-
-def test_an_encoder_decoder_shows_source_and_target(page, server):
-    go(page, server, state("encoder-decoder"))
-    page.locator("button.choice").first.wait_for()
-    assert page.get_by_role("heading", name="Source").is_visible()
-    page.get_by_role("button", name="Next token").click()
-    until_there_are(1, page, WRITTEN)
-
-
 def test_another_text_begins_anew_and_one_beyond_the_context_is_refused(page, server, troubles):
     go(page, server, state("decoder"))
     page.locator("button.choice").first.wait_for()

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from browser import TASKS, TEXTS, get, state, tiny_explorer
+from browser import get, tiny_explorer
 from glassformer.errors import ConfigError
 from glassformer.web import server as server_module
 from glassformer.web.router import ROUTES
@@ -189,13 +189,3 @@ def test_a_signal_ends_it_while_a_job_runs_a_tab_is_open_and_somebody_waits(endi
         running.send_signal(ending)
         _, err = running.communicate(timeout=20)
     assert (running.returncode, err) == (0, "")
-
-
-def test_every_architecture_is_offered(server):
-    with Line(server) as line:
-        found = json.loads(line.ask("models", {}).body)
-        assert [one["key"] for one in found["models"]] == list(TASKS)
-        for name in TASKS:
-            run = json.loads(line.ask("run", {"state": state(name)}).body)
-            read = run["source"] or run["tokens"]
-            assert "".join(token["label"] for token in read).startswith(TEXTS[name].lower())

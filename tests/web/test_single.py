@@ -10,7 +10,6 @@ from browser import TASKS, state
 from glassformer.errors import ConfigError
 from glassformer.web import page_export, single
 from glassformer.web.page_export import export_page, opening_questions
-from glassformer.web.router import load_routes
 from glassformer.web.single import IMPORT, PAGE, ExportedAnswers, bundle, key_of, one_file, ordered, styles
 from pages import parse_page
 
@@ -82,17 +81,8 @@ def test_the_policy_allows_the_script_and_the_style_that_are_there_and_nothing_e
     assert not re.search(r'(src|href)="(?!#)', page)
 
 
-def test_keys_do_not_depend_on_the_order_of_names():
-    own = told("encoder")
-    assert (
-        key_of("tile", {"what": "value", "state": own, "at": [0]}, own) == 'tile {"at":[0],"state":"@","what":"value"}'
-    )
-    assert key_of("run", {"state": {"b": 1, "a": "é\n"}}, own) == 'run {"state":{"a":"é\\n","b":1}}'
-
-
 @pytest.mark.parametrize("architecture", TASKS)
 def test_all_tensors_and_what_was_asked_are_in_the_file(architecture, explorer):
-    load_routes()
     own = told(architecture)
     large = {"state": "@", "what": "value", "name": "logits", "height": 512}
     asked = [{"word": "run", "question": {"state": own}}, {"word": "tile", "question": large, "key": "mine"}]
@@ -113,7 +103,6 @@ def test_all_tensors_and_what_was_asked_are_in_the_file(architecture, explorer):
 
 
 def test_a_file_that_would_be_too_large_is_refused_and_says_what_to_leave_out(explorer, monkeypatch):
-    load_routes()
     monkeypatch.setattr(page_export, "LARGEST", 60_000)
     with pytest.raises(ConfigError, match=r"the file would have 0\.\d MB, and at most 0.1 MB are written") as refusal:
         export_page(explorer, told("encoder"), [], ("value", "gradient"), silent)
@@ -121,7 +110,6 @@ def test_a_file_that_would_be_too_large_is_refused_and_says_what_to_leave_out(ex
 
 
 def test_a_larger_model_is_kept_more_coarsely(explorer, monkeypatch):
-    load_routes()
     fine = parse_page(export_page(explorer, told("encoder"), [], ("value",), silent)).tiles
     monkeypatch.setattr(page_export, "CELLS", (8,))
     coarse = parse_page(export_page(explorer, told("encoder"), [], ("value",), silent)).tiles

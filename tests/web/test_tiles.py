@@ -61,11 +61,6 @@ def test_what_is_no_number_does_not_hide():
     assert statistics(x)["odd"] == 1
 
 
-def test_a_vector_is_one_row_and_a_number_one_cell():
-    assert as_matrix(np.arange(3.0), ()).shape == (1, 3)
-    assert as_matrix(np.float64(2), ()).shape == (1, 1)
-
-
 def test_statistics_leave_out_what_is_not_finite():
     found = statistics(np.array([1.0, 3.0, np.inf]))
     assert (found["least"], found["most"], found["mean"], found["spread"], found["odd"]) == (1, 3, 2, 1, 1)

@@ -3,22 +3,16 @@
 import numpy as np
 import pytest
 
-from browser import TASKS, state, tiny_explorer
+from browser import TASKS, state
 from glassformer.errors import ConfigError
 from glassformer.interpret import Integrated, Loss, gradient_flow, gradient_times_input, gradients, update
 from glassformer.training.optimizers import OPTIMIZERS
 from glassformer.tree import flatten
-from glassformer.web.router import ask, load_routes
+from glassformer.web.router import ask
 from glassformer.web.routes import backward
 from glassformer.web.state import read_state
 
 STEP = {"optimizer": "adam", "lr": 0.01}
-
-
-@pytest.fixture(scope="module")
-def explorer(numpy_engine):
-    load_routes()
-    return tiny_explorer()
 
 
 @pytest.mark.parametrize("architecture", TASKS)

@@ -8,14 +8,8 @@ import pytest
 from browser import TASKS, state, tiny_explorer
 from glassformer.errors import GlassformerError
 from glassformer.web import run_session
-from glassformer.web.router import ask, load_routes
+from glassformer.web.router import ask
 from glassformer.web.state import read_state
-
-
-@pytest.fixture(scope="module")
-def explorer(numpy_engine):
-    load_routes()
-    return tiny_explorer()
 
 
 @pytest.mark.parametrize("architecture", TASKS)

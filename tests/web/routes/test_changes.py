@@ -3,20 +3,14 @@
 import numpy as np
 import pytest
 
-from browser import TASKS, state, tiny_explorer
+from browser import TASKS, state
 from glassformer import ops
 from glassformer.errors import ConfigError, LengthError
 from glassformer.interpret import without_positions
 from glassformer.interpret.reading import label
-from glassformer.web.router import ask, load_routes
+from glassformer.web.router import ask
 from glassformer.web.routes.changes import MOST_TOKENS
 from glassformer.web.state import read_state
-
-
-@pytest.fixture(scope="module")
-def explorer(numpy_engine):
-    load_routes()
-    return tiny_explorer()
 
 
 def test_tokens_are_found_by_their_text(explorer):

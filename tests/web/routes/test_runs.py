@@ -3,16 +3,11 @@
 import numpy as np
 import pytest
 
-from browser import TASKS, state, tiny_explorer
+from browser import TASKS, state
 from glassformer.errors import ConfigError
 from glassformer.tree import flatten
-from glassformer.web.router import ask, load_routes
-
-
-@pytest.fixture(scope="module")
-def explorer(numpy_engine):
-    load_routes()
-    return tiny_explorer()
+from glassformer.web.router import ask
+from glassformer.web.state import read_state
 
 
 def test_the_models_at_hand(explorer):
@@ -33,7 +28,7 @@ def test_a_model_is_described_before_it_reads(explorer, architecture):
 @pytest.mark.parametrize("architecture", TASKS)
 def test_a_run_names_everything_that_can_be_looked_at(explorer, architecture):
     found = ask(explorer, "run", {"state": state(architecture)})
-    run = explorer.session(_state(architecture)).run
+    run = explorer.session(read_state(state(architecture))).run
     assert [one["name"] for one in found["values"]] == list(run)
     assert [one["shape"] for one in found["values"]] == [list(run[name].shape) for name in run]
     assert {one["name"] for one in found["parameters"]} == set(flatten(run.params))
@@ -41,12 +36,6 @@ def test_a_run_names_everything_that_can_be_looked_at(explorer, architecture):
     assert (found["source"] is None) == (architecture != "encoder-decoder")
     assert sum(one["probability"] for one in found["next"]) <= 1 + 1e-12
     assert found["next"][0]["id"] == int(np.argmax(run.logits[0] if run.logits.ndim == 2 else run.logits[0, -1]))
-
-
-def _state(architecture, **more):
-    from glassformer.web.state import read_state
-
-    return read_state(state(architecture, **more))
 
 
 def test_two_names_of_one_value_are_told(explorer):

@@ -7,10 +7,10 @@ import pytest
 
 from browser import state
 from glassformer.errors import ConfigError
-from glassformer.web.router import ask, load_routes
+from glassformer.web.router import ask
 from glassformer.web.state import read_state
 
-load_routes()
+RUN = {"word": "run", "question": {}}
 
 
 def told(**more):
@@ -39,14 +39,8 @@ def test_a_file_is_written_by_a_job_that_shows_how_far_it_is(explorer):
         ({"told": told(), "asked": {}, "whats": []}, "what was asked is no list"),
         ({"told": told(), "asked": [], "whats": [], "views": [3]}, "the views are no list of names"),
         ({"told": told(), "asked": [3], "whats": [], "views": []}, "a question of a file has a word and a question"),
-        (
-            {"told": told(), "asked": [{"word": "run", "question": {}, "key": 3}], "whats": [], "views": []},
-            "is no text",
-        ),
-        (
-            {"told": told(), "asked": [{"word": "run", "question": {}, "x": 3}], "whats": [], "views": []},
-            "an unknown part 'x'",
-        ),
+        ({"told": told(), "asked": [{**RUN, "key": 3}], "whats": [], "views": []}, "is no text"),
+        ({"told": told(), "asked": [{**RUN, "x": 3}], "whats": [], "views": []}, "an unknown part 'x'"),
         ({"told": told(), "path": "/tmp/x"}, "an unknown part 'path'"),
     ],
 )

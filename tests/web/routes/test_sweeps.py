@@ -3,20 +3,14 @@
 import numpy as np
 import pytest
 
-from browser import state, tiny_explorer
+from browser import state
 from glassformer.errors import ConfigError
 from glassformer.interpret import Logit, take, zero
-from glassformer.web.router import ask, load_routes
+from glassformer.web.router import ask
 from glassformer.web.routes import sweeps
 from glassformer.web.state import read_state
 
 LOGIT = {"kind": "logit", "token": 1, "against": 2}
-
-
-@pytest.fixture(scope="module")
-def explorer(numpy_engine):
-    load_routes()
-    return tiny_explorer()
 
 
 def ended(explorer, job):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from browser import ended, tiny_explorer
+from browser import ended
 from glassformer.errors import ConfigError
 from glassformer.runs.run import open_run
 from glassformer.runs.start import new_session
@@ -12,7 +12,6 @@ from glassformer.web.explorer import Explorer
 from glassformer.web.offers import Offer, find_offers
 from glassformer.web.recordings import LiveTraining
 from glassformer.web.router import ask, load_routes
-from glassformer.web.routes.training import ASKED, QUICK
 from runs import TINY, assert_same_bits
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
@@ -43,15 +42,6 @@ def trained(explorer, task="counting", **settings):
 
 
 # --- a training here -------------------------------------------------------------------------------------------------
-
-
-def test_every_task_that_is_offered_has_settings_to_begin_with(explorer):
-    found = ask(explorer, "trainings", {})
-    assert [task["name"] for task in found["tasks"]] == list(QUICK)
-    for task in found["tasks"]:
-        assert task["summary"]
-    assert set(ask(explorer, "task", {"task": "majority"})["settings"]) == set(ASKED)
-    assert ask(explorer, "task", {"task": "counting"})["architecture"] == "decoder"
 
 
 @pytest.mark.parametrize("task", ["majority", "counting"])
@@ -199,12 +189,6 @@ def test_what_was_not_recorded_has_no_course(tmp_path):
     assert ask(explorer, "trainings", {})["courses"] == []
     with pytest.raises(ConfigError, match="was not recorded"):
         explorer.training("plain")
-
-
-def test_models_in_memory_and_places_that_are_gone_have_no_course(tmp_path):
-    explorer = tiny_explorer("encoder")
-    explorer.add(Offer("gone", "gone", "run", str(tmp_path / "gone")))
-    assert ask(explorer, "trainings", {})["courses"] == []
 
 
 def test_a_step_is_a_whole_number_after_a_mark(recorded):

@@ -208,12 +208,6 @@ def test_a_conversation_is_read_as_its_template_says(explorer):
     assert not text["same"]  # names of special tokens are letters in a text
 
 
-def test_a_chat_model_continues_texts_too(explorer):
-    found = written(explorer, 4, state={"model": "chat", "text": "the sea"}, temperature=0)
-    writer = explorer.opened("chat").model
-    assert found["text"] == writer.generate("the sea", max_new_tokens=4, temperature=0).text
-
-
 @pytest.mark.parametrize(
     "chat",
     [[], "hello", [{"role": "user"}], [{"role": "judge", "content": "x"}], [{"role": "user", "content": 3}], [3]],
@@ -221,11 +215,6 @@ def test_a_chat_model_continues_texts_too(explorer):
 def test_conversations_that_are_none_are_refused(explorer, chat):
     with pytest.raises(ChatError):
         ask(explorer, "prompt", {"model": "chat", "chat": chat})
-
-
-def test_a_conversation_longer_than_the_context_is_refused(explorer):
-    with pytest.raises(LengthError, match="the conversation has"):
-        ask(explorer, "prompt", {"model": "chat", "chat": [{"role": "user", "content": "the sea " * 60}]})
 
 
 def test_pieces_of_any_text_come_with_their_ids(explorer):
