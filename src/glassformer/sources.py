@@ -32,7 +32,7 @@ PACKAGE = Path(__file__).parent
 DIGESTS = PACKAGE / "engines" / "sources.json"
 SOURCES = ("arrays.py", "ops/*.py", "layers/*.py", "training/optimizer*.py", "generation/sampling.py")
 """The files that kernels replace."""
-_CALLED_BY_PYTHON = ("__init__", "__post_init__", "__call__", "__array__", "__iter__", "__len__", "__getitem__")
+_CALLED_BY_PYTHON = ("__init__", "__call__", "__array__", "__iter__", "__len__", "__getitem__")
 _ADDED_BY_PYTHON = {"__slotnames__", "__annotations__", "__annotations_cache__"}
 """Members that Python adds to a class, for example when one of its objects is copied."""
 _PATH = f"{PACKAGE}{os.sep}"
@@ -252,9 +252,9 @@ def _reach(starts: Iterable[Any], excluding: set[int]) -> tuple[dict[tuple[int, 
 
 
 def _only_refuses(name: Any, value: Any) -> bool:
-    """Tell whether a value is an error, a check or the name of a module: none decides what is computed."""
+    """Tell whether a value is a check, a part of an error or the name of a module: none decides what is computed."""
     is_check = isinstance(name, str) and (name == "__name__" or name.lstrip("_").startswith("check_"))
-    return is_check or (isinstance(value, type) and issubclass(value, Exception))
+    return is_check or getattr(value, "__module__", None) == f"{__package__}.errors"
 
 
 def _functions(value: Any) -> Iterator[FunctionType]:
