@@ -75,6 +75,9 @@ def test_arithmetic_that_cannot_be_is_refused():
             build_task(name, digits=1, held_out=1000)
         with pytest.raises(ConfigError, match=r"train is 20,000, but only"):
             build_task(name, train=20_000)
+    for wrong in ("100+1", "7-3", "", "٣+1"):
+        with pytest.raises(DataError, match="no sum"):
+            build_task("addition").encode_input(wrong)
     with pytest.raises(DataError, match=r"'100\*1' is no product of two numbers below 100"):
         build_task("multiplication").encode_input("100*1")
 
@@ -146,8 +149,8 @@ def test_parity_counts_ones(in_steps):
 @pytest.mark.parametrize("kinds", [1, 2, 4])
 def test_brackets_are_balanced_half_of_the_time_and_wrong_by_little(kinds):
     task = build_task("brackets", kinds=kinds, longest=12, **FEW)
-    shares = []
-    for tokens, mask, answer in zip(*task.train.rows[:1], task.train.rows.mask, task.train.rows.targets, strict=True):
+    rows, shares = task.train.rows, []
+    for tokens, mask, answer in zip(rows.tokens, rows.mask, rows.targets, strict=True):
         text = task.tokenizer.decode(tokens[mask])
         assert task.decode_answer([answer]) == ("balanced" if is_balanced(text) else "wrong")
         assert 2 <= len(text) <= 12

@@ -155,7 +155,6 @@ HEADER = b'msgid ""\nmsgstr "Content-Type: text/plain; charset=utf-8\\n"\n\n'
         ("a.po", b'msgid "a"\nmsgstr[0] "c"\n', "line 2 is malformed"),
         ("a.po", HEADER + b'msgid "a"\n', "has no translation"),
         ("a.po", HEADER + b'msgid "a"\nmsgstr "\xff"\n', "is not utf-8, as it says: byte 0xff"),
-        ("a.po", HEADER.replace(b"utf-8", b"nonsense"), "charset is 'nonsense'"),
         ("a.po", HEADER, "holds no pair"),
         ("a.mo", b"not a catalog at all, though long enough", "no compiled message catalog"),
         ("a.mo", b"\xde\x12\x04\x95\x00", "no compiled message catalog"),

@@ -192,21 +192,6 @@ def test_sort_asks_for_the_digits_in_order(tasks):
         task.encode_input("01201")
 
 
-def test_addition_holds_out_both_orders_of_a_pair(tasks):
-    task = tasks["addition"]
-    seen, unseen = questions(task.train), questions(task.held_out)
-    assert len(seen) + len(unseen) == len(task.train) + len(task.held_out) == 10_000
-    assert {(*pair[2:], *pair[:2]) for pair in unseen} == unseen
-    for tokens, targets in zip(task.held_out.rows.tokens[:100], task.held_out.rows.targets[:100], strict=True):
-        first, second = int(task.tokenizer.decode(tokens[:2])), int(task.tokenizer.decode(tokens[2:4]))
-        assert task.decode_answer(targets[3:]) == str(first + second)
-        assert targets[:3].tolist() == [IGNORE] * 3
-    assert task.tokenizer.decode(task.encode_input("7 + 85 =").tokens[0]) == "0785"
-    for wrong in ("100+1", "7-3", "", "٣+1"):
-        with pytest.raises(DataError, match="no sum"):
-            task.encode_input(wrong)
-
-
 # --- text and lines --------------------------------------------------------------------------------------------------
 
 

@@ -92,17 +92,6 @@ def test_fewer_beams_find_what_a_plain_search_finds(beams, penalty, early):
         assert [one.score for one in found] == pytest.approx([score for score, _ in expected], abs=1e-12)
 
 
-def test_an_encoder_decoder_searches_like_the_plain_search():
-    model, params = model_of("encoder-decoder", vocab=VOCAB, source_vocab=9, positions="relative")
-    source = prompts_of(6, vocab=9)[0]
-    found = beam_search(
-        model, params, [0], source=source, beams=3, max_new_tokens=6, length_penalty=1.5, stop_ids=[END]
-    )
-    total_of = lambda ids: float(log_p(model, params, [0], ids, source).sum())  # noqa: E731
-    expected = reference(total_of, beams=3, length=6, penalty=1.5, early=False)
-    assert [one.ids for one in found] == [ids for _, ids in expected]
-
-
 def test_one_beam_is_greedy():
     for architecture, seed in itertools.product(("decoder", "encoder-decoder"), range(5)):
         model, params = model_of(architecture, seed=seed)

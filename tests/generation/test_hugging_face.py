@@ -125,18 +125,6 @@ def test_beam_search(models, beams, length_penalty, early_stopping, ends):
         assert_close(np.array([answer.score for answer in ours]), scores, 1e-5)
 
 
-def test_beam_search_of_one_beam_is_their_greedy_answer(models):
-    family, found = models
-    for seed, one in enumerate(found):
-        for prompt in prompts_of(seed):
-            expected, _ = theirs_of(family, one, prompt, num_beams=1)
-            start, source = ([START], prompt) if family == "t5" else (prompt, None)
-            (ours,) = beam_search(
-                one.model, one.params, start, source=source, beams=1, max_new_tokens=NEW, stop_ids=[END]
-            )
-            assert list(ours.ids) == expected[0]
-
-
 # --- processors ------------------------------------------------------------------------------------------------------
 
 PROCESSORS = {

@@ -77,12 +77,6 @@ def test_an_empty_prompt_begins_with_the_start_token():
         translator().generate("")
 
 
-def test_the_full_context_ends_an_answer():
-    model = of_bytes()
-    answer = model.generate("a" * 60, max_new_tokens=100, slide=False)
-    assert (len(answer.ids), answer.finish) == (5, "length")
-
-
 # --- streams ---------------------------------------------------------------------------------------------------------
 
 
@@ -205,22 +199,16 @@ def test_beams_return_the_best_answers_with_their_scores(build_model):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"temperature": -1}, "temperature is -1"),
-        ({"top_p": 0}, "top_p is 0"),
         ({"temprature": 1}, "did you mean 'temperature'"),
         ({"stop": [""]}, "a stop string is empty"),
-        ({"stop": [""], "beams": 2}, "a stop string is empty"),
         ({"n": 0}, "n is 0"),
         ({"length_penalty": 2.0}, "belong to beam search"),
         ({"early_stopping": True}, "belong to beam search"),
         ({"beams": 2, "temperature": 1}, "beam search takes the likeliest answer, but temperature asks to draw one"),
         ({"beams": 2, "n": 3}, "n is 3, but the search has 2 beams"),
         ({"beams": 2, "log_probabilities": 3}, "of the chosen tokens only"),
-        ({"beams": 0, "n": 1}, "beams is 0"),
-        ({"max_new_tokens": 0}, "max_new_tokens is 0"),
         ({"max_new_tokens": "many"}, "max_new_tokens is 'many'"),
         ({"seed": 0.5}, "seed is 0.5"),
-        ({"n": True}, "n is True"),
         ({"stop": 3}, "stop is 3"),
         ({"stop": [3], "beams": 2}, r"stop is \[3\]"),
     ],

@@ -52,16 +52,6 @@ def test_so_does_an_encoder_decoder_with_sources_of_different_lengths(positions,
         assert alone == ([ids[row]], [finish[row]])
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "sampled"])
-def test_in_float32_too(sampling):
-    model, params = model_of(dtype=np.float32, positions="rotary", kv_heads=1)
-    prompts = prompts_of(*LENGTHS, seed=4)
-    together = written(model, params, prompts, max_new_tokens=20, sampling=sampling)
-    for row, prompt in enumerate(prompts):
-        alone = written(model, params, [prompt], max_new_tokens=20, sampling=sampling, cache=False)
-        assert alone == ([together[0][row]], [together[1][row]])
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_cached_logits_equal_uncached_ones_at_every_step(dtype):
     model, params = model_of(dtype=dtype, positions="rotary", window=5)
@@ -230,11 +220,3 @@ def test_an_encoder_does_not_write():
     model = build("majority")
     with pytest.raises(ConfigError, match="an encoder does not write text"):
         generate_steps(model, model.init(0), [[1]], max_new_tokens=3)
-
-
-def test_prefill_in_chunks_is_the_same_as_at_once():
-    model, params = model_of(positions="alibi")
-    prompts = prompts_of(23, 5, 17)
-    expected = written(model, params, prompts, max_new_tokens=5)
-    for chunk in (1, 2, 7, 100):
-        assert written(model, params, prompts, max_new_tokens=5, chunk=chunk) == expected

@@ -9,16 +9,7 @@ import pytest
 from glassformer.config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
 from glassformer.errors import ConfigError, ShapeError
 from glassformer.execution import Execution, MeshShape
-from glassformer.mesh.rules import (
-    RULES,
-    Rule,
-    axes_for,
-    check_execution,
-    check_mesh,
-    own_rules,
-    parse_rules,
-    rule_for,
-)
+from glassformer.mesh.rules import RULES, Rule, axes_for, check_execution, check_mesh, own_rules, parse_rules, rule_for
 from glassformer.models import PRESETS, build, preset
 from glassformer.training.lora import LoRA
 from glassformer.tree import named_leaves
@@ -116,10 +107,6 @@ def test_adapters_of_lora_are_whole_and_not_taken_for_biases():
     for name, spec in adapters.items():
         assert sum(rule_is_for(rule, name) for rule in RULES) == 1
         assert axes_for(name, spec.shape, MESH) == (None, None)
-
-
-def test_every_rule_names_the_settings_of_its_axes():
-    assert all(len(rule.sizes) == len(rule.axes) for rule in RULES)
 
 
 def test_a_name_without_a_rule_is_an_error_not_a_replica():

@@ -43,12 +43,6 @@ def test_every_text_comes_back_unchanged(text):
     assert ByteTokenizer().decode(ByteTokenizer().encode(text)) == text
 
 
-@pytest.mark.parametrize("text", EMOJI)
-def test_emoji_sequences_stay_whole(text):
-    for tokenizer in (BPE, ByteTokenizer(), CharTokenizer(text)):
-        assert tokenizer.decode(tokenizer.encode(text)) == text
-
-
 @given(st.lists(st.integers(0, 255), max_size=30))
 def test_lone_bytes_decode_like_python_decodes_them(ids):
     letters = {BPE.piece(i): i for i in range(2, 258)}

@@ -28,21 +28,11 @@ def test_the_corrected_average_is_a_mean_with_geometric_weights(steps):
     np.testing.assert_allclose(run(EMA(0.9), steps)["average"]["b"], want, rtol=1e-13)
 
 
-def test_the_first_corrected_average_is_the_first_step(steps):
-    ema = EMA(0.999)
-    state = ema.update(ema.init(steps[0]), steps[1])
-    np.testing.assert_allclose(state["average"]["b"], steps[1]["b"], rtol=1e-13)
-
-
 def test_the_plain_average_keeps_the_initial_parameters(steps):
     want = 0.9**STEPS * steps[0]["b"]
     for age, params in enumerate(reversed(steps[1:])):
         want = want + 0.1 * 0.9**age * params["b"]
     np.testing.assert_allclose(run(EMA(0.9, corrected=False), steps)["average"]["b"], want, rtol=1e-13)
-
-
-def test_without_decay_the_average_is_the_last_step(steps):
-    np.testing.assert_allclose(run(EMA(0.0), steps)["average"]["b"], steps[-1]["b"], rtol=1e-14)
 
 
 @pytest.mark.parametrize("corrected", [True, False])

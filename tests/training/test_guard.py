@@ -172,17 +172,3 @@ def test_the_command_says_what_was_refused_and_goes_on(tmp_path, monkeypatch):
     assert result.code == 0
     assert "step 3 refused: its numbers are not finite (loss nan" in result.err
     assert "the weights are unchanged" in result.err
-
-
-def test_the_command_fails_when_nothing_is_finite_any_more(tmp_path, monkeypatch):
-    from glassformer.models import Encoder
-
-    original = Encoder.loss_and_grads
-    monkeypatch.setattr(
-        Encoder, "loss_and_grads", lambda *args, **settings: (np.asarray(np.inf), original(*args, **settings)[1])
-    )
-    result = command("train", "majority", *options("majority"), "--steps", 50, "--out", tmp_path / "run")
-    assert result.code == 1
-    assert f"error: the last {REFUSALS} steps were refused" in result.err
-    assert "hint: start again with a lower learning rate" in result.err
-    assert all_finite(load_checkpoint(tmp_path / "run").arrays)

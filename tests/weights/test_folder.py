@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from family_models import CASES, model_of, opened, quiet, saved
+from family_models import CASES, opened, quiet, saved
 from glassformer.errors import WeightsError
 from glassformer.tree import flatten
 from glassformer.weights.folder import open_folder, read_config
@@ -17,6 +17,7 @@ from runs import assert_same_bits
 from tokenizer_files import PUBLISHED
 
 GPT2, LLAMA, BERT = "gpt2", "llama", "bert, tokens"
+QWEN2 = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
 
 
 @pytest.fixture(scope="module")
@@ -108,17 +109,6 @@ def test_a_head_that_differs_from_the_embedding_is_used_whatever_the_config_says
     assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("kind", ["bfloat16", "float16", "float64"])
-def test_weights_of_other_types_are_converted(kind, tmp_path):
-    torch = require("torch")
-    model = model_of(LLAMA).to(getattr(torch, kind))
-    loaded = open_folder(saved(LLAMA, tmp_path, model=model))
-    expected = model.state_dict()["model.embed_tokens.weight"].to(torch.float32).numpy()
-    assert loaded.params["blocks"][0]["attention"]["query"]["w"].dtype == np.float32
-    np.testing.assert_array_equal(loaded.params["embedding"]["tokens"]["table"], expected)
-    assert open_folder(tmp_path, np.float64).params["head"]["w"].dtype == np.float64
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -153,14 +143,6 @@ def test_a_model_without_a_head_says_so(copy_of):
     assert open_folder(folder).config.tied_head
 
 
-def test_a_family_that_is_not_supported_is_not_taken_for_another(copy_of):
-    folder = copy_of(GPT2)
-    change_config(folder, model_type="bart")
-    with pytest.raises(WeightsError, match="'bart', which is not supported") as caught:
-        open_folder(folder)
-    assert caught.value.hint.startswith("use a model of these families: gpt2, ")
-
-
 # --- config --------------------------------------------------------------------------------------------------------
 
 
@@ -184,11 +166,7 @@ def test_the_config_alone_says_what_the_weights_are(name, tmp_path):
         (GPT2, {"architectures": {"a": []}}, "which is not supported"),
         (GPT2, {"model_type": None, "architectures": [{}]}, "of the kind '{}', which is not supported"),
         (GPT2, {"layer_norm_epsilon": 10**400}, "layer_norm_epsilon = 1000.*: a number is needed"),
-        (
-            GPT2,
-            {"architectures": ["GPT2ForSequenceClassification"]},
-            "GPT2ForSequenceClassification, which is not supported",
-        ),
+        (GPT2, {"architectures": ["GPT2ForSequenceClassification"]}, "GPT2ForSequenceClassification, which is not"),
         (GPT2, {"quantization_config": {"bits": 4}}, "quantization_config"),
         (GPT2, {"n_layer": 10**9}, "at most 2,048 layers"),
         (GPT2, {"n_layer": 0}, "n_layer = 0"),
@@ -214,25 +192,8 @@ def test_the_config_alone_says_what_the_weights_are(name, tmp_path):
         (LLAMA, {"rope_parameters": {"rope_type": "llama3", "factor": 8.0}}, "low_freq_factor"),
         (LLAMA, {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         (LLAMA, {"num_key_value_heads": 2}, "cannot share 2 key/value heads"),
-        (
-            LLAMA,
-            {
-                "model_type": "qwen2",
-                "architectures": ["Qwen2ForCausalLM"],
-                "use_sliding_window": True,
-                "max_window_layers": 1,
-            },
-            "max_window_layers",
-        ),
-        (
-            LLAMA,
-            {
-                "model_type": "qwen2",
-                "architectures": ["Qwen2ForCausalLM"],
-                "layer_types": ["full_attention", "full_attention", "sliding_attention"],
-            },
-            "layer_types",
-        ),
+        (LLAMA, {**QWEN2, "use_sliding_window": True, "max_window_layers": 1}, "max_window_layers"),
+        (LLAMA, {**QWEN2, "layer_types": ["full_attention"] * 2 + ["sliding_attention"]}, "layer_types"),
     ],
 )
 def test_what_is_not_supported_is_named(name, fields, message, copy_of):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engines.cpu.kernel_cases import KERNELS, normal
 from glassformer import ops
 from glassformer.engines.cpu import all_arrays
-from glassformer.engines.cpu.all_arrays import MANY, adam_on_all, add_to_all, shared
+from glassformer.engines.cpu.all_arrays import adam_on_all, add_to_all
 from glassformer.engines.cpu.cores import at_most
 from glassformer.engines.cpu.update import add_weighted
 
@@ -136,15 +136,3 @@ def test_what_is_not_a_number_is_seen_in_the_sum(rng):
     arrays = draw(rng)
     arrays[2][1] = np.nan
     assert np.isnan(KERNELS["sum_of_squares"](*arrays))
-
-
-@pytest.mark.parametrize("sizes", [[MANY], [MANY, 0, 1], [1, 2, 3], [1, MANY, 1, MANY, 5], [0, 0, MANY], [MANY] * 7])
-@pytest.mark.parametrize("number", [1, 2, 5])
-def test_arrays_are_shared_out_each_of_them_once(sizes, number):
-    with at_most(number):
-        shares = shared([np.empty(size, np.float32) for size in sizes])
-    covered = [index for share in shares for index in range(len(sizes))[share]]
-    assert covered == list(range(len(sizes)))
-    assert 1 <= len(shares) <= number
-    if sum(sizes) < MANY:
-        assert len(shares) == 1

@@ -23,8 +23,7 @@ from engines.cpu.kernel_cases import normal
 from glassformer import ops
 from glassformer.dispatch import use_engine
 from glassformer.engines.cpu.activation import ACTIVATIONS, activate_backward_in_place
-from glassformer.errors import GlassformerError
-from glassformer.layers import Attention, Block, BlockCache, FeedForward, LayerNorm, RMSNorm
+from glassformer.layers import Attention, Block, BlockCache, FeedForward, LayerNorm
 from glassformer.ops import CAUSAL
 
 __all__ = ["calls"]
@@ -59,50 +58,6 @@ def test_the_record_of_a_masked_block_goes_with_the_gradient_in_one_call(length)
     mask = np.random.default_rng(2).random((3, length, length)) < 0.6
     mask[1, 2] = False  # nothing to attend to
     assert_one_call_equals_the_layer("Block", BLOCK, (3, length, 8), 4, "float64", 0, pairing=None, mask=mask)
-
-
-def test_what_a_block_in_one_call_does_not_cover_is_computed_layer_by_layer(rng, calls):
-    params, x = BLOCK.init(1, dtype=np.float64), normal(rng, (3, 5, 8), "float64")
-    others = [
-        replace(BLOCK, norm_position="post"),
-        replace(BLOCK, norm=RMSNorm(8)),
-        replace(BLOCK, feed_forward=replace(BLOCK.feed_forward, gated=True)),
-        replace(BLOCK, cross_attention=Attention(width=8, heads=2)),
-    ]
-    for block in others:
-        block.forward(block.init(1, dtype=np.float64), x, **({"memory": x} if block.cross_attention else {}))
-    BLOCK.forward(params, x, mask=np.ones((5, 5), bool))
-    replace(BLOCK, dropout=0.5).forward(params, x, key=np.array([1, 2], np.uint32))
-    BLOCK.forward(params, x[0])
-    BLOCK.forward(params, np.asfortranarray(x))
-    assert "Block.forward" not in done(calls)
-
-
-@pytest.mark.parametrize("place", ["query", "weights", "mean", "activation"])
-def test_a_record_of_other_shapes_is_left_to_the_layers(rng, calls, place):
-    params, x = BLOCK.init(1, dtype=np.float64), normal(rng, (3, 5, 8), "float64")
-    _, saved = BLOCK.forward(params, x)
-    attention, norm = saved["attention"], saved["feed_forward_norm"]
-    if place == "query":
-        saved["attention"] = attention._replace(query=attention.query._replace(x=np.zeros((3, 4, 8))))
-    elif place == "weights":
-        saved["attention"] = attention._replace(attend=attention.attend._replace(weights=np.zeros((3, 2, 4, 5))))
-    elif place == "mean":
-        saved["feed_forward_norm"] = norm._replace(mean=np.zeros((3, 5, 2)))
-    else:
-        saved["feed_forward"]["activation"] = np.zeros((3, 5, 11))
-    with pytest.raises((GlassformerError, ValueError)):
-        BLOCK.backward(params, saved, x)
-    assert "Block.backward" not in done(calls)
-
-
-@pytest.mark.parametrize("part", ["up", "down"])
-def test_a_block_whose_arrays_do_not_fit_is_refused(rng, calls, part):
-    params, x = BLOCK.init(1, dtype=np.float64), normal(rng, (3, 5, 8), "float64")
-    params["feed_forward"][part]["w"] = np.zeros((80, 3))
-    with pytest.raises(GlassformerError, match="expected"):
-        BLOCK.forward(params, x)
-    assert "Block.forward" not in done(calls)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """Every kernel gives what it stands for, in results, in records and in gradients."""
 
-import ast
 import inspect
 from dataclasses import replace
 from pathlib import Path
@@ -86,16 +85,10 @@ def assert_kernel_equals_op(case, *, covered=True):
 
 # --- the contract ----------------------------------------------------------------------------------------------------
 
-# Kernels of more than an op of arrays: the tests that compare them.
-ATTENTION, BLOCK, STACK = "attention/test_layer.py", "test_block.py", "test_stack.py"
-ELSEWHERE = {
-    "quantized_product": ("test_quantized.py", "test_the_kernel_quantized_product_equals_its_op"),
-    "Attention.forward": (ATTENTION, "test_self_attention_in_one_call_equals_the_layer_as_written"),
-    "Attention.backward": (ATTENTION, "test_self_attention_in_one_call_equals_the_layer_as_written"),
-    "Block.forward": (BLOCK, "test_a_block_in_one_call_equals_the_block_as_written"),
-    "Block.backward": (BLOCK, "test_a_block_in_one_call_equals_the_block_as_written"),
-    "Stack.read_blocks": (STACK, "test_decoders_of_any_size_are_read_as_by_their_layers"),
-}
+
+# Compared in test_quantized.py, attention/test_layer.py, test_block.py and test_stack.py.
+LAYERS = {f"{layer}.{way}" for layer in ("Attention", "Block") for way in ("forward", "backward")}
+ELSEWHERE = {"quantized_product", "Stack.read_blocks", *LAYERS}
 
 
 def is_covered(case):
@@ -117,15 +110,6 @@ def test_every_file_with_a_kernel_is_loaded():
         if "\n@replaces(" in path.read_text(encoding="utf-8")
     }
     assert marked == set(cpu.HOMES)
-
-
-@pytest.mark.parametrize("name", ELSEWHERE)
-def test_tests_of_their_own_try_many_shapes(name):
-    file, test = ELSEWHERE[name]
-    path = Path(__file__).parent / file
-    found = [node for node in ast.parse(path.read_text(encoding="utf-8")).body if getattr(node, "name", "") == test]
-    assert len(found) == 1, f"there is no {test} in {file}"
-    assert any(ast.unparse(decorator).startswith("given(") for decorator in found[0].decorator_list)
 
 
 @pytest.mark.parametrize("name", sorted(KERNELS))

@@ -82,23 +82,6 @@ def test_damaged_scales_come_out_as_such(rng):
     assert np.isfinite(y[0, 1:]).all()
 
 
-@pytest.mark.parametrize(
-    "x",
-    [
-        np.zeros((1, 64)),
-        np.zeros((1, 64), np.float16),
-        np.zeros((1, 63), np.float32),
-        np.zeros((1, 128), np.float32)[:, ::2],
-        np.zeros((64, 3), np.float32).T,
-    ],
-)
-def test_what_it_does_not_cover_is_left_to_the_op(rng, x):
-    assert KERNELS["quantized_product"](x, quantize(normal(rng, 8, 64), "Q8_0").T) is NotImplemented
-    assert KERNELS["quantized_product"](np.zeros((1, 8), np.float32), quantize(normal(rng, 8, 64), "Q8_0")) is (
-        NotImplemented
-    )
-
-
 @pytest.mark.parametrize("form", ["Q8_0", "Q4_0", "Q4_1"])
 @given(rows=SIZES, columns=SIZES)
 def test_blocks_are_turned_into_their_values(form, rows, columns):

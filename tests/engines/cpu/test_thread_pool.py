@@ -10,7 +10,7 @@ import pytest
 
 from glassformer.engines.cpu import thread_pool
 from glassformer.engines.cpu.matvec import add_rows, described, multiply, workspace
-from glassformer.engines.cpu.thread_pool import DONE, HELPERS, TICKET, WORTHWHILE, ThreadPool, new_board, on_all_cores
+from glassformer.engines.cpu.thread_pool import DONE, TICKET, WORTHWHILE, ThreadPool, new_board, on_all_cores
 
 
 def product(w):
@@ -55,41 +55,6 @@ def test_helpers_leave_when_there_is_nothing_to_do(matrix):
     own.run(multiply, product(matrix)[0], 1)
     for helper in own.helpers:
         helper.result(timeout=30)  # they come back by themselves
-    own.pool.shutdown()
-
-
-def test_where_helpers_are_waited_for_in_vain_kernels_run_alone_for_a_while():
-    own = ThreadPool()
-    own.patience = 1000
-    own.board[thread_pool.WAITED] = 10_000  # ten times as long as a helper lingers
-    lengths = []
-    for _ in range(8):
-        own._learn(seconds=0.001)
-        lengths.append(own.alone)
-    assert lengths == [8, 16, 32, 64, 128, 256, 512, 512]
-    own.board[thread_pool.WAITED] = 0
-    own._learn(seconds=0.001)
-    assert own.longest == 511  # slowly forgotten
-
-
-def test_small_kernels_those_of_a_second_thread_and_those_of_busy_cores_are_not_helped(matrix, monkeypatch):
-    own, seen = ThreadPool(), []
-    monkeypatch.setattr(thread_pool, "_pool", own)
-    monkeypatch.setattr(thread_pool.numba.config, "NUMBA_NUM_THREADS", 2)
-    monkeypatch.setattr(thread_pool, "cores", lambda: 2)
-    monkeypatch.setattr(ThreadPool, "run", lambda self, kernel, arguments, helpers: seen.append(helpers))
-
-    def kernel(board):
-        seen.append(int(board[HELPERS]))
-
-    on_all_cores(kernel, size=WORTHWHILE - 1)
-    on_all_cores(kernel, size=WORTHWHILE)
-    with own.turn:
-        on_all_cores(kernel, size=WORTHWHILE)
-    own.alone = 1
-    on_all_cores(kernel, size=WORTHWHILE)
-    on_all_cores(kernel, size=WORTHWHILE)
-    assert seen == [0, 1, 0, 0, 1]
     own.pool.shutdown()
 
 

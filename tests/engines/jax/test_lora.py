@@ -192,15 +192,6 @@ def test_the_command_trains_as_numpy_does_and_resumes(base, prose, tmp_path):
     assert json.loads(again.out)["val_loss"] == json.loads(result.out)["val_loss"]
 
 
-def test_a_loop_over_blocks_with_different_adapters_is_refused_beforehand(base, prose, tmp_path):
-    targets = "lora_targets=blocks.1.attention.query.w"
-    args = ["train", "text", "--from", base, "--lora", "--data", prose, "--set", targets, "--set", "lora_rank=2"]
-    result = command(*args, "--engine", "jax", "--scan", "--out", tmp_path / "run")
-    assert result.code == 2
-    assert "blocks.*.attention.query.w in 1 of 2 blocks" in result.err
-    assert not (tmp_path / "run").exists()
-
-
 # --- several devices -------------------------------------------------------------------------------------------------
 
 

@@ -81,25 +81,8 @@ def check_shards(name, facts, mesh, parameter):
     assert facts["shards"] == math.prod(parts), name
 
 
-def test_matrices_are_split_by_fsdp_and_tensor_together(trained):
-    placed = trained["all, muon"]["placed"]
-    assert placed["params"]["blocks.attention.query.w"] == {"shape": [2, 16, 16], "shard": [2, 8, 8], "shards": 4}
-    assert placed["optimizer"]["momentum.blocks.feed_forward.up.w"]["shards"] == 4
-    assert placed["ema"]["average.blocks.feed_forward.down.w"]["shards"] == 4
-    assert trained["fsdp=8"]["placed"]["optimizer"]["square.blocks.attention.output.w"]["shard"] == [2, 16, 2]
-    assert trained["data=8"]["placed"]["params"]["blocks.0.attention.query.w"]["shards"] == 1
-
-
 def test_a_checkpoint_continues_on_another_mesh(trained):
     found = trained["continued"]
     np.testing.assert_allclose(found["losses"], trained["fsdp=8"]["losses"][HALFWAY:], rtol=1e-6)
     for name, facts in found["placed"].items():
         check_shards(name, facts, OTHER, name)
-
-
-def test_meshes_that_do_not_fit_are_refused(trained):
-    refused = trained["refused"]
-    assert "needs 4 devices, but there are 8" in refused["data=4"]
-    assert "needs 16 devices, but there are 8" in refused["fsdp=16"]
-    assert "4 heads" in refused["tensor=8"]
-    assert "16 sequences cannot be shared evenly by 3 devices" in refused["data=3"]

@@ -11,8 +11,8 @@ from glassformer import registry
 from glassformer.config import POSITION_NAMES
 from glassformer.dispatch import use_engine
 from glassformer.engines.jax import programs as compiled
-from glassformer.engines.jax.reader import JaxReader, prompt_size, rounded
-from glassformer.errors import ConfigError, GlassformerError, LengthError
+from glassformer.engines.jax.reader import JaxReader
+from glassformer.errors import ConfigError, GlassformerError
 from glassformer.generation import Sampling, beam_search, generate_steps
 from glassformer.generation import sampling as host_sampling
 from glassformer.generation.reader import Writing
@@ -187,28 +187,6 @@ def test_looking_at_logits_does_not_change_what_is_written_next():
 # --- sizes and compilations ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("size", "least", "expected"), [(1, 1, 1), (2, 1, 2), (3, 1, 4), (5, 16, 16), (17, 16, 32)])
-def test_sizes_are_powers_of_two(size, least, expected):
-    assert rounded(size, least) == expected
-
-
-@pytest.mark.parametrize(
-    ("length", "context", "expected"),
-    [
-        (0, 99, 0),
-        (1, 99, 16),
-        (16, 99, 16),
-        (17, 99, 32),
-        (70, 99, 99),
-        (513, 2048, 1024),
-        (1025, 2048, 1536),
-        (3, 8, 8),
-    ],
-)
-def test_prompts_have_room_for_a_power_of_two_the_context_or_whole_chunks(length, context, expected):
-    assert prompt_size(length, context, chunk=512) == expected
-
-
 def test_prompts_of_one_bucket_and_all_numbers_share_one_compilation():
     model, params = model_of(layers=1, context=64, vocab=23)
     before = compiled.traces()
@@ -237,23 +215,6 @@ def test_keys_are_written_where_they_stand():
 
 
 # --- what is refused, and when ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("prompts", "settings", "error", "message"),
-    [
-        ([[1] * 25], {}, LengthError, "the prompt has 25 tokens but this model reads at most 24"),
-        ([[1], []], {}, LengthError, "the prompt is empty"),
-        ([[1]], {"burst": 0}, ConfigError, "burst is 0"),
-        ([[1]], {"max_new_tokens": 0}, ConfigError, "max_new_tokens is 0"),
-    ],
-)
-def test_what_cannot_be_written_is_refused_before_anything_is_compiled(prompts, settings, error, message):
-    model, params = model_of()
-    before = compiled.traces()
-    with use_engine("jax"), pytest.raises(error, match=message):
-        generate_steps(model, params, prompts, **{"max_new_tokens": 3, **settings})
-    assert compiled.traces() == before
 
 
 def test_logits_that_are_no_numbers_are_refused():

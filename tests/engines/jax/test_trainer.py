@@ -25,29 +25,16 @@ from glassformer.tree import flatten, tree_map
 from runs import are_same, assert_same_bits
 
 SIZES = {"vocab": 8, "width": 8, "heads": 2, "layers": 2, "context": 8, "feed_forward": 12}
+FEW = {"attention_bias": False, "feed_forward_bias": False}  # of fewer arrays: each takes its time to compile
 MODELS = {
     "decoder": {"architecture": "decoder"},
     "llama": {
-        "architecture": "decoder",
-        "positions": "rotary",
-        "norm": "rms",
-        "gated": True,
-        "activation": "silu",
-        "attention_bias": False,
-        "feed_forward_bias": False,
+        "architecture": "decoder", "positions": "rotary", "norm": "rms", "gated": True, "activation": "silu", **FEW,
         "kv_heads": 1,
     },
     "encoder": {"architecture": "encoder", "classes": 3, "pooling": "cls"},
-    "encoder-decoder": {
-        "architecture": "encoder-decoder",
-        "positions": "relative",
-        "norm": "rms",
-        "attention_bias": False,
-        "feed_forward_bias": False,
-        "layers": 1,
-    },
-}
-FEW = {"attention_bias": False, "feed_forward_bias": False}  # of fewer arrays: each takes its time to compile
+    "encoder-decoder": {"architecture": "encoder-decoder", "positions": "relative", "norm": "rms", **FEW, "layers": 1},
+}  # fmt: skip
 STEPS = {"steps": 10, "batch": 8, "warmup": 3, "lr": 0.01}
 
 

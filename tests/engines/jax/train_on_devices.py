@@ -11,7 +11,6 @@ from glassformer.config import config_from_dict
 from glassformer.data.examples import Examples, Windows
 from glassformer.engines.jax.sharded_checkpoint import load_sharded_state, save_sharded_state
 from glassformer.engines.jax.trainer import JaxTrainer
-from glassformer.errors import ConfigError
 from glassformer.execution import Execution
 from glassformer.mesh.shape import MeshShape
 from glassformer.models import Batch, build
@@ -91,14 +90,6 @@ def continued(folder, config, recipe, execution, data):
     return {"losses": [record.loss for _, record in training_steps(training, data, state)], "placed": where}
 
 
-def refused(shape):
-    try:
-        JaxTrainer(build(config_from_dict(DECODER)), Recipe(**PLAIN), Execution(mesh=MeshShape.parse(shape)))
-    except ConfigError as error:
-        return str(error)
-    return None
-
-
 if __name__ == "__main__":
     answers = {"devices": jax.device_count()}
     folder = Path(sys.argv[1])
@@ -106,5 +97,4 @@ if __name__ == "__main__":
         answers[name] = found(*run, measured=name in MEASURED, folder=folder if name == "fsdp=8" else None)
     config, recipe, execution, data = RUNS["fsdp=8"]
     answers["continued"] = continued(folder, config, recipe, execution.replace(mesh=OTHER), data)
-    answers["refused"] = {shape: refused(shape) for shape in ("data=4", "fsdp=16", "tensor=8", "data=3")}
     sys.stdout.write(json.dumps(answers) + "\n")

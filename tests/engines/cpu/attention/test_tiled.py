@@ -157,36 +157,6 @@ def pairs_of(jobs):
     return int(((jobs[:, 5] - jobs[:, 4]) * (jobs[:, 7] - jobs[:, 6])).sum())
 
 
-@given(st.sampled_from(PATTERNS), st.integers(1, 40), st.integers(1, 3), st.integers(1, 9), st.integers(1, 4))
-def test_every_run_is_dealt_out_once_and_in_order(pattern, length, heads, size, workers):
-    with small_tiles(rows=1, columns=1, workers=workers):
-        for stage in stages(saved_of(length, length), pattern):
-            for cut in (forward_jobs, backward_jobs):
-                jobs = np.concatenate(cut(stage, 2, heads, size))
-                covered = np.zeros((2, heads, length), int)
-                for example, head, start, keys, low, high, *_ in jobs:
-                    assert keys == len(range(start, length, stage.step))
-                    covered[example, head, start :: stage.step][low:high] += 1
-                assert (covered <= 1).all()
-                assert (covered[:, :, : stage.parts] == 1).all()
-                assert jobs.tolist() == sorted(jobs.tolist(), key=lambda job: (job[2], job[0], job[1], job[4]))
-
-
-@given(st.sampled_from(PATTERNS), st.integers(1, 40), st.integers(0, 9), st.integers(1, 9))
-def test_jobs_meet_all_that_they_may_see_and_be_seen_by(pattern, queries, more, size):
-    keys = queries + more
-    for stage in stages(saved_of(queries, keys), pattern):
-        for start in range(stage.parts):
-            length = stage.length(start)
-            seen = stage.pattern.tile(np.arange(stage.offset, length), np.arange(length))
-            for low in range(0, len(seen), size):
-                met = stage.seen_by(slice(low, min(low + size, len(seen))), length)
-                assert not np.delete(seen[low : low + size], np.r_[met], axis=1).any()
-            for low in range(0, length, size):
-                met = stage.seeing(slice(low, min(low + size, length)), length)
-                assert not np.delete(seen[:, low : low + size], np.r_[met], axis=0).any()
-
-
 def test_a_single_head_uses_all_cores_in_shares_of_nearly_equal_work():
     with at_most(2):
         for cut in (forward_jobs, backward_jobs):
