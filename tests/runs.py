@@ -65,6 +65,13 @@ def tiny_session(task: str, folder: Path, *, seed: int = 0, **settings: Any) -> 
     )
 
 
+def finish(session: Session) -> Session:
+    """Take all steps that a run has left."""
+    for _ in session.steps():
+        pass
+    return session
+
+
 def edit_config(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     """Change config.json of a run, and leave out its checksum, as older versions did."""
     path = folder / "config.json"

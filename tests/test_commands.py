@@ -1,21 +1,8 @@
 """Every command that the README and `--help` print to copy runs, word for word, as it is printed.
 
-They run in a folder as a reader's after the first steps: a text `notes.txt`, and the runs `runs/majority` and
-`runs/text`. All run in this process, what an `echo` in front of them says as their input. The words of a line are never
-changed; what they ask for is made small where it is done, by `small`:
-
-engine       NumPy, unless the line names another: nothing has to be compiled
-training     two steps, two more where a run goes on, of a model of one layer, unless the line sets its sizes; to train
-             it on, a small file stands for SmolLM2's: `tests/cli/test_finetune.py` has the real one
-the demo     two steps for each of its three models, a few of the proofs
-figures      a dot for each; `tests/cli/test_inspect.py`, `test_demo.py` and `test_train.py` draw those of commands
-check        a few cases of each kind; `tests/cli/test_check.py` shows that it asks for all
-explore      the server answers for its page once, then ends, and no window is opened; port 8765 is any that is free
-published    each file is read once for all lines
-make         in a folder whose `.venv` is there already, with programs that note how they are called
---mesh       in a process with eight devices, as such a mesh needs, which makes training small in the same way
-
-What needs a network, or changes the shell or the installation, is not tried: `UNTRIED` says why.
+They run in this process, in the folder `desk`. The words of a line are never changed; the fixture `small` makes small
+what they ask for: few steps, few proofs, no figures, a server that ends. `make` runs with programs that note how they
+are called, and `--mesh` in a process with eight devices. `UNTRIED` says what is not tried, and why.
 """
 
 import io
@@ -92,8 +79,7 @@ def desk(tmp_path_factory):
     for task in ("majority", "text"):
         data = str(folder / "notes.txt") if task == "text" else None
         settings = {**TINY[task], "steps": 4}
-        for _ in new_session(task, folder / "runs" / task, data=data, settings=settings).steps():
-            pass
+        list(new_session(task, folder / "runs" / task, data=data, settings=settings).steps())
     return folder
 
 

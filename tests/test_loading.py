@@ -14,8 +14,7 @@ from runs import edit_config, tiny_session
 def trained(task, folder):
     """A run of two steps."""
     session = tiny_session(task, folder, steps=2, eval_every=2)
-    for _ in session.steps():
-        pass
+    list(session.steps())
     return session
 
 
@@ -56,19 +55,8 @@ def test_a_name_of_the_hub_is_one_as_a_path_of_windows_too(monkeypatch):
         assert locate(name) == "hf:org/name"
 
 
-def test_a_damaged_folder_is_refused(tmp_path):
+def test_a_damaged_tokenizer_is_refused(tmp_path):
     trained("lines", tmp_path / "run")
-    config = tmp_path / "run" / "config.json"
-    content = config.read_text(encoding="utf-8")
     edit_config(tmp_path / "run", lambda content: content.update(tokenizer={"kind": "chars"}))
     with pytest.raises(CheckpointError, match=r"the tokenizer in .* is damaged"):
-        gf.load(tmp_path / "run")
-    config.write_text(content, encoding="utf-8")
-    for name in ("best", "latest"):
-        path = tmp_path / "run" / f"{name}.safetensors"
-        path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(CheckpointError):
-        gf.load(tmp_path / "run")
-    config.write_text("{", encoding="utf-8")
-    with pytest.raises(CheckpointError, match="is damaged"):
         gf.load(tmp_path / "run")

@@ -1,7 +1,5 @@
 """A loop of one's own around the steps: it can be left, goes on where it was, and gives the threads back."""
 
-import inspect
-
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -16,12 +14,6 @@ SMALL = {**TINY["majority"], "steps": 6, "eval_every": 2}
 
 def blas_threads():
     return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
-
-
-def test_its_arguments_are_those_of_train():
-    of_train = dict(inspect.signature(gf.train).parameters)
-    assert of_train.pop("show").default is True
-    assert inspect.signature(gf.Loop).parameters == of_train
 
 
 def test_left_and_taken_up_again_it_has_the_bits_of_one_that_was_not():

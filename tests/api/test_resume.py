@@ -13,8 +13,7 @@ PLAN = {**TINY["majority"], "steps": 6, "eval_every": 2, "save_every": 2}
 
 def test_a_resumed_run_ends_with_the_same_bits_as_one_that_was_never_interrupted(tmp_path):
     gf.train(None, "majority", out=tmp_path / "whole", show=False, **PLAN)
-    for _ in itertools.islice(gf.Loop(None, "majority", out=tmp_path / "cut", **PLAN), 3):
-        pass
+    list(itertools.islice(gf.Loop(None, "majority", out=tmp_path / "cut", **PLAN), 3))
     model = gf.resume(tmp_path / "cut", show=False)
     assert_same_run(tmp_path / "cut", tmp_path / "whole")
     assert len(model.history) == 6

@@ -31,8 +31,7 @@ def run(tmp_path_factory):
     write_tokens(folder / "text.txt", folder / "text.bin", tokenizer)
     settings = {**TINY_MODEL, "context": 600, "batch": 1, "steps": 1}
     session = new_session("text", folder / "run", data=str(folder / "text.bin"), settings=settings)
-    for _ in session.steps():
-        pass
+    list(session.steps())
     return folder / "run"
 
 
@@ -162,8 +161,7 @@ def test_interrupting_stops_the_answer_and_not_the_program(run):
 
 def test_a_model_without_a_chat_template_says_so(tmp_path, monkeypatch):
     session = tiny_session("text", tmp_path / "run", steps=1)
-    for _ in session.steps():
-        pass
+    list(session.steps())
     result = talk_to(session.run.folder, "hello\n", monkeypatch)
     assert result.code == 2
     assert "no chat template" in result.err

@@ -8,14 +8,9 @@ import pytest
 from glassformer.progress.screen import Recent
 from glassformer.runs.run import open_run
 from glassformer.tree import count
-from runs import command, tiny_session
+from runs import command, finish, tiny_session
 
 pytestmark = pytest.mark.usefixtures("numpy_engine", "unseen_figures")
-
-
-def finish(session):
-    for _ in session.steps():
-        pass
 
 
 @pytest.fixture(scope="module")

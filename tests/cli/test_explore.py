@@ -71,9 +71,7 @@ def test_a_port_can_be_chosen_and_one_in_use_is_refused(served, folder):
         taken.listen()
         result = command("explore", folder / "text", "--port", port)
         assert result.code == 2
-        assert result.err == (
-            f"error: port {port} cannot be used: Address already in use\n\nhint: leave out --port, or name another\n"
-        )
+        assert f"port {port} cannot be used" in result.err
         assert not served
     assert command("explore", folder / "text", "--port", port).code == 0
     assert f":{port}/" in served[0].address

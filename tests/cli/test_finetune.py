@@ -41,8 +41,7 @@ def bases(tmp_path_factory):
         if kind not in made:
             folder = tmp_path_factory.mktemp("bases") / kind
             if kind == "run":
-                for _ in tiny_session("text", folder, steps=4, eval_every=2).steps():
-                    pass
+                list(tiny_session("text", folder, steps=4, eval_every=2).steps())
             else:
                 published(kind, folder)
             made[kind] = folder
@@ -202,8 +201,7 @@ def test_resumed_is_uninterrupted(kind, mode, bases, prose, tmp_path):
         for stop in (0, 3, 7):
             folder = tmp_path / f"cut-{stop}"
             session = start_session(bases(kind), folder, mode, prose, **settings)
-            for _ in itertools.islice(session.steps(), stop):
-                pass
+            list(itertools.islice(session.steps(), stop))
             assert command("train", "--resume", folder, "--engine", "cpu", "--json").code == 0
             assert_same_run(folder, tmp_path / "whole")
 

@@ -20,8 +20,7 @@ def folders(tmp_path_factory):
     found = {}
     for task in ("lines", "text", "dates", "majority"):
         folder = tmp_path_factory.mktemp("runs") / task
-        for _ in tiny_session(task, folder, steps=2, eval_every=2).steps():
-            pass
+        list(tiny_session(task, folder, steps=2, eval_every=2).steps())
         found[task] = folder
     return found
 

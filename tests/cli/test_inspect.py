@@ -14,8 +14,7 @@ pytestmark = pytest.mark.usefixtures("numpy_engine", "unseen_figures")
 
 def trained(task, folder):
     session = tiny_session(task, folder, steps=2, eval_every=1)
-    for _ in session.steps():
-        pass
+    list(session.steps())
     return folder
 
 

@@ -27,8 +27,7 @@ PLAN = {"steps": 100, "save_every": 5, "eval_every": 20, "dropout": 0.1, "ema": 
 def whole(tmp_path_factory):
     """The uninterrupted run."""
     session = tiny_session("majority", tmp_path_factory.mktemp("whole") / "run", **PLAN)
-    for _ in session.steps():
-        pass
+    list(session.steps())
     return session.run.folder
 
 
@@ -37,8 +36,7 @@ def plain(tmp_path_factory):
     """The uninterrupted run of the engine numpy, whose processes start sooner: for what is the same on every engine."""
     with use_engine("numpy"):
         session = tiny_session("majority", tmp_path_factory.mktemp("plain") / "run", **PLAN)
-        for _ in session.steps():
-            pass
+        list(session.steps())
     return session.run.folder
 
 
@@ -106,8 +104,7 @@ def test_sigterm_saves_says_how_to_go_on_and_loses_nothing(tmp_path, monkeypatch
     assert "Traceback" not in result.err
     with use_engine(engine):
         for session in (resume_session(tmp_path / "run"), tiny_session("majority", tmp_path / "whole", **plan)):
-            for _ in session.steps():
-                pass
+            list(session.steps())
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 

@@ -11,8 +11,7 @@ from runs import command, tiny_session, write_data
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("listed") / "runs"  # of one length, however many folders there are
-    for _ in tiny_session("majority", folder / "first", steps=4, eval_every=2, lr=0.01).steps():
-        pass
+    list(tiny_session("majority", folder / "first", steps=4, eval_every=2, lr=0.01).steps())
     tiny_session("majority", folder / "second")
     (folder / "broken").mkdir()
     (folder / "broken" / "config.json").write_text("[]")

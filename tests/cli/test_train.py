@@ -5,7 +5,7 @@ import json
 import pytest
 
 from glassformer.training import list_checkpoints, load_checkpoint
-from runs import assert_same_run, command, finished, options, process, write_data
+from runs import assert_same_run, command, finished, options, process
 
 pytestmark = pytest.mark.usefixtures("unseen_figures")
 
@@ -40,12 +40,6 @@ def test_json_ends_with_one_object(task, tmp_path):
     assert summary["parameters"] == sum(a.size for name, a in arrays.items() if name.startswith("params."))
     assert 0 <= summary["accuracy"] <= 1
     assert all(summary[name] > 0 for name in ("train_loss", "val_loss", "seconds", "tokens_per_second"))
-
-
-def test_a_language_model_has_no_accuracy(tmp_path):
-    data = write_data("lines", tmp_path)
-    result = command(*small("lines", tmp_path / "run", "--json", "--data", data))
-    assert json.loads(result.out)["accuracy"] is None
 
 
 def test_a_run_folder_holds_everything(tmp_path, coarse_figures):
@@ -185,9 +179,3 @@ def test_an_existing_folder_is_refused(tmp_path):
     assert "exists already" in message
     assert f"--resume {tmp_path / 'run'}" in message
     assert (tmp_path / "run" / "latest.safetensors").read_bytes() == before
-
-
-def test_a_task_that_needs_data_says_so(tmp_path):
-    result = command("train", "lines", "--out", tmp_path / "run")
-    assert result.code == 1
-    assert "--data" in result.err

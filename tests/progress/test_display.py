@@ -4,13 +4,11 @@ import importlib.util
 import io
 import json
 import queue
-import re
 
 import pytest
 from rich.console import Console
 
 from glassformer.progress.display import display, waiting
-from glassformer.runs.resume import resume_session
 from glassformer.runs.stopwatch import Stopwatch
 from oracles import require
 from runs import command, options, tiny_session
@@ -62,15 +60,6 @@ def test_the_last_panel_says_how_it_ended(error, word, session):
     with pytest.raises(error):
         watch(session, terminal(out), fail)
     assert f"majority: {word}" in out.getvalue()
-
-
-def test_a_resumed_run_shows_the_curve_from_its_first_step(session):
-    watch(session, terminal(io.StringIO()))
-    out = io.StringIO()
-    watch(resume_session(session.run.folder), terminal(out))
-    assert "step 6/6" in out.getvalue()
-    assert "majority: done" in out.getvalue()
-    assert re.search(r"1 +█ training  ● validation +6", re.sub(r"\x1b\[[\d;]*m", "", out.getvalue()))
 
 
 # --- in a pipe -------------------------------------------------------------------------------------------------------

@@ -8,15 +8,9 @@ from glassformer.errors import ConfigError
 from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run
 from glassformer.training import SCHEDULES, load_checkpoint
-from runs import assert_same_bits, assert_same_run, command, tiny_session, untimed
+from runs import assert_same_bits, assert_same_run, command, finish, tiny_session, untimed
 
 PLAN = {"steps": 6, "eval_every": 3, "save_every": 2, "warmup": 2, "dropout": 0.1, "ema": 0.9}
-
-
-def finish(session):
-    for _ in session.steps():
-        pass
-    return session
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -51,8 +45,7 @@ def test_an_interrupted_longer_run_goes_on_with_its_new_plan(tmp_path):
     for name in ("cut", "whole"):
         finish(tiny_session("majority", tmp_path / name, **PLAN))
     finish(resume_session(tmp_path / "whole", steps=12))
-    for _ in itertools.islice(resume_session(tmp_path / "cut", steps=12).steps(), 3):
-        pass
+    list(itertools.islice(resume_session(tmp_path / "cut", steps=12).steps(), 3))
     assert open_run(tmp_path / "cut").recipe.steps == 12
     finish(resume_session(tmp_path / "cut"))
     assert_same_run(tmp_path / "cut", tmp_path / "whole")
@@ -69,13 +62,11 @@ def test_fewer_steps_than_were_taken_are_refused_and_nothing_changes(steps, tmp_
 
 
 def test_a_run_may_end_before_its_plan(tmp_path):
-    for _ in itertools.islice(tiny_session("majority", tmp_path / "run", **{**PLAN, "steps": 20}).steps(), 4):
-        pass
+    list(itertools.islice(tiny_session("majority", tmp_path / "run", **{**PLAN, "steps": 20}).steps(), 4))
     finish(resume_session(tmp_path / "run", steps=7))
     assert load_checkpoint(tmp_path / "run").meta["step"] == 7
     whole = tiny_session("majority", tmp_path / "whole", **{**PLAN, "steps": 20})
-    for _ in itertools.islice(whole.steps(), 7):
-        pass
+    list(itertools.islice(whole.steps(), 7))
     assert_same_bits(resume_session(tmp_path / "run").state.params, whole.state.params)
 
 

@@ -2,17 +2,8 @@
 
 from dataclasses import MISSING
 
-import pytest
-
-from glassformer.runs import comparison
 from glassformer.runs.comparison import ROWS, by_step, by_time, curves_of, differing, figures_of, judged
-from runs import tiny_session
-
-
-def finish(session):
-    for _ in session.steps():
-        pass
-    return session.run
+from runs import finish, tiny_session
 
 
 def line(step, seconds=0.5, **more):
@@ -69,22 +60,10 @@ def test_runs_of_different_tasks_are_compared_too(tmp_path):
 
 
 def test_the_speed_leaves_out_the_first_step(tmp_path, monkeypatch):
-    run = finish(tiny_session("majority", tmp_path / "run", steps=2))
+    run = finish(tiny_session("majority", tmp_path / "run", steps=2)).run
     metrics = [line(1, 9.0), line(2, 0.5), line(3, 0.5)]
     monkeypatch.setattr(type(run), "metrics", lambda self: metrics)
     found = figures_of(run)
     assert (found["tokens_per_second"], found["tokens"], found["seconds"]) == (200.0, 300, 10.0)
     monkeypatch.setattr(type(run), "metrics", lambda self: [])
     assert figures_of(run)["tokens_per_second"] is None
-
-
-@pytest.mark.parametrize("task", ["majority", "sort", "text"])
-def test_models_answer_the_prompts_of_their_task(task, tmp_path):
-    run = finish(tiny_session(task, tmp_path / "run", steps=2))
-    answers = comparison.samples_of(run, length=5)
-    assert [question for question, _ in answers] == list(run.task().prompts[:3])
-
-
-def test_a_run_without_a_checkpoint_says_why_it_has_no_samples(tmp_path):
-    run = tiny_session("majority", tmp_path / "run").run
-    assert "there is no checkpoint" in comparison.samples_or_reason(run)

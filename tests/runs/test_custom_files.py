@@ -49,8 +49,7 @@ def run(path, tmp_path):
     """A finished run, its file forgotten, as in another process."""
     with forgotten():
         (name,) = import_file(path).tasks
-        for _ in new_session(name, tmp_path / "run", settings=SETTINGS).steps():
-            pass
+        list(new_session(name, tmp_path / "run", settings=SETTINGS).steps())
     assert "letters" not in TASKS
     assert "halved" not in registry.own("activation")
     return tmp_path / "run"
@@ -193,8 +192,7 @@ def test_a_running_session_does_not_mind_that_its_file_changes(path, tmp_path):
     (name,) = import_file(path).tasks
     session = new_session(name, tmp_path / "run", settings=SETTINGS)
     path.write_text("this is no Python")
-    for _ in session.steps():
-        pass
+    list(session.steps())
     session.load_params()
     session.test(session.state.params)
     assert open_run(tmp_path / "run").task_name == name

@@ -8,7 +8,7 @@ import pytest
 
 from glassformer.dispatch import use_engine
 from glassformer.runs.resume import resume_session
-from runs import assert_same_run, tiny_session
+from runs import assert_same_run, finish, tiny_session
 
 pytestmark = pytest.mark.skipif(
     threading.current_thread() is not threading.main_thread(), reason="signals go elsewhere"
@@ -20,11 +20,6 @@ def ctrl_c():
 
 
 PLAN = {"steps": 4, "eval_every": 2, "save_every": 2, "dropout": 0.1, "ema": 0.9}
-
-
-def finish(session):
-    for _ in session.steps():
-        pass
 
 
 TRAINING = ("/glassformer/training/", "/glassformer/runs/", "/glassformer/engines/cpu/trainer")

@@ -11,16 +11,10 @@ from glassformer.runs.fine_tuning import fine_tuning_session
 from glassformer.runs.listing import changed_settings, list_runs, summarize
 from glassformer.runs.run import open_run
 from glassformer.runs.start import new_session
-from runs import TINY, edit_config, tiny_session, write_data
+from runs import TINY, edit_config, finish, tiny_session, write_data
 
 CHANGED = {name: value for name, value in TINY["majority"].items() if name != "layers"}
 """What the small settings change: its model has one layer anyway."""
-
-
-def finish(session):
-    for _ in session.steps():
-        pass
-    return session
 
 
 @pytest.fixture(scope="module")

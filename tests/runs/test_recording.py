@@ -7,9 +7,9 @@ import pytest
 
 from glassformer.errors import ConfigError
 from glassformer.runs import recording
-from glassformer.runs.recording import BUDGET, MOST, Recording, find_recording, spacing, start_recording
+from glassformer.runs.recording import BUDGET, MOST, Recording, spacing, start_recording
 from glassformer.training.state import TrainingState
-from runs import TINY, command, tiny_session
+from runs import TINY, command
 
 
 def state(numbers):
@@ -38,13 +38,6 @@ def test_a_run_of_several_processes_is_not_recorded(monkeypatch, tmp_path):
     monkeypatch.setattr(recording, "processes", lambda: 2)
     with pytest.raises(ConfigError, match="several processes is not recorded"):
         start_recording(SimpleNamespace(folder=tmp_path), state(1))
-
-
-def test_a_run_is_recorded_only_when_asked(tmp_path):
-    session = tiny_session("sort", tmp_path / "run", steps=1)
-    assert session.recording is None
-    assert find_recording(session.run, session.state) is None
-    session.run.lock.release()
 
 
 def test_the_command_records_and_resume_takes_no_such_option(tmp_path):

@@ -108,8 +108,7 @@ def test_a_frame_has_a_model_that_can_be_asked(trained):
 def test_the_recording_of_a_run_that_was_interrupted_is_whole(trained, tmp_path, two_states):
     _, states = trained
     stopped(recorded(tmp_path / "run"), 8)
-    for _ in resume_session(tmp_path / "run").steps():
-        pass
+    list(resume_session(tmp_path / "run").steps())
     found = replay(tmp_path / "run")
     assert found.kept == (5, 10)
     for frame in found.frames([4, 7, 9, 11, 13]):
@@ -162,8 +161,7 @@ def test_what_cannot_be_replayed_is_refused(trained, tmp_path):
 def test_changed_data_is_refused(tmp_path):
     data = write_data("text", tmp_path)
     settings = {**TINY["text"], "steps": 2}
-    for _ in new_session("text", tmp_path / "run", data=data, settings=settings, recorded=True).steps():
-        pass
+    list(new_session("text", tmp_path / "run", data=data, settings=settings, recorded=True).steps())
     replay(tmp_path / "run").at(1)
     with open(data, "r+", encoding="utf-8") as file:
         file.write("eht")

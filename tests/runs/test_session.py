@@ -17,7 +17,7 @@ from glassformer.runs.session import Session
 from glassformer.runs.start import new_session
 from glassformer.runs.trial import new_trial
 from glassformer.training.state import final_params
-from runs import TINY, TINY_MODEL, assert_same_bits, assert_same_run, tiny_session
+from runs import TINY, TINY_MODEL, assert_same_bits, assert_same_run, finish, tiny_session
 
 CASES = {
     "adamw, dropout and an average": ("majority", {"dropout": 0.2, "ema": 0.9}),
@@ -37,15 +37,8 @@ CASES = {
 PLAN = {"steps": 12, "eval_every": 4, "save_every": 5, "warmup": 3}
 
 
-def finish(session):
-    for _ in session.steps():
-        pass
-    return session
-
-
 def interrupt(session, steps):
-    for _ in itertools.islice(session.steps(), steps):
-        pass
+    list(itertools.islice(session.steps(), steps))
     return session
 
 

@@ -50,8 +50,3 @@ def test_nothing_is_written_of_one_that_took_no_step(tmp_path):
     with pytest.raises(ConfigError, match="no step was taken yet"):
         new_trial("sort", SETTINGS).write(tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_settings_that_nobody_has_are_refused():
-    with pytest.raises(ConfigError, match="no setting 'speed'"):
-        new_trial("sort", {"speed": 3})

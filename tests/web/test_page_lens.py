@@ -51,12 +51,6 @@ def test_bars_sum_to_the_logit(page, server, architecture):
         assert sum(bars) == pytest.approx(total, abs=2e-3)
 
 
-def test_a_head_among_the_bars_leads_to_its_maps(page, server):
-    show(page, server, "decoder")
-    page.locator(".lens-parts button.link").first.click()
-    page.wait_for_selector("[data-view=attention] .attention-one h3")
-
-
 def test_a_token_that_does_not_exist_is_refused_in_words(page, server, troubles):
     show(page, server, "decoder")
     page.fill("input[placeholder=any]", "#999999")

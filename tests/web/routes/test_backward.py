@@ -98,8 +98,3 @@ def test_a_classifier_has_a_loss_once_its_class_is_said(explorer):
 def test_other_steps_are_refused(explorer, question, said):
     with pytest.raises(ConfigError, match=said):
         ask(explorer, "step", {"state": state("decoder"), **question})
-
-
-def test_the_optimizers_and_their_rates(explorer):
-    found = ask(explorer, "optimizers", {})["optimizers"]
-    assert {one["name"]: one["lr"] for one in found} == {name: own.default_lr for name, own in OPTIMIZERS.items()}

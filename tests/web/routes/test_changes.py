@@ -9,7 +9,6 @@ from glassformer.errors import ConfigError, LengthError
 from glassformer.interpret import without_positions
 from glassformer.interpret.reading import label
 from glassformer.web.router import ask
-from glassformer.web.routes.changes import MOST_TOKENS
 from glassformer.web.state import read_state
 
 
@@ -19,12 +18,6 @@ def test_tokens_are_found_by_their_text(explorer):
     assert all("e" in one["label"].casefold() for one in found["tokens"])
     model = explorer.opened("decoder").model
     assert [label(model, one["id"]) for one in found["tokens"]] == [one["label"] for one in found["tokens"]]
-
-
-def test_at_most_fifty_tokens_come_and_all_are_counted(explorer):
-    found = ask(explorer, "vocabulary", {"model": "decoder", "text": ""})
-    assert found["found"] == found["size"] == explorer.opened("decoder").model.model.config.vocab
-    assert len(found["tokens"]) == min(MOST_TOKENS, found["size"])
 
 
 def test_a_token_is_found_by_its_number_and_classes_by_their_names(explorer):

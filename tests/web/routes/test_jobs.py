@@ -2,9 +2,6 @@
 
 import threading
 
-import pytest
-
-from glassformer.errors import ConfigError
 from glassformer.web.explorer import Explorer
 from glassformer.web.router import ask, load_routes
 
@@ -24,10 +21,3 @@ def test_work_is_followed_and_stopped():
     ask(explorer, "stop", {"job": job.key})
     assert job.ended.wait(10)
     assert ask(explorer, "job", {"job": job.key})["error"]["error"] == "stopped"
-
-
-def test_work_that_nobody_began_is_refused():
-    load_routes()
-    for word in ("job", "stop"):
-        with pytest.raises(ConfigError, match="no such job"):
-            ask(Explorer({}), word, {"job": "none"})

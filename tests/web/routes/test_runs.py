@@ -51,11 +51,6 @@ def test_the_number_that_runs_back_is_said_in_words(explorer):
     assert ask(explorer, "run", {"state": state("decoder", of=entry)})["of"]["title"] == "blocks.0[0, 0, 1]"
 
 
-def test_a_change_that_alters_nothing_is_said(explorer):
-    changes = [{"word": "scale", "name": "blocks.0", "value": 1.0}]
-    assert ask(explorer, "run", {"state": state("decoder", changes=changes)})["idle"] == [0]
-
-
 @pytest.mark.parametrize(
     ("word", "question", "said"),
     [
