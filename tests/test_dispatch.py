@@ -15,6 +15,7 @@ from glassformer import dispatch, engines, ops
 from glassformer.dispatch import Engine, current, dispatched, engine, replaces, set_engine, use_engine
 from glassformer.errors import ConfigError
 from glassformer.layers import Attention
+from glassformer.layers.cache import KeyValues
 from glassformer.proofs import op_cases
 from runs import command
 
@@ -201,6 +202,12 @@ def test_arrays_of_jax_never_ask_the_host(jax, alarms):
     assert alarms == []
 
 
+def test_methods_of_layers_compute_arrays_of_jax_under_the_engine_numpy(jax):
+    cache = KeyValues()
+    with use_engine("numpy"):
+        jax.jit(lambda k: cache.write(0, k, k))(jax.numpy.ones((1, 2, 3, 4)))
+
+
 def test_numpy_arrays_under_the_engine_jax_ask_the_host(jax, alarms):
     with use_engine("jax"):
         assert engine() == "jax"
@@ -302,6 +309,7 @@ def test_from_a_models_forward_to_softmax_there_are_at_most_twelve_frames(monkey
         return exponentials(*arguments)
 
     monkeypatch.setitem(home, "_exponentials", counted)
+    monkeypatch.delitem(sys.modules, "jax", raising=False)
     model = glassformer.build("tiny-decoder")
     params = model.init(0)
     with use_engine("numpy"):

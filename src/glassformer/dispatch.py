@@ -17,6 +17,7 @@ import functools
 import importlib
 import inspect
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -229,7 +230,8 @@ class _Method:
         if layer is None:
             return self
         own = _chosen.get() or _default or default()
-        return MethodType(self._run if own.replaces_methods else self._method, layer)
+        # Arrays of JAX have kernels under every engine.
+        return MethodType(self._run if own.replaces_methods or "jax" in sys.modules else self._method, layer)
 
     def __call__(self, layer: Any, *arguments: Any, **settings: Any) -> Any:
         return self._run(layer, *arguments, **settings)
