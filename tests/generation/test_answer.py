@@ -47,12 +47,6 @@ def test_drawing_follows_the_probabilities():
     np.testing.assert_allclose(np.bincount(drawn[:, 0]) / len(tokens), shares, atol=0.01)
 
 
-def test_the_same_seed_draws_the_same_text(tmp_path):
-    session = tiny_session("text", tmp_path / "run")
-    assert session.trained.ask("The ", length=30) == session.trained.ask("The ", length=30)
-    assert len(session.trained.ask("The ", length=30)) == 30
-
-
 def test_an_encoder_answers_with_its_likeliest_class(tmp_path):
     session = tiny_session("majority", tmp_path / "run")
     batch = session.task.encode_input("00112220")

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.errors import ConfigError
 from glassformer.interpret import Logit, Loss, Sum, freeze, gradient_flow, gradients, scale, scale_gradient, watch, zero
 from glassformer.interpret.shape_dtype import ShapeDtype
 from glassformer.tree import flatten
@@ -66,8 +65,3 @@ def test_only_borders_are_kept_on_the_way_back():
         for one in (found, gradients(run))
     )
     assert kept < everything / 3
-
-
-def test_a_parameter_that_is_not_there_is_refused():
-    with pytest.raises(ConfigError, match="there is no parameter"):
-        gradients(both("decoder")[1]).param("blocks.0.attention.query")

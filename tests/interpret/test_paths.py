@@ -63,8 +63,6 @@ def test_what_is_no_path_is_refused(runs, decoder):
         patch_path(run, source, at("blocks.1.attention"), at("blocks.0.attention"), TARGET)
     with pytest.raises(ConfigError, match="there is no value"):
         patch_path(run, source, at("blocks.0.atention"), at("logits"), TARGET)
-    with pytest.raises(LengthError, match="has no head 2"):
-        patch_path(run, source, at(SENDER.name, head=2), at("logits"), TARGET)
     model, params, batch = decoder
     short = watch(model, params, batch._replace(tokens=batch.tokens[:, 1:], targets=None, mask=None))
     with pytest.raises(LengthError, match="as many tokens"):

@@ -56,5 +56,3 @@ def test_what_is_not_there_is_refused(decoder):
         attention_rollout(run, "encoder")
     with pytest.raises(ConfigError, match="from 0 to 1"):
         attention_rollout(run, share=2)
-    with pytest.raises(ConfigError, match="there is no value"):
-        value_weighted_attention(run, "blocks.5.attention")

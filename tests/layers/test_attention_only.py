@@ -68,27 +68,3 @@ def test_engines_agree_and_none_complains_about_a_block_of_the_library(model, ca
     assert not caplog.records
     for name, expected in want.items():
         np.testing.assert_allclose(have[name], expected, rtol=1e-3, atol=1e-5, err_msg=name)
-
-
-@pytest.mark.parametrize("model", ["attention only, no norms, free head, own head width", "parallel"], indirect=True)
-def test_jax_agrees(jax, model):
-    params = model.init(1, np.float64)
-    want = gf.tree.flatten(model.loss_and_grads(params, counting())[1])
-    with jax.enable_x64(True):
-        moved = gf.tree.tree_map(jax.numpy.asarray, params)
-        batch = gf.Batch(*(None if x is None else jax.numpy.asarray(x) for x in counting()))
-        have = gf.tree.flatten(jax.jit(model.loss_and_grads)(moved, batch)[1])
-    for name, expected in want.items():
-        np.testing.assert_allclose(np.asarray(have[name]), expected, rtol=0, atol=1e-12, err_msg=name)
-
-
-def test_a_model_of_it_is_saved_and_loaded(model, tmp_path):
-    from glassformer.api import TrainedModel
-
-    params = model.init(2)
-    gf.save(TrainedModel(model.config, params), tmp_path / "saved")
-    again = gf.load(tmp_path / "saved")
-    assert again.config == model.config
-    assert gf.tree.flatten(again.params).keys() == gf.tree.flatten(params).keys()
-    tokens = np.array([[1, 2, 3]])
-    assert np.array_equal(model.forward(params, tokens)[0], again.model.forward(again.params, tokens)[0])

@@ -118,31 +118,3 @@ def test_what_a_loss_needs_and_does_not_get_is_named():
     refused(lambda: TRANSLATOR.loss(TRANSLATOR.init(), Batch(TOKENS, TOKENS)), ConfigError, "no source")
     bare = Encoder(EncoderConfig(**SIZES, head="none"))
     refused(lambda: bare.loss(bare.init(), Batch(TOKENS, TOKENS)), ConfigError, "no head", "use forward for vectors")
-
-
-@LIBRARIES
-def test_targets_that_do_not_fit_are_refused(xp, library):
-    params, tokens = like(DECODER.init(), xp), xp.asarray(TOKENS)
-
-    def loss(targets, **given):
-        return lambda: DECODER.loss(params, Batch(tokens, xp.asarray(targets)), **given)
-
-    refused(loss(TOKENS[:, :2]), ShapeError, "targets have shape (2, 2)", "expected (2, 3)")
-    refused(loss(TOKENS + 3), TokenError, "targets hold 9 at index (1, 2)", "or -100 to ignore")
-    refused(loss(TOKENS - 2), TokenError, "targets hold -1 at index (0, 0)")
-    refused(loss(TOKENS.astype(float)), DTypeError, "targets must be integers")
-    refused(loss(TOKENS, smoothing=1.0), ConfigError, "label smoothing is 1.0")
-    refused(loss(TOKENS, class_weights=xp.ones(4)), ShapeError, "class_weights has shape (4,)")
-    classifier = like(ENCODER.init(), xp)
-    refused(lambda: ENCODER.loss(classifier, Batch(tokens, 0 * tokens)), ShapeError, "targets have shape (2, 3)")
-
-
-def test_under_jit_the_type_is_still_known(jax):
-    params = like(DECODER.init(), jax.numpy)
-    run = jax.jit(lambda tokens: DECODER.forward(params, tokens)[0])
-    refused(lambda: run(jax.numpy.ones((2, 3))), DTypeError, "must be integers")
-    refused(lambda: run(jax.numpy.zeros((2, 7), dtype=int)), LengthError, "at most 6")
-
-
-def test_a_negative_seed_is_no_key():
-    refused(lambda: DECODER.forward(DECODER.init(), TOKENS, key=-1), ConfigError, "the seed is -1")

@@ -7,7 +7,7 @@ from compare import assert_close
 from glassformer import ops
 from glassformer.config import DecoderConfig
 from glassformer.models.decoder import Decoder
-from glassformer.models.model import Batch, as_key, key_mask, same_order
+from glassformer.models.model import Batch, as_key
 from glassformer.proofs.layer_cases import scattered
 from glassformer.tree import flatten, tree_map
 
@@ -62,21 +62,9 @@ def test_gradients_are_as_many_times_larger_as_asked_for(model, params):
         assert_close(flatten(scaled)[name], 1024 * grad)
 
 
-def test_gradients_are_put_in_the_order_of_the_parameters():
-    params = {"b": [{"y": 1, "x": 2}], "a": 3}
-    ordered = same_order(params, {"a": 30, "b": [{"x": 20, "y": 10}]})
-    assert list(flatten(ordered).items()) == [("b.0.y", 10), ("b.0.x", 20), ("a", 30)]
-
-
 def test_a_seed_is_as_good_as_a_key():
     np.testing.assert_array_equal(as_key(5), ops.new_key(5))
     np.testing.assert_array_equal(as_key(np.int64(5)), ops.new_key(5))
     key = ops.new_key(5)
     assert as_key(key) is key
     assert as_key(None) is None
-
-
-def test_padding_is_hidden_from_all_queries():
-    mask = np.array([[True, True, False]])
-    assert key_mask(mask).shape == (1, 1, 3)
-    assert key_mask(None) is None

@@ -2,7 +2,6 @@
 
 import itertools
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +16,7 @@ from glassformer.text import (
     StreamDecoder,
     WordTokenizer,
 )
-from glassformer.text.stream import StopStrings, undecided
+from glassformer.text.stream import StopStrings
 from tokenizer_files import PUBLISHED, TEXT
 
 EMOJI = "👩‍👩‍👧‍👦 🏳️‍🌈 🇩🇪 👍🏽 e\u0301 日本語 ﷽ \ufffd"
@@ -122,19 +121,6 @@ def test_each_id_costs_the_decoding_of_a_few_others():
     text = "日" * 2000
     assert "".join(streamed(tokenizer, tokenizer.encode(text))) == text
     assert tokenizer.decoded < 20 * 6000
-
-
-def test_ids_may_be_numpy_integers():
-    ids = KINDS["bpe"].encode("the sea")
-    assert ids.dtype == np.int64
-    assert "".join(streamed(KINDS["bpe"], ids)) == "the sea"
-
-
-@pytest.mark.parametrize(
-    ("text", "count"), [("", 0), ("a", 0), ("a\ufffd", 1), ("\ufffd\ufffd", 1), ("\udcf0\udc9f", 2), ("\udcff" * 5, 3)]
-)
-def test_what_may_become_another_character_is_undecided(text, count):
-    assert undecided(text) == count
 
 
 # --- stop strings ----------------------------------------------------------------------------------------------------

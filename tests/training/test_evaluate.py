@@ -37,14 +37,6 @@ def test_the_loss_is_the_mean_over_every_target(task, tmp_path):
         assert result.accuracy is None
 
 
-def test_a_plain_mean_of_batch_means_would_be_something_else(tmp_path):
-    # The last batch is smaller and the lines differ in length: the weights matter.
-    session = tiny_session("lines", tmp_path / "run")
-    data = session.task.train
-    means = [float(session.model.loss(session.state.params, rows)) for rows in data.batches(3)]
-    assert abs(np.mean(means) - np.mean(every_loss(session.model, session.state.params, data))) > 1e-4
-
-
 def test_the_accuracy_of_a_classifier_counts_likeliest_classes(tmp_path):
     session = tiny_session("majority", tmp_path / "run")
     data = session.task.held_out
@@ -110,13 +102,6 @@ def test_dropout_is_off_while_evaluating(tmp_path):
     first, second = (session.evaluate(session.state.params) for _ in range(2))
     assert first == second
     assert isinstance(first, Evaluation)
-
-
-def test_every_language_gets_its_own_score(tmp_path):
-    session = tiny_session("dates", tmp_path / "run")
-    result = session.test(session.state.params)
-    assert set(result.groups) == {"en", "de"}
-    assert result.accuracy == pytest.approx(np.mean(list(result.groups.values())))
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------

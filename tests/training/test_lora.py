@@ -205,13 +205,9 @@ def test_microbatches_of_adapters_are_one_large_batch():
     [
         ({"rank": 0}, "the rank of LoRA is 0.*at least 1"),
         ({"rank": 2.5}, "the rank of LoRA is 2.5"),
-        ({"rank": True}, "the rank of LoRA is True"),
         ({"alpha": 0}, "alpha of LoRA is 0"),
         ({"alpha": float("inf")}, "alpha of LoRA is inf"),
-        ({"alpha": float("nan")}, "alpha of LoRA is nan"),
-        ({"alpha": "much"}, "alpha of LoRA is 'much'"),
         ({"targets": []}, r"the targets of LoRA are \(\)"),
-        ({"targets": [1]}, r"the targets of LoRA are \(1,\)"),
         ({"targets": "query"}, "the targets of LoRA are 'query'"),
         ({"rnak": 2}, "LoRA has no setting 'rnak'.*did you mean 'rank'"),
     ],

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from numba import types
 
-from glassformer.engines.cpu.compile import REORDER, address_of, bits_to_float, call, choice, exp, maximum, minimum
+from glassformer.engines.cpu.compile import REORDER, address_of, call, choice, exp, maximum, minimum
 
 compiled = numba.njit(fastmath=set(REORDER), error_model="numpy")  # as kernels are, but not kept on disk
 
@@ -21,12 +21,6 @@ def extremes(x, y, larger, smaller):
     for i in range(x.size):
         larger[i] = maximum(x[i], y[i])
         smaller[i] = minimum(x[i], y[i])
-
-
-@compiled
-def floats(bits, x):
-    for i in range(bits.size):
-        x[i] = bits_to_float(bits[i])
 
 
 @compiled
@@ -79,13 +73,6 @@ def test_extremes_keep_what_is_not_a_number(kind):
     extremes(x, y, larger, smaller)
     np.testing.assert_array_equal(larger, np.maximum(x, y))
     np.testing.assert_array_equal(smaller, np.minimum(x, y))
-
-
-def test_bits_are_read_as_a_float():
-    want = np.array([0.0, 1.0, -2.5, np.inf], dtype=np.float32)
-    have = np.empty_like(want)
-    floats(want.view(np.int32), have)
-    np.testing.assert_array_equal(have, want)
 
 
 @pytest.mark.parametrize("number", [0, 1, 3])

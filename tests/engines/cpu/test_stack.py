@@ -12,7 +12,6 @@ from compare import error
 from draws import draws
 from glassformer.dispatch import use_engine
 from glassformer.engines.cpu.stack import _plans
-from glassformer.errors import GlassformerError, ShapeError
 from glassformer.generation.storage import stored
 from glassformer.layers import FeedForward
 from glassformer.models import build
@@ -211,39 +210,6 @@ def test_so_are_several_sequences_float64_and_matrices_in_the_other_order(rng):
     assert_both_ways_agree(model, stored(params, "int8"), tokens, taken=False)
     assert_both_ways_agree(model, params, tokens[:1], taken=False)
     assert_both_ways_agree(model, tree_map(lambda x: x.astype(np.float64), params), tokens[:1], taken=False)
-
-
-def test_so_do_norms_and_blocks_that_are_missing(rng):
-    model, params = model_of(norm="rms")
-    params = stored(params, "float32")
-    short = {**params, "blocks": params["blocks"][:1]}
-    cache = model.new_cache()
-    with pytest.raises((GlassformerError, ValueError)):
-        model.read(short, np.array([[3]]), cache)
-    assert not is_taken(cache)
-
-
-def test_a_cache_whose_blocks_do_not_fit_each_other_is_left_to_the_layers():
-    model, params = model_of()
-    params, cache = stored(params, "float32"), model.new_cache()
-    for token in (3, 5):
-        model.read(params, np.array([[token]]), cache)
-    own = cache.blocks[1].attention
-    own.k, own.v = own.k[..., :2, :].copy(), own.v[..., :2, :].copy()  # no room for another
-    other = model.new_cache()
-    with use_engine("numpy"):
-        for token in (3, 5):
-            model.read(params, np.array([[token]]), other)
-        expected = model.read(params, np.array([[7]]), other)
-    assert error(model.read(params, np.array([[7]]), cache), expected) <= LIMIT
-
-
-def test_a_cache_of_a_batch_is_not_read_without_its_axis():
-    model, params = model_of()
-    params, cache = stored(params, "float32"), model.new_cache()
-    model.read(params, np.array([[3]]), cache)
-    with pytest.raises(ShapeError, match="the cache holds"):
-        model.read(params, np.array([3]), cache)
 
 
 @dataclass(frozen=True)
