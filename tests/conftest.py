@@ -1,6 +1,5 @@
 """What every test relies on: one thread per process, repeatable examples, and the oracles as fixtures."""
 
-import gc
 import os
 import signal
 import tempfile
@@ -124,11 +123,6 @@ def pytest_addoption(parser):
     parser.addoption("--all-bugs", action="store_true", help="also plant the bugs that take seconds to compile")
 
 
-def pytest_collectstart(collector):
-    """Let nobody look for garbage until all tests are found: all of it stays."""
-    gc.disable()
-
-
 def pytest_collection_modifyitems(config, items):
     """Leave out tests of data files that a copy of the repository alone does not have, and bugs that are tried seldom.
 
@@ -148,12 +142,6 @@ def pytest_xdist_make_scheduler(config, log):
     from xdist.scheduler import LoadFileScheduling
 
     return LoadFileScheduling(config, log)
-
-
-def pytest_collection_finish(session):
-    """Spare the garbage collector what stays until the end: ten thousand tests, and all that they import."""
-    gc.freeze()
-    gc.enable()
 
 
 def _data_names(item):

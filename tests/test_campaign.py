@@ -2,7 +2,6 @@
 
 import mmap
 import os
-import random
 import signal
 import sys
 import time
@@ -17,7 +16,7 @@ if not sys.platform.startswith("linux"):
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from trials import clock, crew, mutate  # noqa: E402
+from trials import crew  # noqa: E402
 from trials.trial import LateError, Trial, demand  # noqa: E402
 from trials.worker import prepared, tried  # noqa: E402
 
@@ -102,20 +101,3 @@ def test_who_dies_is_replaced_and_who_is_late_is_tried_again_alone(tmp_path):
         (10, "it waited for too long"),
         (11, "it waited for too long"),
     ]
-
-
-def test_time_in_which_a_process_was_stopped_is_not_counted(monkeypatch):
-    times = iter([0.0, 0.5, 600.0, 600.5])
-    monkeypatch.setattr(clock.time, "monotonic", lambda: next(times))
-    awake = clock.AwakeClock()
-    assert [awake.passed() for _ in range(3)] == [0.5, 1.5, 2.0]
-
-
-@pytest.mark.parametrize(
-    "spoil", [mutate.spoiled_bytes, lambda content, rng: mutate.spoiled_json([content.hex()], rng)]
-)
-def test_the_same_seed_spoils_alike(spoil):
-    content = bytes(range(200))
-    spoiled = [spoil(content, random.Random(seed)) for seed in (*range(50), *range(50))]
-    assert spoiled[:50] == spoiled[50:]
-    assert len(set(spoiled[:50])) > 40

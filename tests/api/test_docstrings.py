@@ -1,6 +1,5 @@
 """Every public name of the front door has an example, and every example shows what happens."""
 
-import copy
 import doctest
 import inspect
 
@@ -14,33 +13,13 @@ pytestmark = pytest.mark.usefixtures("numpy_engine")
 FRONT_DOOR = (gf.train, gf.Loop, gf.explore, gf.save, gf.load, gf.pull, gf.TrainedModel, History)
 
 
-trained = {}
-"""What examples have trained already, by what they asked for: many begin with the same model."""
-
-
-@pytest.fixture
-def trained_once(monkeypatch):
-    """Let what is trained from the same words be trained once."""
-    train = gf.train
-
-    def remembered(model, task, **settings):
-        if not (model is None or isinstance(model, str)):
-            return train(model, task, **settings)
-        asked = repr((model, task, sorted(settings.items())))
-        if asked not in trained:
-            trained[asked] = train(model, task, **settings)
-        return copy.deepcopy(trained[asked])
-
-    monkeypatch.setattr(gf, "train", remembered)
-
-
 def methods():
     """The public methods of a trained model that are called with something."""
     return [member for name, member in vars(gf.TrainedModel).items() if name[0] != "_" and inspect.isfunction(member)]
 
 
 @pytest.mark.parametrize("documented", [*FRONT_DOOR, *methods()], ids=lambda one: one.__qualname__)
-def test_the_example_shows_what_happens(documented, trained_once):
+def test_the_example_shows_what_happens(documented):
     examples = doctest.DocTestFinder(recurse=False).find(documented, documented.__qualname__)
     assert examples
     assert examples[0].examples, f"{documented.__qualname__} has no example"
