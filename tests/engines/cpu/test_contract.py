@@ -109,7 +109,8 @@ def test_every_file_with_a_kernel_is_loaded():
         for path in folder.rglob("*.py")
         if "\n@replaces(" in path.read_text(encoding="utf-8")
     }
-    assert marked == set(cpu.HOMES)
+    # The trainer imports its own: `in_place` has other parameters than `Optimizer.update`, which nothing dispatches.
+    assert marked == {*cpu.HOMES, "trainer"}
 
 
 @pytest.mark.parametrize("name", sorted(KERNELS))
