@@ -252,7 +252,9 @@ def test_jax_is_not_loaded_for_other_engines():
 @pytest.fixture(scope="module")
 def letters():
     model, params = model_of(layers=1)
-    return TrainedModel(model, params, CharTokenizer("abcdefghijklmno", specials=("<bos>", "<eos>")), None, (1,), 0)
+    return TrainedModel(
+        model, params, CharTokenizer("abcdefghijklmno", specials=("<bos>", "<eos>")), start_id=0, end_ids=(1,)
+    )
 
 
 def test_text_is_the_same_with_stop_strings_and_as_a_stream(letters):
@@ -292,7 +294,11 @@ def test_weights_in_blocks_are_not_made_for_the_device(letters, weights):
 def test_weights_that_are_in_blocks_already_become_numbers(letters):
     with use_engine("numpy"):
         blocks = TrainedModel(
-            letters.model, tree_map(lambda x: x.astype(np.float32), letters.params), letters.tokenizer, None, (1,), 0
+            letters.model,
+            tree_map(lambda x: x.astype(np.float32), letters.params),
+            letters.tokenizer,
+            start_id=0,
+            end_ids=(1,),
         ).kept_as("int8")
         expected = blocks.generate("abc", max_new_tokens=5, temperature=0)
     with use_engine("jax"):
