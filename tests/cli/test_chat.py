@@ -49,6 +49,22 @@ def test_layers_would_have_said(run, monkeypatch):
     assert "block" in shown.out
 
 
+def test_stdin_that_is_not_utf8_is_refused(run, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\n"), encoding="utf-8"))
+    result = command("chat", run)
+    assert result.code == 1
+    assert "not UTF-8" in result.err
+
+
+def test_the_same_seed_gives_the_same_answers(run):
+    def talk(seed):
+        chat = conversation(run, seed=seed, temperature=1.0, max_new_tokens=20)
+        return ["".join(chat.reply("the sea")) for _ in range(2)]
+
+    assert talk(3) == talk(3)
+    assert talk(3) != talk(4)
+
+
 def conversation(run, **settings):
     return Conversation(load(run), **{"system": None, "max_new_tokens": 5, "seed": 0, "temperature": 0, **settings})
 
