@@ -21,6 +21,7 @@ class AddSaved(NamedTuple):
 @recorded
 def add(x: Array, h: Array) -> tuple[Array, AddSaved | None]:
     """Return y = x + h; either term may be broadcast. The record is None where both have the shape of y."""
+    namespace(x), namespace(h)  # refuse lists
     return x + h, None if x.shape == h.shape else AddSaved(x, h)
 
 
@@ -36,6 +37,7 @@ def add_backward(dy: Array, saved: AddSaved | None) -> tuple[Array, Array]:
 @recorded
 def scale(x: Array, *, factor: float) -> tuple[Array, None]:
     """Return y = x · factor."""
+    namespace(x)  # refuse lists
     return x * factor, None
 
 
@@ -52,6 +54,7 @@ class CopySaved(NamedTuple):
 @recorded
 def copy(x: Array) -> tuple[Array, CopySaved]:
     """Return y = x as another array, so that both can be changed apart and have gradients of their own."""
+    namespace(x)  # refuse lists
     return +x, CopySaved(x)
 
 
@@ -86,8 +89,8 @@ def merge_heads_backward(dy: Array, saved: None, *, heads: int) -> Array:
 
 
 def _split(x: Array, heads: int) -> Array:
-    x = x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)
-    return namespace(x).swapaxes(x, -3, -2)
+    xp = namespace(x)
+    return xp.swapaxes(x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads), -3, -2)
 
 
 def _merge(x: Array) -> Array:
@@ -98,6 +101,7 @@ def _merge(x: Array) -> Array:
 @recorded
 def take_first(x: Array, *, length: int) -> tuple[Array, None]:
     """Return the vector at the first of `length` positions, (..., T, D) to (..., D)."""
+    namespace(x)  # refuse lists
     return x[..., 0, :], None
 
 
@@ -116,7 +120,7 @@ class PrependSaved(NamedTuple):
 @dispatched
 def prepend(first: Array, x: Array) -> tuple[Array, PrependSaved]:
     """Put one vector (D,) before every sequence x (..., T, D): (..., 1 + T, D)."""
-    xp = namespace(x)
+    xp = namespace(first)
     before = xp.broadcast_to(first, (*x.shape[:-2], 1, x.shape[-1]))
     return xp.concatenate((before, x), axis=-2), PrependSaved(first)
 
