@@ -160,6 +160,7 @@ def panel():
         "tiles": learned(decoder(**sizes, positions="relative", activation="gelu_tanh"), batch, attention_tile=2),
         "parallel": learned(decoder(**sizes, block="parallel", norm="none"), batch),
         "classes": learned(gf.EncoderConfig(**sizes, classes=3), labels),
+        "a vector before": learned(gf.EncoderConfig(**sizes, classes=3, pooling="cls"), labels),
         "seq2seq": learned(seq2seq, source),
         "written": written("float32"),
         "written from blocks": written("int8"),

@@ -170,8 +170,10 @@ class Twin:
         """Multiply pairs of channels, as complex numbers, by exp(i · angle)."""
         config = self.config
         length, channels = x.shape[-2:]
-        frequency = [config.rotary_base ** (-2 * i / channels) for i in range(channels // 2)]
-        frequency = torch.tensor([stretched(f, config.rotary_scaling) for f in frequency])
+        turning = config.rotary_channels or channels
+        frequency = [config.rotary_base ** (-2 * i / turning) for i in range(turning // 2)]
+        resting = [0.0] * ((channels - turning) // 2)
+        frequency = torch.tensor([stretched(f, config.rotary_scaling) for f in frequency] + resting)
         angle = torch.outer(torch.arange(length, dtype=torch.float64), frequency)
         unit = torch.polar(torch.ones_like(angle), angle)
         if config.rotary_pairing == "interleaved":
