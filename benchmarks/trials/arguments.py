@@ -113,5 +113,7 @@ def attempt(shared: Path, own: Path, rng: random.Random) -> None:
     demand(code in CODES, f"{words} ended with {code!r}")
     demand("Traceback" not in said.getvalue(), f"{words} printed a trace")
     demand(
-        code in (0, 130) or "error: " in said.getvalue() or not said.getvalue(), f"{words} said {said.getvalue()[:99]}"
+        # Without a word, the help is the answer.
+        code in (0, 130) or "error: " in said.getvalue() or not said.getvalue() or not line,
+        f"{words} said {said.getvalue()[:99]}",
     )
