@@ -132,7 +132,8 @@ function comparison(page) {
 
 async function drawComparison(page, tensor, at, ofGradient, maps) {
   const whats = ofGradient ? ["gradient before", "gradient", "gradient change"] : ["before", "value", "change"];
-  const question = (what) => ({ state: runState(), what, name: tensor.name, at, height: 1, width: 1 });
+  const asked = runState();
+  const question = (what) => ({ state: asked, what, name: tensor.name, at, height: 1, width: 1 });
   let top;
   try {
     const facts = await Promise.all(whats.slice(0, 2).map((what) => tile(question(what))));
@@ -141,6 +142,8 @@ async function drawComparison(page, tensor, at, ofGradient, maps) {
     fill(maps, make("p", { class: "bad" }, error.message));
     return;
   }
+  // Another run may be shown by now, perhaps of a model without this tensor.
+  if (JSON.stringify(runState()) !== JSON.stringify(asked)) return;
   const titles = ["before", "after", "difference"];
   const figures = whats.map((what, n) => heat({ ...tensor, what, at, ...page.labelsFor(tensor), title: titles[n], top: n < 2 ? top : undefined, size: 300,
     onpick: (index) => openCard({ name: tensor.name, index, gradient: ofGradient }) }));
