@@ -17,8 +17,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
+
 from attention import NAMES, grown_bytes, growth
-from glassformer.plots import LengthCurve, length_curves, save
+from glassformer.plots import save
+from glassformer.plots.style import new_figure, styled, titled
+from glassformer.plots.theme import colors
 from peers.machine import machine
 
 LENGTHS = {
@@ -29,6 +34,8 @@ LENGTHS = {
     "window": (2048, 4096, 8192, 16384),
     "strided": (2048, 4096, 8192, 16384),
 }
+
+MARKERS = "osD^vX"
 
 
 def measure(*, seconds: float, peers: bool) -> dict[str, Any]:
@@ -67,15 +74,36 @@ def show(found: dict[str, Any]) -> None:
         print(f"{NAMES[way]:26}forward {power['forward']:.2f}, backward {power['backward']:.2f}")
 
 
-def draw(found: dict[str, Any], path: Path) -> None:
-    """Draw time and memory against the length."""
-    curves = []
-    for way, power in found["exponents"].items():
+@styled
+def draw(found: dict[str, Any]) -> Figure:
+    """Draw time and memory against the length on logarithmic scales, where a power of the length is a straight line."""
+    figure = new_figure(10.4, 4.3)
+    time, memory = figure.subplots(1, 2)
+    time.set_title("time, forward and backward")
+    memory.set_title("memory beside the inputs")
+    words = []
+    for number, (way, power) in enumerate(found["exponents"].items()):
         own = [row for row in found["rows"] if row["way"] == way]
-        times, sizes = [row["seconds"]["median"] for row in own], [row["grown_bytes"] for row in own]
-        name = NAMES[way].removeprefix("glassformer ")
-        curves.append(LengthCurve(name, [row["length"] for row in own], times, sizes, power["seconds"]))
-    save(length_curves(curves, time="time, forward and backward", memory="memory beside the inputs"), path)
+        lengths, seconds = [row["length"] for row in own], [row["seconds"]["median"] for row in own]
+        name, color = NAMES[way].removeprefix("glassformer "), colors().series[number]
+        # Thinner and thinner, so that curves that agree are all visible.
+        look = {"color": color, "linewidth": max(3.6 - 0.6 * number, 1), "markersize": max(9.0 - number, 4)}
+        look |= {"marker": MARKERS[number], "markeredgecolor": colors().page}
+        time.plot(lengths, seconds, label=f"{name}: time like $T^{{{power['seconds']:.2f}}}$", **look)
+        memory.plot(lengths, [row["grown_bytes"] for row in own], **look)
+        words.append(f"{name} takes {seconds[-1]:.3g} s at {lengths[-1]:,} positions")
+    for ax, unit in ((time, "s"), (memory, "B")):
+        ax.grid(visible=True)
+        ax.set_xscale("log", base=2)
+        ax.set_yscale("log")
+        ax.xaxis.set_major_formatter("{x:,.0f}")
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.yaxis.set_major_formatter(EngFormatter(unit))
+        ax.xaxis.set_minor_locator(NullLocator())
+        ax.yaxis.set_minor_locator(NullLocator())
+        ax.set_xlabel("positions T")
+    figure.legend(*time.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return titled(figure, "Attention and the length of a sequence", f"{'; '.join(words)}.")
 
 
 def main() -> None:
@@ -92,7 +120,7 @@ def main() -> None:
     else:
         show(found)
     if given.figure:
-        draw(found, given.figure)
+        save(draw(found), given.figure)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import pytest
 
 from attention import Cost, cost, exponent, same_results, visible
+from attention_length import draw
 from peers.attention_steps import Jax, Ours, Torch, pattern_of
 
 SIZES = {"lengths": [9, 16], "heads": 2, "channels": 4}
@@ -32,3 +33,16 @@ def test_costs_follow_the_formulas():
 def test_the_exponent_is_the_slope_on_logarithmic_scales():
     lengths = [128, 256, 1024]
     assert exponent(lengths, [3e-9 * length**1.5 for length in lengths]) == pytest.approx(1.5)
+
+
+def test_time_and_memory_are_drawn_side_by_side_on_logarithmic_scales():
+    rows = [
+        {"way": "dense", "length": length, "seconds": {"median": length / 1e4}, "grown_bytes": 8.0 * length}
+        for length in (128, 256)
+    ]
+    figure = draw({"exponents": {"dense": {"seconds": 2.0}}, "rows": rows})
+    time, memory = figure.axes
+    assert {time.get_xscale(), time.get_yscale(), memory.get_yscale()} == {"log"}
+    assert [line.get_label() for line in time.lines] == ["dense: time like $T^{2.00}$"]
+    assert [list(line.get_ydata()) for line in memory.lines] == [[1024.0, 2048.0]]
+    assert "dense takes 0.0256 s at 256 positions" in figure.get_label()

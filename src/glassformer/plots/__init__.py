@@ -14,9 +14,7 @@ from .course import training_course
 from .heads import head_positions, head_specialization
 from .inspection import inspect_model
 from .layers import layer_curves
-from .lengths import LengthCurve, length_curves
 from .losses import loss_curve, loss_curves
-from .memory import memory_bars
 from .methods import detector_maps, lens_map, patching_map, signed_bars
 from .positions import position_heat_map, similarity_curve
 from .predictions import prediction_bars, prediction_table
@@ -24,9 +22,9 @@ from .style import FORMATS, save, save_themes
 from .theme import THEMES, themed
 
 __all__ = [
-    "FORMATS", "THEMES", "LengthCurve", "attention_grid", "attention_heads", "detector_maps", "full_against_causal",
-    "head_positions", "head_specialization", "inspect_model", "layer_curves", "length_curves", "lens_map", "loss_curve",
-    "loss_curves", "memory_bars", "patching_map", "position_heat_map", "prediction_bars", "prediction_table", "save",
+    "FORMATS", "THEMES", "attention_grid", "attention_heads", "detector_maps", "full_against_causal",
+    "head_positions", "head_specialization", "inspect_model", "layer_curves", "lens_map", "loss_curve",
+    "loss_curves", "patching_map", "position_heat_map", "prediction_bars", "prediction_table", "save",
     "save_themes", "signed_bars", "similarity_curve", "themed", "training_course",
 ]  # fmt: skip
 

@@ -4,14 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from glassformer.errors import ShapeError
 from glassformer.mesh.plan import plan
 from glassformer.mesh.shape import MeshShape
 from glassformer.models import preset
-from glassformer.plots import memory_bars, save
-from glassformer.plots.memory import PARTS
+from glassformer.plots import save
+from gpt3_plan import PARTS, memory_bars
 
 CONFIG = preset("tiny-decoder")
 
@@ -35,11 +32,6 @@ def test_bars_are_as_long_as_the_memory_and_the_limit_stands_across(tmp_path):
     assert words.startswith("Small: data 2 takes ")
     assert ", which does not fit; data 2, fsdp 2, tensor 2, remat takes " in words
     assert save(figure, tmp_path / "memory.png").stat().st_size > 1000
-
-
-def test_nothing_to_draw_is_refused():
-    with pytest.raises(ShapeError, match="there is no plan to draw"):
-        memory_bars([])
 
 
 def test_the_script_of_the_figure_prints_every_mesh_and_draws_them(tmp_path):
