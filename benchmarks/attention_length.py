@@ -22,8 +22,7 @@ from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
 from attention import NAMES, grown_bytes, growth
 from glassformer.plots import save
-from glassformer.plots.style import new_figure, styled, titled
-from glassformer.plots.theme import colors
+from glassformer.plots.style import colors, new_figure, styled, titled
 from peers.machine import machine
 
 LENGTHS = {

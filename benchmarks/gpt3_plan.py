@@ -23,8 +23,7 @@ from glassformer.mesh.plan import Plan, plan
 from glassformer.mesh.shape import MeshShape
 from glassformer.models import preset
 from glassformer.plots import save
-from glassformer.plots.style import new_figure, styled, titled
-from glassformer.plots.theme import colors
+from glassformer.plots.style import colors, new_figure, styled, titled
 
 BATCH = 1024
 LIMIT = 80 * 1000**3

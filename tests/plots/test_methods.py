@@ -7,7 +7,7 @@ from glassformer import Batch, Decoder, DecoderConfig
 from glassformer.errors import ShapeError
 from glassformer.interpret import HeadScores, Logit, lens, patch_heads, patch_stream, watch
 from glassformer.plots import detector_maps, lens_map, patching_map, save, signed_bars, themed
-from glassformer.plots.methods import MOST_POSITIONS
+from glassformer.plots.predictions import MOST_POSITIONS
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
 
@@ -37,7 +37,7 @@ def test_the_lens_has_a_row_for_each_block_and_a_column_for_each_position(runs, 
 
 
 def test_of_many_points_and_positions_some_are_drawn(runs, monkeypatch):
-    monkeypatch.setattr("glassformer.plots.methods.MOST_ROWS", 4)
+    monkeypatch.setattr("glassformer.plots.predictions.MOST_ROWS", 4)
     figure = lens_map(lens(runs[0]), [str(n) for n in range(30)])
     assert figure.axes[0].images[0].get_array().shape == (3, MOST_POSITIONS)
     assert "the last 24 of 30" in figure.axes[0].get_xlabel()
@@ -62,7 +62,7 @@ def test_a_map_of_patching_has_the_last_point_on_top(runs, monkeypatch):
     heads = patching_map(patch_heads(*runs, Logit(3), estimate=False))
     assert len(words(heads)) == 4
     assert len(words(figure)) == 150
-    monkeypatch.setattr("glassformer.plots.methods.WRITTEN", 3)
+    monkeypatch.setattr("glassformer.plots.heads.WRITTEN", 3)
     assert words(patching_map(found)) == []  # numbers are written where there is room
 
 

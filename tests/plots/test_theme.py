@@ -4,7 +4,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from glassformer.plots import THEMES, loss_curve, save, themed
-from glassformer.plots.theme import colors
+from glassformer.plots.style import colors
 
 METRICS = [{"step": i, "loss": 2 / (i + 1), "val_loss": 1.0, "accuracy": 0.5} for i in range(30)]
 

@@ -71,7 +71,7 @@ def view_lens(asked: Question) -> Found:
         records.append({"point": point.label, "name": point.name, "says": says, "p": chance, "rank": rank + 1})
 
     def draw(title: str) -> Any:
-        from ..plots.methods import MOST_POSITIONS, lens_map
+        from ..plots.predictions import MOST_POSITIONS, lens_map
 
         if subject.is_classifier:
             return lens_map(seen, ["the text"], partial(label, subject), title=title)
@@ -151,7 +151,7 @@ def view_patching(asked: Question) -> Found:
     title = "How far the other text's stream at one position moves the logit of {target}: 1.00 is all of the way"
 
     def draw(_: str) -> Any:
-        from ..plots.methods import patching_map
+        from ..plots import patching_map
 
         return patching_map(found, words[: share.shape[1]], title="What the other text's stream does to the logit")
 
@@ -200,7 +200,7 @@ def view_heads(asked: Question) -> Found:
     columns = ("head", "looks at", ">how surely", ">distance")
 
     def draw(title: str) -> Any:
-        from ..plots.heads import head_specialization
+        from ..plots import head_specialization
 
         return head_specialization(head_statistics(seen, seen.kinds[-1]), title=title)
 
@@ -238,7 +238,7 @@ def _bars(names: Sequence[str], values: Sequence[float], unit: str, top: int = 2
     """Return a function that draws the first numbers as bars."""
 
     def draw(title: str) -> Any:
-        from ..plots.methods import signed_bars
+        from ..plots import signed_bars
 
         return signed_bars(names, np.asarray(values), top=top, title=title, unit=unit)
 

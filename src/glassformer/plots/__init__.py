@@ -10,16 +10,12 @@ No window is opened and no global setting of matplotlib changes. Layers and head
 """
 
 from .attention_maps import attention_grid, attention_heads, full_against_causal
-from .course import training_course
-from .heads import head_positions, head_specialization
+from .heads import detector_maps, head_positions, head_specialization, patching_map
 from .inspection import inspect_model
-from .layers import layer_curves
-from .losses import loss_curve, loss_curves
-from .methods import detector_maps, lens_map, patching_map, signed_bars
-from .positions import position_heat_map, similarity_curve
-from .predictions import prediction_bars, prediction_table
-from .style import FORMATS, save, save_themes
-from .theme import THEMES, themed
+from .layers import layer_curves, position_heat_map, similarity_curve
+from .predictions import lens_map, prediction_bars, prediction_table, signed_bars
+from .style import FORMATS, THEMES, save, save_themes, themed
+from .training import loss_curve, loss_curves, training_course
 
 __all__ = [
     "FORMATS", "THEMES", "attention_grid", "attention_heads", "detector_maps", "full_against_causal",

@@ -12,8 +12,19 @@ from matplotlib.figure import Figure
 from ..arrays import Array
 from ..errors import ShapeError
 from .labels import visible_all, weight_text
-from .style import bare, color_bar, new_figure, panels, styled, titled, token_ticks, whole_ticks, write_cell
-from .theme import colors, weight_colors
+from .style import (
+    bare,
+    color_bar,
+    colors,
+    heat_map,
+    new_figure,
+    panels,
+    styled,
+    titled,
+    token_ticks,
+    weight_colors,
+    whole_ticks,
+)
 
 WRITTEN_UP_TO = 12
 """Weights are written into the cells of maps with at most this many tokens on each side."""
@@ -156,19 +167,17 @@ def _label_outer(ax: Axes, number: int, count: int, columns: int) -> None:
 
 
 def _map(ax: Axes, shown: Any, queries: Sequence[str], keys: Sequence[str], scale: Normalize, layout: _Layout) -> Any:
-    ramp = weight_colors()
     square = 0.4 <= shown.shape[0] / shown.shape[1] <= 2.5
-    image = ax.imshow(shown, cmap=ramp, norm=scale, aspect="equal" if square else "auto")
+    cell = min(layout.width / shown.shape[1], layout.height / shown.shape[0])
+    texts = None
+    if max(shown.shape) <= WRITTEN_UP_TO and cell >= READABLE:
+        texts = [["" if np.ma.is_masked(weight) else weight_text(weight) for weight in row] for row in shown]
+    size, aspect = float(np.clip(cell * 72 * 0.36, 4.6, 9)), "equal" if square else "auto"
+    image = heat_map(ax, shown, weight_colors(), scale, texts=texts, size=size, aspect=aspect)
     token_ticks(ax.xaxis, visible_all(keys, 10), room=0.92 * layout.width)
     token_ticks(ax.yaxis, visible_all(queries, 10), room=0.92 * layout.height)
     # A thin line around the map, since weights near zero have the color of the page.
     ax.spines[:].set(visible=True, color=colors().never)
-    cell = min(layout.width / shown.shape[1], layout.height / shown.shape[0])
-    if max(shown.shape) <= WRITTEN_UP_TO and cell >= READABLE:
-        size = float(np.clip(cell * 72 * 0.36, 4.6, 9))
-        for (t, s), weight in np.ndenumerate(shown):
-            if not np.ma.is_masked(shown[t, s]):
-                write_cell(ax, (s, t), weight_text(weight), size=size, background=ramp(scale(weight)))
     return image
 
 

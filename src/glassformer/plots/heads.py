@@ -1,4 +1,4 @@
-"""What the attention heads specialize in, and which positions they look at most."""
+"""What attention heads specialize in, which positions they look at most, and what patched ones do."""
 
 import math
 from collections import Counter
@@ -6,20 +6,22 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from ..arrays import Array
-from ..interpret import HeadStatistics
+from ..interpret import HeadScores, HeadStatistics, Patching
 from . import style
 from .labels import visible_all, weight_text
-from .style import styled
-from .theme import colors, weight_colors
+from .style import colors, heat_map, signed_colors, styled, weight_colors
 
 MOST_HEADS = 16
 MOST_BARS = 100
 STEEP = 6.0
 """Where even attention gives a position this many times the median, as under a long causal mask, shares are drawn
 relative to even attention."""
+WRITTEN, NUMBERED = 400, 64
+"""Numbers are written into the cells of maps of at most this many: of patching, and of the scores of heads."""
 NAMED_UP_TO = 8
 """What a head does is written into its cell where at most this many stand side by side."""
 
@@ -40,12 +42,11 @@ def head_specialization(statistics: HeadStatistics, *, title: str = "Do the head
     ax = figure.subplots()
     # Not below 0.5, or a broad head would look like a specialist.
     top = max(float(score.max()), 0.5)
-    ramp = weight_colors()
-    image = ax.imshow(score, cmap=ramp, vmin=0, vmax=top, aspect="auto")
-    for (row, column), value in np.ndenumerate(score):
-        text = f"{value:.2f}\n{statistics.kinds[row][column]}" if named else weight_text(value)
-        text = text.replace("one position ", "one\nposition ")
-        style.write_cell(ax, (column, row), text, size=8 if named else 6.2, background=ramp(float(value) / top))
+    texts = [[weight_text(value) for value in row] for row in score]
+    if named:
+        kinds = [[kind.replace("one position ", "one\nposition ") for kind in row] for row in statistics.kinds]
+        texts = [[f"{score[row, column]:.2f}\n{kinds[row][column]}" for column in range(H)] for row in range(L)]
+    image = heat_map(ax, score, weight_colors(), Normalize(0, top), texts=texts, size=8 if named else 6.2)
     style.bare(ax, *(("layer", "head") if is_deep else ("head", "layer")))
     style.whole_ticks(ax.xaxis, ax.yaxis)
     style.color_bar(figure, ax, image, f"specialization: 0 to {top:.2g}")
@@ -145,3 +146,49 @@ def _most_specialized(statistics: HeadStatistics) -> list[tuple[int, int]]:
         seen[kinds[number]] += 1
     chosen = sorted(order, key=rank.__getitem__)[:MOST_HEADS]
     return [divmod(number, statistics.score.shape[1]) for number in sorted(chosen)]
+
+
+@styled
+def patching_map(found: Patching, labels: Sequence[str] | None = None, *, title: str = "Patched") -> Figure:
+    """Draw what every patched value does to the answer, the last point on top; `labels` name positions."""
+    effect = found.effect[::-1]
+    rows, columns = effect.shape
+    width = float(np.clip(0.45 * columns + 2.8, 4.6, 16))
+    figure = style.new_figure(width, 0.25 * rows + 1.5)
+    ax = figure.subplots()
+    most = float(np.abs(effect).max()) or 1.0
+    texts = [[f"{value:.2f}" for value in row] for row in effect] if effect.size <= WRITTEN else None
+    image = heat_map(ax, effect, signed_colors(), Normalize(-most, most), texts=texts, size=6.5)
+    if labels is None:
+        style.whole_ticks(ax.xaxis)
+    else:
+        style.token_ticks(ax.xaxis, visible_all(labels, 8), room=width - 2.6)
+    ax.set_yticks(range(rows), found.rows[::-1])
+    style.bare(ax, found.columns)
+    style.color_bar(figure, ax, image, f"change of the answer, from {found.run:.3g} towards {found.source:.3g}")
+    row, column = np.unravel_index(int(np.abs(effect).argmax()), effect.shape)
+    words = f"heat map of {rows} by {columns} values. The largest effect, {effect[row, column]:.3g}, is that of "
+    return style.titled(figure, title, f"{words}{found.rows[::-1][row]} at {found.columns} {column}.")
+
+
+@styled
+def detector_maps(found: HeadScores, *, title: str = "What heads look for") -> Figure:
+    """Draw how much every head is of each kind, a row for each layer; what chance would give stands above."""
+    kinds = list(found.scores)
+    layers, heads = found.scores[kinds[0]].shape
+    columns = min(3, len(kinds))
+    width = float(np.clip(0.42 * heads + 0.5, 2.1, 5))
+    height = float(np.clip(0.3 * layers + 0.7, 1.4, 7))
+    figure = style.new_figure(max(columns * width + 1.0, 5.4), height * -(-len(kinds) // columns) + 0.9)
+    axes = style.panels(figure, len(kinds), columns)
+    for ax, kind in zip(axes, kinds, strict=True):
+        scores = found.scores[kind]
+        texts = [[weight_text(value) for value in row] for row in scores] if scores.size <= NUMBERED else None
+        image = heat_map(ax, scores, weight_colors(), Normalize(0, 1), texts=texts)
+        style.whole_ticks(ax.xaxis, ax.yaxis)
+        ax.set_title(f"{kind} (by chance {found.chance[kind]:.2f})", fontsize=8.5)
+        style.bare(ax, "head", "layer")
+    style.color_bar(figure, axes, image, "share of attention")
+    named = "; ".join(f"layer {one.layer} head {one.head} {one.kind} {one.score:.2f}" for one in found.named())
+    words = f"maps of the scores of {layers} by {heads} heads for {', '.join(kinds)}"
+    return style.titled(figure, title, f"{words}. {named or 'No head is clearly of a kind'}.")

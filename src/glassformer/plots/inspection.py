@@ -15,14 +15,12 @@ from ..interpret import NUMBERS, Labels, Logit, Trace
 from ..interpret.trace import flat_batch
 from ..models import Batch, Encoder, Model
 from .attention_maps import MOST_HEADS, attention_grid, attention_heads, full_against_causal
-from .heads import head_positions, head_specialization
+from .heads import detector_maps, head_positions, head_specialization
 from .labels import visible
-from .layers import layer_curves
-from .losses import loss_curve
-from .methods import MOST_POSITIONS, detector_maps, lens_map, signed_bars
-from .positions import position_heat_map, similarity_curve
-from .predictions import prediction_bars, prediction_table
+from .layers import layer_curves, position_heat_map, similarity_curve
+from .predictions import MOST_POSITIONS, lens_map, prediction_bars, prediction_table, signed_bars
 from .style import save_themes
+from .training import loss_curve
 
 HEADINGS = {"encoder": "Encoder self-attention", "decoder": "Decoder self-attention", "cross": "Cross-attention"}
 LONGEST = 256
