@@ -172,8 +172,8 @@ def _map(ax: Axes, shown: Any, queries: Sequence[str], keys: Sequence[str], scal
     texts = None
     if max(shown.shape) <= WRITTEN_UP_TO and cell >= READABLE:
         texts = [["" if np.ma.is_masked(weight) else weight_text(weight) for weight in row] for row in shown]
-    size, aspect = float(np.clip(cell * 72 * 0.36, 4.6, 9)), "equal" if square else "auto"
-    image = heat_map(ax, shown, weight_colors(), scale, texts=texts, size=size, aspect=aspect)
+    size = float(np.clip(cell * 72 * 0.36, 4.6, 9))
+    image = heat_map(ax, shown, weight_colors(), scale, texts=texts, size=size, square=square)
     token_ticks(ax.xaxis, visible_all(keys, 10), room=0.92 * layout.width)
     token_ticks(ax.yaxis, visible_all(queries, 10), room=0.92 * layout.height)
     # A thin line around the map, since weights near zero have the color of the page.

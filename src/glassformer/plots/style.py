@@ -244,14 +244,17 @@ def heat_map(
     texts: Any = None,
     size: float = 7.0,
     width: float = math.inf,
-    aspect: str = "auto",
+    square: bool = False,
 ) -> Any:
     """Draw a matrix as colors, and texts into its cells in letters of a size, smaller where a width is in the way."""
-    image = ax.imshow(values, cmap=ramp, norm=norm, aspect=aspect)
+    image = ax.imshow(values, cmap=ramp, norm=norm, aspect="equal" if square else "auto")
     for (row, column), text in np.ndenumerate([] if texts is None else texts):
         if not text:
             continue
-        look = {"fontsize": fitting_size(text, width, size), "color": _ink_on(ramp(norm(values[row, column])))}
+        look: dict[str, Any] = {
+            "fontsize": fitting_size(text, width, size),
+            "color": _ink_on(ramp(norm(values[row, column]))),
+        }
         # The text never leaves its cell, so the layout need not measure it, which takes longer than to draw it.
         ax.text(column, row, text, ha="center", va="center", in_layout=False, **look)
     return image
