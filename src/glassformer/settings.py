@@ -50,10 +50,12 @@ def check_known(fact: str, word: Any, known: Iterable[str], *, listed: str | Non
         raise ConfigError(f"{fact} {word!r}", hint=did_you_mean(str(word), words, listed=listed))
 
 
-def check_count(name: str, value: Any, *, least: int) -> None:
-    """Refuse a value that is not a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < least:
-        raise ConfigError(f"{name} is {value!r}", hint=f"use a whole number of at least {least}")
+def check_count(name: str, value: Any, *, least: int, most: int | None = None) -> None:
+    """Refuse a value that is not a whole number of at least `least` and at most `most`."""
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not whole or int(value) < least or (most is not None and int(value) > most):
+        limits = f"of at least {least}" if most is None else f"from {least:,} to {most:,}"
+        raise ConfigError(f"{name} is {value!r}", hint=f"use a whole number {limits}")
 
 
 def check_settings(fact: str, given: Iterable[str], cls: type, *, listed: str | None = None) -> None:

@@ -55,7 +55,7 @@ def test_the_answer_follows_the_question_and_ends():
     assert task.tokenizer.decode(task.encode_input("abc=").tokens[0]) == "abc="
     end = task.tokenizer.specials["<eos>"]
     assert task.decode_answer([*task.tokenizer.encode("aabb"), end, 2]) == "aabb"
-    with pytest.raises(DataError, match="there is no question"):
+    with pytest.raises(DataError, match="there is no text"):
         task.encode_input("")
 
 

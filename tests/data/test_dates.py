@@ -114,5 +114,5 @@ def test_languages_can_be_chosen_and_unknown_ones_are_refused():
     assert set(task.groups) == {"de", "fr"}
     with pytest.raises(ConfigError, match="no language 'xx_YY'"):
         build_task("dates", locales=("xx_YY",))
-    with pytest.raises(ConfigError, match="train=0"):
+    with pytest.raises(ConfigError, match="train is 0"):
         build_task("dates", train=0)

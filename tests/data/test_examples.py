@@ -14,7 +14,7 @@ from glassformer.data.examples import (
     translation_examples,
     trim,
 )
-from glassformer.data.lexicon import encode_each
+from glassformer.data.question_tasks import encode_each
 from glassformer.errors import ConfigError, DataError, DTypeError, ShapeError
 from glassformer.models.model import Batch
 from glassformer.ops.loss import IGNORE

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from glassformer.data import build_task
-from glassformer.data.tasks.brackets import is_balanced
+from glassformer.data.tasks.counting import is_balanced
 from glassformer.data.tasks.regression import least_squares
 from glassformer.errors import ConfigError, DataError
 from glassformer.ops.loss import IGNORE

@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from glassformer.data.splits import check_flag, check_whole, draw_splits, split_by_hash
+from glassformer.data import build_task
+from glassformer.data.splits import draw_splits, split_by_hash
 from glassformer.errors import ConfigError
 
 
@@ -32,14 +33,13 @@ def test_a_question_is_in_the_same_part_however_it_was_found():
 def test_more_than_there_are_is_refused_and_not_shortened():
     with pytest.raises(ConfigError, match=r"held_out is 100, but only \d+ different questions(.|\n)*lower held_out"):
         draw_splits(numbers(50), asked=(None, None, 100), usual=(5, 5, 5))
-    with pytest.raises(ConfigError, match="train is 0"):
-        draw_splits(numbers(50), asked=(0, None, None), usual=(5, 5, 5))
 
 
 def test_settings_out_of_range_are_refused():
-    check_whole("digits", 3, least=1, most=9)
     for wrong in (0, 10, 2.0, True, "3"):
         with pytest.raises(ConfigError, match=rf"digits is {wrong!r}(.|\n)*from 1 to 9"):
-            check_whole("digits", wrong, least=1, most=9)
+            build_task("addition", digits=wrong)
+    with pytest.raises(ConfigError, match="train is 0"):
+        build_task("induction", train=0)
     with pytest.raises(ConfigError, match=r"reverse is 1(.|\n)*true or false"):
-        check_flag("reverse", 1)
+        build_task("addition", reverse=1)

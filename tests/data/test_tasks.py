@@ -232,7 +232,7 @@ def test_text_that_cannot_serve_is_refused(tmp_path):
         build_task("text", data=tmp_path / "missing.txt")
     with pytest.raises(ConfigError, match="did you mean 'chars'"):
         build_task("text", tokenizer="char")
-    with pytest.raises(DataError, match="nothing to continue"):
+    with pytest.raises(DataError, match="there is no text"):
         build_task("text").encode_input("")
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .corpus import pydoc_topics, read_text, stdlib_source
     from .custom_files import CustomFile, files_of, import_file
     from .examples import Dataset, Examples, Windows, count_targets, trim
-    from .lexicon import Lexicon
+    from .question_tasks import Lexicon
     from .task import Task
     from .tasks import TASKS, build_task
     from .tokens import TokenFile, open_tokens, write_tokens
@@ -26,7 +26,7 @@ __all__ = [
 _HOMES = {
     "corpus": ("pydoc_topics", "read_text", "stdlib_source"),
     "examples": ("Dataset", "Examples", "Windows", "count_targets", "trim"),
-    "lexicon": ("Lexicon",),
+    "question_tasks": ("Lexicon",),
     "custom_files": ("CustomFile", "files_of", "import_file"),
     "task": ("Task",),
     "tasks": ("TASKS", "build_task"),

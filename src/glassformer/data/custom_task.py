@@ -7,16 +7,17 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from .. import registry
 from ..errors import ConfigError, DataError
 from ..settings import check_known
 from ..text import CharTokenizer, Tokenizer
 from .custom_files import failing
-from .question_tasks import classifier_task, decoder_task, encoder_decoder_task, require_text
-from .splits import Splits, split_by_hash
-from .task import Architecture, Task, recipe, until
+from .question_tasks import Lexicon, question_task, require_text
+from .splits import split_by_hash
+from .task import Architecture, Task
+from .task import recipe as full_recipe
 from .tasks import TASKS
 
 ARCHITECTURES: dict[Architecture, tuple[str, ...]] = {
@@ -27,22 +28,11 @@ ARCHITECTURES: dict[Architecture, tuple[str, ...]] = {
 """The architectures of custom tasks, and the special tokens that each needs."""
 
 SETTINGS = {"width": 64, "heads": 4, "layers": 2}
+DEEPER: dict[str, dict[str, int]] = {"encoder-decoder": {"encoder_layers": 2}}
 RECIPE = {"steps": 1000, "batch": 64, "lr": 2e-3, "warmup": 100, "weight_decay": 0.01}
 """A model and a training where a task does not say otherwise."""
 
-Builder = Callable[..., Task]
 
-
-@overload
-def task(function: Callable[..., Any]) -> Builder: ...
-@overload
-def task(
-    *,
-    architecture: Architecture = "decoder",
-    tokenizer: Tokenizer | None = None,
-    settings: dict[str, Any] | None = None,
-    recipe: dict[str, Any] | None = None,
-) -> Callable[[Callable[..., Any]], Builder]: ...
 def task(
     function: Callable[..., Any] | None = None,
     *,
@@ -79,11 +69,11 @@ def task(
     return _made(function, given)
 
 
-def _made(function: Callable[..., Any], given: dict[str, Any]) -> Builder:
+def _made(function: Callable[..., Any], given: dict[str, Any]) -> Callable[..., Task]:
     if not hasattr(function, "__name__"):
         raise ConfigError(f"{function!r:.80} is no function", hint="mark one that yields pairs of texts with @gf.task")
     check_known("the architecture is", given["architecture"], ARCHITECTURES)
-    recipe(**(given["recipe"] or {}))  # refuses what a recipe does not have
+    full_recipe(**(given["recipe"] or {}))  # refuses what a recipe does not have
     name, summary = function.__name__, (inspect.getdoc(function) or "").partition("\n")[0]
     signature = _signature(name, function)
     place = Path(inspect.getsourcefile(function) or name)
@@ -147,60 +137,38 @@ def _from_pairs(
     answers: dict[str, str] = {}
     for question, answer in pairs:
         answers.setdefault(question, answer)
-    splits = split_by_hash(answers)
+    splits = split_by_hash(answers).answered(answers.__getitem__)
     if not all(splits):
         raise DataError(
             f"the task {name!r} yields {len(answers):,} different questions, too few for three splits",
             hint="yield more",
         )
-    known = _known(name, architecture, tokenizer, answers)
+    known = _characters(architecture, answers) if tokenizer is None else tokenizer
+    missing = [special for special in ARCHITECTURES[architecture] if special not in known.specials]
+    if missing:
+        raise ConfigError(
+            f"the tokenizer of the task {name!r} has no special token {missing[0]!r}",
+            hint=f"a task for the architecture {architecture!r} needs {' and '.join(ARCHITECTURES[architecture])}",
+        )
+    bos, eos = (known.specials[word] if word in ARCHITECTURES[architecture] else None for word in ("<bos>", "<eos>"))
     repeated = f"{len(pairs) - len(answers):,} repeated questions left out, the first answer of each stays"
-    others: dict[str, Any] = {
-        "settings": {**_layers(architecture), **(settings or {})},
-        "recipe": _recipe(recipe),
-        "summary": summary,
-        "prompts": tuple(splits.held_out[:3]),
-        "notes": (splits.note, *([repeated] if len(pairs) > len(answers) else [])),
-    }
-    return _by_architecture(name, architecture, known, splits, answers, others)
+    return question_task(
+        name,
+        architecture,
+        Lexicon(known, None, bos, eos),
+        splits,
+        require_text,
+        classes=sorted(set(answers.values())) if architecture == "encoder" else (),
+        settings={**SETTINGS, **DEEPER.get(architecture, {}), **(settings or {})},
+        recipe=full_recipe(**{**RECIPE, **(recipe or {})}),
+        summary=summary,
+        notes=(splits.note, *([repeated] if len(pairs) > len(answers) else [])),
+    )
 
 
-def _by_architecture(
-    name: str,
-    architecture: Architecture,
-    known: Tokenizer,
-    splits: Splits,
-    answers: dict[str, str],
-    others: dict[str, Any],
-) -> Task:
-    asked = (name, known, splits, require_text, answers.__getitem__)
-    if architecture == "encoder":
-        return classifier_task(*asked, sorted(set(answers.values())), **others)
-    end = known.specials["<eos>"]
-    if architecture == "encoder-decoder":
-        return encoder_decoder_task(*asked, borders=(known.specials["<bos>"], end), **others)
-    return decoder_task(*asked, end=[end], decode_answer=lambda ids: known.decode(until(ids, end)), **others)
-
-
-def _known(name: str, architecture: Architecture, tokenizer: Tokenizer | None, answers: dict[str, str]) -> Tokenizer:
-    """Return the tokenizer; without one, the characters that occur are the vocabulary."""
-    needed = ARCHITECTURES[architecture]
-    if tokenizer is None:
-        texts = answers if architecture == "encoder" else [*answers, *answers.values()]
-        # Padding is 0, masked, and better seen as what it is. Behind a decoder's answer stands its end.
-        return CharTokenizer("".join(texts), specials=needed if architecture == "decoder" else ("<pad>", *needed))
-    for special in needed:
-        if special not in tokenizer.specials:
-            raise ConfigError(
-                f"the tokenizer of the task {name!r} has no special token {special!r}",
-                hint=f"a task for the architecture {architecture!r} needs {' and '.join(needed)}",
-            )
-    return tokenizer
-
-
-def _layers(architecture: Architecture) -> dict[str, Any]:
-    return {**SETTINGS, "encoder_layers": 2} if architecture == "encoder-decoder" else SETTINGS
-
-
-def _recipe(changes: dict[str, Any] | None) -> dict[str, Any]:
-    return recipe(**{**RECIPE, **(changes or {})})
+def _characters(architecture: Architecture, answers: dict[str, str]) -> Tokenizer:
+    """Return a tokenizer of the characters that occur."""
+    texts = answers if architecture == "encoder" else [*answers, *answers.values()]
+    # Padding is 0, masked, and better seen as what it is. Behind a decoder's answer stands its end.
+    pad = () if architecture == "decoder" else ("<pad>",)
+    return CharTokenizer("".join(texts), specials=(*pad, *ARCHITECTURES[architecture]))

@@ -1,13 +1,11 @@
 """Training data as batches that are a pure function of the step, so that resuming needs the step number only.
 
-Sequences of different lengths are stacked as padded examples, for each architecture. Which examples are held out is
-decided by chance, or by a hash that is the same in every run.
+Sequences of different lengths are stacked as padded examples, for each architecture.
 """
 
 import functools
-import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -15,6 +13,7 @@ from ..arrays import Array, namespace
 from ..errors import ConfigError, DataError, ShapeError
 from ..models.model import Batch
 from ..ops.loss import IGNORE
+from ..settings import check_count
 
 
 class Dataset(Protocol):
@@ -197,14 +196,9 @@ def translation_examples(sources: Sequence[Array], answers: Sequence[Array], *, 
     return Examples(Batch(tokens, targets, mask, source, source_mask))
 
 
-def hash_fraction(text: str) -> float:
-    """Return a number in [0, 1) that depends on the text alone: the same on every machine and for every seed."""
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=7).digest()) / 2**56
-
-
 def random_split(count: int, shares: tuple[float, ...], seed: int) -> list[Array]:
     """Return the numbers 0 … count − 1 in random order, cut at these shares of them; the last part takes the rest."""
-    check_seed(seed)
+    check_count("seed", seed, least=0)
     if count < len(shares) + 1:
         raise DataError(f"{count} examples cannot be split into {len(shares) + 1} parts", hint="use more data")
     order = np.random.default_rng(seed).permutation(count)
@@ -213,12 +207,6 @@ def random_split(count: int, shares: tuple[float, ...], seed: int) -> list[Array
     for part in range(len(cuts)):
         cuts[part] = min(max(cuts[part], part + 1), count - len(cuts) + part)
     return np.split(order, cuts)
-
-
-def check_seed(seed: Any) -> None:
-    """Refuse seeds that are not whole numbers from 0 on."""
-    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        raise ConfigError(f"the seed is {seed!r}", hint="use a whole number from 0 on")
 
 
 def _trim(ids: Array, mask: Array, others: tuple[Array, ...]) -> tuple[Array, Array, tuple[Array, ...]]:

@@ -1,148 +1,148 @@
-"""Tasks made of questions and answers, for each architecture: text that follows, a class, or another text."""
+"""Tasks made of questions with answers, for each architecture: text that follows, a class, or another text."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..errors import DataError
+from ..arrays import Array
+from ..errors import ConfigError, DataError
 from ..models.model import Batch
-from ..text.tokenizer import Tokenizer
+from ..ops.loss import IGNORE
+from ..text import CharTokenizer, PublishedTokenizer, Tokenizer
 from .examples import Examples, decoder_examples, stack, translation_examples
-from .lexicon import encode_each
 from .splits import Splits
-from .task import Task, until
+from .task import Architecture, Task, until
 
 SETTINGS = {"positions": "learned", "activation": "gelu_tanh"}
 """What the models of these tasks have in common."""
 
 
-def decoder_task(
-    name: str,
-    tokenizer: Tokenizer,
-    splits: Splits,
-    question: Callable[[str], str],
-    answer: Callable[[str], str],
-    *,
-    settings: dict[str, Any],
-    end: Sequence[int] = (),
-    **others: Any,
-) -> Task:
-    """Build the task of a decoder: it reads a question and writes the answer behind it.
+@dataclass(frozen=True)
+class Lexicon:
+    """How a model reads and writes text.
 
-    splits      the questions; a part that is empty is left out
-    question   what was typed as a question
-    answer     of a question; the tokens `end` follow it
+    tokenizer          of what it reads; target_tokenizer of what it writes, where that differs
+    start_id, end_id   the tokens before and after a text; None where the model has none
     """
 
-    def examples(questions: list[str]) -> Examples:
-        asked = encode_each(tokenizer, questions)
-        answers = encode_each(tokenizer, [answer(question) for question in questions])
-        tail = np.array(end, dtype=np.int64)
-        rows = [np.concatenate([*row, tail]) for row in zip(asked, answers, strict=True)]
-        return decoder_examples(rows, [len(row) for row in asked], pad=end[0] if end else 0)
+    tokenizer: Tokenizer
+    target_tokenizer: Tokenizer | None = None
+    start_id: int | None = None
+    end_id: int | None = None
 
-    return _task(
-        name,
-        tokenizer,
-        splits,
-        examples,
-        settings,
-        architecture="decoder",
-        metric="sequence",
-        encode_input=lambda typed: Batch(tokenizer.encode(question(typed))[None]),
-        **others,
-    )
+    @property
+    def borders(self) -> tuple[int, int]:
+        """The tokens before and after a text; one that only ends texts stands before them too."""
+        if self.end_id is None:
+            raise ConfigError(
+                "this model has no token that ends a text, so it cannot learn where a line or an answer ends",
+                hint="train it on the task 'text', which needs none",
+            )
+        return self.end_id if self.start_id is None else self.start_id, self.end_id
+
+    @property
+    def writer(self) -> Tokenizer:
+        """The tokenizer of what the model writes."""
+        return self.target_tokenizer or self.tokenizer
+
+    def encode_sources(self, texts: Sequence[str]) -> list[Array]:
+        """Encode what an encoder reads, with the special tokens around it that a published model was trained with."""
+        if isinstance(self.tokenizer, PublishedTokenizer):
+            return [self.tokenizer.encode(text, specials=True) for text in texts]
+        return encode_each(self.tokenizer, texts)
+
+    def encode_question(self, architecture: Architecture, question: str) -> Batch:
+        """Return a question as a batch of one."""
+        if architecture == "encoder-decoder":
+            return Batch(np.array([self.borders[:1]]), source=self.encode_sources([question])[0][None])
+        start = [] if self.start_id is None else [self.start_id]
+        return Batch(np.array([*start, *self.tokenizer.encode(question)], dtype=np.int64)[None])
 
 
-def classifier_task(
+def encode_each(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Array]:
+    """Encode many short texts; where one character is one id, all at once, cut again where the texts end."""
+    if not isinstance(tokenizer, CharTokenizer):
+        return [tokenizer.encode(text) for text in texts]
+    ends = np.cumsum([len(text) for text in texts])
+    return np.split(tokenizer.encode("".join(texts)), ends[:-1])
+
+
+def question_task(
     name: str,
-    tokenizer: Tokenizer,
+    architecture: Architecture,
+    lexicon: Lexicon,
     splits: Splits,
-    question: Callable[[str], str],
-    answer: Callable[[str], str],
-    classes: Sequence[str],
+    read: Callable[[str], str],
     *,
     settings: dict[str, Any],
+    classes: Sequence[str] = (),
     **others: Any,
 ) -> Task:
-    """Build the task of an encoder: it reads a question and tells which of some classes it belongs to."""
-    number = {word: i for i, word in enumerate(classes)}
+    """Build a task from questions with answers.
 
-    def examples(questions: list[str]) -> Examples:
-        tokens, mask = stack(encode_each(tokenizer, questions))
-        return Examples(Batch(tokens, np.array([number[answer(question)] for question in questions]), mask))
+    architecture   encoder: the answer is one of the `classes`. decoder: writes the answer behind the question, after
+                   the token that starts a text and up to the one that ends it, where there are such.
+                   encoder-decoder: writes the answer between the two
+    splits         pairs of a question and its answer; an empty part is left out
+    read           returns what was typed as a question
+    settings       of the model; its context is the longest example unless they say otherwise
+    """
 
-    return _task(
-        name,
-        tokenizer,
-        splits,
-        examples,
-        {"classes": len(classes), **settings},
-        architecture="encoder",
-        metric="classes",
-        encode_input=lambda typed: Batch(tokenizer.encode(question(typed))[None]),
-        decode_answer=lambda ids: classes[int(ids[0])],
-        **others,
+    def decode_answer(ids: Sequence[int] | Array) -> str:
+        if classes:
+            return classes[int(ids[0])]
+        return lexicon.writer.decode(ids[:length] if lexicon.end_id is None else until(ids, lexicon.end_id))
+
+    asked = {part: pairs for part, pairs in splits._asdict().items() if pairs}
+    parts: dict[str, Any] = {part: _examples(architecture, lexicon, classes, asked[part]) for part in asked}
+    length = 1 if classes else (parts["train"].rows.targets != IGNORE).sum(axis=1).max()
+    sizes = {"vocab": lexicon.writer.size, "context": max(part.longest for part in parts.values())}
+    if classes:
+        sizes["classes"] = len(classes)
+    if architecture == "encoder-decoder":
+        sizes["source_vocab"] = lexicon.tokenizer.size
+    usual: dict[str, Any] = {
+        "metric": "classes" if classes else "sequence",
+        "decode_answer": decode_answer,
+        "prompts": tuple(question for question, _ in splits.held_out[:3]),
+        "notes": (splits.note,),
+    }
+    return Task(
+        name=name,
+        architecture=architecture,
+        tokenizer=lexicon.tokenizer,
+        target_tokenizer=lexicon.target_tokenizer,
+        settings={**sizes, **SETTINGS, **settings},
+        encode_input=lambda typed: lexicon.encode_question(architecture, read(typed)),
+        **parts,
+        **(usual | others),
     )
 
 
-def encoder_decoder_task(
-    name: str,
-    tokenizer: Tokenizer,
-    splits: Splits,
-    question: Callable[[str], str],
-    answer: Callable[[str], str],
-    *,
-    borders: tuple[int, int],
-    settings: dict[str, Any],
-    **others: Any,
-) -> Task:
-    """Build the task of an encoder-decoder: it reads a question, and writes the answer between two `borders`."""
-    bos, eos = borders
-
-    def examples(questions: list[str]) -> Examples:
-        answers = encode_each(tokenizer, [answer(question) for question in questions])
-        return translation_examples(encode_each(tokenizer, questions), answers, bos=bos, eos=eos)
-
-    return _task(
-        name,
-        tokenizer,
-        splits,
-        examples,
-        {"source_vocab": tokenizer.size, **settings},
-        architecture="encoder-decoder",
-        metric="sequence",
-        encode_input=lambda typed: Batch(np.array([[bos]]), source=tokenizer.encode(question(typed))[None]),
-        decode_answer=lambda ids: tokenizer.decode(until(ids, eos)),
-        **others,
+def _examples(
+    architecture: Architecture, lexicon: Lexicon, classes: Sequence[str], pairs: list[tuple[str, str]]
+) -> Examples:
+    questions, answers = zip(*pairs, strict=True)
+    if architecture == "encoder":
+        tokens, mask = stack(encode_each(lexicon.tokenizer, questions))
+        number = {word: i for i, word in enumerate(classes)}
+        return Examples(Batch(tokens, np.array([number[answer] for answer in answers]), None if mask.all() else mask))
+    written = encode_each(lexicon.writer, answers)
+    if architecture == "encoder-decoder":
+        bos, eos = lexicon.borders
+        return translation_examples(lexicon.encode_sources(questions), written, bos=bos, eos=eos)
+    start, end = (
+        np.array([] if token is None else [token], dtype=np.int64) for token in (lexicon.start_id, lexicon.end_id)
     )
+    asked = encode_each(lexicon.tokenizer, questions)
+    rows = [np.concatenate([start, *pair, end]) for pair in zip(asked, written, strict=True)]
+    return decoder_examples(rows, [len(start) + len(ids) for ids in asked], pad=lexicon.end_id or 0)
 
 
 def require_text(typed: str) -> str:
     """Return what was typed; refuse nothing at all."""
     if not typed:
-        raise DataError("there is no question", hint="type at least one character")
+        raise DataError("there is no text", hint="type at least one character")
     return typed
-
-
-def _task(
-    name: str,
-    tokenizer: Tokenizer,
-    splits: Splits,
-    examples: Callable[[list[str]], Examples],
-    settings: dict[str, Any],
-    **others: Any,
-) -> Task:
-    """Build a task from the examples of each part; the longest one says how long a context is needed."""
-    made = {part: examples(questions) for part, questions in splits._asdict().items() if questions}
-    longest = max(part.longest for part in made.values())
-    return Task(
-        name=name,
-        tokenizer=tokenizer,
-        train=made["train"],
-        validation=made.get("validation"),
-        held_out=made["held_out"],
-        settings={"vocab": tokenizer.size, "context": longest, **SETTINGS, **settings},
-        **others,
-    )

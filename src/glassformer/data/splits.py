@@ -1,17 +1,28 @@
 """Three splits that share no question: to train on, to choose settings by, to test on."""
 
+import hashlib
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from ..errors import ConfigError
-from .examples import hash_fraction
 
 TEST_SHARE = VALIDATION_SHARE = 0.1
 PATIENCE = 20_000  # draws without a new question, after which there is none
 
 
+class Within(NamedTuple):
+    """The range of a task's option that is a whole number; it stands in the annotation of the option."""
+
+    least: int
+    most: int | None = None
+
+
+Seed = Annotated[int, Within(0)]
+Count = Annotated[int, Within(1)]
+
+
 class Splits(NamedTuple):
-    """Questions, or examples, of each part."""
+    """Questions, or pairs of a question and its answer, of each part."""
 
     train: list[Any]
     validation: list[Any]
@@ -22,6 +33,10 @@ class Splits(NamedTuple):
         """How many there are of each."""
         return "{:,} examples to train on, {:,} to choose settings by, {:,} to test on".format(*map(len, self))
 
+    def answered(self, answer: Callable[[str], str]) -> "Splits":
+        """Return each question with its answer."""
+        return Splits(*([(question, answer(question)) for question in part] for part in self))
+
 
 def split_by_hash(questions: Iterable[str]) -> Splits:
     """Split questions by a hash of each: about a tenth to validate, a tenth to test, the same for every seed."""
@@ -31,14 +46,13 @@ def split_by_hash(questions: Iterable[str]) -> Splits:
     return splits
 
 
-def draw_splits(draw: Callable[[], str], *, asked: tuple[int | None, ...], usual: tuple[int, ...]) -> Splits:
+def draw_splits(
+    draw: Callable[[], str], asked: tuple[int | None, ...], usual: tuple[int, ...] = (20_000, 1000, 1000)
+) -> Splits:
     """Draw distinct questions; a hash of each decides on its part.
 
     asked   how many of each part; None: as `usual`, or as many as there are
     """
-    for name, size in zip(Splits._fields, asked, strict=True):
-        if size is not None:
-            check_whole(name, size, least=1)
     wanted = [most if size is None else size for size, most in zip(asked, usual, strict=True)]
     splits, seen, idle = Splits([], [], []), set[str](), 0
     while idle < PATIENCE and any(len(part) < size for part, size in zip(splits, wanted, strict=True)):
@@ -59,21 +73,9 @@ def draw_splits(draw: Callable[[], str], *, asked: tuple[int | None, ...], usual
     return splits
 
 
-def check_whole(name: str, value: Any, *, least: int, most: int | None = None) -> None:
-    """Refuse a setting that is not a whole number in its range."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least or (most is not None and value > most):
-        raise ConfigError(f"{name} is {value!r}", hint=f"use a whole number {within(least, most)}")
-
-
-def check_flag(name: str, value: Any) -> None:
-    """Refuse a setting that is neither true nor false."""
-    if not isinstance(value, bool):
-        raise ConfigError(f"{name} is {value!r}", hint="use true or false")
-
-
-def within(least: int, most: int | None) -> str:
-    """Say a range in words."""
-    return f"from {least:,} on" if most is None else f"from {least:,} to {most:,}"
+def hash_fraction(text: str) -> float:
+    """Return a number in [0, 1) that depends on the text alone: the same on every machine and for every seed."""
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=7).digest()) / 2**56
 
 
 def _part_of(question: str) -> int:

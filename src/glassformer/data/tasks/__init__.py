@@ -2,46 +2,33 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from ...errors import ConfigError
-from ...settings import check_known
+from ...settings import check_count, check_known
+from ..splits import Within
 from ..task import Task
-from . import (
-    arithmetic,
-    brackets,
-    counting,
-    dates,
-    induction,
-    lines,
-    majority,
-    modular,
-    pairs,
-    parity,
-    regression,
-    strings,
-    text,
-)
+from . import arithmetic, counting, dates, files, regression, strings
 
 __all__ = ["TASKS", "build_task"]
 
 TASKS: dict[str, Callable[..., Task]] = {
-    "majority": majority.majority,
+    "majority": counting.majority,
     "counting": counting.counting,
     "copy": strings.copy,
     "reverse": strings.reverse,
     "sort": strings.sort,
     "addition": arithmetic.addition,
     "multiplication": arithmetic.multiplication,
-    "modular": modular.modular,
-    "induction": induction.induction,
-    "parity": parity.parity,
-    "brackets": brackets.brackets,
+    "modular": arithmetic.modular,
+    "induction": strings.induction,
+    "parity": counting.parity,
+    "brackets": counting.brackets,
     "regression": regression.regression,
     "dates": dates.dates,
-    "text": text.text,
-    "lines": lines.lines,
-    "pairs": pairs.pairs,
+    "text": files.text,
+    "lines": files.lines,
+    "pairs": files.pairs,
 }
 """What builds each task; its keyword arguments are the task's options. Registered tasks follow the built-in ones."""
 
@@ -51,9 +38,20 @@ def build_task(name: str, **options: Any) -> Task:
     check_known("there is no task", name, TASKS)
     known = inspect.signature(TASKS[name]).parameters
     given = {option: value for option, value in options.items() if value is not None}
-    for option in given:
+    for option, value in given.items():
         if option == "data" and option not in known:
             hint = "leave the data out, for this task draws its own; or train the task 'text' on it"
             raise ConfigError(f"the task {name!r} has no option 'data'", hint=hint)
         check_known(f"the task {name!r} has no option", option, known)
+        _check_range(option, value, known[option].annotation)
     return TASKS[name](**given)
+
+
+def _check_range(option: str, value: Any, annotation: Any) -> None:
+    """Refuse a value that an option's annotation rules out."""
+    if annotation is bool and not isinstance(value, bool):
+        raise ConfigError(f"{option} is {value!r}", hint="use true or false")
+    for part in (annotation, *get_args(annotation)):  # `Count`, or the first part of `Count | None`
+        for limits in getattr(part, "__metadata__", ()):
+            if isinstance(limits, Within):
+                check_count(option, value, least=limits.least, most=limits.most)

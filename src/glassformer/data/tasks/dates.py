@@ -5,19 +5,22 @@ import datetime
 import numpy as np
 
 from ...errors import ConfigError, DataError
-from ...models.model import Batch
 from ...text.chars import CharTokenizer
-from ..examples import check_seed, translation_examples
-from ..lexicon import encode_each
-from ..task import Task, recipe, until
+from ..question_tasks import Lexicon, question_task
+from ..splits import Count, Seed, Splits
+from ..task import Task, recipe
 from .date_formats import LOCALES, Writing, normalize, writings
 
 FIRST, LAST = datetime.date(1900, 1, 1), datetime.date(2099, 12, 31)
 HELD_OUT_SHARE = 0.1
 SPECIALS = ("<pad>", "<bos>", "<eos>")
 
+Row = tuple[str, str, str]  # text, ISO date, language
 
-def dates(*, seed: int = 0, train: int = 40000, held_out_each: int = 50, locales: tuple[str, ...] = LOCALES) -> Task:
+
+def dates(
+    *, seed: Seed = 0, train: Count = 40000, held_out_each: Count = 50, locales: tuple[str, ...] = LOCALES
+) -> Task:
     """Build the task: one day in ten is held out, in every language and format.
 
     train           dates to train on, in all languages together
@@ -26,9 +29,8 @@ def dates(*, seed: int = 0, train: int = 40000, held_out_each: int = 50, locales
 
     A text stands for one day and no other, so no held-out text can occur in training: see `date_formats`.
     """
-    check_seed(seed)
-    if train < 1 or held_out_each < 1 or not locales:
-        raise ConfigError(f"train={train}, held_out_each={held_out_each}, locales={locales}", hint="use at least 1")
+    if not locales:
+        raise ConfigError("locales is empty", hint="name at least one language")
     rng = np.random.default_rng(seed)
     days = rng.permutation((LAST - FIRST).days + 1)
     cut = int(len(days) * HELD_OUT_SHARE)
@@ -36,53 +38,42 @@ def dates(*, seed: int = 0, train: int = 40000, held_out_each: int = 50, locales
     seen = _draw(rng, days[cut:], known, -(-train // len(locales)))
     unseen = _draw(rng, days[:cut], known, held_out_each)
     # The order of a list of languages says nothing; mix it, so that any first part of the data holds all of them.
-    pairs = [seen[i] for i in rng.permutation(len(seen))]
-    return _task(pairs, unseen, CharTokenizer(_characters(known), specials=SPECIALS))
-
-
-def _task(seen: list[tuple[str, str, str]], unseen: list[tuple[str, str, str]], reader: CharTokenizer) -> Task:
+    mixed = [seen[i] for i in rng.permutation(len(seen))]
+    # Every character that a date in these languages can hold, and those of a date as a machine writes it.
+    characters = set("0123456789-/. ").union(*(way.characters for formats in known.values() for way in formats))
     writer = CharTokenizer("0123456789-", specials=SPECIALS)
-    bos, eos = writer.specials["<bos>"], writer.specials["<eos>"]
-
-    def examples(pairs: list[tuple[str, str, str]]):
-        sources = encode_each(reader, [text for text, _, _ in pairs])
-        answers = encode_each(writer, [iso for _, iso, _ in pairs])
-        return translation_examples(sources, answers, bos=bos, eos=eos)
-
-    def encode_input(typed: str) -> Batch:
-        text = normalize(typed)
-        if not text:
-            raise DataError("there is no date to read", hint="type one with its year, such as: 3. März 2001")
-        return Batch(np.array([[bos]]), source=reader.encode(text)[None])
-
-    longest = max(len(text) for text, _, _ in seen + unseen)
-    return Task(
-        name="dates",
-        architecture="encoder-decoder",
-        tokenizer=reader,
-        target_tokenizer=writer,
-        train=examples(seen),
-        held_out=examples(unseen),
+    lexicon = Lexicon(
+        CharTokenizer(characters, specials=SPECIALS), writer, writer.specials["<bos>"], writer.specials["<eos>"]
+    )
+    groups = tuple(locale for _, _, locale in unseen)
+    return question_task(
+        "dates",
+        "encoder-decoder",
+        lexicon,
+        Splits(*([row[:2] for row in part] for part in (mixed, [], unseen))),
+        _read,
         settings={
-            "vocab": writer.size, "source_vocab": reader.size, "context": max(64, longest + 8), "width": 64, "heads": 4,
-            "encoder_layers": 2, "layers": 2, "positions": "learned", "activation": "gelu_tanh",
+            "context": max(64, max(len(text) for text, _, _ in seen + unseen) + 8), "width": 64, "heads": 4,
+            "encoder_layers": 2, "layers": 2,
         },
         recipe=recipe(steps=3000, batch=64, lr=2e-3, warmup=200, weight_decay=0.01, eval_every=500),
-        metric="sequence",
-        encode_input=encode_input,
-        decode_answer=lambda ids: writer.decode(until(ids, eos)),
         prompts=_prompts(unseen),
-        groups=tuple(locale for _, _, locale in unseen),
-        notes=(f"{len(seen):,} dates to train on and {len(unseen):,} on other days, in "
-               f"{len({locale for _, _, locale in unseen})} languages; every year has four digits",),
+        groups=groups,
+        notes=(f"{len(seen):,} dates to train on and {len(unseen):,} on other days, in {len(set(groups))} languages; "
+               "every year has four digits",),
     )  # fmt: skip
 
 
-def _draw(
-    rng: np.random.Generator, days: np.ndarray, known: dict[str, list[Writing]], each: int
-) -> list[tuple[str, str, str]]:
-    """Return (text, ISO date, language), `each` of every language: random days in random formats, no text twice."""
-    drawn: dict[str, tuple[str, str, str]] = {}
+def _read(typed: str) -> str:
+    text = normalize(typed)
+    if not text:
+        raise DataError("there is no date to read", hint="type one with its year, such as: 3. März 2001")
+    return text
+
+
+def _draw(rng: np.random.Generator, days: np.ndarray, known: dict[str, list[Writing]], each: int) -> list[Row]:
+    """Return `each` rows of every language: random days in random formats, no text twice."""
+    drawn: dict[str, Row] = {}
     for locale, formats in known.items():
         wanted = len(drawn) + each
         # Texts that mean another day elsewhere, or that another language writes alike, leave gaps: draw again.
@@ -100,12 +91,7 @@ def _draw(
     return list(drawn.values())
 
 
-def _characters(known: dict[str, list[Writing]]) -> set[str]:
-    """Return every character that any date in these languages can hold, and those of a date as a machine writes it."""
-    return set("0123456789-/. ").union(*(writing.characters for formats in known.values() for writing in formats))
-
-
-def _prompts(unseen: list[tuple[str, str, str]]) -> tuple[str, ...]:
+def _prompts(unseen: list[Row]) -> tuple[str, ...]:
     """Return a held-out date with its month spelled out in each of four languages, as far as they are there."""
     wanted = [locale for locale in ("en", "de", "fr", "ja", "es", "ru") if any(locale == row[2] for row in unseen)]
     longest = [max((text for text, _, row in unseen if row == locale), key=len) for locale in wanted[:4]]

@@ -3,6 +3,8 @@
 After Garg et al. (2022). A model reads tokens, so numbers are put in bins: each token is a multiple of 1 / resolution.
 """
 
+from typing import Annotated
+
 import numpy as np
 
 from ...arrays import Array
@@ -10,22 +12,22 @@ from ...errors import DataError
 from ...models.model import Batch
 from ...ops.loss import IGNORE
 from ...text.words import WordTokenizer
-from ..examples import Examples, check_seed
-from ..splits import Splits, check_whole
+from ..examples import Examples
+from ..question_tasks import SETTINGS
+from ..splits import Count, Seed, Splits, Within
 from ..task import Task, recipe
 
-USUAL = {"train": 50_000, "validation": 1000, "held_out": 1000}
 LIMIT = 2  # of y = slope · x + offset, where slope, x and offset are between −1 and 1
 
 
 def regression(
     *,
-    seed: int = 0,
-    points: int = 8,
-    resolution: int = 10,
-    train: int = USUAL["train"],
-    validation: int = USUAL["validation"],
-    held_out: int = USUAL["held_out"],
+    seed: Seed = 0,
+    points: Annotated[int, Within(2, 64)] = 8,
+    resolution: Annotated[int, Within(2, 50)] = 10,
+    train: Count = 50_000,
+    validation: Count = 1000,
+    held_out: Count = 1000,
 ) -> Task:
     """Build the task: -1 -0.7 0.5 0.1 … 0.2 is answered with -0.1, for the points of y = 0.5 x − 0.2.
 
@@ -37,11 +39,6 @@ def regression(
     Training counts every y, a test the last one alone. It cannot be certain, because the y before it are rounded: the
     notes say how often least squares hits the right bin.
     """
-    check_seed(seed)
-    check_whole("points", points, least=2, most=64)
-    check_whole("resolution", resolution, least=2, most=50)
-    for name, size in {"train": train, "validation": validation, "held_out": held_out}.items():
-        check_whole(name, size, least=1)
     drawn = _draw(np.random.default_rng(seed), train + validation + held_out, points + 1, resolution)
     cuts = np.split(drawn, [train, train + validation])
     bins = np.arange(-LIMIT * resolution, LIMIT * resolution + 1)
@@ -56,8 +53,7 @@ def regression(
         validation=validating,
         held_out=testing,
         settings={
-            "vocab": tokenizer.size, "context": 2 * points + 1, "width": 64, "heads": 4, "layers": 3,
-            "positions": "learned", "activation": "gelu_tanh",
+            "vocab": tokenizer.size, "context": 2 * points + 1, "width": 64, "heads": 4, "layers": 3, **SETTINGS,
         },
         recipe=recipe(steps=2500, batch=64, lr=2e-3, warmup=100, weight_decay=0.01),
         metric="sequence",
