@@ -138,7 +138,7 @@ def _tokens(folder: Path) -> Any:
 
 def _sharded(folder: Path) -> Any:
     """The checkpoints of all devices: what they hold is known by the checksums of their files."""
-    from glassformer.engines.jax.sharded_files import check_files, list_sharded, sharded_path
+    from glassformer.engines.jax.sharded_checkpoint import check_files, list_sharded, sharded_path
 
     steps = list_sharded(folder)
     found = [check_files(sharded_path(folder, step), lambda names: names) for step in steps]

@@ -15,7 +15,7 @@ import pytest
 from cluster.training_worker import task
 from devices import Forks
 from glassformer.dispatch import use_engine
-from glassformer.engines.jax.sharded_files import list_sharded, remove_sharded, sharded_path
+from glassformer.engines.jax.sharded_checkpoint import list_sharded, remove_sharded, sharded_path
 from glassformer.training.loop import training_steps
 from glassformer.training.trainer import ReferenceTrainer
 from process_groups import free_port

@@ -37,8 +37,7 @@ def task():
 
 
 def train(options: argparse.Namespace, watch) -> list[float]:
-    from glassformer.engines.jax.sharded_checkpoint import load_sharded_state, save_sharded_state
-    from glassformer.engines.jax.sharded_files import list_sharded
+    from glassformer.engines.jax.sharded_checkpoint import list_sharded, load_sharded_state, save_sharded_state
     from glassformer.engines.jax.trainer import JaxTrainer
 
     model, recipe, data = task()

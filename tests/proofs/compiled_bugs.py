@@ -41,16 +41,15 @@ optimizer: norms and biases of stacked blocks decayed
 padding: added examples count | tests/engines/jax/test_trainer.py::test_an_evaluation_on_the_devices_is_that_of_numpy
 -constant_values=IGNORE if name == "targets" else 0
 +constant_values=0
-# engines/jax/fused/norm.py
+# engines/jax/fused.py
 fused norm: columns beyond the last count in the mean square
 | tests/engines/jax/test_fused.py::test_norms_equal_their_ops
 -part = jnp.where(inside, wide - mean, 0.0)
 +part = wide - mean
-# engines/jax/fused/loss.py
 fused loss: ignored targets have gradients | tests/engines/jax/test_fused.py::test_the_loss_equals_its_op
 -factor = jnp.where(target < 0, 0.0, unit_ref[0])
 +factor = unit_ref[0]
-# engines/jax/fused/cudnn.py
+# engines/jax/attention.py
 fused attention: a window one key too wide | tests/engines/jax/test_fused.py::test_the_pair_is_cudnns_own_on_a_gpu
 -"sliding_window_length": pattern.window}
 +"sliding_window_length": pattern.window and pattern.window + 1}

@@ -162,7 +162,7 @@ fixed cache: places that are not filled yet are seen
 | tests/engines/jax/test_cache.py::test_new_tokens_see_what_the_pattern_allows_of_what_is_filled
 - & (columns <= rows[:, None])
 +
-# engines/jax/sampling.py
+# engines/jax/programs.py
 device sampling: of equals all are kept
 | tests/engines/jax/test_sampling.py::test_the_device_chooses_what_the_host_chooses
 -heavier_than(bits) + earlier < limit

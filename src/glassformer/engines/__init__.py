@@ -4,37 +4,63 @@
     numpy    every op and layer as its source reads; needs NumPy alone
     jax      the same source traced and compiled, for GPUs and many machines; needs JAX
 
-Each is one value, an `Engine`: its kernels, its trainer and its reader. An op runs where its
-arrays are: given JAX arrays, JAX computes it whatever the engine; given NumPy arrays under the engine jax, the host
-does.
+Each is one value, an `Engine`: its kernels, its trainer and its reader. An op runs where its arrays are: given JAX
+arrays, JAX computes it whatever the engine; given NumPy arrays under the engine jax, the host does.
 """
 
 import importlib
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from ..dispatch import Engine
 from ..errors import ConfigError, did_you_mean
 
-_HOMES = {"cpu": "cpu", "numpy": "reference", "jax": "jax"}
-_NEEDS = {"cpu": "numba", "jax": "jax"}
-_HINTS = {
-    "cpu": "pip install numba, or use the engine numpy",
-    "jax": 'pip install "glassformer[jax]"; for a GPU see the JAX documentation',
+ENGINES = ("cpu", "numpy", "jax")
+_NEEDS = {
+    "cpu": ("numba", "Numba", "pip install numba, or use the engine numpy"),
+    "jax": ("jax", "JAX", 'pip install "glassformer[jax]"; for a GPU see the JAX documentation'),
 }
-ENGINES = tuple(_HOMES)
+"""What an engine needs: its module, its name, and how to install it."""
+
+
+class Reference(Engine):
+    """The engine numpy, without kernels: every op and layer as its source reads, in NumPy alone."""
+
+    name = "numpy"
+    replaces_methods = False
+
+    def trainer(self, *arguments: Any, **settings: Any) -> Any:
+        from ..training.trainer import ReferenceTrainer
+
+        return ReferenceTrainer(*arguments, **settings)
+
+    def reader(self, *arguments: Any, **settings: Any) -> Any:
+        from ..generation.reader import CachedReader
+
+        return CachedReader(*arguments, **settings)
+
+    def check_storage(self, weights: str) -> None:
+        from ..generation.storage import check_storage
+
+        check_storage(weights)
+
+    def stored(self, params: Any, weights: str) -> Any:
+        from ..generation.storage import stored
+
+        return stored(params, weights)
 
 
 def find(name: str | None = None) -> Engine:
     """Return an engine by name; None: cpu where Numba is installed, else numpy."""
     if name is None:
         name = "cpu" if is_installed("cpu") else "numpy"
-    if name not in _HOMES:
+    if name not in ENGINES:
         raise ConfigError(f"there is no engine {name!r}", hint=did_you_mean(name, ENGINES))
     if not is_installed(name):
-        title = {"cpu": "Numba", "jax": "JAX"}[name]
-        raise ConfigError(f"the engine {name} needs {title}, which is not installed", hint=_HINTS[name])
+        _, title, hint = _NEEDS[name]
+        raise ConfigError(f"the engine {name} needs {title}, which is not installed", hint=hint)
     return _loaded(name)
 
 
@@ -52,11 +78,11 @@ def gather(folder: Path) -> None:
 def is_installed(name: str) -> bool:
     """Tell whether what an engine needs can be imported."""
     try:
-        return name not in _NEEDS or find_spec(_NEEDS[name]) is not None
+        return name not in _NEEDS or find_spec(_NEEDS[name][0]) is not None
     except ValueError:  # made unavailable on purpose
         return False
 
 
 @cache
 def _loaded(name: str) -> Engine:
-    return importlib.import_module(f"{__name__}.{_HOMES[name]}").ENGINE
+    return Reference() if name == "numpy" else importlib.import_module(f"{__name__}.{name}").ENGINE

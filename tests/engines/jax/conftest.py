@@ -20,16 +20,14 @@ def on_gpu(monkeypatch):
 @pytest.fixture
 def interpreted(on_gpu):
     """Kernels of our own take arrays of any size, and are interpreted; cuDNN's are plain JAX."""
-    from glassformer.engines.jax.fused import activation, cudnn, loss, norm
+    from glassformer.engines.jax import attention, fused
 
     interpret(on_gpu)
-    for module in (activation, loss):
-        on_gpu.setattr(module, "_RUN", 16)
-    for module in (activation, norm):
-        on_gpu.setattr(module, "_LEAST", 1)
+    for name, size in {"_RUN": 16, "_COLUMNS": 16, "_LEAST": 1}.items():
+        on_gpu.setattr(fused, name, size)
     home = __import__("jax._src.cudnn.fused_attention_stablehlo", fromlist=["MaskType"])
     on_gpu.setattr(home, "_dot_product_attention_fwd_p_wrapper", SimpleNamespace(bind=attend))
     on_gpu.setattr(home, "_dot_product_attention_bwd_p_wrapper", SimpleNamespace(bind=attend_backward))
-    cudnn.pair.cache_clear()
+    attention.cudnn_pair.cache_clear()
     yield on_gpu
-    cudnn.pair.cache_clear()
+    attention.cudnn_pair.cache_clear()

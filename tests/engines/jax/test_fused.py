@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from draws import draws
 from glassformer import ops
 from glassformer.engines.jax import attention as attention_jax
-from glassformer.engines.jax.fused import activation, cudnn, loss, norm, on_one_gpu
+from glassformer.engines.jax import fused as kernels
 from glassformer.engines.jax.stack import Spreading, is_spread, spreading
 from glassformer.execution import Execution
 from glassformer.mesh.stacking import stack_blocks, unstack_blocks
@@ -30,8 +30,8 @@ seeds = st.integers(0, 99)
 
 
 def loss_and_gradients(logits, targets, dy=2.0):
-    value, saved = loss.cross_entropy(logits, targets)
-    return value, saved, loss.cross_entropy_backward(dy, saved)
+    value, saved = kernels.cross_entropy(logits, targets)
+    return value, saved, kernels.cross_entropy_backward(dy, saved)
 
 
 @few
@@ -41,8 +41,8 @@ def test_the_loss_equals_its_op(seed, width, rows):
     rng = np.random.default_rng(seed)
     with pytest.MonkeyPatch.context() as patch:
         interpret(patch)
-        patch.setattr(loss, "can_fuse", lambda *_: True)
-        patch.setattr(loss, "_RUN", 16)  # so that a row takes several runs, the last one perhaps in part
+        patch.setattr(kernels, "can_fuse_loss", lambda *_: True)
+        patch.setattr(kernels, "_COLUMNS", 16)  # so that a row takes several runs, the last one perhaps in part
         x, exact = half(rng, *rows, width, scale=5.0)
         targets = np.where(rng.random(rows) < 0.3, IGNORE, rng.integers(0, width, rows))
         found, saved, dx = quickly(loss_and_gradients, x, targets)
@@ -59,8 +59,8 @@ def test_the_loss_equals_its_op(seed, width, rows):
 
 def test_the_loss_of_extreme_logits_is_finite(jax, monkeypatch):
     interpret(monkeypatch)
-    monkeypatch.setattr(loss, "can_fuse", lambda *_: True)
-    monkeypatch.setattr(loss, "_RUN", 4)
+    monkeypatch.setattr(kernels, "can_fuse_loss", lambda *_: True)
+    monkeypatch.setattr(kernels, "_COLUMNS", 4)
     x = jax.numpy.asarray([[3e38, -3e38, 0, 1, 2], [-200.0] * 5], "bfloat16")
     found, _, dx = quickly(loss_and_gradients, x, np.array([0, 4]))
     assert found == pytest.approx(np.log(5) / 2, rel=1e-5)
@@ -80,7 +80,7 @@ def test_the_loss_goes_to_the_kernel_where_it_can(interpreted):
 
     value, saved, dx = quickly(both, x, targets)
     expected, record = ops.cross_entropy(exact, targets)
-    assert isinstance(saved.log_p, loss.LogProbabilities)
+    assert isinstance(saved.log_p, kernels.LogProbabilities)
     assert float(value) == pytest.approx(float(expected), rel=1e-5)
     assert_near(dx, ops.cross_entropy_backward(1.0, record))
     # What the kernel does not take goes another way.
@@ -122,8 +122,8 @@ def test_norms_equal_their_ops(seed, width, front):
 def norm_and_gradients(centered, x, dy, gamma, beta):
     with pytest.MonkeyPatch.context() as patch:
         interpret(patch)
-        y, mean, rstd = norm.norm_fused(x, gamma, beta, eps=1e-3, centered=centered)
-        return (y, mean, rstd), norm.norm_fused_backward(dy, x, mean if centered else None, rstd, gamma)
+        y, mean, rstd = kernels.norm_fused(x, gamma, beta, eps=1e-3, centered=centered)
+        return (y, mean, rstd), kernels.norm_fused_backward(dy, x, mean if centered else None, rstd, gamma)
 
 
 def check_gradients(found, expected, dtype, width):
@@ -142,28 +142,28 @@ LARGE = (16, 1 << 16)
 
 def test_without_a_gpu_nothing_is_fused():
     x = struct(LARGE, "bfloat16")
-    assert not on_one_gpu()
-    assert not loss.can_fuse(x, None, 0.0)
-    assert not norm.can_fuse(struct((256, 8192), "bfloat16"), np.ones(8192))
-    assert not activation.can_fuse(x)
+    assert not kernels.on_one_gpu()
+    assert not kernels.can_fuse_loss(x, None, 0.0)
+    assert not kernels.can_fuse_norm(struct((256, 8192), "bfloat16"), np.ones(8192))
+    assert not kernels.can_fuse_gelu(x)
     q = struct((2, 4, 16, 8), "bfloat16")
-    assert not cudnn.covers(q, q, q, None, None, Pattern(causal=True), 0.0)
+    assert not attention_jax.is_for_cudnn(q, q, q, None, None, Pattern(causal=True), 0.0)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_on_a_gpu_large_arrays_of_half_precision_are_fused(on_gpu, dtype):
-    assert loss.can_fuse(struct((3, 4096), dtype), None, 0.0)
-    assert not loss.can_fuse(struct((3, 4095), dtype), None, 0.0)
-    assert not loss.can_fuse(struct((3, 4096), dtype), None, 0.1)
-    assert not loss.can_fuse(struct((3, 4096), dtype), np.ones(4096), 0.0)
-    assert norm.can_fuse(struct((128, 8192), dtype), np.ones(8192))
-    assert not norm.can_fuse(struct((128, 8193), dtype), np.ones(8193))  # too wide
-    assert not norm.can_fuse(struct((136, 8000), dtype), np.ones(8000))  # rows that do not divide
-    assert not norm.can_fuse(struct((64, 8192), dtype), np.ones(8192))  # too small
-    assert activation.can_fuse(struct((1 << 20,), dtype))
-    assert not activation.can_fuse(struct(((1 << 20) + 16,), dtype))
-    assert not activation.can_fuse(struct((1 << 19,), dtype))
-    assert not activation.can_fuse(struct((1 << 16, 1 << 15), dtype))  # places need more than 32 bits
+    assert kernels.can_fuse_loss(struct((3, 4096), dtype), None, 0.0)
+    assert not kernels.can_fuse_loss(struct((3, 4095), dtype), None, 0.0)
+    assert not kernels.can_fuse_loss(struct((3, 4096), dtype), None, 0.1)
+    assert not kernels.can_fuse_loss(struct((3, 4096), dtype), np.ones(4096), 0.0)
+    assert kernels.can_fuse_norm(struct((128, 8192), dtype), np.ones(8192))
+    assert not kernels.can_fuse_norm(struct((128, 8193), dtype), np.ones(8193))  # too wide
+    assert not kernels.can_fuse_norm(struct((136, 8000), dtype), np.ones(8000))  # rows that do not divide
+    assert not kernels.can_fuse_norm(struct((64, 8192), dtype), np.ones(8192))  # too small
+    assert kernels.can_fuse_gelu(struct((1 << 20,), dtype))
+    assert not kernels.can_fuse_gelu(struct(((1 << 20) + 16,), dtype))
+    assert not kernels.can_fuse_gelu(struct((1 << 19,), dtype))
+    assert not kernels.can_fuse_gelu(struct((1 << 16, 1 << 15), dtype))  # places need more than 32 bits
 
 
 @pytest.mark.parametrize(
@@ -180,24 +180,24 @@ def test_on_a_gpu_large_arrays_of_half_precision_are_fused(on_gpu, dtype):
 def test_gpus_without_the_kernels_run_the_ops_as_written(on_gpu, device, fused):
     on_gpu.setattr(require("jax"), "local_devices", lambda: [SimpleNamespace(**device)])
     x, q = struct((256, 8192), "float16"), struct((2, 4, 16, 8), "float16")
-    assert loss.can_fuse(x, None, 0.0) == fused
-    assert norm.can_fuse(x, np.ones(x.shape[-1])) == fused
-    assert activation.can_fuse(x) == fused
-    assert cudnn.covers(q, q, q, None, None, Pattern(causal=True), 0.0) == fused
+    assert kernels.can_fuse_loss(x, None, 0.0) == fused
+    assert kernels.can_fuse_norm(x, np.ones(x.shape[-1])) == fused
+    assert kernels.can_fuse_gelu(x) == fused
+    assert attention_jax.is_for_cudnn(q, q, q, None, None, Pattern(causal=True), 0.0) == fused
 
 
 def test_float32_and_several_devices_are_not_fused(on_gpu):
     x = struct((256, 8192), "float32")
-    assert not loss.can_fuse(x, None, 0.0)
-    assert not norm.can_fuse(x, np.ones(x.shape[-1]))
-    assert not activation.can_fuse(x)
+    assert not kernels.can_fuse_loss(x, None, 0.0)
+    assert not kernels.can_fuse_norm(x, np.ones(x.shape[-1]))
+    assert not kernels.can_fuse_gelu(x)
     x = struct((256, 8192), "bfloat16")
-    assert norm.can_fuse(x, np.ones(x.shape[-1]))
+    assert kernels.can_fuse_norm(x, np.ones(x.shape[-1]))
     as_is = Spreading(lambda x: x, lambda x: x, lambda x: x)
     with spreading(as_is):
-        assert not loss.can_fuse(x, None, 0.0)
-        assert not norm.can_fuse(x, np.ones(x.shape[-1]))
-        assert not activation.can_fuse(x)
+        assert not kernels.can_fuse_loss(x, None, 0.0)
+        assert not kernels.can_fuse_norm(x, np.ones(x.shape[-1]))
+        assert not kernels.can_fuse_gelu(x)
     assert not is_spread()
 
 
@@ -231,7 +231,7 @@ Q, K = (2, 4, 16, 8), (2, 2, 16, 8)
 def test_cudnn_gets_what_its_kernels_cover(on_gpu, change, fused):
     case = {"q": Q, "k": K, "dtype": "bfloat16", "bias": None, "mask": None, "pattern": CAUSAL, "rate": 0.0} | change
     q, k = struct(case["q"], case["dtype"]), struct(case["k"], case["dtype"])
-    assert cudnn.covers(q, k, k, case["bias"], case["mask"], case["pattern"], case["rate"]) == fused
+    assert attention_jax.is_for_cudnn(q, k, k, case["bias"], case["mask"], case["pattern"], case["rate"]) == fused
 
 
 @pytest.mark.parametrize("tile", [None, 4])
@@ -278,8 +278,8 @@ def test_the_pair_is_cudnns_own_on_a_gpu(jax):
     given = {"pattern": Pattern(causal=True, window=5), "scale": 0.125}
 
     def both(q, k, v, dy):
-        y, log_sum = cudnn.forward(q, k, v, **given)
-        return y, log_sum, cudnn.backward(dy, q, k, v, y, log_sum, **given)
+        y, log_sum = attention_jax.cudnn_forward(q, k, v, **given)
+        return y, log_sum, attention_jax.cudnn_backward(dy, q, k, v, y, log_sum, **given)
 
     y, log_sum, grads = jax.eval_shape(both, q, k, k, q)
     assert (y.shape, log_sum.shape, log_sum.dtype) == (Q, Q[:3], np.float32)
@@ -301,12 +301,12 @@ def test_a_version_of_jax_without_the_pair_keeps_the_weights(on_gpu):
                     patch.delattr(home, "_dot_product_attention_bwd_p_wrapper")
                 else:
                     patch.setattr(home, "_dot_product_attention_bwd_impl", other)
-                cudnn.pair.cache_clear()
-                assert cudnn.pair() is None
-                assert not cudnn.covers(q, q, q, None, None, CAUSAL, 0.0)
+                attention_jax.cudnn_pair.cache_clear()
+                assert attention_jax.cudnn_pair() is None
+                assert not attention_jax.is_for_cudnn(q, q, q, None, None, CAUSAL, 0.0)
     finally:
-        cudnn.pair.cache_clear()
-    assert cudnn.covers(q, q, q, None, None, CAUSAL, 0.0)
+        attention_jax.cudnn_pair.cache_clear()
+    assert attention_jax.is_for_cudnn(q, q, q, None, None, CAUSAL, 0.0)
 
 
 @pytest.mark.parametrize("remat", [False, True])

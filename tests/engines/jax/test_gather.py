@@ -1,9 +1,12 @@
-"""The newest state of a run, however it was written, in the one file that all other commands read."""
+"""The newest state of a run, however it was written: on the disk, and in the one file that all other commands read."""
+
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from glassformer.engines.jax.sharded_checkpoint import gather, save_sharded
+from glassformer.engines.jax.sharded_checkpoint import files_of, gather, save_sharded
 from glassformer.training.checkpoint import load_checkpoint, save_checkpoint
 
 pytestmark = pytest.mark.usefixtures("jax")
@@ -39,3 +42,19 @@ def test_shards_that_are_older_are_not_read(tmp_path):
     save_checkpoint(tmp_path, "latest", {"params.blocks.0.w": np.zeros(3)}, meta(4))
     assert gather(tmp_path) is None
     assert load_checkpoint(tmp_path).meta["step"] == 4
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="asks the system which file is open")
+def test_all_of_a_checkpoint_is_on_the_disk_before_it_counts(tmp_path, monkeypatch, jax):
+    flushed, fsync = [], os.fsync
+
+    def noted(descriptor):
+        flushed.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    state = {"params": {"w": jax.numpy.ones((2, 4), np.float32)}}
+    path = save_sharded(tmp_path, state, meta(1))
+    commit = next(place for place, found in enumerate(flushed) if found.name.startswith("whole.json"))
+    folders = [found for found in path.rglob("*") if found.is_dir()]
+    assert {*folders, path, path.parent, *(path / name for name in files_of(path))} <= set(flushed[:commit])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from glassformer.engines.jax.sampling import chosen, drawing_of
+from glassformer.engines.jax.programs import chosen, drawing_of
 from glassformer.generation import Sampling, distribution
 from glassformer.generation.sampling import choose
 

@@ -12,16 +12,15 @@ import numpy as np
 import pytest
 
 from glassformer.cluster import collective
-from glassformer.engines.jax import sharded_checkpoint, sharded_files
+from glassformer.engines.jax import sharded_checkpoint
 from glassformer.engines.jax.sharded_checkpoint import (
     from_safetensors,
+    list_sharded,
     load_sharded,
     load_sharded_arrays,
     save_sharded,
-    save_sharded_state,
-    to_safetensors,
+    sharded_path,
 )
-from glassformer.engines.jax.sharded_files import files_of, incomplete_sharded, list_sharded, sharded_path
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.training import load_checkpoint, save_checkpoint
 from glassformer.training.state import TrainingState
@@ -96,11 +95,11 @@ def test_the_last_two_are_kept_and_either_can_be_read(written):
 
 def test_a_step_of_training_that_is_there_already_is_not_written_again(tmp_path, monkeypatch):
     training = TrainingState(3, {"w": np.ones(2)}, {"step": np.asarray(3)}, best=1.5)
-    save_sharded_state(tmp_path, training)
-    monkeypatch.setattr(sharded_checkpoint, "_write_arrays", None)
-    save_sharded_state(tmp_path, training)
+    sharded_checkpoint.save_sharded_state(tmp_path, training)
+    monkeypatch.setattr(sharded_checkpoint, "_checkpointer", None)
+    sharded_checkpoint.save_sharded_state(tmp_path, training)
     with pytest.raises(CheckpointError):
-        save_sharded_state(tmp_path, training._replace(best=1.0))
+        sharded_checkpoint.save_sharded_state(tmp_path, training._replace(best=1.0))
 
 
 def test_another_state_of_the_same_step_takes_its_place(folder):
@@ -127,7 +126,7 @@ def test_an_incomplete_checkpoint_is_ignored_and_told_and_removed_by_the_next(fo
     assert loaded.meta["step"] == 2
     assert loaded.ignored == [sharded_path(folder, 3), leftover]
     save_sharded(folder, state(4), meta(4))
-    assert incomplete_sharded(folder) == []
+    assert sharded_checkpoint.incomplete_sharded(folder) == []
     assert list_sharded(folder) == [2, 4]
 
 
@@ -137,9 +136,9 @@ def test_what_else_lies_beside_checkpoints_is_left_alone(folder):
     for name in ("mine", "5", "²"):
         (folder / "sharded" / name).mkdir()
         shutil.copy(copy / "whole.json", folder / "sharded" / name)
-    assert (list_sharded(folder), incomplete_sharded(folder)) == ([2, 3], [])
+    assert (list_sharded(folder), sharded_checkpoint.incomplete_sharded(folder)) == ([2, 3], [])
     save_sharded(folder, state(4), meta(4))
-    assert files_of(copy) == files_of(sharded_path(folder, 3))
+    assert sharded_checkpoint.files_of(copy) == sharded_checkpoint.files_of(sharded_path(folder, 3))
     assert (folder / "sharded" / "mine" / "whole.json").is_file()
 
 
@@ -171,7 +170,7 @@ sharded_checkpoint.save_sharded(sys.argv[1], {"x": np.ones(3)}, {"step": 4})
 
 def test_a_changed_bit_in_any_file_is_found(folder):
     path = sharded_path(folder, 3)
-    for name in files_of(path):
+    for name in sharded_checkpoint.files_of(path):
         content = (path / name).read_bytes()
         changed = bytearray(content)
         changed[len(changed) // 2] ^= 1
@@ -185,7 +184,7 @@ def test_a_changed_bit_in_any_file_is_found(folder):
 
 def test_a_missing_file_is_found(folder):
     path = sharded_path(folder, 3)
-    (path / files_of(path)[-1]).unlink()
+    (path / sharded_checkpoint.files_of(path)[-1]).unlink()
     with pytest.raises(CheckpointError, match="is missing"):
         load_sharded(folder, state(0))
 
@@ -201,14 +200,14 @@ def test_a_file_that_cannot_be_read_is_damage(folder, monkeypatch):
     def broken(_):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(sharded_files, "checksum", broken)
+    monkeypatch.setattr(sharded_checkpoint, "checksum", broken)
     with pytest.raises(CheckpointError, match=r"is damaged: .* cannot be read \(Input/output error\)"):
         load_sharded(folder, state(0))
 
 
 def test_storage_that_is_not_shared_is_told(folder, monkeypatch):
     monkeypatch.setattr(collective, "PATIENCE", 0.1)
-    monkeypatch.setattr(sharded_checkpoint, "known_step", lambda *_: 9)  # what worker 0 sees
+    monkeypatch.setattr(sharded_checkpoint, "_known_step", lambda *_: 9)  # what worker 0 sees
     with pytest.raises(CheckpointError, match="cannot be seen from this machine") as caught:
         load_sharded(folder, state(0))
     assert "storage that all workers share" in caught.value.hint
@@ -275,7 +274,7 @@ def test_a_checkpoint_of_another_model_is_refused(written, target, message):
 # --- a disk that is full ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("moment", ["_write_arrays", "write_text", "_commit"])
+@pytest.mark.parametrize("moment", ["_checkpointer", "write_text", "_commit"])
 def test_a_full_disk_leaves_the_ones_before_and_says_so(folder, monkeypatch, moment):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -345,7 +344,7 @@ def test_a_run_goes_to_shards_and_back_to_one_file_bit_for_bit(tmp_path, task, s
     names = load_sharded_arrays(tmp_path / "run").state
     assert any("blocks.0." in name for name in names) is not scan
     (tmp_path / "run" / "latest.safetensors").unlink()
-    to_safetensors(tmp_path / "run")
+    sharded_checkpoint.to_safetensors(tmp_path / "run")
     after = load_checkpoint(tmp_path / "run")
     assert_same_bits(after.arrays, before.arrays)
     assert after.meta == before.meta

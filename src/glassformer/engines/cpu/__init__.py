@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import Any
 
 from ...dispatch import Kernel, kernels_of
-from ..reference import Reference
+from .. import Reference
 
 HOMES = (
     "activation", "all_arrays", "attention.dense", "attention.layer", "attention.tiled", "block", "dropout",
@@ -48,13 +48,11 @@ class Cpu(Reference):
         return kernels_of(*homes)
 
     def trainer(self, *arguments: Any, **settings: Any) -> Any:
-        """Return a trainer of steps in place, of batches in shards."""
         from .trainer import InPlaceTrainer
 
         return InPlaceTrainer(*arguments, **settings)
 
     def shards(self, config: Any, batch: int) -> int:
-        """Return in how many shards a batch is computed fastest on this machine."""
         from .shards import suitable_shards
 
         return suitable_shards(config, batch)

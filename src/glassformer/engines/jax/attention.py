@@ -1,9 +1,16 @@
 """Attention in half precision: by cuDNN's kernels where they take it, else all weights at once.
 
-cuDNN keeps no weights, only the logarithm of each row's sum; whoever asks the record for them has them computed.
+cuDNN keeps no weights, only the logarithm of each row's sum; the record computes them when they are asked for.
+
+JAX has cuDNN's forward and backward as two primitives, beside the function that it offers, which would find the second
+from the first by itself. They are taken from inside of JAX, so their arguments are matched by name: a version with
+other arguments has no pair.
 """
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import jax
@@ -17,9 +24,15 @@ from ...ops.attention_tiled import TiledSaved
 from ...ops.dropout import check_rate, dropped
 from ...ops.mask import FULL, Pattern
 from .elementary import matmul_wide
-from .fused import cudnn
+from .fused import runs_kernels
 
 Gradients = tuple[Array, Array, Array, Array | None]
+
+_WIDEST_HEAD = 128  # channels; a multiple of 8
+_GIVEN = ("query", "key", "value", "activation", "fwd_output", "grad_output")
+_UNUSED = ("bias", "q_seqlen", "kv_seqlen", "q_offsets", "kv_offsets", "page_table_k", "page_table_v")
+_SETTINGS = {"seed": 42, "dropout_rate": 0.0, "variadic_args": (False, False), "is_training": True}
+_CHOSEN = ("scale", "mask_type", "layout", "sliding_window_length")
 
 
 @jax.tree_util.register_dataclass
@@ -53,25 +66,17 @@ class CudnnWeights(LazyArray):
 
 @replaces(ops.attention, ops.attention_backward)
 def attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    bias: Array | None = None,
-    *,
-    mask: Array | None = None,
-    pattern: Pattern = FULL,
-    key: Array | None = None,
-    rate: float = 0.0,
-    scale: float | None = None,
-) -> tuple[Array, AttentionSaved]:
+    q: Array, k: Array, v: Array, bias: Array | None = None, *, mask: Array | None = None, pattern: Pattern = FULL,
+    key: Array | None = None, rate: float = 0.0, scale: float | None = None,
+) -> tuple[Array, AttentionSaved]:  # fmt: skip
     """Attend with products of half precision; the softmax is computed in float32."""
     if not (is_half(q) and is_half(k) and is_half(v)):
         return NotImplemented
     check_heads(q, k, v)
     check_rate(rate)
     scale = default_scale(q) if scale is None else scale
-    if cudnn.covers(q, k, v, bias, mask, pattern, 0.0 if key is None else rate):
-        y, log_sum = cudnn.forward(q, k, v, pattern=pattern, scale=scale)
+    if is_for_cudnn(q, k, v, bias, mask, pattern, 0.0 if key is None else rate):
+        y, log_sum = cudnn_forward(q, k, v, pattern=pattern, scale=scale)
         return y, AttentionSaved(q, k, v, None, CudnnWeights(q, k, y, log_sum, pattern=pattern, scale=scale), None)
     weights = _weights(q, k, bias, mask, pattern, scale)
     mixing, keep = weights, None
@@ -89,7 +94,7 @@ def attention_backward(
     q, k, v, bias, weights, keep = saved
     if isinstance(weights, CudnnWeights):
         how: dict[str, Any] = {"pattern": weights.pattern, "scale": weights.scale}
-        return (*cudnn.backward(dy, q, k, v, weights.y, weights.log_sum, **how), None)
+        return (*cudnn_backward(dy, q, k, v, weights.y, weights.log_sum, **how), None)
     if isinstance(weights, LazyArray) or not all(is_half(x) for x in (dy, q, k, v, weights)):
         return NotImplemented
     xp = namespace(q)
@@ -110,42 +115,28 @@ def attention_backward(
 
 @replaces(ops.attention_tiled, ops.attention_tiled_backward)
 def attention_tiled(
-    q: Array,
-    k: Array,
-    v: Array,
-    bias: Array | None = None,
-    *,
-    mask: Array | None = None,
-    pattern: Pattern = FULL,
-    key: Array | None = None,
-    rate: float = 0.0,
-    scale: float | None = None,
-    tile: int = 128,
-) -> tuple[Array, TiledSaved]:
+    q: Array, k: Array, v: Array, bias: Array | None = None, *, mask: Array | None = None, pattern: Pattern = FULL,
+    key: Array | None = None, rate: float = 0.0, scale: float | None = None, tile: int = 128,
+) -> tuple[Array, TiledSaved]:  # fmt: skip
     """Attend by cuDNN, whose tiles never leave the chip."""
-    if not cudnn.covers(q, k, v, bias, mask, pattern, 0.0 if key is None else rate):
+    if not is_for_cudnn(q, k, v, bias, mask, pattern, 0.0 if key is None else rate):
         return NotImplemented
     check_heads(q, k, v)
-    y, log_sum = cudnn.forward(q, k, v, pattern=pattern, scale=default_scale(q) if scale is None else scale)
+    y, log_sum = cudnn_forward(q, k, v, pattern=pattern, scale=default_scale(q) if scale is None else scale)
     return y, TiledSaved(q, k, v, None, None, None, y, log_sum[..., None])
 
 
 @replaces(ops.attention_tiled_backward, ops.attention_tiled)
 def attention_tiled_backward(
-    dy: Array,
-    saved: TiledSaved,
-    *,
-    pattern: Pattern = FULL,
-    rate: float = 0.0,
-    scale: float | None = None,
-    tile: int = 128,
-) -> Gradients:
+    dy: Array, saved: TiledSaved, *,
+    pattern: Pattern = FULL, rate: float = 0.0, scale: float | None = None, tile: int = 128,
+) -> Gradients:  # fmt: skip
     """Gradient of `attention_tiled`, by cuDNN."""
     q, k, v, bias, mask, key, y, log_sum = saved
-    if not is_half(dy) or not cudnn.covers(q, k, v, bias, mask, pattern, 0.0 if key is None else rate):
+    if not is_half(dy) or not is_for_cudnn(q, k, v, bias, mask, pattern, 0.0 if key is None else rate):
         return NotImplemented
     scale = default_scale(q) if scale is None else scale
-    return (*cudnn.backward(dy, q, k, v, y, log_sum[..., 0], pattern=pattern, scale=scale), None)
+    return (*cudnn_backward(dy, q, k, v, y, log_sum[..., 0], pattern=pattern, scale=scale), None)
 
 
 def _weights(q: Array, k: Array, bias: Array | None, mask: Array | None, pattern: Pattern, scale: float) -> Array:
@@ -162,3 +153,75 @@ def _weights(q: Array, k: Array, bias: Array | None, mask: Array | None, pattern
         allowed = xp.asarray(pattern.dense(q.shape[-2], k.shape[-2]))
         mask = allowed if mask is None else mask & allowed
     return cast(ops.softmax(scores, mask=mask)[0], q.dtype)
+
+
+# --- cuDNN -----------------------------------------------------------------------------------------------------------
+
+
+def is_for_cudnn(q: Array, k: Array, v: Array, bias: Any, mask: Any, pattern: Pattern, rate: float) -> bool:
+    """Tell whether cuDNN takes a case: self-attention, full, causal or in a causal window, without dropout."""
+    if bias is not None or mask is not None or rate > 0 or q.ndim != 4 or q.shape[-2] != k.shape[-2]:
+        return False
+    if any(x.dtype.name not in ("bfloat16", "float16") for x in (q, k, v)):
+        return False
+    if pattern.prefix or pattern.stride is not None or (pattern.window is not None and not pattern.causal):
+        return False
+    fits = q.shape[-1] % 8 == 0 and q.shape[-1] <= _WIDEST_HEAD and q.shape[-2] > 1
+    return fits and runs_kernels() and cudnn_pair() is not None
+
+
+def cudnn_forward(q: Array, k: Array, v: Array, *, pattern: Pattern, scale: float) -> tuple[Array, Array]:
+    """Return y (B, H, T, C), and log Σ exp of the scores of every row, (B, H, T)."""
+    y, log_sum = cudnn_pair()[0]({"query": q, "key": k, "value": v}, pattern, scale)
+    return _swapped(y), log_sum
+
+
+def cudnn_backward(
+    dy: Array, q: Array, k: Array, v: Array, y: Array, log_sum: Array, *, pattern: Pattern, scale: float
+) -> tuple[Array, Array, Array]:
+    """Return the gradients of q, k and v, given what `cudnn_forward` returned."""
+    arrays = {"query": q, "key": k, "value": v, "activation": log_sum, "fwd_output": y, "grad_output": dy}
+    dq, dk, dv = cudnn_pair()[1](arrays, pattern, scale)[:3]
+    return _swapped(dq), _swapped(dk), _swapped(dv)
+
+
+@cache
+def cudnn_pair() -> Any:
+    """Return what calls the two primitives, or None where this version of JAX has no such pair."""
+    try:
+        from jax._src.cudnn import fused_attention_stablehlo as home
+
+        both = [
+            (home._dot_product_attention_fwd_p_wrapper, home._dot_product_attention_fwd_impl),
+            (home._dot_product_attention_bwd_p_wrapper, home._dot_product_attention_bwd_impl),
+        ]
+        masks, layout = (home.MaskType.NO_MASK, home.MaskType.CAUSAL), home.AttentionLayout.BTNH.value
+    except (ImportError, AttributeError):
+        return None
+    known = {*_GIVEN, *_UNUSED, *_SETTINGS, *_CHOSEN}
+    names = [list(inspect.signature(function).parameters) for _, function in both]
+    if any(not known.issuperset(found) for found in names):
+        return None
+    return [_calling(primitive, own, masks, layout) for (primitive, _), own in zip(both, names, strict=True)]
+
+
+def _calling(primitive: Any, names: list[str], masks: tuple[Any, Any], layout: int) -> Callable[..., Any]:
+    """Return a function that gives a primitive the arguments that it names, in its order."""
+
+    def run(arrays: dict[str, Array], pattern: Pattern, scale: float) -> Any:
+        nothing = jax.numpy.zeros(0, dtype=arrays["query"].dtype)
+        # The kernels want heads after positions, as they lie in memory; the sums have no channels to turn.
+        turned = {name: x if x.ndim < 4 else _swapped(x) for name, x in arrays.items()}
+        chosen = {"scale": scale, "mask_type": masks[pattern.causal], "layout": layout}
+        settings = {**_SETTINGS, **chosen, "sliding_window_length": pattern.window}
+        return primitive.bind(
+            *(turned.get(name, nothing) for name in names if name in (*_GIVEN, *_UNUSED)),
+            **{name: settings[name] for name in names if name in settings},
+        )
+
+    return run
+
+
+def _swapped(x: Array) -> Array:
+    """Swap heads and positions."""
+    return x.swapaxes(-3, -2)

@@ -1,10 +1,15 @@
-"""The affine map, lookups and special functions as JAX has them.
+"""The affine map, lookups, special functions and positions as JAX has them.
 
 Numbers of 16 bits are multiplied and looked up as they are; what is added up of them is added up in float32.
+
+Positions that are not known yet, under `jax.jit`, are looked up in tables that the host makes in float64. Angles need
+the digits: a position of many thousands times a frequency, in float32, would turn by another angle.
 """
 
 import math
+from typing import Any
 
+import jax
 import numpy as np
 from jax.lax import logistic as jax_logistic
 from jax.scipy.special import erfc
@@ -12,7 +17,9 @@ from jax.scipy.special import erfc
 from ... import ops
 from ...arrays import Array, cast, check_ids, check_width, is_half, namespace, widen
 from ...dispatch import replaces
-from ...ops import special
+from ...layers.embedding import InputEmbedding
+from ...layers.position import RotaryPositions
+from ...ops import position, special
 from ...ops.embedding import EmbeddingSaved
 from ...ops.embedding import scatter_add as written_scatter_add
 from ...ops.linear import LinearSaved, check_matrix, flat
@@ -75,3 +82,36 @@ def logistic(x: Array) -> Array:
 def normal_cdf(x: Array) -> Array:
     """Return Φ(x) = erfc(−x / √2) / 2."""
     return NotImplemented if is_half(x) else 0.5 * erfc(-x * math.sqrt(0.5))
+
+
+@replaces(RotaryPositions.rotation)
+def rotation(self: RotaryPositions, positions: Array, limit: int | None = None) -> tuple[Array, Array]:
+    """Look up cosines and sines of positions below `limit`."""
+    if not isinstance(positions, jax.core.Tracer):
+        return NotImplemented
+    assert limit is not None
+    cos, sin = (jax.numpy.asarray(table)[positions] for table in self.rotation(np.arange(limit)))
+    return (cos, sin) if cos.ndim == 2 else (cos[..., None, :, :], sin[..., None, :, :])
+
+
+@replaces(InputEmbedding.sinusoids)
+def sinusoids(self: InputEmbedding, positions: Array) -> Array:
+    """Look up the sinusoids of positions within the context."""
+    if not isinstance(positions, jax.core.Tracer):
+        return NotImplemented
+    return jax.numpy.asarray(self.sinusoids(np.arange(self.context)))[positions]
+
+
+@replaces(position.relative_buckets)
+def relative_buckets(
+    rows: Array, columns: Array, *, bidirectional: bool, buckets: int = 32, max_distance: int = 128
+) -> Array:
+    """Look up the buckets of distances; the rows are among the columns 0, 1, …."""
+    if not isinstance(rows, jax.core.Tracer):
+        return NotImplemented
+    farthest = len(columns) - 1
+    distances = np.arange(-farthest, farthest + 1)
+    one = np.zeros(1, dtype=np.int64)
+    settings: dict[str, Any] = {"bidirectional": bidirectional, "buckets": buckets, "max_distance": max_distance}
+    table = position.relative_buckets(one, distances, **settings)[0]
+    return jax.numpy.asarray(table)[columns - rows[:, None] + farthest]

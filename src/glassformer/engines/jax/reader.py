@@ -19,8 +19,7 @@ from ...quantized import Quantized
 from ...settings import check_known
 from ...tree import tree_map
 from . import programs as compiled
-from .programs import BURST, Orders, Remembered
-from .sampling import chosen, drawing_of
+from .programs import BURST, Orders, Remembered, chosen, drawing_of
 
 LEAST = 16
 """The smallest prompt and the smallest cache."""

@@ -11,7 +11,10 @@ workers share. A checkpoint can be read onto any other number of devices, or be 
 import contextlib
 import json
 import math
-from collections.abc import Mapping
+import re
+import shutil
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,14 +23,16 @@ import numpy as np
 from ...arrays import Tree
 from ...cluster.collective import agreed, check_shared, meet, process, processes
 from ...errors import CheckpointError, ConfigError, first_line
-from ...files import flush, write_text
+from ...files import disk_hint, flush, flush_folder, refusal, write_text
 from ...mesh.stacking import stack_blocks, unstack_blocks
 from ...training.checkpoint import LATEST, checkpoint_path, load_checkpoint, save_checkpoint
 from ...training.state import COUNTERS, TrainingState
 from ...tree import flatten, rebuilt, unflatten
-from . import sharded_files as files
-from .sharded_files import describe, known_step, list_sharded, newer_leftovers, sharded_path
 
+SHARDED = "sharded"
+MANIFEST = "whole.json"
+FORMAT = "glassformer-sharded-checkpoint"
+VERSION = 1
 KEEP = 2
 """So many complete checkpoints stay: should the last one be damaged, there is the one before."""
 
@@ -36,6 +41,73 @@ class ShardedCheckpoint(NamedTuple):
     state: Tree
     meta: dict[str, Any]
     ignored: list[Path]  # incomplete checkpoints that are newer
+
+
+# --- folders ---------------------------------------------------------------------------------------------------------
+
+
+def list_sharded(folder: str | Path) -> list[int]:
+    """Return the steps of the complete sharded checkpoints of a run folder, in order."""
+    return sorted(int(path.name) for path in _folders(folder) if _is_complete(path))
+
+
+def incomplete_sharded(folder: str | Path) -> list[Path]:
+    """Return what lost runs left behind: checkpoints that were never finished."""
+    return sorted(path for path in _folders(folder) if not _is_complete(path))
+
+
+def remove_sharded(path: Path) -> None:
+    """Remove a checkpoint as far as the system lets; from the first moment on, it no longer counts as complete."""
+    with contextlib.suppress(OSError):
+        (path / MANIFEST).unlink(missing_ok=True)
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def sharded_path(folder: str | Path, step: int) -> Path:
+    """Return where the state after `step` is kept."""
+    return Path(folder) / SHARDED / f"{step:08d}"
+
+
+def _folders(folder: str | Path) -> Iterator[Path]:
+    """Yield the folders that were made for checkpoints; whatever else lies there is someone else's."""
+    root = Path(folder) / SHARDED
+    for path in root.iterdir() if root.is_dir() else ():
+        found = re.fullmatch(r"([0-9]{8,})(\.orbax-checkpoint-tmp.*)?", path.name)
+        if found is not None and found[1] == f"{int(found[1]):08d}" and path.is_dir():
+            yield path
+
+
+def _is_complete(path: Path) -> bool:
+    return path.name.isdigit() and (path / MANIFEST).is_file()
+
+
+def _newer_leftovers(folder: str | Path, step: int) -> list[Path]:
+    """Return incomplete checkpoints of later steps: what a run lost, beside the checkpoint it goes on from."""
+    return [path for path in incomplete_sharded(folder) if int(path.name.partition(".")[0]) > step]
+
+
+def _known_step(folder: str | Path, step: int | None) -> int:
+    """Return the latest step that has a complete checkpoint, or `step` if that one has."""
+    steps = list_sharded(folder)
+    if step is None and steps:
+        return steps[-1]
+    if step is not None and step in steps:
+        return step
+    what = "no complete sharded checkpoint" if step is None else f"no complete sharded checkpoint of step {step:,}"
+    if steps:
+        hint = "there are those of steps " + ", ".join(f"{known:,}" for known in steps)
+    elif incomplete_sharded(folder):
+        hint = "the run was lost while it wrote its first one; start it again"
+    else:
+        hint = "the run ended before its first one, or was not trained on several processes"
+    raise CheckpointError(f"{folder} has {what}", hint=hint)
+
+
+def _damaged(path: Path, reason: str) -> CheckpointError:
+    """Return an error that names the checkpoint to go on from instead."""
+    others = [step for step in list_sharded(path.parent.parent) if f"{step:08d}" != path.name]
+    remedy = f"to go on from step {others[-1]:,}, remove {path}" if others else "restore it from a copy"
+    return CheckpointError(f"the checkpoint {path} is damaged: {reason}", hint=remedy)
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -48,44 +120,41 @@ def save_sharded(folder: str | Path, state: Tree, meta: Mapping[str, Any]) -> Pa
     """
     _libraries()
     path = sharded_path(folder, meta["step"])
-    arrays = {name: leaf if hasattr(leaf, "shape") else np.asarray(leaf) for name, leaf in flatten(state).items()}
-    with files.explained(path, sum(array.nbytes for array in arrays.values())):
-        _make_room(path)
+    arrays = _arrays(state)
+    with _explained(path, sum(array.nbytes for array in arrays.values())):
+        if process() == 0:
+            for leftover in [*incomplete_sharded(folder), path]:  # another checkpoint of the same step, too
+                remove_sharded(leftover)
+            path.parent.mkdir(parents=True, exist_ok=True)
         meet(f"checkpoint: begin {path.name}")
         check_shared(path.parent)
-        _write_arrays(path, arrays)
+        with _checkpointer() as (orbax, checkpointer):
+            some = {name: array for name, array in arrays.items() if array.size}  # Orbax refuses arrays of nothing
+            checkpointer.save(path.resolve(), args=orbax.args.PyTreeSave(some))
         check_shared(path)
-        own = _share(files.files_of(path))
+        own = _share(files_of(path))
         for name in own:
             flush(path / name)  # Orbax leaves that to the system
-        write_text(path / f"files.{process()}", json.dumps({name: files.checksum(path / name) for name in own}))
+        write_text(path / f"files.{process()}", json.dumps({name: checksum(path / name) for name in own}))
         meet(f"checkpoint: written {path.name}")
         if process() == 0:
-            _commit(path, _content(state, meta))
+            _commit(path, _content(arrays, meta))
             for step in [step for step in list_sharded(folder) if step < meta["step"]][: 1 - KEEP]:
-                files.remove_sharded(sharded_path(folder, step))
+                remove_sharded(sharded_path(folder, step))
         meet(f"checkpoint: complete {path.name}")
     return path
 
 
-def _content(state: Tree, meta: Mapping[str, Any]) -> dict[str, Any]:
-    leaves = ((name, leaf if hasattr(leaf, "shape") else np.asarray(leaf)) for name, leaf in flatten(state).items())
-    return {"meta": dict(meta), "arrays": {name: [str(leaf.dtype), list(leaf.shape)] for name, leaf in leaves}}
+def _arrays(state: Tree) -> dict[str, Any]:
+    return {name: leaf if hasattr(leaf, "shape") else np.asarray(leaf) for name, leaf in flatten(state).items()}
 
 
-def _make_room(path: Path) -> None:
-    """Remove what lost runs left behind, and another checkpoint of the same step."""
-    if process() == 0:
-        for leftover in [*files.incomplete_sharded(path.parent.parent), path]:
-            files.remove_sharded(leftover)
-        path.parent.mkdir(parents=True, exist_ok=True)
+def _content(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
+    return {"meta": dict(meta), "arrays": _shapes(arrays)}
 
 
-def _write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
-    _, orbax = _libraries()
-    some = {name: array for name, array in arrays.items() if array.size}  # Orbax refuses arrays of nothing
-    with contextlib.closing(orbax.Checkpointer(orbax.PyTreeCheckpointHandler())) as checkpointer:
-        checkpointer.save(path.resolve(), args=orbax.args.PyTreeSave(some))
+def _shapes(arrays: Mapping[str, Any]) -> dict[str, list[Any]]:
+    return {name: [str(x.dtype), list(x.shape)] for name, x in arrays.items()}
 
 
 def _commit(path: Path, content: dict[str, Any]) -> None:
@@ -95,9 +164,11 @@ def _commit(path: Path, content: dict[str, Any]) -> None:
         known |= json.loads(part.read_text(encoding="utf-8"))
         part.unlink()
     # Shared storage may have shown the others not all of the files.
-    known |= {name: files.checksum(path / name) for name in files.files_of(path) if name not in known}
-    files.flush_folders(path)
-    files.write_manifest(path, {**content, "files": known})
+    known |= {name: checksum(path / name) for name in files_of(path) if name not in known}
+    for folder in [*(inside for inside in path.rglob("*") if inside.is_dir()), path, path.parent]:
+        flush_folder(folder)  # the names of all files are on the disk before the checkpoint counts
+    manifest = {"format": FORMAT, "version": VERSION, **content, "files": known}
+    write_text(path / MANIFEST, json.dumps({**manifest, "checksum": _json_checksum(manifest)}))
 
 
 def _share(names: list[str]) -> list[str]:
@@ -105,7 +176,79 @@ def _share(names: list[str]) -> list[str]:
     return names[process() :: processes()]
 
 
+@contextlib.contextmanager
+def _explained(path: Path, size: int) -> Iterator[None]:
+    """Say why a checkpoint could not be written, and what is left."""
+    try:
+        yield
+    except (CheckpointError, ConfigError):
+        raise
+    except Exception as error:  # of whichever library below found it
+        steps = ", ".join(f"{step:,}" for step in list_sharded(path.parent.parent))
+        kept = f"those of steps {steps} are unchanged" if steps else "there was none before"
+        why = refusal(error)
+        raise CheckpointError(
+            f"could not write the checkpoint {path}: {why}; {kept}", hint=disk_hint(why, path.parent, size)
+        ) from error
+
+
 # --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def _json_checksum(manifest: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
+
+
+def files_of(path: Path) -> list[str]:
+    """Return the files of a checkpoint, in an order that all processes agree on."""
+    found = (str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
+    return sorted(name for name in found if not name.startswith(("files.", MANIFEST)))
+
+
+def checksum(path: Path) -> list[int]:
+    """Return the size of a file and the CRC-32 of its bytes."""
+    size = code = 0
+    with path.open("rb") as file:
+        while part := file.read(1 << 22):
+            size, code = size + len(part), zlib.crc32(part, code)
+    return [size, code]
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    """Return what a checkpoint says about itself."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        known, version = manifest["format"] == FORMAT, manifest["version"]
+        complete = all(isinstance(manifest[part], dict) for part in ("meta", "arrays", "files"))
+        stated = manifest.pop("checksum", None)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(path, f"its {MANIFEST} cannot be read") from error
+    if not known or not complete:
+        raise _damaged(path, f"its {MANIFEST} is not one")
+    if version != VERSION:
+        raise CheckpointError(
+            f"{path} has version {version}, this program reads version {VERSION}",
+            hint="use the version of Glassformer that wrote it",
+        )
+    if stated not in (None, _json_checksum(manifest)):
+        raise _damaged(path, f"the checksum of {MANIFEST} does not match its content")
+    return manifest
+
+
+def check_files(path: Path, share: Callable[[list[str]], list[str]]) -> dict[str, Any]:
+    """Return what a checkpoint says about itself, after a look at every byte of a share of its files."""
+    manifest = _describe(path)
+    missing = sorted(manifest["files"].keys() - set(files_of(path)))
+    if missing:
+        raise _damaged(path, f"{missing[0]} is missing")
+    for name in share(sorted(manifest["files"])):
+        try:
+            found = checksum(path / name)
+        except OSError as error:
+            raise _damaged(path, f"{name} cannot be read ({error.strerror or error})") from error
+        if found != manifest["files"][name]:
+            raise _damaged(path, f"the checksum of {name} does not match its content")
+    return manifest
 
 
 def load_sharded(folder: str | Path, target: Tree, *, step: int | None = None) -> ShardedCheckpoint:
@@ -114,64 +257,59 @@ def load_sharded(folder: str | Path, target: Tree, *, step: int | None = None) -
     `target` has the names, shapes and types of the state, and says with the `sharding` of each leaf where it goes:
     arrays, or `jax.ShapeDtypeStruct`s. The checkpoint may have been written by other processes on another mesh.
     """
-    step = int(agreed(known_step(folder, step) if process() == 0 else None))
+    step = int(agreed(_known_step(folder, step) if process() == 0 else None))
     path = sharded_path(folder, step)
-    check_shared(path / files.MANIFEST)
-    manifest = files.check_files(path, _share)
+    check_shared(path / MANIFEST)
+    manifest = check_files(path, _share)
     wanted = flatten(target)
     _check_fits(path, manifest["arrays"], wanted)
     state = rebuilt(target, _read_arrays(path, wanted))
-    return ShardedCheckpoint(state, manifest["meta"], newer_leftovers(folder, step))
+    return ShardedCheckpoint(state, manifest["meta"], _newer_leftovers(folder, step))
 
 
 def load_sharded_arrays(folder: str | Path, *, step: int | None = None) -> ShardedCheckpoint:
     """Read the latest complete checkpoint, or that of `step`, as NumPy arrays by dotted name, in this process alone."""
-    step = known_step(folder, step)
+    step = _known_step(folder, step)
     path = sharded_path(folder, step)
-    manifest = files.check_files(path, lambda names: names)
+    manifest = check_files(path, lambda names: names)
     jax, _ = _libraries()
     wanted = {name: jax.ShapeDtypeStruct(shape, dtype) for name, (dtype, shape) in manifest["arrays"].items()}
-    return ShardedCheckpoint(_read_arrays(path, wanted), manifest["meta"], newer_leftovers(folder, step))
+    return ShardedCheckpoint(_read_arrays(path, wanted), manifest["meta"], _newer_leftovers(folder, step))
 
 
 def _read_arrays(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
     jax, orbax = _libraries()
-    targets, how, empty = {}, {}, {}
+    targets, how = {}, {}
+    empty = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in wanted.items() if not math.prod(leaf.shape)}
     for name, leaf in wanted.items():
         sharding = getattr(leaf, "sharding", None)
-        if not math.prod(leaf.shape):
-            empty[name] = np.zeros(leaf.shape, leaf.dtype)
-            continue
-        targets[name] = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
-        how[name] = (
-            orbax.RestoreArgs(restore_type=np.ndarray)
-            if sharding is None
-            else orbax.ArrayRestoreArgs(sharding=sharding, global_shape=leaf.shape, dtype=leaf.dtype)
-        )
+        if name not in empty:
+            place = {"sharding": sharding, "global_shape": leaf.shape, "dtype": leaf.dtype}
+            targets[name] = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+            on_host = sharding is None
+            how[name] = orbax.RestoreArgs(restore_type=np.ndarray) if on_host else orbax.ArrayRestoreArgs(**place)
     if not targets:
         return empty
     try:
-        with contextlib.closing(orbax.Checkpointer(orbax.PyTreeCheckpointHandler())) as checkpointer:
+        with _checkpointer() as (_, checkpointer):
             args = orbax.args.PyTreeRestore(item=targets, restore_args=how)
             return empty | dict(checkpointer.restore(path.resolve(), args=args))
     except Exception as error:  # of whichever library below found it
-        raise files.damaged(path, f"it cannot be read ({first_line(error)})") from error
+        raise _damaged(path, f"it cannot be read ({first_line(error)})") from error
 
 
 def _holds(path: Path, content: Mapping[str, Any]) -> bool:
     """Tell whether a complete checkpoint of just this content is there."""
     with contextlib.suppress(CheckpointError):
-        manifest = describe(path)
+        manifest = _describe(path)
         return all(manifest[name] == json.loads(json.dumps(part)) for name, part in content.items())
     return False
 
 
 def _check_fits(path: Path, saved: Mapping[str, list[Any]], wanted: Mapping[str, Any]) -> None:
-    expected = {name: [str(leaf.dtype), list(leaf.shape)] for name, leaf in wanted.items()}
-    for name in [*saved, *expected]:
-        have, want = (
-            f"{part[name][0]} {tuple(part[name][1])}" if name in part else "missing" for part in (saved, expected)
-        )
+    both = saved, _shapes(wanted)
+    for name in [*saved, *wanted]:
+        have, want = (f"{part[name][0]} {tuple(part[name][1])}" if name in part else "missing" for part in both)
         if have != want:
             raise CheckpointError(
                 f"{path} does not fit this run: {name} is {have}, the run has {want}",
@@ -187,7 +325,7 @@ def save_sharded_state(folder: str | Path, state: TrainingState) -> Path:
     fields = state._asdict()
     meta = {name: fields.pop(name) for name in COUNTERS}
     path = sharded_path(folder, state.step)
-    return path if agreed(_holds(path, _content(fields, meta))) else save_sharded(folder, fields, meta)
+    return path if agreed(_holds(path, _content(_arrays(fields), meta))) else save_sharded(folder, fields, meta)
 
 
 def load_sharded_state(folder: str | Path, like: TrainingState) -> tuple[TrainingState, list[Path]]:
@@ -229,9 +367,6 @@ def from_safetensors(folder: str | Path, *, scan: bool = False) -> Path:
     return save_sharded(folder, stack_blocks(tree) if scan else tree, meta)
 
 
-# --- libraries -------------------------------------------------------------------------------------------------------
-
-
 def _libraries() -> tuple[Any, Any]:
     try:
         import jax
@@ -241,3 +376,11 @@ def _libraries() -> tuple[Any, Any]:
             "sharded checkpoints need JAX and Orbax", hint='install them: pip install "glassformer[jax]"'
         ) from error
     return jax, orbax
+
+
+@contextlib.contextmanager
+def _checkpointer() -> Iterator[tuple[Any, Any]]:
+    """Give Orbax, and what it writes and reads with."""
+    _, orbax = _libraries()
+    with contextlib.closing(orbax.Checkpointer(orbax.PyTreeCheckpointHandler())) as checkpointer:
+        yield orbax, checkpointer

@@ -34,8 +34,7 @@ from ...training.trainer import drops
 from ...tree import flatten, named_leaves, rebuilt, tree_map
 from .placement import Placement
 from .programs import Program
-from .sharded_checkpoint import load_sharded_state, save_sharded_state
-from .sharded_files import list_sharded
+from .sharded_checkpoint import list_sharded, load_sharded_state, save_sharded_state
 from .stack import spreading
 
 

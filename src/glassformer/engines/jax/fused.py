@@ -1,0 +1,328 @@
+"""Kernels for hot ops in half precision on one GPU: GELU, norms and the loss, each of which reads its arrays once.
+
+The loss goes through the logits in runs of columns, with a running maximum and a running sum. It never writes down the
+logarithms of all probabilities: the record computes them when they are asked for.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from inspect import unwrap
+from typing import Any
+
+import jax
+import numpy as np
+from jax import numpy as jnp
+
+from ... import ops
+from ...arrays import Array, LazyArray, cast, check_ids, is_half
+from ...dispatch import replaces
+from ...ops.linear import flat
+from ...ops.loss import IGNORE, CrossEntropySaved
+from ...ops.norm import LayerNormSaved, RMSNormSaved
+from .stack import is_spread
+
+_FIRST = 8  # of the compute capabilities: Ampere's
+_LEAST, _MOST = 1 << 20, 1 << 31  # numbers: fewer are not worth a kernel; beyond, a place has no number of 32 bits
+_RUN = 2048  # numbers of GELU that a program computes
+_WIDEST = 8192  # features of a norm
+_ROWS = 16  # vectors whose gradients a program adds up for gamma and beta
+_COLUMNS = 4096  # logits that a program reads at a time
+
+
+def runs_kernels() -> bool:
+    """Tell whether JAX computes on a GPU of NVIDIA from Ampere on: neither Triton nor cuDNN's attention runs on others.
+
+    There, the ops run as they are written.
+    """
+    if jax.default_backend() != "gpu":
+        return False
+    capability = str(getattr(jax.local_devices()[0], "compute_capability", ""))
+    major = capability.partition(".")[0]
+    return major.isdigit() and int(major) >= _FIRST
+
+
+def on_one_gpu() -> bool:
+    """Tell whether a program is for a single such GPU: kernels of our own are not split over several."""
+    return not is_spread() and runs_kernels()
+
+
+@cache
+def _pallas() -> tuple[Any, Any]:
+    """Import Pallas and its Triton part, which takes a quarter of a second: only where a kernel runs."""
+    from jax.experimental import pallas
+    from jax.experimental.pallas import triton
+
+    return pallas, triton
+
+
+def _run(kernel: Any, name: str, shapes: Any, grid: Any, *, warps: int, stages: int = 1, **specs: Any) -> Any:
+    """Return a function that runs a kernel: a grid of programs, each in so many groups of 32 threads."""
+    pallas, triton = _pallas()
+    params = triton.CompilerParams(num_warps=warps, num_stages=stages)
+    return pallas.pallas_call(kernel, out_shape=shapes, grid=grid, compiler_params=params, name=name, **specs)
+
+
+def _read(ref: Any, *places: Any, inside: Array, other: float = 0.0) -> Array:
+    """Read numbers in float32, `other` beyond the end."""
+    return _pallas()[1].load(ref.at[places], mask=inside, other=other).astype(jnp.float32)
+
+
+def _write(ref: Any, *places: Any, inside: Array, value: Array) -> None:
+    _pallas()[1].store(ref.at[places], value.astype(ref.dtype), mask=inside)
+
+
+# --- GELU ------------------------------------------------------------------------------------------------------------
+
+
+@replaces(ops.gelu_tanh, ops.gelu_tanh_backward)
+def gelu_tanh(x: Array) -> tuple[Array, Array]:
+    """Compute the op as it is written, in one kernel."""
+    return (_elementwise(lambda x: unwrap(ops.gelu_tanh)(x)[0], x), x) if can_fuse_gelu(x) else NotImplemented
+
+
+@replaces(ops.gelu_tanh_backward, ops.gelu_tanh)
+def gelu_tanh_backward(dy: Array, x: Array) -> Array:
+    """Compute the gradient as it is written, in one kernel."""
+    return _elementwise(unwrap(ops.gelu_tanh_backward), dy, x) if can_fuse_gelu(x) else NotImplemented
+
+
+def can_fuse_gelu(x: Array) -> bool:
+    """Tell whether the kernels take an array: large, of half precision, on one GPU."""
+    return is_half(x) and _LEAST <= x.size < _MOST and x.size % _RUN == 0 and on_one_gpu()
+
+
+def _elementwise(function: Callable[..., Array], *arrays: Array) -> Array:
+    """Return function(*arrays), computed in float32, number by number, in the type and shape of the last."""
+    shape, dtype = arrays[-1].shape, arrays[-1].dtype
+
+    def kernel(*refs: Any) -> None:
+        *reads, write = refs
+        write[...] = function(*(ref[...].astype(np.float32) for ref in reads)).astype(dtype)
+
+    part = _pallas()[0].BlockSpec((_RUN,), lambda number: (number,))
+    rows = [x.reshape(-1) for x in arrays]
+    shapes, grid = jax.ShapeDtypeStruct(rows[-1].shape, dtype), (rows[-1].size // _RUN,)
+    run = _run(kernel, "gelu_tanh", shapes, grid, warps=4, in_specs=[part] * len(rows), out_specs=part)
+    return run(*rows).reshape(shape)
+
+
+# --- norms -----------------------------------------------------------------------------------------------------------
+
+
+@replaces(ops.layer_norm, ops.layer_norm_backward)
+def layer_norm(x: Array, gamma: Array, beta: Array | None = None, *, eps: float = 1e-5) -> tuple[Array, LayerNormSaved]:
+    """Normalize many vectors by a kernel."""
+    if not can_fuse_norm(x, gamma, beta):
+        return NotImplemented
+    y, mean, rstd = norm_fused(x, gamma, beta, eps=eps, centered=True)
+    return y, LayerNormSaved(x, mean, rstd, gamma, beta)
+
+
+@replaces(ops.layer_norm_backward, ops.layer_norm)
+def layer_norm_backward(dy: Array, saved: LayerNormSaved) -> tuple[Array, Array, Array | None]:
+    """Gradient of `layer_norm`, by a kernel."""
+    if not can_fuse_norm(saved.x, saved.gamma):
+        return NotImplemented
+    dx, dgamma, dbeta = norm_fused_backward(dy, saved.x, saved.mean, saved.rstd, saved.gamma)
+    return dx, cast(dgamma, saved.gamma.dtype), None if saved.beta is None else cast(dbeta, saved.beta.dtype)
+
+
+@replaces(ops.rms_norm, ops.rms_norm_backward)
+def rms_norm(x: Array, gamma: Array, *, eps: float = 1e-6) -> tuple[Array, RMSNormSaved]:
+    """Normalize many vectors by a kernel."""
+    if not can_fuse_norm(x, gamma):
+        return NotImplemented
+    y, _, rrms = norm_fused(x, gamma, None, eps=eps, centered=False)
+    return y, RMSNormSaved(x, rrms, gamma)
+
+
+@replaces(ops.rms_norm_backward, ops.rms_norm)
+def rms_norm_backward(dy: Array, saved: RMSNormSaved) -> tuple[Array, Array]:
+    """Gradient of `rms_norm`, by a kernel."""
+    if not can_fuse_norm(saved.x, saved.gamma):
+        return NotImplemented
+    dx, dgamma, _ = norm_fused_backward(dy, saved.x, None, saved.rrms, saved.gamma)
+    return dx, cast(dgamma, saved.gamma.dtype)
+
+
+def can_fuse_norm(x: Array, gamma: Array, beta: Array | None = None) -> bool:
+    """Tell whether the kernels take a case: many vectors of half precision on one GPU, and scales that fit them."""
+    if not is_half(x) or not x.ndim:
+        return False
+    width = x.shape[-1]
+    fits = all(scale is None or tuple(scale.shape) == (width,) for scale in (gamma, beta))
+    fits = fits and width <= _WIDEST and x.size >= _LEAST and (x.size // width) % _ROWS == 0
+    return fits and on_one_gpu()
+
+
+def norm_fused(x: Array, gamma: Array, beta: Array | None, *, eps: float, centered: bool) -> tuple[Array, Array, Array]:
+    """Return y, the means and one over the standard deviations (the root mean squares, if not `centered`)."""
+    pallas, _ = _pallas()
+    rows, width = flat(x).shape
+    block = pallas.next_power_of_2(width)
+
+    def kernel(x_ref: Any, gamma_ref: Any, beta_ref: Any, y_ref: Any, mean_ref: Any, rstd_ref: Any) -> None:
+        row, places = pallas.program_id(0), jnp.arange(block, dtype=np.int32)
+        inside = places < width
+        wide = _read(x_ref, row, places, inside=inside)
+        mean = jnp.sum(wide) / width if centered else jnp.float32(0)
+        part = jnp.where(inside, wide - mean, 0.0)
+        rstd = 1 / jnp.sqrt(jnp.sum(part * part) / width + eps)
+        y = part * rstd * _read(gamma_ref, places, inside=inside) + _read(beta_ref, places, inside=inside)
+        _write(y_ref, row, places, inside=inside, value=y)
+        mean_ref[row], rstd_ref[row] = mean, rstd
+
+    statistics = jax.ShapeDtypeStruct((rows,), np.float32)
+    shapes = jax.ShapeDtypeStruct((rows, width), x.dtype), statistics, statistics
+    run = _run(kernel, "norm", shapes, (rows,), warps=_warps(block))
+    y, mean, rstd = run(flat(x), gamma, jnp.zeros_like(gamma) if beta is None else beta)
+    leading = (*x.shape[:-1], 1)
+    return y.reshape(x.shape), mean.reshape(leading), rstd.reshape(leading)
+
+
+def norm_fused_backward(
+    dy: Array, x: Array, mean: Array | None, rstd: Array, gamma: Array
+) -> tuple[Array, Array, Array]:
+    """Return dx and, in float32, the gradients of gamma and beta; without means, of a norm that is not centered."""
+    rows, width = flat(x).shape
+    block = _pallas()[0].next_power_of_2(width)
+    parts = jax.ShapeDtypeStruct((rows // _ROWS, width), np.float32)
+    kernel = partial(_norm_backward_kernel, width=width, block=block, centered=mean is not None)
+    shapes = jax.ShapeDtypeStruct((rows, width), x.dtype), parts, parts
+    run = _run(kernel, "norm_backward", shapes, (rows // _ROWS,), warps=_warps(block), stages=2)
+    dx, dgamma, dbeta = run(flat(dy), flat(x), (rstd if mean is None else mean).reshape(-1), rstd.reshape(-1), gamma)
+    return dx.reshape(x.shape), dgamma.sum(axis=0), dbeta.sum(axis=0)
+
+
+def _norm_backward_kernel(*refs: Any, width: int, block: int, centered: bool) -> None:
+    """Compute dx of some vectors, and what they add to the gradients of gamma and beta."""
+    dy_ref, x_ref, mean_ref, rstd_ref, gamma_ref, dx_ref, dgamma_ref, dbeta_ref = refs
+    program, places = _pallas()[0].program_id(0), jnp.arange(block, dtype=np.int32)
+    inside = places < width
+    gamma = _read(gamma_ref, places, inside=inside)
+
+    def step(number: Any, sums: Any) -> Any:
+        row = program * _ROWS + number
+        dy, wide = _read(dy_ref, row, places, inside=inside), _read(x_ref, row, places, inside=inside)
+        x_hat = (wide - mean_ref[row]) * rstd_ref[row] if centered else wide * rstd_ref[row]
+        x_hat = jnp.where(inside, x_hat, 0.0)
+        g = dy * gamma
+        away = jnp.sum(g) / width if centered else jnp.float32(0)
+        dx = (g - away - x_hat * (jnp.sum(g * x_hat) / width)) * rstd_ref[row]
+        _write(dx_ref, row, places, inside=inside, value=dx)
+        return sums[0] + dy * x_hat, sums[1] + dy
+
+    dgamma, dbeta = jax.lax.fori_loop(0, _ROWS, step, (jnp.zeros(block, np.float32), jnp.zeros(block, np.float32)))
+    _write(dgamma_ref, program, places, inside=inside, value=dgamma)
+    _write(dbeta_ref, program, places, inside=inside, value=dbeta)
+
+
+def _warps(block: int) -> int:
+    """Return how many groups of 32 threads work on one vector."""
+    return max(1, min(16, block // 256))
+
+
+# --- the loss --------------------------------------------------------------------------------------------------------
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class LogProbabilities(LazyArray):
+    """log softmax(logits), (..., V), of which only the logits and log Σ exp logits, (...), are kept."""
+
+    logits: Array
+    log_sum: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        return tuple(self.logits.shape)
+
+    @property
+    def dtype(self) -> Any:
+        return self.log_sum.dtype
+
+    def compute(self) -> Array:
+        """Return logits − log Σ exp logits."""
+        return self.logits.astype(np.float32) - self.log_sum[..., None]
+
+
+@replaces(ops.cross_entropy, ops.cross_entropy_backward)
+def cross_entropy(
+    logits: Array, targets: Array, *, class_weights: Array | None = None, ignore: int = IGNORE, smoothing: float = 0.0
+) -> tuple[Array, CrossEntropySaved]:
+    """Average the losses of a large vocabulary by a kernel."""
+    if not can_fuse_loss(logits, class_weights, smoothing) or tuple(targets.shape) != tuple(logits.shape[:-1]):
+        return NotImplemented
+    check_ids(targets, logits.shape[-1], what="targets", ignore=ignore)
+    targets = jnp.asarray(targets)
+    log_sum = _log_sums(logits.reshape(-1, logits.shape[-1])).reshape(targets.shape)
+    counted = targets != ignore
+    hit = jnp.take_along_axis(logits, jnp.where(counted, targets, 0)[..., None], axis=-1)[..., 0].astype(np.float32)
+    losses = jnp.where(counted, log_sum - hit, 0)
+    total = jnp.maximum(jnp.sum(counted), 1).astype(np.float32)
+    saved = CrossEntropySaved(LogProbabilities(logits, log_sum), targets, losses, total, None)
+    return jnp.sum(losses) / total, saved
+
+
+@replaces(ops.cross_entropy_backward, ops.cross_entropy)
+def cross_entropy_backward(
+    dy: Array, saved: CrossEntropySaved, *, ignore: int = IGNORE, smoothing: float = 0.0
+) -> Array:
+    """Return dlogits = dy · (softmax(logits) − onehot(target)) / Σ counted, where a kernel computed the losses."""
+    if not isinstance(saved.log_p, LogProbabilities):
+        return NotImplemented
+    logits, log_sum = saved.log_p.logits, saved.log_p.log_sum
+    unit = jnp.asarray(dy / saved.total, dtype=np.float32).reshape(1)
+    targets = jnp.where(saved.targets == ignore, -1, saved.targets)
+    rows = logits.reshape(-1, logits.shape[-1])
+    return _dlogits(rows, targets.reshape(-1), log_sum.reshape(-1), unit).reshape(logits.shape)
+
+
+def can_fuse_loss(logits: Array, class_weights: Array | None, smoothing: float) -> bool:
+    """Tell whether the kernels take a case: plain cross-entropy of a large vocabulary in half precision."""
+    plain = class_weights is None and not smoothing
+    return plain and logits.shape[-1] >= _COLUMNS and is_half(logits) and on_one_gpu()
+
+
+def _log_sums(x: Array) -> Array:
+    """Return log Σ exp of every row of x (N, V)."""
+    pallas, _ = _pallas()
+    rows, width = x.shape
+
+    def kernel(x_ref: Any, out_ref: Any) -> None:
+        row = pallas.program_id(0)
+
+        def step(number: Any, sums: Any) -> Any:
+            largest, total = sums
+            places = number * _COLUMNS + jnp.arange(_COLUMNS, dtype=np.int32)
+            part = _read(x_ref, row, places, inside=places < width, other=-np.inf)
+            larger = jnp.maximum(largest, part)
+            return larger, total * jnp.exp(largest - larger) + jnp.exp(part - larger)
+
+        # One maximum and one sum for every column of a run: joined once, at the end.
+        first = jnp.full(_COLUMNS, np.finfo(np.float32).min), jnp.zeros(_COLUMNS, np.float32)
+        largest, total = jax.lax.fori_loop(0, pallas.cdiv(width, _COLUMNS), step, first)
+        top = jnp.max(largest)
+        out_ref[row] = top + jnp.log(jnp.sum(total * jnp.exp(largest - top)))
+
+    return _run(kernel, "log_sums", jax.ShapeDtypeStruct((rows,), np.float32), (rows,), warps=8, stages=2)(x)
+
+
+def _dlogits(x: Array, targets: Array, log_sum: Array, unit: Array) -> Array:
+    """Return unit · (exp(x − log_sum) − onehot(targets)), zero for rows with a negative target."""
+    pallas, _ = _pallas()
+    rows, width = x.shape
+
+    def kernel(x_ref: Any, targets_ref: Any, log_sum_ref: Any, unit_ref: Any, out_ref: Any) -> None:
+        row, run = pallas.program_id(0), pallas.program_id(1)
+        target, shift = targets_ref[row], log_sum_ref[row]
+        factor = jnp.where(target < 0, 0.0, unit_ref[0])
+        places = run * _COLUMNS + jnp.arange(_COLUMNS, dtype=np.int32)
+        inside = places < width
+        part = _read(x_ref, row, places, inside=inside, other=-np.inf)
+        dx = factor * (jnp.exp(part - shift) - jnp.where(places == target, 1.0, 0.0))
+        _write(out_ref, row, places, inside=inside, value=dx)
+
+    shape, grid = jax.ShapeDtypeStruct(x.shape, x.dtype), (rows, pallas.cdiv(width, _COLUMNS))
+    return _run(kernel, "loss_gradients", shape, grid, warps=8)(x, targets, log_sum, unit)
