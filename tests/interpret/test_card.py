@@ -138,12 +138,12 @@ decoder, Llama | final_norm.rrms 1 2 0 | rrms[n,t] = 1 / √(mean_i(x[n,t,i]²) 
 decoder | blocks.1.attention.attend.scores 0 1 3 1 | scores[n,h,t,s] = Σ_c q[n,h,t,c] · k[n,h,s,c] · scale
 decoder | blocks.1.attention.attend.weights 0 1 1 3 | weights[n,h,t,s] = 0, for the mask hides the key
 decoder | blocks.1.attention.output.x 0 1 3 | x[n,t,i] = y[n,h,t,c] = Σ_s weights[n,h,t,s] · v[n,h,s,c]
-decoder, Llama | blocks.0.attention.attend.k 0 0 1 1 | y[n,h,t,a] = x[n,h,t,a] · cos[t,a] − x[n,h,t,b] · sin[t,a]
+decoder, Llama | blocks.0.attention.attend.k 0 0 1 1 | y[n,h,t,a] = x[n,h,t,a] · cos[t,p] − x[n,h,t,b] · sin[t,p]
 decoder, Llama | blocks.0.feed_forward.down.x 0 1 1 | y[n,t,f] = gate[n,t,f] · σ(gate[n,t,f]) · up[n,t,f]
 decoder | logits 0 1 1 | y[n,t,j] = Σ_k x[n,t,k] · table[j,k]
 encoder | blocks.0.attention_norm.x 0 0 1 | y[n,0,j] = first[j]
 encoder | classifier.x 0 1 | pooled[n,j] = x[n,0,j]
-encoder, mean | classifier.x 1 1 | y[n,j] = Σ_t x[n,t,j] / count[n]
+encoder, mean | classifier.x 1 1 | y[n,j] = Σ_t x[n,t,j] · share[n,t]
 encoder-decoder, T5 | encoder.relative 1 2 3 | bias[h,t,s] = table[buckets[t,s],h]
 encoder-decoder, T5 | head.logits.x 1 2 3 | y[n,t,j] = x[n,t,j] · factor
 decoder | blocks.0.attention.attend.mask 0 0 1 2 | mask[n,h,t,s] = pattern[t,s] · mask[n,s]

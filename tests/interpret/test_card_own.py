@@ -170,7 +170,7 @@ def test_dropout_and_an_op_of_ones_own(rng):
     check(cards, rng)
     stream = "blocks.0.inside.attention_norm.x"
     found = cards.card(stream, (0, 1, 2))
-    assert found.formula == "y[n,t,j] = keep[n,t,j]/(1 − rate) · x[n,t,j]"
+    assert found.formula == "y[n,t,j] = keep[n,t,j] / (1 − rate) · x[n,t,j]"
     kept = cards.run[stream] != 0
     assert 0 < kept.mean() < 1
     back = cards.card("embedding", (0, 1, 2), gradient=True)

@@ -86,7 +86,11 @@ def test_the_language(expression, number, text, combine):
 
 def test_a_formula_may_stand_in_another():
     inner = product()
-    outer = Formula("z", "s * x", {"s": Operand("s", inner), "x": Operand("x", 2.0, "other", ())})
+    outer = Formula(
+        "z",
+        "s * x",
+        {"s": Operand("s", inner.number(), inner=lambda place: inner), "x": Operand("x", 2.0, "other", ())},
+    )
     assert outer.number() == 8.0
     assert outer.filled == "8 = 4 · 2"
     assert Link("matrix", (0, 3)) in outer.links()

@@ -1,8 +1,9 @@
 """The language of formulas: Python's arithmetic and a few functions, to be computed, taken apart and written.
 
-    sum(x * w, k) + b        Σ_k x[n,t,k] · w[k,j] + b[j]        0.52 · 1.3 + 0.4 · (−0.2) + … + 126 more + 0.01
+    sum(x[n,t,k] * w[k,j], k) + b[j]      Σ_k x[n,t,k] · w[k,j] + b[j]      0.52 · 1.3 + … + 126 more + 0.01
 
-`sum`, `mean` and `max` run over the letters that follow, along operands that hold several numbers.
+`sum`, `mean` and `max` run over the letters that follow, along operands that hold several numbers. An operand is a
+name, or a name with its index; it has the key "b" or "b[j]" among the values of a formula.
 """
 
 from __future__ import annotations
@@ -11,35 +12,15 @@ import ast
 import math
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..ops import ACTIVATIONS
+
 SHOWN = 3
 """How many terms of a long sum are written out."""
-
-
-class Text(Protocol):
-    """How an operand is written."""
-
-    @property
-    def text(self) -> str: ...
-
-
-class Line(Protocol):
-    """A line with what stands in it: how each operand is written, and its numbers."""
-
-    @property
-    def operands(self) -> Mapping[str, Text]: ...
-
-    @property
-    def values(self) -> Mapping[str, Any]: ...
-
-
-def _normal(x: float) -> float:
-    """Return Φ(x), by the error function of the standard library: not as `ops` computes it."""
-    return 0.5 * math.erfc(-x / math.sqrt(2))
-
+STEP = 1e-30
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sum": np.sum,
@@ -49,7 +30,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "exp": np.exp,
     "sqrt": np.sqrt,
     "sigma": lambda x: 0.5 * (1 + np.tanh(0.5 * x)),
-    "Phi": _normal,
+    "Phi": lambda x: 0.5 * math.erfc(-x / math.sqrt(2)),  # by the standard library: not as `ops` computes it
     "positive": lambda x: float(x > 0),
 }
 SIGNS: dict[str, str] = {"sqrt": "√", "sigma": "σ", "Phi": "Φ", "larger": "max"}
@@ -69,21 +50,47 @@ def parsed(expression: str) -> Any:
     return ast.parse(expression, mode="eval").body
 
 
+@cache
+def key_of(node: Any) -> str:
+    """Return the key of an operand: its name, with its index where it has one."""
+    return ast.unparse(node).replace(" ", "")
+
+
 def computed(node: Any, values: Mapping[str, Any]) -> Any:
     """Compute a part of a line."""
     if isinstance(node, ast.Constant):
         return node.value
-    if isinstance(node, ast.Name):
-        return math.pi if node.id == "pi" else values[node.id]
+    if isinstance(node, ast.Name | ast.Subscript):
+        key = key_of(node)
+        return math.pi if key == "pi" else values[key]
     if isinstance(node, ast.UnaryOp):
         return -computed(node.operand, values)
     if isinstance(node, ast.Call):
-        name = _function(node)
-        arguments = node.args[:1] if name in RUNNING else node.args
-        return FUNCTIONS[name](*(computed(one, values) for one in arguments))
+        name = key_of(node.func)
+        arguments = [computed(one, values) for one in (node.args[:1] if name in RUNNING else node.args)]
+        return FUNCTIONS[name](*arguments) if name in FUNCTIONS else _registered(name, *arguments)
     if isinstance(node.op, ast.Pow):
         return computed(node.left, values) ** node.right.value
     return OPERATORS[type(node.op)][2](computed(node.left, values), computed(node.right, values))
+
+
+def _registered(name: str, x: float) -> float:
+    """Return a registered activation, act_square(x), or its slope, slope_square(x) = Im act(x + ih) / h.
+
+    The slope of an activation for real numbers alone is what its own backward returns.
+    """
+    way, _, own = name.partition("_")
+    forward, backward = ACTIVATIONS[own]
+    row = np.array([x], dtype=np.float64)
+    if way == "act":
+        return float(forward(row)[0][0])
+    try:
+        y = forward(row + 1j * STEP)[0]
+    except (TypeError, ValueError):
+        y = row
+    if np.iscomplexobj(y):
+        return float(np.imag(y)[0] / STEP)
+    return float(backward(np.ones_like(row), forward(row)[1])[0])
 
 
 def is_call(node: Any, *names: str) -> bool:
@@ -91,14 +98,16 @@ def is_call(node: Any, *names: str) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
 
 
-def _function(node: Any) -> str:
-    return str(node.func.id)
-
-
 @cache
-def names_in(node: Any) -> list[str]:
-    """Return the names that stand in a part of a line, in order."""
-    return list(dict.fromkeys(one.id for one in ast.walk(node) if isinstance(one, ast.Name)))
+def operands_in(node: Any) -> list[Any]:
+    """Return the operands of a part of a line, in order, each once."""
+    if isinstance(node, ast.Name | ast.Subscript):
+        return [node]
+    inner = ast.iter_child_nodes(node)
+    if isinstance(node, ast.Call):
+        inner = iter(node.args[:1] if is_call(node, *RUNNING) else node.args)
+    found = {key_of(one): one for child in inner for one in operands_in(child)}
+    return list(found.values())
 
 
 @cache
@@ -132,63 +141,65 @@ def shown(number: float) -> str:
     return f"{number + 0.0:.4g}".replace("-", "−")
 
 
-def written(node: Any, line: Line, place: int | None, filled: bool, above: int = 0) -> str:
-    """Write a part of a line, in letters or with its numbers; `above` is how strongly what is around it binds."""
-    if isinstance(node, ast.Constant):
-        return str(node.value)
-    if isinstance(node, ast.Name):
-        return _name_written(node.id, line, place, filled, above)
-    if isinstance(node, ast.UnaryOp):
-        return f"−{written(node.operand, line, place, filled, 2)}"
-    if isinstance(node, ast.Call):
-        return _call_written(node, line, place, filled, above)
-    if isinstance(node.op, ast.Pow):
-        return written(node.left, line, place, filled, 3) + POWERS[node.right.value]
-    sign, strength, _ = OPERATORS[type(node.op)]
-    loose = strength if strength > 1 else 0  # a sum may begin with a minus
-    tight = strength + isinstance(node.op, ast.Sub | ast.Div)
-    sides = (written(node.left, line, place, filled, loose), written(node.right, line, place, filled, tight))
-    text = sign.join(sides)
-    return f"({text})" if strength < above else text
+class Writer(NamedTuple):
+    """Writes a line, with its numbers where `values` are given; `texts` are how its operands are written."""
 
+    texts: Mapping[str, str]
+    values: Mapping[str, Any] | None = None
 
-def _name_written(name: str, line: Line, place: int | None, filled: bool, above: int) -> str:
-    if name not in line.operands:
-        return "π" if name == "pi" else name
-    if not filled:
-        return line.operands[name].text
-    value = line.values[name]
-    if np.ndim(value) and place is None:
-        return line.operands[name].text
-    number = float(value if np.ndim(value) == 0 else value[place])
-    return f"({shown(number)})" if number < 0 and above else shown(number)
+    def write(self, node: Any, place: int | None = None, above: int = 0) -> str:
+        """Write a part of a line, of several numbers the one at `place`; `above` is how strongly its context binds."""
+        if isinstance(node, ast.Constant):
+            return str(node.value)
+        if isinstance(node, ast.Name | ast.Subscript):
+            return self._operand(key_of(node), place, above)
+        if isinstance(node, ast.UnaryOp):
+            return f"−{self.write(node.operand, place, 2)}"
+        if isinstance(node, ast.Call):
+            return self._call(node, place, above)
+        if isinstance(node.op, ast.Pow):
+            return self.write(node.left, place, 3) + POWERS[node.right.value]
+        sign, strength, _ = OPERATORS[type(node.op)]
+        loose = strength if strength > 1 else 0  # a sum may begin with a minus
+        tight = strength + isinstance(node.op, ast.Sub | ast.Div)
+        text = f"{self.write(node.left, place, loose)}{sign}{self.write(node.right, place, tight)}"
+        return f"({text})" if strength < above else text
 
+    def _operand(self, key: str, place: int | None, above: int) -> str:
+        if key not in self.texts:
+            return "π" if key == "pi" else key
+        if self.values is None or (np.ndim(self.values[key]) and place is None):
+            return self.texts[key]
+        value = self.values[key]
+        number = float(value if np.ndim(value) == 0 else value[place])
+        return f"({shown(number)})" if number < 0 and above else shown(number)
 
-def _call_written(node: Any, line: Line, place: int | None, filled: bool, above: int) -> str:
-    name = node.func.id
-    if name == "positive":
-        return f"[{written(node.args[0], line, place, filled)} > 0]"
-    if name not in RUNNING:
-        return f"{SIGNS.get(name, name)}({', '.join(written(one, line, place, filled) for one in node.args)})"
-    inner, letters = node.args[0], ",".join(one.id for one in node.args[1:])
-    if not filled:
-        strength = 2 if name == "sum" else 0
-        text = written(inner, line, None, False, strength)
-        text = f"Σ_{letters} {text}" if name == "sum" else f"{name}_{letters}({text})"
-        return f"({text})" if name == "sum" and above >= 2 else text
-    values = np.atleast_1d(computed(inner, line.values))
-    if name == "max":
-        return shown(float(np.max(values)))
-    text = _terms_written(inner, line, values)
-    if name == "mean":
-        return f"({text}) / {values.size}"
-    return f"({text})" if above > 1 and values.size > 1 else text
+    def _call(self, node: Any, place: int | None, above: int) -> str:
+        name, inner = node.func.id, node.args[0]
+        if name == "positive":
+            return f"[{self.write(inner, place)} > 0]"
+        if name not in RUNNING:
+            way, _, own = name.partition("_")
+            sign = SIGNS.get(name, f"{own}{'′' if way == 'slope' else ''}" if own else name)
+            return f"{sign}({', '.join(self.write(one, place) for one in node.args)})"
+        if self.values is None:
+            letters = ",".join(one.id for one in node.args[1:])
+            if name != "sum":
+                return f"{name}_{letters}({self.write(inner)})"
+            text = f"Σ_{letters} {self.write(inner, above=2)}"
+            return f"({text})" if above >= 2 else text
+        terms = np.atleast_1d(computed(inner, self.values))
+        if name == "max":
+            return shown(float(np.max(terms)))
+        text = self._terms(inner, terms)
+        if name == "mean":
+            return f"({text}) / {terms.size}"
+        return f"({text})" if above > 1 and terms.size > 1 else text
 
-
-def _terms_written(inner: Any, line: Line, values: Any) -> str:
-    """Write the largest terms of a sum, and how many there are besides."""
-    if values.size == 0:
-        return "0"
-    largest = np.argsort(-np.abs(values), kind="stable")[:SHOWN]
-    text = " + ".join(written(inner, line, int(place), True, 1) for place in largest)
-    return text if values.size <= SHOWN else f"{text} + … + {values.size - SHOWN} more"
+    def _terms(self, inner: Any, terms: Any) -> str:
+        """Write the largest terms of a sum, and how many there are besides."""
+        if terms.size == 0:
+            return "0"
+        largest = np.argsort(-np.abs(terms), kind="stable")[:SHOWN]
+        text = " + ".join(self.write(inner, int(place), 1) for place in largest)
+        return text if terms.size <= SHOWN else f"{text} + … + {terms.size - SHOWN} more"

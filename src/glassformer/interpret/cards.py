@@ -13,19 +13,18 @@ from .. import ops
 from ..arrays import Array
 from ..errors import ConfigError, GlassformerError, LengthError, did_you_mean
 from .card import Card
-from .formula import Formula, Index, Operand
-from .formulas import TABLE, OperandReader
-from .formulas.masks import mask
-from .formulas.targets import LOSS_NAME, loss, value_of
+from .explainer import Explainer, summed
+from .fill import given
+from .formula import Formula, Index
 from .gradients import LOSS, Gradients, Loss, Target, gradients
-from .graph import MOVES, Graph, Step, moved_back
+from .graph import Graph, Step
 from .lines import source_of
 from .materialize import materialize_around
 from .names import MASK
 from .packed import unpacked
 from .proof import Proof, in_double, prove
-from .readers import Readers, summed
 from .run import Run
+from .targets import LOSS_NAME, loss, mask, value_of
 from .where import axes_of
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-3}
@@ -42,7 +41,7 @@ class Cards:
     def __init__(self, run: Run, of: Target = LOSS, found: Gradients | None = None, *, why_not: str = "") -> None:
         self.run, self.of, self.why_not = run, of, why_not
         self.graph = Graph(run)
-        self.read = OperandReader(self.graph, self._made)
+        self.explainer = Explainer(self.graph)
         self._given = found
 
     def card(self, name: str, index: tuple[int, ...] = (), *, gradient: bool = False) -> Card:
@@ -142,44 +141,28 @@ class Cards:
             return "ops.cross_entropy", self._loss, ops.cross_entropy, ""
         if name in self.graph.params or name not in self.run:
             what = "a parameter" if name in self.graph.params else "given with the batch"
-            return what, Formula(last, "given", {"given": Operand(what, float(array[index]))}), None, ""
+            return what, given(last, what, float(array[index])), None, ""
         address = self.run.addresses[name]
         changes = [change.word for change in self.run.changes if self.run.addresses.get(change.name) == address]
         before = (self.run.originals or {}).get(address)
         if changes and before is not None and before[index] != array[index]:
             words = " and ".join(changes)
-            made = Formula(last, "changed", {"changed": Operand(f"what {words} put here", float(array[index]))})
-            return f"changed: {words}", made, None, f"it was {float(before[index]):.6g}"
+            put = given(last, f"what {words} put here", float(array[index]))
+            return f"changed: {words}", put, None, f"it was {float(before[index]):.6g}"
         if address.place == MASK:
             call = self.run.calls[address.number]
             return "ops.attention", mask(self.run, call, index), ops.attention, ""
-        step, place = self._maker(array, index)
-        if step is None or step.rule not in TABLE:
+        step, place = self.explainer.maker(array, index)
+        made = None if step is None else self.explainer.line(step, "y", place)
+        if step is None or made is None:
             return self._unknown(array, step)
-        made = TABLE[step.rule].forward(self.read, step, place)
         if place is not index:  # it was moved since: k[n,h,t,c] = y[n,t,j] = …
             made = replace(made, result=f"{last}[{'n,h,t,c' if array.ndim == 4 else 'n,t,i'}] = {made.result}")
         return step.op, made, step.call.function, ""
 
     @cached_property
     def _loss(self) -> Formula:
-        return loss(self.read, self.run)  # of all logits, once
-
-    def _maker(self, array: Array, index: Index) -> tuple[Step | None, Index]:
-        """Return the step that made an entry; for one that was only moved, and had no name before, the one before."""
-        step = self.graph.maker(array)
-        while step is not None and step.rule in MOVES:
-            x = step.inputs["x"]
-            before = self.graph.maker(x)
-            if self.graph.name(x) is not None or before is None:
-                break
-            step, index = before, moved_back(step, index)
-        return step, index
-
-    def _made(self, read: OperandReader, array: Array, index: Index) -> Formula | None:
-        """Return what an entry is made of, None where that is not known."""
-        step, index = self._maker(array, index)
-        return None if step is None or step.rule not in TABLE else TABLE[step.rule].forward(read, step, index)
+        return loss(self.explainer.value, self.run)  # of all logits, once
 
     def _unknown(self, array: Array, step: Step | None) -> tuple[str, None, Callable[..., Any] | None, str]:
         """Return what can be said of a value whose op is not in the table."""
@@ -205,7 +188,7 @@ class Cards:
         value, reason = self._gradient(name, index)
         if value is None:
             raise ConfigError(f"{name} has no gradient", hint=reason)
-        readers = self._readers.of(name, array, index, value)
+        readers = self._readers.readers(name, array, index, value)
         made = summed(name, readers)
         target = value_of(self.of)
         return Card(
@@ -233,9 +216,8 @@ class Cards:
         return None, "no parameter changes it, so nothing is sent back" if real else "it is no real number"
 
     @cached_property
-    def _readers(self) -> Readers:
-        assert self.found is not None
-        return Readers(self.graph, self._made, self.found, self.of)
+    def _readers(self) -> Explainer:
+        return Explainer(self.graph, self.found, self.of)
 
     # --- what is around ----------------------------------------------------------------------------------------------
 

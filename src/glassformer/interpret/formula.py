@@ -11,7 +11,7 @@ The line is the only source of all three, so what is read is what is computed; `
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays import Array
-from .arithmetic import SHOWN, addends, computed, factors, is_call, names_in, parsed, runs, shown, written
+from .arithmetic import SHOWN, Writer, addends, computed, factors, is_call, key_of, operands_in, parsed, runs, shown
 
 Index = tuple[Any, ...]
 """The place of an entry in an array; of several, arrays of numbers that run together where the entries differ."""
@@ -63,9 +63,9 @@ def links_of(terms: list[Term]) -> list[Link]:
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """What a formula reads: a number, several along an axis, or another formula.
+    """What a formula reads: a number, or several along an axis.
 
-    text       how it is written, x[n,t,k]; letters in brackets stand for the parts of the index
+    text       how it is written, x[n,t,k]
     name       of the array that it is read from, None for a number without a name
     gradient   whether it is the gradient of that array
     inner      how each of several numbers without a name was made, where that is known
@@ -76,45 +76,40 @@ class Operand:
     name: str | None = None
     index: Index = ()
     gradient: bool = False
-    inner: Callable[[int], Formula] | None = None
-
-    def number(self) -> Any:
-        """Return the numbers in double precision, those of a formula computed."""
-        if isinstance(self.values, Formula):
-            return self.values.number()
-        return np.asarray(self.values, dtype=np.float64)[()]
+    inner: Callable[[int], Formula | None] | None = None
 
     def part(self, place: int) -> Part:
         """Return one of the numbers and where it stands."""
-        if isinstance(self.values, Formula):
-            value = self.values.number()
-        else:
-            value = float(self.values if np.ndim(self.values) == 0 else self.values[place])
+        value = float(self.values if np.ndim(self.values) == 0 else self.values[place])
         if self.name is not None:
             return Part(self.text, value, self.name, self._entry(place), self.gradient)
-        inner = self.values if isinstance(self.values, Formula) else self.inner(place) if self.inner else None
+        inner = self._inner(place)
         links = () if inner is None else tuple(links_of(inner.terms(SHOWN)))
         return Part(self.text, value, None, (), self.gradient, links)
 
     def links(self) -> Iterator[Link]:
         """Return all entries that it was read from."""
-        for place in range(1 if isinstance(self.values, Formula) else np.size(self.values)):
-            yield from self._links(place)
+        for place in range(np.size(self.values)):
+            if self.name is not None:
+                yield Link(self.name, self._entry(place), self.gradient)
+            elif (inner := self._inner(place)) is not None:
+                yield from inner.links()
 
     def link_count(self) -> int:
         """Return how many there are."""
-        if isinstance(self.values, Formula):
-            return self.values.link_count()
-        each = 1 if self.name is not None else self.inner(0).link_count() if self.inner and np.size(self.values) else 0
-        return each * int(np.size(self.values))
+        size = int(np.size(self.values))
+        if self.name is not None:
+            return size
+        inner = self._inner(0) if size else None
+        return 0 if inner is None else size * inner.link_count()
 
-    def _links(self, place: int) -> Iterator[Link]:
-        if isinstance(self.values, Formula):
-            yield from self.values.links()
-        elif self.name is not None:
-            yield Link(self.name, self._entry(place), self.gradient)
-        elif self.inner is not None:
-            yield from self.inner(place).links()
+    def scale(self) -> float:
+        """Return the size of a number without a name, or of the terms that cancel in it."""
+        inner = self._inner(0) if np.ndim(self.values) == 0 else None
+        return 0.0 if inner is None else inner.scale()
+
+    def _inner(self, place: int) -> Formula | None:
+        return None if self.inner is None else self.inner(place)
 
     def _entry(self, place: int) -> tuple[int, ...]:
         return tuple(int(part) if np.ndim(part) == 0 else int(part[place]) for part in self.index)
@@ -129,6 +124,7 @@ class Formula:
     operands     the numbers by the names they have in it
     lines        a piece of the line of source that computes it
     also         entries that decided which numbers were read, such as a token
+    letters      the numbers that the letters of a sum stand for, in each of its terms
     """
 
     result: str
@@ -136,6 +132,7 @@ class Formula:
     operands: dict[str, Operand] = field(default_factory=dict)
     lines: str = ""
     also: tuple[Link, ...] = ()
+    letters: Mapping[str, Array] = field(default_factory=dict)
 
     def number(self) -> float:
         """Compute the line."""
@@ -143,18 +140,21 @@ class Formula:
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """The numbers by the names they have in the line."""
-        return {name: operand.number() for name, operand in self.operands.items()}
+        """The numbers in double precision, by the names they have in the line."""
+        return {name: np.asarray(one.values, dtype=np.float64)[()] for name, one in self.operands.items()}
 
     @property
     def text(self) -> str:
         """The line with its letters."""
-        return f"{self.result} = {written(parsed(self.expression), self, None, False)}"
+        return f"{self.result} = {self._written(parsed(self.expression))}"
 
     @property
     def filled(self) -> str:
         """The line with its numbers, of long sums the largest terms."""
-        return f"{shown(self.number())} = {written(parsed(self.expression), self, None, True)}"
+        return f"{shown(self.number())} = {self._written(parsed(self.expression), self.values)}"
+
+    def _written(self, node: Any, values: Mapping[str, Any] | None = None) -> str:
+        return Writer({name: operand.text for name, operand in self.operands.items()}, values).write(node)
 
     @property
     def combine(self) -> str:
@@ -180,8 +180,8 @@ class Formula:
 
     def scale(self) -> float:
         """Return the size of the number, or of the terms that cancel in it: rounding errors are small beside this."""
-        inner = [one.values.scale() for one in self.operands.values() if isinstance(one.values, Formula)]
-        return max(abs(self.number()), 0.0 if self.combine == "product" else self.largest(), *inner, 0.0)
+        inner = (operand.scale() for operand in self.operands.values())
+        return max(abs(self.number()), 0.0 if self.combine == "product" else self.largest(), *inner)
 
     def terms(self, most: int | None = None) -> list[Term]:
         """Return the terms: of a sum its summands, of a product its factors, else those of the sums inside.
@@ -226,21 +226,7 @@ class Formula:
         return found
 
     def _term(self, values: Array, node: Any, letters: list[str], place: int) -> Term:
-        operands = self._operands(node)
-        label = ", ".join(f"{letter} = {self._running(operands, letter, place)}" for letter in letters)
-        label = label or written(node, self, None, False)
-        return Term(label, float(values[place]), [one.part(place) for one in operands])
-
-    def _operands(self, node: Any) -> list[Operand]:
-        """Return the operands that stand in a part of the line."""
-        return [self.operands[name] for name in names_in(node) if name in self.operands]
-
-    @staticmethod
-    def _running(operands: list[Operand], letter: str, place: int) -> int:
-        """Return which number a letter stands for in one term of a sum."""
-        for operand in operands:
-            letters = operand.text.partition("[")[2].rstrip("]").split(",")
-            for own, part in zip(letters, operand.index, strict=False):
-                if own == letter and np.ndim(part):
-                    return int(part[place])
-        return place
+        numbers = {one: int(self.letters[one][place]) if one in self.letters else place for one in letters}
+        label = ", ".join(f"{letter} = {number}" for letter, number in numbers.items()) or self._written(node)
+        read = [self.operands[key] for one in operands_in(node) if (key := key_of(one)) in self.operands]
+        return Term(label, float(values[place]), [one.part(place) for one in read])

@@ -198,7 +198,9 @@ class Graph:
         if w is None or self.name(w) is not None or self.name(table) not in self.params:
             return step
         roles = {"x": step.inputs["x"], "table": table}
-        return replace(step, inputs={**roles, **{role: x for role, x in step.inputs.items() if role == "b"}})
+        return replace(
+            step, rule="tied_linear", inputs={**roles, **{role: x for role, x in step.inputs.items() if role == "b"}}
+        )
 
     def _made_here(self, call: Call, y: Array) -> bool:
         """Tell whether a call itself made what it returned."""

@@ -1,0 +1,228 @@
+"""How entries were made, and what comes back to them: the lines of the table, filled with the numbers of a run.
+
+The gradient of a value is the sum of what its readers send back. The stream is read by a sublayer and by the sum behind
+it, what a norm returned by three matrices, a tied table by the embedding and by the head.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..arrays import Array
+from .card import Reader
+from .fill import Symbol, fill, given
+from .formula import Formula, Index, Operand
+from .formulas import TABLE, formula_of
+from .gradients import LOSS, Gradients, Loss, Target, undo_changes
+from .graph import MOVES, Graph, Step, moved, moved_back
+from .lines import Source, source_of
+from .names import Address
+from .targets import LOSS_GRADIENT, LOSS_NAME, of_logits, of_value, value_of
+
+NEAR = 1e-9
+"""What is left beside the largest part counts as rounding up to here."""
+
+
+class Explainer:
+    """The steps of a run, and the numbers of its arrays and gradients with where they stand.
+
+    found, target   the gradients and what they are of, to explain gradients as well
+    """
+
+    def __init__(self, graph: Graph, found: Gradients | None = None, target: Target = LOSS) -> None:
+        self.graph, self._found, self.target = graph, found, target
+
+    @property
+    def found(self) -> Gradients:
+        """The gradients."""
+        assert self._found is not None, "values are explained without gradients, gradients with them"
+        return self._found
+
+    # --- values ------------------------------------------------------------------------------------------------------
+
+    def maker(self, array: Array, index: Index) -> tuple[Step | None, Index]:
+        """Return the step that made an entry; for one that was only moved, and had no name before, the one before."""
+        step = self.graph.maker(array)
+        while step is not None and step.rule in MOVES:
+            x = step.inputs["x"]
+            before = self.graph.maker(x)
+            if self.graph.name(x) is not None or before is None:
+                break
+            step, index = before, moved_back(step, index)
+        return step, index
+
+    def made(self, array: Array, index: Index) -> Formula | None:
+        """Return what an entry is made of, None where that is not known."""
+        step, index = self.maker(array, index)
+        return None if step is None else self.line(step, "y", index)
+
+    def line(self, step: Step, role: str, index: Index) -> Formula | None:
+        """Return how a step made an entry, or what it sends back to one that has a role there; None if not known."""
+        row = TABLE.get(step.rule, {})
+        if role not in row:
+            return None
+        line = row[role]
+        number, letters = (0, {}) if line.choose is None else line.choose(step, index, self.original)
+        text = line.formula if isinstance(line.formula, str) else line.formula[number]
+        result = row["y"].formula
+        symbol = (result if isinstance(result, str) else result[0]).partition("[")[0]
+        return fill(formula_of(step, role, text), self._symbols(step, symbol), index, letters, line.source)
+
+    def original(self, array: Array) -> Array:
+        """Return an array as it was computed, before it was changed."""
+        address = self.graph.address(array)
+        return array if address is None else (self.graph.run.originals or {}).get(address, array)
+
+    def value(self, text: str, array: Array, index: Index) -> Operand:
+        """Return entries of an array."""
+        name, place = self.graph.found(array, index)
+        inner = None if name is not None else lambda number: self.made(array, _one(index, number))
+        return Operand(text, array[index], name, place, inner=inner)
+
+    def gradient(self, text: str, array: Array, index: Index) -> Operand:
+        """Return entries of the gradient of an array, as the step that made it was handed it."""
+        name, place = self.graph.found_ahead(array, index)
+        if name is None:
+            name, place = self.graph.found(array, index)
+        address = self.graph.address(array)
+        handed = None if address is None else self.found.handed(address)
+        values = np.zeros(np.broadcast_shapes(*map(np.shape, index))) if handed is None else handed()[index]
+        inner = None if name is not None else lambda number: self._sent_to(array, _one(index, number))
+        return Operand(text, values, name, place, gradient=True, inner=inner)
+
+    def _gradient_before(self, text: str, array: Array, index: Index) -> Operand:
+        """Return the gradient that passes through the changes of a statistic, back to what was computed there."""
+        address, run = self.graph.address(array), self.graph.run
+        assert address is not None, "every statistic of a norm is on the tape"
+        place = self.found.place(address)
+        assert place is not None, "statistics of norms have gradients"
+        changes = [change for change in run.changes if run.addresses.get(change.name) == address]
+        gradient = undo_changes(run, address, changes, place())
+        return Operand(text, gradient[index], self.graph.name(array), index, gradient=True)
+
+    def _symbols(self, step: Step, result: str) -> Callable[[str], Any]:
+        """Return what the symbols of a formula stand for in a step whose result has such a symbol."""
+        inputs, settings = step.inputs, step.settings
+
+        def find(name: str) -> Any:
+            if name in inputs:
+                return Symbol(inputs[name], self.value)
+            if name == result:
+                return Symbol(self.original(step.output), self.value)
+            if name == f"d{result}":
+                return Symbol(step.output, self.gradient)
+            if name[:1] == "d" and name[1:] in inputs:
+                return Symbol(inputs[name[1:]], self._gradient_before)
+            if name[-1:] == "0":
+                return Symbol(self.original(inputs[name[:-1]]), self.value)
+            if name == "D":
+                return step.output.shape[-1]
+            found = settings.get("ids" if name == "buckets" else name)
+            if found is None:
+                saved = settings.get("saved")
+                found = 1 / math.sqrt(inputs["q"].shape[-1]) if name == "scale" else getattr(saved, name, saved)
+            return Symbol(found, self.value) if isinstance(found, np.ndarray) else found
+
+        return find
+
+    # --- gradients ---------------------------------------------------------------------------------------------------
+
+    def readers(self, name: str, array: Array, index: Index, value: float) -> list[Reader]:
+        """Return what every reader sends back to an entry whose gradient is `value`."""
+        if name == LOSS_NAME:
+            return [Reader("the target", "the target", given("dloss", "1", 1.0))]
+        sent = [self._sent(step, role, index) for step, role in self._readers(array)]
+        sent += self._asked(name, array, index)
+        if self.graph.open or not sent:
+            sent += self._rest(value, sent)
+        return sent
+
+    def source(self, name: str, array: Array, index: Index, value: float) -> Source | None:
+        """Return the lines that computed a gradient, of several readers those of the first."""
+        readers = self._readers(array)
+        return self._sent(*readers[0], index).source if readers else self.readers(name, array, index, value)[0].source
+
+    def _readers(self, array: Array) -> list[tuple[Step, str]]:
+        """Return the readers of an array, the sum along the stream first."""
+        return sorted(self.graph.readers(array), key=lambda one: one[0].rule != "add")
+
+    def _sent_to(self, array: Array, index: Index) -> Formula:
+        """Return the gradient of an entry of an array without a name."""
+        return summed("y", [self._sent(step, role, index) for step, role in self.graph.readers(array)])
+
+    def _asked(self, name: str, array: Array, index: Index) -> list[Reader]:
+        """Return what the target itself says of an entry."""
+        run, op, source = self.graph.run, "the target", None
+        if isinstance(self.target, Loss):
+            op, source = "ops.cross_entropy_backward", source_of(ops.cross_entropy_backward, LOSS_GRADIENT)
+        made = [of_value(run, self.target, name, index)]
+        if array is run.logits:
+            made.append(of_logits(self.value, run, self.target, index))
+        return [Reader(f"of {value_of(self.target)}", op, one, source) for one in made if one is not None]
+
+    def _sent(self, step: Step, role: str, index: Index) -> Reader:
+        """Return what one reader sends back; one that only moves entries without a name hands on what others send."""
+        while step.rule in MOVES and self.graph.name(step.output) is None:
+            after = self.graph.readers(step.output)
+            if len(after) != 1:
+                break
+            index = moved(step, index)
+            step, role = after[0]
+        made = self.line(step, role, index) or self._returned(step, role, index)
+        call = self.found.undoing.get(step.call.number)
+        source = None if call is None else source_of(call.function, made.lines)
+        return Reader(self._label(step, role), _backward_name(step), made, source, source_of(step.call.function))
+
+    def _returned(self, step: Step, role: str, index: Index) -> Formula:
+        """Return what the backward of an op that is not in the table returned for one of its arrays."""
+        places = [place for place, array in enumerate(step.call.arguments) if array is step.inputs[role]]
+        handed = self.found.handed(Address(step.call.number, places[0])) if places else None
+        number = 0.0 if handed is None else float(handed()[index])
+        return given(f"d{role}", f"what {_backward_name(step)} returned", number)
+
+    def _rest(self, value: float, sent: list[Reader]) -> list[Reader]:
+        """Return what comes back through registered layers: the part of the gradient that is left."""
+        numbers = [reader.made.number() for reader in sent]
+        rest = value - sum(numbers)
+        if sent and abs(rest) <= NEAR * max(abs(value), *map(abs, numbers)):
+            return []
+        if not rest:
+            return [Reader("nothing", "nothing reads it", given("dx", "0, for nothing reads it", 0.0))]
+        where = ", ".join(sorted(self.graph.open)) or "the model"
+        made = given("rest", f"what comes back through lines of {where}", rest)
+        return [Reader(f"through lines of {where}", where, made)]
+
+    def _label(self, step: Step, role: str) -> str:
+        """Say which way a part of a gradient comes."""
+        ahead = next(iter(self.graph.fed_by(step)), step.op)
+        if step.rule != "add" or role != "x":
+            return f"through {ahead}"
+        beside = [self.graph.name(array) for own, array in step.inputs.items() if own != "x"]
+        return f"past {' and '.join(name for name in beside if name)}, from {ahead}"
+
+
+def _backward_name(step: Step) -> str:
+    return step.op.removesuffix("forward") + "backward" if step.call.is_method else f"{step.op}_backward"
+
+
+def summed(name: str, readers: list[Reader]) -> Formula:
+    """Return the gradient as the sum of what readers send back; of one alone, its own formula."""
+    if len(readers) == 1:
+        return readers[0].made
+    operands = {f"r{number}": _nested(reader.label, reader.made) for number, reader in enumerate(readers)}
+    lines = next((reader.made.lines for reader in readers), "")
+    return Formula(f"d({name})", " + ".join(operands), operands, lines)
+
+
+def _nested(text: str, made: Formula) -> Operand:
+    return Operand(text, made.number(), inner=lambda place: made)
+
+
+def _one(index: Index, number: int) -> Index:
+    """Return the index of one of several entries."""
+    return tuple(part if np.ndim(part) == 0 else int(part[number]) for part in index)
