@@ -10,6 +10,7 @@ from glassformer.tree import map_named
 SIZES = {"width": 8, "heads": 2, "layers": 3, "context": 8}
 MODELS = {
     "decoder": gf.DecoderConfig(vocab=7, **SIZES, positions="rotary", norm="rms", gated=True, kv_heads=1),
+    "parallel": gf.DecoderConfig(vocab=7, **SIZES, block="parallel"),
     "encoder": gf.EncoderConfig(vocab=7, classes=3, positions="alibi", norm_position="post", **SIZES),
     "encoder-decoder": gf.EncoderDecoderConfig(vocab=7, positions="relative", **SIZES),
 }

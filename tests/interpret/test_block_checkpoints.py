@@ -6,9 +6,8 @@ import pytest
 import glassformer as gf
 from glassformer.errors import ConfigError
 from glassformer.interpret import add, batched_interventions, freeze, put, scale, watch, zero
-from glassformer.interpret.block_checkpoints import RecomputedBlocks
-from glassformer.interpret.shape_dtype import ShapeDtype
 from glassformer.interpret.stream import points
+from glassformer.interpret.tracing import ShapeDtype
 from glassformer.quantized import Quantized
 from glassformer.tree import flatten
 from kept_runs import MODELS, both, packed_tree
@@ -71,7 +70,7 @@ def test_of_the_blocks_asked_for_only_the_last_stay(monkeypatch):
     roomy = watch(run.model, run.params, run.batch, keep="block_checkpoints")
     assert all(roomy[name] is roomy[name] for name in roomy if not name.endswith("mask"))
     assert len(roomy.inside) == 3
-    monkeypatch.setattr("glassformer.interpret.run.RecomputedBlocks", lambda: RecomputedBlocks(most=0))
+    monkeypatch.setattr("glassformer.interpret.block_checkpoints.INSIDE", 0)
     lean = watch(run.model, run.params, run.batch, keep="block_checkpoints")
     kept, everything = (
         sum({id(x): x.nbytes for call in one.calls for x in call.outputs if isinstance(x, np.ndarray)}.values())

@@ -5,7 +5,7 @@ import pytest
 
 import glassformer as gf
 from glassformer.interpret import Logit, Loss, Sum, freeze, gradient_flow, gradients, scale, scale_gradient, watch, zero
-from glassformer.interpret.shape_dtype import ShapeDtype
+from glassformer.interpret.tracing import ShapeDtype
 from glassformer.tree import flatten
 from kept_runs import MODELS, both, packed_tree
 

@@ -5,8 +5,8 @@ import pytest
 
 import glassformer as gf
 from glassformer.interpret import Cards, Logit, add_gradient, gradients, prove, scale, update, watch, zero
-from glassformer.interpret.materialize import materialize_around
-from glassformer.interpret.shape_dtype import ShapeDtype
+from glassformer.interpret.graph import materialize_around
+from glassformer.interpret.tracing import ShapeDtype
 from glassformer.training.optimizers import OPTIMIZERS
 from glassformer.tree import flatten, tree_map
 from kept_runs import MODELS, both, packed_tree

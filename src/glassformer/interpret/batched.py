@@ -17,13 +17,11 @@ import numpy as np
 from ..arrays import Array
 from ..errors import ConfigError
 from ..models import Batch
-from .block_checkpoints import is_block, unpack_in_time
-from .changes import Change
-from .intervention import Intervention, Placed
+from .block_checkpoints import unpack
+from .changes import Change, Intervention, Placed
 from .losses import mean_loss
 from .run import Run, read, run_only_values, sorted_changes, thawed, watch
-from .shape_dtype import ShapeDtype
-from .tracing import Call, TracingEngine, run_traced
+from .tracing import Call, ShapeDtype, TracingEngine, is_block, run_traced
 
 MEMORY = 1 << 30
 """Bytes that variants computed at once may take, by default."""
@@ -135,8 +133,9 @@ def _together(start: Run, variants: list[list[Change]], first: int) -> Array:
         return (np.tile(y, (count, 1, 1)), *rest)
 
     intervention = Intervention(placed, start.heads)
-    engine = TracingEngine(intervention.before, intervention.after, start.calls, first, again, forgets=True)
-    unpack_in_time(engine)
+    engine = TracingEngine(
+        intervention.before, intervention.after, unpack, known=start.calls, first=first, again=again, forgets=True
+    )
     batch = Batch(
         *(None if part is None else np.tile(part, (count,) + (1,) * (np.ndim(part) - 1)) for part in start.batch)
     )

@@ -17,9 +17,8 @@ from .explainer import Explainer, summed
 from .fill import given
 from .formula import Formula, Index
 from .gradients import LOSS, Gradients, Loss, Target, gradients
-from .graph import Graph, Step
+from .graph import Graph, Step, materialize_around
 from .lines import source_of
-from .materialize import materialize_around
 from .names import MASK
 from .packed import unpacked
 from .proof import Proof, in_double, prove

@@ -122,7 +122,7 @@ class Explainer:
                 return Symbol(self.original(inputs[name[:-1]]), self.value)
             if name == "D":
                 return step.output.shape[-1]
-            found = settings.get("ids" if name == "buckets" else name)
+            found = settings.get(name)
             if found is None:
                 saved = settings.get("saved")
                 found = 1 / math.sqrt(inputs["q"].shape[-1]) if name == "scale" else getattr(saved, name, saved)

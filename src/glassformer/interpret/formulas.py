@@ -46,7 +46,7 @@ class Line(NamedTuple):
 
 def _looked_up(step: Step, index: Index, original: Original) -> tuple[int, Letters]:
     """The places where a row of a table was looked up."""
-    places = np.nonzero(step.settings["ids"] == index[0])
+    places = np.nonzero(step.settings["buckets" if step.rule == "relative_bias" else "ids"] == index[0])
     letters = "ts" if step.rule == "relative_bias" else rows_of(step)
     return int(not places[0].size), dict(zip(letters, places, strict=True))
 

@@ -17,17 +17,14 @@ import numpy as np
 from ..arrays import Array, Tree
 from ..errors import ConfigError, LengthError, TokenError, did_you_mean
 from ..tree import flatten
-from .changes import Change, add_gradient
-from .checkpointed_backward import CheckpointedBackward
-from .intervention import exchanged
+from .block_checkpoints import PARAMS, RecomputedBlocks, unpack
+from .changes import Change, add_gradient, exchanged
 from .losses import loss_gradient, mean_loss
 from .names import RETURNED, Address, check_name
-from .norm_statistics import Unfolded, unfolded
 from .pairing import Pairs, argument_name, gradient_of, gradient_place, pairs, record_of
 from .run import Run, thawed
-from .shape_dtype import ShapeDtype
 from .show import html_of
-from .tracing import Call, TracingEngine, run_traced
+from .tracing import Call, ShapeDtype, TracingEngine, block_of, is_block, run_traced
 
 NORMS = ("layer_norm", "rms_norm")
 
@@ -118,7 +115,7 @@ class Gradients(Mapping[str, Array]):
     undoing: dict[int, Call]
     arrived: Mapping[Address, Array]  # the gradients of values that were changed, as they became
     no_effect: tuple[Change, ...] = ()  # the changes of gradients that altered nothing
-    inside: CheckpointedBackward | None = None  # what is inside the blocks, for a run that keeps block checkpoints
+    inside: RecomputedBlocks | None = None  # what is inside the blocks, for a run that keeps block checkpoints
 
     def __getitem__(self, name: str) -> Array:
         check_name(name, self.run)
@@ -154,11 +151,11 @@ class Gradients(Mapping[str, Array]):
         own = self.run.calls[address.number]
         call = self.undoing.get(address.number)
         if call is None:
-            outer = None if own.parent is None else self.undoing.get(own.parent.number)
-            statistic = _statistic(own)
-            if outer is None or statistic is None:
+            norm, statistic = own.parent, _statistic(own)
+            outer = None if norm is None else self.undoing.get(norm.number)
+            if norm is None or outer is None or statistic is None:
                 return None
-            return lambda: _of_statistic(self.run, self.run.call(own.number), self.call(outer), statistic)
+            return lambda: _unfolded(self.run, norm, self.call(outer).arguments[0], lambda _, dx: dx)[statistic]
         if address.place == RETURNED:
             return lambda: self._read(call, lambda one: one.arguments[gradient_place(one)])
         if gradient_of(call, own, address.place) is None:
@@ -172,7 +169,7 @@ class Gradients(Mapping[str, Array]):
 
     def call(self, call: Call) -> Call:
         """Return a call of the backward pass with its numbers; where they are not kept, its block runs again."""
-        return call if self.inside is None else self.inside.call(call)
+        return call if self.inside is None else self.inside.call(call.number)
 
     def param(self, name: str) -> Array:
         """Return the gradient of a parameter."""
@@ -180,7 +177,11 @@ class Gradients(Mapping[str, Array]):
         if name not in leaves:
             raise ConfigError(f"there is no parameter {name!r}", hint=did_you_mean(name, leaves))
         found = leaves[name]
-        return found if self.inside is None or not isinstance(found, ShapeDtype) else self.inside.param(found)
+        if self.inside is None or not isinstance(found, ShapeDtype):
+            return found
+        places = ((call, own) for call in self.inside.engine.calls if is_block(call) for own in _params(call).items())
+        block, own = next((call, own) for call, (own, leaf) in places if leaf is found)
+        return _params(self.call(block))[own]
 
 
 def gradients(run: Run, of: Target = LOSS, changes: Sequence[Change] = ()) -> Gradients:
@@ -203,20 +204,39 @@ def gradients(run: Run, of: Target = LOSS, changes: Sequence[Change] = ()) -> Gr
     return Gradients(run, grads, undoing, arrived, no_effect, inside)
 
 
-def _run_back(run: Run, dlogits: Array, rules: _Undoing | None) -> tuple[Tree, Pairs, CheckpointedBackward | None]:
+def _params(call: Call) -> dict[str, Array]:
+    """Return the gradients of parameters that the backward of a block returned."""
+    return flatten(call.outputs[1])
+
+
+def _run_back(run: Run, dlogits: Array, rules: _Undoing | None) -> tuple[Tree, Pairs, RecomputedBlocks | None]:
     """Run the layers backward; return the gradients of parameters, which call undoes which, and what is inside."""
-    engine = TracingEngine() if rules is None else TracingEngine(rules.before, rules.after)
-    inside = None if run.inside is None else CheckpointedBackward(run)
-    if inside is not None:
-        inside.watch(engine)
+    undoing: Pairs = {}
+    blocks = {id(call.outputs[1]): call for call in run.calls if is_block(call)}  # by their records
+
+    def load(call: Call) -> tuple[Any, ...] | None:
+        if not is_block(call):
+            return unpack(call)
+        stack, _, record, *rest = call.arguments
+        block, forward, *_ = run.block(blocks[id(record)])
+        blocks[id(forward.outputs[1])] = blocks[id(record)]
+        return (stack, block.arguments[PARAMS], forward.outputs[1], *rest)
+
+    def pair(call: Call) -> None:
+        if is_block(call):
+            undoing.update(pairs(run.block(blocks[id(record_of(call))]), engine.calls[call.number :]))
+
+    engine = TracingEngine() if run.inside is None else TracingEngine(load=load, frees=True)
+    engine.before, engine.after = (None, pair) if rules is None else (rules.before, rules.after)
     grads = run_traced(run.model.backward, run.params, run.record, dlogits, engine=engine)
-    if rules is not None:
-        undoing = {number: engine.calls[call.number] for number, call in rules.undoing.items()}
+    if rules is None:
+        engine.after = None
+        undoing |= pairs(
+            *([call for call in calls if block_of(call) in (None, call)] for calls in (run.calls, engine.calls))
+        )
     else:
-        undoing = pairs(run.calls, engine.calls) if inside is None else inside.pairs(engine.calls)
-    if inside is not None:
-        inside.finish(engine.calls, rules)
-    return grads, undoing, inside
+        undoing = {number: engine.calls[call.number] for number, call in rules.undoing.items()}
+    return grads, undoing, None if run.inside is None else RecomputedBlocks(engine)
 
 
 class _Undoing:
@@ -266,8 +286,8 @@ class _Undoing:
             return
         own = self.run.calls[number]
         if own.number in self.norms:
-            parts = _unfolded(self.run, own, call, self._undone)
-            call.result = (parts.x, *call.outputs[1:])
+            parts = _unfolded(self.run, own, call.arguments[0], self._undone)
+            call.result = (parts["x"], *call.outputs[1:])
         for place in range(len(own.arguments)):
             address = Address(own.number, place)
             if address in self.changes:
@@ -329,25 +349,30 @@ def _statistic(own: Call) -> str | None:
     return "mean" if own.name == "average" and own.arguments[0] is own.parent.arguments[0] else None
 
 
-def _of_statistic(run: Run, own: Call, call: Call, statistic: str) -> Array:
-    assert own.parent is not None
-    return getattr(_unfolded(run, own.parent, call, lambda address, gradient: gradient), statistic)
+def _unfolded(run: Run, norm: Call, dy: Array, undone: Callable[[Address, Array], Array]) -> dict[str, Array]:
+    """Return the gradients of a norm part by part, by name: x, root and mean, which an RMS norm has not.
 
+    The backward passes of norms fold mean and root into one formula. Here each has a gradient of its own, and may have
+    been replaced by something that depends on x in another way, or not at all: `undone` is what changes do to it.
 
-def _unfolded(run: Run, norm: Call, call: Call, undone: Callable[[Address, Array], Array]) -> Unfolded:
-    """Return the gradients of a norm, part by part, for the dy that its backward was handed."""
+        u = x − mean      x̂ = u · root      y = gamma · x̂ + beta
+        mean = average x                    root = 1 / √(average u² + eps)
+
+        droot = Σ dx̂ · u                    root = (v + eps)^(−1/2), so dv = −root³/2 · droot, with v = average u²
+        du = dx̂ · root + 2 u dv / D         dmean = −Σ du         dx = du + dmean / D
+    """
     norm = run.call(norm.number)
+    x, gamma, *_ = norm.arguments
     inner = {_statistic(one): one for one in map(run.call, range(norm.number + 1, norm.end))}
     addresses = {name: Address(one.number, RETURNED) for name, one in inner.items()}
-    mean = inner["mean"].outputs[0] if "mean" in inner else None
     root = inner["root"].outputs[0]
-    return unfolded(
-        call.arguments[0],
-        norm.arguments[0],
-        mean,
-        root,
-        norm.arguments[1],
-        made=(run.originals or {}).get(addresses["root"], root),
-        undo_mean=lambda gradient: undone(addresses["mean"], gradient),
-        undo_root=lambda gradient: undone(addresses["root"], gradient),
-    )
+    u = x - inner["mean"].outputs[0] if "mean" in inner else x
+    dx_hat = dy * gamma
+    droot = np.sum(dx_hat * u, axis=-1, keepdims=True)
+    made = (run.originals or {}).get(addresses["root"], root)  # as it was computed, before any change
+    dv = -(made**3) / 2 * undone(addresses["root"], droot)
+    du = dx_hat * root + 2 * u * dv / x.shape[-1]
+    if "mean" not in inner:
+        return {"x": du, "root": droot}
+    dmean = -np.sum(du, axis=-1, keepdims=True)
+    return {"x": du + undone(addresses["mean"], dmean) / x.shape[-1], "mean": dmean, "root": droot}

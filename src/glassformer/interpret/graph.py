@@ -15,13 +15,13 @@ import numpy as np
 
 from ..arrays import Array
 from ..ops import ACTIVATIONS
-from ..tree import flatten
-from .block_checkpoints import is_block
-from .names import LOGITS, RETURNED, Address, find_makers, find_readers, value_at
+from ..quantized import Quantized
+from ..tree import flatten, rebuilt
+from .block_checkpoints import PARAMS
+from .names import LOGITS, RETURNED, Address, find_makers, find_readers
 from .pairing import argument_name
 from .run import Run
-from .shape_dtype import ShapeDtype
-from .tracing import Call
+from .tracing import Call, ShapeDtype, block_of, is_block
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,15 +64,18 @@ def moved_back(step: Step, index: tuple[Any, ...]) -> tuple[Any, ...]:
 def _split(step: Step, index: tuple[Any, ...]) -> tuple[Any, ...]:
     """(n, t, h·C + c) to (n, h, t, c)."""
     *lead, position, feature = index
-    channels = (step.output if step.rule == "split_heads" else step.inputs["x"]).shape[-1]
-    return (*lead, feature // channels, position, feature % channels)
+    head, channel = divmod(feature, _channels(step))
+    return (*lead, head, position, channel)
 
 
 def _merged(step: Step, index: tuple[Any, ...]) -> tuple[Any, ...]:
     """(n, h, t, c) to (n, t, h·C + c)."""
     *lead, head, position, channel = index
-    channels = (step.output if step.rule == "split_heads" else step.inputs["x"]).shape[-1]
-    return (*lead, position, head * channels + channel)
+    return (*lead, position, head * _channels(step) + channel)
+
+
+def _channels(step: Step) -> int:
+    return int((step.output if step.rule == "split_heads" else step.inputs["x"]).shape[-1])
 
 
 NORMS = {"layer_norm": "rstd", "rms_norm": "rrms"}
@@ -159,12 +162,15 @@ class Graph:
         """Return the shortest name of each array: of what a layer returned, its own name."""
         for name, address in self.run.addresses.items():
             if not isinstance(address.place, str):
-                self._all_names.setdefault(id(value_at(self.run.calls, address)), []).append(name)
-        names = {array: min(own, key=_length) for array, own in self._all_names.items()}
+                self._all_names.setdefault(id(self.run.spec(name)), []).append(name)
+        # A block's name rather than that of the list.
+        shortest = {
+            array: min(own, key=lambda name: (name.endswith("blocks"), len(name)))
+            for array, own in self._all_names.items()
+        }
         if LOGITS in self.run.addresses:  # not of a model that makes vectors and predicts nothing
-            names[id(self.run.logits)] = LOGITS
-        given = {**self.params, **self.inputs}
-        return {**names, **{id(array): name for name, array in given.items()}}
+            shortest[id(self.run.logits)] = LOGITS
+        return shortest | {id(array): name for name, array in {**self.params, **self.inputs}.items()}
 
     def all(self) -> Iterator[Step]:
         """Return all steps that made something."""
@@ -177,19 +183,14 @@ class Graph:
             if call.parent is not None:
                 children.setdefault(call.parent.number, []).append(call)
         for call in calls:
-            inner = children.get(call.number, [])
-            if call.is_method:
-                yield from self._of_method(call)
-            elif call.parent is None or call.parent.is_method:
-                yield from _of_op(call, inner)
-
-    def _of_method(self, call: Call) -> Iterator[Step]:
-        """Return the step of a registered layer that computed its result by other means than ops."""
-        if not _is_ours(call) and call.name.endswith(".forward"):
-            self.open.add(call.name)
             y = call.outputs[0]
-            if isinstance(y, np.ndarray) and self._made_here(call, y):
-                yield Step(UNKNOWN, call, y, _arrays(call.arguments[2:], call.settings))
+            if call.is_method and not _is_ours(call) and call.name.endswith(".forward"):
+                # A registered layer may compute its result by other means than ops.
+                self.open.add(call.name)
+                if isinstance(y, np.ndarray) and self._made.get(id(y)) == Address(call.number, RETURNED):
+                    yield Step(UNKNOWN, call, y, _arrays(call.arguments[2:], call.settings))
+            elif not call.is_method and isinstance(y, np.ndarray) and (call.parent is None or call.parent.is_method):
+                yield from _of_op(call, children.get(call.number, []))
 
     def _untied(self, step: Step) -> Step:
         """Return a product by a table turned over, as a tied head has it, as one that reads the table."""
@@ -201,10 +202,6 @@ class Graph:
         return replace(
             step, rule="tied_linear", inputs={**roles, **{role: x for role, x in step.inputs.items() if role == "b"}}
         )
-
-    def _made_here(self, call: Call, y: Array) -> bool:
-        """Tell whether a call itself made what it returned."""
-        return self._made.get(id(y)) == Address(call.number, RETURNED)
 
 
 def _is_ours(call: Call) -> bool:
@@ -225,10 +222,6 @@ def _with_numbers(calls: list[Call]) -> Iterator[Call]:
             number += 1
 
 
-def _length(name: str) -> tuple[bool, int]:
-    return name.endswith("blocks"), len(name)  # a block's name rather than that of the list
-
-
 def _arrays(arguments: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, Array]:
     """Return the arrays of real numbers among arguments."""
     named = {**{str(place): value for place, value in enumerate(arguments)}, **settings}
@@ -237,20 +230,15 @@ def _arrays(arguments: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, A
 
 def _of_op(call: Call, inner: list[Call]) -> Iterator[Step]:
     """Return the steps of an op; of one that is not known, that it made its result from its arrays."""
-    if not isinstance(call.outputs[0], np.ndarray):
-        return
+    y, given = call.outputs[0], _given(call)
     names = [name for name, (forward, _) in ACTIVATIONS.items() if forward is call.function]
+    axes = np.ndim(next(iter(given.values()), 0))
     if names:
-        yield Step("activation", call, call.outputs[0], {"x": call.arguments[0]}, {"activation": names[0]})
-    elif call.name in OPS and _is_ours(call) and _axes(call) == AXES.get(call.name, _axes(call)):
-        yield from OPS[call.name](call, inner)
+        yield Step("activation", call, y, {"x": call.arguments[0]}, {"activation": names[0]})
+    elif call.name in OPS and _is_ours(call) and axes == AXES.get(call.name, axes):
+        yield from OPS[call.name](call, given, inner)
     else:
-        yield Step(UNKNOWN, call, call.outputs[0], _arrays(call.arguments, {}))
-
-
-def _axes(call: Call) -> int:
-    first: Any = next(iter(_given(call).values()))
-    return int(np.ndim(first))
+        yield Step(UNKNOWN, call, y, _arrays(call.arguments, {}))
 
 
 def _given(call: Call) -> dict[str, Any]:
@@ -259,32 +247,16 @@ def _given(call: Call) -> dict[str, Any]:
     return defaultdict(lambda: None, {**named, **call.settings})
 
 
-def _linear(call: Call, inner: list[Call]) -> Iterator[Step]:
-    given = _given(call)
-    inputs = {name: given[name] for name in ("x", "w", "b") if given[name] is not None}
-    yield Step("linear", call, call.outputs[0], inputs)
+def _simple(call: Call, given: dict[str, Any], inner: list[Call]) -> Iterator[Step]:
+    """Return an op that is one step; without roles of its own, a sum or a rearrangement of all its arrays."""
+    roles = ROLES.get(call.name) or {name: name for name in list(given)[: len(call.arguments)]}
+    inputs = {role: given[name] for role, name in roles.items() if given[name] is not None}
+    record = {"saved": call.outputs[1]} if len(call.outputs) > 1 else {}
+    yield Step(call.name, call, call.outputs[0], inputs, {**given, **record})
 
 
-def _lookup(call: Call, inner: list[Call]) -> Iterator[Step]:
-    given = _given(call)
-    ids = given["ids" if call.name == "embedding" else "buckets"]
-    yield Step(call.name, call, call.outputs[0], {"table": given["table"]}, {**call.settings, "ids": ids})
-
-
-def _recorded(call: Call, inner: list[Call]) -> Iterator[Step]:
-    """Return an op whose formula needs its record."""
-    given = _given(call)
-    yield Step(call.name, call, call.outputs[0], {"x": given["x"]}, {**given, "saved": call.outputs[1]})
-
-
-def _gated(call: Call, inner: list[Call]) -> Iterator[Step]:
-    given = _given(call)
-    yield Step("gated", call, call.outputs[0], {"gate": given["gate"], "up": given["up"]}, call.settings)
-
-
-def _norm(call: Call, inner: list[Call]) -> Iterator[Step]:
+def _norm(call: Call, given: dict[str, Any], inner: list[Call]) -> Iterator[Step]:
     """Return a norm and its statistics; what these send back to x is part of the norm's own gradient."""
-    given = _given(call)
     inputs = {name: given[name] for name in ("x", "gamma", "beta") if given[name] is not None}
     x, root = inputs["x"], NORMS[call.name]
     read = {"x": x}
@@ -297,9 +269,8 @@ def _norm(call: Call, inner: list[Call]) -> Iterator[Step]:
     yield Step(call.name, call, call.outputs[0], inputs)
 
 
-def _attention(call: Call, inner: list[Call]) -> Iterator[Step]:
+def _attention(call: Call, given: dict[str, Any], inner: list[Call]) -> Iterator[Step]:
     """Return the three lines of attention."""
-    given = _given(call)
     softmax = next(one for one in inner if one.name == "softmax")
     scores, weights = softmax.arguments[0], softmax.outputs[0]
     read = {name: given[name] for name in ("q", "k", "bias") if given[name] is not None}
@@ -309,31 +280,73 @@ def _attention(call: Call, inner: list[Call]) -> Iterator[Step]:
     yield Step("mix", call, call.outputs[0], {"weights": weights, "v": given["v"]}, settings)
 
 
-def _softmax(call: Call, inner: list[Call]) -> Iterator[Step]:
-    yield Step("softmax", call, call.outputs[0], {"scores": _given(call)["x"]}, call.settings)
-
-
-def _arranged(call: Call, inner: list[Call]) -> Iterator[Step]:
-    """Return a sum or a rearrangement, which needs nothing but its arrays."""
-    inputs = {argument_name(call, place): array for place, array in enumerate(call.arguments)}
-    yield Step(call.name, call, call.outputs[0], inputs, call.settings)
-
-
 AXES = {"attention": 4, "mean_pool": 3}
 """How many axes the first array of an op has where its formula is known, if that is not all the same."""
 
-OPS: dict[str, Callable[[Call, list[Call]], Iterator[Step]]] = {
-    "linear": _linear,
-    "embedding": _lookup,
-    "relative_bias": _lookup,
+ROLES: dict[str, dict[str, str]] = {
+    "linear": {"x": "x", "w": "w", "b": "b"},
+    "embedding": {"table": "table"},
+    "relative_bias": {"table": "table"},
+    "softmax": {"scores": "x"},
+    "gated": {"gate": "gate", "up": "up"},
+    "rotary": {"x": "x"},
+    "mean_pool": {"x": "x"},
+    "dropout": {"x": "x"},
+}
+"""What formulas call the arguments of ops that read more than a sum or a rearrangement does."""
+
+OPS: dict[str, Callable[[Call, dict[str, Any], list[Call]], Iterator[Step]]] = {
     "layer_norm": _norm,
     "rms_norm": _norm,
     "attention": _attention,
-    "softmax": _softmax,
-    "rotary": _recorded,
-    "mean_pool": _recorded,
-    "dropout": _recorded,
-    "gated": _gated,
-    **dict.fromkeys(("add", "scale", "copy", "split_heads", "merge_heads", "take_first", "prepend"), _arranged),
+    **dict.fromkeys((*ROLES, "add", "scale", "copy", "split_heads", "merge_heads", "take_first", "prepend"), _simple),
 }
 """The ops besides activations, each with the steps that it is."""
+
+
+# --- runs with block checkpoints -------------------------------------------------------------------------------------
+
+
+def materialize_around(run: Run, name: str) -> Run:
+    """Return a run with the numbers of all that made or read a value, a parameter or a part of the batch.
+
+    A card needs no more. All other arrays stay placeholders, so that memory does not grow with the length of the text.
+    """
+    leaves, calls = flatten(run.params), list(run.calls)
+    names = {id(leaf): own for own, leaf in leaves.items()}
+    wanted = leaves[name] if name in leaves else run.spec(name) if name in run else None
+    maker = run.calls[run.addresses[name].number] if name in run else None
+    around = None if maker is None else block_of(maker)
+    for call in run.calls:
+        if is_block(call) and (call is around or _reads(call, wanted)):
+            calls[call.number : call.end] = found = run.block(call)
+            stored, params = (flatten(one.arguments[PARAMS]) for one in (call, found[0]))
+            leaves.update({names[id(leaf)]: params[own] for own, leaf in stored.items()})
+    outside = [call for call in run.calls if not call.is_method and block_of(call) is None]
+    if any(call is maker or _reads(call, wanted) for call in outside):
+        tables: dict[int, Array] = {}
+        for call in outside:
+            arguments = tuple(_unpacked(part, tables) for part in call.arguments)
+            calls[call.number] = replace(call, arguments=arguments)
+        leaves = {own: _unpacked(leaf, tables) if "blocks." not in own else leaf for own, leaf in leaves.items()}
+    return replace(run, params=rebuilt(run.params, leaves), calls=calls, inside=None)
+
+
+def _reads(call: Call, wanted: Any) -> bool:
+    """Tell whether a call was given an array, by itself or among parameters; a table may be turned over."""
+    parts = [
+        leaf for part in call.arguments for leaf in (flatten(part).values() if isinstance(part, dict) else (part,))
+    ]
+    if isinstance(wanted, Quantized):
+        return any(isinstance(part, Quantized) and part.blocks is wanted.blocks for part in parts)
+    return wanted is not None and any(part is wanted or getattr(part, "base", None) is wanted for part in parts)
+
+
+def _unpacked(part: Any, tables: dict[int, Array]) -> Any:
+    """Return a packed matrix as an array, each unpacked once, also where it is read turned over."""
+    if not isinstance(part, Quantized):
+        return part
+    if id(part.blocks) not in tables:
+        tables[id(part.blocks)] = (part.T if part.turned else part).dequantize()
+    table = tables[id(part.blocks)]
+    return table.T if part.turned else table

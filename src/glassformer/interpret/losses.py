@@ -13,7 +13,7 @@ import numpy as np
 from .. import ops
 from ..arrays import Array
 from ..dispatch import use_engine
-from ..ops.loss import CrossEntropySaved
+from ..ops.loss import CrossEntropySaved, check_loss
 
 PIECE = 1 << 18
 """Logits of which the loss is computed at once: it takes several times their memory."""
@@ -21,20 +21,14 @@ PIECE = 1 << 18
 
 def mean_loss(logits: Array, targets: Array) -> Any:
     """Return the mean cross-entropy of logits (..., V)."""
-    if logits.size <= PIECE:
-        with use_engine("numpy"):
-            return ops.cross_entropy(logits, targets)[0]
     losses = np.concatenate([saved.losses for _, saved in _pieces(logits, targets)])
-    return losses.sum() / _counted(targets)
+    return losses.sum() / _total(logits, targets)
 
 
 def loss_gradient(logits: Array, targets: Array) -> Array:
     """Return the gradient of the mean cross-entropy for all logits."""
-    if logits.size <= PIECE:
-        with use_engine("numpy"):
-            return ops.cross_entropy_backward(1.0, ops.cross_entropy(logits, targets)[1])
-    dlogits = np.empty_like(logits)
-    rows, total = dlogits.reshape(-1, dlogits.shape[-1]), np.asarray(_counted(targets), logits.real.dtype)
+    dlogits, total = np.empty_like(logits), _total(logits, targets)
+    rows = dlogits.reshape(-1, dlogits.shape[-1])
     for part, saved in _pieces(logits, targets):
         with use_engine("numpy"):
             rows[part] = ops.cross_entropy_backward(1.0, saved._replace(total=total))
@@ -43,6 +37,7 @@ def loss_gradient(logits: Array, targets: Array) -> Array:
 
 def _pieces(logits: Array, targets: Array) -> Iterator[tuple[slice, CrossEntropySaved]]:
     """Return what the cross-entropy of some rows keeps, for all of them."""
+    check_loss(logits, targets, None, ops.IGNORE, 0.0)
     rows, flat = logits.reshape(-1, logits.shape[-1]), np.asarray(targets).reshape(-1)
     step = max(1, PIECE // rows.shape[-1])
     for start in range(0, len(rows), step):
@@ -52,6 +47,7 @@ def _pieces(logits: Array, targets: Array) -> Iterator[tuple[slice, CrossEntropy
         yield part, saved
 
 
-def _counted(targets: Array) -> int:
+def _total(logits: Array, targets: Array) -> Array:
     """Return how many targets count, one if none does."""
-    return max(1, int(np.count_nonzero(np.asarray(targets) != ops.IGNORE)))
+    counted = np.count_nonzero(np.asarray(targets) != ops.IGNORE)
+    return np.asarray(max(1, counted), logits.real.dtype)

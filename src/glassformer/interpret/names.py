@@ -17,9 +17,9 @@ import numpy as np
 
 from ..arrays import Array, Tree
 from ..errors import ConfigError, did_you_mean
+from ..layers.stack import RematInputs
 from ..tree import named_leaves
-from .shape_dtype import ShapeDtype
-from .tracing import Call
+from .tracing import Call, ShapeDtype
 
 RETURNED = -1
 LOGITS, VECTORS, SCORES, MASK = "logits", "vectors", "scores", "mask"
@@ -55,8 +55,8 @@ class _Naming:
         paths = {id(leaf): name.rpartition(".")[0] for name, leaf in named_leaves(params)}
         for call in calls:
             if not call.is_method:
-                for part in arrays_in(call.outputs[1:]):
-                    self.keepers.setdefault(id(part), []).append(call)
+                for part in ids_in(call.outputs[1:]):
+                    self.keepers.setdefault(part, []).append(call)
                 self.owners[call.number] = {paths[id(part)] for part in call.arguments if id(part) in paths}
 
     def addresses(self) -> Addresses:
@@ -77,21 +77,20 @@ class _Naming:
 
     def _name(self, name: str, part: Any) -> Address | None:
         """Name a part of the record and everything in it; return the address of what its layer or op returned."""
-        if part is None or isinstance(part, str | int | float):
+        if part is None or isinstance(part, str | int | float) or name.endswith("extra_inputs"):
             return None
+        if isinstance(part, RematInputs):  # the block's first call returned the record that its stack left out
+            part = self.calls[self.by_record[id(part)].number + 1].outputs[1]
         op = self._op(name, part)
-        if hasattr(part, "dtype"):
-            return self._leaf(name, part) if op is None else self._both(name, part, op)
-        if op is not None:
-            inner = {own: self._leaf(f"{name}.{own}", below) for own, below in _children(part)}
-        else:
-            inner = {own: self._name(f"{name}.{own}", below) for own, below in _children(part)}
-        method = self.by_record.get(id(part))
-        if op is not None:
-            own = self._returned(op)
-        elif method is not None:
-            own = self._returned(method)
-        elif "output" in inner and hasattr(dict(_children(part))["output"], "dtype"):
+        is_array = hasattr(part, "dtype")
+        if is_array and op is None:
+            return self._leaf(name, part)
+        parts = {"x": part} if is_array else dict(_children(part))  # an activation keeps what it read
+        inner = {own: (self._leaf if op else self._name)(f"{name}.{own}", below) for own, below in parts.items()}
+        maker = op or self.by_record.get(id(part))
+        if maker is not None:
+            own = self._returned(maker)
+        elif "output" in inner and hasattr(parts["output"], "dtype"):
             own = inner["output"]
         else:
             last = [address for address in inner.values() if address is not None and address.place == RETURNED]
@@ -109,28 +108,17 @@ class _Naming:
             self.found[name] = address
         return None if name.rpartition(".")[2] != "output" else address
 
-    def _both(self, name: str, part: Any, op: Call) -> Address | None:
-        """Name what an activation returned; its record is what it read."""
-        self._leaf(f"{name}.x", part)
-        own = self._returned(op)
-        if own is not None:
-            self.found[name] = own
-        return own
-
     def _op(self, name: str, part: Any) -> Call | None:
         """Return the op that a part of the record is the record of: the one that kept these arrays."""
-        if isinstance(part, dict | list) or (isinstance(part, tuple) and any(map(_is_tree, part))):
+        is_tree = isinstance(part, dict | list) or (
+            isinstance(part, tuple) and any(isinstance(below, dict | list | tuple) for below in part)
+        )
+        kept = [] if is_tree or name.endswith(".rotation") else ids_in((part,))
+        if not kept or (hasattr(part, "dtype") and not is_real(part)):
             return None
-        if name.endswith(".rotation"):
-            return None
-        if hasattr(part, "dtype") and not is_real(part):
-            return None
-        kept = list(arrays_in((part,)))
-        if not kept:
-            return None
-        calls = self.keepers.get(id(kept[0]), [])
-        calls = [call for call in calls if {*map(id, kept)} <= {*map(id, arrays_in(call.outputs[1:]))}]
-        calls = [call for call in calls if type(call.outputs[1]) is type(part) and not is_inner(call)]
+        calls = [call for call in self.keepers.get(kept[0], []) if {*kept} <= {*ids_in(call.outputs[1:])}]
+        calls = [call for call in calls if type(call.outputs[1]) is type(part)]
+        calls = [call for call in calls if call.parent is None or call.parent.is_method]  # no softmax of attention
         own = [call for call in calls if name in self.owners[call.number]]
         return next(iter(own or calls), None)
 
@@ -147,26 +135,12 @@ def _children(part: Any) -> Iterator[tuple[str, Any]]:
     return iter(())
 
 
-def _is_tree(part: Any) -> bool:
-    return isinstance(part, dict | list | tuple)
+def ids_in(tree: Any) -> list[int]:
+    """Return the identities of the arrays of a record, with their numbers or without."""
+    return [id(leaf) for _, leaf in named_leaves(tree) if hasattr(leaf, "dtype")]
 
 
-def is_inner(call: Call) -> bool:
-    """Tell whether a call was made by an op, as the softmax of attention was."""
-    return call.parent is not None and not call.parent.is_method
-
-
-def arrays_in(tree: Any) -> Iterator[Any]:
-    """Return the arrays of a record, with their numbers or without."""
-    return (leaf for _, leaf in named_leaves(tree) if hasattr(leaf, "dtype"))
-
-
-def value_at(calls: list[Call], address: Address) -> Array:
-    """Return the value at an address."""
-    return value_in(calls[address.number], address.place)
-
-
-def value_in(call: Call, place: int | str) -> Array:
+def value_at(call: Call, place: int | str) -> Array:
     """Return the value at a place of a call, or its shape and dtype where its numbers were freed."""
     if isinstance(place, str):
         return full_mask(call)

@@ -11,7 +11,7 @@ import inspect
 from functools import cache
 from typing import Any
 
-from .names import arrays_in
+from .names import ids_in
 from .tracing import Call
 
 Pairs = dict[int, Call]
@@ -43,7 +43,7 @@ def _by_record(call: Call, candidates: list[Call]) -> list[Call]:
     saved = record_of(call)
     if call.is_method:
         return [one for one in candidates if len(one.outputs) > 1 and one.outputs[1] is saved]
-    mine = set(map(id, arrays_in((saved,))))
+    mine = {*ids_in((saved,))}
     if not mine:
         return []
     alike = [len(mine & _kept(one)) for one in candidates]
@@ -52,7 +52,7 @@ def _by_record(call: Call, candidates: list[Call]) -> list[Call]:
 
 
 def _kept(call: Call) -> set[int]:
-    return set(map(id, arrays_in((call.outputs[1:], call.outputs[0]))))
+    return {*ids_in((call.outputs[1:], call.outputs[0]))}
 
 
 def _by_flow(found: Pairs, forward: list[Call], left: list[Call], by_name: dict[str, list[Call]]) -> Pairs:

@@ -13,26 +13,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from ..arrays import Array, Tree
 from ..errors import ConfigError, did_you_mean
-from ..execution import PLAIN
+from ..execution import Execution
 from ..models import Batch, Model
 from ..settings import check_known
 from ..tree import flatten, rebuilt, tree_map
-from .block_checkpoints import RecomputedBlocks, block_of, keep_block_checkpoints
-from .changes import Change
-from .intervention import ALL, Intervention, Placed
+from .block_checkpoints import RecomputedBlocks, unpack
+from .changes import ALL, Change, Intervention, Placed
 from .losses import mean_loss
-from .names import LOGITS, VECTORS, Address, Addresses, check_name, find_addresses, value_at, value_in
+from .names import LOGITS, VECTORS, Address, Addresses, check_name, find_addresses, value_at
 from .packed import as_stored, unpacked
-from .shape_dtype import ShapeDtype
 from .show import html_of
-from .tracing import Call, TracingEngine, run_traced
+from .tracing import Call, ShapeDtype, TracingEngine, run_traced
 
 EVERYTHING, BLOCK_CHECKPOINTS = KEPT = ("everything", "block_checkpoints")
 """What a run may keep."""
@@ -48,7 +47,6 @@ class Run(Mapping[str, Array]):
     no_effect those of them that altered nothing
     plain     the run without changes; None if this is one
     originals what was there before, by the address of each change
-    placed    the changes of values, by the address of each
     inside    what is inside the blocks, for a run that keeps block checkpoints; None for one that keeps everything
     """
 
@@ -63,31 +61,26 @@ class Run(Mapping[str, Array]):
     no_effect: tuple[Change, ...] = ()
     plain: Run | None = None
     originals: Mapping[Address, Array] | None = None
-    placed: Placed = field(default_factory=dict)
     inside: RecomputedBlocks | None = None
 
     def __getitem__(self, name: str) -> Array:
         value = self.spec(name)
-        if not isinstance(value, ShapeDtype):
-            return value
         number, place = self.addresses[name]
-        return value_in(self.call(number), place)
+        return value_at(self.call(number), place) if isinstance(value, ShapeDtype) else value
 
     def spec(self, name: str) -> Array | ShapeDtype:
         """Return a value, or where its numbers are not kept what they fill: both have a shape and a dtype."""
         check_name(name, self.addresses)
-        return value_at(self.calls, self.addresses[name])
+        number, place = self.addresses[name]
+        return value_at(self.calls[number], place)
 
     def call(self, number: int) -> Call:
         """Return a call with its numbers; where they are not kept, its block is run again."""
-        block = None if self.inside is None else block_of(self.calls[number])
-        return self.calls[number] if block is None else self.block(block)[number - block.number]
+        return self.calls[number] if self.inside is None else self.inside.call(number)
 
     def block(self, block: Call) -> list[Call]:
         """Return the call of a block, and those made in it, with their numbers."""
-        if self.inside is None:
-            return self.calls[block.number : block.end]
-        return self.inside.block(self.calls, block, self.placed, self.heads)
+        return self.calls[block.number : block.end] if self.inside is None else self.inside.block(block)
 
     def __contains__(self, name: object) -> bool:
         return name in self.addresses
@@ -159,12 +152,10 @@ def watch(model: Model, params: Tree, batch: Batch, *, keep: str = EVERYTHING) -
         raise ConfigError(
             f"the tokens have shape {np.shape(batch.tokens)}", hint="a watched batch is (examples, positions)"
         )
-    plain = replace(model, execution=PLAIN)  # type: ignore[type-var]
+    model = replace(model, execution=Execution(remat=keep == BLOCK_CHECKPOINTS))  # type: ignore[type-var]
     if batch.source is batch.tokens and batch.source is not None:
         batch = batch._replace(source=np.array(batch.source))  # two values, told apart by their arrays
-    if keep == BLOCK_CHECKPOINTS:
-        return _watched(plain, as_stored(params), batch, RecomputedBlocks())
-    return _watched(plain, _own(unpacked(params)), batch, None)
+    return _watched(model, as_stored(params) if keep == BLOCK_CHECKPOINTS else _own(unpacked(params)), batch)
 
 
 def _own(params: Tree) -> Tree:
@@ -177,18 +168,24 @@ def _own(params: Tree) -> Tree:
     return tree_map(lambda leaf: np.array(leaf) if leaf.flags.writeable else leaf, params)
 
 
-def _watched(model: Model, params: Tree, batch: Batch, inside: RecomputedBlocks | None) -> Run:
-    engine = TracingEngine() if inside is None else keep_block_checkpoints(TracingEngine())
+def _watched(model: Model, params: Tree, batch: Batch) -> Run:
+    engine = _engine(model)
     logits, record = run_traced(read, model, params, batch, engine=engine)
     addresses = find_addresses(engine.calls, record, params, logits, VECTORS if has_no_head(model) else LOGITS)
     _lock(engine.calls, addresses)
+    inside = RecomputedBlocks(engine) if engine.frees else None
     return Run(model, params, batch, logits, record, engine.calls, addresses, inside=inside)
+
+
+def _engine(model: Model, **settings: Any) -> TracingEngine:
+    """Return an engine that keeps everything, or with `remat` what enters and leaves each block."""
+    return TracingEngine(load=unpack, frees=True, **settings) if model.execution.remat else TracingEngine(**settings)
 
 
 def _lock(calls: list[Call], addresses: Addresses) -> None:
     """Make the values of a run read-only, since writing into them would change later answers."""
-    for address in addresses.values():
-        value = value_at(calls, address)
+    for number, place in addresses.values():
+        value = value_at(calls[number], place)
         if isinstance(value, np.ndarray):
             value.flags.writeable = False
 
@@ -256,8 +253,7 @@ def _with_inputs(start: Run, changes: list[Change]) -> tuple[Run, tuple[Change, 
         where[change.name] = _input(own, before, start)
         if np.array_equal(before, where[change.name]):
             no_effect.append(change)
-    inside = None if start.inside is None else RecomputedBlocks()
-    return _watched(start.model, rebuilt(start.params, leaves), Batch(**parts), inside), tuple(no_effect)
+    return _watched(start.model, rebuilt(start.params, leaves), Batch(**parts)), tuple(no_effect)
 
 
 def _input(change: Change, before: Array, start: Run) -> Array:
@@ -279,13 +275,13 @@ def _changed(start: Run, changes: list[Change]) -> Run:
         by_address.setdefault(start.addresses[change.name], []).append((ALL, change))
     intervention = Intervention(by_address, start.heads)
     first = min(number for number, _ in by_address)
-    engine = TracingEngine(intervention.before, intervention.after, start.calls, first)
+    engine = _engine(start.model, before=intervention.before, after=intervention.after, known=start.calls, first=first)
     if start.inside is not None:
         start.inside.clear()  # makes room
-        keep_block_checkpoints(engine)
     logits, record = run_traced(read, start.model, start.params, start.batch, engine=engine)
     _lock(engine.calls, start.addresses)
     return replace(
         start, logits=logits, record=record, calls=engine.calls, changes=tuple(changes), plain=start,
-        no_effect=tuple(intervention.no_effect), originals=intervention.originals, placed=by_address,
+        no_effect=tuple(intervention.no_effect), originals=intervention.originals,
+        inside=None if start.inside is None else RecomputedBlocks(engine, start.inside),
     )  # fmt: skip

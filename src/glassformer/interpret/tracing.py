@@ -8,12 +8,18 @@ as well: they say which calls belong together.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
+
 from ..dispatch import Engine, use_engine
+from ..tree import flatten
+
+BACK = ".run_block_backward"
 
 
 @dataclass(eq=False, repr=False)
@@ -52,6 +58,19 @@ class Call:
         return self.result if isinstance(self.result, tuple) else (self.result,)
 
 
+def is_block(call: Call) -> bool:
+    """Tell whether a call runs one block of a stack, forward or backward."""
+    return call.name.endswith((".run_block", BACK))
+
+
+def block_of(call: Call) -> Call | None:
+    """Return the block that a call runs or was made in, None for one outside of all."""
+    own: Call | None = call
+    while own is not None and not is_block(own):
+        own = own.parent
+    return own
+
+
 Visit = Callable[[Call], None]
 """Looks at a call, and may give it other arguments before it runs, or another result afterwards."""
 
@@ -61,6 +80,8 @@ class TracingEngine(Engine):
     """The engine of a traced run: everything runs as written, and every call goes on the tape.
 
     before, after   look at each call before it runs, and when it has returned
+    load            returns the arguments of a call with numbers that are not kept, None for a call that needs none
+    frees           whether a call that was loaded leaves placeholders, for all that is not given to it or returned
     known, first    calls of an earlier run: those that end before number `first` are not done again
     again           what is returned for one of these; NotImplemented: do it after all
     forgets         whether to keep only how many calls there were, and no arrays
@@ -69,6 +90,8 @@ class TracingEngine(Engine):
 
     before: Visit | None = None
     after: Visit | None = None
+    load: Callable[[Call], tuple[Any, ...] | None] | None = None
+    frees: bool = False
     known: list[Call] = field(default_factory=list)
     first: int = 0
     again: Callable[[Call], Any] = attrgetter("result")
@@ -86,7 +109,8 @@ class TracingEngine(Engine):
         number = len(self.calls)
         if number < len(self.known) and self.known[number].end <= self.first:
             own = self.known[number]
-            result = self.again(own)
+            # A block that was freed has nothing inside to be taken over: it runs again as a whole, or not at all.
+            result = NotImplemented if self.frees and block_of(own) not in (None, own) else self.again(own)
             if result is not NotImplemented:
                 # Arrays made outside of ops, such as tables of angles, are made anew: the tape has those of this run.
                 first = own if own.is_method else replace(own, arguments=arguments, settings=settings)
@@ -94,6 +118,8 @@ class TracingEngine(Engine):
                 return result
         call = Call(number, function, arguments, settings, self._inside)
         self.calls.append(call)
+        loaded = None if self.load is None else self.load(call)
+        call.arguments = arguments if loaded is None else loaded
         if self.before is not None:
             self.before(call)
         outer, self._inside = self._inside, call
@@ -104,6 +130,8 @@ class TracingEngine(Engine):
         call.end = len(self.calls)
         if self.after is not None:
             self.after(call)
+        if loaded is not None and self.frees:
+            free(self.calls[number:], loaded, arguments)
         result = call.result
         if self.forgets:
             call.arguments, call.settings, call.result = (), {}, None
@@ -114,3 +142,67 @@ def run_traced(function: Callable[..., Any], *arguments: Any, engine: TracingEng
     """Return what a function returns; all op calls in it go on the tape of the engine."""
     with use_engine(engine):
         return function(*arguments)
+
+
+# --- placeholders ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ShapeDtype:
+    """A placeholder for a freed array."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that its numbers took."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+
+class _Placeholders:
+    """Puts `ShapeDtype` in the place of arrays; what was one object stays one, to be told from others by identity."""
+
+    def __init__(self) -> None:
+        # Each with the thing itself: the identity of what is gone may be given to something else.
+        self._known: dict[int, tuple[Any, Any]] = {}
+
+    def keep(self, tree: Any, instead: Any) -> None:
+        """Let a tree stand for another one and its leaves for those of the same names: itself, to keep it."""
+        leaves, others = flatten(tree), flatten(instead)
+        self._known.update({id(leaves[name]): (leaves[name], others[name]) for name in leaves.keys() & others.keys()})
+        self._known[id(tree)] = (tree, instead)
+
+    def of(self, thing: Any) -> Any:
+        """Return a thing with placeholders for its arrays."""
+        if id(thing) not in self._known:
+            self._known[id(thing)] = (thing, self._made(thing))
+        return self._known[id(thing)][1]
+
+    def _made(self, thing: Any) -> Any:
+        if isinstance(thing, np.ndarray):
+            return ShapeDtype(thing.shape, thing.dtype)
+        if isinstance(thing, dict):
+            return {name: self.of(part) for name, part in thing.items()}
+        if isinstance(thing, tuple) and hasattr(thing, "_fields"):
+            return type(thing)(*map(self.of, thing))
+        return type(thing)(map(self.of, thing)) if isinstance(thing, list | tuple) else thing
+
+
+def free(calls: list[Call], loaded: tuple[Any, ...], stored: tuple[Any, ...]) -> None:
+    """Free the arrays of a call and of those made in it, but for what it was given, as stored, and what it returned."""
+    own, placeholders = calls[0], _Placeholders()
+    for part, new, old in zip(own.arguments, loaded, stored, strict=True):
+        placeholders.keep(part, old if part is new else part)
+    # The record of a product holds its matrix, and what a block sends back the gradients of its parameters.
+    for part in own.outputs[: 1 if own.name == "linear" or own.name.endswith(BACK) else None]:
+        placeholders.keep(part, part)
+    for call in calls:
+        call.arguments, call.settings, call.result = map(placeholders.of, (call.arguments, call.settings, call.result))

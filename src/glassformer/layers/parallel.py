@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from .. import ops
 from ..arrays import Array, Tree
+from ..dispatch import recorded
 from ..errors import ConfigError
 from .block import OUTPUT_KEYS, Block, child_key, sublayer_inputs
 from .cache import BlockCache
@@ -26,6 +27,7 @@ class Parallel(Block):
         if self.norm_position != "pre":
             raise ConfigError(f"norm_position of a parallel block is {self.norm_position!r}", hint='use "pre"')
 
+    @recorded
     def forward(
         self,
         params: Tree,
