@@ -110,7 +110,7 @@ def test_every_op_with_a_gradient_is_known():
 def test_a_card_reads_as_the_code_does(made):
     found = made["decoder"].card("blocks.0.attention", (0, 4, 2))
     assert found.formula == "y[n,t,j] = Σ_k x[n,t,k] · w[k,j] + b[j]"
-    assert (found.op, found.kind, found.combine) == ("ops.linear", "value", "sum")
+    assert (found.op, found.kind, found.made.combine) == ("ops.linear", "value", "sum")
     assert found.axes == ["example", "position", "feature"]
     assert " + … + 5 more + " in found.filled
     assert found.also == ["blocks.0.attention.output"]

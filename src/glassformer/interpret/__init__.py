@@ -20,7 +20,7 @@ from .ablation import Ablation, ablate, ablate_heads, ablate_layers, ablate_neur
 from .attribution import Attribution, attribute, neuron_attribution
 from .batched import batched_interventions, bytes_at_once, run_loss
 from .card import Card, Reader, evaluate
-from .cards import Cards, card
+from .cards import Cards, Proof, card, prove
 from .changes import (
     Change,
     add,
@@ -58,7 +58,6 @@ from .positions import (
 )
 from .probes import Probe, fit_probe, probe_points, train_probe
 from .products import products, score_scale
-from .proof import Proof, prove
 from .rollout import Rollout, attention_rollout, value_weighted_attention
 from .run import Run, watch
 from .saliency import Integrated, gradient_times_input, integrated_gradients, saliency

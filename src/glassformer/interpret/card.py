@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ConfigError
-from .formula import Formula, Link, Term, links_of
+from .formula import Formula, Link, Part, Term, links_of
 from .lines import Source
 
 MOST = 40
@@ -86,11 +86,6 @@ class Card:
         return None if self.made is None else self.made.filled
 
     @property
-    def combine(self) -> str | None:
-        """How the terms make the number: sum, product, or expression, which the formula is."""
-        return None if self.made is None else self.made.combine
-
-    @property
     def terms(self) -> list[Term]:
         """All terms of the formula."""
         return [] if self.made is None else self.made.terms()
@@ -102,27 +97,10 @@ class Card:
 
     def to_dict(self, most: int = MOST) -> dict[str, Any]:
         """Return plain data, of long formulas the `most` largest terms and how much the others are."""
-        return {
-            "name": self.name,
-            "index": list(self.index),
-            "axes": self.axes,
-            "shape": list(self.shape),
-            "value": _plain(self.value),
-            "kind": self.kind,
-            "op": self.op,
-            **_formula(self.made, most),
-            "note": self.note,
-            "read": self.read,
-            "feeds": self.feeds,
-            "also": self.also,
-            "readers": [
-                {"label": reader.label, "op": reader.op, **_formula(reader.made, most // len(self.readers) + 4)}
-                for reader in self.readers
-            ],
-            "source": {way: None if found is None else found._asdict() for way, found in self.source.items()},
-            "gradient": _plain(self.gradient),
-            "reason": self.reason,
-        }
+        own = {name: _plain(value) for name, value in vars(self).items() if name not in ("made", "readers")}
+        each = most // max(len(self.readers), 1) + 4
+        readers = [{"label": reader.label, "op": reader.op, **_formula(reader.made, each)} for reader in self.readers]
+        return {**own, **_formula(self.made, most), "readers": readers}
 
 
 def evaluate(card: Card) -> float:
@@ -135,38 +113,31 @@ def evaluate(card: Card) -> float:
 def _formula(made: Formula | None, most: int) -> dict[str, Any]:
     """Return a formula as plain data."""
     if made is None:
-        return {"formula": None, "filled": None, "expression": None, "combine": None, "evaluated": None, "terms": [],
-                "more": 0, "rest": 0.0, "inputs": [], "more_inputs": 0}  # fmt: skip
-    terms, size, number = made.terms(most), made.size, made.number()
-    rest = made.total() - math.fsum(term.value for term in terms) if size > len(terms) else 0.0
-    count = made.link_count()
+        return {"formula": None, "evaluated": None, "terms": [], "inputs": []}
+    terms, count = made.terms(most), made.link_count()
+    rest = made.total() - math.fsum(term.value for term in terms) if made.size > len(terms) else 0.0
     links = list(made.links()) if count <= 2 * most else links_of(terms)
     return {
         "formula": made.text,
         "filled": made.filled,
-        "expression": made.expression,
         "combine": made.combine,
-        "evaluated": _plain(number),
-        "terms": [_term(term) for term in terms],
-        "more": size - len(terms),
+        "evaluated": _plain(made.number()),
+        "terms": _plain(terms),
+        "more": made.size - len(terms),
         "rest": _plain(rest),
-        "inputs": [_link(one) for one in links],
+        "inputs": _plain(links),
         "more_inputs": count - len(links) if count > 2 * most else 0,
     }
 
 
-def _term(term: Term) -> dict[str, Any]:
-    parts = []
-    for part in term.parts:
-        plain = {"value": _plain(part.value), "index": list(part.index), "links": [_link(one) for one in part.links]}
-        parts.append({**vars(part), **plain})
-    return {"label": term.label, "value": _plain(term.value), "parts": parts}
-
-
-def _link(link: Link) -> dict[str, Any]:
-    return {"name": link.name, "index": list(link.index), "gradient": link.gradient}
-
-
-def _plain(number: float | None) -> float | str | None:
-    """Return a number as JSON has it; what is not finite as text."""
-    return number if number is None or math.isfinite(number) else str(number)
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it; a number that is not finite as text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Term | Source):
+        return _plain(value._asdict())
+    if isinstance(value, Part | Link):
+        return _plain(vars(value))
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value

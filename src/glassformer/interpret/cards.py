@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import ops
 from ..arrays import Array
 from ..errors import ConfigError, GlassformerError, LengthError, did_you_mean
+from ..tree import flatten, tree_map
 from .card import Card
+from .changes import add
 from .explainer import Explainer, summed
 from .fill import given
 from .formula import Formula, Index
@@ -21,13 +23,27 @@ from .graph import Graph, Step, materialize_around
 from .lines import source_of
 from .names import MASK
 from .packed import unpacked
-from .proof import Proof, in_double, prove
-from .run import Run
+from .run import Run, watch
 from .targets import LOSS_NAME, loss, mask, value_of
 from .where import axes_of
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-3}
 """From where on a formula that gives another number than the one that is there is said to differ."""
+
+
+STEP = 1e-30
+
+
+class Proof(NamedTuple):
+    """A derivative found twice."""
+
+    gradient: float  # by the backward pass
+    step: float  # by the complex step
+
+    @property
+    def difference(self) -> float:
+        """How far they are apart, by the larger of the two or by one."""
+        return abs(self.gradient - self.step) / max(abs(self.gradient), abs(self.step), 1.0)
 
 
 class Cards:
@@ -39,9 +55,20 @@ class Cards:
 
     def __init__(self, run: Run, of: Target = LOSS, found: Gradients | None = None, *, why_not: str = "") -> None:
         self.run, self.of, self.why_not = run, of, why_not
-        self.graph = Graph(run)
-        self.explainer = Explainer(self.graph)
         self._given = found
+
+    @cached_property
+    def _params(self) -> dict[str, Array]:
+        return flatten(self.run.params)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The steps of the run."""
+        return Graph(self.run)
+
+    @cached_property
+    def _values(self) -> Explainer:
+        return Explainer(self.graph)
 
     def card(self, name: str, index: tuple[int, ...] = (), *, gradient: bool = False) -> Card:
         """Return the card of one entry of a value, a parameter or a part of the batch, or of its gradient."""
@@ -60,7 +87,7 @@ class Cards:
 
     def names(self) -> list[str]:
         """Return everything that has cards."""
-        known = [*self.run, *self.graph.params, *self.graph.inputs]
+        known = [*self.run, *self._params, *self.graph.inputs]
         return list(dict.fromkeys([*known, *([LOSS_NAME] if self.run.batch.targets is not None else [])]))
 
     def has_gradient(self, name: str) -> bool:
@@ -86,8 +113,8 @@ class Cards:
         """Return a value, a parameter, a part of the batch or the loss by its name."""
         if name == LOSS_NAME:
             return np.asarray(self.run.loss)
-        if name in self.graph.params:
-            return unpacked(self.graph.params[name])
+        if name in self._params:
+            return unpacked(self._params[name])
         if name in self.run:
             return self.run[name]
         if name in self.graph.inputs:
@@ -96,20 +123,36 @@ class Cards:
         raise ConfigError(f"there is no value or parameter {name!r} in this run", hint=did_you_mean(name, known))
 
     def prove(self, name: str, index: tuple[int, ...]) -> Proof:
-        """Find the gradient of one entry by the complex step as well; all but that step is found once."""
+        """Find the gradient of one entry of a value or a parameter by the complex step as well, in float64.
+
+            f(v + ih) = f(v) + ih f′(v) − …        so        f′(v) = Im f(v + ih) / h
+
+        Nothing is subtracted, so h can be tiny and no digit is lost. The model runs once more with one entry a little
+        off the real line; the imaginary part of the target is the derivative, found without any backward pass.
+        """
+        value = self.array(name)
+        place = _checked(name, index, value.shape)
+        if value.dtype.kind not in "fc" or name.endswith(MASK):
+            raise ConfigError(f"{name} is no real number", hint="a derivative is for values and parameters")
         # Of a long text they are many times what else is kept, and not worth it.
         run, found = self._double if self.run.inside is None else self._in_double()
-        return prove(run, name, _checked(name, index, self.array(name).shape), self.of, found)
+        where = dict(zip(axes_of(name, value.ndim), place, strict=False))
+        measured = self.of.value(run.changed(add(name, STEP * 1j, **where)))
+        gradient = found.param(name) if name in self._params else found[name]
+        return Proof(float(gradient[place]), float(np.imag(measured) / STEP))
 
     @cached_property
     def _double(self) -> tuple[Run, Gradients]:
         return self._in_double()
 
     def _in_double(self) -> tuple[Run, Gradients]:
-        """Return the run and its gradients in float64."""
-        run = in_double(self.run)
-        own = self.found if run is self.run else None
-        return run, gradients(run, self.of) if own is None else own
+        """Return the same run, with the same changes, and its gradients in float64."""
+        if all(leaf.dtype == np.float64 for leaf in self._params.values()):
+            return self.run, self.found or gradients(self.run, self.of)
+        start = self.run.plain or self.run
+        params = tree_map(lambda leaf: unpacked(leaf).astype(np.float64), start.params)
+        run = watch(start.model, params, start.batch, keep=self.run.keeps).changed(*self.run.changes)
+        return run, gradients(run, self.of)
 
     # --- values ------------------------------------------------------------------------------------------------------
 
@@ -119,7 +162,7 @@ class Cards:
         op, made, function, note = self._explained(name, array, index)
         gradient, reason = self._gradient(name, index)
         return Card(
-            name, index, self._axes(name, array), array.shape, value, self._sort(name), op, made,
+            name, index, _axes(name, array), array.shape, value, self._sort(name), op, made,
             note or _differs(made, value, self.run.logits),
             feeds=self._feeds(name, array),
             also=[other for other in self.graph.names(array) if other != name],
@@ -138,8 +181,8 @@ class Cards:
         last = name.rpartition(".")[2]
         if name == LOSS_NAME:
             return "ops.cross_entropy", self._loss, ops.cross_entropy, ""
-        if name in self.graph.params or name not in self.run:
-            what = "a parameter" if name in self.graph.params else "given with the batch"
+        if name in self._params or name not in self.run:
+            what = "a parameter" if name in self._params else "given with the batch"
             return what, given(last, what, float(array[index])), None, ""
         address = self.run.addresses[name]
         changes = [change.word for change in self.run.changes if self.run.addresses.get(change.name) == address]
@@ -151,8 +194,8 @@ class Cards:
         if address.place == MASK:
             call = self.run.calls[address.number]
             return "ops.attention", mask(self.run, call, index), ops.attention, ""
-        step, place = self.explainer.maker(array, index)
-        made = None if step is None else self.explainer.line(step, "y", place)
+        step, place = self._values.maker(array, index)
+        made = None if step is None else self._values.line(step, "y", place)
         if step is None or made is None:
             return self._unknown(array, step)
         if place is not index:  # it was moved since: k[n,h,t,c] = y[n,t,j] = …
@@ -161,7 +204,7 @@ class Cards:
 
     @cached_property
     def _loss(self) -> Formula:
-        return loss(self.explainer.value, self.run)  # of all logits, once
+        return loss(self._values.value, self.run)  # of all logits, once
 
     def _unknown(self, array: Array, step: Step | None) -> tuple[str, None, Callable[..., Any] | None, str]:
         """Return what can be said of a value whose op is not in the table."""
@@ -189,15 +232,14 @@ class Cards:
             raise ConfigError(f"{name} has no gradient", hint=reason)
         readers = self._readers.readers(name, array, index, value)
         made = summed(name, readers)
-        target = value_of(self.of)
         return Card(
-            name, index, self._axes(name, array), array.shape, value, "gradient",
+            name, index, _axes(name, array), array.shape, value, "gradient",
             readers[0].op if len(readers) == 1 else "the sum of what its readers send back", made,
             _differs(made, value, self.run.logits),
             feeds=self._below(array), also=[other for other in self.graph.names(array) if other != name],
             readers=readers if len(readers) > 1 else [],
             source={"forward": readers[0].undoes, "backward": readers[0].source},
-            gradient=value, reason=f"the gradient of {target}",
+            gradient=value, reason=f"the gradient of {value_of(self.of)}",
         )  # fmt: skip
 
     def _gradient(self, name: str, index: Index) -> tuple[float | None, str]:
@@ -207,7 +249,7 @@ class Cards:
         found, missing = self._searched
         if found is None:
             return None, missing
-        if name in self.graph.params:
+        if name in self._params:
             return float(found.param(name)[index]), ""
         if name in found:
             return float(found[name][index]), ""
@@ -220,13 +262,9 @@ class Cards:
 
     # --- what is around ----------------------------------------------------------------------------------------------
 
-    def _axes(self, name: str, array: Array) -> list[str]:
-        words = axes_of(name, array.ndim)
-        return words if len(words) == array.ndim else [f"axis {number}" for number in range(array.ndim)]
-
     def _sort(self, name: str) -> str:
         """Return what a name stands for: value, parameter or input."""
-        if name in self.graph.params:
+        if name in self._params:
             return "parameter"
         return "value" if name in self.run or name == LOSS_NAME else "input"
 
@@ -234,7 +272,7 @@ class Cards:
         """Return the names of what was computed from an array."""
         if name in self.run and self.run.addresses[name].place == MASK:
             return [f"{name.removesuffix(MASK)}weights"]
-        if name not in self.run and name not in self.graph.params:
+        if name not in self.run and name not in self._params:
             ids = [step for step in self.graph.all() if step.settings.get("ids") is array]
             return [self.graph.name(step.output) or step.op for step in ids]
         last = [LOSS_NAME] if array is self.run.logits and self.run.batch.targets is not None else []
@@ -266,6 +304,11 @@ def card(
     return Cards(run, of, found).card(name, index, gradient=gradient)
 
 
+def prove(run: Run, name: str, index: tuple[int, ...], of: Target = LOSS, found: Gradients | None = None) -> Proof:
+    """Find the derivative of a target for one entry of a value or a parameter both ways; see `Cards.prove`."""
+    return Cards(run, of, found).prove(name, index)
+
+
 def _differs(made: Formula | None, value: float, logits: Array) -> str:
     """Say so where a formula does not give the number that is there."""
     if made is None:
@@ -276,6 +319,11 @@ def _differs(made: Formula | None, value: float, logits: Array) -> str:
     if abs(again - value) <= near * size or again == value or (np.isnan(again) and np.isnan(value)):
         return ""
     return f"the formula gives {again:.6g}: something on the way was changed, or is computed otherwise"
+
+
+def _axes(name: str, array: Array) -> list[str]:
+    words = axes_of(name, array.ndim)
+    return words if len(words) == array.ndim else [f"axis {number}" for number in range(array.ndim)]
 
 
 def _checked(name: str, index: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
