@@ -113,8 +113,8 @@ def _of_file(file: str) -> "list[Group]":
 
 
 def _overview(*, json: bool) -> None:
-    from ..data import SUMMARIES
     from ..models import PRESETS
+    from ..registry import SUMMARIES
     from ..runs.settings import TOPICS
 
     if json:

@@ -4,7 +4,7 @@ import inspect
 
 import click
 
-from ..data import SUMMARIES
+from ..registry import SUMMARIES
 from .options import json_option
 from .output import print_json, print_table
 

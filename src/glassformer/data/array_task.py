@@ -1,6 +1,5 @@
-"""A task of arrays: token ids that somebody brings, with what is to be answered."""
+"""A task of arrays: token ids, and what is to be answered."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from ..ops.loss import IGNORE
 from ..text.tokenizer import Tokenizer
 from ..text.words import WordTokenizer
 from .examples import Dataset, Examples, Windows, random_split
-from .task import Architecture, Metric, Task, recipe
+from .task import Architecture, Task, recipe
 
 TRAIN_SHARE = 0.9
 CONTEXT = 64
@@ -43,28 +42,35 @@ def array_task(
     tokenizer      says what the ids mean, target_tokenizer what those of answers mean, where that differs; None: every
                    id is called by its number
     """
-    size = CONTEXT if context is None else context
-    train = _dataset(data, size)
-    train, held_out = _split(train, seed) if validation is None else (train, _dataset(validation, size))
+    train, held_out = _parts(data, validation, CONTEXT if context is None else context, seed)
     first = train.batch(0, 1, 0)
     if first.targets is None:
         raise DataError("the data has no targets to learn", hint="pass (tokens, targets), or Batch(tokens, targets)")
-    found = _architecture(first) if architecture is None else architecture
-    settings = _settings(found, first, train, held_out)
-    has_classes = settings.get("classes") is not None
-    tokenizer, writer = _tokenizers(settings) if tokenizer is None else (tokenizer, target_tokenizer)
+    one_answer = np.ndim(first.targets) == 1
+    found = architecture or ("encoder-decoder" if first.source is not None else "encoder" if one_answer else "decoder")
+    has_classes = found == "encoder" and one_answer
+    settings = _settings(found, has_classes, [train, held_out])
+    if tokenizer is None:
+        tokenizer, target_tokenizer = _numbers(settings.get("vocab", 1), settings.get("source_vocab"))
+    decode = (target_tokenizer or tokenizer).decode
+    continues = found == "decoder" and not np.any(np.asarray(first.targets) == IGNORE)
+
+    def encode_input(typed: str) -> Batch:
+        ids = tokenizer.encode(typed)[None]
+        return Batch(ids) if first.source is None else Batch(np.asarray(first.tokens)[:1, :1], source=ids)
+
     return Task(
         name="arrays",
         architecture=found,
         tokenizer=tokenizer,
-        target_tokenizer=writer,
+        target_tokenizer=target_tokenizer,
         train=train,
         held_out=held_out,
         settings={**settings, **SIZES},
         recipe=recipe(),
-        metric=_metric(found, has_classes, first),
-        encode_input=lambda typed: _typed(tokenizer.encode(typed), first),
-        decode_answer=_class_name if has_classes else (writer or tokenizer).decode,
+        metric="classes" if has_classes else "none" if continues else "sequence",
+        encode_input=encode_input,
+        decode_answer=(lambda ids: str(int(np.ravel(ids)[0]))) if has_classes else decode,
         summary="token ids",
         notes=(f"{len(train):,} examples to train on, {len(held_out):,} held out",),
     )
@@ -112,8 +118,11 @@ def _ids(values: Any, what: str) -> Array:
     return ids.astype(np.int64, copy=False)
 
 
-def _split(data: Dataset, seed: int) -> tuple[Dataset, Dataset]:
-    """Hold out a tenth."""
+def _parts(given: Any, validation: Any, context: int, seed: int) -> tuple[Dataset, Dataset]:
+    """Return the data to train on and the data held out: a tenth, unless there is some."""
+    data = _dataset(given, context)
+    if validation is not None:
+        return data, _dataset(validation, context)
     if isinstance(data, Windows):
         cut = int(len(data.tokens) * TRAIN_SHARE)
         if cut < 2 or len(data.tokens) - cut < 2:
@@ -125,61 +134,33 @@ def _split(data: Dataset, seed: int) -> tuple[Dataset, Dataset]:
     raise ConfigError("this Dataset cannot be split", hint="hold some data out yourself: validation=…")
 
 
-def _architecture(first: Batch) -> Architecture:
-    if first.source is not None:
-        return "encoder-decoder"
-    return "encoder" if np.asarray(first.targets).ndim == 1 else "decoder"
-
-
-def _settings(architecture: Architecture, first: Batch, *parts: Dataset) -> dict[str, Any]:
-    """Return what of a model follows from the data."""
-    settings: dict[str, Any] = {"context": max(part.longest for part in parts)}
-    largest = [_largest(part) for part in parts]
-    known = {name: max(sizes[name] for sizes in largest) for name in largest[0] if all(name in s for s in largest)}
-    has_classes = architecture == "encoder" and np.asarray(first.targets).ndim == 1
-    if "tokens" in known:
-        written = known["tokens"] if has_classes else max(known["tokens"], known["targets"])
-        settings["vocab"] = written + 1
-    if "source" in known:
-        settings["source_vocab"] = known["source"] + 1
-    if has_classes and "targets" in known:
-        settings["classes"] = max(known["targets"] + 1, 2)
-    elif architecture == "encoder":
-        settings |= {"head": "tokens", "classes": None}
-    return settings
-
-
-def _tokenizers(settings: dict[str, Any]) -> tuple[Tokenizer, Tokenizer | None]:
+def _numbers(vocab: int, source_vocab: int | None) -> tuple[Tokenizer, Tokenizer | None]:
     """Return tokenizers that call every id by its number: of what is read, and of what is written if that differs."""
-    written = WordTokenizer(map(str, range(settings.get("vocab", 1))))
-    if "source_vocab" not in settings:
-        return written, None
-    return WordTokenizer(map(str, range(settings["source_vocab"]))), written
+    written = WordTokenizer(map(str, range(vocab)))
+    return (written, None) if source_vocab is None else (WordTokenizer(map(str, range(source_vocab))), written)
 
 
-def _largest(data: Dataset) -> dict[str, int]:
-    """Return the largest id of each array; nothing where only batches could tell."""
-    if isinstance(data, Windows):
-        most = int(np.max(data.tokens))
-        return {"tokens": most, "targets": most}
-    if not isinstance(data, Examples):
-        return {}
-    arrays = {name: getattr(data.rows, name) for name in ("tokens", "targets", "source")}
-    return {name: int(np.max(array)) for name, array in arrays.items() if array is not None}
+def _settings(architecture: Architecture, has_classes: bool, parts: list[Dataset]) -> dict[str, Any]:
+    """Return what of a model follows from the data."""
+    counts = {
+        "vocab": _count_ids(parts, "tokens", *([] if has_classes else ["targets"])),
+        "source_vocab": _count_ids(parts, "source"),
+        "classes": max(_count_ids(parts, "targets"), 2) if has_classes else 0,
+    }
+    settings: dict[str, Any] = {name: count for name, count in counts.items() if count}
+    if architecture == "encoder" and not has_classes:
+        settings |= {"head": "tokens", "classes": None}
+    return {"context": max(part.longest for part in parts), **settings}
 
 
-def _metric(architecture: Architecture, has_classes: bool, first: Batch) -> Metric:
-    if has_classes:
-        return "classes"
-    asks_for_an_answer = architecture != "decoder" or bool(np.any(np.asarray(first.targets) == IGNORE))
-    return "sequence" if asks_for_an_answer else "none"
-
-
-def _typed(ids: Array, first: Batch) -> Batch:
-    if first.source is None:
-        return Batch(ids[None])
-    return Batch(np.asarray(first.tokens)[:1, :1], source=ids[None])
-
-
-def _class_name(ids: Sequence[int] | Array) -> str:
-    return str(int(np.asarray(ids).reshape(-1)[0]))
+def _count_ids(parts: list[Dataset], *names: str) -> int:
+    """Return how many ids some arrays have; 0 where there are no such arrays, or only batches could tell."""
+    arrays = []
+    for part in parts:
+        if isinstance(part, Windows):
+            arrays += [part.tokens] * ("source" not in names)
+        elif isinstance(part, Examples):
+            arrays += [array for name in names if (array := getattr(part.rows, name)) is not None]
+        else:
+            return 0
+    return max((int(np.max(array)) + 1 for array in arrays), default=0)

@@ -139,19 +139,15 @@ class Windows:
         The last window may be shorter; it is padded, and its padding is masked and ignored.
         """
         _check_step(0, size, 0)
+        T = self.context
         for first in range(0, len(self), size):
-            yield self._side_by_side(first, min(size, len(self) - first))
-
-    def _side_by_side(self, first: int, rows: int) -> Batch:
-        start, T = first * self.context, self.context
-        span = np.asarray(self.tokens[start : start + rows * T + 1]).astype(np.int64)
-        missing = rows * T + 1 - len(span)
-        tokens = np.concatenate([span[:-1], np.zeros(missing, dtype=np.int64)]).reshape(rows, T)
-        targets = np.concatenate([span[1:], np.full(missing, IGNORE)]).reshape(rows, T)
-        if not missing:
-            return Batch(tokens, targets)
-        mask = (np.arange(rows * T) < len(span) - 1).reshape(rows, T)
-        return trim(Batch(tokens, targets, mask))
+            rows = min(size, len(self) - first)
+            span = np.asarray(self.tokens[first * T : (first + rows) * T + 1]).astype(np.int64)
+            missing = rows * T + 1 - len(span)
+            tokens = np.concatenate([span[:-1], np.zeros(missing, dtype=np.int64)]).reshape(rows, T)
+            targets = np.concatenate([span[1:], np.full(missing, IGNORE)]).reshape(rows, T)
+            mask = (np.arange(rows * T) < len(span) - 1).reshape(rows, T)
+            yield trim(Batch(tokens, targets, mask))
 
 
 def trim(batch: Batch) -> Batch:

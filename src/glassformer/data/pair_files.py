@@ -7,7 +7,7 @@ rule in the header of a catalog is ignored.
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +21,9 @@ _ESCAPE = re.compile(r"\\(?:([abfnrtv\\\"'?])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(
 _ESCAPED = dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True))
 _MAGIC = {0x950412DE: "<", 0xDE120495: ">"}
 
+# A message and its translation: one text each, or the singular and the plural forms of both.
+Message = tuple[tuple[str, ...], tuple[str, ...]]
+
 
 class Pair(NamedTuple):
     """A text and what it should become."""
@@ -29,27 +32,17 @@ class Pair(NamedTuple):
     target: str
 
 
-class Message(NamedTuple):
-    """A message and its translation: one text each, or the singular and the plural forms of both."""
-
-    sources: tuple[str, ...]
-    targets: tuple[str, ...]
-
-
 def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
     """Return the pairs of a .tsv, .po or .mo file, or of all such files below a folder, in order."""
     try:
-        pairs = [pair for file in text_files(path, PAIR_SUFFIXES) for pair in _read(file)]
+        readers = {".po": _read_po, ".mo": _read_mo}
+        files = text_files(path, PAIR_SUFFIXES)
+        pairs = [pair for file in files for pair in readers.get(file.suffix.lower(), _read_tsv)(file)]
     except OSError as error:
         raise DataError(f"{error.filename} cannot be read: {error.strerror}", hint="check its permissions") from error
     if not pairs:
         raise DataError(f"{path} holds no pair of texts", hint="an empty source or target does not count")
     return pairs
-
-
-def _read(path: Path) -> list[Pair]:
-    catalog = {".po": read_po, ".mo": read_mo}.get(path.suffix.lower())
-    return _read_tsv(path) if catalog is None else _pairs(catalog(path))
 
 
 def _read_tsv(path: Path) -> list[Pair]:
@@ -68,7 +61,7 @@ def _read_tsv(path: Path) -> list[Pair]:
     return pairs
 
 
-def _pairs(messages: list[Message]) -> list[Pair]:
+def _pairs(messages: Iterable[Message]) -> list[Pair]:
     """Return the translated messages; a plural form pairs the singulars and the plurals of both languages."""
     pairs = []
     for sources, targets in messages:
@@ -82,16 +75,15 @@ def _pairs(messages: list[Message]) -> list[Pair]:
     return pairs
 
 
-def read_po(path: Path) -> list[Message]:
-    """Return the messages of a .po file, those marked fuzzy or obsolete left out."""
+def _read_po(path: Path) -> list[Pair]:
+    """Read a catalog, without messages that are marked fuzzy or obsolete."""
     data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     text = _decode(data, _charset(data), path)
-    messages = [Message(*_forms(fields)) for fields, fuzzy in _entries(text, path) if not fuzzy]
-    return [message for message in messages if message.sources[0]]
+    return _pairs(_forms(fields) for fields, fuzzy in _entries(text, path) if not fuzzy and fields["msgid"])
 
 
-def read_mo(path: Path) -> list[Message]:
-    """Return the messages of a .mo file."""
+def _read_mo(path: Path) -> list[Pair]:
+    """Read a compiled catalog."""
     data = path.read_bytes()
     order = _MAGIC.get(int.from_bytes(data[:4], "little")) if len(data) >= 20 else None
     if order is None:
@@ -107,14 +99,11 @@ def read_mo(path: Path) -> list[Message]:
     except (struct.error, IndexError):
         raise DataError(f"{path} is damaged: it points outside itself", hint="compile it again with: msgfmt") from None
     charset = next((_charset(target) for source, target in pairs if not source), "utf-8")
-    return [
-        Message(
-            tuple(_decode(source.rpartition(b"\x04")[2], charset, path).split("\0")),
-            tuple(_decode(target, charset, path).split("\0")),
-        )
-        for source, target in pairs
-        if source
-    ]
+    texts = [(source.rpartition(b"\x04")[2], target) for source, target in pairs if source]  # without the context
+    return _pairs(
+        (tuple(_decode(source, charset, path).split("\0")), tuple(_decode(target, charset, path).split("\0")))
+        for source, target in texts
+    )
 
 
 def _string(data: bytes, place: int, order: str) -> bytes:
@@ -181,9 +170,9 @@ def _follows(keyword: str, fields: dict[str, str]) -> bool:
     return alone and (needed is None or needed in fields) and (keyword != "msgctxt" or not fields)
 
 
-def _forms(fields: dict[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    sources = [fields[name] for name in ("msgid", "msgid_plural") if name in fields]
-    return tuple(sources), tuple(text for name, text in fields.items() if name.startswith("msgstr"))
+def _forms(fields: dict[str, str]) -> Message:
+    sources = tuple(fields[name] for name in ("msgid", "msgid_plural") if name in fields)
+    return sources, tuple(text for name, text in fields.items() if name.startswith("msgstr"))
 
 
 def _unescape(text: str, path: Path, number: int, line: str) -> str:

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from ..arrays import Array
 from ..models.model import Batch
+from ..registry import SUMMARIES
 from ..settings import check_known
 from ..text.tokenizer import Tokenizer
 from .examples import Dataset
-from .summaries import SUMMARIES
 
 Architecture = Literal["encoder", "decoder", "encoder-decoder"]
 Metric = Literal["classes", "sequence", "none"]

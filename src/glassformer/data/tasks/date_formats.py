@@ -11,6 +11,7 @@ Two things make written dates ambiguous, and both are ruled out here for all day
 import datetime
 import functools
 import unicodedata
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from ...errors import ConfigError, did_you_mean
@@ -27,33 +28,34 @@ SKELETONS = ("yMd", "yMEd", "yMMMd", "yMMMEd", "yMMMMd", "yMMMMEEEEd")
 # Days of a leap year that begins on a Monday: every day of the year, and every month and weekday, to ask Babel about.
 _YEAR = 2024
 _DAYS = [datetime.date(_YEAR, 1, 1) + datetime.timedelta(days=i) for i in range(366)]
-
-
 _PARTS = {"y": "year", "M": "month", "L": "month", "d": "day", "E": "weekday", "c": "weekday", "G": "era"}
+
+Day = tuple[int, int]  # month and day
+Piece = str | tuple[str, tuple[str, ...]]  # a fixed text, or what to write by one part of the date
 
 
 @dataclass(frozen=True)
 class Writing:
     """One way to write a date: pieces of text with places for the year, the month, the day and the weekday.
 
-    pieces   each a fixed text (a str), or a table: what to write, by one part of the date
-    lost     (month, day) whose text most languages read as another day
+    lost   days whose text most languages read as another day
     """
 
-    pieces: tuple[str | tuple[str, tuple[str, ...]], ...]
-    lost: frozenset[tuple[int, int]] = frozenset()
+    pieces: tuple[Piece, ...]
+    lost: frozenset[Day] = frozenset()
 
     def write(self, date: datetime.date) -> str | None:
         """Return the text of a date; None if it would be taken for another one."""
         if (date.month, date.day) in self.lost:
             return None
         parts = {"month": date.month - 1, "day": date.day - 1, "weekday": date.weekday()}
-        return "".join(
-            [
-                piece if isinstance(piece, str) else str(date.year) if piece[0] == "year" else piece[1][parts[piece[0]]]
-                for piece in self.pieces
-            ]
-        )
+        texts = []
+        for piece in self.pieces:
+            if isinstance(piece, str):
+                texts.append(piece)
+            else:
+                texts.append(str(date.year) if piece[0] == "year" else piece[1][parts[piece[0]]])
+        return "".join(texts)
 
     @property
     def characters(self) -> set[str]:
@@ -79,13 +81,12 @@ def writings(locales: tuple[str, ...] = LOCALES) -> dict[str, list[Writing]]:
     meant = _meanings([[texts[writing] for writing in ways] for ways in every.values()])
 
     def settled(writing: Writing) -> Writing:
-        lost = [day for text, day in texts[writing] if meant[text] != day]
-        return Writing(writing.pieces, frozenset(lost))
+        return Writing(writing.pieces, frozenset(day for text, day in texts[writing] if meant[text] != day))
 
     return {locale: [settled(writing) for writing in ways] for locale, ways in every.items()}
 
 
-def _texts(writing: Writing) -> list[tuple[str, tuple[int, int]]]:
+def _texts(writing: Writing) -> list[tuple[str, Day]]:
     """Return what a writing makes of each (month, day).
 
     One year stands for all: a year of four digits cannot be taken for a day or a month, so two readings of a text
@@ -96,16 +97,17 @@ def _texts(writing: Writing) -> list[tuple[str, tuple[int, int]]]:
     return [(str(plain.write(date)), (date.month, date.day)) for date in _DAYS]
 
 
-def _meanings(languages: list[list[list[tuple[str, tuple[int, int]]]]]) -> dict[str, tuple[int, int] | None]:
-    """Return the (month, day) that most languages mean by each text; None where they are divided."""
-    readings: dict[str, dict[tuple[int, int], int]] = {}
+def _meanings(languages: list[list[list[tuple[str, Day]]]]) -> dict[str, Day | None]:
+    """Return the day that most languages mean by each text; None where they are divided."""
+    votes: dict[str, Counter[Day]] = defaultdict(Counter)
     for ways in languages:
         for text, day in {reading for way in ways for reading in way}:
-            votes = readings.setdefault(text, {})
-            votes[day] = votes.get(day, 0) + 1
-    most = {text: max(votes.values()) for text, votes in readings.items()}
-    meant = {text: [day for day in votes if votes[day] == most[text]] for text, votes in readings.items()}
-    return {text: days[0] if len(days) == 1 else None for text, days in meant.items()}
+            votes[text][day] += 1
+    meant: dict[str, Day | None] = {}
+    for text, days in votes.items():
+        (day, most), *others = days.most_common(2)
+        meant[text] = None if others and others[0][1] == most else day
+    return meant
 
 
 def _writings_of(locale: str) -> list[Writing]:
@@ -127,7 +129,7 @@ def _writing(pattern: str, locale: str) -> Writing | None:
     """Read a pattern such as "EEEE, d. MMMM y"; None where it leaves out the year, the month or the day."""
     from babel.dates import tokenize_pattern
 
-    pieces: list[str | tuple[str, tuple[str, ...]]] = []
+    pieces: list[Piece] = []
     parts = set()
     for token, value in tokenize_pattern(pattern):
         if token == "chars":
@@ -143,7 +145,7 @@ def _writing(pattern: str, locale: str) -> Writing | None:
 
 
 @functools.cache
-def _field(letters: str, part: str, locale: str) -> str | tuple[str, tuple[str, ...]]:
+def _field(letters: str, part: str, locale: str) -> Piece:
     """Ask Babel how a language writes every month, day or weekday in one field of a pattern."""
     from babel.dates import DateTimeFormat
 
@@ -159,9 +161,9 @@ def _field(letters: str, part: str, locale: str) -> str | tuple[str, tuple[str, 
     return texts[0] if part == "era" else (part, texts)
 
 
-def _tidy(pieces: list[str | tuple[str, tuple[str, ...]]]) -> tuple[str | tuple[str, tuple[str, ...]], ...]:
+def _tidy(pieces: list[Piece]) -> tuple[Piece, ...]:
     """Normalize every piece as `normalize` would the whole text: join neighbors and keep the spaces between pieces."""
-    tidy: list[str | tuple[str, tuple[str, ...]]] = []
+    tidy: list[Piece] = []
     for piece in pieces:
         if not isinstance(piece, str):
             tidy.append((piece[0], tuple(normalize(text) for text in piece[1])))

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ...arrays import Tree
-from ...data.summaries import SUMMARIES
 from ...errors import CheckpointError, ConfigError, did_you_mean
+from ...registry import SUMMARIES
 from ...runs.replay import spaced_steps
 from ...runs.settings import default_task
 from ...runs.trial import Trial, new_trial
