@@ -106,7 +106,7 @@ def _write_published(shared: Path) -> Any:
     from glassformer.text.published import PublishedTokenizer
     from glassformer.trained_model import TrainedModel
     from glassformer.weights.export import export_folder
-    from glassformer.weights.gguf_export import export_gguf
+    from glassformer.weights.gguf import export_gguf
     from glassformer.weights.saved import save_folder
     from tokenizer_files import PUBLISHED
 

@@ -70,7 +70,9 @@ def load_config(path: str | Path) -> TransformerConfig:
 
         return read_saved_config(place) if is_saved(place) else read_config(place)
     if place.suffix == ".gguf":
-        return _gguf_parts(place)[1]
+        from .weights.gguf import read_parts
+
+        return read_parts(place)[1]
     return open_published(place).config
 
 
@@ -81,7 +83,11 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         return PublishedTokenizer.load(place)
     if is_run(place):
         return tokenizer_from_dict(open_run(place).tokenizer)
-    tokenizer = _gguf_parts(place)[0] if place.suffix == ".gguf" else open_published(place).tokenizer
+    if place.suffix == ".gguf":
+        from .weights.gguf import read_parts
+
+        return read_parts(place)[0]
+    tokenizer = open_published(place).tokenizer
     if tokenizer is None:
         raise WeightsError(f"{path} has no tokenizer that can be read", hint=f"get its {TOKENIZER} as well")
     return tokenizer
@@ -109,17 +115,6 @@ def _storage(place: Path, weights: str | None) -> str:
             hint="choose float32, float16, int8 or int4",
         )
     return weights
-
-
-def _gguf_parts(place: Path) -> tuple[Tokenizer, TransformerConfig]:
-    """Return what the header of a GGUF file holds, without its weights."""
-    from .weights.gguf_config import read_config
-    from .weights.gguf_header import read_header
-    from .weights.gguf_tokenizer import read_tokenizer
-
-    header = read_header(place)
-    _, config = read_config(header)
-    return read_tokenizer(header, vocab=config.vocab)[0], config
 
 
 def _writeable(params: Tree) -> Tree:

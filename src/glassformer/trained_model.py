@@ -388,7 +388,7 @@ class TrainedModel:
         chosen = format or ("gguf" if Path(path).suffix == ".gguf" else "hf")
         check_known("there is no format", chosen, FORMATS)
         if chosen == "gguf":
-            return [_room("weights.gguf_export").export_gguf(self, path, weights="f32" if weights is None else weights)]
+            return [_room("weights.gguf").export_gguf(self, path, weights="f32" if weights is None else weights)]
         if weights is not None:
             raise ConfigError("weights is a setting of GGUF files", hint='leave it out, or set format="gguf"')
         return _room("weights.export").export_folder(self, path)

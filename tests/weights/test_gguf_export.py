@@ -15,9 +15,8 @@ from glassformer.quantized import Quantized
 from glassformer.text import BPETokenizer, ByteTokenizer, CharTokenizer, PublishedTokenizer, WordTokenizer
 from glassformer.trained_model import TrainedModel
 from glassformer.weights.folder import open_folder
-from glassformer.weights.gguf import open_gguf
-from glassformer.weights.gguf_export import architecture_for, export_gguf
-from glassformer.weights.gguf_header import read_header
+from glassformer.weights.gguf import architecture_for, export_gguf, open_gguf
+from glassformer.weights.gguf_file import read_header
 from oracles import require
 from runs import tiny_session
 from tokenizer_files import PUBLISHED
@@ -66,7 +65,7 @@ def test_fewer_bits_round_and_no_more(name, weights, error, tmp_path):
     path = export_gguf(loaded, tmp_path / "model.gguf", weights=weights)
     expected = logits_of(loaded)
     assert np.abs(logits_of(open_gguf(path)) - expected).max() <= error * np.abs(expected).max()
-    kinds = {tensor.name: tensor.type for tensor in read_header(path).tensors.values()}
+    kinds = {name: entry.dtype for name, entry in read_header(path).tensors.items()}
     assert kinds["blk.0.ffn_up.weight"] == weights.upper()
     # Rows of 48 numbers are no multiple of 32: they stay in 16 bits.
     assert kinds["blk.0.ffn_down.weight"] == ("F16" if name == "llama" else weights.upper())

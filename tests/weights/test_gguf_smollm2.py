@@ -13,7 +13,7 @@ from glassformer.generation.sampling import Sampling
 from glassformer.models import PRESETS
 from glassformer.text.chat import encode_chat, render_chat
 from glassformer.weights.gguf import open_gguf
-from glassformer.weights.gguf_header import read_header
+from glassformer.weights.gguf_file import read_header
 from oracles import require
 from published_models import pulled
 

@@ -11,7 +11,6 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 import gguf_files as files
 from glassformer.errors import WeightsError
-from glassformer.weights.gguf_header import Header
 from glassformer.weights.gguf_tokenizer import read_tokenizer
 from tokenizer_files import TEXT, sentencepiece_bpe
 
@@ -30,7 +29,7 @@ WORDS = (
 
 def read(settings, vocab=1000):
     arrays = {key: np.array(value) for key, value in settings.items() if key.endswith(("scores", "token_type"))}
-    return read_tokenizer(Header(3, {**settings, **arrays}, {}), vocab=vocab)
+    return read_tokenizer({**settings, **arrays}, vocab=vocab)
 
 
 # --- byte-level BPE --------------------------------------------------------------------------------------------------
@@ -170,20 +169,23 @@ def test_a_sentencepiece_model_starts_with_its_start_token():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (files.byte_tokenizer(model="bert"), "model is 'bert', which is not supported"),
-        (files.byte_tokenizer(model=[1, 2]), "model is .*, which is not supported"),
-        (files.byte_tokenizer(add_bos_token=[1, 2]), "add_bos_token is .*, expected true or false"),
-        (files.byte_tokenizer(pre="smolm"), "pre is 'smolm'"),
-        (files.byte_tokenizer(tokens=[]), "no tokenizer.ggml.tokens"),
+        (files.byte_tokenizer(model="bert"), "model = 'bert': only gpt2 and llama"),
+        (files.byte_tokenizer(model=[1, 2]), "model = .*: only gpt2 and llama"),
+        (files.byte_tokenizer(add_bos_token=[1, 2]), "add_bos_token = .*: true or false"),
+        (files.byte_tokenizer(pre="smolm"), "pre = 'smolm': supported: gpt-2, smollm"),
+        (files.byte_tokenizer(tokens=[]), "tokenizer.ggml has tokens = "),
         (files.byte_tokenizer(tokens=["a", "b", "a"], token_type=[1, 1, 1]), "the token 'a' is there twice"),
-        (files.byte_tokenizer(token_type=[1, 2]), "token_type does not hold one number"),
+        (files.byte_tokenizer(token_type=[1, 2]), "token_type = .*one number for each token"),
         (files.byte_tokenizer(merges=["a b c"]), "the merge 'a b c' joins"),
         (files.byte_tokenizer(merges=["a 語"]), "the merge 'a 語' joins"),
-        (files.byte_tokenizer(eos_token_id=5000), "eos_token_id is 5000"),
-        (sentencepiece(scores=[1.0]), "scores does not hold one number"),
-        (sentencepiece(scores=[True] * len(SENTENCEPIECE["tokenizer.ggml.tokens"])), "scores does not hold one number"),
-        (sentencepiece(add_space_prefix=3), "add_space_prefix is 3, expected true or false"),
-        (sentencepiece(scores=[float("nan")] * len(SENTENCEPIECE["tokenizer.ggml.tokens"])), "scores does not hold"),
+        (files.byte_tokenizer(eos_token_id=5000), "eos_token_id = 5000"),
+        (sentencepiece(scores=[1.0]), "scores = .*one number for each token"),
+        (
+            sentencepiece(scores=[True] * len(SENTENCEPIECE["tokenizer.ggml.tokens"])),
+            "scores = .*one number for each token",
+        ),
+        (sentencepiece(add_space_prefix=3), "add_space_prefix = 3: true or false"),
+        (sentencepiece(scores=[float("nan")] * len(SENTENCEPIECE["tokenizer.ggml.tokens"])), "scores = "),
     ],
 )
 def test_damaged_settings_are_named(settings, message):

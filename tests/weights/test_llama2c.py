@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from glassformer.errors import WeightsError
 from glassformer.text import StreamDecoder
 from glassformer.tree import check_same, flatten
-from glassformer.weights.llama2c import open_llama2c, read_tokenizer
+from glassformer.weights.llama2c import open_llama2c, read_vocabulary
 from glassformer.weights.places import open_published
 from published_models import data_file
 
@@ -22,7 +22,7 @@ PRINTED = "beeb5cb46785efee81a8545300b31e396b595e5ce6f3b77db201545501981d14"
 # --- run.c, line by line ---------------------------------------------------------------------------------------------
 
 
-def read_vocabulary(path):
+def pieces_of(path):
     data, place, pieces, scores = path.read_bytes(), 4, [], []
     while place < len(data):
         score, length = struct.unpack_from("<fi", data, place)
@@ -87,7 +87,7 @@ def forward(sizes, weights, caches, token, pos):
 def told(path, tokenizer_path, steps):
     """Return the ids and the text that `./run model.bin -z tokenizer.bin -t 0 -n steps` generates and prints."""
     sizes, weights = read_weights(path)
-    pieces, _ = read_vocabulary(tokenizer_path)
+    pieces, _ = pieces_of(tokenizer_path)
     caches, token, ids, text = [[] for _ in range(sizes[2])], 1, [], b""
     for pos in range(steps):
         after = int(np.argmax(forward(sizes, weights, caches, token, pos)))
@@ -124,7 +124,7 @@ def encoded(text, pieces, scores):
 
 
 def story_model():
-    return open_llama2c(data_file("stories260K.bin"), data_file("tok512.bin"))
+    return open_llama2c(data_file("stories260K.bin"))
 
 
 @pytest.mark.data("stories260K.bin", "tok512.bin")
@@ -152,9 +152,9 @@ def test_the_weights_stay_in_the_file():
 @given(st.text(alphabet="Once upon a time, Lily's dög ran 123!\n日😀<s>", max_size=60))
 def test_text_is_cut_as_llama2c_cuts_it(text):
     path = data_file("tok512.bin")
-    tokenizer = read_tokenizer(path)
+    tokenizer = read_vocabulary(path)
     ids = tokenizer.encode(text)
-    assert ids.tolist() == encoded(text, *read_vocabulary(path))
+    assert ids.tolist() == encoded(text, *pieces_of(path))
     assert tokenizer.decode(ids) == text
     stream = StreamDecoder(tokenizer)
     assert "".join([stream.push(i) for i in ids] + [stream.finish()]) == text
@@ -247,7 +247,7 @@ def vocabulary_file(tmp_path, *pieces, cut=0, spelled=LATER):
 
 
 def test_special_tokens_have_names_and_are_never_typed(tmp_path):
-    tokenizer = read_tokenizer(vocabulary_file(tmp_path, "\n", "<", "s", ">", "<s", ">\n", "\n<s"))
+    tokenizer = read_vocabulary(vocabulary_file(tmp_path, "\n", "<", "s", ">", "<s", ">\n", "\n<s"))
     assert tokenizer.specials == {"<unk>": 0, "<s>": 1, "</s>": 2}
     assert 1 not in tokenizer.encode("\n<s>\n")
     assert tokenizer.decode([1, 2]) == "<s></s>"
@@ -255,22 +255,20 @@ def test_special_tokens_have_names_and_are_never_typed(tmp_path):
 
 @pytest.mark.parametrize("older", [lambda byte: bytes([byte]), lambda byte: chr(byte).encode()])
 def test_older_files_that_hold_the_bytes_themselves_are_the_same_tokenizer(tmp_path, older):
-    later = read_tokenizer(vocabulary_file(tmp_path, "A", "é", "Aé"))
-    found = read_tokenizer(vocabulary_file(tmp_path, "A", "é", "Aé", spelled=[older(b) for b in range(256)]))
+    later = read_vocabulary(vocabulary_file(tmp_path, "A", "é", "Aé"))
+    found = read_vocabulary(vocabulary_file(tmp_path, "A", "é", "Aé", spelled=[older(b) for b in range(256)]))
     assert found == later
     assert found.encode("Aé日").tolist() == later.encode("Aé日").tolist()
     with pytest.raises(WeightsError, match=r"no tokenizer.bin of llama2.c"):
-        read_tokenizer(vocabulary_file(tmp_path, spelled=[older(b ^ 1) for b in range(256)]))
+        read_vocabulary(vocabulary_file(tmp_path, spelled=[older(b ^ 1) for b in range(256)]))
 
 
 def test_damaged_tokenizers_are_refused(tmp_path):
     with pytest.raises(WeightsError, match=r"no tokenizer.bin of llama2.c"):
-        read_tokenizer(vocabulary_file(tmp_path, "ab", cut=1))
+        read_vocabulary(vocabulary_file(tmp_path, "ab", cut=1))
     with pytest.raises(WeightsError, match="cannot be read"):
-        read_tokenizer(tmp_path / "missing.bin")
+        read_vocabulary(tmp_path / "missing.bin")
     path = vocabulary_file(tmp_path, "ab")
     path.write_bytes(path.read_bytes() + struct.pack("<fi", 0, -5))
     with pytest.raises(WeightsError, match="length of -5"):
-        read_tokenizer(path)
-    with pytest.raises(WeightsError, match=r"261 pieces, but .* a vocabulary of 7"):
-        open_llama2c(model_file(tmp_path), vocabulary_file(tmp_path, "ab"))
+        read_vocabulary(path)

@@ -10,7 +10,7 @@ from ..loading import read_model
 from ..settings import check_known
 from ..trained_model import FORMATS
 from ..weights.export import export_folder, has_tokenizer
-from ..weights.gguf_export import SUFFIX, TYPES, export_gguf
+from ..weights.gguf import SUFFIX, TYPES, export_gguf
 from .options import PATH, json_option, model_argument
 from .output import bytes_text, log, print_json
 

@@ -3,7 +3,7 @@
 import json
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
@@ -37,8 +37,8 @@ def export_folder(loaded: TrainedModel, path: str | Path) -> list[Path]:
     all of them, or not at all.
     """
     folder = Path(path).absolute()
-    loaded = with_biases(with_halves(loaded))
-    family = family_for(loaded.config, loaded.family)
+    family, config = family_for(loaded.config, loaded.family)
+    loaded = with_config(loaded, config)
     arrays = published_arrays(family, loaded)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{path} exists already", hint="choose a new folder")
@@ -73,37 +73,24 @@ def _write_model(folder: Path, family: Family, loaded: TrainedModel, arrays: dic
         PublishedTokenizer(tokenizer.to_dict()["json"], roles=tokenizer.roles, chat_template=template).save(folder)
 
 
-def with_halves(loaded: TrainedModel) -> TrainedModel:
-    """Return a model whose rotary pairs are channels (i, i + C/2), as all published families have them.
+def with_config(loaded: TrainedModel, config: TransformerConfig) -> TrainedModel:
+    """Return a model that computes the same with a config that `family_for` gave.
 
-    One with neighboring pairs (2i, 2i + 1) gets the channels of its queries and keys in another order, which changes
-    no product of the two.
+    If rotary pairs are other channels there, (i, i + C/2) or (2i, 2i + 1), the channels of queries and keys get another
+    order, which changes no product of the two. Parameters that the model does not have are zeros.
     """
-    config = loaded.config
-    if config.positions != "rotary" or config.rotary_pairing == "halves":
+    if config == loaded.config:
         return loaded
-    leaves = flatten(loaded.params)
-    for name, array in leaves.items():
-        if ".attention.query." in name or ".attention.key." in name:
-            pairs = np.asarray(array).reshape(*array.shape[:-1], -1, config.channels // 2, 2)
-            leaves[name] = np.swapaxes(pairs, -1, -2).reshape(array.shape)
-    params = rebuilt(loaded.model.specs(), leaves)
-    return replace(loaded, config=config.replace(rotary_pairing="halves"), params=params)
-
-
-def with_biases(loaded: TrainedModel) -> TrainedModel:
-    """Return a model that computes the same with biases of zero, if there is a family for it then and not before."""
-    full = biased(loaded.config)
-    return loaded if has_family(loaded.config) or not has_family(full) else with_zeros(loaded, full)
-
-
-def with_zeros(loaded: TrainedModel, config: TransformerConfig) -> TrainedModel:
-    """Return the same model with another config, whose further parameters are zeros."""
-    have, specs = flatten(loaded.params), build(config).specs()
-    leaves = {
-        name: have[name] if name in have else np.zeros(spec.shape, np.float32) for name, spec in flatten(specs).items()
-    }
-    return replace(loaded, config=config, params=rebuilt(specs, leaves))
+    leaves, specs = flatten(loaded.params), build(config).specs()
+    if config.rotary_pairing != loaded.config.rotary_pairing:
+        half = config.channels // 2
+        pairs = (half, 2) if config.rotary_pairing == "halves" else (2, half)
+        for name, array in leaves.items():
+            if ".attention.query." in name or ".attention.key." in name:
+                turned = np.asarray(array).reshape(*array.shape[:-1], -1, *pairs).swapaxes(-1, -2)
+                leaves[name] = turned.reshape(array.shape)
+    zeros = {name: np.zeros(spec.shape, np.float32) for name, spec in flatten(specs).items() if name not in leaves}
+    return replace(loaded, config=config, params=rebuilt(specs, {**leaves, **zeros}))
 
 
 def published_form(tokenizer: Any) -> PublishedTokenizer | None:
@@ -137,53 +124,62 @@ def has_tokenizer(files: list[Path]) -> bool:
     return any(file.name == TOKENIZER for file in files)
 
 
-def family_for(config: TransformerConfig, preferred: str = "") -> Family:
-    """Return the family that computes what a config asks for; name the settings that none of them has."""
-    for name in (preferred, *FAMILIES):
-        if name in FAMILIES and not differences(FAMILIES[name], config):
-            return FAMILIES[name]
-    same = {name: family for name, family in FAMILIES.items() if family.architecture == config.architecture}
-    lacking = {name: differences(family, biased(config)) for name, family in same.items()}
+def family_for(
+    config: TransformerConfig,
+    preferred: str = "",
+    families: Mapping[str, Family] = FAMILIES,
+    what: str = "published family",
+) -> tuple[Family, TransformerConfig]:
+    """Return the family that computes what a config asks for, and that config as the family has it.
+
+    It may have other rotary pairs, and biases where the model has none. Settings that no family has are named.
+    """
+    order = [families[name] for name in (preferred, *families) if name in families]
+    for candidate in (config, _biased(config)):
+        for family in order:
+            if not differences(family, _paired(candidate, family)):
+                return family, _paired(candidate, family)
+    same = {family.name: family for family in order if family.architecture == config.architecture}
+    lacking = {name: differences(family, _paired(_biased(config), family)) for name, family in same.items()}
     nearest = min(lacking, key=lambda name: len(lacking[name]))
+    named = [f"{name}={getattr(config, name)!r}" if hasattr(config, name) else name for name in lacking[nearest]]
     raise WeightsError(
-        f"no published family computes this {config.architecture}; the nearest, {nearest}, cannot have "
-        + shown(config, lacking[nearest]),
-        hint=remedy(config, lacking[nearest], has_family),
+        f"no {what} computes this {config.architecture}; the nearest, {nearest}, cannot have {', '.join(named)}",
+        hint=_remedy(config, lacking[nearest], families),
     )
 
 
-def shown(config: TransformerConfig, lacking: Iterable[str]) -> str:
-    """Return settings with their values, to be read."""
-    return ", ".join(f"{name}={getattr(config, name)!r}" if hasattr(config, name) else name for name in lacking)
+def has_family(config: TransformerConfig, families: Mapping[str, Family] = FAMILIES) -> bool:
+    """Tell whether one of the families computes what a config asks for."""
+    return any(not differences(family, _paired(config, family)) for family in families.values())
 
 
-def remedy(config: TransformerConfig, lacking: Mapping[str, Any], fits: Callable[[TransformerConfig], bool]) -> str:
-    """Return the hint that names the settings to train with, if with them a model can be written."""
-    # What is None follows from the others.
-    changes = {name: value for name, value in lacking.items() if getattr(config, name, None) is not None}
-    try:
-        possible = not set(lacking) - {f.name for f in fields(config)} and fits(biased(config.replace(**changes)))
-    except ConfigError:
-        possible = False
-    if not possible:
-        return KEEP
-    return "train with " + " ".join(f"--set {name}={_written(value)}" for name, value in changes.items())
+def _paired(config: TransformerConfig, family: Family) -> TransformerConfig:
+    """Return a config with the rotary pairs of a family."""
+    pairing = family.fixed.get("rotary_pairing", "halves")
+    return config.replace(rotary_pairing=pairing) if config.positions == "rotary" else config
 
 
-def _written(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def has_family(config: TransformerConfig) -> bool:
-    """Tell whether a published family computes what a config asks for."""
-    return any(not differences(family, config) for family in FAMILIES.values())
-
-
-def biased(config: TransformerConfig) -> TransformerConfig:
+def _biased(config: TransformerConfig) -> TransformerConfig:
     """Return a config with all biases, which can be zero; one of another norm than layer norms as it is."""
     if config.norm != "layer":
         return config
     return config.replace(attention_bias=True, output_bias=True, feed_forward_bias=True, norm_bias=True)
+
+
+def _remedy(config: TransformerConfig, lacking: Mapping[str, Any], families: Mapping[str, Family]) -> str:
+    """Return the hint that names the settings to train with, if with them a model can be written."""
+    # What is None follows from the others.
+    changes = {name: value for name, value in lacking.items() if getattr(config, name, None) is not None}
+    try:
+        known = lacking.keys() <= {f.name for f in fields(config)}
+        possible = known and has_family(_biased(config.replace(**changes)), families)
+    except ConfigError:
+        possible = False
+    if not possible:
+        return KEEP
+    written = {name: value if isinstance(value, str) else json.dumps(value) for name, value in changes.items()}
+    return "train with " + " ".join(f"--set {name}={value}" for name, value in written.items())
 
 
 def published_arrays(family: Family, loaded: TrainedModel) -> dict[str, Array]:

@@ -28,7 +28,7 @@ class PublishedTensor:
     heads        where the parts of each head stand together, how many heads there are; 1: as a whole
     order        which of the published channels of a head our channels are; empty: the same
     skipped      rows at the top of the stored table that the model never looks up
-    twin         a second name of the same values; it serves where the first is missing
+    twin         a second name of the same values, which serves where the first is missing; "": none
     """
 
     name: str
@@ -37,7 +37,7 @@ class PublishedTensor:
     heads: int = 1
     order: tuple[int, ...] = ()
     skipped: int = 0
-    twin: str | None = None
+    twin: str = ""
 
     def published_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape in the file of a parameter of ours."""
@@ -88,6 +88,31 @@ Names = dict[str, str | PublishedTensor]
 Layers that have one published name are the equal parts of a fused matrix, in their order.
 """
 _SUFFIXES = {"w": "weight", "gamma": "weight", "table": "weight", "b": "bias", "beta": "bias"}
+FIELDS: Table = {
+    "vocab": ("vocab_size", Fields.size),
+    "width": ("hidden_size", Fields.size),
+    "heads": ("num_attention_heads", Fields.size),
+    "layers": ("num_hidden_layers", Fields.layers),
+    "context": ("max_position_embeddings", Fields.size),
+    "feed_forward": ("intermediate_size", Fields.size),
+    "activation": ("hidden_act", Fields.activation, "gelu"),
+    "tied_head": ("tie_word_embeddings", Fields.flag, True),
+    "init_std": ("initializer_range", Fields.number, 0.02),
+}
+"""What most families call their settings in config.json."""
+_ATTENTION = ("attention_norm", "attention.query", "attention.key", "attention.value", "attention.output")
+_FEED_FORWARD = ("feed_forward_norm", "feed_forward.up", "feed_forward.down", "feed_forward.gate")
+
+
+def block_names(block: str, attention: str, feed_forward: str) -> Names:
+    """Return the names of a block's layers.
+
+    attention       norm, query, key, value, output
+    feed_forward    norm, up, down, and gate if there is one
+    """
+    theirs = [*zip(_ATTENTION, attention.split(), strict=True)]
+    theirs += zip(_FEED_FORWARD, feed_forward.split(), strict=False)
+    return {f"blocks.*.{ours}": f"{block}.{name}" for ours, name in theirs}
 
 
 @dataclass(frozen=True)
@@ -206,25 +231,36 @@ def published(table: Names, ours: str, *, transposed: bool = True) -> PublishedT
 
 def read_params(
     family: Family, config: TransformerConfig, tensors: Tensors, dtype: Any = np.float32
-) -> tuple[TransformerConfig, Tree]:
-    """Return the parameters of a model, and its config with the head that the files really have.
+) -> tuple[TransformerConfig, Tree, dict[str, Array]]:
+    """Return a model's config with the head that the files really have, its parameters, and further tensors to keep.
 
     A tensor that is missing, is not known, or has another shape is named in the error.
     """
-    found = _by_bare_name(family, tensors)
+    found: dict[str, str] = {}
+    for name in tensors.stored:
+        bare = family.bare(name)
+        if bare in found:
+            raise WeightsError(f"{found[bare]} and {name} are the same tensor", hint="get the files from one place")
+        found[bare] = name
     config = _with_stored_head(family, config, tensors, found)
-    names = family.names(config)
-    specs = flatten(build(config).specs())
-    places = {ours: _place(family, tensor, found) for ours, tensor in names.items()}
+    names, specs = family.names(config), flatten(build(config).specs())
+    places = {ours: found.get(family.bare(t.name), found.get(family.bare(t.twin), "")) for ours, t in names.items()}
     _check_names(family, names, places, found)
-    leaves = {}
+    leaves: dict[str, Any] = {}
     for ours, tensor in names.items():
         have, want = tensors.stored[places[ours]].shape, tensor.published_shape(specs[ours].shape)
         if have != want:
-            fact = f"the tensor {places[ours]} has shape {have}, but config.json asks for {want}"
+            fact = f"the tensor {places[ours]} has shape {have}, but the config asks for {want}"
             raise WeightsError(fact, hint="the config belongs to other weights: get both from one place")
-        leaves[ours] = tensor.read(tensors.read(places[ours], dtype))
-    return config, rebuilt(build(config).specs(), leaves)
+        if (tensor.transposed or ours == TABLE) and tensors.keeps_blocks(places[ours]):
+            blocks = tensors.read_blocks(places[ours], tensor.part)
+            leaves[ours] = blocks.T if tensor.transposed else blocks
+        else:
+            leaves[ours] = tensor.read(tensors.read(places[ours], dtype))
+    kept = {name: found[name] for name, shape in family.kept(config).items() if name in found}
+    kept = {name: place for name, place in kept.items() if tensors.stored[place].shape == family.kept(config)[name]}
+    extras = {name: tensors.read(place, dtype) for name, place in kept.items()}
+    return config, rebuilt(build(config).specs(), leaves), extras
 
 
 def differences(family: Family, config: TransformerConfig) -> dict[str, Any]:
@@ -251,16 +287,6 @@ def unlike(have: TransformerConfig, want: TransformerConfig) -> dict[str, Any]:
     return {name: there.get(name) for name in wanted if there.get(name) != wanted[name]}
 
 
-def _by_bare_name(family: Family, tensors: Tensors) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name in tensors.stored:
-        bare = family.bare(name)
-        if bare in found:
-            raise WeightsError(f"{found[bare]} and {name} are the same tensor", hint="get the files from one place")
-        found[bare] = name
-    return found
-
-
 def _with_stored_head(
     family: Family, config: TransformerConfig, tensors: Tensors, found: dict[str, str]
 ) -> TransformerConfig:
@@ -276,17 +302,11 @@ def _with_stored_head(
     return config.replace(tied_head=False)
 
 
-def _place(family: Family, tensor: PublishedTensor, found: dict[str, str]) -> str:
-    """Return the name in the file of a tensor, "" where it is missing."""
-    twin = "" if tensor.twin is None else found.get(family.bare(tensor.twin), "")
-    return found.get(family.bare(tensor.name), twin)
-
-
 def _check_names(
     family: Family, names: dict[str, PublishedTensor], places: dict[str, str], found: dict[str, str]
 ) -> None:
     missing = sorted({names[ours].name for ours, place in places.items() if not place})
-    used = {*places.values(), *(found.get(family.bare(t.twin), "") for t in names.values() if t.twin)}
+    used = {*places.values(), *(found.get(family.bare(t.twin)) for t in names.values())}
     ignored = re.compile("|".join(f"(?:{pattern})" for pattern in family.ignored) or "(?!)")
     unexpected = sorted(name for bare, name in found.items() if name not in used and not ignored.fullmatch(bare))
     if not unexpected and HEAD in names and missing == [names[HEAD].name]:

@@ -6,7 +6,8 @@ Each field that is wrong is named.
 import json
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,6 @@ ACTIVATIONS = {
 }  # fmt: skip
 """Published names of activations, and ours."""
 PUBLISHED_ACTIVATION = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "silu": "silu"}
-
-ROTATIONS = ("rope_theta", "rope_type", "type", "partial_rotary_factor")
-"""What every config may say about rotary positions."""
 
 Table = dict[str, tuple[Any, ...]]
 """Our settings: each with its published field, how `Fields` asks for it, and what stands for one that is missing."""
@@ -68,6 +66,22 @@ def parse_json(content: bytes, what: str) -> dict[str, Any]:
     return value
 
 
+@contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """Name the file in errors about what it holds."""
+    try:
+        yield
+    except WeightsError as error:
+        raise WeightsError(f"{path}: {error.fact}", hint=error.hint) from error
+
+
+def inside(folder: Path, name: Any, source: Path) -> Path:
+    """Return the path of a file or folder that another file names; refuse names that lead out of the folder."""
+    if not isinstance(name, str) or Path(name).name != name or name in ("", ".", "..") or set(name) & {"\0", "\\"}:
+        raise WeightsError(f"{source} points outside its folder: {name!r:.80}", hint="do not use this model")
+    return folder / name
+
+
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -98,6 +112,10 @@ class Fields:
         if type(value) is not int or not 1 <= value <= LARGEST:
             self.refuse(name, "a whole number of at least 1 is needed")
         return value
+
+    def optional_size(self, name: str, default: int | None = None) -> int | None:
+        """Return a whole number of at least 1, or None for null."""
+        return None if self.get(name, default) is None else self.size(name, default)
 
     def layers(self, name: str, default: Any = _NEEDED) -> int:
         """Return a number of blocks."""
@@ -138,20 +156,17 @@ class Fields:
         if value not in allowed or isinstance(value, bool) != isinstance(allowed[0], bool):
             self.refuse(name, f"only {' or '.join(map(repr, allowed))} is supported")
 
-    def rotations(self, *others: str, kinds: tuple[str, ...] = ("default",)) -> tuple[str, str, "Fields"]:
-        """Return what is said of rotary positions: under which name, the kind of scaling, and the fields.
-
-        others   fields besides `ROTATIONS`
-        """
+    def rotations(self, *others: str, allowed: tuple[str, ...] = ("default",)) -> tuple[str, "Fields"]:
+        """Return what is said of rotary positions: the type of scaling, one of those allowed, and the fields."""
         name = "rope_parameters" if self.values.get("rope_parameters") else "rope_scaling"
         given = self.values.get(name) or {}
-        if not isinstance(given, dict) or not given.keys() <= {*ROTATIONS, *others}:
+        known = {"rope_theta", "rope_type", "type", "partial_rotary_factor", *others}
+        if not isinstance(given, dict) or not given.keys() <= known:
             self.refuse(name, "it has settings that are not supported")
-        kind = given.get("rope_type", given.get("type", "default"))
-        if kind not in kinds:
-            are = "is" if len(kinds) == 1 else "are"
-            self.refuse(name, f"of the kinds of scaling, only {' and '.join(map(repr, kinds))} {are} supported")
-        return name, kind, Fields(given, f"{name} of {self.source}")
+        scaling = given.get("rope_type", given.get("type", "default"))
+        if scaling not in allowed:
+            self.refuse(name, f"of the types of scaling, only {' and '.join(map(repr, allowed))} is supported")
+        return scaling, Fields(given, f"{name} of {self.source}")
 
     def refuse(self, name: str, reason: str) -> Any:
         """Raise the error that names a field."""
@@ -170,10 +185,13 @@ def read_table(table: Table, fields: Fields) -> dict[str, Any]:
 
 def write_table(table: Table, config: TransformerConfig) -> dict[str, Any]:
     """Return the published fields for our settings."""
-    values = {name: effective(config, name) or _NOT_ZERO.get(name, effective(config, name)) for name in table}
-    if "activation" in values:
-        values["activation"] = PUBLISHED_ACTIVATION.get(values["activation"], values["activation"])
-    return {table[name][0]: value for name, value in values.items()}
+    fields = {}
+    for ours, (theirs, ask, *_) in table.items():
+        value = effective(config, ours) or _NOT_ZERO.get(ours, effective(config, ours))
+        if ask is Fields.activation:
+            value = PUBLISHED_ACTIVATION.get(value, value)
+        fields[theirs] = float(value) if ask is Fields.number else value
+    return fields
 
 
 def effective(config: TransformerConfig, name: str) -> Any:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
 from ..config import DecoderConfig, EncoderDecoderConfig, TransformerConfig
 from ..errors import TokenError, WeightsError
 from ..text import PublishedTokenizer
@@ -24,7 +23,7 @@ from .families import FAMILIES
 from .family import Family, read_params
 from .fields import Fields, read_json
 from .sentence import read_pooling
-from .tensors import INDEX, SINGLE, Tensors, open_tensors
+from .tensors import INDEX, SINGLE, open_tensors
 
 CONFIG = "config.json"
 GENERATION = "generation_config.json"
@@ -52,7 +51,7 @@ def open_folder(path: str | Path, dtype: Any = np.float32) -> TrainedModel:
         raise WeightsError(f"weights cannot be read as {np.dtype(dtype)}", hint="use float32, float64 or float16")
     tensors = open_tensors(folder)
     config = family.config(values, family.head_of(values, iter(tensors.stored)))
-    config, params = read_params(family, config, tensors, dtype)
+    config, params, extras = read_params(family, config, tensors, dtype)
     tokenizer = open_tokenizer(folder, family.name)
     start, ends = _start_and_ends(folder, values, config, tokenizer)
     return TrainedModel(
@@ -65,7 +64,7 @@ def open_folder(path: str | Path, dtype: Any = np.float32) -> TrainedModel:
         chat_template=None if tokenizer is None else tokenizer.chat_template,
         pooling=read_pooling(folder),
         source=str(folder),
-        extras=_extras(family, config, tensors, dtype),
+        extras=extras,
     )
 
 
@@ -120,14 +119,6 @@ def first_special(tokenizer: PublishedTokenizer) -> int | None:
             ids, plain = tokenizer.encode(text, specials=True).tolist(), tokenizer.encode(text).tolist()
             return ids[0] if ids[:1] != plain[:1] and ids[0] in tokenizer.specials.values() else None
     return None
-
-
-def _extras(family: Family, config: TransformerConfig, tensors: Tensors, dtype: Any) -> dict[str, Array]:
-    """Return tensors that our model does not use but the published class has."""
-    found = {family.bare(name): name for name in tensors.stored}
-    shapes = family.kept(config)
-    present = {name: found[name] for name in shapes if name in found}
-    return {name: tensors.read(n, dtype) for name, n in present.items() if tensors.stored[n].shape == shapes[name]}
 
 
 # --- the tokenizer ---------------------------------------------------------------------------------------------------

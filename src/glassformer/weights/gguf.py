@@ -1,48 +1,178 @@
 """GGUF files, as llama.cpp reads them: one file with settings, tokenizer and weights, most often quantized.
 
-model = open_gguf("SmolLM2-135M-Instruct.Q4_1.gguf")
-logits, saved = build(model.config).forward(model.params, tokens)
+gpt2       decoders with learned positions and layer norms
+gptneox    those with rotary positions and layer norms, such as `glassformer train text` makes
+llama      those with rotary positions, RMS norms and gated feed-forward layers
+qwen2      models of that family
+
+    model = open_gguf("SmolLM2-135M-Instruct.Q4_1.gguf")
+    export_gguf(model, "again.gguf", weights="q8_0")
 """
 
-import functools
+import math
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, Tree
-from ..config import DecoderConfig
-from ..errors import WeightsError
-from ..models import build
-from ..quantized import Quantized
+from ..arrays import Array
+from ..config import DecoderConfig, RotaryScaling, TransformerConfig
+from ..errors import ConfigError, WeightsError
+from ..files import explained, replacing
+from ..ops import rotary_angles
+from ..quantized import BLOCK, write_rows
+from ..settings import check_known
+from ..text import PublishedTokenizer
 from ..trained_model import TrainedModel
-from ..tree import flatten, rebuilt
-from .family import Names, PublishedTensor, published
-from .gguf_blocks import dequantize
-from .gguf_config import ROTATIONS, read_config, read_scaling
-from .gguf_header import Header, TensorInfo, read_header
-from .gguf_tokenizer import read_tokenizer
+from .export import KEEP, family_for, has_family, published_arrays, with_config
+from .family import Family, block_names, read_params
+from .fields import Fields, naming
+from .gguf_file import Header, read_header, write_gguf
+from .gguf_tokenizer import TEMPLATE, read_tokenizer, vocabulary_settings
+from .tensors import Tensors
 
-TABLE = "embedding.tokens.table"
-NAMES: Names = {
-    "embedding.tokens": "token_embd",
-    "embedding.positions": "position_embd",
-    "blocks.*.attention_norm": "blk.*.attn_norm",
-    "blocks.*.attention.query": "blk.*.attn_q",
-    "blocks.*.attention.key": "blk.*.attn_k",
-    "blocks.*.attention.value": "blk.*.attn_v",
-    "blocks.*.attention.output": "blk.*.attn_output",
-    "blocks.*.feed_forward_norm": "blk.*.ffn_norm",
-    "blocks.*.feed_forward.gate": "blk.*.ffn_gate",
-    "blocks.*.feed_forward.up": "blk.*.ffn_up",
-    "blocks.*.feed_forward.down": "blk.*.ffn_down",
-    "final_norm": "output_norm",
-    "head": "output",
+TYPES = {"f32": 0, "f16": 1, "q8_0": 7}
+"""How matrices are stored, each with the number that files have for it."""
+SUFFIX = ".gguf"
+ROTATIONS = "rope_freqs.weight"
+"""A tensor that stretches the rotations, as Llama 3 does."""
+_FOLLOWING = (
+    "vocab_size", "attention.key_length", "attention.value_length", "attention.head_count_kv", "rope.dimension_count",
+    "rope.freq_base", "attention.sliding_window", "use_parallel_residual", "tensor_data_layout",
+)  # fmt: skip
+"""Settings that the tables below do not take but a file may have."""
+
+
+# --- the architectures -----------------------------------------------------------------------------------------------
+
+
+def _read(fields: Fields, settings: dict[str, Any]) -> dict[str, Any]:
+    """Refuse settings that do not fit the others; add what a file says and none of the tables holds."""
+    at = fields.get("general.architecture") + "."
+    heads = settings["heads"]
+    channels = settings.get("head_width") or settings["width"] // heads
+    following = {"vocab_size": settings["vocab"], "attention.key_length": channels, "attention.value_length": channels}
+    following["attention.head_count_kv"] = settings.get("kv_heads", heads)
+    if settings.get("positions") == "rotary":
+        following["rope.dimension_count"] = channels
+    for key, expected in following.items():
+        fields.only(at + key, expected)
+    parallel = fields.flag(at + "use_parallel_residual", False)
+    window = fields.optional_size(at + "attention.sliding_window")
+    settings = {**settings, "block": "parallel" if parallel else "residual", "window": window}
+    if ROTATIONS in fields.values:
+        settings["rotary_scaling"] = _read_scaling(fields.values[ROTATIONS], channels, settings["rotary_base"])
+    return settings
+
+
+def _write(config: DecoderConfig, fields: dict[str, Any]) -> dict[str, Any]:
+    at = fields["general.architecture"] + "."
+    fields = {**fields, at + "vocab_size": config.vocab}
+    if config.positions == "rotary":
+        fields[at + "rope.dimension_count"] = config.channels
+    if at == "gptneox.":
+        fields[at + "use_parallel_residual"] = config.block == "parallel"
+    if at + "attention.key_length" in fields:
+        fields[at + "attention.value_length"] = config.channels
+    if at == "llama." and config.rotary_scaling is not None:
+        fields[ROTATIONS] = _stretched(config.channels, config.rotary_base, config.rotary_scaling)
+    return fields
+
+
+def _read_scaling(factors: Array, channels: int, base: float) -> RotaryScaling:
+    """Return the scaling of rotations that the tensor `rope_freqs` stands for: by what each frequency is divided.
+
+    The file keeps the result, not the rule. Llama 3.1 and later all follow one rule with one of a few factors, so the
+    factor is read off the slowest rotation and the rule must then give all others.
+    """
+    largest = decimal(float(np.max(factors)))
+    scaling = RotaryScaling(factor=largest if 1 <= largest < math.inf else 1.0)
+    expected = _stretched(channels, base, scaling)
+    if factors.shape != expected.shape or not np.allclose(factors, expected, rtol=1e-4):
+        fact = f"{ROTATIONS} stretches the rotations by a rule other than Llama 3's, which is not supported"
+        raise WeightsError(fact, hint="use the same model as a Hugging Face folder, where its config names the rule")
+    return scaling
+
+
+def _stretched(channels: int, base: float, scaling: RotaryScaling) -> Array:
+    """Return by what a scaling divides each frequency of the rotations."""
+    angles = [rotary_angles(np.array(1), channels, base=base, scaling=each) for each in (None, scaling)]
+    plain, slower = (np.arctan2(sin, cos) for cos, sin in angles)
+    return (plain / slower).astype(np.float32)
+
+
+def decimal(value: float) -> float:
+    """Return the decimal that was stored in float32: 1e-5, not 9.99999974e-06."""
+    return float(str(np.float32(value)))
+
+
+def _architecture(name: str, fixed: dict[str, Any], *, fused: bool = False) -> Family:
+    """Return how llama.cpp stores the models of an architecture; layers have their biases by `fixed`, or as tensors."""
+    at = name + "."
+    attention = "attn_qkv attn_qkv attn_qkv" if fused else "attn_q attn_k attn_v"
+    eps = "attention.layer_norm_rms_epsilon" if fixed.get("norm") == "rms" else "attention.layer_norm_epsilon"
+    fields: dict[str, Any] = {
+        "context": (at + "context_length", Fields.size),
+        "width": (at + "embedding_length", Fields.size),
+        "layers": (at + "block_count", Fields.layers),
+        "feed_forward": (at + "feed_forward_length", Fields.size),
+        "heads": (at + "attention.head_count", Fields.size),
+        "norm_eps": (at + eps, Fields.number),
+        # What only the tensors tell has the name of the setting.
+        "vocab": ("vocab", Fields.size),
+        "tied_head": ("tied_head", Fields.flag, True),
+    }
+    if fixed.get("positions") == "rotary":
+        fields["rotary_base"] = (at + "rope.freq_base", Fields.number, 10000.0)
+    if not fused:
+        count = fields["heads"][0]
+        fields["kv_heads"] = (at + "attention.head_count_kv", Fields.size, lambda given: given.size(count))
+        fields["head_width"] = (at + "attention.key_length", Fields.optional_size)
+        biases = ("attention_bias", "output_bias", "feed_forward_bias")
+        fields |= {bias: (bias, Fields.flag, False) for bias in biases if bias not in fixed}
+    return Family(
+        name=name,
+        architecture="decoder",
+        classes={name: "tokens"},
+        prefix="",
+        table={
+            "embedding.tokens": "token_embd",
+            "embedding.positions": "position_embd",
+            **block_names("blk.*", f"attn_norm {attention} attn_output", "ffn_norm ffn_up ffn_down ffn_gate"),
+            "final_norm": "output_norm",
+            "head": "output",
+        },
+        fields=fields,
+        fixed=fixed,
+        only=(
+            (at + "attention.causal", True),
+            (at + "expert_count", 0),
+            (at + "expert_used_count", 0),
+            (at + "rope.scaling.type", "none"),
+            (at + "rope.scale_linear", 1.0),
+            (at + "rope.scaling.finetuned", False),
+        ),
+        written={"general.architecture": name},
+        read=_read,
+        write=_write,
+        ignored=(ROTATIONS.replace(".", r"\."),),
+    )
+
+
+_LLAMA = {"norm": "rms", "activation": "silu", "gated": True, "positions": "rotary"}
+ARCHITECTURES = {
+    family.name: family
+    for family in (
+        # llama.cpp stores the queries and keys of Llama so that the pairs that turn together stand side by side.
+        _architecture("llama", {**_LLAMA, "rotary_pairing": "interleaved"}),
+        _architecture("gpt2", {"activation": "gelu_tanh"}, fused=True),
+        _architecture("gptneox", {"activation": "gelu_tanh", "positions": "rotary"}, fused=True),
+        _architecture("qwen2", {**_LLAMA, "output_bias": False, "feed_forward_bias": False}),
+    )
 }
-# Some models have query, key and value in one matrix.
-FUSED = NAMES | {f"blocks.*.attention.{part}": "blk.*.attn_qkv" for part in ("query", "key", "value")}
-_PLAIN = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2")}
+
+# --- reading ---------------------------------------------------------------------------------------------------------
 
 
 def open_gguf(path: str | Path, dtype: Any = np.float32, *, kept: Collection[str] = ()) -> TrainedModel:
@@ -51,50 +181,15 @@ def open_gguf(path: str | Path, dtype: Any = np.float32, *, kept: Collection[str
     Tensors that are stored in `dtype` stay in the file and are mapped into memory; quantized ones are turned into it,
     but for matrices of the types that are to be `kept` (see `quantized.FORMS`).
     """
-    path = Path(path)
     header = read_header(path)
-    try:
-        return _open(path, header, np.dtype(dtype), kept)
-    except WeightsError as error:
-        raise WeightsError(f"{path}: {error.fact}", hint=error.hint) from error
-
-
-def read_tensor(content: Array, tensor: TensorInfo, dtype: Any = np.float32) -> Array:
-    """Return one tensor out of the bytes of the file, in `dtype`: a view where it is stored like that."""
-    raw = content[tensor.start : tensor.start + tensor.size]
-    # Damaged numbers may be infinite; NumPy need not warn about them.
-    with np.errstate(all="ignore"):
-        if tensor.type in _PLAIN:
-            return raw.view(_PLAIN[tensor.type]).reshape(tensor.shape).astype(dtype, copy=False)
-        return dequantize(raw, tensor.shape, tensor.type).astype(dtype, copy=False)
-
-
-def _read_blocks(content: Array, tensor: TensorInfo, part: tuple[int, int] | None) -> Quantized:
-    """Return a matrix, or some of its rows, in the blocks in which it is stored."""
-    rows, columns = tensor.shape
-    stored = content[tensor.start : tensor.start + tensor.size].reshape(rows, tensor.size // rows)
-    return Quantized.of_rows(tensor.type, stored if part is None else np.split(stored, part[1])[part[0]], columns)
-
-
-def _is_sound(content: Array, tensor: TensorInfo) -> bool:
-    """Tell whether float16 numbers are finite, which products with them take for granted; blocks may be damaged."""
-    if tensor.type != "F16":
-        return True
-    return bool(np.isfinite(content[tensor.start : tensor.start + tensor.size].view(np.float16)).all())
-
-
-def _open(path: Path, header: Header, dtype: Any, kept: Collection[str]) -> TrainedModel:
-    family, config = read_config(header)
-    sources = _sources(config, header)
-    content = np.memmap(path, mode="r").view(np.ndarray)
-    if ROTATIONS in header.tensors:
-        scaling = read_scaling(config, read_tensor(content, header.tensors[ROTATIONS]))
-        config = config.replace(rotary_scaling=scaling)
-    tokenizer, start_id, end_ids = read_tokenizer(header, vocab=config.vocab)
+    with naming(path):
+        family, config = _described(header)
+        config, params, _ = read_params(family, config, Tensors(header.tensors, kept), np.dtype(dtype))
+        tokenizer, start_id, end_ids = read_tokenizer(header.settings, vocab=config.vocab)
     return TrainedModel(
         config=config,
-        params=_read_params(config, sources, content, dtype, kept),
-        family=family,
+        params=params,
+        family=family.name,
         tokenizer=tokenizer,
         start_id=start_id,
         end_ids=end_ids,
@@ -103,39 +198,100 @@ def _open(path: Path, header: Header, dtype: Any, kept: Collection[str]) -> Trai
     )
 
 
-def _sources(config: DecoderConfig, header: Header) -> dict[str, tuple[TensorInfo, PublishedTensor]]:
-    """Return the tensor of every parameter, and how it is stored there."""
-    names = FUSED if "blk.0.attn_qkv.weight" in header.tensors else NAMES
-    sources: dict[str, tuple[TensorInfo, PublishedTensor]] = {}
-    for name, spec in flatten(build(config).specs()).items():
-        place = published(names, name)
-        stored, shape = place.name, place.published_shape(spec.shape)
-        if stored not in header.tensors:
-            raise WeightsError(f"tensor {stored!r} is missing", hint="the file is damaged, or not supported")
-        tensor = header.tensors[stored]
-        if tensor.shape != shape:
-            fact = f"tensor {stored!r} has shape {tensor.shape}, the settings ask for {shape}"
-            raise WeightsError(fact, hint="the file is damaged, or not supported")
-        sources[name] = (tensor, place)
-    unused = header.tensors.keys() - {tensor.name for tensor, _ in sources.values()} - {ROTATIONS}
-    if unused:
-        raise WeightsError(f"tensor {min(unused)!r:.80} is not supported", hint="use another model")
-    return sources
+def read_parts(path: Path) -> tuple[PublishedTokenizer, TransformerConfig]:
+    """Return the tokenizer and the config of a GGUF file, without its weights."""
+    header = read_header(path)
+    with naming(path):
+        _, config = _described(header)
+        return read_tokenizer(header.settings, vocab=config.vocab)[0], config
 
 
-def _read_params(
-    config: DecoderConfig,
-    sources: dict[str, tuple[TensorInfo, PublishedTensor]],
-    content: Array,
-    dtype: Any,
-    kept: Collection[str],
-) -> Tree:
-    numbers = functools.cache(lambda tensor: read_tensor(content, tensor, dtype))
-    leaves: dict[str, Any] = {}
-    for name, (tensor, place) in sources.items():
-        if tensor.type in kept and (place.transposed or name == TABLE) and _is_sound(content, tensor):
-            blocks = _read_blocks(content, tensor, place.part)
-            leaves[name] = blocks.T if place.transposed else blocks
-        else:
-            leaves[name] = place.read(numbers(tensor))
-    return rebuilt(build(config).specs(), leaves)
+def _described(header: Header) -> tuple[Family, TransformerConfig]:
+    """Return the architecture of a model and its config; refuse a setting that is not supported."""
+    name, parts = header.settings.get("general.architecture"), header.settings.get("split.count", 0)
+    if not isinstance(name, str) or name not in ARCHITECTURES:
+        fact = f"the architecture {name!r:.80} is not supported"
+        raise WeightsError(fact, hint=f"known: {', '.join(ARCHITECTURES)}")
+    if type(parts) is not int or parts not in (0, 1):
+        hint = "join the parts with llama-gguf-split --merge"
+        raise WeightsError("this file is one part of a split model", hint=hint)
+    family, table = ARCHITECTURES[name], header.tensors.get("token_embd.weight")
+    if table is None or len(table.shape) != 2:
+        raise WeightsError("the file holds no token_embd.weight, the table of tokens", hint="it is not a whole model")
+    known = {row[0] for row in (*family.fields.values(), *family.only)} | {f"{name}.{key}" for key in _FOLLOWING}
+    values = {key: _plain(value) for key, value in header.settings.items() if key.partition(".")[0] == name}
+    for key in values.keys() - known:
+        raise WeightsError(f"the setting {key}, here {values[key]!r:.40}, is not supported", hint="use another model")
+    values |= {
+        "general.architecture": name,
+        "vocab": table.shape[0],
+        "tied_head": "output.weight" not in header.tensors,
+        "attention_bias": "blk.0.attn_q.bias" in header.tensors,
+        "output_bias": "blk.0.attn_output.bias" in header.tensors,
+        "feed_forward_bias": "blk.0.ffn_up.bias" in header.tensors,
+    }
+    if name == "llama" and ROTATIONS in header.tensors:
+        values[ROTATIONS] = Tensors(header.tensors).read(ROTATIONS)
+    return family, family.config(Fields(values, "its header"), "tokens")
+
+
+def _plain(value: Any) -> Any:
+    """Return a setting; one number for each layer will do when all are the same."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list) and value and all(one == value[0] for one in value):
+        value = value[0]
+    return decimal(value) if isinstance(value, float) else value
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def export_gguf(loaded: TrainedModel, path: str | Path, *, weights: str = "f32") -> Path:
+    """Write a decoder into a new file and return its path.
+
+    weights   of matrices: f32, f16, or q8_0: blocks of 32 numbers with one scale; those that do not fit stay in f16
+    """
+    check_known("there is no type of weights", weights, TYPES)
+    path = Path(path)
+    family, config = architecture_for(loaded.config, loaded.family)
+    loaded = with_config(loaded, config)
+    fields, arrays = family.config_fields(config), published_arrays(family, loaded)
+    settings: dict[str, Any] = {"general.architecture": family.name}
+    settings |= {key: value for key, value in fields.items() if key.startswith(family.name + ".")}
+    settings |= vocabulary_settings(loaded)
+    template = loaded.chat_template or getattr(loaded.tokenizer, "chat_template", None)
+    settings |= {} if template is None else {TEMPLATE: template}
+    settings |= {"general.name": path.stem, "general.file_type": TYPES[weights], "general.quantization_version": 2}
+    if ROTATIONS in fields:
+        arrays[ROTATIONS] = fields[ROTATIONS]
+    if family.name == "gptneox" and config.tied_head:
+        # llama.cpp takes the table of tokens for the head of other architectures where there is none.
+        arrays["output.weight"] = arrays["token_embd.weight"]
+    if path.exists():
+        raise ConfigError(f"{path} exists already", hint="choose a new name")
+    with explained(path, WeightsError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as partial:
+            write_gguf(partial, settings, {name: _stored(name, array, weights) for name, array in arrays.items()})
+    return path
+
+
+def architecture_for(config: TransformerConfig, family: str = "") -> tuple[Family, TransformerConfig]:
+    """Return the architecture of llama.cpp that computes what a config asks for, and that config as it has it."""
+    if not isinstance(config, DecoderConfig):
+        hint = "write a folder instead, with --format hf" if has_family(config) else KEEP
+        raise WeightsError(
+            f"only decoders are written into GGUF files, and this is an {config.architecture}", hint=hint
+        )
+    return family_for(config, family, ARCHITECTURES, "architecture of llama.cpp")
+
+
+def _stored(name: str, array: Array, weights: str) -> tuple[str, tuple[int, ...], Array]:
+    """Return the type, shape and bytes of a tensor: vectors and positions in full, as llama.cpp wants them."""
+    numbers = np.ascontiguousarray(array, dtype=np.float32)
+    vector = array.ndim < 2 or name.startswith("position_embd")
+    if weights == "f32" or vector or np.abs(array).max(initial=0.0) > np.finfo(np.float16).max:
+        return "F32", array.shape, numbers
+    form = "F16" if weights == "q8_0" and array.shape[-1] % BLOCK else weights.upper()
+    return form, array.shape, write_rows(form, numbers.reshape(-1, numbers.shape[-1]))

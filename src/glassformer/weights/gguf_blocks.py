@@ -9,30 +9,32 @@ bits of the numbers q. `quantized` reads the blocks of 32 that are also multipli
     Q3_K, Q6_K   x = (d s) (q − 4), (q − 32)     s of 6 or 8 bits for every 16 numbers
 """
 
-from collections.abc import Callable
-
 import numpy as np
 
 from ..arrays import Array
 from ..quantized import FORMS, read_rows
 
+BLOCKS = {
+    "Q4_0": (32, 18), "Q4_1": (32, 20), "Q5_0": (32, 22), "Q5_1": (32, 24), "Q8_0": (32, 34), "Q2_K": (256, 84),
+    "Q3_K": (256, 110), "Q4_K": (256, 144), "Q5_K": (256, 176), "Q6_K": (256, 210),
+}  # fmt: skip
+"""How many numbers make a block of how many bytes."""
 _PART = 4096  # rows at a time, because unpacking takes several times their memory
 
 
 def dequantize(raw: Array, shape: tuple[int, ...], form: str) -> Array:
     """Return the numbers of a tensor: float32, from its bytes (N,)."""
-    if form == "BF16":
-        # The upper half of a float32: shifted into place, nothing is rounded.
-        return (raw.view("<u2").astype(np.uint32) << 16).view(np.float32).reshape(shape)
     numbers, columns = np.empty(shape, np.float32).reshape(-1, shape[-1]), shape[-1]
     rows = raw.reshape(len(numbers), -1)
-    for start in range(0, len(rows), _PART):
-        part = rows[start : start + _PART]
-        if form in FORMS:
-            numbers[start : start + _PART] = read_rows(form, part, columns)
-        else:
-            size, unpack = _UNPACKED[form]
-            numbers[start : start + _PART] = unpack(part.reshape(-1, size)).reshape(len(part), columns)
+    # Damaged numbers may be infinite; NumPy need not warn about them.
+    with np.errstate(all="ignore"):
+        for start in range(0, len(rows), _PART):
+            part = rows[start : start + _PART]
+            if form in FORMS:
+                numbers[start : start + _PART] = read_rows(form, part, columns)
+            else:
+                blocks = part.reshape(-1, BLOCKS[form][1])
+                numbers[start : start + _PART] = _UNPACKED[form](blocks).reshape(len(part), columns)
     return numbers.reshape(shape)
 
 
@@ -94,13 +96,6 @@ def _q6_k(b: Array) -> Array:
     return _scaled(_float16(b[:, 208:]), b[:, 192:208].view(np.int8), q.astype(np.int8) - np.int8(32))
 
 
-_UNPACKED: dict[str, tuple[int, Callable[[Array], Array]]] = {
-    "Q5_0": (22, _q5_0),
-    "Q5_1": (24, _q5_1),
-    "Q2_K": (84, _q2_k),
-    "Q3_K": (110, _q3_k),
-    "Q4_K": (144, _q4_k),
-    "Q5_K": (176, _q5_k),
-    "Q6_K": (210, _q6_k),
-}
-"""The bytes of a block, and what it stands for."""
+_UNPACKED = {
+    "Q5_0": _q5_0, "Q5_1": _q5_1, "Q2_K": _q2_k, "Q3_K": _q3_k, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k,
+}  # fmt: skip

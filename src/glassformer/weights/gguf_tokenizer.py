@@ -1,7 +1,9 @@
-"""The tokenizer of a GGUF file, out of its settings: a list of tokens and how to join them, as a `tokenizer.json`.
+"""The tokenizer of a GGUF file, out of its settings and back: a list of tokens and how to join them.
 
 tokenizer.ggml.model    gpt2: bytes joined by a list of merges; llama: characters joined by the scores of the results
 tokenizer.ggml.pre      gpt2: the rule by which text is first cut into words, by the name llama.cpp has for it
+
+Our tokenizers of bytes and pairs are written as gpt2, that of characters as llama, without any joins.
 """
 
 import json
@@ -10,13 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ConfigError, WeightsError, did_you_mean
-from ..text import PublishedTokenizer
-from .gguf_header import Header
+from ..errors import ConfigError, WeightsError
+from ..text import CharTokenizer, PublishedTokenizer, Tokenizer
+from ..text.bpe import WORDS
+from ..trained_model import TrainedModel
+from .export import published_form
+from .fields import Fields
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 LONGEST_PIECE = 256
 SPACE = "▁"
+
+_SPACES = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+_REMEDY = "write a folder instead, with --format hf"
 
 KEY = "tokenizer.ggml."
 TEMPLATE = "tokenizer.chat_template"
@@ -51,23 +59,16 @@ RULES: dict[str, dict[str, Any]] = {
 _SAME = {"llama3": "llama-bpe", "llama-v3": "llama-bpe", "falcon3": "llama-bpe", "deepseek-r1-qwen": "qwen2"}
 
 
-def read_tokenizer(header: Header, *, vocab: int) -> tuple[PublishedTokenizer, int | None, tuple[int, ...]]:
+def read_tokenizer(settings: dict[str, Any], *, vocab: int) -> tuple[PublishedTokenizer, int | None, tuple[int, ...]]:
     """Return the tokenizer, the id to put before a prompt or None, and the ids that end an answer."""
-    settings = {key.removeprefix(KEY): value for key, value in header.settings.items() if key.startswith(KEY)}
-    template = header.settings.get(TEMPLATE)
-    return build_tokenizer(settings, vocab=vocab, chat_template=template if isinstance(template, str) else None)
-
-
-def build_tokenizer(
-    settings: dict[str, Any], *, vocab: int, chat_template: str | None = None
-) -> tuple[PublishedTokenizer, int | None, tuple[int, ...]]:
-    """Return what `read_tokenizer` does, from settings whose names have no prefix."""
-    tokens = _tokens(settings, vocab)
-    types = _numbers(settings, "token_type", tokens).tolist() if "token_type" in settings else [NORMAL] * len(tokens)
-    ids = {role: _id(settings, key, tokens) for role, key in _ROLES.items() if key in settings}
-    rule = _rule(settings)
-    starts = _flag(settings, "add_bos_token", rule in (None, "llama-bpe")) and "bos" in ids
-    described = _word_pieces(settings, tokens, types) if rule is None else _byte_pieces(settings, tokens, rule)
+    own = {key.removeprefix(KEY): value for key, value in settings.items() if key.startswith(KEY)}
+    fields, template = Fields(own, KEY.rstrip(".")), settings.get(TEMPLATE)
+    tokens = _tokens(fields, vocab)
+    types = _numbers(fields, "token_type", tokens).tolist() if "token_type" in own else [NORMAL] * len(tokens)
+    ids = {role: _id(fields, key, tokens) for role, key in _ROLES.items() if key in own}
+    rule = _rule(fields)
+    starts = fields.flag("add_bos_token", rule in (None, "llama-bpe")) and "bos" in ids
+    described = _word_pieces(fields, tokens, types) if rule is None else _byte_pieces(fields, tokens, rule)
     described["added_tokens"] = [
         {**_EXACTLY, "id": i, "content": token, "special": type_ == CONTROL}
         for i, (token, type_) in enumerate(zip(tokens, types, strict=True))
@@ -79,17 +80,20 @@ def build_tokenizer(
         tokenizer = PublishedTokenizer(
             json.dumps({"version": "1.0", "truncation": None, "padding": None, **described}),
             roles={role: tokens[i] for role, i in ids.items()},
-            chat_template=chat_template,
+            chat_template=template if isinstance(template, str) else None,
         )
     except ConfigError as error:
         raise WeightsError(f"its tokenizer cannot be built: {error.fact}", hint=error.hint) from error
-    return tokenizer, ids["bos"] if starts else None, _end_ids(settings, tokens, types, ids)
+    ends = [ids["eos"]] if "eos" in ids else []
+    ends += [_id(fields, key, tokens) for key in ("eot_token_id", "eom_token_id") if key in own]
+    ends += [i for i, token in enumerate(tokens) if types[i] == CONTROL and token in _ENDS]
+    return tokenizer, ids["bos"] if starts else None, tuple(dict.fromkeys(ends))
 
 
-def _tokens(settings: dict[str, Any], vocab: int) -> list[str]:
-    tokens = settings.get("tokens")
+def _tokens(fields: Fields, vocab: int) -> list[str]:
+    tokens = fields.get("tokens")
     if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):
-        raise WeightsError(f"the file holds no {KEY}tokens", hint="it has no tokenizer: use a complete file")
+        fields.refuse("tokens", "a list of tokens is needed")
     if len(tokens) > vocab:
         raise WeightsError(f"the tokenizer has {len(tokens):,} tokens, the model {vocab:,}", hint="the file is damaged")
     tokens = [token or f"[EMPTY_{i}]" for i, token in enumerate(tokens)]
@@ -99,81 +103,74 @@ def _tokens(settings: dict[str, Any], vocab: int) -> list[str]:
     return tokens
 
 
-def _numbers(settings: dict[str, Any], key: str, tokens: list[str]) -> Any:
-    """Return a setting that must hold one number for each token."""
-    numbers: Any = settings.get(key)
+def _numbers(fields: Fields, key: str, tokens: list[str]) -> Any:
+    numbers = fields.get(key)
     fits = isinstance(numbers, np.ndarray) and numbers.dtype.kind in "iuf" and numbers.shape == (len(tokens),)
     if not fits or not np.isfinite(numbers).all():
-        raise WeightsError(f"{KEY}{key} does not hold one number for each token", hint="the file is damaged")
+        fields.refuse(key, "one number for each token is needed")
     return numbers
 
 
-def _flag(settings: dict[str, Any], key: str, default: bool) -> bool:
-    value = settings.get(key, default)
-    if not isinstance(value, bool):
-        raise WeightsError(f"{KEY}{key} is {value!r:.40}, expected true or false", hint="the file is damaged")
-    return value
-
-
-def _id(settings: dict[str, Any], key: str, tokens: list[str]) -> int:
-    value = settings[key]
+def _id(fields: Fields, key: str, tokens: list[str]) -> int:
+    value = fields.get(key)
     if type(value) is not int or not 0 <= value < len(tokens):
-        fact = f"{KEY}{key} is {value!r:.40}, but there are {len(tokens):,} tokens"
-        raise WeightsError(fact, hint="use another file")
+        fields.refuse(key, f"there are {len(tokens):,} tokens")
     return value
 
 
-def _rule(settings: dict[str, Any]) -> str | None:
+def _rule(fields: Fields) -> str | None:
     """Return the name of the rule that cuts text into words; None for a tokenizer that does not."""
-    model = settings.get("model")
-    model = model if isinstance(model, str) else str(model)
+    model, name = fields.get("model"), fields.get("pre", "gpt-2")
+    if not isinstance(model, str) or model not in ("gpt2", "llama"):
+        fields.refuse("model", "only gpt2 and llama are supported")
     if model == "llama":
         return None
-    if model != "gpt2":
-        raise WeightsError(f"{KEY}model is {model!r:.40}, which is not supported", hint="known: gpt2, llama")
-    name = settings.get("pre", "gpt-2")
     rule = _SAME.get(name, name) if isinstance(name, str) else ""
     if rule not in RULES:
-        hint = did_you_mean(str(name)[:80], {*RULES, *_SAME})
-        raise WeightsError(f"{KEY}pre is {name!r:.40}, a rule that is not supported", hint=hint)
+        fields.refuse("pre", f"supported: {', '.join([*RULES, *_SAME])}")
     return rule
 
 
-def _byte_pieces(settings: dict[str, Any], tokens: list[str], rule: str) -> dict[str, Any]:
+def _byte_pieces(fields: Fields, tokens: list[str], rule: str) -> dict[str, Any]:
     """Describe a tokenizer whose pieces are bytes, joined by merges in their order."""
-    merges = settings.get("merges", [])
-    known = set(tokens)
+    merges, known = fields.get("merges", []), set(tokens)
     if not isinstance(merges, list) or not all(isinstance(merge, str) for merge in merges):
-        raise WeightsError(f"{KEY}merges is no list of strings", hint="the file is damaged")
+        fields.refuse("merges", "a list of texts is needed")
     pairs = [merge.split(" ") for merge in merges]
     for pair in pairs:
         if len(pair) != 2 or not {*pair, "".join(pair)} <= known:
             fact = f"the merge {' '.join(pair)!r:.80} joins no two tokens to a third"
             raise WeightsError(fact, hint="use another file")
+    vocabulary = {token: i for i, token in enumerate(tokens)}
     return {
         # Qwen's own tokenizer composes characters first: é is one character, however it was typed.
         "normalizer": {"type": "NFC"} if rule == "qwen2" else None,
         "pre_tokenizer": RULES[rule],
         "decoder": _GPT2,
-        "model": _bpe(tokens, pairs, ignore_merges=rule == "llama-bpe"),
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": pairs, "ignore_merges": rule == "llama-bpe"},
     }
 
 
-def _word_pieces(settings: dict[str, Any], tokens: list[str], types: list[int]) -> dict[str, Any]:
+def _word_pieces(fields: Fields, tokens: list[str], types: list[int]) -> dict[str, Any]:
     """Describe a tokenizer of SentencePiece: characters, joined into the pieces of the highest score first."""
-    scores = _numbers(settings, "scores", tokens)
-    prefix = _flag(settings, "add_space_prefix", True)
-    bytes_ = all(f"<0x{byte:02X}>" in set(tokens) for byte in range(256))
-    unknown = next((token for token, type_ in zip(tokens, types, strict=True) if type_ == UNKNOWN), None)
-    spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
-    first = [{"type": "Prepend", "prepend": "▁"}] if prefix else []
+    scores = _numbers(fields, "scores", tokens)
+    prefix = fields.flag("add_space_prefix", True)
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    first = [{"type": "Prepend", "prepend": SPACE}] if prefix else []
     strip = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefix else []
-    back = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
+    back = {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}
     return {
-        "normalizer": {"type": "Sequence", "normalizers": [*first, spaces]},
+        "normalizer": {"type": "Sequence", "normalizers": [*first, _SPACES]},
         "pre_tokenizer": None,
         "decoder": {"type": "Sequence", "decoders": [back, {"type": "ByteFallback"}, {"type": "Fuse"}, *strip]},
-        "model": _bpe(tokens, _merges(tokens, types, scores), unk_token=unknown, fuse_unk=True, byte_fallback=bytes_),
+        "model": {
+            "type": "BPE",
+            "vocab": vocabulary,
+            "merges": _merges(tokens, types, scores),
+            "unk_token": next((token for token, type_ in zip(tokens, types, strict=True) if type_ == UNKNOWN), None),
+            "fuse_unk": True,
+            "byte_fallback": all(f"<0x{byte:02X}>" in vocabulary for byte in range(256)),
+        },
     }
 
 
@@ -192,11 +189,6 @@ def _merges(tokens: list[str], types: list[int], scores: Any) -> list[list[str]]
     return merges
 
 
-def _bpe(tokens: list[str], merges: list[list[str]], **settings: Any) -> dict[str, Any]:
-    vocabulary = {token: i for i, token in enumerate(tokens)}
-    return {"type": "BPE", "vocab": vocabulary, "merges": merges, **settings}
-
-
 def _beginning(token: str, i: int) -> dict[str, Any]:
     """Describe how a text gets its first token."""
     first = {"SpecialToken": {"id": token, "type_id": 0}}
@@ -209,8 +201,104 @@ def _beginning(token: str, i: int) -> dict[str, Any]:
     }
 
 
-def _end_ids(settings: dict[str, Any], tokens: list[str], types: list[int], ids: dict[str, int]) -> tuple[int, ...]:
-    found = [ids["eos"]] if "eos" in ids else []
-    found += [_id(settings, key, tokens) for key in ("eot_token_id", "eom_token_id") if key in settings]
-    found += [i for i, token in enumerate(tokens) if types[i] == CONTROL and token in _ENDS]
-    return tuple(dict.fromkeys(found))
+# --- the way back ----------------------------------------------------------------------------------------------------
+
+
+def vocabulary_settings(loaded: TrainedModel) -> dict[str, Any]:
+    """Return the settings of a model's tokenizer; refuse one that has none."""
+    tokenizer = loaded.tokenizer
+    if tokenizer is None:
+        raise WeightsError("the model has no tokenizer, and a GGUF file must hold one", hint=_REMEDY)
+    settings = _of_characters(tokenizer) if isinstance(tokenizer, CharTokenizer) else _of_published(tokenizer)
+    for i in range(len(settings["tokens"]), loaded.config.vocab):
+        settings["tokens"].append(f"[PAD{i}]")
+        settings["token_type"].append(UNUSED)
+        if "scores" in settings:
+            settings["scores"].append(0.0)
+    role_id = tokenizer.role_id if isinstance(tokenizer, PublishedTokenizer) else lambda role: None
+    ids = {key: role_id(role) for role, key in _ROLES.items() if role != "eos"}
+    ids |= {} if loaded.start_id is None else {"bos_token_id": loaded.start_id}
+    ids |= dict(zip(("eos_token_id", "eot_token_id"), loaded.end_ids, strict=False))
+    settings |= {key: i for key, i in ids.items() if i is not None}
+    return {KEY + key: value for key, value in {**settings, "add_bos_token": loaded.start_id is not None}.items()}
+
+
+def _of_characters(tokenizer: CharTokenizer) -> dict[str, Any]:
+    if SPACE in tokenizer.characters or any(0xD800 <= ord(letter) < 0xE000 for letter in tokenizer.characters):
+        raise WeightsError(
+            f"the vocabulary holds {SPACE!r}, which stands for a space in GGUF files, or halves of characters",
+            hint="train on a text without it, or with --set tokenizer=bytes",
+        )
+    names = [*tokenizer.specials, *tokenizer.characters.replace(" ", SPACE)]
+    types = [CONTROL] * len(tokenizer.specials) + [NORMAL] * len(tokenizer.characters)
+    scores = [0.0] * len(names)
+    return {"model": "llama", "tokens": names, "token_type": types, "scores": scores, "add_space_prefix": False}
+
+
+def _of_published(tokenizer: Tokenizer) -> dict[str, Any]:
+    form = published_form(tokenizer)
+    if form is None:
+        raise WeightsError(f"the {tokenizer.kind} tokenizer has no form in a GGUF file", hint=_REMEDY)
+    described = json.loads(form.to_dict()["json"])
+    model = described["model"]
+    if model["type"] != "BPE":
+        raise WeightsError(f"tokenizers of the kind {model['type']} are not written into GGUF files", hint=_REMEDY)
+    merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+    names, types = _names_and_types(form, described)
+    if any(step["type"] == "ByteLevel" for step in _flat(described["decoder"], "decoders")):
+        pairs = [" ".join(pair) for pair in merges]
+        pre = _name_of_rule(described, merges)
+        return {"model": "gpt2", "pre": pre, "tokens": names, "token_type": types, "merges": pairs}
+    steps = _flat(described.get("normalizer"), "normalizers")
+    others = [step for step in steps if step["type"] != "Prepend"]
+    if described.get("pre_tokenizer") is not None or others != [_SPACES]:
+        raise WeightsError("this tokenizer prepares text in a way that GGUF files have no word for", hint=_REMEDY)
+    scores = dict.fromkeys(names, 0.0)
+    for rank, (left, right) in reversed(list(enumerate(merges))):
+        scores[left + right] = -1.0 - rank  # a piece that several pairs make counts by the first of them
+    settings = {"model": "llama", "tokens": names, "token_type": types, "scores": list(scores.values())}
+    return {**settings, "add_space_prefix": len(steps) > len(others)}
+
+
+def _names_and_types(tokenizer: PublishedTokenizer, described: dict[str, Any]) -> tuple[list[str], list[int]]:
+    """Return the names of all ids and their types; ids without a token are unused."""
+    names = [f"[PAD{i}]" for i in range(tokenizer.size)]
+    types = [UNUSED] * tokenizer.size
+    fallback, unknown = described["model"].get("byte_fallback", False), described["model"].get("unk_token")
+    for name, i in described["model"]["vocab"].items():
+        is_byte = fallback and len(name) == 6 and name.startswith("<0x")
+        names[i], types[i] = name, BYTE if is_byte else UNKNOWN if name == unknown else NORMAL
+    for token in described.get("added_tokens", []):
+        i = token["id"]
+        names[i] = token["content"]
+        if types[i] != UNKNOWN:
+            types[i] = CONTROL if token["special"] or token["content"] in tokenizer.specials else USER_DEFINED
+    return names, types
+
+
+def _name_of_rule(described: dict[str, Any], merges: list[Any]) -> str:
+    """Return llama.cpp's name of the rule by which text is cut into words."""
+    cut = _plain(described["pre_tokenizer"])
+    normalizer = described.get("normalizer")
+    found = next((name for name, rule in RULES.items() if _plain(rule) == cut), None)
+    if found is None and (not merges or WORDS in json.dumps(cut, ensure_ascii=False).replace("\\\\", "\\")):
+        # Where nothing is joined, cuts change nothing; our own rule is GPT-2's with a bound on the length of words.
+        found = "gpt-2"
+    if found is None or (normalizer is not None and (found, normalizer) != ("qwen2", {"type": "NFC"})):
+        fact = "llama.cpp has no name for the rule by which this tokenizer cuts text"
+        raise WeightsError(fact, hint=_REMEDY)
+    return found
+
+
+def _plain(step: Any) -> Any:
+    """Return the description of a step without what does not change ids."""
+    if isinstance(step, dict):
+        return {name: _plain(value) for name, value in step.items() if name != "trim_offsets"}
+    return [_plain(part) for part in step] if isinstance(step, list) else step
+
+
+def _flat(step: Any, inside: str) -> list[Any]:
+    """Return the steps of a description, one after the other; those of a sequence are `inside` it by that name."""
+    if step is None:
+        return []
+    return step[inside] if step["type"] == "Sequence" else [step]

@@ -15,7 +15,7 @@ from ..models import Batch, build
 from ..settings import texts_of
 from ..text import PublishedTokenizer
 from ..trained_model import Pooling, TrainedModel
-from .fields import parse_json, read_json
+from .fields import inside, parse_json, read_json
 
 MODULES = "modules.json"
 _MODES = {"mean": "mean", "cls": "first", "pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
@@ -70,7 +70,7 @@ def read_pooling(folder: Path) -> Pooling | None:
         if name not in ("Transformer", "Pooling", "Normalize"):
             raise WeightsError(f"{path} has a step {name[:80]!r}, which is not supported", hint="use another model")
         if name == "Pooling":
-            mode = _mode(_inside(folder, step.get("path")))
+            mode = _mode(inside(folder, step.get("path"), path) / "config.json")
     return Pooling(mode, normalize="Normalize" in names)
 
 
@@ -83,12 +83,6 @@ def _mode(path: Path) -> str:
         fact = f"{path} pools by {', '.join(map(str, chosen))[:80] or 'nothing'}, which is not supported"
         raise WeightsError(fact, hint=f"supported: one of {', '.join(_MODES)}")
     return _MODES[chosen[0]]
-
-
-def _inside(folder: Path, name: Any) -> Path:
-    if not isinstance(name, str) or not name or Path(name).name != name or name == "..":
-        raise WeightsError(f"{folder / MODULES} points outside its folder: {name!r}", hint="do not use it")
-    return folder / name / "config.json"
 
 
 def _encoded(loaded: TrainedModel, text: str) -> Array:

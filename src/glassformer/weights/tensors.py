@@ -1,4 +1,4 @@
-"""Weights in safetensors files, one or many, mapped into memory instead of read.
+"""Tensors in safetensors and other files, one or many, mapped into memory instead of read.
 
     8 bytes: the length of the header · the header, JSON: name → type, shape, where the bytes lie · the bytes
 
@@ -7,7 +7,8 @@ are converted when an array is asked for. Nothing in a file is believed before i
 not be shortened or written to in place, which ends the process; replacing it by another file is safe.
 """
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,7 +19,9 @@ from safetensors.numpy import save_file
 from ..arrays import Array
 from ..errors import WeightsError
 from ..files import explained
-from .fields import MOST_BYTES, parse_json, read_json
+from ..quantized import Quantized
+from .fields import MOST_BYTES, inside, parse_json, read_json
+from .gguf_blocks import BLOCKS, dequantize
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -26,8 +29,7 @@ PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 MOST_FILES = 1024
 MOST_AXES = 8
 
-_CODES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
-_FLOATS = {name: np.dtype(code) for name, code in _CODES.items()}
+FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
 @dataclass(frozen=True)
@@ -49,27 +51,55 @@ def write_tensors(path: Path, arrays: dict[str, Array], metadata: dict[str, str]
         raise OSError(str(error)) from error
 
 
+@dataclass(frozen=True)
 class Tensors:
-    """The tensors of one or many files by name."""
+    """The tensors of one or many files by name.
 
-    def __init__(self, stored: dict[str, TensorEntry]) -> None:
-        self.stored = stored
-        self._maps: dict[Path, Array] = {}
+    kept    the types of matrices that are to stay in the blocks of their file (see `quantized.FORMS`)
+    """
+
+    stored: dict[str, TensorEntry]
+    kept: Collection[str] = ()
+    _maps: dict[Path, Array] = field(default_factory=dict)
+    _dequantized: dict[tuple[str, Any], Array] = field(default_factory=dict)
 
     def read(self, name: str, dtype: Any = np.float32) -> Array:
         """Return one tensor: where it lies if it has the type that is asked for, else converted."""
         found = self.stored[name]
-        if found.dtype not in _FLOATS:
+        if found.dtype in BLOCKS:
+            if (name, dtype) not in self._dequantized:  # the last one is kept, for the other parts of a fused matrix
+                self._dequantized.clear()
+                numbers = dequantize(self._bytes(name), found.shape, found.dtype)
+                self._dequantized[name, dtype] = numbers.astype(dtype, copy=False)
+            return self._dequantized[name, dtype]
+        if found.dtype not in FLOATS:
             fact = f"the tensor {name} in {found.file} holds {found.dtype}, not numbers of a known floating-point type"
-            raise WeightsError(fact, hint=f"use weights in {', '.join(_FLOATS)}")
-        if found.file not in self._maps:
-            self._maps[found.file] = _mapped(found.file)
-        data = self._maps[found.file][found.start : found.stop].view(_FLOATS[found.dtype]).reshape(found.shape)
+            raise WeightsError(fact, hint=f"use weights in {', '.join(FLOATS)}")
+        data = self._bytes(name).view(FLOATS[found.dtype]).reshape(found.shape)
         if found.dtype == "BF16":
             # The upper half of a float32: shifted into place, nothing is rounded.
             data = (data.astype(np.uint32) << 16).view(np.float32)
         data = data.astype(dtype, copy=False)
         return data if data.flags.aligned else data.copy()
+
+    def keeps_blocks(self, name: str) -> bool:
+        """Tell whether a matrix stays in its blocks; float16 numbers must be finite for products with them."""
+        form = self.stored[name].dtype
+        return form in self.kept and (form != "F16" or bool(np.isfinite(self._bytes(name).view(np.float16)).all()))
+
+    def read_blocks(self, name: str, part: tuple[int, int] | None = None) -> Quantized:
+        """Return a matrix, or the i-th of n equal parts of its rows, in the blocks in which it is stored."""
+        found = self.stored[name]
+        rows, columns = found.shape
+        stored = self._bytes(name).reshape(rows, -1)
+        return Quantized.of_rows(found.dtype, stored if part is None else np.split(stored, part[1])[part[0]], columns)
+
+    def _bytes(self, name: str) -> Array:
+        found = self.stored[name]
+        if found.file not in self._maps:
+            with explained(found.file, WeightsError, "check the file", "mapped into memory"):
+                self._maps[found.file] = np.asarray(np.memmap(found.file, dtype=np.uint8, mode="r"))
+        return self._maps[found.file][found.start : found.stop]
 
 
 def open_tensors(folder: Path) -> Tensors:
@@ -127,7 +157,7 @@ def _indexed(folder: Path) -> dict[str, TensorEntry]:
     names = sorted(set(places.values()))
     if len(names) > MOST_FILES:
         _damaged(index, f"it names {len(names):,} files")
-    headers = {name: read_header(_inside(folder, name)) for name in names}
+    headers = {name: read_header(_shard(folder, name)) for name in names}
     stored: dict[str, TensorEntry] = {}
     for tensor, name in places.items():
         if tensor not in headers[name]:
@@ -137,12 +167,10 @@ def _indexed(folder: Path) -> dict[str, TensorEntry]:
     return stored
 
 
-def _inside(folder: Path, name: str) -> Path:
-    """Return the path of a file of the folder; refuse names and links that lead out of it."""
+def _shard(folder: Path, name: str) -> Path:
+    """Return the path of a file that the index names; refuse names and links that lead out of its folder."""
     index = folder / INDEX
-    if not name or "\0" in name or Path(name).name != name or "\\" in name or name in (".", ".."):
-        raise WeightsError(f"{index} points outside its folder: {name[:80]!r}", hint="do not use this model")
-    path = folder / name
+    path = inside(folder, name, index)
     if path.suffix in PICKLES:
         refuse_pickle(path)
     if not path.is_file():
@@ -154,13 +182,6 @@ def _inside(folder: Path, name: str) -> Path:
         fact = f"{index} names {name[:80]}, a link that leads outside its folder to {path.resolve()}"
         raise WeightsError(fact, hint="put the file itself into the folder")
     return path
-
-
-def _mapped(path: Path) -> Array:
-    try:
-        return np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
-    except (OSError, ValueError) as error:
-        raise WeightsError(f"{path} cannot be mapped into memory: {error}", hint="check the file") from None
 
 
 def _damaged(path: Path, reason: str) -> NoReturn:

@@ -14,7 +14,7 @@ from ..config import EncoderConfig, EncoderDecoderConfig
 from ..errors import ConfigError, WeightsError
 from ..text import PublishedTokenizer
 from ..trained_model import TrainedModel
-from .export import export_folder, family_for, with_biases, with_halves
+from .export import export_folder, family_for, with_config
 from .family import Family
 
 LIMIT = 1e-4
@@ -55,8 +55,8 @@ def verify(loaded: TrainedModel, folder: str | Path | None = None) -> Verificati
 
     folder    where the reference reads them; without one, it reads what `export_folder` writes
     """
-    loaded = with_biases(with_halves(loaded))
-    family = family_for(loaded.config, loaded.family)
+    family, config = family_for(loaded.config, loaded.family)
+    loaded = with_config(loaded, config)
     if folder is None:
         with tempfile.TemporaryDirectory() as place:
             # The tokenizer is not what is compared, and takes long to write.
