@@ -37,6 +37,11 @@ TYPES = {"f32": 0, "f16": 1, "q8_0": 7}
 SUFFIX = ".gguf"
 ROTATIONS = "rope_freqs.weight"
 """A tensor that stretches the rotations, as Llama 3 does."""
+_ONLY: dict[str, Any] = {
+    "attention.causal": True, "expert_count": 0, "expert_used_count": 0, "rope.scaling.type": "none",
+    "rope.scale_linear": 1.0, "rope.scaling.finetuned": False,
+}  # fmt: skip
+"""Settings that must have the one value that the layers compute with."""
 _FOLLOWING = (
     "vocab_size", "attention.key_length", "attention.value_length", "attention.head_count_kv", "rope.dimension_count",
     "rope.freq_base", "attention.sliding_window", "use_parallel_residual", "tensor_data_layout",
@@ -145,14 +150,7 @@ def _architecture(name: str, fixed: dict[str, Any], *, fused: bool = False) -> F
         },
         fields=fields,
         fixed=fixed,
-        only=(
-            (at + "attention.causal", True),
-            (at + "expert_count", 0),
-            (at + "expert_used_count", 0),
-            (at + "rope.scaling.type", "none"),
-            (at + "rope.scale_linear", 1.0),
-            (at + "rope.scaling.finetuned", False),
-        ),
+        only=tuple((at + key, allowed) for key, allowed in _ONLY.items()),
         written={"general.architecture": name},
         read=_read,
         write=_write,
