@@ -37,6 +37,13 @@ TYPES = {"f32": 0, "f16": 1, "q8_0": 7}
 SUFFIX = ".gguf"
 ROTATIONS = "rope_freqs.weight"
 """A tensor that stretches the rotations, as Llama 3 does."""
+_SIZES: dict[str, Any] = {
+    "context": ("context_length", Fields.size),
+    "width": ("embedding_length", Fields.size),
+    "layers": ("block_count", Fields.layers),
+    "feed_forward": ("feed_forward_length", Fields.size),
+    "heads": ("attention.head_count", Fields.size),
+}
 _ONLY: dict[str, Any] = {
     "attention.causal": True, "expert_count": 0, "expert_used_count": 0, "rope.scaling.type": "none",
     "rope.scale_linear": 1.0, "rope.scaling.finetuned": False,
@@ -117,17 +124,10 @@ def _architecture(name: str, fixed: dict[str, Any], *, fused: bool = False) -> F
     at = name + "."
     attention = "attn_qkv attn_qkv attn_qkv" if fused else "attn_q attn_k attn_v"
     eps = "attention.layer_norm_rms_epsilon" if fixed.get("norm") == "rms" else "attention.layer_norm_epsilon"
-    fields: dict[str, Any] = {
-        "context": (at + "context_length", Fields.size),
-        "width": (at + "embedding_length", Fields.size),
-        "layers": (at + "block_count", Fields.layers),
-        "feed_forward": (at + "feed_forward_length", Fields.size),
-        "heads": (at + "attention.head_count", Fields.size),
-        "norm_eps": (at + eps, Fields.number),
-        # What only the tensors tell has the name of the setting.
-        "vocab": ("vocab", Fields.size),
-        "tied_head": ("tied_head", Fields.flag, True),
-    }
+    fields: dict[str, Any] = {ours: (at + key, ask) for ours, (key, ask) in _SIZES.items()}
+    fields["norm_eps"] = (at + eps, Fields.number)
+    # What only the tensors tell has the name of the setting.
+    fields |= {"vocab": ("vocab", Fields.size), "tied_head": ("tied_head", Fields.flag, True)}
     if fixed.get("positions") == "rotary":
         fields["rotary_base"] = (at + "rope.freq_base", Fields.number, 10000.0)
     if not fused:
