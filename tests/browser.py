@@ -20,7 +20,7 @@ import numpy as np
 
 from glassformer.data import build_task
 from glassformer.models import build
-from glassformer.runs.start import model_config
+from glassformer.runs.planning import model_config
 from glassformer.trained_model import TrainedModel
 from glassformer.web.explorer import Explorer
 from glassformer.web.offers import Offer

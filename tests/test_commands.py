@@ -98,21 +98,16 @@ def once(function):
 
 def train_little(patch):
     """Let training take two steps, and new models be small unless a command sets their sizes."""
-    anew, onward, again = (
-        getattr(train_command, name) for name in ("new_session", "fine_tuning_session", "resume_session")
-    )
+    anew, again = train_command.new_session, train_command.resume_session
 
-    def begun(task, *args, settings, **more):
-        return anew(task, *args, settings={**TINY[task], **settings, "steps": 2}, **more)
-
-    def begun_from(*args, settings, **more):
-        return onward(*args, settings={**settings, "steps": 2}, **more)
+    def begun(task, *args, settings, source=None, **more):
+        own = TINY[task] if source is None else {}
+        return anew(task, *args, settings={**own, **settings, "steps": 2}, source=source, **more)
 
     def resumed(folder, *, steps, **more):
         return again(folder, steps=None if steps is None else open_run(folder).recipe.steps + 2, **more)
 
     patch.setattr(train_command, "new_session", begun)
-    patch.setattr(train_command, "fine_tuning_session", begun_from)
     patch.setattr(train_command, "resume_session", resumed)
     little = {name: {**TINY[name], "steps": 2, "eval_every": 1} for name in demo.PARTS}
     little["text"]["context"] = 64

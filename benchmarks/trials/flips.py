@@ -64,7 +64,7 @@ def _write_models(shared: Path) -> None:
     """Save a model with a tokenizer of its own and one with a published one, and a token file."""
     import glassformer as gf
     from glassformer.data.tokens import write_tokens
-    from glassformer.runs.fine_tuning import fine_tuning_session
+    from glassformer.runs.start import new_session
     from tokenizer_files import chat_bpe
 
     gf.save(gf.load(shared / "whole"), shared / "own")
@@ -75,7 +75,7 @@ def _write_models(shared: Path) -> None:
     (shared / "corpus.txt").write_text(CORPUS, encoding="utf-8")
     given = {"data": str(shared / "corpus.txt"), "settings": {**PLAN, "batch": 2, "context": 8}}
     with use_engine("numpy"):  # so large a tokenizer has a file of its own in the folder of a run
-        for _ in fine_tuning_session("text", shared / "tuned", str(source), **given).steps():
+        for _ in new_session("text", shared / "tuned", source=str(source), **given).steps():
             break
     (shared / "tokens").mkdir()
     write_tokens(shared / "corpus.txt", shared / "tokens" / "corpus.bin")

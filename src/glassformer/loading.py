@@ -18,9 +18,8 @@ from .config import EncoderConfig, TransformerConfig
 from .data import Task, build_task
 from .errors import ConfigError, WeightsError
 from .generation.storage import AS_STORED
-from .runs.custom_files import check_task
+from .runs.custom_files import check_task, granted
 from .runs.run import open_run, read_model
-from .runs.trust import granted
 from .text import PublishedTokenizer, Tokenizer, tokenizer_from_dict
 from .text.published import TOKENIZER
 from .trained_model import TrainedModel

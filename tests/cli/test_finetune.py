@@ -10,9 +10,9 @@ import pytest
 from fine_tuning import VOCAB, published
 from glassformer.dispatch import use_engine
 from glassformer.loading import load, read_model
-from glassformer.runs.fine_tuning import fine_tuning_session
 from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run, read_base
+from glassformer.runs.start import new_session
 from glassformer.training import load_checkpoint
 from glassformer.tree import count, flatten, tree_map
 from published_models import pulled
@@ -59,8 +59,8 @@ def arguments(base, out, mode, *more, data, **settings):
 
 def start_session(base, folder, mode, data, **settings):
     pairs = {**PLAN, **MODES[mode], **settings}
-    return fine_tuning_session(
-        "text", folder, str(base), adapters=mode == "lora", data=str(data), settings=pairs, seed=2
+    return new_session(
+        "text", folder, source=str(base), adapters=mode == "lora", data=str(data), settings=pairs, seed=2
     )
 
 
@@ -147,7 +147,7 @@ def test_a_run_by_adapters_is_a_model_to_start_from(bases, prose, tmp_path):
 
 def test_lines_and_pairs_use_the_tokens_of_the_model(bases, tmp_path):
     names = write_data("lines", tmp_path)
-    session = fine_tuning_session("lines", tmp_path / "lines", str(bases("llama")), data=names, settings=PLAN)
+    session = new_session("lines", tmp_path / "lines", source=str(bases("llama")), data=names, settings=PLAN)
     row = session.task.train.rows
     assert set(row.tokens[:, 0].tolist()) == {1}  # <s>
     assert all((targets == 2).sum() == 1 for targets in row.targets)  # </s>
@@ -155,7 +155,7 @@ def test_lines_and_pairs_use_the_tokens_of_the_model(bases, tmp_path):
 
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"the fox {n}\tthe dog {n}\n" for n in range(20)))
-    session = fine_tuning_session("pairs", tmp_path / "pairs", str(bases("t5")), data=str(pairs), settings=PLAN)
+    session = new_session("pairs", tmp_path / "pairs", source=str(bases("t5")), data=str(pairs), settings=PLAN)
     rows = session.task.train.rows
     assert set(rows.tokens[:, 0].tolist()) == {0}  # <pad> starts answers of T5
     ends = rows.source_mask.sum(axis=1) - 1
@@ -302,9 +302,7 @@ def test_a_tokenizer_larger_than_the_model_is_refused(bases, prose, tmp_path):
 def test_smollm2_learns_by_adapters(prose, tmp_path):
     base = pulled("smollm2")
     settings = {"context": 16, "batch": 1, "steps": 2, "warmup": 0, "lr": 2e-3, "eval_every": 2}
-    session = fine_tuning_session(
-        "text", tmp_path / "run", str(base), adapters=True, data=str(prose), settings=settings
-    )
+    session = new_session("text", tmp_path / "run", source=str(base), adapters=True, data=str(prose), settings=settings)
     before = session.evaluate(session.trained.params).loss
     finish(session)
     assert session.evaluate(session.load_params()).loss < before

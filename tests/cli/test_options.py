@@ -178,8 +178,7 @@ def told(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GLASSFORMER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    for begin in ("new_session", "fine_tuning_session"):
-        monkeypatch.setattr(train, begin, lambda *w, **s: tell(*w, **s) or SimpleNamespace(watch=None))
+    monkeypatch.setattr(train, "new_session", lambda *w, **s: tell(*w, **s) or SimpleNamespace(watch=None))
     monkeypatch.setattr(train, "_train_and_report", lambda session, watch, **how: tell(**how))
     monkeypatch.setattr(train, "require_tensorboard", lambda wanted: None)
     monkeypatch.setattr(inspect, "inspect_model", drawn)

@@ -7,7 +7,7 @@ from browser import TEXTS, tiny_model
 from glassformer import ops
 from glassformer.errors import ConfigError, LengthError
 from glassformer.interpret.reading import answers
-from glassformer.runs.trial import new_trial
+from glassformer.runs.in_memory import new_trial
 from runs import TINY
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")

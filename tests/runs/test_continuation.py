@@ -100,17 +100,6 @@ def test_more_steps_are_no_other_recipe(folder):
     assert resume_session(folder).notes == []
 
 
-def test_a_run_of_an_older_version_goes_on(folder):
-    def older(content):
-        for name in ("blas", "processor", "examples", "first"):
-            content["record"].pop(name, None)
-
-    edit_config(folder, older)
-    assert len(list(resume_session(folder).steps())) == 2
-    edit_config(folder, lambda content: content.pop("record"))
-    assert resume_session(folder, steps=5).notes == []
-
-
 # --- the command -----------------------------------------------------------------------------------------------------
 
 

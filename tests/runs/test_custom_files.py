@@ -10,8 +10,8 @@ from glassformer import registry
 from glassformer.data import TASKS, import_file
 from glassformer.errors import CheckpointError, DataError
 from glassformer.loading import load
-from glassformer.runs import trust
-from glassformer.runs.config_file import checksum
+from glassformer.runs import custom_files as trust
+from glassformer.runs.folder import checksum
 from glassformer.runs.listing import list_runs
 from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run

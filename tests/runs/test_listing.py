@@ -7,7 +7,6 @@ import shutil
 import pytest
 
 from glassformer.errors import ConfigError
-from glassformer.runs.fine_tuning import fine_tuning_session
 from glassformer.runs.listing import changed_settings, list_runs, summarize
 from glassformer.runs.run import open_run
 from glassformer.runs.start import new_session
@@ -111,17 +110,9 @@ def test_a_preset_is_named_instead_of_all_its_settings(tmp_path):
     assert changed_settings(run) == {"preset": "bert-base", **small}
 
 
-def test_a_run_of_an_older_version_is_described_as_well(tmp_path):
-    tiny_session("majority", tmp_path / "run", lr=0.5)
-    edit_config(tmp_path / "run", lambda content: content.pop("record"))
-    one = summarize(tmp_path / "run")
-    assert one.changed == {**CHANGED, "lr": 0.5}
-    assert one.record == {}
-
-
 def test_a_fine_tuned_run_says_what_it_started_from(tmp_path):
     base = finish(tiny_session("text", tmp_path / "base", steps=1)).run.folder
     data = write_data("text", tmp_path)
-    run = fine_tuning_session("text", tmp_path / "run", str(base), adapters=True, data=data, settings={"lr": 0.1}).run
+    run = new_session("text", tmp_path / "run", source=str(base), adapters=True, data=data, settings={"lr": 0.1}).run
     want = {"from": str(base.resolve()), "lora_rank": 8, "data": data, "context": 16, "lr": 0.1}
     assert changed_settings(run) == want

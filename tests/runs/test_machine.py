@@ -7,7 +7,6 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from glassformer.dispatch import use_engine
 from glassformer.engines.cpu.cores import at_most, cores
-from glassformer.runs.machine import Machine
 from glassformer.runs.resume import resume_session
 from glassformer.runs.start import new_session
 from runs import are_same, assert_same_run, tiny_session
@@ -54,19 +53,6 @@ def test_a_run_goes_on_with_the_cores_that_it_began_with(tmp_path):
     with at_most(1):
         (note,) = resume_session(tmp_path / "cut", anyway=True).notes
     assert note.endswith("cores was 2 and is 1")
-
-
-def test_a_machine_is_imitated_for_a_while():
-    with at_most(3), threadpool_limits(2, user_api="blas"):
-        here = Machine.here()
-        assert here == (3, 2)
-        assert not here.differs_here()
-        assert not Machine(3).differs_here()  # older runs do not say more
-        other = Machine(2, 1)
-        assert other.differs_here()
-        with other.imitated():
-            assert Machine.here() == other
-        assert Machine.here() == here
 
 
 @pytest.mark.parametrize("imitating", [False, True])

@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from glassformer.runs.metrics import read_metrics, write_metrics
+from glassformer.runs.folder import read_metrics
 
 LINES = [{"step": 1, "loss": 2.0, "lr": 0.1}, {"step": 2, "loss": None, "val_loss": 1.5, "best": True, "accuracy": 0.5}]
 
 
 def test_lines_come_back(tmp_path):
     assert read_metrics(tmp_path / "metrics.jsonl") == ([], 0)
-    write_metrics(tmp_path / "metrics.jsonl", LINES)
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
     assert read_metrics(tmp_path / "metrics.jsonl") == (LINES, 0)
 
 

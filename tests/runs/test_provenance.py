@@ -14,7 +14,7 @@ from glassformer.errors import DataError
 from glassformer.runs.provenance import Provenance, data_provenance, versions
 from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run
-from runs import command, edit_config, tiny_session
+from runs import command, tiny_session
 
 
 def test_a_run_says_by_whom_and_with_what_it_was_begun(tmp_path):
@@ -67,22 +67,6 @@ def test_carried_texts_and_token_files_have_one_too(tmp_path):
     write_tokens(tmp_path / "a.txt", tmp_path / "a.bin")
     found = data_provenance("text", str(tmp_path / "a.bin"))
     assert found.sha256 == hashlib.sha256((tmp_path / "a.bin").read_bytes()).hexdigest()
-
-
-def test_a_run_of_an_older_version_still_loads(tmp_path):
-    tiny_session("majority", tmp_path / "run", steps=2)
-
-    def older(content):
-        del content["record"], content["recipe"]["decay_steps"]
-
-    edit_config(tmp_path / "run", older)
-    assert open_run(tmp_path / "run").provenance is None
-    assert len(list(resume_session(tmp_path / "run").steps())) == 2
-
-
-def test_what_a_later_version_noted_besides_is_left_out():
-    record = Provenance.now("numpy")
-    assert Provenance.from_dict({**record.to_dict(), "weather": "fine"}) == record
 
 
 def test_changed_data_is_refused_where_a_run_goes_on_or_is_measured(tmp_path):

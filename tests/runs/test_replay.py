@@ -165,7 +165,7 @@ def test_changed_data_is_refused(tmp_path):
     replay(tmp_path / "run").at(1)
     with open(data, "r+", encoding="utf-8") as file:
         file.write("eht")
-    with pytest.raises(DataError, match="has changed, so its steps cannot be repeated"):
+    with pytest.raises(DataError, match="is not what it was trained on"):
         replay(tmp_path / "run")
 
 

@@ -47,7 +47,7 @@ def test_a_folder_says_what_was_trained_and_how(task, tmp_path):
 
 def test_large_tokenizers_stand_beside_the_config_and_old_folders_still_open(tmp_path, monkeypatch):
     inside = tiny_session("dates", tmp_path / "inside", steps=2).run
-    monkeypatch.setattr("glassformer.runs.config_file.LARGE", 100)
+    monkeypatch.setattr("glassformer.runs.folder.LARGE", 100)
     beside = tiny_session("dates", tmp_path / "beside", steps=2)
     content = json.loads((tmp_path / "beside" / "config.json").read_text(encoding="utf-8"))
     assert content["tokenizer"] == content["target_tokenizer"] == "tokenizers.json"
@@ -63,11 +63,11 @@ def test_large_tokenizers_stand_beside_the_config_and_old_folders_still_open(tmp
 
 @pytest.mark.parametrize("damage", [None, "{", "3"])
 def test_lost_or_damaged_tokenizers_are_named(damage, tmp_path, monkeypatch):
-    monkeypatch.setattr("glassformer.runs.config_file.LARGE", 100)
+    monkeypatch.setattr("glassformer.runs.folder.LARGE", 100)
     tiny_session("dates", tmp_path / "run", steps=2)
     path = tmp_path / "run" / "tokenizers.json"
     path.unlink() if damage is None else path.write_text(damage)
-    with pytest.raises(CheckpointError, match=r"tokenizers\.json, which config\.json names, cannot be read"):
+    with pytest.raises(CheckpointError, match=r"tokenizers\.json is damaged"):
         open_run(tmp_path / "run")
 
 

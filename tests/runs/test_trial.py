@@ -3,10 +3,10 @@
 import pytest
 
 from glassformer.errors import ConfigError
+from glassformer.runs.in_memory import new_trial
 from glassformer.runs.replay import replay
 from glassformer.runs.run import open_run
 from glassformer.runs.start import new_session
-from glassformer.runs.trial import new_trial
 from runs import TINY, assert_same_bits, assert_same_run
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")

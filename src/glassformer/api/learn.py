@@ -12,8 +12,8 @@ from ..errors import TrainingError
 from ..execution import Execution
 from ..progress import log
 from ..progress.notebook import shown
+from ..runs.custom_files import granted
 from ..runs.stopwatch import Stopwatch
-from ..runs.trust import granted
 from ..trained_model import TrainedModel
 from ..training.interruption import Terminated, heeding_termination
 from ..training.lora import LoRA

@@ -17,12 +17,12 @@ from ..execution import PLAIN, Execution, MeshShape, joined, separated
 from ..models import PRESETS, Decoder, Encoder, EncoderDecoder, Model
 from ..quantized import Quantized
 from ..runs.base import Base
-from ..runs.fine_tuning import check_fit, check_settings, tuned_config, tuned_recipe, what_is_trained
 from ..runs.in_memory import MemoryRun, memory_run
+from ..runs.planning import Plan, check_fit, check_settings, model_config, tuned_config, tuned_recipe, what_is_trained
 from ..runs.resume import resume_session
-from ..runs.run import Run, model_of_run
+from ..runs.run import model_of_run
 from ..runs.session import Session, start_session
-from ..runs.start import create_run, model_config
+from ..runs.start import create_run
 from ..trained_model import TrainedModel, class_labels
 from ..training import History, StepRecord
 from ..training.lora import LoRA
@@ -163,8 +163,8 @@ def _new(model: Any, asked: _Asked, params: Tree | None) -> tuple[Session, Train
     else:
         config = given.replace(**separated(of_model)[0])
         check_fit(task, "this model", config)
-    run = _run(asked, task, origin, config, Recipe.from_dict(recipe), of_model, None)
-    session = start_session(run, task, params, recorded=asked.record)
+    plan = Plan(task, _options(origin), config, Recipe.from_dict(recipe), of_model, params=params)
+    session = _session(asked, plan, origin)
     source = "" if asked.out is None else str(asked.out)
     trained = TrainedModel.of_task(session.model, {}, task, source=source, origin=origin)
     return session, trained
@@ -186,12 +186,10 @@ def _tuning(model: TrainedModel, asked: _Asked, lora: LoRA | None) -> tuple[Sess
     options = {"seed": asked.seed, **of_task}
     task, origin = tuning_task(asked.data, base, source, config, options, asked.validation)
     recipe = tuned_recipe(task, lora, {"seed": asked.seed, **of_recipe})
-    if lora is not None and asked.execution is not None and asked.execution.scan:
-        lora.check_alike(base.params)
-    begin = what_is_trained(base, lora, asked.seed)
+    begin = what_is_trained(base, lora, asked.seed, asked.execution)
     begun = None if asked.out is None else Base.of(model.source, base, lora)
-    run = _run(asked, task, origin, config, recipe, of_model, begun)
-    session = start_session(run, task, *begin, recorded=asked.record)
+    plan = Plan(task, _options(origin), config, recipe, of_model, None, begun, *begin)
+    session = _session(asked, plan, origin)
     where = "" if asked.out is None else str(asked.out)
     labels = class_labels(task, config)
     return session, replace(
@@ -239,18 +237,14 @@ def _task(
     ), None
 
 
-def _run(
-    asked: _Asked,
-    task: Task,
-    origin: dict[str, Any] | None,
-    config: TransformerConfig,
-    recipe: Recipe,
-    of_model: dict[str, Any],
-    base: Base | None,
-) -> Run:
-    """Return a run in memory, or in a folder if one is asked for."""
+def _options(origin: dict[str, Any] | None) -> dict[str, Any]:
+    return {} if origin is None else origin["options"]
+
+
+def _session(asked: _Asked, plan: Plan, origin: dict[str, Any] | None) -> Session:
+    """Start the training in memory, or in a folder if one is asked for."""
     if asked.out is None:
-        return memory_run(task.name, config, recipe, execution=asked.execution, settings=of_model, given=asked.own)
+        return start_session(memory_run(plan, asked.execution, asked.own), plan)
     if asked.own is not None:
         raise ConfigError(
             f"a run folder builds its model from the config, which does not know the class {type(asked.own).__name__}",
@@ -261,8 +255,7 @@ def _run(
             "a run folder remembers its data by the name of a task or a file, and this data has neither",
             hint="leave out `out`, and write the trained model with gf.save(model, folder)",
         )
-    settings: dict[str, Any] = {"base": base, "execution": asked.execution, "settings": of_model}
-    return create_run(Path(asked.out), task, origin["options"], config, recipe, **settings)
+    return start_session(create_run(plan, Path(asked.out), asked.execution), plan, recorded=asked.record)
 
 
 def _host_settings(own: Execution, execution: Execution | None) -> dict[str, Any]:

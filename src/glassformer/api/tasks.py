@@ -12,7 +12,7 @@ from ..errors import ConfigError, DataError, did_you_mean
 from ..execution import AMONG_MODEL_SETTINGS
 from ..runs.base import stable_data
 from ..runs.custom_files import takes_lexicon
-from ..runs.fine_tuning import check_fit, task_for, task_options
+from ..runs.planning import check_fit, task_for, task_options
 from ..runs.settings import split_settings
 from ..settings import check_known, setting_names
 from ..trained_model import TrainedModel

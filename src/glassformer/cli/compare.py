@@ -10,8 +10,7 @@ import click
 
 from ..errors import ConfigError
 from ..runs.comparison import Curves, by_step, by_time, curves_of, differing, figures_of, judged, samples_or_reason
-from ..runs.listing import recorded
-from ..runs.metrics import RECENT
+from ..runs.folder import RECENT
 from ..runs.run import Run, open_run
 from ..settings import check_known
 from ..text import printable
@@ -66,7 +65,8 @@ def _as_json(
     paths: Sequence[Path], runs: Sequence[Run], curves: Sequence[Curves], answers: Sequence[Any], drawn: Sequence[Path]
 ) -> dict[str, Any]:
     about = [
-        {"run": str(path), **figures_of(run), "record": recorded(run)} for path, run in zip(paths, runs, strict=True)
+        {"run": str(path), **figures_of(run), "record": run.provenance.to_dict()}
+        for path, run in zip(paths, runs, strict=True)
     ]
     for one, said in zip(about, answers, strict=False):
         one["samples"] = said if isinstance(said, str) else [{"prompt": a, "answer": printable(b)} for a, b in said]
@@ -88,7 +88,7 @@ def _plain(value: Any) -> Any:
 def _print_figures(names: Sequence[str], runs: Sequence[Run]) -> None:
     rows: dict[str, list[str]] = {}
     for run in runs:
-        found, record = figures_of(run), recorded(run)
+        found, record = figures_of(run), run.provenance
         best = "" if found["best_loss"] is None else f"{found['best_loss']:.4f} at step {found['best_step']:,}"
         cells = {
             "task": found["task"],
@@ -100,7 +100,7 @@ def _print_figures(names: Sequence[str], runs: Sequence[Run]) -> None:
             "right": "" if found["accuracy"] is None else f"{found['accuracy']:.2%}",
             "tokens trained on": f"{found['tokens']:,}",
             "seconds of training": f"{found['seconds']:,.1f}",
-            "engine": f"{record['engine']}, {record['cores']} cores" if record else "",
+            "engine": f"{record.engine}, {record.cores} cores",
             "tokens/s": "" if found["tokens_per_second"] is None else f"{found['tokens_per_second']:,.0f}",
         }
         for name, cell in cells.items():

@@ -76,7 +76,7 @@ def use_engine_of(run: Any, asked: str | None, mesh: str | None) -> None:
     if not run.under_jax:
         if asked == "jax" or mesh is not None:
             raise ConfigError(f"{run.folder} was not started with the engine jax", hint="leave out --engine and --mesh")
-        _go_on_with(None if run.provenance is None else run.provenance.engine, asked)
+        _go_on_with(run.provenance.engine, asked)
         return
     if asked not in (None, "jax"):
         raise ConfigError(f"{run.folder} was started with the engine jax", hint="leave out --engine")

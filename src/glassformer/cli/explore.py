@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from ..loading import is_run, locate
+from ..runs.custom_files import granted
 from ..runs.run import open_run
-from ..runs.trust import granted
 from ..web.explorer import Explorer
 from ..web.offers import RUNS, find_offers
 from ..web.server import Server

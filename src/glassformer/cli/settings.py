@@ -93,7 +93,7 @@ def _cells(one: "Setting") -> tuple[str, ...]:
 def _of_fine_tuning(task: str, source: str, *, lora: bool) -> "list[Group]":
     from ..data import TASKS
     from ..loading import load_config
-    from ..runs.fine_tuning import fine_tuning_groups
+    from ..runs.planning import fine_tuning_groups
 
     check_known("there is no task", task, TASKS)
     return fine_tuning_groups(task, source, load_config(source), adapters=lora)

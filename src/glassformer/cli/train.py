@@ -17,7 +17,6 @@ from ..errors import ConfigError, TrainingError, typed
 from ..execution import MeshShape
 from ..progress.chart import short
 from ..progress.display import DELAY, display, event_writer, require_tensorboard, waiting
-from ..runs.fine_tuning import fine_tuning_session
 from ..runs.resume import resume_session
 from ..runs.run import open_run
 from ..runs.session import Session
@@ -179,16 +178,9 @@ def open_session(
     task: str, out: Path | None, source: str | None, preset: str | None, *, lora: bool, **settings: Any
 ) -> Session:
     """Start a run from scratch, or from a trained model; without --out, in a new folder."""
-    folder, settings["numbered"] = out or Path("runs") / task, out is None
-    if source is None:
-        if lora:
-            raise ConfigError("--lora needs a model to start from", hint="name one with --from")
-        with waiting(f"preparing {task}", delay=DELAY):
-            return new_session(task, folder, preset=preset, **settings)
-    if preset is not None:
-        raise ConfigError("--preset builds a new model, --from starts from an old one", hint="leave out one of them")
-    with waiting(f"preparing {task} and {source}", delay=DELAY):
-        return fine_tuning_session(task, folder, source, adapters=lora, **settings)
+    folder, numbered = out or Path("runs") / task, out is None
+    with waiting(f"preparing {task}" if source is None else f"preparing {task} and {source}", delay=DELAY):
+        return new_session(task, folder, source=source, adapters=lora, preset=preset, numbered=numbered, **settings)
 
 
 def run_session(session: Session, *, quiet: bool, tensorboard: bool = False) -> dict[str, Any]:

@@ -5,8 +5,6 @@ from typing import Any
 
 import click
 
-from ..runs import trust
-
 
 def trust_option() -> click.Option:
     """Return the option; without it, the user is asked where there is a terminal."""
@@ -15,8 +13,10 @@ def trust_option() -> click.Option:
 
 
 def _apply(ctx: click.Context, parameter: Any, wanted: bool) -> None:
-    trust.ask = _ask
-    ctx.with_resource(trust.granted(wanted))
+    from ..runs import custom_files
+
+    custom_files.ask = _ask
+    ctx.with_resource(custom_files.granted(wanted))
 
 
 def _ask(question: str) -> bool:

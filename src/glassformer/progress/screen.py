@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..config import TransformerConfig
-from ..runs.metrics import RECENT
+from ..runs.folder import RECENT
 from ..runs.stopwatch import Stopwatch
 from ..training.loop import StepRecord
 from ..training.recipe import Recipe

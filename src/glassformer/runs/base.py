@@ -1,4 +1,4 @@
-"""What a run folder says about the model that its training started from."""
+"""The model that a run's training started from, as its run folder describes it."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ from ..tree import named_leaves
 
 @dataclass(frozen=True)
 class Base:
-    """What a run folder says about the model that its training started from.
+    """The model that a run's training started from.
 
     source               a path, the name of a pulled model or hf:org/name
     sha256               of all its parameters, so that another model in its place is noticed
@@ -39,8 +39,7 @@ class Base:
     @classmethod
     def of(cls, source: str, model: TrainedModel, lora: LoRA | None) -> Self:
         """Describe a model that was read from `source`."""
-        sha256 = fingerprint(model.params)
-        return cls(stable(source), sha256, model.family, model.start_id, model.end_ids, lora)
+        return cls(stable(source), fingerprint(model.params), model.family, model.start_id, model.end_ids, lora)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
@@ -61,12 +60,12 @@ class Base:
 
 
 def stable(source: str) -> str:
-    """Return a path in a form that means the same from any folder, so that a run can go on there; names as they are."""
+    """Return a path as an absolute one, so that a run can go on in any folder; names as they are."""
     return str(Path(source).resolve()) if Path(source).exists() else source
 
 
 def stable_data(data: str | None) -> str | None:
-    """Return a path to data so; texts that Python carries go by their names, whatever files there are."""
+    """Return a path to data as an absolute one; texts that Python carries keep their names."""
     if data is None or data in CARRIED:
         return data
     check_path(data)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from ..errors import GlassformerError
 from ..models.accounting import parameters_by_part
 from ..trained_model import TrainedModel
-from .listing import progress, recorded
-from .metrics import RECENT
+from .folder import RECENT
+from .listing import progress
 from .run import Run
 
 ROWS = 10
@@ -52,42 +52,40 @@ def curves_of(name: str, metrics: Sequence[Mapping[str, Any]]) -> Curves:
 def figures_of(run: Run) -> dict[str, Any]:
     """Return how far a run came and how fast it was."""
     metrics = run.metrics()
-    seconds = sum(_number(line.get("seconds")) or 0.0 for line in metrics)
+    losses = [line["loss"] for line in metrics if line["loss"] is not None][-RECENT:]
     # The first step may compile or wait for the disk: it says nothing about the speed.
-    losses = [loss for line in metrics if (loss := _number(line.get("loss"))) is not None][-RECENT:]
-    timed = [line for line in metrics[1:] or metrics if _number(line.get("seconds"))]
-    tokens, time = (sum(line.get(name) or 0 for line in timed) for name in ("tokens", "seconds"))
+    tokens, time = (sum(line.get(name) or 0 for line in metrics[1:] or metrics) for name in ("tokens", "seconds"))
     return {
         "task": run.task_name,
-        **progress(run),
+        **progress(metrics, run.recipe.steps),
         "parameters": sum(parameters_by_part(run.config).values()),
         "recent_loss": sum(losses) / len(losses) if losses else None,
         "tokens": sum(line.get("tokens") or 0 for line in metrics),
-        "seconds": round(seconds, 3),
+        "seconds": round(sum(line.get("seconds") or 0.0 for line in metrics), 3),
         "tokens_per_second": round(tokens / time, 1) if time else None,
     }
 
 
 def settings_of(run: Run) -> dict[str, Any]:
     """Return all settings of a run, by name."""
-    record = recorded(run)
-    versions, data = record.get("versions", {}), record.get("data", {})
-    origin = {} if run.base is None else {"from": run.base.source, **(_prefixed("lora_", run.base.lora))}
+    record, data = run.provenance, run.provenance.data
+    lora = {} if run.lora is None else {f"lora_{name}": value for name, value in run.lora.to_dict().items()}
     return {
         "task": run.task_name,
-        "preset": record.get("preset"),
-        **origin,
+        "preset": record.preset,
+        **({} if run.base is None else {"from": run.base.source}),
+        **lora,
         **{name: value for name, value in run.task_options.items() if name not in ("seed", "data")},
-        "data": data.get("source", run.task_options.get("data")),
-        "data SHA-256": data.get("sha256", "")[:12] or None,
+        "data": run.task_options.get("data") if data is None else data.source,
+        "data SHA-256": None if data is None else data.sha256[:12],
         **run.config.to_dict(),
         **asdict(run.config),
         **{name: value for name, value in asdict(run.execution).items() if name != "rules"},
         **run.recipe.to_dict(),
-        "engine": "jax" if run.under_jax else record.get("engine"),
-        "cores": record.get("cores"),
-        "platform": record.get("platform"),
-        **versions,
+        "engine": record.engine,
+        "cores": record.cores,
+        "platform": record.platform,
+        **record.versions,
     }
 
 
@@ -132,23 +130,13 @@ def judged(curves: Curves) -> Points:
     return curves.validation if curves.validation.values else curves.training
 
 
-def samples_of(run: Run, *, count: int = 3, length: int = 80) -> list[tuple[str, str]]:
-    """Return some prompts of the task, each with the best model's answer."""
-    return TrainedModel.of_task(run.model, run.load_params(), run.task()).samples(count, length)
-
-
-def samples_or_reason(run: Run) -> list[tuple[str, str]] | str:
-    """Return the samples of a run, or why there are none: no checkpoint yet, or data that is gone."""
+def samples_or_reason(run: Run, *, count: int = 3, length: int = 80) -> list[tuple[str, str]] | str:
+    """Return some prompts of the task, each with the best model's answer, or why there are none."""
     try:
-        return samples_of(run)
-    except (GlassformerError, OSError) as error:
+        return TrainedModel.of_task(run.model, run.load_params(), run.task()).samples(count, length)
+    except (GlassformerError, OSError) as error:  # there is no checkpoint yet, or its data is gone
         return error.fact if isinstance(error, GlassformerError) else str(error)
 
 
-def _prefixed(prefix: str, settings: Any) -> dict[str, Any]:
-    return {} if settings is None else {prefix + name: value for name, value in settings.to_dict().items()}
-
-
-def _number(value: Any) -> float | None:
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if good else None
+def _number(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)

@@ -1,19 +1,37 @@
-"""The Python files that a run's task, tokenizers and model parts came from."""
+"""The Python files that a run's task, tokenizers and model parts came from, and which of them may run.
 
+A run folder may come from anyone, and its config.json may name any file. A file runs only if it has the SHA-256 that
+the run recorded and the user trusts it: by training with it, by `--trust`, by an answer at the terminal, or by
+`gf.load(run, trust=True)`. The answer is remembered by path and hash in ~/.config/glassformer/trusted.json.
+"""
+
+import contextlib
 import inspect
+import json
 import logging
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ..config import TransformerConfig
 from ..data import TASKS, CustomFile, Task, files_of, import_file
 from ..errors import CheckpointError, DataError
-from ..files import sha256_of
+from ..files import sha256_of, write_text
 from ..registry import PARTS
-from . import trust
-from .config_file import CONFIG
+from .folder import CONFIG
 
 _warned: set[tuple[Path, str]] = set()
+_grants: list[bool] = [False]  # one more for each open `granted` block
+
+
+def decline(question: str) -> bool:
+    """Answer no: a program has no terminal to ask at."""
+    return False
+
+
+ask: Callable[[str], bool] = decline
+"""Asks the user a question; the command line replaces it."""
 
 
 def custom_files_of(task: Task, config: TransformerConfig) -> tuple[CustomFile, ...]:
@@ -52,7 +70,7 @@ def load_custom_file(file: CustomFile, folder: Path) -> None:
             hint=f"restore it ({copy} is a copy from when the run began), train anew, or use it as it is now: "
             f"gf.data.import_file({str(file.path)!r}) before gf.load(…)",
         )
-    trust.check(file.path, file.sha256, folder)
+    _check_trusted(file, folder)
     import_file(file.path)
 
 
@@ -68,3 +86,49 @@ def check_task(name: str, folder: Path) -> None:
 def takes_lexicon(task_name: str) -> bool:
     """Tell whether a task can be learned with the vocabulary of a model that exists already."""
     return "lexicon" in inspect.signature(TASKS[task_name]).parameters
+
+
+# --- trust -----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def granted(wanted: bool | None) -> Iterator[None]:
+    """Trust the Python files of runs that are opened inside the block, or not; None: as outside of it."""
+    _grants.append(_grants[-1] if wanted is None else wanted)
+    try:
+        yield
+    finally:
+        _grants.pop()
+
+
+def _check_trusted(file: CustomFile, folder: Path) -> None:
+    if [str(file.path), file.sha256] in _trusted():
+        return
+    if not (_grants[-1] or ask(f"{folder} was trained with {file.path} and runs it. Do you trust this Python file?")):
+        raise CheckpointError(
+            f"{folder} runs the Python file {file.path}, which you have not agreed to on this machine",
+            hint="read the file; if you trust it, add --trust once, or gf.load(run, trust=True) in Python",
+        )
+    remember(file)
+
+
+def remember(file: CustomFile) -> None:
+    """Trust a file from here on; where nothing can be written, in this process alone."""
+    entry, trusted = [str(file.path), file.sha256], _trusted()
+    if entry not in trusted:
+        with contextlib.suppress(OSError, RuntimeError):
+            _store().parent.mkdir(parents=True, exist_ok=True)
+            write_text(_store(), json.dumps([*trusted, entry], indent=1) + "\n")
+
+
+def _trusted() -> list[list[str]]:
+    try:
+        found = json.loads(_store().read_text(encoding="utf-8"))
+    except (OSError, ValueError, RuntimeError):  # unreadable, damaged, or no home folder
+        return []
+    return found if isinstance(found, list) else []
+
+
+def _store() -> Path:
+    base = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else Path("~/.config").expanduser()) / "glassformer" / "trusted.json"

@@ -1,4 +1,12 @@
-"""A run without a folder: what the steps did, and the best parameters, stay in memory."""
+"""Training in memory: what the steps did, and the best parameters, stay there; a trial can be written as a run later.
+
+    trial = new_trial("majority", {"steps": 200})
+    for record in trial.session.steps(): …
+    trial.frame()              the model as it is now, as a replay would show it
+    trial.write("runs/mine")   the run folder that `glassformer train --record` would have written
+
+Batches and first parameters follow from the seed, so a replay of the written run can return to every step.
+"""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -7,17 +15,20 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Tree
-from ..config import TransformerConfig
-from ..errors import CheckpointError
-from ..execution import PLAIN, Execution, separated
+from ..errors import CheckpointError, ConfigError
+from ..execution import Execution
 from ..models import Model
 from ..training.checkpoint import BEST
 from ..training.loop import StepRecord
 from ..training.parametrization import EVERYTHING, Parametrization
-from ..training.recipe import Recipe
 from ..training.state import TrainingState, final_params
 from ..tree import tree_map
+from .planning import Plan, plan_new
+from .recording import start_recording
+from .replay import Frame, frame_of
 from .run import Run
+from .session import Session, start_session
+from .start import create_run, planned_run
 
 
 @dataclass(frozen=True)
@@ -61,30 +72,53 @@ class MemoryRun(Run):
         return (EVERYTHING if parametrization is None else parametrization).effective(self.kept[name])
 
 
-def memory_run(
-    name: str,
-    config: TransformerConfig,
-    recipe: Recipe,
-    *,
-    execution: Execution | None = None,
-    settings: dict[str, Any] | None = None,
-    given: Model | None = None,
-) -> MemoryRun:
-    """Return a new run of the task `name`, which trains the `given` model, if any; see `start.create_run`."""
-    how = (execution or PLAIN).replace(**separated(settings or {})[1])
-    run = MemoryRun(
-        folder=Path(name),
-        task_name=name,
-        task_options={},
-        config=config,
-        recipe=recipe,
-        tokenizer={},
-        execution=how,
-        under_jax=execution is not None,
-        given=given,
-    )
-    run.check()
-    if recipe.shards is None:
-        shards = run.engine.shards(config, recipe.batch // recipe.accumulate)
-        run = replace(run, recipe=replace(recipe, shards=shards))
-    return run
+def memory_run(plan: Plan, execution: Execution | None = None, given: Model | None = None) -> MemoryRun:
+    """Return the run of a plan, which trains the `given` model, if any; see `start.create_run`."""
+    return planned_run(MemoryRun, plan, Path(plan.task.name), execution, given=given)
+
+
+@dataclass(eq=False)
+class Trial:
+    """A training in memory."""
+
+    session: Session
+    plan: Plan
+
+    @property
+    def run(self) -> MemoryRun:
+        """What the steps did, and the best parameters."""
+        run = self.session.run
+        assert isinstance(run, MemoryRun)
+        return run
+
+    def frame(self) -> Frame:
+        """Return the training as it is now."""
+        self.session.write_records()
+        records = self.run.records
+        return frame_of(self.session, self.session.state, records[-1].to_dict() if records else None)
+
+    def write(self, folder: str | Path) -> Run:
+        """Write it as a run, into the first of folder, folder-2, folder-3, … that is free."""
+        session, own = self.session, self.run
+        session.write_records()
+        last = own.recipe.keep == "last"
+        best = [record for record in own.records if record.evaluation is not None and (record.is_best or last)]
+        if not own.records:
+            raise ConfigError("no step was taken yet", hint="train it first")
+        run = create_run(self.plan._replace(recipe=own.recipe), Path(folder), None, numbered=True)
+        start_recording(run, session.state)
+        run.append(own.records)
+        state = session.trainer.take(session.state)
+        if best:
+            loss = None if best[-1].evaluation is None else best[-1].evaluation.loss
+            run.save_best(state._replace(step=best[-1].step, params=own.kept[BEST], ema=None, best=loss, stale=0))
+        run.save(state)
+        if run.lock is not None:
+            run.lock.release()
+        return run
+
+
+def new_trial(task_name: str, settings: dict[str, Any] | None = None, *, seed: int = 0) -> Trial:
+    """Begin a training in memory: the task's own model and recipe, changed by settings of either."""
+    plan = plan_new(task_name, settings, seed=seed)
+    return Trial(start_session(memory_run(plan), plan), plan)

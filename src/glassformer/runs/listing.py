@@ -1,6 +1,6 @@
 """The runs in a folder: what each was trained on, how, how far it came, and when; broken ones are named as such."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -14,18 +14,15 @@ from ..settings import described
 from ..training.checkpoint import BEST, LATEST, checkpoint_path
 from ..training.recipe import Recipe, changed_recipe
 from ..weights.places import is_run
-from .config_file import CONFIG
-from .fine_tuning import LORA_LR, RECIPE
-from .metrics import METRICS, read_metrics
-from .provenance import Provenance
-from .run import Run, open_run, read_content
+from .folder import CONFIG, METRICS, read_config, read_metrics
+from .planning import model_config, tuning_defaults
+from .run import Run, open_run
 from .settings import FROM_DATA, default_task
-from .start import model_config
 
 DEPTH = 3
 """Depth of folders searched for runs."""
 
-_NOT_COMPARED = {"steps", "decay_steps", "seed", "shards"}
+_NOT_COMPARED = ("steps", "decay_steps", "seed", "shards")
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class RunSummary:
     loss       of the last training step
     val_loss   of the last evaluation; best_loss the lowest so far, after best_step steps
     when       the last time that it was written to
-    record     engine, versions, cores, platform and data; empty for runs that do not say
+    record     engine, versions, cores, platform and data
     error      what is wrong with the folder
     """
 
@@ -89,31 +86,21 @@ def summarize(folder: Path) -> RunSummary:
     times = [path.stat().st_mtime for path in _files(folder) if path.is_file()]
     when = datetime.fromtimestamp(max(times, default=folder.stat().st_mtime)).astimezone()
     try:
-        content = read_content(folder)
-        if content.get("own"):
-            return _summarize_unopened(folder, when, content)
-        run = open_run(folder)
-        return RunSummary(folder, when, run.task_name, changed_settings(run), record=recorded(run), **progress(run))
+        content = read_config(folder)
+        task, steps, record = content["task"], int(content["recipe"]["steps"]), content["record"]
+        if content.get("own"):  # its Python files are not run for a list
+            changed = {name: value for name, value in task["options"].items() if name != "seed"}
+        else:
+            changed = changed_settings(open_run(folder))
+        figures = progress(read_metrics(folder / METRICS)[0], steps)
+        return RunSummary(folder, when, task["name"], changed, record=record, **figures)
     except (GlassformerError, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         return RunSummary(folder, when, error=error.fact if isinstance(error, GlassformerError) else first_line(error))
 
 
-def _summarize_unopened(folder: Path, when: datetime, content: Mapping[str, Any]) -> RunSummary:
-    """Describe a run with Python files of its own: a list runs nothing."""
-    task = content["task"]
-    record = Provenance.from_dict(content["record"]).to_dict() if "record" in content else {}
-    options = {name: value for name, value in task["options"].items() if name != "seed"}
-    figures = _progress(read_metrics(folder / METRICS)[0], int(content["recipe"]["steps"]))
-    return RunSummary(folder, when, task["name"], options, record=record, **figures)
-
-
-def progress(run: Run) -> dict[str, Any]:
-    """Return how far a run came: its steps and its losses."""
-    return _progress(run.metrics(), run.recipe.steps)
-
-
-def _progress(metrics: list[dict[str, Any]], steps: int) -> dict[str, Any]:
-    judged = [line for line in metrics if isinstance(line.get("val_loss"), int | float)]
+def progress(metrics: list[dict[str, Any]], steps: int) -> dict[str, Any]:
+    """Return how far a run came: its steps, of `steps` that are planned, and its losses."""
+    judged = [line for line in metrics if line.get("val_loss") is not None]
     best = min(judged, key=lambda line: line["val_loss"], default={})
     last = judged[-1] if judged else {}
     return {
@@ -127,62 +114,36 @@ def _progress(metrics: list[dict[str, Any]], steps: int) -> dict[str, Any]:
     }
 
 
-def recorded(run: Run) -> dict[str, Any]:
-    """Return where and with what a run began, as far as it says."""
-    return {} if run.provenance is None else run.provenance.to_dict()
-
-
-# --- what differs from the defaults ----------------------------------------------------------------------------------
-
-
 def changed_settings(run: Run) -> dict[str, Any]:
     """Return the settings that differ from what the task begins with, or from its preset, or its base model."""
-    changed: dict[str, Any] = {}
-    preset = None if run.provenance is None else run.provenance.preset
-    if preset is not None:
-        changed["preset"] = preset
-    if run.base is not None:
-        changed["from"] = run.base.source
-        changed |= {} if run.base.lora is None else {"lora_rank": run.base.lora.rank}
-    if run.under_jax:
-        changed["engine"] = "jax"
-    changed |= {"precision": run.execution.precision} if run.execution.precision != PLAIN.precision else {}
-    changed |= {} if run.under_jax else joined(run.execution)
-    changed |= changed_options(run)
-    if run.task_name in TASKS:
-        with suppress(GlassformerError):  # a custom task that cannot be built here
-            changed |= _changed_model(run, preset) | _changed_recipe(run)
-    return {**changed, **({"seed": run.recipe.seed} if run.recipe.seed else {})}
+    named = {
+        "preset": run.provenance.preset,
+        "from": None if run.base is None else run.base.source,
+        "lora_rank": None if run.lora is None else run.lora.rank,
+        "engine": "jax" if run.under_jax else None,
+        "precision": None if run.execution.precision == PLAIN.precision else run.execution.precision,
+    }
+    found = {name: value for name, value in named.items() if value is not None}
+    found |= {} if run.under_jax else joined(run.execution)
+    options = {name: value for name, value in run.task_options.items() if name not in ("seed", "lexicon")}
+    seed = {"seed": run.recipe.seed} if run.recipe.seed else {}
+    if run.task_name not in TASKS:  # it is gone
+        return {**found, **options, **seed}
+    found |= _changed(options, {setting.name: setting.default for setting in described(TASKS[run.task_name])})
+    with suppress(GlassformerError):  # a custom task that cannot be built here
+        task = default_task(run.task_name)
+        if run.base is None:
+            expected = model_config(task, run.provenance.preset, {"dropout": task.recipe["dropout"]})
+            found |= _changed(asdict(run.config), asdict(expected), leave=FROM_DATA)
+        own = task.recipe if run.base is None else {**task.recipe, **tuning_defaults(run.lora is not None)}
+        own = changed_recipe(own, {"optimizer": run.recipe.optimizer})
+        own.pop("dropout")
+        usual = {**Recipe.from_dict(own).to_dict(), "optimizer": task.recipe["optimizer"]}
+        found |= _changed(run.recipe.to_dict(), usual, leave=_NOT_COMPARED)
+    return {**found, **seed}
 
 
-def changed_options(run: Run) -> dict[str, Any]:
-    """Return the options of its task that differ from the defaults; those of a task that is gone are not known."""
-    if run.task_name not in TASKS:
-        return {name: value for name, value in run.task_options.items() if name != "seed"}
-    own = {setting.name: setting.default for setting in described(TASKS[run.task_name])}
-    return _changed(run.task_options, own, leave={"seed", "lexicon"})
-
-
-def _changed_model(run: Run, preset: str | None) -> dict[str, Any]:
-    if run.base is not None:
-        return {}  # it was built already
-    task = default_task(run.task_name)
-    expected = model_config(task, preset, {"dropout": task.recipe["dropout"]})
-    return _changed(asdict(run.config), asdict(expected), leave=set(FROM_DATA))
-
-
-def _changed_recipe(run: Run) -> dict[str, Any]:
-    own = default_task(run.task_name).recipe
-    if run.base is not None:
-        own = {**own, **RECIPE, **({} if run.base.lora is None else {"lr": LORA_LR})}
-    own = changed_recipe(own, {"optimizer": run.recipe.optimizer})
-    expected = Recipe.from_dict({name: value for name, value in own.items() if name != "dropout"}).to_dict()
-    if run.recipe.optimizer != default_task(run.task_name).recipe["optimizer"]:
-        expected.pop("optimizer")
-    return _changed(run.recipe.to_dict(), expected, leave=_NOT_COMPARED)
-
-
-def _changed(have: Mapping[str, Any], expected: Mapping[str, Any], *, leave: set[str]) -> dict[str, Any]:
+def _changed(have: Mapping[str, Any], expected: Mapping[str, Any], leave: Sequence[str] = ()) -> dict[str, Any]:
     def plain(value: Any) -> Any:
         return list(value) if isinstance(value, tuple) else value
 

@@ -1,14 +1,19 @@
-"""What a run folder says about where the run began: engine, versions, cores, platform, and the data with its hash."""
+"""Where a run began: engine, versions, cores, platform, and the data with its hash.
 
+Sums are cut into parts by the number of cores, which decides the order of additions. A run therefore keeps the number
+that it began with: fewer cores take turns, and of more, some are idle.
+"""
+
+import contextlib
 import hashlib
 import importlib.metadata
 import inspect
 import json
 import platform
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,14 +24,12 @@ from ..data.corpus import CARRIED, TEXT_SUFFIXES, text_files
 from ..data.examples import Dataset
 from ..data.pair_files import PAIR_SUFFIXES
 from ..data.tokens import is_token_file, sidecar
+from ..engines.cpu.cores import at_most, cores
 from ..files import sha256_of
 from ..training.recipe import Recipe
-from .machine import Machine, processor
-
-PACKAGES = ("glassformer", "numpy", "numba", "jax")
-"""Whose versions decide about the numbers; those of an engine that is not used are left out."""
 
 _ONLY_OF = {"numba": "cpu", "jax": "jax"}
+"""Libraries that one engine alone computes with."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,6 @@ class DataProvenance:
     source   a path, or the name of a text that Python carries
     sha256   of the file, as `sha256sum` prints it; of a folder, of its files' names and hashes; of a carried text, of
              its UTF-8; of a token file, of its tokens
-    files    how many files there were
-    bytes    how many bytes they have together
     """
 
     source: str
@@ -51,9 +52,8 @@ class Provenance:
     """Where a run began, on what, and with what.
 
     started    the time, in UTC
-    engine     who computes
     versions   of Python and the libraries that compute
-    cores      that the process may use, and `blas` the threads of large matrix products
+    cores      that compiled kernels share their work among, and `blas` the threads of large matrix products
     platform   system and family of processors, and `processor` which of them
     preset     the preset that its model was taken from, if one was
     data       the data, where it is not drawn from the seed
@@ -66,52 +66,46 @@ class Provenance:
     engine: str
     versions: dict[str, str]
     cores: int
+    blas: int | None
     platform: str
+    processor: str | None
+    examples: int
+    first: str
     preset: str | None = None
     data: DataProvenance | None = None
-    blas: int | None = None
-    processor: str | None = None
-    examples: int | None = None
-    first: str | None = None
     changes: tuple[dict[str, Any], ...] = ()
 
     @classmethod
-    def now(cls, engine: str, *, preset: str | None = None, data: DataProvenance | None = None) -> Self:
-        """Describe this moment, process and machine."""
-        machine = Machine.here()
+    def now(cls, engine: str, train: Dataset, recipe: Recipe, preset: str | None = None) -> Self:
+        """Describe this moment, process and machine, and what training reads."""
+        digest = hashlib.sha256()
+        for array in train.batch(0, recipe.batch, recipe.seed):
+            if array is not None:
+                digest.update(np.ascontiguousarray(array).tobytes())
         return cls(
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             engine=engine,
             versions=versions(engine),
-            cores=machine.cores,
+            cores=cores(),
+            blas=_blas().get("num_threads"),
             platform=f"{platform.system()} {platform.machine()}",
+            processor=_processor(engine),
+            examples=len(train),
+            first=digest.hexdigest(),
             preset=preset,
-            data=data,
-            blas=machine.blas,
-            processor=processor(engine),
         )
 
-    def reading(self, train: Dataset, recipe: Recipe) -> Self:
-        """Return the same with what training reads, whether from a file or drawn from the seed."""
-        batch = train.batch(0, recipe.batch, recipe.seed)
-        digest = hashlib.sha256()
-        for array in batch:
-            if array is not None:
-                digest.update(np.ascontiguousarray(array).tobytes())
-        return replace(self, examples=len(train), first=digest.hexdigest())
-
-    @property
-    def machine(self) -> Machine:
-        """The cores it computes with."""
-        return Machine(self.cores, self.blas)
+    def computing(self) -> Callable[[], Any]:
+        """Return the context in which this process computes with the cores and BLAS threads that the run began with."""
+        same = self.cores == cores() and self.blas in (None, _blas().get("num_threads"))
+        return contextlib.nullcontext if same else partial(_computing_with, self.cores, self.blas)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Build what `to_dict` described; what a later version noted besides is left out."""
-        known = {field.name: content[field.name] for field in fields(cls) if field.name in content}
-        data = known.get("data")
-        changes = tuple(known.get("changes", ()))
-        return cls(**{**known, "data": None if data is None else DataProvenance(**data), "changes": changes})
+        """Build what `to_dict` described."""
+        data = DataProvenance(**content["data"]) if "data" in content else None
+        blanks = {"blas": None, "processor": None}
+        return cls(**{**blanks, **content, "data": data, "changes": tuple(content.get("changes", ()))})
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything that is known, ready for JSON."""
@@ -122,9 +116,9 @@ class Provenance:
 def versions(engine: str) -> dict[str, str]:
     """Return the versions of Python and of the libraries that an engine computes with."""
     found = {"python": platform.python_version()}
-    for package in PACKAGES:
+    for package in ("glassformer", "numpy", "numba", "jax"):
         if _ONLY_OF.get(package, engine) == engine:
-            with suppress(importlib.metadata.PackageNotFoundError):
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
                 found[package] = importlib.metadata.version(package)
     return found
 
@@ -144,13 +138,40 @@ def data_provenance(task_name: str, data: str | None) -> DataProvenance | None:
         about = json.loads(sidecar(path).read_text(encoding="utf-8"))
         return DataProvenance(source, about["sha256"], 1, path.stat().st_size)
     files = text_files(path, PAIR_SUFFIXES if task_name == "pairs" else TEXT_SUFFIXES)
-    hashes = {file.relative_to(path).as_posix(): sha256_of(file) for file in files}
-    return DataProvenance(source, _joined(hashes), len(files), sum(file.stat().st_size for file in files))
+    if files == [path]:
+        return DataProvenance(source, sha256_of(path), 1, path.stat().st_size)
+    lines = "".join(f"{sha256_of(file)}  {file.relative_to(path).as_posix()}\n" for file in files)
+    sha256 = hashlib.sha256(lines.encode()).hexdigest()
+    return DataProvenance(source, sha256, len(files), sum(file.stat().st_size for file in files))
 
 
-def _joined(hashes: Mapping[str, str]) -> str:
-    """Return the hash of one file as it is, and of several the hash of the lines that `sha256sum` prints for them."""
-    if list(hashes) == ["."]:
-        return hashes["."]
-    lines = "".join(f"{sha256}  {name}\n" for name, sha256 in hashes.items())
-    return hashlib.sha256(lines.encode()).hexdigest()
+@contextlib.contextmanager
+def _computing_with(number: int, blas: int | None) -> Iterator[None]:
+    from threadpoolctl import threadpool_limits
+
+    with at_most(number), threadpool_limits(blas, user_api="blas"):
+        yield
+
+
+def _processor(engine: str) -> str | None:
+    """Return the processor that an engine computes for, as its libraries call it; None if they do not say."""
+    if engine == "jax":
+        import jax
+
+        return str(jax.devices()[0].device_kind)
+    return _blas().get("architecture")
+
+
+def _blas() -> dict[str, Any]:
+    library = _library()
+    return {} if library is None else library.info()
+
+
+@cache
+def _library() -> Any | None:
+    """Return NumPy's BLAS; cached, since searching all libraries takes longer than a step of a small model."""
+    from threadpoolctl import ThreadpoolController
+
+    found = ThreadpoolController().select(user_api="blas").lib_controllers
+    of_numpy = [library for library in found if "numpy" in library.filepath]
+    return next(iter(of_numpy or found), None)

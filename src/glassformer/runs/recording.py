@@ -61,13 +61,6 @@ class Recording:
         found = sorted(matches, key=lambda match: (int(match[2]), match[1] == "from"))
         return {int(match[2]): match[0] for match in found}
 
-    def forget(self, names: list[str]) -> None:
-        """Remove states."""
-        for name in names if process() == 0 else ():
-            path = checkpoint_path(self.folder, name)
-            with explained(path):
-                path.unlink(missing_ok=True)
-
 
 def start_recording(run: Run, state: TrainingState) -> Recording:
     """Start the recording of a new run."""
@@ -95,8 +88,10 @@ def continue_recording(run: Run, trainer: Trainer, state: TrainingState, *, anew
         return None
     for step, name in recording.kept().items():
         close = name.startswith("step") and not recording.is_due(step)
-        if step > state.step or close:
-            recording.forget([name])
+        if (step > state.step or close) and process() == 0:
+            path = checkpoint_path(recording.folder, name)
+            with explained(path):
+                path.unlink(missing_ok=True)
     if anew:
         recording.keep(trainer.take(state), "from")
     return recording

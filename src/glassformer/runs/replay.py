@@ -21,8 +21,8 @@ import numpy as np
 
 from ..arrays import Tree
 from ..data import Task
-from ..errors import CheckpointError, ConfigError, DataError
-from ..models import Model, build
+from ..errors import CheckpointError, ConfigError
+from ..models import Model
 from ..trained_model import TrainedModel
 from ..training.checkpoint import LATEST, read_meta
 from ..training.evaluate import Evaluation
@@ -31,11 +31,11 @@ from ..training.parametrization import Parametrization
 from ..training.state import TREES, TrainingState, final_params
 from ..training.trainer import Trainer
 from ..tree import tree_map
-from .metrics import METRICS
+from .folder import METRICS
 from .recording import Recording, find_recording
-from .resume import OF_DATA, compare
+from .resume import compare, refusal
 from .run import Run, open_run
-from .session import Session
+from .session import Session, make_trainer
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,14 +58,16 @@ class Frame:
     @property
     def loss(self) -> float:
         """The training loss of the step that led here; NaN before the first."""
-        found = self.metrics.get("loss")
-        return math.nan if found is None else float(found)
+        return _number(self.metrics.get("loss"))
 
     @property
     def grad_norm(self) -> float:
         """The norm of that step's gradients; NaN before the first."""
-        found = self.metrics.get("grad_norm")
-        return math.nan if found is None else float(found)
+        return _number(self.metrics.get("grad_norm"))
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,33 +188,16 @@ def replay(folder: str | Path) -> Replay:
     run = open_run(folder)
     task = run.task()
     parametrization = run.parametrization()
-    trainer = run.engine.trainer(build(run.config, run.execution), run.recipe, parametrization=parametrization)
+    trainer = make_trainer(run, task, parametrization)
     recording = find_recording(run, trainer.first(run.first_params()))
     if recording is None:
         raise ConfigError(f"{folder} was not recorded", hint="train it again with --record")
-    _check_unchanged(run, task)
+    _, found = compare(run, task)
+    if found:
+        raise refusal(run, found, "be reproduced")
     kept = recording.kept()
-    changed = max((change["step"] for change in run.provenance.changes), default=0) if run.provenance is not None else 0
+    changed = max((change["step"] for change in run.provenance.changes), default=0)
     last = max(read_meta(run.folder, LATEST).get("step", 0), *kept, 0)
     usable = tuple(step for step in kept if step >= changed)
     lines = {line["step"]: line for line in run.metrics()}
     return Replay(run, task, trainer, parametrization, recording, range(changed, last + 1), usable, lines)
-
-
-def _check_unchanged(run: Run, task: Task) -> None:
-    found = {name: pair for name, pair in compare(run, task, anyway=True).found.items() if name != "cores"}
-    if not found:
-        return
-    said = ", ".join(f"{name} was {before} and is {now}" for name, (before, now) in found.items())
-    if any(name in found for name in OF_DATA):
-        raise DataError(
-            f"the data of {run.folder} has changed, so its steps cannot be repeated: {said}",
-            hint="restore the data as it was",
-        )
-    engine = found["engine"][0] if "engine" in found else None
-    hint = "restore what it was trained with" if engine is None else f"use the engine {engine}: --engine {engine}"
-    raise CheckpointError(f"{run.folder} would not be reproduced to the same bits: {said}", hint=hint)
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value

@@ -6,7 +6,7 @@ What differs is refused. With `anyway`, it is reported and kept in the run's rec
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..cluster.collective import agreed, check_shared, process
 from ..cluster.watch import Watch
@@ -17,8 +17,8 @@ from ..training.checkpoint import LATEST, checkpoint_path, load_checkpoint, read
 from ..training.loop import out_of_patience
 from ..training.state import TrainingState, not_finite, refuse_to_go_on
 from ..training.trainer import Trainer
+from .folder import METRICS
 from .lock import FolderLock
-from .metrics import METRICS
 from .provenance import Provenance, data_provenance
 from .recording import continue_recording
 from .run import Run, open_run
@@ -26,7 +26,10 @@ from .session import Session, make_trainer
 
 MAY_CHANGE = {"steps", "decay_steps"}
 """Recipe settings that `steps` changes."""
-OF_DATA = ("data", "examples", "first batch")
+ANYWAY = "or continue with --anyway (anyway=True), which the run will remember"
+
+Changes = dict[str, tuple[Any, Any]]
+"""What changed, by name: before and now."""
 
 
 def resume_session(
@@ -43,36 +46,42 @@ def resume_session(
     mesh     of a run of the engine jax: other devices from now on; `watch` watches over its other processes
     anyway   continue although data, engine, versions or recipe have changed
     """
-    run = open_run(folder)
+    run, notes = open_run(folder), []
     if not run.under_jax and (mesh is not None or watch is not None):
         raise ConfigError(f"{folder} was not started with the engine jax", hint="resume it without --engine and --mesh")
     asked = None if mesh is None else mesh.to_dict()
     if agreed([asked, steps]) != [asked, steps]:
         raise ConfigError("this worker was given another --mesh or --steps than worker 0", hint="start all alike")
-    run, notes = _locked(run)
+    lock = FolderLock(run.folder) if process() == 0 else None
+    left = None if lock is None else lock.acquire()
+    if left is not None:
+        notes.append(f"{run.folder} was left locked by {left}, which crashed; its lock is taken over")
     try:
-        return _continued(run, notes, steps, mesh, watch, anyway=anyway)
+        session = _continued(replace(run, lock=lock), notes, steps, mesh, anyway=anyway)
     except BaseException:
-        if run.lock is not None:
-            run.lock.hand_back()
+        if lock is not None:
+            lock.hand_back()
         raise
+    session.watch = watch or session.watch
+    return session
 
 
-def _locked(run: Run) -> tuple[Run, list[str]]:
-    """Lock a run folder; of several processes, the first one does."""
-    if process() != 0:
-        return run, []
-    lock = FolderLock(run.folder)
-    left = lock.acquire()
-    crashed = f"{run.folder} was left locked by {left}, which crashed; its lock is taken over"
-    return replace(run, lock=lock), [] if left is None else [crashed]
-
-
-def _continued(
-    run: Run, notes: list[str], steps: int | None, mesh: MeshShape | None, watch: Watch | None, *, anyway: bool
-) -> Session:
-    task = run.task()
-    comparison = compare(run, task, anyway=anyway)
+def _continued(run: Run, notes: list[str], steps: int | None, mesh: MeshShape | None, *, anyway: bool) -> Session:
+    task, first = run.task(), process() == 0
+    found: Changes = {}
+    now = run.provenance
+    if first:
+        now, found = compare(run, task)
+        if found and not anyway:
+            raise refusal(run, found, "continue", otherwise=ANYWAY)
+        cores = run.provenance.cores, now.cores
+        if cores[0] != cores[1] and not run.under_jax:
+            if anyway:
+                found["cores"] = cores
+            else:
+                notes.append(f"computing as with {cores[0]} cores, as it began; {cores[1]} are here")
+    elif not anyway:
+        run.check_data()
     if mesh is not None:
         run = run.on_mesh(mesh)
     if steps is not None:
@@ -81,19 +90,23 @@ def _continued(
     trainer = make_trainer(run, task, parametrization)
     state, ignored = _latest(run, trainer)
     notes += [f"{path} is incomplete and ignored; continuing after step {state.step:,}" for path in ignored]
-    run = comparison.noted(run, state.step)
+    if found:
+        change = {"step": state.step, "when": now.started, **{name: list(pair) for name, pair in found.items()}}
+        began = run.provenance
+        run = replace(run, provenance=replace(now, started=began.started, changes=(*began.changes, change)))
     before = state
     if steps is not None:
         state = _extend(run, state)
-    recording = continue_recording(run, trainer, state, anew=bool(comparison.found) or state is not before)
-    if process() == 0:
-        if comparison.found:
+    recording = continue_recording(run, trainer, state, anew=bool(found) or state is not before)
+    if first:
+        if found:
             run.write_config()
-        notes += [*comparison.notes, *_rewound(run, state.step)]
-    return Session(run, task, trainer, state, parametrization, watch or Watch(), notes, recording)
+            notes.append(f"continuing anyway, and last digits will differ: {describe(found)}")
+        notes += _rewind(run, state.step)
+    return Session(run, task, trainer, state, parametrization, notes=notes, recording=recording)
 
 
-def _rewound(run: Run, step: int) -> list[str]:
+def _rewind(run: Run, step: int) -> list[str]:
     """Cut the metrics back to a step; return notes on what is lost."""
     taken = max((line["step"] for line in run.metrics()), default=0)
     damaged = run.rewind_metrics(step)
@@ -132,60 +145,28 @@ def _latest(run: Run, trainer: Trainer) -> tuple[TrainingState, list[Path]]:
     return trainer.put(state), []
 
 
-class Comparison(NamedTuple):
-    """The provenance of a run now, and what changed: by name, before and now."""
-
-    now: Provenance | None
-    found: dict[str, tuple[Any, Any]]
-    notes: list[str]
-
-    def noted(self, run: Run, step: int) -> Run:
-        """Return the run with the changes after `step` in its provenance."""
-        if not self.found or self.now is None or run.provenance is None:
-            return run
-        change = {"step": step, "when": self.now.started, **{name: list(pair) for name, pair in self.found.items()}}
-        record = replace(self.now, started=run.provenance.started, changes=(*run.provenance.changes, change))
-        return replace(run, provenance=record)
+# --- what changed since a run began ----------------------------------------------------------------------------------
 
 
-def compare(run: Run, task: Task, *, anyway: bool = False) -> Comparison:
-    """Compare a run with how it began; refuse changes, unless `anyway`. Other processes compare their data only."""
-    if run.provenance is None:
-        return Comparison(None, {}, [])
-    if process() != 0:
-        if not anyway:
-            run.check_data()
-        return Comparison(None, {}, [])
+def compare(run: Run, task: Task) -> tuple[Provenance, Changes]:
+    """Return the provenance of a run if it began now, and what differs from when it did, cores left out."""
+    before = run.provenance
     data = data_provenance(run.task_name, run.task_options.get("data"))
-    now = Provenance.now(run.engine.name, preset=run.provenance.preset, data=data).reading(task.train, run.recipe)
-    recipe = read_meta(run.folder, LATEST).get("recipe", {})
-    found = {**_differences(run.provenance, now), **_other_recipe(recipe, run.recipe.to_dict())}
-    if found and not anyway:
-        raise _refusal(run, found)
-    notes = []
-    if run.provenance.cores != now.cores and not run.under_jax:
-        if anyway:
-            found["cores"] = (run.provenance.cores, now.cores)
-        else:
-            notes.append(f"computing as with {run.provenance.cores} cores, as it began; {now.cores} are here")
-    if found:
-        notes.append(f"continuing anyway, and last digits will differ: {_describe(found)}")
-    return Comparison(now, found, notes)
-
-
-def _differences(before: Provenance, now: Provenance) -> dict[str, tuple[Any, Any]]:
-    """Return what changed, of what the run recorded."""
-    pairs = {
+    now = replace(Provenance.now(run.engine.name, task.train, run.recipe, before.preset), data=data)
+    pairs: Changes = {
         "data": (before.data and before.data.sha256[:12], now.data and now.data.sha256[:12]),
         "examples": (before.examples, now.examples),
-        "first batch": (before.first and before.first[:12], now.first and now.first[:12]),
+        "first batch": (before.first[:12], now.first[:12]),
         "engine": (before.engine, now.engine),
         "platform": (before.platform, now.platform),
         "processor": (before.processor, now.processor),
     }
     for package, version in before.versions.items():
         pairs[package] = _relevant(package, version), _relevant(package, now.versions.get(package))
-    return {name: pair for name, pair in pairs.items() if pair[0] is not None and pair[0] != pair[1]}
+    written, recipe = read_meta(run.folder, LATEST).get("recipe", {}), run.recipe.to_dict()
+    shared = [name for name in written if name in recipe and name not in MAY_CHANGE]
+    pairs |= {name: (written[name], recipe[name]) for name in shared}
+    return now, {name: pair for name, pair in pairs.items() if pair[0] is not None and pair[0] != pair[1]}
 
 
 def _relevant(package: str, version: str | None) -> str | None:
@@ -193,26 +174,20 @@ def _relevant(package: str, version: str | None) -> str | None:
     return version if version is None or package != "python" else ".".join(version.split(".")[:2])
 
 
-def _other_recipe(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the settings that differ from the recipe of the last checkpoint."""
-    shared = [name for name in before if name in now and name not in MAY_CHANGE]
-    return {name: (before[name], now[name]) for name in shared if before[name] != now[name]}
-
-
-def _refusal(run: Run, found: Mapping[str, tuple[Any, Any]]) -> CheckpointError | DataError:
-    anyway = "or continue with --anyway (anyway=True), which the run will remember"
-    if any(name in found for name in OF_DATA):
-        known = None if run.provenance is None else run.provenance.data
+def refusal(run: Run, found: Changes, verb: str, otherwise: str = "") -> CheckpointError | DataError:
+    """Return the error for a run that has changed, so that it cannot continue or be repeated."""
+    if any(name in found for name in ("data", "examples", "first batch")):
+        known = run.provenance.data
         what, restore = "what is drawn now", "restore its source"
         if known is not None:
             what, restore = known.source, f"restore what had SHA-256 {known.sha256[:12]}…"
         fact = f"the data of {run.folder} has changed: {what} is not what it was trained on"
-        return DataError(fact, hint=f"{restore}, train anew, {anyway}")
+        return DataError(fact, hint=f"{restore}, or train anew; {otherwise}".rstrip("; "))
     restore = f"use --engine {found['engine'][0]}" if "engine" in found else "restore what it began with"
-    return CheckpointError(
-        f"{run.folder} would not continue to the same bits: {_describe(found)}", hint=f"{restore}, {anyway}"
-    )
+    fact = f"{run.folder} would not {verb} to the same bits: {describe(found)}"
+    return CheckpointError(fact, hint=f"{restore}, {otherwise}".rstrip(", "))
 
 
-def _describe(found: Mapping[str, tuple[Any, Any]]) -> str:
+def describe(found: Mapping[str, tuple[Any, Any]]) -> str:
+    """Say what was what, and is now."""
     return ", ".join(f"{name} was {before} and is {now}" for name, (before, now) in found.items())

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,27 +27,26 @@ from ..arrays import Tree, widen
 from ..cluster.collective import first_before_others
 from ..config import EncoderConfig, TransformerConfig, config_from_dict
 from ..data import CustomFile, Task, build_task
-from ..errors import CheckpointError, DataError, GlassformerError, first_line
+from ..errors import CheckpointError, DataError, GlassformerError
 from ..execution import PLAIN, Execution, MeshShape, joined, separated
 from ..mesh.rules import check_execution
 from ..models import Model, build
 from ..quantized import FORMS
 from ..registry import check_stored
-from ..text import Tokenizer, tokenizer_from_dict
+from ..text import tokenizer_from_dict
 from ..trained_model import END, START, TrainedModel, class_labels
 from ..training.checkpoint import BEST, LATEST, checkpoint_path, load_checkpoint, save_checkpoint
 from ..training.loop import StepRecord
-from ..training.lora import Adapted
+from ..training.lora import Adapted, LoRA
 from ..training.parametrization import EVERYTHING, Parametrization
 from ..training.recipe import Recipe
-from ..training.state import COUNTERS, TrainingState, final_params, not_finite, refuse_to_save, start
+from ..training.state import COUNTERS, TREES, TrainingState, final_params, not_finite, refuse_to_save, start
 from ..tree import check_same, flatten, rebuilt, tree_map, unflatten
 from ..weights.places import is_run, locate, open_published
 from .base import Base, fingerprint
-from .config_file import CONFIG, explained, read_config, write_config
 from .custom_files import check_task, load_custom_file, load_custom_files, takes_lexicon
+from .folder import CONFIG, METRICS, naming_damage, read_config, read_metrics, write, write_config
 from .lock import FolderLock
-from .metrics import METRICS, read_metrics, write_metrics
 from .provenance import Provenance, data_provenance
 from .settings import check_options
 
@@ -61,13 +60,13 @@ class Run:
     task_options: dict[str, Any]
     config: TransformerConfig
     recipe: Recipe
-    tokenizer: dict[str, Any]
+    provenance: Provenance  # where and with what it began
+    tokenizer: dict[str, Any] = field(default_factory=dict)
     target_tokenizer: dict[str, Any] | None = None
     base: Base | None = None
     execution: Execution = PLAIN  # how its model runs
     under_jax: bool = False  # whether the engine jax computes it, else one of the host
     own: tuple[CustomFile, ...] = ()  # files with its task or parts of its model
-    provenance: Provenance | None = None  # where and with what it began; older runs do not say
     lock: FolderLock | None = field(default=None, compare=False, repr=False)  # of the session that trains it
 
     @property
@@ -82,16 +81,12 @@ class Run:
 
     @property
     def engine(self) -> dispatch.Engine:
-        """Who computes it: JAX if JAX began it, else the engine in use, or one of the host in its place."""
-        if self.under_jax:
-            return dispatch.engines().find("jax")
-        chosen = dispatch.current()
-        return chosen if chosen.library == "numpy" else dispatch.engines().find()
+        """Who computes it."""
+        return engine_of(under_jax=self.under_jax)
 
     def computing(self) -> Callable[[], Any]:
-        """Return what makes the cores compute as they did when the run began, if there are others here."""
-        begun = None if self.provenance is None or self.under_jax else self.provenance.machine
-        return contextlib.nullcontext if begun is None or not begun.differs_here() else begun.imitated
+        """Return the context in which the cores compute as they did when the run began."""
+        return contextlib.nullcontext if self.under_jax else self.provenance.computing()
 
     def on_mesh(self, mesh: MeshShape) -> Run:
         """Return the same run on other devices, from now on."""
@@ -133,7 +128,7 @@ class Run:
             **({} if self.base is None else {"base": self.base.to_dict()}),
             **({"jax": self.execution.to_dict()} if self.under_jax else {}),
             **({"own": [file.to_dict() for file in self.own]} if self.own else {}),
-            **({} if self.provenance is None else {"record": self.provenance.to_dict()}),
+            "record": self.provenance.to_dict(),
         }
 
     def task(self) -> Task:
@@ -159,7 +154,7 @@ class Run:
 
     def check_data(self) -> None:
         """Refuse data that is not what the run began with, where the run says what that was."""
-        known = None if self.provenance is None else self.provenance.data
+        known = self.provenance.data
         found = None if known is None else data_provenance(self.task_name, self.task_options.get("data"))
         if known is not None and found is not None and found.sha256 != known.sha256:
             raise DataError(
@@ -167,13 +162,26 @@ class Run:
                 hint=f"restore what had SHA-256 {known.sha256[:12]}…, or train anew",
             )
 
+    @property
+    def lora(self) -> LoRA | None:
+        """The adapters that are trained; None: all of the model is."""
+        return None if self.base is None else self.base.lora
+
     def parametrization(self) -> Parametrization:
         """Return what is trained; adapters need the model beside which they stand, which is read again."""
-        if self.base is None or self.base.lora is None:
-            return EVERYTHING
-        params = read_base_params(self.base)
+        return EVERYTHING if self.lora is None else Adapted(self._base_params(), self.lora)
+
+    def _base_params(self) -> Tree:
+        """Return the parameters of the model that the run started from; refuse others than those."""
+        assert self.base is not None
+        params = read_base(self.base.source).params
+        if fingerprint(params) != self.base.sha256:
+            raise CheckpointError(
+                f"{self.base.source} is not the model that this run started from: its parameters differ",
+                hint="restore it, or fine-tune anew",
+            )
         check_same(params, self.model.specs())
-        return Adapted(params, self.base.lora)
+        return params
 
     def load_params(self, name: str = BEST, *, parametrization: Parametrization | None = None) -> Tree:
         """Return trained parameters of the model, adapters merged: the best, or the latest where there is no best yet.
@@ -193,13 +201,9 @@ class Run:
 
     def first_params(self) -> Tree | None:
         """Return what is trained before the first step, where training starts from a model; None: it is drawn anew."""
-        if self.base is None:
-            return None
-        if self.base.lora is not None:
-            return self.base.lora.init(self.model.specs(), self.recipe.seed)
-        params = read_base_params(self.base)
-        check_same(params, self.model.specs())
-        return params
+        if self.lora is not None:
+            return self.lora.init(self.model.specs(), self.recipe.seed)
+        return None if self.base is None else self._base_params()
 
     def load_state(self, folder: Path | None = None, name: str = LATEST) -> TrainingState:
         """Return a state to continue from: the latest, or another one by its folder and its name."""
@@ -213,37 +217,34 @@ class Run:
         return TrainingState(**rebuilt(trees, arrays), scaling=scaling, **{name: meta[name] for name in COUNTERS})
 
     def save(self, state: TrainingState) -> None:
-        """Write the latest state, and by which recipe it came about."""
+        """Write the latest state."""
         self.save_as(self.folder, LATEST, state)
 
     def save_as(self, folder: Path, name: str, state: TrainingState) -> None:
-        """Write a state as a checkpoint of any name, in this folder or one inside it."""
-        refuse_to_save(not_finite(state), state.step)
-        self._hold()
-        trees = {"params": state.params, "optimizer": state.optimizer, "ema": state.ema, "scaling": state.scaling}
-        self._write(folder, name, trees, {**_meta(state), "recipe": self.recipe.to_dict()})
+        """Write a state, and by which recipe it came about, in this folder or one inside it."""
+        trees = {part: getattr(state, part) for part in TREES}
+        self._write(folder, name, state, trees, recipe=self.recipe.to_dict())
 
     def save_best(self, state: TrainingState) -> None:
         """Write the parameters that count as the best so far."""
+        self._write(self.folder, BEST, state, {"params": final_params(state, self.recipe)})
+
+    def _write(self, folder: Path, name: str, state: TrainingState, trees: Tree, **meta: Any) -> None:
         refuse_to_save(not_finite(state), state.step)
         self._hold()
-        self._write(self.folder, BEST, {"params": final_params(state, self.recipe)}, _meta(state))
-
-    def _write(self, folder: Path, name: str, trees: Tree, meta: dict[str, Any]) -> None:
-        """Write a checkpoint; a folder that this session took is not made again, should it be moved away just now."""
-        save_checkpoint(folder, name, flatten(trees), meta, make_folder=self.lock is None)
+        counters = {name: getattr(state, name) for name in COUNTERS}
+        # A folder that this session took is not made again, should it be moved away just now.
+        save_checkpoint(folder, name, flatten(trees), {**counters, **meta}, make_folder=self.lock is None)
 
     def trained_specs(self) -> Tree:
         """Return the shapes of what is trained."""
         specs = self.model.specs()
-        return specs if self.base is None or self.base.lora is None else self.base.lora.specs(specs)
+        return specs if self.lora is None else self.lora.specs(specs)
 
     def append(self, records: list[StepRecord]) -> None:
         """Add lines to the metrics file."""
         self._hold()
-        path = self.folder / METRICS
-        with explained(path), path.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(record.to_dict()) + "\n" for record in records)
+        write(self.folder / METRICS, "".join(json.dumps(record.to_dict()) + "\n" for record in records), mode="a")
 
     def metrics(self) -> list[dict[str, Any]]:
         """Read the metrics file; a last line cut off by a crash is left out."""
@@ -255,60 +256,41 @@ class Run:
         lines, damaged = read_metrics(self.folder / METRICS)
         kept = [line for line in lines if line["step"] <= step]
         if damaged or len(kept) < len(lines):
-            write_metrics(self.folder / METRICS, kept)
+            write(self.folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept))
         return damaged
 
 
+def engine_of(*, under_jax: bool) -> dispatch.Engine:
+    """Return who computes a run: JAX if JAX began it, else the engine in use, or one of the host in its place."""
+    if under_jax:
+        return dispatch.engines().find("jax")
+    chosen = dispatch.current()
+    return chosen if chosen.library == "numpy" else dispatch.engines().find()
+
+
 def open_run(folder: str | Path) -> Run:
-    """Read a run folder; Python files that it was trained with run only if the user trusts them, see `trust`."""
+    """Read a run folder; Python files that it was trained with run only if the user trusts them: see `custom_files`."""
     folder = Path(folder)
-    content = read_content(folder)
-    with _naming_damage(folder / CONFIG):
+    content = read_config(folder)
+    with naming_damage(folder / CONFIG):
         own = load_custom_files(content, folder)
         check_stored(content["model"], folder, CheckpointError, content["tokenizer"], content["target_tokenizer"])
+        # Settings of execution may stand beside those of the model.
+        given = {name: value for name, value in content.get("jax", {}).items() if value != getattr(PLAIN, name, None)}
         return Run(
             folder=folder,
             task_name=content["task"]["name"],
             task_options=content["task"]["options"],
             config=config_from_dict(content["model"]),
             recipe=Recipe.from_dict(content["recipe"]),
+            provenance=Provenance.from_dict(content["record"]),
             tokenizer=content["tokenizer"],
             target_tokenizer=content["target_tokenizer"],
             base=Base.from_dict(content["base"]) if "base" in content else None,
-            execution=_execution(content),
+            execution=Execution.from_dict({**separated(content["model"])[1], **given}),
             under_jax="jax" in content,
             own=own,
-            provenance=Provenance.from_dict(content["record"]) if "record" in content else None,
         )
-
-
-def read_content(folder: Path) -> dict[str, Any]:
-    """Return what the config.json of a run folder says, its checksum checked; nothing of it runs."""
-    path = folder / CONFIG
-    if not path.is_file():
-        raise CheckpointError(
-            f"{folder} is not a run folder: it {f'has no {CONFIG}' if folder.exists() else 'does not exist'}",
-            hint="pass a folder that `glassformer train` wrote; `glassformer runs` lists them",
-        )
-    with _naming_damage(path):
-        return read_config(path)
-
-
-@contextlib.contextmanager
-def _naming_damage(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (CheckpointError, DataError):
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
-        raise CheckpointError(f"{path} is damaged: {first_line(error)}", hint="restore it from a copy") from error
-
-
-def _execution(content: dict[str, Any]) -> Execution:
-    """Return how a run's model runs; settings of it may stand beside those of the model."""
-    _, beside = separated(content["model"])
-    given = {name: value for name, value in content.get("jax", {}).items() if value != getattr(PLAIN, name, None)}
-    return Execution.from_dict({**beside, **given})
 
 
 def read_model(source: str | Path, *, blocks: bool = False, checkpoint: str = BEST) -> TrainedModel:
@@ -333,25 +315,18 @@ def read_base(source: str) -> TrainedModel:
     return replace(found, params=tree_map(widen, found.params))
 
 
-def read_base_params(base: Base) -> Tree:
-    """Return the parameters of the model that a run started from; refuse others than those."""
-    params = read_base(base.source).params
-    if fingerprint(params) != base.sha256:
-        raise CheckpointError(
-            f"{base.source} is not the model that this run started from: its parameters differ",
-            hint="restore it, or fine-tune anew",
-        )
-    return params
-
-
 def model_of_run(run: Run, checkpoint: str = BEST, *, params: Tree | None = None) -> TrainedModel:
     """Return what a run of our own trained; its tokenizer, or its base, says how texts start and end."""
-    reader = _tokenizer(run, run.tokenizer)
-    writer = None if run.target_tokenizer is None else _tokenizer(run, run.target_tokenizer)
+    try:
+        reader = tokenizer_from_dict(run.tokenizer)
+        writer = None if run.target_tokenizer is None else tokenizer_from_dict(run.target_tokenizer)
+    except GlassformerError as error:
+        fact = f"the tokenizer in {run.folder / CONFIG} is damaged: {error.fact}"
+        raise CheckpointError(fact, hint="restore it from a copy") from error
     if run.base is not None:
         start, ends, family = run.base.start_id, run.base.end_ids, run.base.family
     else:
-        specials = (reader if writer is None else writer).specials
+        specials = (writer or reader).specials
         start, ends, family = specials.get(START), (specials[END],) if END in specials else (), ""
     lexicon = run.base is not None and takes_lexicon(run.task_name)
     labels: tuple[str, ...] = ()
@@ -375,24 +350,11 @@ def model_of_run(run: Run, checkpoint: str = BEST, *, params: Tree | None = None
     )
 
 
-def _tokenizer(run: Run, stored: Any) -> Tokenizer:
-    try:
-        return tokenizer_from_dict(stored)
-    except GlassformerError as error:
-        raise CheckpointError(
-            f"the tokenizer in {run.folder / CONFIG} is damaged: {error.fact}", hint="restore it from a copy"
-        ) from error
-
-
 def tokenizers_of(task: Task) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return both tokenizers as JSON gives them back."""
     written = [None if known is None else known.to_dict() for known in (task.tokenizer, task.target_tokenizer)]
     read = json.loads(json.dumps(written))
     return read[0], read[1]
-
-
-def _meta(state: TrainingState) -> dict[str, Any]:
-    return {name: getattr(state, name) for name in COUNTERS}
 
 
 def _part(arrays: dict[str, Any], part: str) -> dict[str, Any]:

@@ -24,10 +24,10 @@ from ..training.evaluate import Evaluation
 from ..training.interruption import Stopped, uninterrupted
 from ..training.loop import StepRecord, suitable_threads, training_steps
 from ..training.parametrization import EVERYTHING, Parametrization
-from ..training.recipe import Recipe
 from ..training.state import TrainingState, final_params, refuse_to_save
 from ..training.trainer import Trainer
 from ..tree import tree_map
+from .planning import Plan
 from .recording import Recording, start_recording
 from .run import Run
 
@@ -206,36 +206,24 @@ class Session:
         return self.run.load_params(name, parametrization=self.parametrization)
 
 
-def start_session(
-    run: Run,
-    task: Task,
-    params: Tree | None = None,
-    parametrization: Parametrization = EVERYTHING,
-    *,
-    recorded: bool = False,
-) -> Session:
-    """Start a session of a new run; parameters are drawn from the seed unless given."""
-    trainer = make_trainer(run, task, parametrization)
-    state = trainer.first(params)
+def start_session(run: Run, plan: Plan, *, recorded: bool = False) -> Session:
+    """Start a session of a new run."""
+    trainer = make_trainer(run, plan.task, plan.parametrization)
+    state = trainer.first(plan.params)
     recording = start_recording(run, state) if recorded else None
-    if recording is not None and params is not None and run.base is None:
+    if recording is not None and plan.params is not None and run.base is None:
         recording.keep(trainer.take(state), "from")  # no seed and no other model says where it began
-    return Session(run, task, trainer, state, parametrization, recording=recording)
+    return Session(run, plan.task, trainer, state, plan.parametrization, recording=recording)
 
 
 def make_trainer(run: Run, task: Task, parametrization: Parametrization) -> Trainer:
-    """Return what takes the steps of a run, on its engine."""
-    _check_data(task.train, run.recipe)
-    return run.engine.trainer(run.build(run.execution), run.recipe, parametrization=parametrization)
-
-
-def _check_data(data: Dataset, recipe: Recipe) -> None:
-    """Refuse workers that read different data, as far as its size and the first batch tell."""
+    """Return what takes the steps of a run, on its engine; refuse workers that read different data."""
     if processes() > 1:
-        tokens = np.ascontiguousarray(data.batch(0, recipe.batch, recipe.seed).tokens)
-        own = [len(data), zlib.crc32(tokens.tobytes())]
+        tokens = np.ascontiguousarray(task.train.batch(0, run.recipe.batch, run.recipe.seed).tokens)
+        own = [len(task.train), zlib.crc32(tokens.tobytes())]
         if agreed(own) != own:
             raise DataError("this worker reads other data than worker 0", hint="give all workers the same data")
+    return run.engine.trainer(run.build(run.execution), run.recipe, parametrization=parametrization)
 
 
 def _close_unfinished() -> None:

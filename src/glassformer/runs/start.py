@@ -1,35 +1,32 @@
-"""Start a run: its task, model and recipe from settings, and its folder, made by one process and seen by all."""
+"""Start a run: its folder, made by one process and seen by all, and its session."""
 
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 from ..cluster.collective import agreed, check_shared, first_before_others
-from ..config import TransformerConfig, config_from_dict
-from ..data import Task, build_task
 from ..errors import ConfigError, typed
 from ..execution import PLAIN, Execution, separated
-from ..files import PARTIAL, flush_folder, new_folder
-from ..models import PRESETS
-from ..settings import check_known
-from ..training.recipe import Recipe, changed_recipe
+from ..files import PARTIAL, explained, flush_folder, new_folder
 from ..tree import flatten
-from . import trust
-from .base import Base, stable_data
-from .config_file import CONFIG, explained
-from .custom_files import custom_files_of
+from .custom_files import custom_files_of, remember
+from .folder import CONFIG
 from .lock import LOCK, FolderLock
+from .planning import Plan, plan_new, plan_tuning
 from .provenance import Provenance, data_provenance
-from .run import Run, open_run, tokenizers_of
+from .run import Run, engine_of, open_run, tokenizers_of
 from .session import Session, start_session
-from .settings import FROM_DATA, split_settings
+
+R = TypeVar("R", bound=Run)
 
 
 def new_session(
     task_name: str,
     folder: Path,
     *,
+    source: str | None = None,
+    adapters: bool = False,
     data: str | None = None,
     preset: str | None = None,
     settings: dict[str, Any] | None = None,
@@ -38,85 +35,34 @@ def new_session(
     numbered: bool = False,
     recorded: bool = False,
 ) -> Session:
-    """Start a run: the task's own model and recipe, changed by a preset and by settings of either.
+    """Start a run: of the task's own model or a preset's, or from the model at `source`; see `planning`.
 
     execution   computes it by the engine jax, in this way
     numbered    use the first of folder, folder-2, folder-3, … that is free
     recorded    keep what it takes to return to any step: see `recording`
     """
-    task, options, config, recipe, of_model = plan_run(task_name, settings, data=data, preset=preset, seed=seed)
-    how: dict[str, Any] = {"execution": execution, "settings": of_model, "preset": preset, "numbered": numbered}
-    return start_session(create_run(folder, task, options, config, recipe, **how), task, recorded=recorded)
+    if source is None:
+        if adapters:
+            raise ConfigError("--lora needs a model to start from", hint="name one with --from")
+        plan = plan_new(task_name, settings, data=data, preset=preset, seed=seed)
+    elif preset is not None:
+        raise ConfigError("--preset builds a new model, --from starts from an old one", hint="leave out one of them")
+    else:
+        how: dict[str, Any] = {"adapters": adapters, "execution": execution}
+        plan = plan_tuning(task_name, settings, source, data=data, seed=seed, **how)
+    return start_session(create_run(plan, folder, execution, numbered=numbered), plan, recorded=recorded)
 
 
-class Plan(NamedTuple):
-    """A run before it starts; `of_model` are the settings of the model that were given."""
-
-    task: Task
-    options: dict[str, Any]
-    config: TransformerConfig
-    recipe: Recipe
-    of_model: dict[str, Any]
-
-
-def plan_run(
-    task_name: str,
-    settings: dict[str, Any] | None,
-    *,
-    data: str | None = None,
-    preset: str | None = None,
-    seed: int = 0,
-) -> Plan:
-    """Build the task, and the config and recipe that follow from it, a preset and settings."""
-    of_task, of_model, of_recipe = split_settings(task_name, settings or {})
-    options = {"data": stable_data(data), "seed": seed, **of_task}
-    task = build_task(task_name, **options)
-    recipe = changed_recipe(task.recipe, {"seed": seed, **of_recipe})
-    config = model_config(task, preset, {"dropout": recipe.pop("dropout"), **of_model})
-    return Plan(task, options, config, Recipe.from_dict(recipe), of_model)
-
-
-def model_config(task: Task, preset: str | None, changes: dict[str, Any]) -> TransformerConfig:
-    """Return the task's model, or a preset's with the task's vocabulary and lengths."""
-    settings = {"architecture": task.architecture, **task.settings}
-    if preset is not None:
-        check_known("there is no preset", preset, PRESETS, listed="`glassformer models` lists them")
-        chosen = PRESETS[preset]
-        if chosen["architecture"] != task.architecture:
-            raise ConfigError(
-                f"the architecture of {preset!r} is {chosen['architecture']!r}, "
-                f"but {task.name!r} needs {task.architecture!r}",
-                hint="choose another preset, or none",
-            )
-        left_out = {*FROM_DATA, *(("head_bias", "head_scale") if "classes" in task.settings else ())}
-        kept = {name: value for name, value in chosen.items() if name not in left_out}
-        settings = {**kept, **{name: task.settings[name] for name in FROM_DATA if name in task.settings}}
-    return config_from_dict({**settings, **changes})
-
-
-def create_run(
-    folder: Path,
-    task: Task,
-    options: dict[str, Any],
-    config: TransformerConfig,
-    recipe: Recipe,
-    *,
-    base: Base | None = None,
-    execution: Execution | None,
-    settings: dict[str, Any],
-    preset: str | None = None,
-    numbered: bool = False,
-) -> Run:
+def create_run(plan: Plan, folder: Path, execution: Execution | None, *, numbered: bool = False) -> Run:
     """Create a run folder; refuse one that holds a run. Of several processes, the first one creates it.
 
-    An `execution` belongs to the engine jax; `settings` of the model may say more about how it runs.
+    An `execution` belongs to the engine jax; settings of the model may say more about how it runs.
     """
-    known = {name: value for name, value in options.items() if value is not None}
-    how = (execution or PLAIN).replace(**separated(settings)[1])
-    own = custom_files_of(task, config)
-    run = Run(folder, task.name, known, config, recipe, *tokenizers_of(task), base, how, execution is not None, own)
-    record = Provenance.now(run.engine.name, preset=preset, data=data_provenance(task.name, known.get("data")))
-    run = replace(run, provenance=record.reading(task.train, recipe))
+    run = planned_run(Run, plan, folder, execution)
+    record = replace(run.provenance, data=data_provenance(run.task_name, run.task_options.get("data")))
+    tokenizer, target = tokenizers_of(plan.task)
+    own = custom_files_of(plan.task, plan.config)
+    run = replace(run, tokenizer=tokenizer, target_tokenizer=target, own=own, provenance=record)
     with first_before_others("run folder") as first:
         if first:
             run = _created(run, numbered=numbered)
@@ -124,20 +70,37 @@ def create_run(
     return run if first else _followed(replace(run, folder=made))
 
 
+def planned_run(cls: type[R], plan: Plan, folder: Path, execution: Execution | None, **more: Any) -> R:
+    """Return the run of a plan, with the shards of this machine; refuse devices that are not there."""
+    engine = engine_of(under_jax=execution is not None)
+    run = cls(
+        folder=folder,
+        task_name=plan.task.name,
+        task_options={name: value for name, value in plan.options.items() if value is not None},
+        config=plan.config,
+        recipe=plan.recipe,
+        base=plan.base,
+        execution=(execution or PLAIN).replace(**separated(plan.of_model)[1]),
+        under_jax=execution is not None,
+        provenance=Provenance.now(engine.name, plan.task.train, plan.recipe, plan.preset),
+        **more,
+    )
+    run.check()
+    if run.recipe.shards is not None:
+        return run
+    shards = engine.shards(run.config, run.recipe.batch // run.recipe.accumulate)
+    return replace(run, recipe=replace(run.recipe, shards=shards))
+
+
 def _created(run: Run, *, numbered: bool) -> Run:
-    recipe = run.recipe
     if not numbered:
         _check_free(run.folder)
-    run.check()
-    if recipe.shards is None:
-        shards = run.engine.shards(run.config, recipe.batch // recipe.accumulate)
-        run = replace(run, recipe=replace(recipe, shards=shards))
     lock = _claim(new_folder(run.folder) if numbered else run.folder)
     run = replace(run, folder=lock.folder, lock=lock)
     with explained(run.folder):
         for file in run.own:
             file.copy_into(run.folder)
-            trust.remember(file.path, file.sha256)  # the user named it
+            remember(file)  # the user named it
     run.write_config()
     return run
 
@@ -158,7 +121,11 @@ def _claim(folder: Path) -> FolderLock:
 
 
 def _check_free(folder: Path) -> None:
-    if _is_taken(folder):
+    """Refuse a folder that is not free for a new run; leftovers of a killed process do not count."""
+    taken = folder.exists()
+    if folder.is_dir():
+        taken = any(path.suffix != PARTIAL and path.name != LOCK for path in folder.iterdir())
+    if taken:
         is_run = (folder / CONFIG).is_file()
         resume = f"`glassformer train --resume {typed(folder)}` continues it; or " if is_run else ""
         raise ConfigError(f"{folder} exists already", hint=f"{resume}choose another folder: --out, or out=…")
@@ -179,10 +146,3 @@ def _followed(own: Run) -> Run:
                 hint="start all workers with the same command and the same data",
             )
     return run
-
-
-def _is_taken(folder: Path) -> bool:
-    """Tell whether a folder is not free for a new run; leftovers of a killed process do not count."""
-    if not folder.is_dir():
-        return folder.exists()
-    return any(path.suffix != PARTIAL and path.name != LOCK for path in folder.iterdir())

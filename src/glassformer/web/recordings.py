@@ -22,11 +22,11 @@ from ..errors import ConfigError, GlassformerError
 from ..interpret import Trace, detect_heads, trace
 from ..interpret.reading import labels_of
 from ..models import Batch
+from ..runs.in_memory import Trial
 from ..runs.measurements import LONGEST, fixed_example, gradient_norms_on, scored, weight_norms
 from ..runs.recording import FOLDER
 from ..runs.replay import Frame, Replay, replay
 from ..runs.run import open_run
-from ..runs.trial import Trial
 from ..trained_model import TrainedModel
 from ..tree import flatten
 from ..weights.places import is_run, locate
@@ -236,11 +236,9 @@ class RecordedTraining(TrainingHistory):
 def engine_of(folder: Path) -> Iterator[None]:
     """Compute inside a `with` block by the engine that a run was trained with, where it is here."""
     run = open_run(folder)
-    began = None if run.provenance is None else run.provenance.engine
     with contextlib.ExitStack() as stack:
-        if began is not None:
-            with contextlib.suppress(ConfigError):
-                stack.enter_context(use_engine(began))
+        with contextlib.suppress(ConfigError):
+            stack.enter_context(use_engine(run.provenance.engine))
         yield
 
 

@@ -14,7 +14,7 @@ from glassformer.engines.cpu.shards import loss_and_grads, suitable_shards
 from glassformer.errors import ConfigError
 from glassformer.models import Batch, build
 from glassformer.ops import IGNORE
-from glassformer.runs.config_file import CONFIG
+from glassformer.runs.folder import CONFIG
 from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run
 from glassformer.training.recipe import Recipe

@@ -17,9 +17,9 @@ from glassformer.engines.jax.trainer import JaxTrainer
 from glassformer.errors import ConfigError
 from glassformer.execution import Execution
 from glassformer.models import build
-from glassformer.runs.fine_tuning import fine_tuning_session
 from glassformer.runs.resume import resume_session
 from glassformer.runs.run import read_base
+from glassformer.runs.start import new_session
 from glassformer.training import Adapted, LoRA, load_checkpoint
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
@@ -133,8 +133,8 @@ def prose(tmp_path_factory):
 
 def start_session(base, prose, folder, execution, **settings):
     pairs = {**PLAN, **ADAPTERS, **settings}
-    return fine_tuning_session(
-        "text", folder, str(base), adapters=True, data=str(prose), settings=pairs, execution=execution
+    return new_session(
+        "text", folder, source=str(base), adapters=True, data=str(prose), settings=pairs, execution=execution
     )
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from ...arrays import Tree
 from ...errors import CheckpointError, ConfigError, did_you_mean
 from ...registry import SUMMARIES
+from ...runs.in_memory import Trial, new_trial
 from ...runs.replay import spaced_steps
 from ...runs.settings import default_task
-from ...runs.trial import Trial, new_trial
 from ...trained_model import TrainedModel
 from ...training.optimizers import OPTIMIZERS
 from ...tree import flatten

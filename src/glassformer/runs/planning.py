@@ -1,13 +1,14 @@
-"""Runs that start from a model that exists already, and train all of it or adapters beside it."""
+"""Plan a run: its task, model and recipe from settings, for a new model or one that exists already."""
 
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..arrays import Tree
-from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
+from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig, config_from_dict
 from ..data import TASKS, Task, build_task
 from ..errors import ConfigError
 from ..execution import Execution, separated
+from ..models import PRESETS
+from ..settings import check_known
 from ..trained_model import TrainedModel
 from ..training.lora import Adapted, LoRA
 from ..training.parametrization import EVERYTHING, Parametrization
@@ -15,42 +16,72 @@ from ..training.recipe import Recipe, changed_recipe
 from .base import Base, stable_data
 from .custom_files import takes_lexicon
 from .run import read_base
-from .session import Session, start_session
-from .settings import Group, groups_of, model_settings, split_settings, task_groups, with_defaults
-from .start import create_run
+from .settings import FROM_DATA, Group, groups_of, model_settings, split_settings, task_groups, with_defaults
 
 RECIPE = {"steps": 200, "batch": 4, "lr": 5e-5, "warmup": 10, "weight_decay": 0.01, "beta2": None, "eval_every": 50}
-"""What differs from training anew: a model that knows much already needs few and careful steps."""
-
+"""How fine-tuning differs from training anew: a trained model needs few and careful steps."""
 LORA_LR = 5e-4
 """Adapters start at nothing and take larger steps than the weights beside them could."""
-
 CONTEXT = 64
 """How many tokens of a text are read at a time unless more are asked for."""
-
 MAY_CHANGE = ("dropout", "attention_dropout", "embedding_dropout", "attention_tile")
 """Settings of a model that its parameters do not depend on."""
 
 
-def fine_tuning_session(
+class Plan(NamedTuple):
+    """A run before it starts.
+
+    options           of the task
+    of_model          the settings of the model that were given
+    base              the model that it starts from, as the run folder describes it
+    params            what is trained, before the first step; None: it is drawn from the seed
+    parametrization   how that makes up the model
+    """
+
+    task: Task
+    options: dict[str, Any]
+    config: TransformerConfig
+    recipe: Recipe
+    of_model: dict[str, Any]
+    preset: str | None = None
+    base: Base | None = None
+    params: Tree | None = None
+    parametrization: Parametrization = EVERYTHING
+
+
+def plan_new(
     task_name: str,
-    folder: Path,
+    settings: dict[str, Any] | None,
+    *,
+    data: str | None = None,
+    preset: str | None = None,
+    seed: int = 0,
+) -> Plan:
+    """Plan the training of a new model: the task's own, or a preset's, changed by settings."""
+    of_task, of_model, of_recipe = split_settings(task_name, settings or {})
+    options = {"data": stable_data(data), "seed": seed, **of_task}
+    task = build_task(task_name, **options)
+    recipe = changed_recipe(task.recipe, {"seed": seed, **of_recipe})
+    config = model_config(task, preset, {"dropout": recipe.pop("dropout"), **of_model})
+    return Plan(task, options, config, Recipe.from_dict(recipe), of_model, preset)
+
+
+def plan_tuning(
+    task_name: str,
+    settings: dict[str, Any] | None,
     source: str,
     *,
     adapters: bool = False,
     data: str | None = None,
-    settings: dict[str, Any] | None = None,
     seed: int = 0,
     execution: Execution | None = None,
-    numbered: bool = False,
-    recorded: bool = False,
-) -> Session:
-    """Start a run from the model at `source`, a path or a name; with `adapters`, its own parameters stay frozen.
+) -> Plan:
+    """Plan the training of the model at `source`, a path or a name; with `adapters`, its own parameters stay frozen.
 
     `settings` may change the recipe, the task, the dropout of the model, and rank, alpha and targets of the adapters,
     as lora_rank, lora_alpha and lora_targets.
     """
-    settings, lora = _lora(dict(settings or {}), adapters)
+    settings, lora = _split_lora(settings or {}, adapters)
     of_task, of_model, of_recipe = split_settings(task_name, settings)
     check_settings(source, of_task, of_model)
     model = read_base(source)
@@ -59,13 +90,29 @@ def fine_tuning_session(
     task = task_for(task_name, source, model, options)
     check_fit(task, source, config)
     recipe = tuned_recipe(task, lora, {"seed": seed, **of_recipe})
-    if lora is not None and execution is not None and execution.scan:
-        lora.check_alike(model.params)
-    trained = what_is_trained(model, lora, seed)
-    base = Base.of(source, model, lora)
-    how: dict[str, Any] = {"execution": execution, "settings": of_model, "numbered": numbered}
-    run = create_run(folder, task, options, config, recipe, base=base, **how)
-    return start_session(run, task, *trained, recorded=recorded)
+    trained = what_is_trained(model, lora, seed, execution)
+    return Plan(task, options, config, recipe, of_model, None, Base.of(source, model, lora), *trained)
+
+
+def model_config(task: Task, preset: str | None, changes: dict[str, Any]) -> TransformerConfig:
+    """Return the task's model, or a preset's with the task's vocabulary and lengths."""
+    settings = {"architecture": task.architecture, **task.settings}
+    if preset is not None:
+        check_known("there is no preset", preset, PRESETS, listed="`glassformer models` lists them")
+        chosen = PRESETS[preset]
+        if chosen["architecture"] != task.architecture:
+            raise ConfigError(
+                f"the architecture of {preset!r} is {chosen['architecture']!r}, "
+                f"but {task.name!r} needs {task.architecture!r}",
+                hint="choose another preset, or none",
+            )
+        left_out = {*FROM_DATA, *(("head_bias", "head_scale") if "classes" in task.settings else ())}
+        kept = {name: value for name, value in chosen.items() if name not in left_out}
+        settings = {**kept, **{name: task.settings[name] for name in FROM_DATA if name in task.settings}}
+    return config_from_dict({**settings, **changes})
+
+
+# --- a model that exists ---------------------------------------------------------------------------------------------
 
 
 def tuned_config(config: TransformerConfig, of_model: dict[str, Any]) -> TransformerConfig:
@@ -80,18 +127,26 @@ def task_options(task_name: str, config: TransformerConfig, of_task: dict[str, A
     return {"context": min(CONTEXT, config.context), **of_task} if task_name == "text" else of_task
 
 
+def tuning_defaults(adapters: bool) -> dict[str, Any]:
+    """Return the settings of a recipe that fine-tuning begins with instead of the task's."""
+    return {**RECIPE, "lr": LORA_LR} if adapters else RECIPE
+
+
 def tuned_recipe(task: Task, lora: LoRA | None, changes: dict[str, Any]) -> Recipe:
     """Return how a model that exists learns a task."""
-    own = {**task.recipe, **RECIPE, **({} if lora is None else {"lr": LORA_LR})}
-    recipe = changed_recipe(own, changes)
+    recipe = changed_recipe({**task.recipe, **tuning_defaults(lora is not None)}, changes)
     recipe.pop("dropout")
     return Recipe.from_dict(recipe)
 
 
-def what_is_trained(model: TrainedModel, lora: LoRA | None, seed: int) -> tuple[Tree, Parametrization]:
+def what_is_trained(
+    model: TrainedModel, lora: LoRA | None, seed: int, execution: Execution | None
+) -> tuple[Tree, Parametrization]:
     """Return what is trained, before the first step, and how it makes up the model."""
     if lora is None:
         return model.params, EVERYTHING
+    if execution is not None and execution.scan:
+        lora.check_alike(model.params)
     return lora.init(model.params, seed), Adapted(model.params, lora)
 
 
@@ -99,29 +154,29 @@ def fine_tuning_groups(task_name: str, source: str, config: TransformerConfig, *
     """Return the settings of fine-tuning a model on a task, with their defaults."""
     task, *_ = groups = task_groups(task_name)
     of_task = [one for one in task.settings if one.name not in ("tokenizer", "bpe_size")] if len(groups) == 3 else []
-    options = task_options(task_name, config, {})
     of_model = [one for one in model_settings(config.architecture, config.to_dict()) if one.name in MAY_CHANGE]
-    recipe = {**RECIPE, **({"lr": LORA_LR} if adapters else {})}
+    recipe = with_defaults(groups[-1].settings, tuning_defaults(adapters))
     how = "--set NAME=VALUE"
     found = [
-        Group(f"task {task_name}", how, with_defaults(of_task, options)),
+        Group(f"task {task_name}", how, with_defaults(of_task, task_options(task_name, config, {}))),
         Group(f"model ({source})", how, of_model),
-        Group("recipe of fine-tuning", how + "; steps also as --steps", with_defaults(groups[-1].settings, recipe)),
+        Group("recipe of fine-tuning", how + "; steps also as --steps", recipe),
         *(groups_of("lora") if adapters else []),
     ]
     return [group for group in found if group.settings]
 
 
-def _lora(settings: dict[str, Any], adapters: bool) -> tuple[dict[str, Any], LoRA | None]:
-    """Take the settings of adapters out of the others."""
-    own = {name.removeprefix("lora_"): settings.pop(name) for name in list(settings) if name.startswith("lora_")}
+def _split_lora(settings: dict[str, Any], adapters: bool) -> tuple[dict[str, Any], LoRA | None]:
+    """Split off the settings of adapters."""
+    others = {name: value for name, value in settings.items() if not name.startswith("lora_")}
+    own = {name.removeprefix("lora_"): value for name, value in settings.items() if name not in others}
     if not adapters:
         if own:
             raise ConfigError(f"lora_{next(iter(own))} is set, but there are no adapters to train", hint="add --lora")
-        return settings, None
+        return others, None
     if isinstance(own.get("targets"), str):
         own["targets"] = own["targets"].split(",")
-    return settings, LoRA.from_dict(own)
+    return others, LoRA.from_dict(own)
 
 
 def check_settings(source: str, of_task: dict[str, Any], of_model: dict[str, Any]) -> None:
@@ -142,19 +197,14 @@ def task_for(task_name: str, source: str, model: TrainedModel, options: dict[str
     if takes_lexicon(task_name):
         return build_task(task_name, **options, lexicon=model.lexicon)
     task = build_task(task_name, **options)
-    have = [task.tokenizer, task.target_tokenizer]
-    want = [model.lexicon.tokenizer, model.lexicon.target_tokenizer]
-    if [_stored(known) for known in have] != [_stored(known) for known in want]:
+    have, want = ((each.tokenizer, each.target_tokenizer) for each in (task, model.lexicon))
+    if [known and known.to_dict() for known in have] != [known and known.to_dict() for known in want]:
         free = ", ".join(name for name in TASKS if takes_lexicon(name))
         raise ConfigError(
             f"the task {task_name!r} has a vocabulary of its own, which is not that of {source}",
             hint=f"these tasks can be learned with the vocabulary of any model: {free}",
         )
     return task
-
-
-def _stored(tokenizer: Any) -> Any:
-    return None if tokenizer is None else tokenizer.to_dict()
 
 
 def check_fit(task: Task, source: str, config: TransformerConfig) -> None:

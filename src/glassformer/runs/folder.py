@@ -1,0 +1,118 @@
+"""The text files of a run folder: config.json with its checksum, large tokenizers beside it, and the metrics."""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .. import files
+from ..errors import CheckpointError, DataError, first_line
+
+CONFIG = "config.json"
+TOKENIZERS = "tokenizers.json"
+METRICS = "metrics.jsonl"
+LARGE = 100_000
+"""Tokenizers that take more characters are kept in a file of their own."""
+RECENT = 20
+"""Steps over which the training loss is averaged where one number stands for it."""
+_NUMBERS = ("loss", "lr", "grad_norm", "tokens", "seconds", "val_loss", "accuracy")
+
+
+def write_config(folder: Path, content: dict[str, Any]) -> None:
+    """Write what a run is, with its checksum; large tokenizers come first: a folder that has one file has both."""
+    stated = {"sha256": checksum(content)}
+    tokenizers = {name: content[name] for name in ("tokenizer", "target_tokenizer")}
+    text = json.dumps(tokenizers, ensure_ascii=False)
+    if len(text) > LARGE:
+        write(folder / TOKENIZERS, text + "\n")
+        content = {**content, **{name: None if stored is None else TOKENIZERS for name, stored in tokenizers.items()}}
+    write(folder / CONFIG, json.dumps({**content, **stated}, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return what the config.json of a run folder says; refuse one that is damaged. None of its Python files run."""
+    path = folder / CONFIG
+    if not path.is_file():
+        raise CheckpointError(
+            f"{folder} is not a run folder: it {f'has no {CONFIG}' if folder.exists() else 'does not exist'}",
+            hint="pass a folder that `glassformer train` wrote; `glassformer runs` lists them",
+        )
+    with naming_damage(path):
+        content = dict(json.loads(path.read_text(encoding="utf-8")))
+        if content["tokenizer"] == TOKENIZERS:
+            with naming_damage(folder / TOKENIZERS):
+                content |= json.loads((folder / TOKENIZERS).read_text(encoding="utf-8"))
+        stated, task = content.pop("sha256", None), content["task"]
+        if not isinstance(task["name"], str) or not isinstance(task["options"], dict):
+            raise TypeError("its task is none")
+        matches = stated in (None, checksum(content))
+    if not matches:
+        raise CheckpointError(
+            f"{path} is damaged, or was edited: its checksum does not match its content",
+            hint="restore it from a copy; to use an edited one, remove its line sha256",
+        )
+    if stated is None and content.get("own"):
+        raise CheckpointError(f"{path} names Python files to run, but has no checksum", hint="restore it from a copy")
+    return content
+
+
+def checksum(content: dict[str, Any]) -> str:
+    """Return the SHA-256 of what a run is.
+
+    The paths of data and custom files are left out: they may be moved, and have hashes of their own.
+    """
+    content = json.loads(json.dumps(content))
+    content["task"]["options"].pop("data", None)
+    content["own"] = [file["sha256"] for file in content.get("own", ())]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def read_metrics(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """Return the lines of a metrics file, and the number of damaged ones."""
+    if not path.is_file():
+        return [], 0
+    with files.explained(path, done="read"):
+        lines = path.read_bytes().splitlines()
+    read = [_parsed(line) for line in lines if line.strip()]
+    kept = [line for line in read if line is not None]
+    return kept, len(read) - len(kept)
+
+
+def _parsed(text: bytes) -> dict[str, Any] | None:
+    """Return one line, if it is what a step wrote."""
+    try:
+        line = json.loads(text.decode())
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(line, dict) or type(line.get("step")) is not int or "loss" not in line:
+        return None
+    plain = all(line.get(name) is None or type(line[name]) in (int, float) for name in _NUMBERS)
+    return line if plain and line["step"] > 0 and ("val_loss" not in line or "best" in line) else None
+
+
+def write(path: Path, text: str, mode: str = "w") -> None:
+    """Replace a text file of a run in one step, or append to it; say what is left where the system refuses."""
+    try:
+        if mode == "a":
+            with path.open("a", encoding="utf-8") as file:
+                file.write(text)
+        else:
+            files.write_text(path, text)
+    except OSError as error:
+        raise CheckpointError(
+            f"could not write {path}: {files.refusal(error)}; the checkpoints are unchanged",
+            hint="check the path and the disk",
+        ) from error
+
+
+@contextlib.contextmanager
+def naming_damage(path: Path) -> Iterator[None]:
+    """Turn what unreadable content raises into an error that names the file."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
+        if isinstance(error, CheckpointError | DataError):
+            raise
+        raise CheckpointError(f"{path} is damaged: {first_line(error)}", hint="restore it from a copy") from error
