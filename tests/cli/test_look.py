@@ -93,7 +93,7 @@ def test_blocks_and_heads_are_counted_from_0(folders):
 
 
 def test_a_long_view_reports_its_progress(folders, monkeypatch):
-    monkeypatch.setattr("glassformer.progress.bar.PATIENCE", -1.0)
+    monkeypatch.setattr("glassformer.progress.display.PATIENCE", -1.0)
     result = command("look", folders["majority"], "00112220", "patching", "--other", "11112220")
     assert re.search(r"patching: \d+ of \d+ changed runs", result.err)
 

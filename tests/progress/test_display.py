@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from glassformer.progress.display import display, waiting
-from glassformer.runs.stopwatch import Stopwatch
+from glassformer.progress.stopwatch import Stopwatch
 from oracles import require
 from runs import command, options, tiny_session
 

@@ -15,11 +15,11 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from glassformer import dispatch
 from glassformer.config import config_from_dict
 from glassformer.progress.chart import short
-from glassformer.progress.compiling import Compilation
-from glassformer.progress.screen import Recent, Screen, duration, meaning_of
-from glassformer.runs.stopwatch import Stopwatch
+from glassformer.progress.screen import Screen, duration, meaning_of
+from glassformer.progress.stopwatch import Stopwatch
 from glassformer.training.evaluate import Evaluation
 from glassformer.training.loop import StepRecord
 from glassformer.training.recipe import Recipe
@@ -28,32 +28,25 @@ KEPT = Path(__file__).with_name("screens")
 WIDTH = 80
 SIZES = {"vocab": 65, "context": 16, "width": 32, "heads": 4, "layers": 1}
 CONFIG = config_from_dict({"architecture": "decoder", **SIZES, "dropout": 0.1})
+ENGINE = dispatch.engines().find("cpu")
 MEANING = meaning_of(Recipe(), CONFIG, validates=False)
 SAMPLES = [("The loop ", "goes on until the condition is false. [1] See also the statement that breaks it off early")]
 
 
 class StillClock(Stopwatch):
-    """A clock that stands still."""
+    """A clock that stands still, while or after something was compiled for so long."""
 
-    def __init__(self, total, done=0, *, seconds=0.0):
+    def __init__(self, total, done=0, *, seconds=0.0, kernels=0, compiled=0.0, running=False):
         super().__init__(total, done)
-        self.still = seconds
+        self.still, self.kernels, self.compiled, self._depth = seconds, kernels, compiled, int(running)
 
     @property
     def seconds(self):
         return self.still
 
-
-class StillCompilation(Compilation):
-    """Something that was compiled, or still is, for so long."""
-
-    def __init__(self, count=0, seconds=0.0, *, running=False, what="kernels"):
-        super().__init__(what)
-        self.count, self.still, self._depth = count, seconds, int(running)
-
     @property
-    def seconds(self):
-        return self.still
+    def compiling(self):
+        return self.compiled
 
 
 def record(step, *, evaluation=None, best=False, **settings):
@@ -64,27 +57,24 @@ def record(step, *, evaluation=None, best=False, **settings):
     return StepRecord(step, loss, 1e-3, 0.5, 768, 0.02, evaluation=judged, is_best=best, **settings)
 
 
-def trained(steps, *, total=600, seconds=0.0, compilation=None, evaluations=(), **settings):
+def trained(steps, *, total=600, seconds=0.0, evaluations=(), **compiled):
     """A screen that has seen so many steps; `evaluations` are losses by step."""
-    clock = StillClock(total, seconds=seconds)
-    compilation = compilation or StillCompilation()
-    screen = Screen("text", MEANING, clock, compilation)
+    clock = StillClock(total, seconds=seconds, **compiled)
+    screen = Screen("text", MEANING, clock, ENGINE)
     evaluations, lowest = dict(evaluations), math.inf
-    clock.compiling = compilation.seconds
     for step in range(1, steps + 1):
         loss = evaluations.get(step)
         best = loss is not None and loss < lowest
         lowest = loss if best else lowest
-        one = record(step, evaluation=loss, best=best, **(settings if loss is not None else {}))
+        one = record(step, evaluation=loss, best=best)
         clock.still = seconds * step / steps
-        clock.compiling = compilation.seconds
         clock.add(one)
         screen.show(one)
     return screen
 
 
 def compiling():
-    return trained(0, seconds=7.4, compilation=StillCompilation(12, 6.1, running=True))
+    return trained(0, seconds=7.4, kernels=12, compiled=6.1, running=True)
 
 
 def evaluated():
@@ -115,9 +105,7 @@ def large():
 
 
 def end():
-    screen = trained(
-        600, seconds=83.0, compilation=StillCompilation(23, 14.2), evaluations={150: 2.1034, 300: 1.8702, 600: 1.7105}
-    )
+    screen = trained(600, seconds=83.0, kernels=23, compiled=14.2, evaluations={150: 2.1034, 300: 1.8702, 600: 1.7105})
     screen.samples = SAMPLES
     return screen
 
@@ -152,8 +140,8 @@ def test_no_line_is_wider_than_the_terminal_and_no_figure_is_broken(state, width
     assert sum(line.startswith("╭") for line in lines) == sum(line.startswith("╰") for line in lines) == 1
     screen = state()
     assert f"step {screen.clock.done:,}/{screen.clock.total:,} " in text
-    if screen.recent.losses:
-        assert f"training loss {short(screen.recent.mean)}" in text
+    if screen.recent:
+        assert f"training loss {short(screen.mean)}" in text
         assert re.search(r"[\d,]+ tokens/s", text)
         assert len(set(re.findall("[▁▂▃▄▅▆▇█]", text))) > 4, "the curve is to be seen"
 
@@ -170,7 +158,7 @@ def test_a_resumed_run_shows_its_whole_curve():
     metrics = [{"step": step, "loss": 4.0 - step / 100} for step in range(1, 301)]
     metrics[99] |= {"loss": None, "refused": True}
     metrics[149] |= {"val_loss": 2.2}
-    screen = Screen("text", MEANING, clock, StillCompilation(), metrics)
+    screen = Screen("text", MEANING, clock, ENGINE, metrics)
     assert drawn(screen, 80).count("●") == 2, "a dot, and what it means"
     assert (screen.curve.first, screen.curve.last) == (1, 300)
     assert "step 300/600" in drawn(screen, 80)
@@ -178,12 +166,12 @@ def test_a_resumed_run_shows_its_whole_curve():
 
 
 def test_losses_are_smoothed_over_the_last_steps_that_counted():
-    recent = Recent()
-    assert math.isnan(recent.mean)
+    screen = trained(0)
+    assert math.isnan(screen.mean)
     for loss in [9.0] * 5 + [1.0] * 20:
-        recent.add(record(1, loss=loss))
-    recent.add(record(2, loss=math.inf, refused=True))
-    assert recent.mean == 1.0
+        screen.show(record(1, loss=loss))
+    screen.show(record(2, loss=math.inf, refused=True))
+    assert screen.mean == 1.0
 
 
 @pytest.mark.parametrize(

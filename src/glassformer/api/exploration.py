@@ -10,8 +10,7 @@ from typing import Any
 from ..arrays import Tree
 from ..interpret.reading import example_text
 from ..models import Batch, Model
-from ..progress import log
-from ..progress.notebook import is_notebook
+from ..progress import is_notebook, log
 from ..trained_model import TrainedModel
 
 HEIGHT = 760

@@ -11,9 +11,9 @@ from ..cluster.collective import processes
 from ..errors import TrainingError
 from ..execution import Execution
 from ..progress import log
-from ..progress.notebook import shown
+from ..progress.stopwatch import Show, Stopwatch
 from ..runs.custom_files import granted
-from ..runs.stopwatch import Stopwatch
+from ..runs.session import Session
 from ..trained_model import TrainedModel
 from ..training.interruption import Terminated, heeding_termination
 from ..training.lora import LoRA
@@ -111,13 +111,20 @@ def _trained(loop: Loop, *, show: bool) -> TrainedModel:
         return _best(loop, show=show)
 
 
+def _shown(session: Session, clock: Stopwatch) -> contextlib.AbstractContextManager[Show]:
+    from ..progress.display import display  # which loads Rich
+
+    return display(session, clock)
+
+
 def _best(loop: Loop, *, show: bool) -> TrainedModel:
     clock = Stopwatch(loop.steps, loop.session.state.step)
     try:
-        with shown(loop.session, clock, wanted=show) as tell:
+        with _shown(loop.session, clock) if show else contextlib.nullcontext() as tell:
             for record in loop:
                 clock.add(record)
-                tell(record)
+                if tell is not None:
+                    tell(record)
     except Terminated:
         loop.session.save()
         sys.exit(143)

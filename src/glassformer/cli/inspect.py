@@ -12,7 +12,7 @@ from ..generation.answer import example
 from ..interpret.reading import labels_of
 from ..loading import is_run, locate, read_model
 from ..plots import FORMATS, THEMES, inspect_model
-from ..progress.bar import progress
+from ..progress.display import DELAY, waiting
 from ..runs.run import open_run
 from ..settings import check_known
 from ..trained_model import TrainedModel
@@ -65,10 +65,10 @@ def inspect(
         batch = opened.batch(text)._replace(targets=None)
         folder = Path("pictures") / name
     folder = new_folder(folder) if out is None else out
-    with progress("drawing figures", quiet=json) as show:
+    with waiting("drawing figures", quiet=json, delay=DELAY) as show:
         labels = labels_of(opened)
         paths = inspect_model(opened.model, opened.params, batch, folder, labels=labels, progress=show, **figures)
-    with progress("writing the page", quiet=json) as show:
+    with waiting("writing the page", quiet=json, delay=DELAY) as show:
         page = write_page(name, opened, text, folder / PAGE, show)
     if json:
         print_json({"page": None if page is None else str(page), "figures": [str(path) for path in paths]})

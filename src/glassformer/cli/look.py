@@ -12,7 +12,7 @@ from ..interpret import Logit
 from ..interpret.reading import label, logit_of
 from ..interpret.run import has_no_head
 from ..loading import read_model
-from ..progress.bar import progress
+from ..progress.display import DELAY, waiting
 from ..trained_model import TrainedModel
 from .look_views import VIEWS, Found, Question
 from .options import PATH, json_option, model_argument
@@ -81,7 +81,7 @@ def look(
     subject = find_predictor(model)
     if subject.is_classifier and given["position"] is not None:
         raise ConfigError("a classifier predicts once for the whole text", hint="leave out --position")
-    with progress(view, quiet=json) as show:
+    with waiting(view, quiet=json, delay=DELAY) as show:
         run = subject.watch(text)
         source = None if given["other"] is None else subject.watch(given["other"])
         position = _position(subject) if given["position"] is None else given["position"]

@@ -24,7 +24,7 @@ from ..interpret import (
 )
 from ..interpret.batched import MEMORY, bytes_at_once
 from ..interpret.reading import label, labels_of, read_labels
-from ..progress.bar import Show
+from ..progress.display import ShowCount
 from ..trained_model import TrainedModel
 from .output import bytes_text, shorten, signed, visible
 
@@ -39,7 +39,7 @@ class Question(NamedTuple):
     target: Logit
     source: Run | None
     way: str
-    show: Show
+    show: ShowCount
 
 
 @dataclass(frozen=True)

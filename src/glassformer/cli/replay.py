@@ -8,7 +8,7 @@ import click
 
 from ..files import new_folder, write_new
 from ..plots import save_themes, training_course
-from ..progress.bar import progress
+from ..progress.display import DELAY, waiting
 from ..runs.measurements import (
     attention_on,
     detected_heads,
@@ -64,7 +64,7 @@ def replay(
 
     if not json:
         measures["page"] = measure_for_page
-    with progress("computing", quiet=json) as show:
+    with waiting("computing", quiet=json, delay=DELAY) as show:
         course = measure(found, steps, measures, progress=lambda done, total: show(done, total, "frames"))
     if json:
         print_json({"run": str(run), "kept": list(found.kept), **course.to_dict()})

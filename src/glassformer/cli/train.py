@@ -17,11 +17,11 @@ from ..errors import ConfigError, TrainingError, typed
 from ..execution import MeshShape
 from ..progress.chart import short
 from ..progress.display import DELAY, display, event_writer, require_tensorboard, waiting
+from ..progress.stopwatch import Stopwatch
 from ..runs.resume import resume_session
 from ..runs.run import open_run
 from ..runs.session import Session
 from ..runs.start import new_session
-from ..runs.stopwatch import Stopwatch
 from ..training.interruption import Stopped, Terminated, heeding_termination
 from ..tree import count
 from . import devices
@@ -178,6 +178,10 @@ def open_session(
     task: str, out: Path | None, source: str | None, preset: str | None, *, lora: bool, **settings: Any
 ) -> Session:
     """Start a run from scratch, or from a trained model; without --out, in a new folder."""
+    if lora and source is None:
+        raise ConfigError("--lora needs a model to start from", hint="name one with --from")
+    if preset is not None and source is not None:
+        raise ConfigError("--preset builds a new model, --from starts from an old one", hint="leave out one of them")
     folder, numbered = out or Path("runs") / task, out is None
     with waiting(f"preparing {task}" if source is None else f"preparing {task} and {source}", delay=DELAY):
         return new_session(task, folder, source=source, adapters=lora, preset=preset, numbered=numbered, **settings)

@@ -1,4 +1,4 @@
-"""What is shown while a model trains or something is computed: a panel, lines in a pipe, a curve in a notebook."""
+"""What is shown while something is computed: a panel on a terminal or in a notebook, lines in a pipe."""
 
 import sys
 
@@ -11,3 +11,10 @@ def log(text: str) -> None:
 def plural(count: int, noun: str) -> str:
     """Write a count with its noun: 1 step, 2 steps."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def is_notebook() -> bool:
+    """Tell whether this runs in a Jupyter notebook: IPython is loaded, and a kernel runs it."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and hasattr(shell, "kernel")

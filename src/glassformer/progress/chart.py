@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
 from rich.text import Text
 
 MOST = 512
@@ -23,40 +24,28 @@ class Curve:
 
     def __init__(self) -> None:
         self.first, self.last, self.size = 0, 0, 1
-        self._sums: list[float] = []
-        self._counts: list[int] = []
+        self._sums, self._counts = np.zeros(MOST), np.zeros(MOST)
 
     def add(self, step: int, value: float) -> None:
         """Take in the value of a step; steps come in order, with gaps allowed."""
-        if not self._sums:
-            self.first = step
-        self.last = step
+        self.first, self.last = self.first or step, step
         while (place := (step - self.first) // self.size) >= MOST:
-            self._join()
-        missing = place + 1 - len(self._sums)
-        self._sums += [0.0] * missing
-        self._counts += [0] * missing
+            self.size *= 2  # neighboring intervals are merged
+            empty = np.zeros(MOST // 2)
+            self._sums, self._counts = (np.append(x[::2] + x[1::2], empty) for x in (self._sums, self._counts))
         self._sums[place] += value
         self._counts[place] += 1
 
-    def _join(self) -> None:
-        """Merge neighboring intervals."""
-        self.size *= 2
-        self._sums = [sum(self._sums[i : i + 2]) for i in range(0, len(self._sums), 2)]
-        self._counts = [sum(self._counts[i : i + 2]) for i in range(0, len(self._counts), 2)]
-
     def columns(self, width: int) -> list[float]:
         """Return `width` means over equal parts of the curve; an empty list for an empty curve."""
-        count = len(self._sums)
-        if not count:
-            return []
         found: list[float] = []
-        for column in range(width):
-            begin = column * count // width
-            end = max(begin + 1, (column + 1) * count // width)
-            many = sum(self._counts[begin:end])
+        used = (self.last - self.first) // self.size + 1
+        for column in range(width if self.first else 0):
+            begin = column * used // width
+            part = slice(begin, max(begin + 1, (column + 1) * used // width))
+            count = self._counts[part].sum()
             # An interval whose steps were all refused repeats the one before.
-            found.append(sum(self._sums[begin:end]) / many if many else found[-1])
+            found.append(float(self._sums[part].sum() / count) if count else found[-1])
         return found
 
 
@@ -72,7 +61,7 @@ def chart(
     values = curve.columns(inside)
     if not values:
         return []
-    low, high = _limits(values, dots)
+    low, high = limits(values, dots)
     parts = len(levels) - 1
     heights = [_height(value, low, high, height * parts) for value in values]
     places = set()
@@ -94,23 +83,20 @@ def chart(
     return rows
 
 
-def is_logarithmic(curve: Curve, dots: Sequence[tuple[int, float]], width: int) -> bool:
-    """Tell whether values are drawn on a log scale."""
-    return _is_far(*_limits(curve.columns(width - LABELS - 1), dots))
+def is_logarithmic(low: float, high: float) -> bool:
+    """Tell whether values between these two are drawn on a log scale."""
+    return low > 0 and high > FAR * low
 
 
-def _limits(values: Sequence[float], dots: Sequence[tuple[int, float]]) -> tuple[float, float]:
+def limits(values: Sequence[float], dots: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    """Return the lowest and the highest of all values."""
     seen = [*values, *(value for _, value in dots)]
     return min(seen), max(seen)
 
 
-def _is_far(low: float, high: float) -> bool:
-    return low > 0 and high > FAR * low
-
-
 def _height(value: float, low: float, high: float, most: int) -> int:
     """Return the height of a value, from 1 to `most`."""
-    if _is_far(low, high):
+    if is_logarithmic(low, high):
         value, low, high = math.log(value), math.log(low), math.log(high)
     return 1 if high <= low else 1 + round((value - low) / (high - low) * (most - 1))
 

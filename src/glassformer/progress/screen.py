@@ -1,4 +1,4 @@
-"""The panel that a terminal shows during training, for widths from 40 columns."""
+"""The panel of a run in training, for widths from 40 columns."""
 
 import math
 from collections import deque
@@ -12,73 +12,64 @@ from rich.table import Table
 from rich.text import Text
 
 from ..config import TransformerConfig
+from ..dispatch import Engine
 from ..runs.folder import RECENT
-from ..runs.stopwatch import Stopwatch
 from ..training.loop import StepRecord
 from ..training.recipe import Recipe
-from .chart import BAR, DOT, LABELS, Curve, chart, is_logarithmic, short
-from .compiling import Compilation
+from .chart import BAR, DOT, LABELS, Curve, chart, is_logarithmic, limits, short
+from .stopwatch import Stopwatch, compilation
 
 BORDERS = {"training": "none", "done": "green", "stopped early": "green", "interrupted": "yellow", "failed": "red"}
 
 
-class Recent:
-    """The mean of the last losses, without refused steps."""
-
-    def __init__(self) -> None:
-        self.losses: deque[float] = deque(maxlen=RECENT)
-
-    def add(self, record: StepRecord) -> None:
-        """Take in one step."""
-        if not record.refused:
-            self.losses.append(record.loss)
-
-    @property
-    def mean(self) -> float:
-        """The mean; NaN before the first step."""
-        return sum(self.losses) / len(self.losses) if self.losses else float("nan")
-
-
 class Screen:
-    """A panel of a run: `show` takes in a step, printing the panel draws the state.
+    """What is known of a run in training: `show` takes in a step, `line` says it in one line, printing draws a panel.
 
     `metrics` are the lines of the run before it was resumed.
     """
 
     def __init__(
-        self,
-        title: str,
-        meaning: str,
-        clock: Stopwatch,
-        compilation: Compilation,
-        metrics: Iterable[dict[str, Any]] = (),
+        self, title: str, meaning: str, clock: Stopwatch, engine: Engine, metrics: Iterable[dict[str, Any]] = ()
     ) -> None:
-        self.title, self.meaning, self.clock, self.compilation = title, meaning, clock, compilation
-        self.state = "training"
-        self.curve, self.recent = Curve(), Recent()
-        self.evaluations: list[StepRecord] = []
+        self.title, self.meaning, self.clock, self.engine = title, meaning, clock, engine
+        self.state = "training" if clock.done < clock.total else "done"
+        self.curve = Curve()
+        self.recent: deque[float] = deque(maxlen=RECENT)
+        self.dots: list[tuple[int, float]] = []
+        self.last: StepRecord | None = None  # with an evaluation
         self.best: StepRecord | None = None
         self.samples: list[tuple[str, str]] = []
-        self.refusals: str | None = None
-        self.before: list[tuple[int, float]] = []
+        self.refusal = ""
         for line in metrics:
             if line["loss"] is not None:
                 self.curve.add(line["step"], line["loss"])
             if line.get("val_loss") is not None:
-                self.before.append((line["step"], line["val_loss"]))
+                self.dots.append((line["step"], line["val_loss"]))
 
     def show(self, record: StepRecord) -> None:
         """Take in one step."""
-        self.recent.add(record)
         if record.refused:
-            self.refusals = refusal(record)
+            figures = f"loss {record.loss}, gradient norm {record.grad_norm}"
+            fact = f"step {record.step:,} refused: its numbers are not finite ({figures})"
+            self.refusal = f"{fact}; the weights are unchanged"
         else:
+            self.recent.append(record.loss)
             self.curve.add(record.step, record.loss)
         if record.evaluation is not None:
-            self.evaluations.append(record)
-            self.best = record if record.is_best else self.best
+            self.last, self.best = record, record if record.is_best else self.best
+            if math.isfinite(record.evaluation.loss):
+                self.dots.append((record.step, record.evaluation.loss))
         if record.step == self.clock.total or record.stop:
             self.state = "stopped early" if record.stop and record.step < self.clock.total else "done"
+
+    @property
+    def mean(self) -> float:
+        """The mean of the last losses, without refused steps; NaN before the first step."""
+        return sum(self.recent) / len(self.recent) if self.recent else math.nan
+
+    def line(self) -> str:
+        """Return the state of the run in one line."""
+        return "  ".join([f"step {self.clock.done:,}/{self.clock.total:,}", *self._losses(), *self._pace()])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width - 4  # border and padding
@@ -89,10 +80,10 @@ class Screen:
     def _parts(self, width: int, *, ascii_only: bool) -> Iterator[Any]:
         yield self._progress()
         yield from flowed(self._pace(), width)
-        if self.compilation.running:
-            yield Text(str(self.compilation), style="yellow")
+        if self.clock.is_compiling:
+            yield Text(compilation(self.clock, self.engine), style="yellow")
         yield from flowed(self._losses(), width)
-        rows = chart(self.curve, self._dots, width, ascii_only=ascii_only)
+        rows = chart(self.curve, self.dots, width, ascii_only=ascii_only)
         if rows:
             yield from rows
             yield self._axis(width, ascii_only=ascii_only)
@@ -102,13 +93,13 @@ class Screen:
             if ascii_only and line.cell_len > width:
                 line = Text(line.plain[: width - 3] + "...", no_wrap=True)
             yield line
-        if self.refusals:
-            yield Text(self.refusals, style="bold red")
+        if self.refusal:
+            yield Text(self.refusal, style="bold red")
 
     def _progress(self) -> Table:
         """Return a line with the step, a bar and the percentage; the bar pulses before the first step."""
         done, total = self.clock.done, self.clock.total
-        waits = self.compilation.running or (done == self.clock.first and self.state == "training")
+        waits = self.clock.is_compiling or (done == self.clock.first and self.state == "training")
         bar = ProgressBar(total=total, completed=done, pulse=waits, animation_time=self.clock.seconds)
         row = Table.grid(padding=(0, 1), expand=True)
         row.add_column(no_wrap=True)
@@ -118,7 +109,7 @@ class Screen:
         return row
 
     def _pace(self) -> Iterator[str]:
-        clock, compiled = self.clock, self.compilation.seconds
+        clock, compiled = self.clock, self.clock.compiling
         gone = f"{duration(clock.seconds)} {'in all' if self.state != 'training' else 'so far'}"
         yield gone if compiled < 1 else f"{gone}, {duration(compiled)} of it compiling"
         if clock.done > clock.first:
@@ -127,34 +118,27 @@ class Screen:
             yield f"{clock.tokens_per_second:,.0f} tokens/s"
 
     def _losses(self) -> Iterator[str]:
-        if self.recent.losses:
-            yield f"training loss {short(self.recent.mean)}"
-        last, best = self.evaluations[-1] if self.evaluations else None, self.best
+        if self.recent:
+            yield f"training loss {short(self.mean)}"
+        last, best = self.last, self.best
         if last is not None and last.evaluation is not None:
-            mark = " (the best)" if last is best and len(self.evaluations) > 1 else ""
+            mark = " (the best)" if last is best and len(self.dots) > 1 else ""
             yield f"validation loss {short(last.evaluation.loss)} at step {last.step:,}{mark}"
             if last.evaluation.accuracy is not None:
                 yield f"{last.evaluation.accuracy:.2%} right"
         if best is not None and best.evaluation is not None and best is not last:
             yield f"the best {short(best.evaluation.loss)} at step {best.step:,}"
 
-    @property
-    def _dots(self) -> list[tuple[int, float]]:
-        found = [(record.step, record.evaluation.loss) for record in self.evaluations if record.evaluation is not None]
-        return [(step, loss) for step, loss in self.before + found if math.isfinite(loss)]
-
     def _axis(self, width: int, *, ascii_only: bool) -> Text:
         """Return the line under the chart: first step, legend, last step; the legend is shortened to fit."""
         bar, dot = ("#", "o") if ascii_only else ("█", "●")
-        marks = [(f"{bar} training", BAR), *([(f"{dot} validation", DOT)] if self._dots else [])]
-        if is_logarithmic(self.curve, self._dots, width):
-            marks.append(("log scale", ""))
+        marks = [(f"{bar} training", BAR), *([(f"{dot} validation", DOT)] if self.dots else [])]
+        if is_logarithmic(*limits(self.curve.columns(width - LABELS - 1), self.dots)):
+            marks.append(("log", ""))
         begin, end = f"{self.curve.first:,}", f"{self.curve.last:,}"
         room = width - LABELS - 1 - len(begin) - len(end)
         while marks and sum(len(words) + 2 for words, _ in marks) > room:
-            words, style = marks.pop()
-            if words == "log scale":
-                marks.append(("log", style))
+            marks.pop()
         legend = Text("  ").join(Text(words, style=f"not dim {style}") for words, style in marks)
         legend.align("center", room)
         return Text(" " * (LABELS + 1) + begin, style="dim", no_wrap=True).append_text(legend).append(end)
@@ -169,12 +153,6 @@ def meaning_of(recipe: Recipe, config: TransformerConfig, *, validates: bool) ->
     measured = f"validation loss: on all of the {'validation' if validates else 'held-out'} data"
     measured += f", without {' or '.join(with_it)}" if with_it else ""
     return f"{taken}; {measured}{', by averaged weights' if recipe.ema else ''}"
-
-
-def refusal(record: StepRecord) -> str:
-    """Return the message about a refused step."""
-    figures = f"loss {record.loss}, gradient norm {record.grad_norm}"
-    return f"step {record.step:,} refused: its numbers are not finite ({figures}); the weights are unchanged"
 
 
 def flowed(cells: Iterable[str], width: int, *, between: str = "   ") -> Iterator[Text]:

@@ -42,11 +42,7 @@ def new_session(
     recorded    keep what it takes to return to any step: see `recording`
     """
     if source is None:
-        if adapters:
-            raise ConfigError("--lora needs a model to start from", hint="name one with --from")
         plan = plan_new(task_name, settings, data=data, preset=preset, seed=seed)
-    elif preset is not None:
-        raise ConfigError("--preset builds a new model, --from starts from an old one", hint="leave out one of them")
     else:
         how: dict[str, Any] = {"adapters": adapters, "execution": execution}
         plan = plan_tuning(task_name, settings, source, data=data, seed=seed, **how)

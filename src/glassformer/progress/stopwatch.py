@@ -1,0 +1,124 @@
+"""How fast a run goes, how long it will take, and how long compilers took."""
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+
+from ..dispatch import Engine
+from ..training.loop import StepRecord
+
+Show = Callable[[StepRecord], None]
+"""Shows one step, after the clock has counted it."""
+
+
+class Stopwatch:
+    """How fast a run goes, and how long it will take.
+
+    Compiling says nothing about the pace, and neither does the first step, which also loads libraries: the time left
+    is estimated from the steps after it.
+    """
+
+    def __init__(self, total: int = 0, done: int = 0) -> None:
+        self.total, self.first, self.done = total, done, done
+        self.began, self.tokens = time.perf_counter(), 0
+        self.kernels = 0  # compiled so far
+        self._depth, self._compiled, self._since = 0, 0.0, 0.0
+        self._paced = 0.0  # seconds until the second step began, compiling left out
+
+    def add(self, record: StepRecord) -> None:
+        """Count one step; what was compiled for it is compiled by now."""
+        self.end_compiling()
+        if self.done == self.first:
+            self._paced = self.seconds - self.compiling
+        self.tokens += record.tokens
+        self.done = record.step
+
+    @property
+    def seconds(self) -> float:
+        """Time since the start."""
+        return time.perf_counter() - self.began
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens trained on per second, evaluations included in the time, compiling excluded after the first step."""
+        return self.tokens / max(self.seconds - (self.compiling if self.done - self.first > 1 else 0.0), 1e-9)
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds to go at this pace; None before the second step."""
+        taken = self.done - self.first - 1
+        if taken < 1:
+            return None
+        return max(self.seconds - self.compiling - self._paced, 0.0) / taken * (self.total - self.done)
+
+    @property
+    def is_compiling(self) -> bool:
+        """Whether something is being compiled now."""
+        return self._depth > 0
+
+    @property
+    def compiling(self) -> float:
+        """Seconds spent in compilers."""
+        return self._compiled + (time.perf_counter() - self._since if self.is_compiling else 0.0)
+
+    def begin_compiling(self) -> None:
+        """Note that a compilation begins, perhaps inside another one."""
+        if not self._depth:
+            self._since = time.perf_counter()
+            self.kernels += 1
+        self._depth += 1
+
+    def end_compiling(self) -> None:
+        """Note that it ends."""
+        if self._depth == 1:
+            self._compiled = self.compiling
+        self._depth = max(self._depth - 1, 0)
+
+
+def compilation(clock: Stopwatch, engine: Engine) -> str:
+    """Say what an engine compiles."""
+    if engine.name == "jax":
+        return "compiling the step"
+    number = f", number {clock.kernels:,}" if clock.kernels > 1 else ""
+    return f"compiling kernels{number}; they are cached for the next start"
+
+
+@contextlib.contextmanager
+def timing_compilers(
+    clock: Stopwatch, engine: Engine, begun: Callable[[str], None] = lambda text: None
+) -> Iterator[None]:
+    """Time what an engine compiles inside a `with` block; `begun` is called when it begins for the first time.
+
+    Numba reports every kernel. JAX compiles the whole step when the first one is taken, and reports nothing.
+    """
+    if engine.name != "cpu":
+        if engine.name == "jax" and clock.total:
+            clock.begin_compiling()
+            begun(compilation(clock, engine))
+        yield
+        return
+    from numba.core import event
+
+    class Listener(event.Listener):
+        def on_start(self, event: object) -> None:
+            is_first = not clock.kernels
+            clock.begin_compiling()
+            if is_first:
+                begun(compilation(clock, engine))
+
+        def on_end(self, event: object) -> None:
+            clock.end_compiling()
+
+    logger = logging.getLogger("glassformer")
+    logger.addFilter(_is_news)
+    try:
+        with event.install_listener("numba:compile", Listener()):
+            yield
+    finally:
+        logger.removeFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Leave out the engine's own message about compiling, which is shown here."""
+    return not record.getMessage().startswith("compiling kernels")
