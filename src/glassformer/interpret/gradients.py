@@ -7,7 +7,7 @@ value. Changes of values were pairs: on the way back each lets through what it l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,8 +22,7 @@ from .changes import Change, add_gradient, exchanged
 from .losses import loss_gradient, mean_loss
 from .names import RETURNED, Address, check_name
 from .pairing import Pairs, argument_name, gradient_of, gradient_place, pairs, record_of
-from .run import Run, thawed
-from .show import html_of
+from .run import NamedValues, Run, thawed
 from .tracing import Call, ShapeDtype, TracingEngine, block_of, is_block, run_traced
 
 NORMS = ("layer_norm", "rms_norm")
@@ -107,7 +106,7 @@ LOSS = Loss()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Gradients(Mapping[str, Array]):
+class Gradients(NamedValues):
     """The gradient of one number for every value of a run, by its name, and for the parameters."""
 
     run: Run
@@ -119,27 +118,16 @@ class Gradients(Mapping[str, Array]):
 
     def __getitem__(self, name: str) -> Array:
         check_name(name, self.run)
-        if name not in self._places:
+        if name not in self.known:
             raise ConfigError(f"{name} has no gradient", hint="it depends on no parameter, or is no real number")
-        return self._places[name]()
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._places
+        return self.known[name]()
 
     def __repr__(self) -> str:
         return f"<gradients of {len(self)} values for {self.run!r}>"
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def _repr_html_(self) -> str:
-        return html_of(repr(self).strip("<>"), self.items(), len(self))
-
     @cached_property
-    def _places(self) -> dict[str, Callable[[], Array]]:
+    def known(self) -> dict[str, Callable[[], Array]]:
+        """Where the gradient of each value is found, by its name."""
         return {name: place for name in self.run if (place := self.place(self.run.addresses[name])) is not None}
 
     def place(self, address: Address) -> Callable[[], Array] | None:
@@ -179,9 +167,10 @@ class Gradients(Mapping[str, Array]):
         found = leaves[name]
         if self.inside is None or not isinstance(found, ShapeDtype):
             return found
-        places = ((call, own) for call in self.inside.engine.calls if is_block(call) for own in _params(call).items())
-        block, own = next((call, own) for call, (own, leaf) in places if leaf is found)
-        return _params(self.call(block))[own]
+        blocks = filter(is_block, self.inside.engine.calls)
+        leaves_of = ((block, own, leaf) for block in blocks for own, leaf in flatten(block.outputs[1]).items())
+        block, own = next((block, own) for block, own, leaf in leaves_of if leaf is found)
+        return flatten(self.call(block).outputs[1])[own]
 
 
 def gradients(run: Run, of: Target = LOSS, changes: Sequence[Change] = ()) -> Gradients:
@@ -194,19 +183,11 @@ def gradients(run: Run, of: Target = LOSS, changes: Sequence[Change] = ()) -> Gr
     # Once as it is, to see which call undoes which; then again with what changes do.
     grads, undoing, inside = _run_back(run, dlogits, None)
     values = [change for change in run.changes if change.name in run.addresses]
-    arrived: dict[Address, Array] = {}
-    altered: list[Change] = []
-    if values or seeds or changes:
-        rules = _Undoing(run, values, [*seeds, *changes], undoing, arrived)
-        altered = rules.altered
+    rules = _Undoing(run, undoing, [*values, *seeds, *changes])
+    if rules.changes:
         grads, undoing, inside = _run_back(run, dlogits, rules)
-    no_effect = tuple(change for change in changes if not any(change is one for one in altered))
-    return Gradients(run, grads, undoing, arrived, no_effect, inside)
-
-
-def _params(call: Call) -> dict[str, Array]:
-    """Return the gradients of parameters that the backward of a block returned."""
-    return flatten(call.outputs[1])
+    no_effect = tuple(change for change in changes if not any(change is one for one in rules.altered))
+    return Gradients(run, grads, undoing, rules.arrived, no_effect, inside)
 
 
 def _run_back(run: Run, dlogits: Array, rules: _Undoing | None) -> tuple[Tree, Pairs, RecomputedBlocks | None]:
@@ -240,22 +221,20 @@ def _run_back(run: Run, dlogits: Array, rules: _Undoing | None) -> tuple[Tree, P
 
 
 class _Undoing:
-    """Lets gradients pass through the changes of values, and changes gradients."""
+    """Lets gradients pass through the changes of values, and changes gradients.
 
-    def __init__(
-        self,
-        run: Run,
-        values: list[Change],
-        gradients: list[Change],
-        undoing: dict[int, Call],
-        arrived: dict[Address, Array],
-    ) -> None:
-        self.run, self.heads, self.arrived, self.undoing = run, run.heads, arrived, undoing
-        self.altered: list[Change] = []
+    arrived   the gradients of values that were changed, as they became
+    altered   the changes of gradients that altered something
+    """
+
+    def __init__(self, run: Run, undoing: Pairs, changes: list[Change]) -> None:
+        self.run, self.undoing = run, undoing
         self.forward = {call.number: number for number, call in undoing.items()}
+        self.arrived: dict[Address, Array] = {}
+        self.altered: list[Change] = []
         self.changes: dict[Address, list[Change]] = {}
         self.norms: set[int] = set()
-        for change in [*values, *gradients]:
+        for change in changes:
             address = run.addresses[change.name]
             own = run.calls[address.number]
             if address.number not in undoing:
@@ -270,13 +249,12 @@ class _Undoing:
         address = None if number is None else Address(number, RETURNED)
         if number is None or address not in self.changes:
             return
-        own = self.run.call(number)
         arguments = list(call.arguments)
         place = gradient_place(call)
         arguments[place] = self._undone(address, arguments[place])
         made = (self.run.originals or {}).get(address)
         if made is not None and not call.is_method:
-            arguments[1] = exchanged(record_of(call), own.outputs[0], made)
+            arguments[1] = exchanged(record_of(call), self.run.call(number).outputs[0], made)
         call.arguments = tuple(arguments)
 
     def after(self, call: Call) -> None:
@@ -301,7 +279,7 @@ class _Undoing:
         changes = self.changes.get(address, [])
         for change in changes:
             if change.backward:
-                before, gradient = gradient, change.apply(gradient, self.heads)
+                before, gradient = gradient, change.apply(gradient, self.run.heads)
                 if not np.array_equal(before, gradient):
                     self.altered.append(change)
         if changes:
@@ -320,9 +298,6 @@ def undo_changes(run: Run, address: Address, changes: Sequence[Change], gradient
     for change, own in zip(reversed(changes), reversed(inputs), strict=True):
         gradient = change.undo(gradient, run.heads, own)
     return gradient
-
-
-# --- what a backward returned ----------------------------------------------------------------------------------------
 
 
 def _with_gradient(call: Call, own: Call, place: int, gradient: Array) -> Any:

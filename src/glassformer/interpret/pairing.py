@@ -24,79 +24,66 @@ def pairs(forward: list[Call], backward: list[Call]) -> Pairs:
     for call in forward:
         by_name.setdefault(call.name, []).append(call)
     found: Pairs = {}
+    flow = _Flow()
     left: list[Call] = []
     for call in backward:
-        name = forward_name(call.name)
-        candidates = [] if name is None else by_name.get(name, [])
-        if not candidates:
-            continue
+        candidates = by_name.get(forward_name(call.name), [])
         best = _by_record(call, [one for one in candidates if one.number not in found])
         if len(best) == 1:
             found[best[0].number] = call
-        else:
+            flow.note(call, best[0])
+        elif candidates:
             left.append(call)
-    return _by_flow(found, forward, left, by_name)
-
-
-def _by_record(call: Call, candidates: list[Call]) -> list[Call]:
-    """Return the calls that share most with the record that a backward was handed."""
-    saved = record_of(call)
-    if call.is_method:
-        return [one for one in candidates if len(one.outputs) > 1 and one.outputs[1] is saved]
-    mine = {*ids_in((saved,))}
-    if not mine:
-        return []
-    alike = [len(mine & _kept(one)) for one in candidates]
-    most = max(alike, default=0)
-    return [one for one, count in zip(candidates, alike, strict=True) if count == most > 0]
-
-
-def _kept(call: Call) -> set[int]:
-    return {*ids_in((call.outputs[1:], call.outputs[0]))}
-
-
-def _by_flow(found: Pairs, forward: list[Call], left: list[Call], by_name: dict[str, list[Call]]) -> Pairs:
-    """Pair the calls that are left by the gradients that they hand to each other, until no more are found."""
-    makers: dict[int, list[Call]] = {}
-    readers: dict[int, list[tuple[Call, int]]] = {}
-    for call in forward:
-        makers.setdefault(id(call.outputs[0]), []).append(call)
-        for place, array in enumerate(call.arguments):
-            readers.setdefault(id(array), []).append((call, place))
-
-    def fits(call: Call, one: Call) -> bool:
-        """Tell whether a gradient leads from the backward of a reader to this one, or on to that of a maker."""
-        dy = call.arguments[gradient_place(call)]
-        for reader, place in readers.get(id(one.outputs[0]), ()):
-            back = found.get(reader.number)
-            if back is not None and gradient_of(back, reader, place) is dy:
-                return True
-        for place, array in enumerate(one.arguments):
-            dx = gradient_of(call, one, place)
-            for maker in makers.get(id(array), ()) if dx is not None else ():
-                back = found.get(maker.number)
-                if back is not None and back.arguments[gradient_place(back)] is dx:
-                    return True
-        return False
-
     again = True
     while again:
         again = False
         for call in list(left):
-            candidates = by_name[str(forward_name(call.name))]
-            one = next((one for one in reversed(candidates) if one.number not in found and fits(call, one)), None)
+            candidates = [one for one in by_name[forward_name(call.name)] if one.number not in found]
+            one = next((one for one in reversed(candidates) if flow.fits(call, one)), None)
             if one is not None:
                 found[one.number] = call
+                flow.note(call, one)
                 left.remove(call)
                 again = True
     return found
 
 
-def forward_name(name: str) -> str | None:
-    """Return the name of what a backward undoes, None for what is no backward."""
-    if name.endswith("_backward"):
-        return name.removesuffix("_backward")
-    return name.removesuffix("backward") + "forward" if name.endswith(".backward") else None
+def _by_record(call: Call, candidates: list[Call]) -> list[Call]:
+    """Return the calls that share most with the record that a backward was handed."""
+    saved = record_of(call) if candidates else None
+    if call.is_method:
+        return [one for one in candidates if len(one.outputs) > 1 and one.outputs[1] is saved]
+    mine = {*ids_in((saved,))}
+    alike = [len(mine.intersection(ids_in((one.outputs[1:], one.outputs[0])))) for one in candidates]
+    return [one for one, count in zip(candidates, alike, strict=True) if count == max(alike) > 0]
+
+
+class _Flow:
+    """The gradients that paired calls of the backward pass were handed and returned, by the arrays that they are of."""
+
+    def __init__(self) -> None:
+        self.handed: dict[int, list[Any]] = {}
+        self.returned: dict[int, list[Any]] = {}
+
+    def note(self, call: Call, own: Call) -> None:
+        self.handed.setdefault(id(own.outputs[0]), []).append(call.arguments[gradient_place(call)])
+        for place, array in enumerate(own.arguments):
+            self.returned.setdefault(id(array), []).append(gradient_of(call, own, place))
+
+    def fits(self, call: Call, own: Call) -> bool:
+        """Tell whether a gradient leads from the backward of a reader to this one, or on to that of a maker."""
+        dy = call.arguments[gradient_place(call)]
+        if any(dx is dy for dx in self.returned.get(id(own.outputs[0]), ())):
+            return True
+        sent = [(gradient_of(call, own, place), array) for place, array in enumerate(own.arguments)]
+        return any(dx is other for dx, array in sent if dx is not None for other in self.handed.get(id(array), ()))
+
+
+def forward_name(name: str) -> str:
+    """Return the name of what a backward undoes; "" for what is no backward."""
+    if name.endswith(".backward"):
+        return name.removesuffix("backward") + "forward"
+    return name.removesuffix("_backward") if name.endswith("_backward") else ""
 
 
 def gradient_of(call: Call, own: Call, place: int | str) -> Any:

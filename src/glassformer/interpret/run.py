@@ -39,8 +39,29 @@ COPIED = 1 << 28
 """Bytes of parameters up to which a run has copies of its own."""
 
 
+class NamedValues(Mapping[str, Array]):
+    """Arrays by the names of values; notebooks show them as a table."""
+
+    @property
+    def known(self) -> Mapping[str, Any]:
+        """Everything that has a name."""
+        raise NotImplementedError
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.known
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.known)
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+    def _repr_html_(self) -> str:
+        return html_of(repr(self).strip("<>"), self.items(), len(self))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Run(Mapping[str, Array]):
+class Run(NamedValues):
     """One forward pass over a batch, with every value by its name.
 
     changes   what was changed, in the order given
@@ -82,21 +103,14 @@ class Run(Mapping[str, Array]):
         """Return the call of a block, and those made in it, with their numbers."""
         return self.calls[block.number : block.end] if self.inside is None else self.inside.block(block)
 
-    def __contains__(self, name: object) -> bool:
-        return name in self.addresses
+    @property
+    def known(self) -> Addresses:
+        """The address of every value by its name."""
+        return self.addresses
 
     def __repr__(self) -> str:
         changed = f", {len(self.changes)} changes" if self.changes else ""
         return f"<run of {type(self.model).__name__} on {self.batch.tokens.shape}: {len(self)} values{changed}>"
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.addresses)
-
-    def __len__(self) -> int:
-        return len(self.addresses)
-
-    def _repr_html_(self) -> str:
-        return html_of(repr(self).strip("<>"), self.items(), len(self))
 
     @property
     def keeps(self) -> str:
