@@ -57,8 +57,7 @@ from .positions import (
     without_positions,
 )
 from .probes import Probe, fit_probe, probe_points, train_probe
-from .products import products, score_scale
-from .rollout import Rollout, attention_rollout, value_weighted_attention
+from .rollout import Rollout, attention_rollout, products, score_scale, value_weighted_attention
 from .run import Run, watch
 from .saliency import Integrated, gradient_times_input, integrated_gradients, saliency
 from .show import Shown, show

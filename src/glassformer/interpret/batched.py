@@ -20,7 +20,7 @@ from ..models import Batch
 from .block_checkpoints import unpack
 from .changes import Change, Intervention, Placed
 from .losses import mean_loss
-from .run import Run, read, run_only_values, sorted_changes, thawed, watch
+from .run import Run, read, sorted_changes, thawed, watch
 from .tracing import Call, ShapeDtype, TracingEngine, is_block, run_traced
 
 MEMORY = 1 << 30
@@ -47,17 +47,16 @@ def batched_interventions(
     progress: Progress | None = None,
 ) -> Array:
     """Return the measure of a run with each of several lists of changes, in their order: see `Run.changed`."""
-    start, given = settled(run)
-    # A change of a variant that freezes a value does so as it was before any change.
-    first = run.plain or run
-    own = [[thawed(change, first) for change in run_only_values(start, tuple(changes))] for changes in variants]
-    all_changes = [[*given, *changes] for changes in own]
+    plain = run.plain or run
+    inputs, given = sorted_changes(plain, run.changes)
+    # The parameters and the batch of a changed run; what it freezes stays as it was before any change.
+    start = watch(run.model, run.params, run.batch, keep=run.keeps) if inputs else plain
+    all_changes = [[thawed(one, plain) for one in (*given, *_only_values(start, tuple(own)))] for own in variants]
     firsts = [min((start.addresses[c.name].number for c in own), default=len(start.calls)) for own in all_changes]
     order = sorted(range(len(variants)), key=firsts.__getitem__)
-    size = _at_once(start, memory)
     results: list[Any] = [None] * len(variants)
     done = 0
-    for group in _groups(order, [_block_of(start, first) for first in firsts], size):
+    for group in _groups(order, [_block_before(start, first) for first in firsts], _at_once(start, memory)):
         logits = _together(start, [all_changes[n] for n in group], min(firsts[n] for n in group))
         for n, own in zip(group, logits, strict=True):
             results[n] = measure(start, own)
@@ -67,12 +66,15 @@ def batched_interventions(
     return np.array(results)
 
 
-def settled(run: Run) -> tuple[Run, list[Change]]:
-    """Return the run whose parameters and batch are those that a changed run has, and its changes of values."""
-    start = run.plain or run
-    inputs, values = sorted_changes(start, run.changes)
-    values = [thawed(change, start) for change in values]
-    return (watch(run.model, run.params, run.batch, keep=run.keeps) if inputs else start), values
+def _only_values(start: Run, changes: tuple[Change, ...]) -> list[Change]:
+    """Refuse changes of parameters and of the batch, which concern all examples or other calls."""
+    inputs, values = sorted_changes(start, changes)
+    if inputs:
+        raise ConfigError(
+            f"{inputs[0].name} is no value of the run, and cannot be changed for one variant alone",
+            hint="use changed() for each",
+        )
+    return values
 
 
 def bytes_at_once(run: Run, variants: int, memory: int = MEMORY) -> int:
@@ -89,15 +91,10 @@ def _at_once(run: Run, memory: int) -> int:
 def bytes_of(run: Run) -> int:
     """Return what one variant of a run takes while it runs: about what its largest block records."""
     sizes = [0]
-    blocks = [call for call in run.calls if is_block(call)]
-    for call in blocks or run.calls[:1]:
-        inside = {id(x): x.nbytes for one in run.calls[call.number : call.end] for x in _arrays(one)}
-        sizes.append(sum(inside.values()))
+    for block in list(filter(is_block, run.calls)) or run.calls[:1]:
+        returned = (x for call in run.calls[block.number : block.end] for x in call.outputs)
+        sizes.append(sum({id(x): x.nbytes for x in returned if isinstance(x, np.ndarray | ShapeDtype)}.values()))
     return max(sizes) + run.logits.nbytes + 1
-
-
-def _arrays(call: Call) -> list[Array]:
-    return [x for x in call.outputs if isinstance(x, np.ndarray | ShapeDtype)]
 
 
 def _groups(order: list[int], blocks: list[int], size: int) -> list[list[int]]:
@@ -112,7 +109,7 @@ def _groups(order: list[int], blocks: list[int], size: int) -> list[list[int]]:
     return groups
 
 
-def _block_of(run: Run, number: int) -> int:
+def _block_before(run: Run, number: int) -> int:
     """Return the number of the block that a call is in, or comes right after."""
     return max((c.number for c in run.calls if is_block(c) and c.number <= number), default=0)
 

@@ -1,4 +1,4 @@
-"""Attention followed through all layers, and attention weighed by what it carries.
+"""Attention followed through all layers, weighed by what it carries, and before it is scaled.
 
 Attention rollout (Abnar and Zuidema 2020) takes every layer for an even mixture of what the stream was and of what
 attention brought, averaged over heads, and follows the mixtures down to the tokens:
@@ -20,8 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .. import ops
 from ..arrays import Array
 from ..errors import ConfigError
+from ..ops.attention import default_scale
 from ..tree import flatten
 from .names import check_name
 from .run import Run
@@ -76,6 +78,26 @@ def value_weighted_attention(run: Run, name: str) -> Array:
     w = flatten(run.params)[f"{name}.output.w"].reshape(heads, v.shape[-1], -1)  # (H, C, D)
     carried = np.linalg.norm(np.einsum("bhsc,hcd->bhsd", v, w), axis=-1)
     return weights * carried[:, :, None, :]
+
+
+def products(run: Run, name: str) -> Array:
+    """Return q kᵀ (B, H, T, S) of an attention by its name, such as blocks.0.attention: before scale, bias and mask.
+
+    scores = q kᵀ · scale + bias      weights = softmax(scores)
+    """
+    for part in ("q", "k"):
+        check_name(f"{name}.attend.{part}", run)
+    return ops.attention_scores(run[f"{name}.attend.q"], run[f"{name}.attend.k"], scale=1.0)
+
+
+def score_scale(run: Run, name: str) -> float:
+    """Return the factor that an attention of a run has on its products."""
+    check_name(f"{name}.attend.q", run)
+    call = run.calls[run.addresses[f"{name}.attend.weights"].number]
+    while call.parent is not None and call.name != "attention":
+        call = call.parent
+    scale = call.settings.get("scale")
+    return float(default_scale(run.spec(f"{name}.attend.q")) if scale is None else scale)
 
 
 def _filled(weights: Array, *, cross: bool) -> Array:

@@ -238,17 +238,6 @@ def sorted_changes(start: Run, changes: tuple[Change, ...]) -> tuple[list[Change
     return [c for c in changes if c.name in given], [c for c in changes if c.name not in given]
 
 
-def run_only_values(start: Run, changes: tuple[Change, ...]) -> list[Change]:
-    """Refuse changes of parameters and of the batch, which concern all examples or other calls."""
-    inputs, values = sorted_changes(start, changes)
-    if inputs:
-        raise ConfigError(
-            f"{inputs[0].name} is no value of the run, and cannot be changed for one variant alone",
-            hint="use changed() for each",
-        )
-    return values
-
-
 def thawed(change: Change, start: Run) -> Change:
     """Return a change that freezes a value with what there is to put in its place."""
     return replace(change, value=start[change.name]) if change.word == "freeze" and change.value is None else change
