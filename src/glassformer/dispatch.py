@@ -18,14 +18,14 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import MethodType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
 
 from .precision import holds_half, in_full_precision
-from .sources import SourceGuard, as_written, checked
+from .sources import SourceGuard, checked
 
 ENGINES = "glassformer.engines"
 """The package of engines: `find(name)` returns one, `find_for(array_type, own)` the one for such arrays."""
@@ -36,26 +36,23 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Kernels = dict[str, "Kernel"]
 
 
-class Kernel:
+class Kernel(SourceGuard):
     """A function that computes what another one computes, and the guard over the source that it replaces."""
 
-    __slots__ = ("function", "guard", "name", "original")
+    def __init__(self, function: Callable[..., Any], original: Any, *parts: Any) -> None:
+        super().__init__(_name(original), (original, *parts))
+        self.function, self.original = function, original
 
-    def __init__(self, function: Callable[..., Any], original: Any, guard: SourceGuard) -> None:
-        self.function, self.original, self.guard, self.name = function, original, guard, guard.name
 
-
-def replaces(original: Any, *parts: Any, excluding: Iterable[Any] = ()) -> Callable[[Function], Function]:
+def replaces(original: Any, *parts: Any) -> Callable[[Function], Function]:
     """Mark a function as the kernel of `original`, which the engine computes instead of it.
 
-    `parts` are methods that `original` calls through objects, such as those of the layers in a block: what it calls by
-    name is found. `excluding` is what `original` calls only where the kernel declines.
+    `parts` are what else it was made from: the classes whose methods `original` calls through objects, such as those
+    of the layers in a block, or the other function of a pair. What `original` calls by name is found.
     """
 
     def mark(function: Function) -> Function:
-        starts = [as_written(part) for part in (original, *parts)]
-        guard = SourceGuard(_name(starts[0]), starts, map(as_written, excluding))
-        function.kernel = Kernel(function, starts[0], guard)  # type: ignore[attr-defined]
+        function.kernel = Kernel(function, original, *parts)  # type: ignore[attr-defined]
         return function
 
     return mark
@@ -63,13 +60,8 @@ def replaces(original: Any, *parts: Any, excluding: Iterable[Any] = ()) -> Calla
 
 def kernels_of(*modules: ModuleType) -> list[Kernel]:
     """Return the kernels that modules define."""
-    found = [
-        value
-        for module in modules
-        for value in vars(module).values()
-        if getattr(value, "__module__", None) == module.__name__
-    ]
-    return [value.kernel for value in found if isinstance(getattr(value, "kernel", None), Kernel)]
+    values = [value for module in modules for value in vars(module).values() if isinstance(value, FunctionType)]
+    return [value.kernel for value in values if hasattr(value, "kernel")]
 
 
 class Engine:
@@ -80,6 +72,10 @@ class Engine:
     replaces_methods  whether it has kernels for methods of layers
     observes          whether every call of a dispatched function goes through `observe`
     keeps_blocks      whether weights that a file stores in blocks are best used as they are
+    observe           do a call of a dispatched function, given it, how it is written, its arguments and settings
+    trainer, reader   make what takes the steps of a training run, and what reads while a model writes
+    check_storage     refuse a way to keep weights that this engine does not know
+    stored            a model's parameters kept in such a way, where this engine reads them
     """
 
     name = ""
@@ -88,35 +84,19 @@ class Engine:
     observes = False
     keeps_blocks = False
 
-    def observe(
-        self, function: Callable[..., Any], written: Callable[..., Any], arguments: tuple[Any, ...], settings: Any
-    ) -> Any:
-        """Do a call of the dispatched `function`, as it is `written` or otherwise; a method's layer is an argument."""
-        raise NotImplementedError
+    observe: Callable[..., Any]
+    trainer: Callable[..., Any]
+    reader: Callable[..., Any]
+    check_storage: Callable[[str], None]
+    stored: Callable[[Any, str], Any]
 
     def kernels(self) -> list[Kernel]:
         """Return all kernels; asked once, when the first op runs."""
         return []
 
-    def trainer(self, *arguments: Any, **settings: Any) -> Any:
-        """Return what takes the steps of a training run: see `training.trainer`."""
-        raise NotImplementedError
-
     def shards(self, config: Any, batch: int) -> int:
         """Return in how many parts at a time a batch of this many sequences is computed fastest."""
         return 1
-
-    def reader(self, *arguments: Any, **settings: Any) -> Any:
-        """Return what reads while a model writes: see `generation.reader`."""
-        raise NotImplementedError
-
-    def check_storage(self, weights: str) -> None:
-        """Refuse a way to keep weights that this engine does not know."""
-        raise NotImplementedError
-
-    def stored(self, params: Any, weights: str) -> Any:
-        """Return a model's parameters kept in such a way, where this engine reads them."""
-        raise NotImplementedError
 
     @functools.cached_property
     def table(self) -> Kernels:
@@ -142,45 +122,53 @@ def dispatched(function: Function) -> Function:
 
     `function.__wrapped__` is the function as written, whatever the engine.
     """
-    return _Method(function) if "." in _name(function) else _op(function)  # type: ignore[return-value]
+    name = _name(function)
+    owner, _, attribute = name.rpartition(".")
+    names = list(inspect.signature(function).parameters)
+    # Where the array stands among the arguments that decides who computes: in a method behind parameters and records.
+    place = next((i for i, word in enumerate(names) if word in ("x", "dy", "positions", "k")), 1) if owner else 0
+    written = function if owner else functools.partial(_written, function)
+    exact: dict[type, bool] = {}
+
+    def is_overridden(layer: Any, kernel: Kernel) -> bool:
+        """Tell whether a class derived from the owner has the method: it may have changed anything."""
+        mine = exact[type(layer)] = type(layer).__dict__.get(attribute) is marked
+        # The library's own, such as a block without feed-forward, are meant to run as written.
+        if not mine and type(layer).__module__.partition(".")[0] != __package__:
+            kernel.report(f"{type(layer).__name__} overrides {owner}")
+        return not mine
+
+    @functools.wraps(function)
+    def run(*arguments: Any, **settings: Any) -> Any:
+        own = _chosen.get() or _default or default()
+        if own.observes:
+            return own.observe(marked, written, arguments, settings)
+        table = own.tables.get(type(arguments[place])) if place < len(arguments) else None
+        kernel = (_table_of(own, arguments) if table is None else table).get(name)
+        # Another op of the same name, such as one of the user's own, is another op.
+        if (
+            kernel is not None
+            and kernel.original is marked
+            and (kernel in checked.get() or kernel.is_current())
+            and (not owner or exact.get(type(arguments[0])) or not is_overridden(arguments[0], kernel))
+        ):
+            result = kernel.function(*arguments, **settings)
+            if result is not NotImplemented:
+                return result
+        if not owner:
+            for array in arguments:
+                if holds_half(array):
+                    return in_full_precision(function, arguments, settings)
+        return function(*arguments, **settings)
+
+    marked: Any = _Method(run, function) if owner else run
+    marked.observed_as = name
+    return marked
 
 
 def _name(function: Any) -> str:
     """Return the name of a function, or of a method with its class, wherever they were defined."""
-    return function.__qualname__.rpartition("<locals>.")[2]
-
-
-def _op(op: Function) -> Function:
-    name = op.__name__
-
-    @functools.wraps(op)
-    def run(*arrays: Any, **settings: Any) -> Any:
-        if arrays:
-            own = _chosen.get() or _default or default()
-            if own.observes:
-                return own.observe(run, functools.partial(_written, op), arrays, settings)
-            first = type(arrays[0])
-            table = own.tables.get(first)
-            if table is None:
-                # A plain number is the gradient of a loss: the record beside it tells where the arrays are.
-                table = _table_of(own, arrays[1:]) if first in (float, int) else own.table_for(first)
-            kernel = table.get(name)
-            # Another op of the same name, such as one of the user's own, is another op.
-            if (
-                kernel is not None
-                and kernel.original is run
-                and (kernel.guard in checked.get() or kernel.guard.is_current())
-            ):
-                result = kernel.function(*arrays, **settings)
-                if result is not NotImplemented:
-                    return result
-        for array in arrays:
-            if holds_half(array):
-                return in_full_precision(op, arrays, settings)
-        return op(*arrays, **settings)
-
-    run.dispatched_as = run.observed_as = name  # type: ignore[attr-defined]
-    return run  # type: ignore[return-value]
+    return str(getattr(function, "__qualname__", function)).rpartition("<locals>.")[2]
 
 
 def _written(op: Callable[..., Any], *arrays: Any, **settings: Any) -> Any:
@@ -190,40 +178,8 @@ def _written(op: Callable[..., Any], *arrays: Any, **settings: Any) -> Any:
 class _Method:
     """A method that an engine may compute. Under an engine without such kernels, a call is one of the method itself."""
 
-    def __init__(self, method: Callable[..., Any]) -> None:
+    def __init__(self, run: Callable[..., Any], method: Callable[..., Any]) -> None:
         functools.update_wrapper(self, method)
-        name = self.dispatched_as = self.observed_as = _name(method)
-        owner, attribute = name.rsplit(".", 1)
-        exact: dict[type, bool] = {}
-        named = list(inspect.signature(method).parameters)[1:]
-        # Where the array stands among the arguments that decides who computes: behind parameters and records.
-        place = next((i for i, word in enumerate(named) if word in ("x", "dy", "positions", "k")), len(named))
-
-        @functools.wraps(method)  # for help, pickle and signatures of bound methods
-        def run(layer: Any, *arguments: Any, **settings: Any) -> Any:
-            own = _chosen.get() or _default or default()
-            if own.observes:
-                return own.observe(self, method, (layer, *arguments), settings)
-            table = own.tables.get(type(arguments[place])) if place < len(arguments) else None
-            kernel = (_table_of(own, arguments) if table is None else table).get(name)
-            if (
-                kernel is not None
-                and kernel.original is self
-                and (kernel.guard in checked.get() or kernel.guard.is_current())
-            ):
-                # A class derived from the owner may have changed anything: its methods run as written.
-                mine = exact.get(type(layer))
-                if mine is None:
-                    mine = exact[type(layer)] = type(layer).__dict__.get(attribute) is self
-                    # The library's own, such as a block without feed-forward, are meant to run as written.
-                    if not mine and type(layer).__module__.partition(".")[0] != __package__:
-                        kernel.guard.report(f"{type(layer).__name__} overrides {owner}")
-                if mine:
-                    result = kernel.function(layer, *arguments, **settings)
-                    if result is not NotImplemented:
-                        return result
-            return method(layer, *arguments, **settings)
-
         self._run, self._method = run, method
 
     def __get__(self, layer: Any, owner: Any = None) -> Any:

@@ -6,94 +6,93 @@
 A guard covers everything that the replaced functions look up by name, directly or through what they find there.
 """
 
-from __future__ import annotations
-
-import ast
 import inspect
 import json
-import os
+import re
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
-from functools import cache, wraps
-from operator import call, itemgetter
+from functools import cache, lru_cache, wraps
+from operator import attrgetter, call, itemgetter
 from pathlib import Path
-from types import CodeType, FunctionType, MappingProxyType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 from . import registry
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Place = tuple[Any, Any, Any]
-"""A mapping (the namespace of a module or a class, or a table), a name in it, and its value at import."""
+Names = dict[int, set[Any]]
+"""Names in modules, classes and tables, by the identity of these."""
 
 PACKAGE = Path(__file__).parent
 DIGESTS = PACKAGE / "engines" / "sources.json"
 SOURCES = ("arrays.py", "ops/*.py", "layers/*.py", "training/optimizer*.py", "generation/sampling.py")
 """The files that kernels replace."""
-_CALLED_BY_PYTHON = ("__init__", "__call__", "__array__", "__iter__", "__len__", "__getitem__")
-_ADDED_BY_PYTHON = {"__slotnames__", "__annotations__", "__annotations_cache__"}
-"""Members that Python adds to a class, for example when one of its objects is copied."""
-_PATH = f"{PACKAGE}{os.sep}"
+_CALLED_BY_PYTHON = {"__init__", "__call__", "__array__", "__iter__", "__len__", "__getitem__"}
+_DECIDE_NOTHING = ("typing", "collections.abc", "dataclasses", f"{__package__}.errors")
 
-_written: dict[int, tuple[Any, dict[Any, Any]]] = {}  # mappings of `snapshot` by identity, each with a copy
-_views: list[Any] = []  # the values in these mappings as they are now
-_codes: dict[int, tuple[Any, CodeType]] = {}  # functions of `snapshot` by identity, each with its code
+_written: dict[int, tuple[Any, dict[Any, Any]]] = {}  # modules, classes and tables, and what they held at import
+_codes: dict[FunctionType, CodeType] = {}  # the code of each function at import
+_guards: dict["SourceGuard", None] = {}  # those in use
 _reported: set[str] = set()
-_guards: dict[SourceGuard, None] = {}  # those in use
-checked: ContextVar[frozenset[SourceGuard]] = ContextVar("checked", default=frozenset())
+_version: tuple[int, Any] = 0, None
+checked: ContextVar[frozenset["SourceGuard"]] = ContextVar("checked", default=frozenset())
 
 
 def snapshot(*names: str) -> None:
     """Remember the contents of modules and packages that have just been imported."""
-    for name, module in list(sys.modules.items()):
-        if any(name == own or name.startswith(f"{own}.") for own in names):
-            for holder in _mappings(module):
-                if id(holder) not in _written:
-                    _written[id(holder)] = holder, dict(holder)
-                    _views.append(holder.values())
-                    for function in (found for part in dict(holder).values() for found in _functions(part)):
-                        _codes.setdefault(id(function), (function, function.__code__))
+    for module in [module for name, module in sys.modules.items() if name.startswith(names)]:
+        for holder in (module, *_contents(module).values()):
+            if id(holder) not in _written and (values := _contents(holder)):
+                _written[id(holder)] = vars(holder) if isinstance(holder, ModuleType) else holder, values
+                for function in (function for value in values.values() for function in _functions(value)):
+                    _codes.setdefault(function, function.__code__)
 
 
-def _mappings(module: ModuleType) -> Iterator[Any]:
-    """Yield the namespace of a module, the tables in it, and the members of this package's classes in it."""
-    yield vars(module)
-    for name, value in list(vars(module).items()):
-        if isinstance(value, type) and value.__module__.partition(".")[0] == __package__:
-            yield _members(value)
-        elif isinstance(value, dict) and not name.startswith("__"):
-            yield value
-
-
-def as_written(function: Any) -> Any:
-    """Return the function of the source whose place another one has taken; a function of the source itself."""
-    if any(function is value for _, values in _written.values() for value in values.values()):
-        return function
-    places = [(holder, name, was) for holder, values in _written.values() for name, was in values.items()]
-    found = [was for holder, name, was in places if holder.get(name) is function]
-    return found[0] if found and all(was is found[0] for was in found) else function
+def _contents(holder: Any) -> dict[Any, Any]:
+    """Return what decides in a table, a module or a class of this package: no checks, errors, types and defaults."""
+    if isinstance(holder, dict):
+        return dict(holder)
+    if isinstance(holder, type) and holder.__module__.partition(".")[0] == __package__:
+        return {name: value for name in dir(holder) if any(_functions(value := getattr(holder, name)))}
+    values = vars(holder) if isinstance(holder, ModuleType) and holder.__name__.startswith(__package__) else {}
+    kept = (name for name in values if not name.startswith("__") and not name.lstrip("_").startswith("check_"))
+    return {name: values[name] for name in kept if getattr(values[name], "__module__", "") not in _DECIDE_NOTHING}
 
 
 class SourceGuard:
-    """Tells whether the source that a kernel replaces is as it was when the kernel was written."""
+    """Tells whether everything that functions look up is as it was when kernels were written for them."""
 
-    def __init__(self, name: str, starts: Iterable[Any], excluding: Iterable[Any] = ()) -> None:
-        self.name, self._begun, self._edited = name, False, False
-        self._starts, self._excluding = starts, {id(function) for function in excluding}
-        self.watch({})
+    def __init__(self, name: str = "", starts: Iterable[Any] = ()) -> None:
+        self.name, self._starts, self._begun = name, starts, False
 
     def is_current(self) -> bool:
         """Tell whether nothing was edited or replaced; if something was, report it once."""
         if self in checked.get():
             return True
         if not self._begun:
-            self._begin()
-        if self._edited or self.is_unchanged():
-            return not self._edited
-        self.report(f"{next(map(str, self._changes()), 'something')} was replaced")  # another thread may restore it
+            self.watch(_reach(self._starts))
+            if not self._edited:
+                _guards[self] = None
+            self._begun = True  # only now: other threads trust it
+        if self.is_unchanged() and not self._edited:
+            return True
+        self.report(f"{self._edited} was edited" if self._edited else f"{self._first_change()} was replaced")
         return False
+
+    def _first_change(self) -> str:
+        for key, names in self.names.items():
+            holder, values = _written[key]
+            now = {name: getattr(holder, name, None) for name in names} if isinstance(holder, type) else holder
+            for name in sorted(names):
+                if now.get(name) is not values[name]:
+                    return str(name)
+        return next(
+            (function.__qualname__ for function, code in self._functions.items() if function.__code__ is not code),
+            "something",
+        )
 
     def report(self, fact: str) -> None:
         """Log once that something runs as written, and why."""
@@ -105,58 +104,37 @@ class SourceGuard:
                 "%s: it and what uses it run as written, which may be slower (first met in %s)", fact, self.name
             )
 
-    def _begin(self) -> None:
-        """Find everything that the source reaches, and compare the digests of its files."""
-        reached, files = _reach(self._starts, self._excluding)
-        self.watch(reached)
-        for file in sorted(files & edited_files()):
-            self._edited = True
-            self.report(f"{file} was edited")
-        if not self._edited:
-            _guards[self] = None
-        self._begun = True  # only now: other threads trust it
-
-    def watch(self, places: dict[tuple[int, Any], Place]) -> None:
-        """Compare these places from now on."""
-        self.places = places
-        groups: dict[int, tuple[Any, dict[Any, Any]]] = {}
-        for holder, name, value in places.values():
-            groups.setdefault(id(holder), (holder, {}))[1][name] = value
+    def watch(self, names: Names) -> "SourceGuard":
+        """Compare these names from now on."""
+        self.names = names
         # Tuples are compared many times faster than values one by one.
-        self._holders = [holder for holder, _ in groups.values()]
-        self._getters = [itemgetter(*own) for _, own in groups.values()]
-        self._values = [itemgetter(*own)(own) for _, own in groups.values()]
-        functions = {id(found): found for *_, value in places.values() for found in _functions(value)}
-        self._functions = [function for key, function in functions.items() if key in _codes]
-        self._own_codes = [_codes[id(function)][1] for function in self._functions]
-        self._classes = [holder for holder in self._holders if isinstance(holder, MappingProxyType)]
-        self._sizes = [len(_written[id(holder)][1]) for holder in self._classes]
+        self._holders = [_written[key][0] for key in names]
+        kinds = [attrgetter if isinstance(holder, type) else itemgetter for holder in self._holders]
+        self._getters = [kind(*own) for kind, own in zip(kinds, names.values(), strict=True)]
+        found = [_written[key][1][name] for key, own in names.items() for name in own]
+        self._functions = {function: _codes[function] for value in found for function in _functions(value)}
+        self._values = [itemgetter(*own)(_written[key][1]) for key, own in names.items()], [*self._functions.values()]
+        files = {Path(code.co_filename).relative_to(PACKAGE).as_posix() for code in self._functions.values()}
+        self._edited = min(files & edited_files(), default=None)
+        return self
+
+    def now(self) -> Any:
+        """Return what the names stand for now, and the code of all functions that they stood for."""
+        try:
+            return [*map(call, self._getters, self._holders)], [function.__code__ for function in self._functions]
+        except (AttributeError, KeyError):
+            return object()  # a name was deleted: nothing equals this
 
     def is_unchanged(self) -> bool:
-        """Tell whether every place holds what it held, with the same code, and no class has a new member."""
-        try:
-            values, codes = [*map(call, self._getters, self._holders)], [f.__code__ for f in self._functions]
-            if values != self._values or codes != self._own_codes:
-                return False
-        except (KeyError, ValueError):  # a name was deleted, or is an array now
-            return False
-        sizes = [*map(len, self._classes)]
-        if sizes != self._sizes:
-            if any(map(_added, self._classes)):
-                return False
-            self._sizes = sizes
-        return True
-
-    def _changes(self) -> Iterator[Any]:
-        """Yield the names of everything that was replaced."""
-        yield from (name for holder, name, was in self.places.values() if holder.get(name) is not was)
-        yield from (f.__qualname__ for f in self._functions if f.__code__ is not _codes[id(f)][1])
-        yield from (name for holder in self._classes for name in _added(holder))
+        """Tell whether every place holds what it held, with the same code."""
+        return _are_same(self.now(), self._values)
 
 
-def _added(members: Any) -> set[str]:
-    """Return the names that a class has been given since it was defined."""
-    return members.keys() - _written[id(members)][1].keys() - _ADDED_BY_PYTHON
+def _are_same(values: Any, others: Any) -> bool:
+    try:
+        return bool(values == others)
+    except ValueError:  # a constant is an array now
+        return False
 
 
 def check_once(function: Callable[P, R]) -> Callable[P, R]:
@@ -179,82 +157,70 @@ def check_once(function: Callable[P, R]) -> Callable[P, R]:
 
 def _current_guards() -> frozenset[SourceGuard]:
     """Return all guards in use if none finds a change; otherwise none, so that each checks for itself."""
-    global _all
-    if not _guards:
-        return frozenset()
-    if len(_all[1]) != len(_guards):
-        every, guards = SourceGuard("all", ()), frozenset(_guards)
-        every.watch({key: place for guard in guards for key, place in guard.places.items()})
-        _all = every, guards
-    return _all[1] if _all[0].is_unchanged() else frozenset()
+    guards, every = _union(len(_guards))
+    return guards if every.is_unchanged() else frozenset()
 
 
-_all: tuple[SourceGuard, frozenset[SourceGuard]] = SourceGuard("all", ()), frozenset()
-
-
-_state: tuple[int, Any, Any] = 0, None, None
+@lru_cache(maxsize=1)
+def _union(count: int) -> tuple[frozenset[SourceGuard], SourceGuard]:
+    names = defaultdict[int, set[Any]](set)
+    for guard in _guards:
+        for key, own in guard.names.items():
+            names[key] |= own
+    return frozenset(_guards), SourceGuard().watch(names)
 
 
 def version() -> tuple[int, int]:
     """Return what changes whenever a source or a registered part does, for programs that keep what they traced."""
-    global _state
-    number, before, exact_before = _state
-    codes = [function.__code__ for function, _ in _codes.values()]
-    now = [*map(list, _views), codes]
+    global _version
+    number, before = _version
+    now = _everything(len(_written)).now()
     if not _are_same(now, before):
-        # A module may import more; a class or a table that has more computes something else.
-        exact = [
-            {name: holder.get(name) for name in (values if "__name__" in values else holder.keys() - _ADDED_BY_PYTHON)}
-            for holder, values in _written.values()
-        ]
-        _state = number + (not _are_same([exact, codes], exact_before)), now, [exact, codes]
-    return _state[0], registry.version()
+        number += 1
+        _version = number, now
+    return number, registry.version()
 
 
-def _are_same(values: Any, others: Any) -> bool:
-    try:
-        return bool(values == others)
-    except ValueError:  # a constant is an array now
-        return False
+@lru_cache(maxsize=1)
+def _everything(count: int) -> SourceGuard:
+    return SourceGuard().watch({key: set(values) for key, (_, values) in _written.items()})
 
 
 # --- what functions reach --------------------------------------------------------------------------------------------
 
 
-def _reach(starts: Iterable[Any], excluding: set[int]) -> tuple[dict[tuple[int, Any], Place], set[str]]:
-    """Return the places in which functions look up names, directly or through what they find there, and their files.
+def _reach(starts: Iterable[Any]) -> Names:
+    """Return the names that functions look up, directly or through what they find there.
 
-    Every name in the code of a reached function is looked up in all mappings that were reached: in more places than the
+    Every name in the code of a reached function is looked up in everything that was reached: in more places than the
     code looks at, never in fewer.
     """
-    places: dict[tuple[int, Any], Place] = {}
-    holders: dict[int, Any] = {}
-    names, files = set(_CALLED_BY_PYTHON), set[str]()
-    found = list(starts)
+    reached: Names = {}
+    names, found = set(_CALLED_BY_PYTHON), list(starts)
     while found:
         for value in found:
-            holders |= {id(holder): holder for holder in _holders(value)}
+            reached |= {key: set() for key in map(id, _holders(value)) if key in _written and key not in reached}
             for function in _functions(value):
-                code = _codes.get(id(function), (function, function.__code__))[1]
-                names.update(_names(code))
-                files.add(code.co_filename)
+                names.update(_names(_codes.get(function, function.__code__)))
         found = []
-        for key, holder in holders.items():
-            values = _written[key][1]
-            is_class = isinstance(holder, MappingProxyType)
-            for name in names & values.keys() if is_class or "__name__" in values else values:
-                if (key, name) in places or id(values[name]) in excluding or _only_refuses(name, values[name]):
-                    continue
-                if not is_class or any(_functions(values[name])):  # the default of a field decides nothing later
-                    places[key, name] = holder, name, values[name]
-                    found.append(values[name])
-    return places, {Path(file).relative_to(PACKAGE).as_posix() for file in files}
+        for key, own in reached.items():
+            holder, values = _written[key]
+            is_table = isinstance(holder, dict) and "__name__" not in holder  # all its entries count
+            new = (values.keys() if is_table else names & values.keys()) - own
+            own |= new
+            found += [values[name] for name in new]
+    return {key: own for key, own in reached.items() if own}
 
 
-def _only_refuses(name: Any, value: Any) -> bool:
-    """Tell whether a value is a check, a part of an error or the name of a module: none decides what is computed."""
-    is_check = isinstance(name, str) and (name == "__name__" or name.lstrip("_").startswith("check_"))
-    return is_check or getattr(value, "__module__", None) == f"{__package__}.errors"
+def _holders(value: Any) -> Iterator[Any]:
+    """Yield the modules, classes and tables in which names are looked up by, or on, a value."""
+    homes: list[Any] = [value if isinstance(value, type | ModuleType | dict) else type(value)]
+    for function in _functions(value):
+        module = sys.modules[function.__module__]
+        owner = getattr(module, function.__qualname__.partition(".")[0], None)
+        homes += [module, owner, *map(type, function.__defaults__ or ())]
+    for home in homes:
+        yield from home.__mro__ if isinstance(home, type) else [home]
 
 
 def _functions(value: Any) -> Iterator[FunctionType]:
@@ -265,22 +231,8 @@ def _functions(value: Any) -> Iterator[FunctionType]:
     elif not isinstance(value, type | ModuleType):
         inner = getattr(value, "fget", None) or getattr(value, "func", None) or getattr(value, "__func__", value)
         inner = inspect.unwrap(inner) if callable(inner) else inner
-        if isinstance(inner, FunctionType) and (id(inner) in _codes or inner.__code__.co_filename.startswith(_PATH)):
+        if isinstance(inner, FunctionType) and (inner in _codes or inner.__code__.co_filename.startswith(str(PACKAGE))):
             yield inner
-
-
-def _holders(value: Any) -> Iterator[Any]:
-    """Yield the mappings of the source in which names are looked up by, or on, a value."""
-    functions = list(_functions(value))
-    homes: list[Any] = [value if isinstance(value, type | ModuleType | dict) else type(value)]
-    for function in functions:
-        owner = function.__globals__.get(function.__qualname__.partition(".")[0])
-        homes += [function.__globals__, owner, *map(type, function.__defaults__ or ())]
-    for home in homes:
-        for part in home.__mro__ if isinstance(home, type) else [home]:
-            holder = _members(part) if isinstance(part, type) else vars(part) if isinstance(part, ModuleType) else part
-            if id(holder) in _written:
-                yield holder
 
 
 def _names(code: CodeType) -> Iterator[str]:
@@ -291,57 +243,29 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-@cache
-def _members(owner: type) -> Any:
-    """Return the members of a class, always as the same mapping."""
-    return vars(owner)
-
-
 # --- digests of files ------------------------------------------------------------------------------------------------
+
+
+def digest(text: str) -> str:
+    """Return a digest of code: of its lines without docstrings, comments and blanks."""
+    import hashlib  # here, because no other part of a command's start needs it
+
+    code = re.sub(r'(?ms)^ *""".*?"""$|(^|  )#[^\n]*', "", text)
+    lines = [line.rstrip() for line in code.splitlines() if line.strip()]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def digests() -> dict[str, str]:
+    """Return the digest of each source as it is now."""
+    files = sorted(path for pattern in SOURCES for path in PACKAGE.glob(pattern))
+    return {path.relative_to(PACKAGE).as_posix(): digest(path.read_text(encoding="utf-8")) for path in files}
 
 
 @cache
 def edited_files() -> frozenset[str]:
     """Return the files whose code differs from what was digested."""
     known = json.loads(DIGESTS.read_text(encoding="utf-8")) if DIGESTS.is_file() else {}
-    texts = {path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8") for path in _files()}
-    # Where the text is the same, its code need not be parsed.
-    changed = [file for file in texts.keys() & known.keys() if _digest(texts[file]) != known[file].split()[0]]
-    return frozenset(file for file in changed if code_digest(texts[file]) != known[file].split()[1])
-
-
-def digests() -> dict[str, str]:
-    """Return the digests of each source as it is now: of its text, and of the code in it."""
-    texts = {path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8") for path in _files()}
-    return {file: f"{_digest(text)} {code_digest(text)}" for file, text in texts.items()}
-
-
-def _files() -> list[Path]:
-    return sorted(path for pattern in SOURCES for path in PACKAGE.glob(pattern))
-
-
-def code_digest(text: str) -> str:
-    """Return a digest of what code does: without comments, docstrings and layout, and for every version of Python."""
-    return _digest(_structure(ast.parse(text)))
-
-
-def _structure(node: Any) -> str:
-    if isinstance(node, list):
-        return ",".join(_structure(part) for part in node if not _is_docstring(part))
-    if not isinstance(node, ast.AST):
-        return repr(node)
-    fields = [(name, _structure(value)) for name, value in ast.iter_fields(node) if value not in (None, [])]
-    return f"{type(node).__name__}{fields}"
-
-
-def _is_docstring(node: Any) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-
-
-def _digest(text: str) -> str:
-    import hashlib  # here, because no other part of a command's start needs it
-
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return frozenset(file for file, now in digests().items() if known.get(file, now) != now)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ... import ops
 from ...arrays import Array, Tree
 from ...dispatch import replaces
 from ...layers import Attention, Block, FeedForward, InputGrads, LayerNorm, Linear, Residual
-from ...ops.dropout import dropped
 from ...ops.linear import LinearSaved
 from ...ops.norm import LayerNormSaved
 from .activation import ACTIVATIONS, activation_address
@@ -27,12 +25,7 @@ from .layout import are_arrays, is_array
 
 _NORMS = ("attention_norm", "feed_forward_norm")
 _RECORD = {*_NORMS, "attention", "feed_forward", "output"}
-# What layers call only where no fused kernel takes them: with tiles and with dropout ...
-NEVER_FUSED: list[Callable[..., Any]] = [
-    *(ops.attention_tiled, ops.attention_tiled_backward, ops.dropout, ops.dropout_backward, dropped, ops.fold_key),
-]
-# ... and where this one does not: with gates, or weights in blocks.
-_NOT_HERE = [*NEVER_FUSED, ops.gated, ops.gated_backward, ops.quantized_product]
+_PARTS = (Residual, Attention, FeedForward, LayerNorm, Linear)
 
 
 class FusedBlock(NamedTuple):
@@ -87,10 +80,7 @@ def are_known(block: Block, *names: str) -> bool:
     return [(type(residual), residual.name) for residual in block.residuals] == [(Residual, name) for name in names]
 
 
-@replaces(
-    *(layer.forward for layer in (Block, Residual, Attention, FeedForward, LayerNorm, Linear)),
-    excluding=_NOT_HERE,
-)
+@replaces(Block.forward, *_PARTS)
 def block_forward(
     self: Block,
     params: Tree,
@@ -128,10 +118,7 @@ def block_forward(
     }
 
 
-@replaces(
-    *(layer.backward for layer in (Block, Residual, Attention, FeedForward, LayerNorm, Linear)),
-    excluding=_NOT_HERE,
-)
+@replaces(Block.backward, *_PARTS)
 def block_backward(self: Block, params: Tree, saved: Tree, dy: Array) -> Any:
     fused = fused_block(self)
     if fused is None or saved.keys() != _RECORD or saved["attention"].key is not None:

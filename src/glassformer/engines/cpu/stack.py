@@ -33,7 +33,7 @@ from ...layers import (
 )
 from ...tree import flatten
 from .activation import NUMBERS
-from .block import NEVER_FUSED, are_known
+from .block import are_known
 from .decoding import PAIRINGS, Sizes, Tables, read_token
 from .fused import matrices_of, once_for_each
 from .layout import is_array
@@ -44,10 +44,7 @@ _FLOAT = np.dtype(np.float32)
 _NOTHING: Array = np.zeros(0, _FLOAT)
 
 
-@replaces(
-    Stack.read_blocks, Block.forward, Residual.forward, Attention.forward, FeedForward.forward, LayerNorm.forward,
-    RMSNorm.forward, Linear.forward, KeyValues.allowed, KeyValues.append, Positions.forward, excluding=NEVER_FUSED,
-)  # fmt: skip
+@replaces(Stack.read_blocks, Block, Residual, Attention, FeedForward, LayerNorm, RMSNorm, Linear, KeyValues, Positions)
 def read_blocks(self: Stack, params: Tree, x: Array, cache: Cache, rotation: tuple[Array, Array] | None) -> Any:
     if type(x) is not np.ndarray or x.ndim < 2 or x.dtype != _FLOAT or x.size != x.shape[-1]:
         return NotImplemented

@@ -71,7 +71,7 @@ class InPlaceTrainer(ReferenceTrainer):
         return self._moves[1]
 
 
-@replaces(Optimizer.update, Adam.move, Adam.decay, AdamW.decay)
+@replaces(Optimizer.update, Adam, AdamW)
 def in_place(optimizer: Optimizer, params: Tree, state: Tree) -> Move:
     """Return a function that takes the same steps as `optimizer.update`, in the memory of `params` and `state`."""
     leaves, memories = flatten(params), memories_of(state)
@@ -123,4 +123,4 @@ def _adam(optimizer: Optimizer, leaves: Arrays, memories: Memories) -> Callable[
 
 def _is_usual(optimizer: Optimizer) -> bool:
     """Tell whether an optimizer updates parameters as its base class does, and that is as it was written."""
-    return type(optimizer).update is Optimizer.update and in_place.kernel.guard.is_current()  # type: ignore[attr-defined]
+    return type(optimizer).update is Optimizer.update and in_place.kernel.is_current()  # type: ignore[attr-defined]

@@ -230,7 +230,7 @@ def _computed(model: Writer, params: Tree) -> Any:
 # --- the next token --------------------------------------------------------------------------------------------------
 
 
-@replaces(choose, Sequences._steps)
+@replaces(choose, Sequences)
 def chosen(logits: Array, uniforms: Array, drawing: Drawing, way: str) -> Array:
     """Return the next token of each sequence, (B,) int32, for logits (B, V) and numbers (B,) from [0, 1)."""
     if way == LIKELIEST:

@@ -121,7 +121,7 @@ class JaxReader:
         The device chooses tokens as `choose` was written: if that has changed, the host is to choose them.
         """
         limits, sampling, rngs, stop_ids, known = writing
-        if not chosen.kernel.guard.is_current():  # type: ignore[attr-defined]
+        if not chosen.kernel.is_current():  # type: ignore[attr-defined]
             return NotImplemented
         way, drawing = drawing_of(sampling, self.vocab)
         rows, count = len(self.next), min(count or BURST, BURST)

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import from_dtype, types
 
-from .... import ops
 from ....arrays import Array, Tree
 from ....dispatch import replaces
 from ....layers import Attention, AttentionRecord, InputGrads, Linear
@@ -64,7 +63,7 @@ def fused_attention(layer: Attention) -> FusedAttention | None:
     return FusedAttention(layer, matrices, layer.heads, layer.channels, plan)
 
 
-@replaces(Attention.forward, Linear.forward, excluding=[ops.attention_tiled])
+@replaces(Attention.forward, Linear)
 def attention_forward(
     self: Attention,
     params: Tree,
@@ -92,7 +91,7 @@ def attention_forward(
     return y, written(x, rotation, *record)
 
 
-@replaces(Attention.backward, Linear.backward, excluding=[ops.attention_tiled_backward])
+@replaces(Attention.backward, Linear)
 def attention_backward(self: Attention, params: Tree, saved: AttentionRecord, dy: Array) -> Any:
     fused = fused_attention(self)
     if fused is None or saved.key is not None:
