@@ -178,7 +178,8 @@ class Graph:
 
     def _steps(self) -> Iterator[Step]:
         children: dict[int, list[Call]] = {}
-        calls = list(_with_numbers(self.run.calls))
+        freed = {block_of(call) for call in self.run.calls if _is_freed(call)} - {None}
+        calls = [call for call in self.run.calls if block_of(call) not in freed]
         for call in calls:
             if call.parent is not None:
                 children.setdefault(call.parent.number, []).append(call)
@@ -209,17 +210,8 @@ def _is_ours(call: Call) -> bool:
     return call.function.__module__.partition(".")[0] == __package__.partition(".")[0]
 
 
-def _with_numbers(calls: list[Call]) -> Iterator[Call]:
-    """Return the calls without those of blocks whose numbers were freed."""
-    number = 0
-    while number < len(calls):
-        call = calls[number]
-        own = calls[number : call.end] if is_block(call) else []
-        if any(isinstance(part, ShapeDtype) for one in own for part in (*one.outputs, *one.arguments)):
-            number = call.end
-        else:
-            yield call
-            number += 1
+def _is_freed(call: Call) -> bool:
+    return any(isinstance(part, ShapeDtype) for part in (*call.outputs, *call.arguments))
 
 
 def _arrays(arguments: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, Array]:

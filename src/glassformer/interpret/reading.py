@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from .. import ops
-from ..arrays import Array, check_length
+from ..arrays import check_length
 from ..config import EncoderConfig, EncoderDecoderConfig
 from ..data import Task
 from ..errors import ConfigError, GlassformerError, TokenError, WeightsError, did_you_mean
 from ..generation.answer import example
-from ..generation.sampling import Sampling
-from ..generation.writer import generate_steps
+from ..generation.texts import generate
 from ..models import Batch
 from ..text import PublishedTokenizer
 from ..trained_model import TrainedModel
@@ -60,8 +59,10 @@ def answers(model: TrainedModel) -> bool:
     """Tell whether what the model writes is an answer, apart from what it reads."""
     if model.inputs is not None:
         return False
-    task = None if isinstance(model.config, EncoderDecoderConfig) else known_task(model)
-    return isinstance(model.config, EncoderDecoderConfig) or (task is not None and task.metric == "sequence")
+    if isinstance(model.config, EncoderDecoderConfig):
+        return True
+    task = known_task(model)
+    return task is not None and task.metric == "sequence"
 
 
 def example_text(model: TrainedModel) -> str:
@@ -98,19 +99,8 @@ def _published(model: TrainedModel, text: str) -> Batch:
     check_length(ids.shape[-1], model.config.context, what="the input")
     if not isinstance(model.config, EncoderDecoderConfig):
         return Batch(ids)
-    assert model.answer_tokenizer is not None
-    start = model.start_id or 0
-    steps = generate_steps(
-        model.model,
-        model.params,
-        [[start]],
-        sources=[ids[0]],
-        max_new_tokens=ANSWER,
-        sampling=Sampling(temperature=0.0),
-        stop_ids=model.end_ids,
-        known=model.answer_tokenizer.size,
-    )
-    return Batch(np.array([[start, *(int(step.ids[0]) for step in steps)]]), source=ids)
+    answer = generate(model, text, max_new_tokens=ANSWER, temperature=0.0).ids
+    return Batch(np.array([[model.start_id, *answer]]), source=ids)
 
 
 def _with_targets(model: TrainedModel, batch: Batch) -> Batch:
@@ -120,9 +110,6 @@ def _with_targets(model: TrainedModel, batch: Batch) -> Batch:
     tokens = np.asarray(batch.tokens)
     last = np.full((*tokens.shape[:-1], 1), ops.IGNORE, dtype=tokens.dtype)
     return batch._replace(targets=np.concatenate([tokens[:, 1:], last], axis=-1))
-
-
-# --- names -----------------------------------------------------------------------------------------------------------
 
 
 def labels_of(model: TrainedModel) -> Labels:
@@ -172,6 +159,4 @@ def logit_of(model: TrainedModel, run: Run, token: str | None, against: str | No
 
 def read_labels(model: TrainedModel, run: Run) -> list[str]:
     """Return the names of the tokens whose positions the head predicts from."""
-    tokens: Array = np.asarray(run.batch.tokens)[0]
-    name = labels_of(model).tokens
-    return [name(int(number)) for number in tokens]
+    return [labels_of(model).tokens(int(number)) for number in np.asarray(run.batch.tokens)[0]]

@@ -174,13 +174,8 @@ def full_and_causal(seen: Trace, kind: str = "decoder") -> tuple[Array, Array]:
 
 def flat_batch(batch: Batch) -> Batch:
     """Return the batch with exactly one axis of examples."""
-    leading = np.shape(batch.tokens)[:-1]
-    count = int(np.prod(leading))
-
-    def flat(part: Array | None) -> Array | None:
-        return None if part is None else part.reshape(count, *part.shape[len(leading) :])
-
-    return Batch(*(flat(part) for part in batch))
+    axes = np.ndim(batch.tokens) - 1
+    return Batch(*(None if part is None else part.reshape(-1, *part.shape[axes:]) for part in batch))
 
 
 def token_labels(tokenizer: Tokenizer) -> Callable[[int], str]:
