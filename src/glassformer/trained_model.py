@@ -130,7 +130,7 @@ class TrainedModel:
     def _repr_html_(self) -> str:
         leaves = flatten(self.params)
         title = f"{self.config.architecture}, {count(self.params):,} parameters in {len(leaves)} arrays"
-        return _room("interpret.show").html_of(title, leaves.items(), len(leaves))
+        return _room("interpret.show").html_of(title, leaves)
 
     def __getstate__(self) -> dict[str, Any]:
         # Tasks hold functions, which cannot be pickled: `origin` builds a task that has a name again.

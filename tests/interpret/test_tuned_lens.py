@@ -7,7 +7,7 @@ import pytest
 
 from glassformer.errors import ConfigError, ShapeError
 from glassformer.interpret import lens, train_lens, tuned_lens, watch
-from glassformer.interpret.tuned_lens import lens_loss_and_grads
+from glassformer.interpret.lens import lens_loss_and_grads
 
 ARCHITECTURES = ["encoder", "decoder", "encoder_decoder"]
 

@@ -7,8 +7,7 @@ import pytest
 
 from glassformer.errors import LengthError, ShapeError
 from glassformer.interpret import similarity_by_distance
-from glassformer.interpret.heads import attention_statistics
-from glassformer.interpret.statistics import residual_statistics
+from glassformer.interpret.statistics import attention_statistics, residual_statistics
 from glassformer.ops import sinusoidal
 from glassformer.plots import (
     head_positions,

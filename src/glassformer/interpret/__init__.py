@@ -16,10 +16,10 @@ patch_stream(run, other, Logit(7))        # which vectors carry the difference b
 detect_heads(model, params)               # previous-token heads, induction heads, …
 """
 
-from .ablation import Ablation, ablate, ablate_heads, ablate_layers, ablate_neurons
-from .attribution import Attribution, attribute, neuron_attribution
-from .batched import batched_interventions, bytes_at_once, run_loss
-from .card import Card, Reader, evaluate
+from .ablation import ablate, ablate_heads, ablate_layers, ablate_neurons
+from .attribution import attribute, neuron_attribution
+from .batched import batched_interventions, bytes_at_once
+from .card import Card, evaluate
 from .cards import Cards, Proof, card, prove
 from .changes import (
     Change,
@@ -37,17 +37,14 @@ from .changes import (
     transform,
     zero,
 )
-from .detectors import HeadScores, NamedHead, detect_heads, head_scores, repeated_tokens
-from .flow import Flow, gradient_flow
-from .formula import Formula, Link, Operand, Part, Term
+from .detectors import HeadScores, detect_heads, head_scores, repeated_tokens
+from .flow import gradient_flow
+from .formula import Formula, Link, Operand
 from .gradients import Gradients, Logit, Loss, Sum, gradients
-from .heads import HeadStatistics, head_statistics, strongest_keys, top_positions
-from .lens import Lens, lens
-from .lines import Source
-from .neurons import ExcitingInputs, exciting_inputs
+from .lens import Lens, lens, train_lens, tuned_lens
+from .neurons import exciting_inputs
 from .packed import unpacked
-from .patching import Patching, patch_heads, patch_stream, patch_sublayers
-from .paths import PathEffect, at, patch_path
+from .patching import Patching, at, patch_heads, patch_path, patch_stream, patch_sublayers
 from .positions import (
     MARKED_DISTANCES,
     Similarity,
@@ -56,126 +53,28 @@ from .positions import (
     similarity_matrix,
     without_positions,
 )
-from .probes import Probe, fit_probe, probe_points, train_probe
-from .rollout import Rollout, attention_rollout, products, score_scale, value_weighted_attention
+from .probes import fit_probe, layer_similarity, linear_cka, probe_points, train_probe
+from .rollout import attention_rollout, products, score_scale, value_weighted_attention
 from .run import Run, watch
-from .saliency import Integrated, gradient_times_input, integrated_gradients, saliency
-from .show import Shown, show
-from .similarity import layer_similarity, linear_cka
-from .statistics import LayerStatistics, layer_statistics
+from .saliency import gradient_times_input, integrated_gradients, saliency
+from .show import show
+from .statistics import HeadStatistics, LayerStatistics, head_statistics, layer_statistics
 from .stream import token_rows
 from .trace import NUMBERS, Labels, Trace, full_and_causal, token_labels, trace, trace_each
-from .tuned_lens import TunedLens, train_lens, tuned_lens
-from .update import Move, Update, update
+from .update import Update, update
 from .where import Where
 
 __all__ = [
-    "MARKED_DISTANCES",
-    "NUMBERS",
-    "Ablation",
-    "Attribution",
-    "Card",
-    "Cards",
-    "Change",
-    "ExcitingInputs",
-    "Flow",
-    "Formula",
-    "Gradients",
-    "HeadScores",
-    "HeadStatistics",
-    "Integrated",
-    "Labels",
-    "LayerStatistics",
-    "Lens",
-    "Link",
-    "Logit",
-    "Loss",
-    "Move",
-    "NamedHead",
-    "Operand",
-    "Part",
-    "Patching",
-    "PathEffect",
-    "Probe",
-    "Proof",
-    "Reader",
-    "Rollout",
-    "Run",
-    "Shown",
-    "Similarity",
-    "Source",
-    "Sum",
-    "Term",
-    "Trace",
-    "TunedLens",
-    "Update",
-    "Where",
-    "ablate",
-    "ablate_heads",
-    "ablate_layers",
-    "ablate_neurons",
-    "add",
-    "add_gradient",
-    "at",
-    "attention_rollout",
-    "attribute",
-    "bytes_at_once",
-    "card",
-    "detect_heads",
-    "batched_interventions",
-    "evaluate",
-    "exciting_inputs",
-    "fit_probe",
-    "freeze",
-    "full_and_causal",
-    "gradient_flow",
-    "gradient_times_input",
-    "gradients",
-    "head_scores",
-    "head_statistics",
-    "integrated_gradients",
-    "layer_similarity",
-    "layer_statistics",
-    "lens",
-    "linear_cka",
-    "mean",
-    "neuron_attribution",
-    "patch_heads",
-    "patch_path",
-    "patch_stream",
-    "patch_sublayers",
-    "position_table",
-    "probe_points",
-    "products",
-    "prove",
-    "put",
-    "put_gradient",
-    "repeated_tokens",
-    "resample",
-    "run_loss",
-    "saliency",
-    "scale",
-    "scale_gradient",
-    "score_scale",
-    "show",
-    "similarity_by_distance",
-    "similarity_matrix",
-    "stop",
-    "strongest_keys",
-    "take",
-    "token_labels",
-    "token_rows",
-    "top_positions",
-    "trace",
-    "trace_each",
-    "train_lens",
-    "train_probe",
-    "transform",
-    "tuned_lens",
-    "unpacked",
-    "update",
-    "value_weighted_attention",
-    "watch",
-    "without_positions",
-    "zero",
-]
+    "MARKED_DISTANCES", "NUMBERS", "Card", "Cards", "Change", "Formula", "Gradients", "HeadScores", "HeadStatistics",
+    "Labels", "LayerStatistics", "Lens", "Link", "Logit", "Loss", "Operand", "Patching", "Proof", "Run", "Similarity",
+    "Sum", "Trace", "Update", "Where", "ablate", "ablate_heads", "ablate_layers", "ablate_neurons", "add",
+    "add_gradient", "at", "attention_rollout", "attribute", "batched_interventions", "bytes_at_once", "card",
+    "detect_heads", "evaluate", "exciting_inputs", "fit_probe", "freeze", "full_and_causal", "gradient_flow",
+    "gradient_times_input", "gradients", "head_scores", "head_statistics", "integrated_gradients", "layer_similarity",
+    "layer_statistics", "lens", "linear_cka", "mean", "neuron_attribution", "patch_heads", "patch_path",
+    "patch_stream", "patch_sublayers", "position_table", "probe_points", "products", "prove", "put", "put_gradient",
+    "repeated_tokens", "resample", "saliency", "scale", "scale_gradient", "score_scale", "show",
+    "similarity_by_distance", "similarity_matrix", "stop", "take", "token_labels", "token_rows",
+    "trace", "trace_each", "train_lens", "train_probe", "transform", "tuned_lens", "unpacked", "update",
+    "value_weighted_attention", "watch", "without_positions", "zero",
+]  # fmt: skip

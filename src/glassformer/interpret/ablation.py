@@ -12,20 +12,22 @@ lets it say what it says on average over some data; "resample" lets it say what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..arrays import Array
-from ..errors import ConfigError, LengthError, did_you_mean
-from .batched import MEMORY, Progress, batched_interventions, bytes_at_once, run_loss
+from ..errors import ConfigError, LengthError
+from ..settings import check_known
+from .batched import MEMORY, Progress, bytes_at_once
 from .changes import Change, mean, resample, zero
-from .gradients import Logit
+from .gradients import LOSS, Logit
+from .patching import Answer, effects
 from .run import Run
 from .show import table_html
-from .stream import ATTENTIONS, KINDS, chosen_stack, sublayers
+from .stream import ATTENTIONS, KINDS, neurons_of, sublayers
 
 WAYS = ("zero", "mean", "resample")
 
@@ -37,6 +39,11 @@ class Ablated(NamedTuple):
     layer: int
     head: int | None = None
     neuron: int | None = None
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """Its entries among those of the value."""
+        return {"head": self.head, "feature": self.neuron}
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +91,7 @@ def ablate_heads(run: Run, way: str = "zero", **settings: Any) -> Ablation:
 def ablate_layers(run: Run, way: str = "zero", kinds: Sequence[str] = tuple(KINDS), **settings: Any) -> Ablation:
     """Silence every attention, cross-attention and feed-forward layer, one at a time; settings as in `ablate`."""
     for kind in kinds:
-        if kind not in KINDS:
-            raise ConfigError(f"there are no layers {kind!r}", hint=did_you_mean(kind, KINDS))
+        check_known("there are no layers", kind, KINDS)
     return ablate(run, [Ablated(one.name, one.layer) for one in sublayers(run, kinds=tuple(kinds))], way, **settings)
 
 
@@ -99,10 +105,7 @@ def ablate_neurons(
     **settings: Any,
 ) -> Ablation:
     """Silence neurons of one feed-forward layer, all unless given, one at a time; settings as in `ablate`."""
-    found = {one.layer: one for one in sublayers(run, chosen_stack(run, stack), ("feed_forward",))}
-    if layer not in found:
-        raise LengthError(f"there is no feed-forward layer {layer}", hint=f"the model has {len(found)}, from 0")
-    name = f"{found[layer].name}.down.x"
+    name = neurons_of(run, layer, stack)
     chosen = range(run[name].shape[-1]) if neurons is None else neurons
     return ablate(run, [Ablated(name, layer, neuron=int(n)) for n in chosen], way, **settings)
 
@@ -127,19 +130,12 @@ def ablate(
     """
     if not parts:
         raise ConfigError("there is no part to silence", hint="registered blocks may keep theirs under other names")
-    silence = _silence(run, way, data, order)
     has_loss = run.batch.targets is not None
-    if not has_loss and not targets:
+    answers: list[Answer] = [*([LOSS] if has_loss else []), *targets]
+    if not answers:
         raise ConfigError("there is nothing to measure", hint="give the batch targets, or name logits: targets=[…]")
-
-    def measure(own: Run, logits: Array) -> list[float]:
-        seen = replace(own, logits=logits)
-        return [*([run_loss(own, logits)] if has_loss else []), *(target.value(seen) for target in targets)]
-
-    before = np.array(measure(run, run.logits))
-    variants = [[silence(part)] for part in parts]
-    after = batched_interventions(run, variants, measure, memory=memory, progress=progress)
-    effect = np.asarray(after).reshape(len(parts), -1) - before
+    silence = _silence(run, way, data, order)
+    _, effect = effects(run, [silence(part) for part in parts], answers, memory=memory, progress=progress)
     return Ablation(
         parts=list(parts),
         targets=tuple(targets),
@@ -153,21 +149,15 @@ def _silence(
     run: Run, way: str, data: Run | Sequence[Run] | None, order: Sequence[int] | None
 ) -> Callable[[Ablated], Change]:
     """Return what makes the change that silences a part."""
-    if way not in WAYS:
-        raise ConfigError(f"there is no way to ablate {way!r}", hint=did_you_mean(way, WAYS))
+    check_known("there is no way to ablate", way, WAYS)
     if way == "zero":
-        return lambda part: zero(part.name, **_where(part))
+        return lambda part: zero(part.name, **part.where)
     runs = run if data is None else data
     if way == "mean":
-        return lambda part: mean(part.name, runs, **_where(part))
-    if not isinstance(runs, Mapping):
+        return lambda part: mean(part.name, runs, **part.where)
+    if not isinstance(runs, Run):
         raise ConfigError("examples are resampled from one run", hint="watch the model on one batch of data")
-    chosen = _next_ones(len(run.logits), len(runs.logits), order, own=runs is run)
-    return lambda part: resample(part.name, runs, chosen, **_where(part))
-
-
-def _next_ones(examples: int, available: int, order: Sequence[int] | None, *, own: bool) -> Sequence[int]:
-    """Return which example each example takes from."""
+    examples, available, own = len(run.logits), len(runs.logits), runs is run
     if order is None and own and available == 1:
         raise ConfigError(
             "a batch of one example has no other one to resample from", hint="give data=watch(model, params, others)"
@@ -175,8 +165,4 @@ def _next_ones(examples: int, available: int, order: Sequence[int] | None, *, ow
     chosen = [(n + own) % available for n in range(examples)] if order is None else order
     if len(chosen) != examples:
         raise LengthError(f"the order has {len(chosen)} numbers", hint=f"the run has {examples} examples")
-    return chosen
-
-
-def _where(part: Ablated) -> dict[str, Any]:
-    return {"head": part.head, "feature": part.neuron}
+    return lambda part: resample(part.name, runs, chosen, **part.where)

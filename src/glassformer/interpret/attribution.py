@@ -22,7 +22,7 @@ from ..arrays import Array
 from ..errors import ConfigError
 from ..models import Encoder
 from ..tree import flatten
-from .changes import Change, stop
+from .changes import stop
 from .gradients import Gradients, Logit, gradients
 from .packed import unpacked
 from .run import Run
@@ -32,11 +32,7 @@ from .stream import ATTENTIONS, is_classifier, stacks, sublayers
 ROOTS = (".rstd", ".rrms")
 """How the root of a norm is called at the end of its name: of LayerNorm, and of RMSNorm."""
 
-READERS = {
-    "attention": ("attend.q", "attend.k", "attend.v"),
-    "cross_attention": ("attend.q", "attend.k", "attend.v"),
-    "feed_forward": ("up", "gate"),
-}
+READERS = {**dict.fromkeys(ATTENTIONS, ("attend.q", "attend.k", "attend.v")), "feed_forward": ("up", "gate")}
 """What a sublayer makes of what it reads, before anything else happens to it."""
 
 
@@ -77,9 +73,7 @@ class Attribution:
 
 def attribute(run: Run, target: Logit) -> Attribution:
     """Take a logit, or how far it is above another, apart into what every part adds to it."""
-    _check_head(run)
-    value = target.value(run)
-    grads = gradients(run, target, _direct_path(run))
+    value, grads = target.value(run), _direct_gradients(run, target)
     parts = [*_embeddings(run, grads), *_sublayers(run, grads), *_biases(run, grads)]
     total = sum(part.value for part in parts)
     # A small difference of large logits is only as exact as these are.
@@ -94,49 +88,35 @@ def attribute(run: Run, target: Logit) -> Attribution:
 
 def neuron_attribution(run: Run, target: Logit) -> dict[str, Array]:
     """Return what each neuron adds to a logit, (F,) by the name of its feed-forward layer, all positions together."""
-    _check_head(run)
-    grads = gradients(run, target, _direct_path(run))
+    grads = _direct_gradients(run, target)
     names = [one.name for one in sublayers(run, list(stacks(run))[-1], ("feed_forward",))]
     return {name: np.sum(run[f"{name}.down.x"] * grads[f"{name}.down.x"], axis=(0, 1)) for name in names}
 
 
-def _check_head(run: Run) -> None:
-    """Refuse a head that is not linear."""
+def _direct_gradients(run: Run, target: Logit) -> Gradients:
+    """Return the gradients of a logit on the direct path, stopped everywhere else; refuse a head that is not linear."""
     activation = run.model.config.activation
     if isinstance(run.model, Encoder) and not is_classifier(run) and activation != "relu":
         raise ConfigError(
             f"this head bends what it reads ({activation}), so its logits are no sum of parts",
             hint="attribute a value before the head: gradients(run, Sum(name, direction)) gives linear estimates",
         )
-
-
-def _direct_path(run: Run) -> list[Change]:
-    """Return what stops gradients everywhere but on the direct path."""
     inner = [f"{one.name}.{reader}" for one in sublayers(run) for reader in READERS[one.kind]]
     roots = [name for name in run if name.endswith(ROOTS)]
-    return [stop(name) for name in [*inner, *roots] if name in run]
+    return gradients(run, target, [stop(name) for name in [*inner, *roots] if name in run])
 
 
 def _embeddings(run: Run, grads: Gradients) -> list[Contribution]:
     """Return what tokens, positions and segments add, each as it enters the sum; and a learned first vector."""
-    below = grads["embedding.norm.x"] if "embedding.norm.x" in run else grads["embedding"]
-    total = run["embedding.norm.x"] if "embedding.norm.x" in run else run["embedding"]
-    found = {}
-    for name in ("tokens", "positions", "segments"):
-        if f"embedding.{name}" in run:
-            found[name] = np.broadcast_to(run[f"embedding.{name}"], total.shape)
-    rest = total - sum(found.values())
-    if "positions" not in found and run.model.config.positions == "sinusoidal":
-        found["positions"] = rest
-    parts = [
-        Contribution(f"embedding.{name}", "embedding", None, None, float(np.sum(value * below)))
-        for name, value in found.items()
-    ]
+    entry = "embedding.norm.x" if "embedding.norm.x" in run else "embedding"
+    names = [name for name in ("tokens", "positions", "segments") if f"embedding.{name}" in run]
+    found = {f"embedding.{name}": np.broadcast_to(run[f"embedding.{name}"], run[entry].shape) for name in names}
+    if "positions" not in names and run.model.config.positions == "sinusoidal":
+        found["embedding.positions"] = run[entry] - sum(found.values())
+    adds = {name: np.sum(value * grads[entry]) for name, value in found.items()}
     if "cls" in run.params:
-        parts.append(
-            Contribution("cls", "embedding", None, None, float(np.sum(run.params["cls"] * grads.params["cls"])))
-        )
-    return parts
+        adds["cls"] = np.sum(run.params["cls"] * grads.params["cls"])
+    return [Contribution(name, "embedding", None, None, float(value)) for name, value in adds.items()]
 
 
 def _sublayers(run: Run, grads: Gradients) -> list[Contribution]:
@@ -159,16 +139,13 @@ def _sublayers(run: Run, grads: Gradients) -> list[Contribution]:
 def _biases(run: Run, grads: Gradients) -> list[Contribution]:
     """Return what the biases on the direct path add: of outputs, norms and the head."""
     beside = ("encoder.", "source_embedding.") if len(stacks(run)) == 2 else ()
-    found = []
+    pre, found = run.model.config.norm_position == "pre", []
     for name, bias in flatten(run.params).items():
         owner, _, last = name.rpartition(".")
-        inside = owner.endswith(("query", "key", "value", "up", "gate")) or _reads(run, owner)
+        # A norm before a sublayer stands beside the direct path.
+        beside_it = pre and ".blocks." in f".{owner}" and owner.endswith("_norm")
+        inside = owner.endswith(("query", "key", "value", "up", "gate")) or beside_it
         if last in ("b", "beta") and not name.startswith(beside) and not inside:
             layer = next((int(step) for step in name.split(".") if step.isdigit()), None)
             found.append(Contribution(name, "bias", layer, None, float(np.sum(unpacked(bias) * grads.param(name)))))
     return found
-
-
-def _reads(run: Run, owner: str) -> bool:
-    """Tell whether a norm stands before a sublayer, and so beside the direct path."""
-    return run.model.config.norm_position == "pre" and ".blocks." in f".{owner}" and owner.endswith("_norm")

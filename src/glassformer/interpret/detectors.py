@@ -42,7 +42,6 @@ TIMES_CHANCE = 10.0
 LEAST = 0.15
 """Attention below which no head is named."""
 
-
 MOST_NAMED = 24
 """Heads that a notebook names."""
 
@@ -54,6 +53,9 @@ class NamedHead(NamedTuple):
     layer: int
     head: int
     score: float
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.layer}.{self.head} ({self.score:.2f})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +92,7 @@ class HeadScores:
         return min(share, max(TIMES_CHANCE * chance, LEAST)) if chance else share
 
     def __repr__(self) -> str:
-        named = ", ".join(f"{one.kind} {one.layer}.{one.head} ({one.score:.2f})" for one in self.named()[:MOST_NAMED])
+        named = ", ".join(map(str, self.named()[:MOST_NAMED]))
         count = max((scores.size for scores in self.scores.values()), default=0)
         return f"<scores of {count} heads: {named or 'none is clearly of a kind'}>"
 
@@ -100,7 +102,7 @@ class HeadScores:
             layer, head = np.unravel_index(int(scores.argmax()), scores.shape)
             strongest = f"layer {self._layer(layer)}, head {head}"
             rows.append([kind, self.chance[kind], float(scores.max()), strongest, Map(scores, 1.0)])
-        named = [f"{one.kind} {one.layer}.{one.head} {one.score:.2f}" for one in self.named()]
+        named = [str(one) for one in self.named()]
         more = [] if len(named) <= MOST_NAMED else [f"and {len(named) - MOST_NAMED:,} more"]
         clearly = f"clearly: {', '.join([*named[:MOST_NAMED], *more])}" if named else "no head is clearly of a kind"
         columns = ("kind", "by chance", "highest", "of", "all layers (down) and heads")
@@ -124,14 +126,13 @@ def detect_heads(
     An encoder-decoder gets the same tokens as source and as target. `length` is that of the part that comes twice, half
     of what the model reads but at most 32 unless given.
     """
-    config = model.config
+    config, has_source = model.config, isinstance(model, EncoderDecoder)
     length = min(32, config.context // 2) if length is None else length
     if 2 * length > config.context:
         raise LengthError(f"twice {length} tokens", hint=f"the model reads at most {config.context}")
-    vocab = min(config.vocab, config.source_size) if isinstance(model, EncoderDecoder) else config.vocab
+    vocab = min(config.vocab, config.source_size) if has_source else config.vocab
     tokens = repeated_tokens(vocab, length, examples, seed=seed)
-    source = tokens if isinstance(model, EncoderDecoder) else None
-    return head_scores(watch(model, params, Batch(tokens, source=source)))
+    return head_scores(watch(model, params, Batch(tokens, source=tokens if has_source else None)))
 
 
 def head_scores(run: Run, *, layers: Sequence[int] | None = None) -> dict[str, HeadScores]:
@@ -144,34 +145,25 @@ def head_scores(run: Run, *, layers: Sequence[int] | None = None) -> dict[str, H
             tokens = np.pad(tokens, ((0, 0), (1, 0)), constant_values=-1)
         found[stack] = _scores(run, stack, "attention", _places(tokens), layers)
         if sublayers(run, stack, ("cross_attention",)):
-            length, seen = tokens.shape[1], np.asarray(run.batch.source).shape[1]
-            aligned = _aligned(len(tokens), length, seen)
+            query, key = np.arange(tokens.shape[1])[:, None], np.arange(np.asarray(run.batch.source).shape[1])
+            aligned = {"alignment": key == query, "alignment to the next": key == query + 1}
             found["cross"] = _scores(run, stack, "cross_attention", aligned, layers)
     return found
 
 
 def _places(tokens: Array) -> dict[str, Array]:
-    """Return where each kind of head looks, as masks (B, T, T): the query's row, the key's column."""
-    count, length = tokens.shape
-    query, key = np.arange(length)[:, None], np.arange(length)
+    """Return where each kind of head looks, as masks (B, T, T) or (T, T): the query's row, the key's column."""
+    query, key = np.arange(tokens.shape[1])[:, None], np.arange(tokens.shape[1])
     same = (tokens[:, :, None] == tokens[:, None, :]) & (key < query)  # an earlier token like the query's own
     after = np.zeros_like(same)
     after[:, :, 1:] = same[:, :, :-1]
-    everywhere = np.ones((count, 1, 1), dtype=bool)
     is_new = ~same.any(axis=-1, keepdims=True)
     return {
         "previous token": is_new & (key == query - 1),
-        "first token": everywhere & (key == 0) & (query > 0),
+        "first token": (key == 0) & (query > 0),
         "duplicate token": same,
         "induction": after & (key != query),
     }
-
-
-def _aligned(count: int, length: int, seen: int) -> dict[str, Array]:
-    """Return where cross-attention looks that goes along with the target."""
-    query, key = np.arange(length)[:, None], np.arange(seen)
-    everywhere = np.ones((count, 1, 1), dtype=bool)
-    return {"alignment": everywhere & (key == query), "alignment to the next": everywhere & (key == query + 1)}
 
 
 def _scores(

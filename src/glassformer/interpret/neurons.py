@@ -21,7 +21,7 @@ from ..models import Batch, EncoderDecoder, Model
 from .batched import Progress
 from .run import Run, watch
 from .show import table_html
-from .stream import chosen_stack, real_tokens, sublayers
+from .stream import neurons_of, real_tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,12 +98,8 @@ def exciting_inputs(
 
 def _values(run: Run, layer: int, stack: str | None) -> tuple[Array, Array]:
     """Return the values of all neurons at real tokens, (N, F), and the token, example and position of each, (N, 3)."""
-    found = {one.layer: one for one in sublayers(run, chosen_stack(run, stack), ("feed_forward",))}
-    if layer not in found:
-        raise LengthError(f"there is no feed-forward layer {layer}", hint=f"the model has {len(found)}, from 0")
-    own = found[layer]
-    x = run[f"{own.name}.down.x"]
-    source = own.name.startswith("encoder.")
+    name = neurons_of(run, layer, stack)
+    x, source = run[name], name.startswith("encoder.")
     ids = np.asarray(run.batch.source if source else run.batch.tokens)
     x = x[:, x.shape[1] - ids.shape[1] :]  # a learned first vector is no token
     real = real_tokens(run, ids.shape[1], source=source)

@@ -10,27 +10,43 @@ into the run moves its answer to that of the source, the difference passes throu
     found.estimate                    the same by gradients alone: Σ (source − run) · dvalue, from one backward pass
 
 The estimate is exact where the model is linear, and costs one pass for all places at once (Nanda 2023).
+
+Path patching asks what one part tells another directly, with everything else as it was:
+
+    1. The sender has its value of the source. The sublayers after it are held as they are in the run, except the one
+       with the receiver: what reaches the receiver differs by what the sender wrote.
+    2. The receiver has the value it got then, in a run that is otherwise as it was. The answer is measured.
+
+    sender = at("blocks.0.attention.output.x", head=1)
+    patch_path(run, source, sender, at("blocks.1.attention.attend.k", head=0), of)    to the keys of a head
+    patch_path(run, source, sender, at("logits"), of)                                 to the logits, directly
+
+Norms are not held: they compute as ever. By default all sublayers are held, so that the path is a direct one. Wang et
+al. (2022) hold attention alone and let feed-forward layers compute: `hold="attention"`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..arrays import Array
 from ..errors import ConfigError, LengthError
 from ..models import EncoderDecoder
+from ..settings import check_known
 from ..tree import flatten
-from .batched import MEMORY, Progress, batched_interventions, bytes_at_once, run_loss
-from .changes import Change, take
+from .batched import MEMORY, Progress, batched_interventions, bytes_at_once
+from .changes import Change, freeze, take
 from .gradients import Logit, Loss, gradients
+from .names import LOGITS, check_name
 from .packed import unpacked
 from .run import Run
 from .show import Map, table_html
-from .stream import ATTENTIONS, chosen_stack, points, sublayers
+from .stream import ATTENTIONS, KINDS, chosen_stack, points, sublayers
+from .where import Selection
 
 Answer = Logit | Loss
 """What is measured: a logit, a difference of two, or the loss."""
@@ -78,7 +94,6 @@ class Patching:
 def patch_stream(run: Run, source: Run, of: Answer, *, stack: str | None = None, **settings: Any) -> Patching:
     """Patch the stream at every point and position; settings as in `patch`."""
     found = points(run, stack)
-    check_alike(run, source)
     variants = [(p.name, {"position": n}) for p in found for n in range(run[p.name].shape[1])]
     return patch(run, source, of, variants, [point.label for point in found], "position", **settings)
 
@@ -90,7 +105,6 @@ def patch_sublayers(
     found = [one.name for one in sublayers(run, chosen_stack(run, stack), (kind,))]
     if not found:
         raise ConfigError(f"this model has no {kind!r}", hint="use attention, cross_attention or feed_forward")
-    check_alike(run, source)
     variants = [(name, {"position": n}) for name in found for n in range(run[name].shape[1])]
     return patch(run, source, of, variants, found, "position", **settings)
 
@@ -98,7 +112,6 @@ def patch_sublayers(
 def patch_heads(run: Run, source: Run, of: Answer, **settings: Any) -> Patching:
     """Patch every head of every attention and cross-attention, at all positions; settings as in `patch`."""
     found = [one.name for one in sublayers(run, kinds=ATTENTIONS)]
-    check_alike(run, source)
     variants = [(f"{name}.output.x", {"head": n}) for name in found for n in range(run.heads)]
     return patch(run, source, of, variants, found, "head", **settings)
 
@@ -123,25 +136,35 @@ def patch(
     check_alike(run, source)
     if not places:
         raise ConfigError("there is no value to patch", hint="registered blocks may keep theirs under other names")
-    before, there = answer(of, run, run.logits), answer(of, source, source.logits)
     changes = [take(name, source, **where) for name, where in places]
-    after = batched_interventions(
-        run, [[one] for one in changes], lambda own, y: answer(of, own, y), memory=memory, progress=progress
-    )
+    (before,), effect = effects(run, changes, [of], memory=memory, progress=progress)
     return Patching(
         rows=rows,
         columns=columns,
-        effect=np.asarray(after).reshape(len(rows), -1) - before,
+        effect=effect.reshape(len(rows), -1),
         estimate=_estimate(run, source, of, changes).reshape(len(rows), -1) if estimate else None,
-        run=before,
-        source=there,
+        run=float(before),
+        source=answer(of, source),
         bytes=bytes_at_once(run, len(changes), memory),
     )
 
 
-def answer(of: Answer, run: Run, logits: Array) -> float:
-    """Return a logit, a difference of two, or the loss, of a run with such logits."""
-    return run_loss(run, logits) if isinstance(of, Loss) else of.value(replace(run, logits=logits))
+def effects(
+    run: Run, changes: Sequence[Change], answers: Sequence[Answer], *, memory: int, progress: Progress | None
+) -> tuple[Array, Array]:
+    """Return the answers of a run, and by how much each change alone moves them, (changes, answers)."""
+
+    def measure(own: Run, logits: Array) -> list[float]:
+        return [answer(of, own, logits) for of in answers]
+
+    before = np.array([answer(of, run) for of in answers])
+    after = batched_interventions(run, [[one] for one in changes], measure, memory=memory, progress=progress)
+    return before, np.asarray(after) - before
+
+
+def answer(of: Answer, run: Run, logits: Array | None = None) -> float:
+    """Return a logit, a difference of two, or the loss, of a run, or of the same with other logits."""
+    return float(of.value(run if logits is None else replace(run, logits=logits)))
 
 
 def check_alike(run: Run, source: Run) -> None:
@@ -172,3 +195,71 @@ def _estimate(run: Run, source: Run, of: Answer, changes: Sequence[Change]) -> A
     return np.array([
         float(np.sum(moved[one.name][one.where.index(one.name, run[one.name].shape, run.heads)])) for one in changes
     ])  # fmt: skip
+
+
+# --- paths ------------------------------------------------------------------------------------------------------------
+
+HOLDS = {"sublayers": tuple(KINDS), "attention": ATTENTIONS}
+"""Which sublayers are held as they are in the run."""
+
+
+class Place(NamedTuple):
+    """A value of a run, or some of its entries."""
+
+    name: str
+    where: dict[str, Any]
+
+
+class PathEffect(NamedTuple):
+    """What a path does to the answer of a run.
+
+    effect        the change of the answer
+    run, source   the answers of the two
+    """
+
+    effect: float
+    run: float
+    source: float
+
+
+def at(name: str, **where: Selection) -> Place:
+    """Say where a path begins or ends."""
+    return Place(name, where)
+
+
+def patch_path(
+    run: Run, source: Run, sender: Place, receiver: Place, of: Answer, *, hold: str = "sublayers"
+) -> PathEffect:
+    """Return what the sender, as it was in the source, does to the answer by way of the receiver alone.
+
+    hold   "sublayers": the path is direct; "attention": it may pass through feed-forward layers (Wang et al. 2022)
+    """
+    check_known("hold is", hold, HOLDS)
+    check_alike(run, source)
+    for place in (sender, receiver):
+        check_name(place.name, run)
+    if run.addresses[sender.name].number >= run.addresses[receiver.name].number:
+        raise ConfigError(
+            f"{sender.name} does not come before {receiver.name}", hint="a path leads from an earlier value to a later"
+        )
+    others = [
+        one.name
+        for one in sublayers(run, kinds=HOLDS[hold])
+        if run.addresses[one.name].number > run.addresses[sender.name].number
+        and not any(_is_part(place.name, one.name) for place in (sender, receiver))
+    ]
+    told = run.changed(
+        take(sender.name, source, **sender.where), *(replace(freeze(name), value=run[name]) for name in others)
+    )
+    before, there = answer(of, run), answer(of, source)
+    if receiver.name == LOGITS and not receiver.where:
+        after = told
+    elif np.array_equal(told[receiver.name], run[receiver.name]):
+        after = run  # the sender does not reach it
+    else:
+        after = run.changed(take(receiver.name, told, **receiver.where))
+    return PathEffect(answer(of, after) - before, before, there)
+
+
+def _is_part(name: str, sublayer: str) -> bool:
+    return name == sublayer or name.startswith(f"{sublayer}.")

@@ -1,4 +1,4 @@
-"""Linear probes: is something there to be read, at some place of a model, by a linear map?
+"""What the vectors of a layer hold: linear probes, and how alike two layers are.
 
     fit_probe      w = (xᵀ x + ridge)⁻¹ xᵀ y     the best map to numbers y, or to classes as 0 and 1, in closed form
     train_probe    loss = cross-entropy(x w + b)  logistic regression, step by step: dlogits = (softmax − onehot) / N
@@ -9,18 +9,24 @@ Judge it on tokens that it has not seen.
     x = token_rows(run, "blocks.1")                                  (N, D)
     probe = fit_probe(x, labels, classes=2)
     probe.accuracy(token_rows(other, "blocks.1"), other_labels)
+
+Linear CKA says how alike vectors of two layers are, whatever basis they are in (Kornblith et al. 2019):
+
+    CKA(x, y) = ‖xᵀ y‖² / (‖xᵀ x‖ · ‖yᵀ y‖)        x (N, D) and y (N, E), centered; ‖·‖ of Frobenius
+
+1 where one is a rotation and scaling of the other, 0 where nothing linear connects them. It compares how N tokens lie
+to each other, so N should be well above D: of few tokens even unrelated layers look alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from .. import ops
-from ..arrays import Array
+from ..arrays import Array, Tree
 from ..errors import ConfigError, ShapeError, TokenError
 from ..ops.linear import LinearSaved
 from ..training import Adam, Optimizer
@@ -44,7 +50,7 @@ class Probe:
         return x @ self.w + self.b
 
     def _repr_html_(self) -> str:
-        return html_of("a linear probe", [("w", self.w), ("b", self.b)], 2)
+        return html_of("a linear probe", vars(self))
 
     def classes(self, x: Array) -> Array:
         """Return the class that the probe reads in each vector, (N,)."""
@@ -95,19 +101,38 @@ def train_probe(
     """Return a probe trained by cross-entropy on all of x (N, D), from zero, and the loss before each step."""
     _check_rows(x, labels)
     labels = _labels(labels, classes)
-    optimizer = Adam() if optimizer is None else optimizer
-    params: Any = {"w": np.zeros((x.shape[1], classes), x.dtype), "b": np.zeros(classes, x.dtype)}
-    state, losses = optimizer.init(params), []
-    for step in range(steps):
+
+    def loss_and_grads(params: Tree, step: int) -> tuple[Array, Tree]:
         logits, _ = ops.linear(x, params["w"], params["b"])
         loss, saved = ops.cross_entropy(logits, labels)
         dlogits = ops.cross_entropy_backward(1.0, saved)
         _, dw, db = ops.linear_backward(dlogits, LinearSaved(x, params["w"], params["b"]))
-        losses.append(float(loss))
-        params, state = optimizer.update(params, {"w": dw, "b": db}, state, lr=lr)
+        return loss, {"w": dw, "b": db}
+
+    start = {"w": np.zeros((x.shape[1], classes), x.dtype), "b": np.zeros(classes, x.dtype)}
+    params, losses = descend(start, loss_and_grads, steps, optimizer, lr, progress)
+    return Probe(params["w"], params["b"]), losses.astype(np.float64)
+
+
+def descend(
+    params: Tree,
+    loss_and_grads: Callable[[Tree, int], tuple[Array, Tree]],
+    steps: int,
+    optimizer: Optimizer | None = None,
+    lr: float | None = None,
+    progress: Progress | None = None,
+) -> tuple[Tree, Array]:
+    """Take steps of an optimizer, Adam unless given; return the parameters, and the loss before each step."""
+    optimizer = Adam() if optimizer is None else optimizer
+    lr = optimizer.default_lr if lr is None else lr
+    state, losses = optimizer.init(params), []
+    for step in range(steps):
+        loss, grads = loss_and_grads(params, step)
+        losses.append(loss)
+        params, state = optimizer.update(params, grads, state, lr=lr)
         if progress is not None:
             progress(step + 1, steps)
-    return Probe(params["w"], params["b"]), np.array(losses)
+    return params, np.array(losses)
 
 
 def probe_points(
@@ -118,7 +143,7 @@ def probe_points(
     `labels` (B, T) belong to the tokens of a run, or (B,) to its examples; those of padding are left out.
     """
     found = {}
-    for name in at or [point.name for point in points(run)]:
+    for name in at or _points(run):
         x, other = token_rows(run, name), token_rows(test, name)
         probe = fit_probe(x, _of_tokens(run, labels), classes=classes)
         found[name] = probe.accuracy(other, _of_tokens(test, test_labels))
@@ -148,3 +173,38 @@ def _labels(labels: Array, classes: int | None) -> Array:
 def _check_rows(x: Array, y: Array) -> None:
     if np.ndim(x) != 2 or len(x) != len(np.atleast_1d(y)) or not len(x):
         raise ShapeError(f"the vectors are {np.shape(x)}, the targets {np.shape(y)}", hint="give one for each vector")
+
+
+# --- similarity -------------------------------------------------------------------------------------------------------
+
+
+def linear_cka(x: Array, y: Array) -> float:
+    """Return how alike vectors x (N, D) and y (N, E) of the same N tokens are, from 0 to 1."""
+    x, y = (np.asarray(value, dtype=np.float64) for value in (x, y))
+    if x.ndim != 2 or y.ndim != 2 or len(x) != len(y) or len(x) < 2:
+        raise ShapeError(f"the vectors are {x.shape} and {y.shape}", hint="pass (N, D) and (N, E), of the same tokens")
+    x, y = x - x.mean(axis=0), y - y.mean(axis=0)
+    if max(x.shape[1], y.shape[1]) > len(x):
+        # ‖xᵀ y‖² = Σ (x xᵀ) · (y yᵀ), smaller where there are fewer tokens than features
+        across, own, other = (float(np.sum((a @ a.T) * (b @ b.T))) for a, b in ((x, y), (x, x), (y, y)))
+    else:
+        across, own, other = (float(np.sum((a.T @ b) ** 2)) for a, b in ((x, y), (x, x), (y, y)))
+    if own == 0 or other == 0:
+        raise ConfigError("all vectors of a layer are equal", hint="similarity needs tokens that differ")
+    return across / (own * other) ** 0.5
+
+
+def layer_similarity(run: Run, other: Run | None = None, *, at: Sequence[str] | None = None) -> Array:
+    """Return the CKA of all pairs of values (N, N): of points of the stream unless named, padding left out.
+
+    `other` is a run of another model on the same tokens; then rows are of the one and columns of the other.
+    """
+    other = run if other is None else other
+    if not np.array_equal(run.batch.tokens, other.batch.tokens):
+        raise ConfigError("the two runs read different tokens", hint="watch both models on one batch")
+    rows, columns = ([token_rows(one, name) for name in at or _points(one)] for one in (run, other))
+    return np.array([[linear_cka(x, y) for y in columns] for x in rows])
+
+
+def _points(run: Run) -> list[str]:
+    return [point.name for point in points(run)]

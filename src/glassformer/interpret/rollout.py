@@ -43,7 +43,7 @@ class Rollout(NamedTuple):
 
     def _repr_html_(self) -> str:
         found = {name: value for name, value in self._asdict().items() if value is not None}
-        return html_of("where the vectors come from", found.items(), len(found))
+        return html_of("where the vectors come from", found)
 
 
 def attention_rollout(run: Run, stack: str | None = None, *, share: float = 0.5) -> Rollout:

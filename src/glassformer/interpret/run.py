@@ -57,7 +57,7 @@ class NamedValues(Mapping[str, Array]):
         return len(self.known)
 
     def _repr_html_(self) -> str:
-        return html_of(repr(self).strip("<>"), self.items(), len(self))
+        return html_of(repr(self).strip("<>"), self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -13,6 +13,7 @@ steers the integral: a piece of the way whose gradients do not add up to what th
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ import numpy as np
 from ..arrays import Array
 from ..errors import ConfigError, ShapeError
 from .batched import Progress
-from .changes import Change, put
+from .changes import put
 from .gradients import Gradients, Target, gradients
 from .names import check_name
 from .patching import Answer, answer
@@ -90,21 +91,24 @@ def integrated_gradients(
     start = _baseline(baseline, x)
     if tolerance is None:
         tolerance = 1e-6 if x.dtype == np.float64 else 1e-3
-    way = _Way(run, of, name, start, x - start)
-    first, last = way.answer(0.0), way.answer(1.0)
+
+    def at(share: float) -> Run:
+        return run.changed(put(name, start + share * (x - start))) if share < 1 else run
+
+    first, last = answer(of, at(0.0)), answer(of, run)
     allowed = tolerance * max(1.0, abs(last - first))
     total, used, done = np.zeros(x.shape[:2]), 0, 0.0
     pieces = [(0.0, 1.0, first, last)]
     while pieces:
         a, b, at_a, at_b = pieces.pop()
-        piece = way.integral(a, b)
+        piece = np.sum((x - start) * _integral(lambda share: gradients(at(share), of)[name], a, b), axis=-1)
         used += NODES
         # Short pieces, where the way is steep, may miss more than their length's share: there are few of them.
         if used > most or abs(at_b - at_a - piece.sum()) <= allowed * max(b - a, 0.02):
             total, done = total + piece, done + b - a
         else:
             middle = (a + b) / 2
-            at_middle = way.answer(middle)
+            at_middle = answer(of, at(middle))
             pieces += [(middle, b, at_middle, at_b), (a, middle, at_a, at_middle)]
         if progress is not None:
             progress(round(100 * done), 100)
@@ -117,34 +121,11 @@ def integrated_gradients(
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class _Way:
-    """The straight way from a baseline to the input."""
-
-    run: Run
-    of: Answer
-    name: str
-    start: Array
-    direction: Array
-
-    def at(self, share: float) -> Run:
-        return self.run.changed(self._change(share)) if share < 1 else self.run
-
-    def answer(self, share: float) -> float:
-        there = self.at(share)
-        return answer(self.of, there, there.logits)
-
-    def integral(self, a: float, b: float) -> Array:
-        """Return Σ (x − x₀) · ∫ dx from a to b, (B, T), by Gauss's rule."""
-        nodes, weights = np.polynomial.legendre.leggauss(NODES)
-        total = np.zeros(self.direction.shape)
-        for node, weight in zip(nodes, weights, strict=True):
-            there = self.at((a + b) / 2 + (b - a) / 2 * float(node))
-            total += weight * (b - a) / 2 * gradients(there, self.of)[self.name]
-        return np.sum(total * self.direction, axis=-1)
-
-    def _change(self, share: float) -> Change:
-        return put(self.name, self.start + share * self.direction)
+def _integral(dx: Callable[[float], Array], a: float, b: float) -> Array:
+    """Return ∫ dx from a to b, by Gauss's rule."""
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    half = (b - a) / 2
+    return sum(w * half * dx(a + half + half * float(node)) for node, w in zip(nodes, weights, strict=True))
 
 
 def _baseline(baseline: Array | float | None, x: Array) -> Array:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +42,7 @@ class Shown:
         self.arrays, self.title = arrays, title
 
     def _repr_html_(self) -> str:
-        return html_of(self.title, self.arrays.items(), len(self.arrays))
+        return html_of(self.title, self.arrays)
 
     def __repr__(self) -> str:
         lines = [f"{name:<48} {_shape(x):<22} {_numbers(x)}" for name, x in list(self.arrays.items())[:ROWS]]
@@ -54,24 +55,18 @@ def show(tree: Tree, title: str = "") -> Shown:
     return Shown(arrays, title or f"{len(arrays)} arrays")
 
 
-def html_of(title: str, named: Iterable[tuple[str, Any]], count: int) -> str:
+def html_of(title: str, named: Mapping[str, Any]) -> str:
     """Return a table of named arrays, with nothing in it that would have to be fetched."""
-    rows: list[str] = []
-    for name, x in named:
-        if len(rows) == ROWS:
-            break
-        cells = (escape(name), escape(_shape(x)), escape(_numbers(x)), _picture(x))
-        rows.append("<tr>" + "".join(f'<td style="{_STYLE[1]}">{cell}</td>' for cell in cells) + "</tr>")
-    rest = "".join(f"<div>{escape(line)}</div>" for line in _left_out(count))
-    return f'<div><b>{escape(title)}</b><table style="{_STYLE[0]}">{"".join(rows)}</table>{rest}</div>'
+    rows = [(name, _shape(x), _numbers(x), _picture(x)) for name, x in islice(named.items(), ROWS)]
+    return table_html(title, (), rows, _left_out(len(named)))
 
 
 def table_html(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], notes: Sequence[str] = ()) -> str:
     """Return what a method found as a table; a cell may be a word, a number, or a `Map`."""
-    head = "".join(f'<th style="{_STYLE[1]}">{escape(name)}</th>' for name in columns)
-    body = "".join(
-        "<tr>" + "".join(f'<td style="{_STYLE[1]}">{_cell(cell)}</td>' for cell in row) + "</tr>" for row in rows[:ROWS]
-    )
+    style = f'style="{_STYLE[1]}"'
+    head = "".join(f"<th {style}>{escape(name)}</th>" for name in columns)
+    cells = ("".join(f"<td {style}>{_cell(cell)}</td>" for cell in row) for row in rows[:ROWS])
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
     lines = "".join(f"<div>{escape(line)}</div>" for line in [*_left_out(len(rows)), *notes])
     table = f'<table style="{_STYLE[0]}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return f"<div><b>{escape(title)}</b>{table}{lines}</div>"
@@ -97,19 +92,26 @@ def _text(cell: Any) -> str:
 
 
 class Map(NamedTuple):
-    """Numbers to be drawn in a cell of a table, (rows, columns) or (columns,); `largest` has the full color."""
+    """Numbers to be drawn in a cell of a table.
+
+    largest   has the full color; the largest of the numbers unless given
+    cells     rows and columns at most; `size`, the dots that each is wide
+    """
 
     numbers: Array
     largest: float | None = None
+    cells: tuple[int, int] = (64, 64)
+    size: int = 10
 
 
 def _cell(cell: Any) -> str:
-    if isinstance(cell, Map):
-        grid = np.atleast_2d(np.asarray(cell.numbers, dtype=np.float64))
-        return image_of(cells_of(grid, (64, 64)), cell.largest, size=10)
-    if cell is None:
-        return ""
-    return escape(_text(cell))
+    if not isinstance(cell, Map):
+        return "" if cell is None else escape(_text(cell))
+    grid = cells_of(np.asarray(cell.numbers, dtype=np.float64), cell.cells)
+    source = base64.b64encode(png_of(colored(grid, cell.largest))).decode()
+    height, width = (cell.size * count for count in grid.shape)
+    style = f"width:{width}px;height:{height}px;image-rendering:pixelated"
+    return f'<img alt="heat map" style="{style}" src="data:image/png;base64,{source}">'
 
 
 def _left_out(count: int) -> list[str]:
@@ -138,22 +140,13 @@ def _numbers(x: Any) -> str:
     return f"{x.mean():.3g} ± {x.std():.3g}, {x.min():.3g} … {x.max():.3g}"
 
 
-def _picture(x: Any) -> str:
-    """Return a heat map as an image inside of the page."""
+def _picture(x: Any) -> Map | None:
     if isinstance(x, Quantized) or np.asarray(x).dtype.kind not in "fiub" or np.ndim(x) == 0 or np.size(x) < 2:
-        return ""
-    return image_of(cells_of(np.asarray(x, dtype=np.float64)))
+        return None
+    return Map(x, cells=CELLS, size=4)
 
 
-def image_of(grid: Array, largest: float | None = None, *, size: int = 4) -> str:
-    """Return a grid as an image inside of the page, each cell `size` dots wide."""
-    source = base64.b64encode(png_of(colored(grid, largest))).decode()
-    height, width = grid.shape
-    style = f"width:{size * width}px;height:{size * height}px;image-rendering:pixelated"
-    return f'<img alt="heat map" style="{style}" src="data:image/png;base64,{source}">'
-
-
-def cells_of(x: Array, cells: tuple[int, int] = CELLS) -> Array:
+def cells_of(x: Array, cells: tuple[int, int]) -> Array:
     """Return an array of any shape as a grid of at most `cells` rows and columns of means."""
     while x.ndim > 2:  # the first example, and the first head
         x = x[0]

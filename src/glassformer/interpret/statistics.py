@@ -1,14 +1,194 @@
-"""How large the vectors of a model are, layer by layer."""
+"""What attention heads look at and whether they specialize, and how large the vectors of each layer are."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..arrays import Array
-from ..errors import ShapeError
-from .show import Table
+from ..errors import LengthError, ShapeError
+from .show import Table, table_html
 from .trace import Trace
+
+BROAD = 0.2
+"""A head whose score is below this spreads its attention too evenly to be called anything but broad."""
+
+DOMINANT = 0.5
+"""A head that gives at least this share of its attention to one kind of place is named after it."""
+
+PLACES = ("self", "previous token", "next token", "first token", "last token")
+"""The kinds of places a head of self-attention may be named after, in the order in which ties are resolved."""
+
+_CROSS_NAMES = {"self": "same position", "previous token": "one position before", "next token": "one position after"}
+
+
+@dataclass(frozen=True)
+class HeadStatistics:
+    """What every head of one kind of attention does, averaged over the queries of all examples; arrays start (L, H).
+
+    score      (L, H) specialization: 0 for a head that looks everywhere alike, 1 for one that looks at one key only
+    entropy    (L, H) of the weights of a query, in nats
+    distance   (L, H) how many positions away the attended keys are
+    shares     by kind of place, (L, H): the attention that goes there, over the queries that could look elsewhere
+    offsets    (N,) key position − query position
+    profile    (L, H, N) the share of the attention at each offset; sums to one
+    received   (L, H, S) the share of the attention that each key position gets; sums to one
+    expected   (S,) the same for a head without preference: under a causal mask, early keys are seen more often
+    kinds      [L][H] the name of what the head does
+
+        score = 1 − mean of entropy(weights of a query) / log(number of keys it may see)
+
+    over the queries that may see at least two keys; a score without any such query is 0.
+
+    A head is "broad" if its score is below 0.2; else, if some kind of place gets at least half of its attention, it is
+    named after the place; else it is "selective": it picks keys by what they say. "no choice": no query ever had one.
+    """
+
+    kind: str
+    score: Array
+    entropy: Array
+    distance: Array
+    shares: dict[str, Array]
+    offsets: Array
+    profile: Array
+    received: Array
+    expected: Array
+    kinds: list[list[str]]
+
+    def top_positions(self, count: int = 3) -> Array:
+        """Return the key positions that each head attends to most on average, (L, H, count), the first first."""
+        return np.argsort(-self.received, axis=-1, kind="stable")[..., :count]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one record per head, ready for a table or JSON; layers and heads are counted from 0."""
+        tops = self.top_positions().tolist()
+        return [
+            {
+                "layer": layer,
+                "head": head,
+                "kind": self.kinds[layer][head],
+                "score": float(score),
+                "entropy": float(self.entropy[layer, head]),
+                "distance": float(self.distance[layer, head]),
+                "top_positions": tops[layer][head],
+            }
+            for (layer, head), score in np.ndenumerate(self.score)
+        ]
+
+    def _repr_html_(self) -> str:
+        rows = [list(row.values()) for row in self.rows()]
+        columns = ("layer", "head", "kind", "how surely", "entropy", "distance", "looks most at")
+        return table_html(f"the heads of {self.kind} attention, layers and heads counted from 0", columns, rows)
+
+
+def head_statistics(seen: Trace | Sequence[Trace], kind: str | None = None) -> HeadStatistics:
+    """Describe every head of one kind of attention, over one example or several.
+
+    `kind` is "encoder", "decoder" or "cross"; the first that the model has unless given.
+    """
+    traces = [seen] if isinstance(seen, Trace) else list(seen)
+    if not traces:
+        raise LengthError("there is no example to describe heads by", hint="trace at least one")
+    name = traces[0].kinds[0] if kind is None else kind
+    for one in traces:
+        one.check_kind(name)
+    return attention_statistics([(one.attention[name], one.allowed[name]) for one in traces], kind=name)
+
+
+def attention_statistics(examples: Sequence[tuple[Array, Array]], *, kind: str = "encoder") -> HeadStatistics:
+    """Describe heads by weights (L, H, T, S) and the mask (T, S) of what was allowed, of one example or several."""
+    widest = max(weights.shape[-1] for weights, _ in examples)
+    longest = max(weights.shape[-2] for weights, _ in examples)
+    offsets = np.arange(-(longest - 1), widest)
+    parts = [
+        _sums(np.asarray(weights, dtype=np.float64), allowed, offsets, widest, kind) for weights, allowed in examples
+    ]
+    total = {name: sum(part[name] for part in parts) for name in parts[0]}
+    queries, choosing = total["queries"], total["choosing"]
+    score = np.clip(1 - _ratio(total["relative entropy"], choosing), 0, 1) * (choosing > 0)
+    shares = {place: _ratio(total[place], total[f"{place} queries"]) for place in PLACES}
+    return HeadStatistics(
+        kind=kind,
+        score=score,
+        entropy=_ratio(total["entropy"], queries),
+        distance=_ratio(total["distance"], queries),
+        shares=shares,
+        offsets=offsets,
+        profile=_ratio(total["profile"], queries),
+        received=_ratio(total["received"], queries),
+        expected=_ratio(total["expected"], queries),
+        kinds=_names(score, shares, choosing, kind),
+    )
+
+
+def _sums(weights: Array, allowed: Array, offsets: Array, widest: int, attention: str) -> dict[str, Any]:
+    """Add up everything over the queries of one example."""
+    T, S = allowed.shape
+    keys = allowed.sum(axis=-1)  # (T,)
+    chooses = keys > 1
+    entropy = -np.sum(weights * np.log(np.where(weights > 0, weights, 1)), axis=-1)  # (L, H, T)
+    offset = np.arange(S) - np.arange(T)[:, None]
+    relative = np.divide(entropy, np.log(np.maximum(keys, 2)), out=np.zeros_like(entropy), where=chooses)
+    # One column per offset: the weights are summed along the diagonals.
+    profile = np.zeros((*weights.shape[:2], len(offsets)))
+    for k in range(-(T - 1), S):
+        profile[..., k - offsets[0]] = np.diagonal(weights, k, axis1=-2, axis2=-1).sum(axis=-1)
+    spread = allowed / np.maximum(keys, 1)[:, None]
+    wider = widest - S
+    sums = {
+        "queries": int(np.sum(keys > 0)),
+        "choosing": int(np.sum(chooses)),
+        "entropy": entropy.sum(axis=-1),
+        "relative entropy": relative.sum(axis=-1),
+        "distance": np.sum(weights * np.abs(offset), axis=(-2, -1)),
+        "profile": profile,
+        "received": np.pad(weights.sum(axis=-2), ((0, 0), (0, 0), (0, wider))),
+        "expected": np.pad(spread.sum(axis=0), (0, wider)),
+    }
+    for place, is_there in _PLACE_RULES.items():
+        there = is_there(offset, attention) & allowed & chooses[:, None]
+        sums[place] = np.sum(weights * there, axis=(-2, -1))
+        sums[f"{place} queries"] = int(there.any(axis=-1).sum())
+    return sums
+
+
+def _first(offset: Array, attention: str) -> Array:
+    """Mark the first key, except for the query that stands there itself."""
+    there = np.zeros(offset.shape, dtype=bool)
+    there[:, 0] = True
+    return there if attention == "cross" else there & (offset != 0)
+
+
+_PLACE_RULES: dict[str, Callable[[Array, str], Array]] = {
+    "self": lambda offset, attention: offset == 0,
+    "previous token": lambda offset, attention: offset == -1,
+    "next token": lambda offset, attention: offset == 1,
+    "first token": _first,
+    "last token": lambda offset, attention: _first(offset[:, ::-1], attention)[:, ::-1],
+}
+
+
+def _names(score: Array, shares: dict[str, Array], choosing: int, attention: str) -> list[list[str]]:
+    L, H = score.shape
+    names = {place: _CROSS_NAMES.get(place, place) if attention == "cross" else place for place in PLACES}
+
+    def name(layer: int, head: int) -> str:
+        if choosing == 0:
+            return "no choice"
+        if score[layer, head] < BROAD:
+            return "broad"
+        place = max(PLACES, key=lambda p: shares[p][layer, head])
+        return names[place] if shares[place][layer, head] >= DOMINANT else "selective"
+
+    return [[name(layer, head) for head in range(H)] for layer in range(L)]
+
+
+def _ratio(total: Array, count: int) -> Array:
+    return np.asarray(total, dtype=np.float64) / max(count, 1)
+
+
+# --- layers -----------------------------------------------------------------------------------------------------------
 
 
 class LayerStatistics(NamedTuple):

@@ -13,9 +13,10 @@ import numpy as np
 
 from .. import ops
 from ..arrays import Array, Tree
-from ..errors import ConfigError, TokenError, did_you_mean
+from ..errors import ConfigError, LengthError, TokenError
 from ..layers import Stack
 from ..models import Encoder, EncoderDecoder
+from ..settings import check_known
 from .names import check_name
 from .run import Run
 from .where import is_of_source
@@ -56,10 +57,10 @@ def stacks(run: Run) -> dict[str, str]:
 
 def chosen_stack(run: Run, stack: str | None) -> str:
     """Return the stack of a name; the one that the head reads unless given."""
-    known = stacks(run)
-    if stack is not None and stack not in known:
-        raise ConfigError(f"this model has no stack {stack!r}", hint=did_you_mean(stack, known))
-    return list(known)[-1] if stack is None else stack
+    if stack is None:
+        return list(stacks(run))[-1]
+    check_known("this model has no stack", stack, stacks(run))
+    return stack
 
 
 def sublayers(run: Run, stack: str | None = None, kinds: tuple[str, ...] = tuple(KINDS)) -> list[Sublayer]:
@@ -81,6 +82,14 @@ def _sublayers(run: Run, block: str) -> dict[str, str]:
         if names:
             found[kind] = min(names, key=len).removesuffix(f".{matrix}")
     return found
+
+
+def neurons_of(run: Run, layer: int, stack: str | None = None) -> str:
+    """Return the name of the hidden features (B, T, F) of one feed-forward layer."""
+    found = {one.layer: one for one in sublayers(run, chosen_stack(run, stack), ("feed_forward",))}
+    if layer not in found:
+        raise LengthError(f"there is no feed-forward layer {layer}", hint=f"the model has {len(found)}, from 0")
+    return f"{found[layer].name}.down.x"
 
 
 def points(run: Run, stack: str | None = None) -> list[Point]:
@@ -138,9 +147,10 @@ def read_out(run: Run, x: Array) -> tuple[Array, Tree]:
     if stack.final_norm is not None:
         x, saved["final_norm"] = stack.final_norm.forward(params["final_norm"], x)
     if is_classifier(run):
-        pooled, saved["shape"] = x[..., 0, :], x.shape
         if model.config.pooling == "mean":
             pooled, saved["pool"] = ops.mean_pool(x, mask=run.batch.mask)
+        else:
+            pooled, saved["length"] = x[..., 0, :], x.shape[-2]
         logits, saved["head"] = model.classifier.forward(run.params["classifier"], pooled)
     else:
         table = run.params["embedding"]["tokens"]["table"]
@@ -157,8 +167,7 @@ def read_out_backward(run: Run, saved: Tree, dlogits: Array) -> Array:
         if model.config.pooling == "mean":
             dx = ops.mean_pool_backward(dpooled, saved["pool"])
         else:
-            dx = np.zeros(saved["shape"], dtype=dpooled.dtype)
-            dx[..., 0, :] = dpooled
+            dx = ops.take_first_backward(dpooled, None, length=saved["length"])
     else:
         table = run.params["embedding"]["tokens"]["table"]
         dx = model.head.backward(run.params.get("head", {}), saved["head"], dlogits, table)[0].x

@@ -72,7 +72,7 @@ class Trace:
     def _repr_html_(self) -> str:
         parts = {"attention": self.attention, "residual": self.residual, "logits": self.logits}
         named = flatten({name: part for name, part in parts.items() if part is not None})
-        return html_of(f"one example in this {self.architecture}", named.items(), len(named))
+        return html_of(f"one example in this {self.architecture}", named)
 
     @property
     def probabilities(self) -> Array | None:

@@ -55,8 +55,8 @@ class Measurements(Mapping[str, Any]):
         return len(self.rows)
 
     def _repr_html_(self) -> str:
-        drawn = [(name, row) for name, row in self.rows.items() if not isinstance(row, list)]
-        return html_of(f"the course of a training, {len(self.steps)} frames", drawn, len(drawn))
+        drawn = {name: row for name, row in self.rows.items() if not isinstance(row, list)}
+        return html_of(f"the course of a training, {len(self.steps)} frames", drawn)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON: what is no number is None."""

@@ -5,7 +5,8 @@ import pytest
 
 from browser import TASKS, state
 from glassformer.errors import ConfigError
-from glassformer.interpret import Integrated, Loss, gradient_flow, gradient_times_input, gradients, update
+from glassformer.interpret import Loss, gradient_flow, gradient_times_input, gradients, update
+from glassformer.interpret.saliency import Integrated
 from glassformer.training.optimizers import OPTIMIZERS
 from glassformer.tree import flatten
 from glassformer.web.router import ask

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...errors import ConfigError, LengthError, did_you_mean
 from ...interpret import Run, head_scores, score_scale
-from ...interpret.heads import attention_statistics
+from ...interpret.statistics import attention_statistics
 from ...interpret.stream import stacks, sublayers
 from ...interpret.trace import CLS
 from ..explorer import Explorer, Opened
