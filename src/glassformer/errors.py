@@ -108,63 +108,21 @@ def did_you_mean(word: str, known: Iterable[str], *, listed: str | None = None) 
 
 
 def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """Return up to `count` known words that were probably meant, or none.
+    """Return up to `count` known words that were probably meant: typed alike, else with the same beginning or word."""
+    import difflib  # slow to import, and only a failure needs it
 
-    First those with the fewest typing errors, few for the length of the word; else those that begin alike or are made
-    of the same words, such as bpe_size for size; else those that share a word.
-    """
     if len(word) > LONGEST:
         return []  # comparing it would take long
-    wanted = _plain(word)
-    typos = {name: _typos(wanted, _plain(name)) for name in known}
-    few = 1 if len(wanted) < 6 else 2 if len(wanted) < 9 else 3
-    # Replacing a letter of a short word makes another word: gpu does not mean cpu.
-    near = {
-        name: number
-        for name, number in typos.items()
-        if number <= few and not (len(wanted) == len(_plain(name)) < 4 and sorted(wanted) != sorted(_plain(name)))
-    }
-    if near:
-        return [name for name in near if near[name] == min(near.values())][:count]
-    alike = [name for name in typos if _begin_alike(wanted, _plain(name)) or _share_words(wanted, _plain(name))]
-    alike = alike or [name for name in typos if _words(wanted) & _words(_plain(name))]
-    return sorted(alike, key=lambda name: (len(_words(wanted) ^ _words(_plain(name))), typos[name], name))[:count]
+    wanted, plain = _plain(word), {_plain(name): name for name in known}
+    # Half of a short word makes another word: gpu does not mean cpu.
+    close = difflib.get_close_matches(wanted, plain, n=count, cutoff=0.74)
+    parts = {part for part in wanted.split("_") if len(part) > 2}
+    alike = [name for name in plain if parts & {*name.split("_")} or (parts and name.startswith(wanted[:3]))]
+    return [plain[name] for name in (close or alike)[:count]]
 
 
 def _plain(word: str) -> str:
     return word.casefold().replace("-", "_")
-
-
-def _typos(a: str, b: str) -> int:
-    """Return how many letters must be added, removed, replaced or swapped with a neighbor to turn a into b."""
-    before: list[int] = []
-    row = list(range(len(b) + 1))
-    for i, x in enumerate(a, start=1):
-        last, row = row, [i]
-        for j, y in enumerate(b, start=1):
-            row.append(min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (x != y)))
-            if i > 1 and j > 1 and x == b[j - 2] and y == a[i - 2]:
-                row[j] = min(row[j], before[j - 2] + 1)
-        before = last
-    return row[-1]
-
-
-def _begin_alike(a: str, b: str) -> bool:
-    """Tell whether one word is a prefix of the other (act, activation), or nearly so (half, halves)."""
-    same = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    shorter, longer = sorted((len(a), len(b)))
-    return same >= 3 and (same == shorter or (4 * same >= 3 * shorter and 2 * same >= longer))
-
-
-def _share_words(a: str, b: str) -> bool:
-    """Tell whether all words of one name are among those of the other."""
-    small, large = sorted(({part for part in name.split("_") if part} for name in (a, b)), key=len)
-    return bool(small) and small <= large and max(map(len, small)) > 1
-
-
-def _words(name: str) -> set[str]:
-    """Return the words of a name that have more than three letters."""
-    return {part.removesuffix("s") for part in name.split("_") if len(part) > 3}
 
 
 def first_line(error: Exception) -> str:
