@@ -171,9 +171,9 @@ def test_dropout_rates_out_of_range(xp, rate):
 @pytest.mark.parametrize(
     ("make", "kind", "words", "hint"),
     [
-        (lambda: ops.window_mask(4, 0), ConfigError, "window is 0", "at least 1"),
-        (lambda: ops.strided_mask(4, -2), ConfigError, "stride is -2", "at least 1"),
-        (lambda: ops.prefix_mask(4, -1), ConfigError, "prefix is -1", "at least 0"),
+        (lambda: ops.Pattern(window=0), ConfigError, "window is 0", "at least 1"),
+        (lambda: ops.Pattern(stride=-2), ConfigError, "stride is -2", "at least 1"),
+        (lambda: ops.Pattern(prefix=-1), ConfigError, "prefix is -1", "at least 0"),
         (lambda: ops.causal_mask(4, 3), LengthError, "there are 4 queries but only 3 keys", "last of the keys"),
         (lambda: ops.new_key(-1), ConfigError, "the seed is -1", "zero or more"),
         (lambda: ops.rotary_angles(np.arange(2), 5), ConfigError, "but a head has 5", "even"),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glassformer.ops import CAUSAL, FULL, Pattern, causal_mask, padding_mask, prefix_mask, strided_mask, window_mask
+from glassformer.ops import CAUSAL, FULL, Pattern, causal_mask, padding_mask
 
 
 def drawn(mask):
@@ -20,20 +20,21 @@ def test_causal_masks():
 
 
 def test_prefix_masks():
-    assert drawn(prefix_mask(4, 2)) == ["xx..", "xx..", "xxx.", "xxxx"]
-    assert drawn(prefix_mask(3, 0)) == drawn(causal_mask(3))
+    assert drawn(Pattern(causal=True, prefix=2).dense(4)) == ["xx..", "xx..", "xxx.", "xxxx"]
+    assert drawn(Pattern(causal=True, prefix=0).dense(3)) == drawn(causal_mask(3))
 
 
 def test_window_masks():
-    assert drawn(window_mask(4, 2)) == ["x...", "xx..", ".xx.", "..xx"]
-    assert drawn(window_mask(4, 2, causal=False)) == ["xx..", "xxx.", ".xxx", "..xx"]
-    assert drawn(window_mask(1, 2, 4)) == ["..xx"]
+    assert drawn(Pattern(causal=True, window=2).dense(4)) == ["x...", "xx..", ".xx.", "..xx"]
+    assert drawn(Pattern(causal=False, window=2).dense(4)) == ["xx..", "xxx.", ".xxx", "..xx"]
+    assert drawn(Pattern(causal=True, window=2).dense(1, 4)) == ["..xx"]
 
 
 def test_strided_masks():
-    assert drawn(strided_mask(6, 3)) == ["x.....", "xx....", "xxx...", "xxxx..", ".xxxx.", "..xxxx"]
-    assert drawn(strided_mask(7, 2))[6] == "x.x.xxx"
-    assert drawn(strided_mask(4, 2, causal=False))[0] == "xxx."
+    strided = drawn(Pattern(causal=True, stride=3).dense(6))
+    assert strided == ["x.....", "xx....", "xxx...", "xxxx..", ".xxxx.", "..xxxx"]
+    assert drawn(Pattern(causal=True, stride=2).dense(7))[6] == "x.x.xxx"
+    assert drawn(Pattern(causal=False, stride=2).dense(4))[0] == "xxx."
 
 
 def test_padding_masks_of_any_batch(jax):
@@ -44,7 +45,7 @@ def test_padding_masks_of_any_batch(jax):
     assert isinstance(moved, jax.Array)
 
 
-@pytest.mark.parametrize("mask", [causal_mask(4), prefix_mask(4, 2), window_mask(4, 1), strided_mask(4, 2)])
+@pytest.mark.parametrize("mask", [Pattern(causal=True, **own).dense(4) for own in ({}, {"prefix": 2}, {"stride": 2})])
 def test_masks_are_boolean_shared_and_read_only(mask):
     assert mask.shape == (4, 4)
     assert mask.dtype == bool
@@ -105,4 +106,4 @@ def test_every_query_sees_itself(pattern):
 @given(st.integers(1, 64))
 def test_strided_masks_have_few_entries(queries):
     stride = max(1, round(queries**0.5))
-    assert strided_mask(queries, stride).sum(-1).max() <= stride + queries // stride + 1
+    assert Pattern(causal=True, stride=stride).dense(queries).sum(-1).max() <= stride + queries // stride + 1

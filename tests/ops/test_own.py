@@ -5,7 +5,7 @@ import pytest
 
 from glassformer import registry
 from glassformer.errors import ConfigError
-from glassformer.ops.own import register_op
+from glassformer.ops import register_op
 from glassformer.proofs import op_cases, prove_op_case
 
 

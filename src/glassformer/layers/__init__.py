@@ -18,8 +18,7 @@ with layer, linear, feed_forward and attention; then residual, block and stack; 
 
 from ..sources import snapshot
 from .attention import Attention, AttentionRecord
-from .attention_only import AttentionOnly
-from .block import Block, register_block
+from .block import AttentionOnly, Block, register_block
 from .cache import BlockCache, Cache, KeyValues
 from .embedding import Embedding, InputEmbedding
 from .feed_forward import FeedForward
@@ -33,36 +32,10 @@ from .residual import Residual
 from .stack import Stack
 
 __all__ = [
-    "AlibiPositions",
-    "Attention",
-    "AttentionOnly",
-    "AttentionRecord",
-    "Block",
-    "BlockCache",
-    "Cache",
-    "Embedding",
-    "FeedForward",
-    "HeadGrads",
-    "InputEmbedding",
-    "InputGrads",
-    "KeyValues",
-    "Layer",
-    "LayerNorm",
-    "Linear",
-    "NoNorm",
-    "Norm",
-    "Parallel",
-    "Positions",
-    "RMSNorm",
-    "RelativePositions",
-    "Residual",
-    "RotaryPositions",
-    "Spec",
-    "Stack",
-    "TokenHead",
-    "register_block",
-    "register_norm",
-    "register_positions",
-]
+    "AlibiPositions", "Attention", "AttentionOnly", "AttentionRecord", "Block", "BlockCache", "Cache", "Embedding",
+    "FeedForward", "HeadGrads", "InputEmbedding", "InputGrads", "KeyValues", "Layer", "LayerNorm", "Linear", "NoNorm",
+    "Norm", "Parallel", "Positions", "RMSNorm", "RelativePositions", "Residual", "RotaryPositions", "Spec", "Stack",
+    "TokenHead", "register_block", "register_norm", "register_positions",
+]  # fmt: skip
 
 snapshot(__name__)

@@ -117,6 +117,21 @@ class Block(Layer):
         return read, grads
 
 
+@dataclass(frozen=True)
+class AttentionOnly(Block):
+    """A block without a feed-forward layer: x + a(norm x). Tokens look at each other, and nothing else happens.
+
+    What such a model does can be read off its weights: every path from a token to a logit leads through matrices and
+    patterns of attention alone, a product for each choice of heads on the way (Elhage et al. 2021). Two of these blocks
+    are the smallest model that learns to continue what it has seen before, by a head that reads what another wrote.
+    """
+
+    @cached_property
+    def residuals(self) -> tuple[Residual, ...]:
+        """The block as a list: attention, perhaps cross-attention."""
+        return tuple(residual for residual in super().residuals if residual.name != "feed_forward")
+
+
 def sublayer_inputs(
     block: Block,
     memory: Array | None,

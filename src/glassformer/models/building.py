@@ -6,47 +6,32 @@ find here which layer it goes to.
 
 import math
 
-from .. import registry
+from .. import layers, registry
 from ..config import EncoderConfig, TransformerConfig
 from ..dispatch import record_methods
 from ..execution import PLAIN, Execution
-from ..layers import (
-    AlibiPositions,
-    Attention,
-    AttentionOnly,
-    Block,
-    Embedding,
-    FeedForward,
-    InputEmbedding,
-    LayerNorm,
-    NoNorm,
-    Norm,
-    Parallel,
-    Positions,
-    RelativePositions,
-    RMSNorm,
-    RotaryPositions,
-    Stack,
-    TokenHead,
-)
 from ..layers.position import build_own_positions
 from ..ops import FULL, Pattern
 
-BLOCKS: dict[str, type[Block]] = {"residual": Block, "parallel": Parallel, "attention_only": AttentionOnly}
+BLOCKS: dict[str, type[layers.Block]] = {
+    "residual": layers.Block,
+    "parallel": layers.Parallel,
+    "attention_only": layers.AttentionOnly,
+}
 """The blocks that are built in, by the name that a config chooses."""
 
 
-def build_norm(config: TransformerConfig) -> Norm:
+def build_norm(config: TransformerConfig) -> layers.Norm:
     """Return the norm that all parts of a model use."""
     if config.norm == "rms":
-        return RMSNorm(config.width, config.norm_eps)
+        return layers.RMSNorm(config.width, config.norm_eps)
     if config.norm == "none":
-        return NoNorm(config.width, config.norm_eps)
+        return layers.NoNorm(config.width, config.norm_eps)
     if config.norm != "layer":
         made = registry.find("norm", config.norm)(config.width, config.norm_eps)
         record_methods(type(made))
         return made
-    return LayerNorm(config.width, config.norm_eps, config.norm_bias)
+    return layers.LayerNorm(config.width, config.norm_eps, config.norm_bias)
 
 
 def build_attention(
@@ -56,9 +41,9 @@ def build_attention(
     pattern: Pattern = FULL,
     depth: int = 1,
     learned_bias: bool = False,
-) -> Attention:
+) -> layers.Attention:
     """Return one attention layer of a stack of `depth` blocks."""
-    return Attention(
+    return layers.Attention(
         width=config.width,
         heads=config.heads,
         kv_heads=config.kv_heads,
@@ -84,13 +69,13 @@ def build_block(
     cross: bool = False,
     depth: int = 1,
     learned_bias: bool = False,
-) -> Block:
+) -> layers.Block:
     """Return the block of which a stack of `depth` is made."""
     pattern = Pattern(causal=causal, window=config.window, stride=config.stride)
     block = BLOCKS.get(config.block) or registry.find("block", config.block)
     return block(
         attention=build_attention(config, execution, pattern=pattern, depth=depth, learned_bias=learned_bias),
-        feed_forward=FeedForward(
+        feed_forward=layers.FeedForward(
             width=config.width,
             hidden=config.hidden,
             activation=config.activation,
@@ -112,13 +97,13 @@ def build_stack(
     *,
     causal: bool,
     cross: bool = False,
-    layers: int | None = None,
-) -> Stack:
+    depth: int | None = None,
+) -> layers.Stack:
     """Return the blocks of an encoder or a decoder."""
-    depth = config.layers if layers is None else layers
+    depth = config.layers if depth is None else depth
     positions = _build_positions(config, bidirectional=not causal)
     learned_bias = positions is not None and bool(positions.specs())
-    return Stack(
+    return layers.Stack(
         block=build_block(config, execution, causal=causal, cross=cross, depth=depth, learned_bias=learned_bias),
         layers=depth,
         final_norm=build_norm(config) if config.has_final_norm else None,
@@ -129,11 +114,11 @@ def build_stack(
 
 def build_embedding(
     config: TransformerConfig, execution: Execution = PLAIN, *, vocab: int | None = None
-) -> InputEmbedding:
+) -> layers.InputEmbedding:
     """Return the layer that turns token ids into vectors."""
     counted = isinstance(config, EncoderConfig) and config.padding_id is not None
-    return InputEmbedding(
-        tokens=Embedding(
+    return layers.InputEmbedding(
+        tokens=layers.Embedding(
             vocab=config.vocab if vocab is None else vocab,
             width=config.width,
             scale=math.sqrt(config.width) if config.embedding_scale else 1.0,
@@ -148,9 +133,9 @@ def build_embedding(
     )
 
 
-def build_head(config: TransformerConfig, *, transform: bool = False) -> TokenHead:
+def build_head(config: TransformerConfig, *, transform: bool = False) -> layers.TokenHead:
     """Return the layer that gives one logit per token of the vocabulary."""
-    return TokenHead(
+    return layers.TokenHead(
         width=config.width,
         vocab=config.vocab,
         tied=config.tied_head,
@@ -162,13 +147,15 @@ def build_head(config: TransformerConfig, *, transform: bool = False) -> TokenHe
     )
 
 
-def _build_positions(config: TransformerConfig, *, bidirectional: bool) -> Positions | None:
+def _build_positions(config: TransformerConfig, *, bidirectional: bool) -> layers.Positions | None:
     if config.positions == "rotary":
-        return RotaryPositions(config.channels, config.rotary_base, config.rotary_scaling, config.rotary_channels)
+        return layers.RotaryPositions(
+            config.channels, config.rotary_base, config.rotary_scaling, config.rotary_channels
+        )
     if config.positions == "alibi":
-        return AlibiPositions(config.heads)
+        return layers.AlibiPositions(config.heads)
     if config.positions == "relative":
-        return RelativePositions(config.heads, config.relative_buckets, config.relative_distance, bidirectional)
+        return layers.RelativePositions(config.heads, config.relative_buckets, config.relative_distance, bidirectional)
     if config.positions in registry.BUILT_IN["positions"]:
         return None  # they enter with the tokens, or not at all
     return build_own_positions(config, bidirectional=bidirectional)

@@ -34,7 +34,7 @@ class EncoderDecoder(Writer):
     @cached_property
     def encoder(self) -> Stack:
         """The blocks that read the source."""
-        return build_stack(self.config, self.execution, causal=False, layers=self.config.encoder_depth)
+        return build_stack(self.config, self.execution, causal=False, depth=self.config.encoder_depth)
 
     @cached_property
     def decoder(self) -> Stack:

@@ -13,7 +13,7 @@ so they are nearly 0 far to the left, nearly x far to the right, and dip a littl
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .. import registry
 from ..arrays import Array, namespace
@@ -157,3 +157,17 @@ def register_activation(name: str, forward: Callable, backward: Callable) -> Non
     """
     registry.register("activation", name, (forward, backward))
     ACTIVATIONS[name] = (recorded(forward), recorded(backward))
+
+
+def register_op(name: str, forward: Callable, backward: Callable, *arrays: Array, **settings: Any) -> None:
+    """Let `glassformer check` prove a pair of one's own.
+
+        y, saved = forward(*arrays, **settings)      grads = backward(dy, saved, **settings)
+
+    `arrays` are an example: small arrays of float64 at which every entry of every gradient is compared with the complex
+    step, f(x + ih) = f(x) + ih f′(x) + …, whose imaginary part over h is the derivative. Nothing is subtracted, so h
+    can be tiny and no digit is lost. Gradients come in the order of the arrays, a single one by itself.
+    """
+    if not arrays:
+        raise ConfigError(f"the op {name!r} has no example", hint="give small float64 arrays, as forward takes them")
+    registry.register("op", name, (forward, backward, arrays, settings))

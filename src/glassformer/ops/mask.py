@@ -23,9 +23,9 @@ class Pattern:
     """A rule for masks that follows from positions alone, so that any tile can be made without the whole.
 
     causal    a query sees itself and what came before
-    prefix    … and, besides, the first `prefix` keys (a prefix language model)
+    prefix    … and, besides, the first `prefix` keys: a given text need not be predicted (Raffel et al. 2020)
     window    a query sees keys less than `window` positions away (with causal: the last `window`, itself included)
-    stride    a query sees keys less than `stride` away and every stride-th one beyond (strided sparse attention)
+    stride    a query sees keys less than `stride` away and every stride-th beyond: O(T √T) entries if stride is √T
 
     What narrows is joined by "and": with several of them a key must be allowed by each.
     """
@@ -119,24 +119,6 @@ def _dense(pattern: Pattern, queries: int, keys: int) -> Array:
 def causal_mask(queries: int, keys: int | None = None) -> Array:
     """Let every query see itself and what came before it: the look-ahead mask, (T, S)."""
     return CAUSAL.dense(queries, keys)
-
-
-def prefix_mask(queries: int, prefix: int, keys: int | None = None) -> Array:
-    """Let every query see the first `prefix` keys and what came before itself.
-
-    A given text need not be predicted, so its tokens may see each other freely (Raffel et al. 2020).
-    """
-    return Pattern(causal=True, prefix=prefix).dense(queries, keys)
-
-
-def window_mask(queries: int, window: int, keys: int | None = None, *, causal: bool = True) -> Array:
-    """Let every query see the keys less than `window` positions away."""
-    return Pattern(causal=causal, window=window).dense(queries, keys)
-
-
-def strided_mask(queries: int, stride: int, keys: int | None = None, *, causal: bool = True) -> Array:
-    """Let every query see its neighborhood and every stride-th key beyond: O(T √T) entries when stride is √T."""
-    return Pattern(causal=causal, stride=stride).dense(queries, keys)
 
 
 def padding_mask(lengths: Array, size: int) -> Array:
