@@ -18,7 +18,7 @@ from ..ops import ACTIVATIONS
 from ..quantized import Quantized
 from ..tree import flatten, rebuilt
 from .block_checkpoints import PARAMS
-from .names import LOGITS, RETURNED, Address, find_makers, find_readers
+from .names import LOGITS, RETURNED, Address, find_places
 from .pairing import argument_name
 from .run import Run
 from .tracing import Call, ShapeDtype, block_of, is_block
@@ -100,7 +100,7 @@ class Graph:
         self.open: set[str] = set()
         self._all_names: dict[int, list[str]] = {}
         self._names = self._named()
-        self._made, self._read = find_makers(run.calls), find_readers(run.calls)
+        self._places = find_places(run.calls)
         for step in map(self._untied, self._steps()):
             self._makers.setdefault(id(step.output), step)
             for role, array in step.inputs.items():
@@ -118,7 +118,7 @@ class Graph:
 
     def address(self, array: Array) -> Address | None:
         """Return which call returned an array, or read it first."""
-        return self._made.get(id(array)) or self._read.get(id(array))
+        return self._places.get(id(array))
 
     def name(self, array: Array) -> str | None:
         """Return the name of a value, a parameter or a part of the batch, None for an array without one."""
@@ -163,11 +163,7 @@ class Graph:
         for name, address in self.run.addresses.items():
             if not isinstance(address.place, str):
                 self._all_names.setdefault(id(self.run.spec(name)), []).append(name)
-        # A block's name rather than that of the list.
-        shortest = {
-            array: min(own, key=lambda name: (name.endswith("blocks"), len(name)))
-            for array, own in self._all_names.items()
-        }
+        shortest = {array: min(own, key=_length) for array, own in self._all_names.items()}
         if LOGITS in self.run.addresses:  # not of a model that makes vectors and predicts nothing
             shortest[id(self.run.logits)] = LOGITS
         return shortest | {id(array): name for name, array in {**self.params, **self.inputs}.items()}
@@ -188,7 +184,7 @@ class Graph:
             if call.is_method and not _is_ours(call) and call.name.endswith(".forward"):
                 # A registered layer may compute its result by other means than ops.
                 self.open.add(call.name)
-                if isinstance(y, np.ndarray) and self._made.get(id(y)) == Address(call.number, RETURNED):
+                if isinstance(y, np.ndarray) and self._places.get(id(y)) == Address(call.number, RETURNED):
                     yield Step(UNKNOWN, call, y, _arrays(call.arguments[2:], call.settings))
             elif not call.is_method and isinstance(y, np.ndarray) and (call.parent is None or call.parent.is_method):
                 yield from _of_op(call, children.get(call.number, []))
@@ -199,15 +195,17 @@ class Graph:
         table = getattr(w, "base", None)
         if w is None or self.name(w) is not None or self.name(table) not in self.params:
             return step
-        roles = {"x": step.inputs["x"], "table": table}
-        return replace(
-            step, rule="tied_linear", inputs={**roles, **{role: x for role, x in step.inputs.items() if role == "b"}}
-        )
+        bias = {role: x for role, x in step.inputs.items() if role == "b"}
+        return replace(step, rule="tied_linear", inputs={"x": step.inputs["x"], "table": table, **bias})
 
 
 def _is_ours(call: Call) -> bool:
     """Tell an op or a layer of this package from a registered one of the same name."""
     return call.function.__module__.partition(".")[0] == __package__.partition(".")[0]
+
+
+def _length(name: str) -> tuple[bool, int]:
+    return name.endswith("blocks"), len(name)  # a block's name rather than that of the list
 
 
 def _is_freed(call: Call) -> bool:

@@ -37,7 +37,8 @@ Addresses = dict[str, Address]
 
 def find_addresses(calls: list[Call], record: Tree, params: Tree, logits: Array, output: str = LOGITS) -> Addresses:
     """Return the address of every value of a record, of what every layer returned, and of scores and masks."""
-    return {**_Naming(calls, record, params).addresses(), output: find_makers(calls)[id(logits)]}
+    naming = _Naming(calls, record, params)
+    return {**naming.addresses(), output: naming.places[id(logits)]}
 
 
 class _Naming:
@@ -45,7 +46,7 @@ class _Naming:
 
     def __init__(self, calls: list[Call], record: Tree, params: Tree) -> None:
         self.calls, self.record = calls, record
-        self.made, self.read = find_makers(calls), find_readers(calls)
+        self.places = find_places(calls)
         self.found: Addresses = {}
         self.leaves: dict[int, str] = {}
         self.by_record = {id(call.outputs[1]): call for call in calls if call.is_method and len(call.outputs) > 1}
@@ -72,7 +73,7 @@ class _Naming:
                 self.found[beside + MASK] = Address(call.number, MASK)
             for owner in self.owners.get(call.number, ()):  # keys and values, whose record is that of the queries
                 if owner.endswith((".key", ".value")) and is_real(y):
-                    self.found.setdefault(owner, self.made[id(y)])
+                    self.found.setdefault(owner, self.places[id(y)])
         return self.found
 
     def _name(self, name: str, part: Any) -> Address | None:
@@ -103,7 +104,7 @@ class _Naming:
         if not is_real(value) or ".rotation." in name:  # tables of angles: constants, read by all blocks
             return None
         self.leaves[id(value)] = name
-        address = self.made.get(id(value)) or self.read.get(id(value))
+        address = self.places.get(id(value))
         if address is not None:
             self.found[name] = address
         return None if name.rpartition(".")[2] != "output" else address
@@ -124,7 +125,7 @@ class _Naming:
 
     def _returned(self, call: Call) -> Address | None:
         y = call.outputs[0]
-        return self.made[id(y)] if is_real(y) else None
+        return self.places[id(y)] if is_real(y) else None
 
 
 def _children(part: Any) -> Iterator[tuple[str, Any]]:
@@ -162,23 +163,17 @@ def check_name(name: str, known: Any) -> None:
         raise ConfigError(f"there is no value {name!r} in this run", hint=did_you_mean(name, known))
 
 
-def find_makers(calls: list[Call]) -> dict[int, Address]:
-    """Return for each array the first call that returned it, the innermost."""
-    made: dict[int, Address] = {}
-    for call in sorted(calls, key=lambda one: (one.end, -one.number)):
-        if is_real(call.outputs[0]):
-            made.setdefault(id(call.outputs[0]), Address(call.number, RETURNED))
-    return made
-
-
-def find_readers(calls: list[Call]) -> dict[int, Address]:
-    """Return for each array the first call that read it, the outermost."""
-    read: dict[int, Address] = {}
-    for call in calls:
-        for place, value in enumerate(call.arguments):
+def find_places(calls: list[Call]) -> dict[int, Address]:
+    """Return the first call that returned an array, the innermost; for a given one, the first that read it."""
+    places: dict[int, Address] = {}
+    for call in reversed(calls):
+        for place, value in reversed([*enumerate(call.arguments)]):
             if is_real(value):
-                read.setdefault(id(value), Address(call.number, place))
-    return read
+                places[id(value)] = Address(call.number, place)
+    for call in sorted(calls, key=lambda one: (-one.end, one.number)):
+        if is_real(call.outputs[0]):
+            places[id(call.outputs[0])] = Address(call.number, RETURNED)
+    return places
 
 
 def is_real(value: Any) -> bool:

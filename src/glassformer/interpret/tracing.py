@@ -44,9 +44,6 @@ class Call:
         """The name of the op, or of the method with its class."""
         return str(self.function.observed_as)  # type: ignore[attr-defined]
 
-    def __repr__(self) -> str:
-        return f"<call {self.number} of {self.name}>"
-
     @property
     def is_method(self) -> bool:
         """Whether a layer was asked, rather than an op."""
