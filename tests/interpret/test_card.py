@@ -11,7 +11,7 @@ import pytest
 import glassformer as gf
 from glassformer import ops
 from glassformer.errors import ConfigError, LengthError
-from glassformer.interpret import Cards, Logit, Sum, card, evaluate, gradients, scale, transform, watch, zero
+from glassformer.interpret import Cards, Link, Logit, Sum, evaluate, gradients, scale, transform, watch, zero
 from glassformer.interpret.graph import OPS
 from glassformer.tree import flatten, rebuilt, tree_map
 
@@ -119,8 +119,8 @@ def test_a_card_reads_as_the_code_does(made):
     assert sum(term.value for term in found.terms) == pytest.approx(found.value, rel=1e-12)
     assert found.terms[3].label == "k = 3"
     x, w = found.terms[3].parts
-    assert (x.name, x.index) == ("blocks.0.attention.output.x", (0, 4, 3))
-    assert (w.name, w.index) == ("blocks.0.attention.output.w", (3, 2))
+    assert x.links == (Link("blocks.0.attention.output.x", (0, 4, 3)),)
+    assert w.links == (Link("blocks.0.attention.output.w", (3, 2)),)
     assert x.value * w.value == found.terms[3].value
     links = list(found.inputs)
     assert len(links) == 17
@@ -245,7 +245,7 @@ def test_what_is_given_has_cards_without_a_gradient(made):
         made["encoder-decoder"].card("tokens", (0, 1), gradient=True)
     run = made["decoder"].run
     without = watch(run.model, run.params, gf.Batch(run.batch.tokens))
-    found = card(without, "blocks.0", (0, 1, 2))
+    found = Cards(without).card("blocks.0", (0, 1, 2))
     assert found.gradient is None
     assert "the batch has no targets" in found.reason
 
@@ -257,8 +257,8 @@ def test_other_targets_have_gradients_of_their_own(made, rng):
         for own in ("logits", "blocks.0", "embedding", "blocks.0.attention.attend.weights", "embedding.tokens.table"):
             index = drawn(cards, own, rng)
             assert error(cards.card(own, index, gradient=True)) <= 1e-12, own
-    assert card(run, "logits", (0, 2, 3), of=Logit(3, against=1, position=2), gradient=True).value == 1
-    assert card(run, "blocks.0", (0, 1, 4), of=Sum("blocks.0", 2.0, position=1), gradient=True).value == 2
+    assert Cards(run, Logit(3, against=1, position=2)).card("logits", (0, 2, 3), gradient=True).value == 1
+    assert Cards(run, Sum("blocks.0", 2.0, position=1)).card("blocks.0", (0, 1, 4), gradient=True).value == 2
 
 
 def test_changed_numbers_say_so_and_all_others_still_compute(made, rng):

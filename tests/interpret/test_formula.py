@@ -37,7 +37,7 @@ def test_terms_name_what_they_are_made_of():
     terms = made.terms()
     assert [term.value for term in terms] == [2.0, -2.0, 1.5, 2.0, 2.0, -1.0, -0.5]
     assert terms[2].label == "k = 2"
-    assert [(part.name, part.index, part.value) for part in terms[2].parts] == [
+    assert [(part.links[0].name, part.links[0].index, part.value) for part in terms[2].parts] == [
         ("stream", (1, 2), 3.0),
         ("matrix", (2, 3), 0.5),
     ]

@@ -6,6 +6,7 @@ import pytest
 import glassformer as gf
 from glassformer.errors import ConfigError, LengthError, ShapeError
 from glassformer.interpret import (
+    Cards,
     Logit,
     ablate_heads,
     at,
@@ -16,7 +17,6 @@ from glassformer.interpret import (
     mean,
     patch_path,
     patch_stream,
-    prove,
     put,
     resample,
     scale,
@@ -78,7 +78,7 @@ def test_a_function_of_a_value_is_a_change_and_its_gradient_passes(run):
 
     changed = run.changed(transform("blocks.0", without, lambda dy, v: without(dy)))
     np.testing.assert_allclose(changed["blocks.0"] @ d, 0, atol=1e-12)
-    assert prove(changed, "embedding", (0, 1, 2)).difference < 1e-12
+    assert Cards(changed).prove("embedding", (0, 1, 2)).difference < 1e-12
     with pytest.raises(ConfigError, match="no gradient"):
         gradients(run.changed(transform("blocks.0", without)))
 

@@ -1,7 +1,7 @@
 """The lines of source that computed something."""
 
 from glassformer import ops
-from glassformer.interpret.lines import source_of
+from glassformer.interpret.card import source_of
 from glassformer.layers import Residual
 
 

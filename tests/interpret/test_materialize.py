@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.interpret import Cards, Logit, add_gradient, gradients, prove, scale, update, watch, zero
+from glassformer.interpret import Cards, Logit, add_gradient, gradients, scale, update, watch, zero
 from glassformer.interpret.graph import materialize_around
 from glassformer.interpret.tracing import ShapeDtype
 from glassformer.training.optimizers import OPTIMIZERS
@@ -69,8 +69,8 @@ def test_proofs_are_the_same(name):
     run, lean = (in_single(one) for one in both(name))
     stack = "decoder." if name == "encoder-decoder" else ""
     for one, index in (("blocks.1.attention", (1, 2, 3)), ("blocks.2.feed_forward.up.w", (2, 3))):
-        found = prove(lean, stack + one, index)
-        assert found == prove(run, stack + one, index)
+        found = Cards(lean).prove(stack + one, index)
+        assert found == Cards(run).prove(stack + one, index)
         assert found.difference < 1e-9
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from glassformer.errors import ConfigError
-from glassformer.interpret import Logit, Sum, gradients, prove, scale, watch, zero
+from glassformer.interpret import Cards, Logit, Sum, gradients, scale, watch, zero
 from glassformer.tree import flatten, tree_map
 
 
@@ -19,14 +19,14 @@ def test_any_entry_of_any_value_and_parameter_is_proven(run, rng):
     found = gradients(run)
     for name, value in values.items():
         index = tuple(int(rng.integers(size)) for size in value.shape)
-        assert prove(run, name, index, found=found).difference < 1e-12, name
+        assert Cards(run, found=found).prove(name, index).difference < 1e-12, name
 
 
 def test_a_logit_and_the_sum_of_a_value_are_proven(run):
     stream = next(name for name in run if name.endswith("blocks.0"))
     first = "source_embedding" if "source_embedding" in run else "embedding"
     for target in (Logit(1), Logit(2, against=0, example=1), Sum(stream, 2.0, position=1)):
-        found = prove(run, first, (0, 1, 3), target)
+        found = Cards(run, target).prove(first, (0, 1, 3))
         assert found.difference < 1e-12
         assert found.step != 0 or isinstance(target, Logit)
 
@@ -34,12 +34,12 @@ def test_a_logit_and_the_sum_of_a_value_are_proven(run):
 def test_single_precision_is_proven_in_double(decoder):
     model, params, batch = decoder
     run = watch(model, tree_map(lambda x: x.astype(np.float32), params), batch).changed(zero("blocks.0.attention"))
-    assert prove(run, "blocks.0.feed_forward", (0, 1, 2)).difference < 1e-12
+    assert Cards(run).prove("blocks.0.feed_forward", (0, 1, 2)).difference < 1e-12
 
 
 def test_what_has_no_derivative_is_refused(decoder):
     run = watch(*decoder)
     with pytest.raises(ConfigError, match="no real number"):
-        prove(run, "blocks.0.attention.attend.mask", (0, 0, 0, 0))
+        Cards(run).prove("blocks.0.attention.attend.mask", (0, 0, 0, 0))
     with pytest.raises(ConfigError, match="3 axes"):
-        prove(run, "blocks.0", (0, 0))
+        Cards(run).prove("blocks.0", (0, 0))

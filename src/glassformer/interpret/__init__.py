@@ -7,7 +7,7 @@ head_statistics(seen, "decoder").kinds    # what kind of head each one is
 run = watch(model, params, batch)         # every value by its name
 run.changed(zero("blocks.0.attention.output.x", head=1)).loss    # what would have been
 gradients(run)["blocks.0.attention.attend.weights"]              # what the loss says of it
-card(run, "blocks.0", (0, 3, 5)).filled                          # what one number is made of
+Cards(run).card("blocks.0", (0, 3, 5)).filled                    # what one number is made of
 
 lens(run).ranks(7)                        # how likely token 7 is at every point of the stream
 attribute(run, Logit(7, against=3))       # what every head, layer and bias adds to a difference of logits
@@ -20,7 +20,7 @@ from .ablation import ablate, ablate_heads, ablate_layers, ablate_neurons
 from .attribution import attribute, neuron_attribution
 from .batched import batched_interventions, bytes_at_once
 from .card import Card, evaluate
-from .cards import Cards, Proof, card, prove
+from .cards import Cards, Proof
 from .changes import (
     Change,
     add,
@@ -68,11 +68,11 @@ __all__ = [
     "MARKED_DISTANCES", "NUMBERS", "Card", "Cards", "Change", "Formula", "Gradients", "HeadScores", "HeadStatistics",
     "Labels", "LayerStatistics", "Lens", "Link", "Logit", "Loss", "Operand", "Patching", "Proof", "Run", "Similarity",
     "Sum", "Trace", "Update", "Where", "ablate", "ablate_heads", "ablate_layers", "ablate_neurons", "add",
-    "add_gradient", "at", "attention_rollout", "attribute", "batched_interventions", "bytes_at_once", "card",
+    "add_gradient", "at", "attention_rollout", "attribute", "batched_interventions", "bytes_at_once",
     "detect_heads", "evaluate", "exciting_inputs", "fit_probe", "freeze", "full_and_causal", "gradient_flow",
     "gradient_times_input", "gradients", "head_scores", "head_statistics", "integrated_gradients", "layer_similarity",
     "layer_statistics", "lens", "linear_cka", "mean", "neuron_attribution", "patch_heads", "patch_path",
-    "patch_stream", "patch_sublayers", "position_table", "probe_points", "products", "prove", "put", "put_gradient",
+    "patch_stream", "patch_sublayers", "position_table", "probe_points", "products", "put", "put_gradient",
     "repeated_tokens", "resample", "saliency", "scale", "scale_gradient", "score_scale", "show",
     "similarity_by_distance", "similarity_matrix", "stop", "take", "token_labels", "token_rows",
     "trace", "trace_each", "train_lens", "train_probe", "transform", "tuned_lens", "unpacked", "update",

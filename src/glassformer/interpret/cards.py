@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
@@ -13,14 +14,13 @@ from .. import ops
 from ..arrays import Array
 from ..errors import ConfigError, GlassformerError, LengthError, did_you_mean
 from ..tree import flatten, tree_map
-from .card import Card
+from .card import Card, source_of
 from .changes import add
 from .explainer import Explainer, summed
 from .fill import given
 from .formula import Formula, Index
 from .gradients import LOSS, Gradients, Loss, Target, gradients
 from .graph import Graph, Step, materialize_around
-from .lines import source_of
 from .names import MASK
 from .packed import unpacked
 from .run import Run, watch
@@ -161,8 +161,10 @@ class Cards:
         value = float(array[index])
         op, made, function, note = self._explained(name, array, index)
         gradient, reason = self._gradient(name, index)
+        kind = "value" if name in self.run or name == LOSS_NAME else "input"
+        kind = "parameter" if name in self._params else kind
         return Card(
-            name, index, _axes(name, array), array.shape, value, self._sort(name), op, made,
+            name, index, _axes(name, array), array.shape, value, kind, op, made,
             note or _differs(made, value, self.run.logits),
             feeds=self._feeds(name, array),
             also=[other for other in self.graph.names(array) if other != name],
@@ -262,12 +264,6 @@ class Cards:
 
     # --- what is around ----------------------------------------------------------------------------------------------
 
-    def _sort(self, name: str) -> str:
-        """Return what a name stands for: value, parameter or input."""
-        if name in self._params:
-            return "parameter"
-        return "value" if name in self.run or name == LOSS_NAME else "input"
-
     def _feeds(self, name: str, array: Array) -> list[str]:
         """Return the names of what was computed from an array."""
         if name in self.run and self.run.addresses[name].place == MASK:
@@ -286,27 +282,6 @@ class Cards:
             name = self.graph.name(one)
             names += self._below(one) if name is None else [name]
         return list(dict.fromkeys(names))
-
-
-def card(
-    run: Run,
-    name: str,
-    index: tuple[int, ...] = (),
-    *,
-    of: Target = LOSS,
-    gradient: bool = False,
-    found: Gradients | None = None,
-) -> Card:
-    """Return the card of one entry of a value, a parameter or a part of the batch, or of its gradient.
-
-    found   gradients of the same run and target, where they are known already
-    """
-    return Cards(run, of, found).card(name, index, gradient=gradient)
-
-
-def prove(run: Run, name: str, index: tuple[int, ...], of: Target = LOSS, found: Gradients | None = None) -> Proof:
-    """Find the derivative of a target for one entry of a value or a parameter both ways; see `Cards.prove`."""
-    return Cards(run, of, found).prove(name, index)
 
 
 def _differs(made: Formula | None, value: float, logits: Array) -> str:
@@ -329,12 +304,11 @@ def _axes(name: str, array: Array) -> list[str]:
 def _checked(name: str, index: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return an index of numbers from zero on; refuse one of other axes, or outside."""
     try:
-        place = tuple(int(part) for part in index)
-        numbers = all(int(part) == part for part in index)
-    except (TypeError, ValueError, OverflowError):
-        place, numbers = (), False
-    if not numbers:
-        raise ConfigError(f"the index {index!r} is no tuple of whole numbers", hint=f"{name} has the shape {shape}")
+        place = tuple(map(operator.index, index))
+    except TypeError:
+        raise ConfigError(
+            f"the index {index!r} is no tuple of whole numbers", hint=f"{name} has the shape {shape}"
+        ) from None
     if len(place) != len(shape):
         raise ConfigError(
             f"{name} has {len(shape)} axes, the index {place} has {len(place)}", hint=f"its shape is {shape}"

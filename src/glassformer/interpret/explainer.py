@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from .. import ops
 from ..arrays import Array
-from .card import Reader
+from .card import Reader, Source, source_of
 from .fill import Symbol, fill, given
 from .formula import Formula, Index, Operand
 from .formulas import TABLE, formula_of
 from .gradients import LOSS, Gradients, Loss, Target, undo_changes
 from .graph import MOVES, Graph, Step, moved, moved_back
-from .lines import Source, source_of
 from .names import Address
 from .targets import LOSS_GRADIENT, LOSS_NAME, of_logits, of_value, value_of
 
@@ -35,13 +34,7 @@ class Explainer:
     """
 
     def __init__(self, graph: Graph, found: Gradients | None = None, target: Target = LOSS) -> None:
-        self.graph, self._found, self.target = graph, found, target
-
-    @property
-    def found(self) -> Gradients:
-        """The gradients."""
-        assert self._found is not None, "values are explained without gradients, gradients with them"
-        return self._found
+        self.graph, self.found, self.target = graph, cast(Gradients, found), target
 
     # --- values ------------------------------------------------------------------------------------------------------
 
@@ -98,9 +91,9 @@ class Explainer:
     def _gradient_before(self, text: str, array: Array, index: Index) -> Operand:
         """Return the gradient that passes through the changes of a statistic, back to what was computed there."""
         address, run = self.graph.address(array), self.graph.run
-        assert address is not None, "every statistic of a norm is on the tape"
+        assert address is not None
         place = self.found.place(address)
-        assert place is not None, "statistics of norms have gradients"
+        assert place is not None, "every statistic of a norm has a gradient"
         changes = [change for change in run.changes if run.addresses.get(change.name) == address]
         gradient = undo_changes(run, address, changes, place())
         return Operand(text, gradient[index], self.graph.name(array), index, gradient=True)
@@ -214,13 +207,9 @@ def summed(name: str, readers: list[Reader]) -> Formula:
     """Return the gradient as the sum of what readers send back; of one alone, its own formula."""
     if len(readers) == 1:
         return readers[0].made
-    operands = {f"r{number}": _nested(reader.label, reader.made) for number, reader in enumerate(readers)}
+    operands = {f"r{number}": reader.operand for number, reader in enumerate(readers)}
     lines = next((reader.made.lines for reader in readers), "")
     return Formula(f"d({name})", " + ".join(operands), operands, lines)
-
-
-def _nested(text: str, made: Formula) -> Operand:
-    return Operand(text, made.number(), inner=lambda place: made)
 
 
 def _one(index: Index, number: int) -> Index:

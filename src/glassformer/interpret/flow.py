@@ -10,6 +10,7 @@ The first path changes nothing, the second is what the sublayer learns by: their
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from ..arrays import Array
 from ..errors import ConfigError
 from .gradients import Gradients
 from .show import Table
+from .stream import KINDS, sublayers
 
 
 class Flow(NamedTuple):
@@ -42,39 +44,28 @@ class Flow(NamedTuple):
 def gradient_flow(found: Gradients) -> list[Flow]:
     """Return the flow at every residual connection, from the first block to the last."""
     run = found.run
-    post = run.model.config.norm_position == "post"
-    names = [name.removesuffix("_norm") for name in run if name.endswith("_norm") and f"{name[:-5]}" in run]
-    names = sorted((name for name in names if "blocks." in name), key=lambda name: run.addresses[name].number)
-    if not names:
+    parts = [one for one in sublayers(run) if f"{one.name}_norm" in run]
+    if not parts:
         raise ConfigError("this model has no residual connections that are known by name")
-    return Table(_flow(found, name, post) for name in names)
+    flows = []
+    for one, after in zip_longest(parts, parts[1:]):
+        if run.model.config.norm_position == "post":
+            behind, before = f"{one.name}_norm.x", f"{one.name}.{KINDS[one.kind]}.x"
+        else:  # the next norm of the block reads the stream behind
+            block, before = one.name.rpartition(".")[0], f"{one.name}_norm.x"
+            inside = after is not None and after.name.startswith(f"{block}.")
+            behind = f"{after.name}_norm.x" if inside else f"{block}.output"
+        flows.append(_flow(one.name, found[behind], found[before]))
+    return Table(flows)
 
 
-def _flow(found: Gradients, name: str, post: bool) -> Flow:
-    """Return the flow at one residual connection."""
-    if post:
-        behind, before = found[f"{name}_norm.x"], _read_by(found, name)
-    else:
-        behind, before = _behind(found, name), found[f"{name}_norm.x"]
+def _flow(name: str, behind: Array, before: Array) -> Flow:
+    """Return the flow at one residual connection, for the gradients of the stream behind it and before it."""
     through = before - behind
-    norms = [float(np.linalg.norm(x)) for x in (behind, before, through)]
-    arriving, leaving, passed = norms
+    arriving, leaving, passed = (float(np.linalg.norm(x)) for x in (behind, before, through))
     scale = arriving * passed
     return Flow(
         name, arriving, leaving, passed,
         share=passed**2 / (passed**2 + arriving**2) if passed or arriving else 0.0,
         cosine=float(np.sum(behind * through)) / scale if scale else 0.0,
     )  # fmt: skip
-
-
-def _behind(found: Gradients, name: str) -> Array:
-    """Return the gradient of the stream behind a pre-norm residual connection, where the next norm may read it."""
-    block, _, part = name.rpartition(".")
-    parts = [own for own in ("attention", "cross_attention", "feed_forward") if f"{block}.{own}_norm" in found.run]
-    following = parts[parts.index(part) + 1 :]
-    return found[f"{block}.{following[0]}_norm.x" if following else f"{block}.output"]
-
-
-def _read_by(found: Gradients, name: str) -> Array:
-    """Return the gradient of the stream that a sublayer without a norm before it reads."""
-    return found[f"{name}.query.x" if name.endswith("attention") else f"{name}.up.x"]

@@ -36,14 +36,11 @@ class Link:
 
 @dataclass(frozen=True)
 class Part:
-    """A number in a term, and where it was read; one without a name has links to most of what it was made from."""
+    """A number in a term, with a link to where it was read; without a name, to most of what it was made from."""
 
     text: str
     value: float
-    name: str | None
-    index: tuple[int, ...]
-    gradient: bool
-    links: tuple[Link, ...] = ()
+    links: tuple[Link, ...]
 
 
 class Term(NamedTuple):
@@ -56,9 +53,7 @@ class Term(NamedTuple):
 
 def links_of(terms: list[Term]) -> list[Link]:
     """Return the entries that some terms were made from, once."""
-    parts = [part for term in terms for part in term.parts]
-    named = [(Link(part.name, part.index, part.gradient),) if part.name is not None else part.links for part in parts]
-    return list(dict.fromkeys(link for links in named for link in links))
+    return list(dict.fromkeys(link for term in terms for part in term.parts for link in part.links))
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,19 +76,21 @@ class Operand:
     def part(self, place: int) -> Part:
         """Return one of the numbers and where it stands."""
         value = float(self.values if np.ndim(self.values) == 0 else self.values[place])
-        if self.name is not None:
-            return Part(self.text, value, self.name, self._entry(place), self.gradient)
-        inner = self._inner(place)
-        links = () if inner is None else tuple(links_of(inner.terms(SHOWN)))
-        return Part(self.text, value, None, (), self.gradient, links)
+        inner = None if self.name is not None else self._inner(place)
+        links = self._links(place) if inner is None else links_of(inner.terms(SHOWN))
+        return Part(self.text, value, tuple(links))
 
     def links(self) -> Iterator[Link]:
         """Return all entries that it was read from."""
         for place in range(np.size(self.values)):
-            if self.name is not None:
-                yield Link(self.name, self._entry(place), self.gradient)
-            elif (inner := self._inner(place)) is not None:
-                yield from inner.links()
+            yield from self._links(place)
+
+    def _links(self, place: int) -> Iterator[Link]:
+        if self.name is not None:
+            entry = (int(part) if np.ndim(part) == 0 else int(part[place]) for part in self.index)
+            yield Link(self.name, tuple(entry), self.gradient)
+        elif (inner := self._inner(place)) is not None:
+            yield from inner.links()
 
     def link_count(self) -> int:
         """Return how many there are."""
@@ -110,9 +107,6 @@ class Operand:
 
     def _inner(self, place: int) -> Formula | None:
         return None if self.inner is None else self.inner(place)
-
-    def _entry(self, place: int) -> tuple[int, ...]:
-        return tuple(int(part) if np.ndim(part) == 0 else int(part[place]) for part in self.index)
 
 
 @dataclass(frozen=True, eq=False)

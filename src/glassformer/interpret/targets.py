@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from ..arrays import Array
-from ..errors import ConfigError
 from ..ops import FULL, IGNORE
 from .fill import Symbol, fill, given
 from .formula import Formula, Index, Link, Operand
@@ -48,8 +47,9 @@ def loss(read: Read, run: Run) -> Formula:
 
 def of_logits(read: Read, run: Run, target: Target, index: Index) -> Formula | None:
     """Return what a target says of a logit, None for one that says nothing of it."""
-    if isinstance(target, Logit):
-        return _of_logit(run, target, index)
+    if isinstance(target, Logit):  # 1 for the one that is asked about, −1 for the one it is compared with
+        result = "dlogits[n,t,v]" if len(index) == 3 else "dlogits[n,v]"
+        return given(result, "asked", float(target.seed(run)[0][tuple(index)]))
     if not isinstance(target, Loss):
         return None
     *row, v = index
@@ -68,26 +68,13 @@ def of_logits(read: Read, run: Run, target: Target, index: Index) -> Formula | N
     return replace(made, also=(Link("targets", tuple(int(one) for one in row)),))
 
 
-def _of_logit(run: Run, target: Logit, index: Index) -> Formula:
-    """Return 1 for the logit that is asked about, −1 for the one it is compared with, 0 for all others."""
-    number, shape = 0.0, run.logits.shape
-    for token, sign in ((target.token, 1.0), (target.against, -1.0)):
-        if token is not None:
-            place = tuple(part % size for part, size in zip(target.place(run, token), shape, strict=True))
-            number += sign * (place == tuple(index))
-    result = "dlogits[n,t,v]" if len(shape) == 3 else "dlogits[n,v]"
-    return given(result, "asked", number)
-
-
 def of_value(run: Run, target: Target, name: str | None, index: Index) -> Formula | None:
     """Return what a target says of a value directly: the weight of an entry in a sum."""
     if not isinstance(target, Sum) or name is None or target.change.name not in run.addresses:
         return None
     if run.addresses[target.change.name] != run.addresses.get(name):
         return None
-    change = target.change
-    weights = np.zeros(run[name].shape)
-    weights[change.where.index(change.name, weights.shape, run.heads)] = change.value
+    weights = target.change.apply(np.zeros(run[name].shape), run.heads)
     return given("weight", "weight", float(weights[tuple(index)]))
 
 
@@ -98,9 +85,7 @@ def value_of(target: Target) -> str:
     if isinstance(target, Logit):
         against = "" if target.against is None else f" − logit {target.against}"
         return f"logit {target.token}{against} of example {target.example} at {target.position}"
-    if isinstance(target, Sum):
-        return f"the sum of {target.change.name}"
-    raise ConfigError(f"{target!r} is no target", hint="use Loss(), Logit(token) or Sum(name)")
+    return f"the sum of {target.change.name}"
 
 
 def mask(run: Run, call: Call, index: Index) -> Formula:
