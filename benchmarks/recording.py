@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from glassformer.runs.recording import FOLDER, Recording
+from glassformer.runs.session import FOLDER, Recording
 from glassformer.runs.start import new_session
 from glassformer.tree import count
 

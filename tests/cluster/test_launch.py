@@ -5,9 +5,8 @@ import sys
 
 import pytest
 
-from glassformer.cluster.connection import listen
 from glassformer.cluster.launch import Cluster, find_cluster, start
-from glassformer.cluster.rendezvous import bind_address
+from glassformer.cluster.rendezvous import bind_address, listen
 from glassformer.cluster.workers import Limits
 from glassformer.errors import ConfigError
 

@@ -2,7 +2,7 @@
 
 from dataclasses import MISSING
 
-from glassformer.runs.comparison import ROWS, by_step, by_time, curves_of, differing, figures_of, judged
+from glassformer.runs.listing import ROWS, by_step, by_time, curves_of, differing, figures_of, judged
 from runs import finish, tiny_session
 
 

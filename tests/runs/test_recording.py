@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from glassformer.errors import ConfigError
-from glassformer.runs import recording
-from glassformer.runs.recording import BUDGET, MOST, Recording, spacing, start_recording
+from glassformer.runs import session as recording
+from glassformer.runs.session import BUDGET, MOST, Recording, spacing, start_recording
 from glassformer.training.state import TrainingState
 from runs import TINY, command
 

@@ -8,7 +8,7 @@ import pytest
 
 import glassformer as gf
 from glassformer.errors import CheckpointError, ConfigError, DataError
-from glassformer.runs import recording
+from glassformer.runs import session as recording
 from glassformer.runs.replay import replay
 from glassformer.runs.resume import resume_session
 from glassformer.runs.start import new_session

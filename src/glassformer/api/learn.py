@@ -106,34 +106,29 @@ def resume(
 
 def _trained(loop: Loop, *, show: bool) -> TrainedModel:
     """Take all steps, and return the best model; what an interruption leaves is saved."""
+    session, clock = loop.session, Stopwatch(loop.steps, loop.session.state.step)
     # Of several processes, SIGTERM is JAX's.
     with heeding_termination() if processes() == 1 else contextlib.nullcontext():
-        return _best(loop, show=show)
+        try:
+            with _shown(session, clock) if show else contextlib.nullcontext() as tell:
+                for record in loop:
+                    clock.add(record)
+                    if tell is not None:
+                        tell(record)
+        except KeyboardInterrupt as error:
+            session.save()
+            if isinstance(error, Terminated):
+                sys.exit(143)
+            if show:
+                log(f"interrupted after step {session.state.step:,}: this is the model as it is now")
+            return copy.deepcopy(loop.now)  # whose arrays may be written to
+        except TrainingError:
+            session.save()
+            raise
+        return loop.best
 
 
 def _shown(session: Session, clock: Stopwatch) -> contextlib.AbstractContextManager[Show]:
     from ..progress.display import display  # which loads Rich
 
     return display(session, clock)
-
-
-def _best(loop: Loop, *, show: bool) -> TrainedModel:
-    clock = Stopwatch(loop.steps, loop.session.state.step)
-    try:
-        with _shown(loop.session, clock) if show else contextlib.nullcontext() as tell:
-            for record in loop:
-                clock.add(record)
-                if tell is not None:
-                    tell(record)
-    except Terminated:
-        loop.session.save()
-        sys.exit(143)
-    except KeyboardInterrupt:
-        loop.session.save()
-        if show:
-            log(f"interrupted after step {loop.session.state.step:,}: this is the model as it is now")
-        return copy.deepcopy(loop.now)  # whose arrays may be written to
-    except TrainingError:
-        loop.session.save()
-        raise
-    return loop.best

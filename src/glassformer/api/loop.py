@@ -16,9 +16,9 @@ from ..errors import CheckpointError, ConfigError, did_you_mean
 from ..execution import PLAIN, Execution, MeshShape, joined, separated
 from ..models import PRESETS, Decoder, Encoder, EncoderDecoder, Model
 from ..quantized import Quantized
-from ..runs.base import Base
 from ..runs.in_memory import MemoryRun, memory_run
 from ..runs.planning import Plan, check_fit, check_settings, model_config, tuned_config, tuned_recipe, what_is_trained
+from ..runs.provenance import Base
 from ..runs.resume import resume_session
 from ..runs.run import model_of_run
 from ..runs.session import Session, start_session

@@ -10,9 +10,9 @@ from ..data import TASKS, Task
 from ..data.array_task import array_task
 from ..errors import ConfigError, DataError, did_you_mean
 from ..execution import AMONG_MODEL_SETTINGS
-from ..runs.base import stable_data
 from ..runs.custom_files import takes_lexicon
 from ..runs.planning import check_fit, task_for, task_options
+from ..runs.provenance import stable_data
 from ..runs.settings import split_settings
 from ..settings import check_known, setting_names
 from ..trained_model import TrainedModel

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from ..errors import ConfigError
-from ..runs.comparison import Curves, by_step, by_time, curves_of, differing, figures_of, judged, samples_or_reason
 from ..runs.folder import RECENT
+from ..runs.listing import Curves, by_step, by_time, curves_of, differing, figures_of, judged, samples_or_reason
 from ..runs.run import Run, open_run
 from ..settings import check_known
 from ..text import printable

@@ -189,32 +189,25 @@ def open_session(
 
 def run_session(session: Session, *, quiet: bool, tensorboard: bool = False) -> dict[str, Any]:
     """Train to the end and return the results; Ctrl-C and SIGTERM save the run and log how to resume it."""
-    try:
-        # With several processes, JAX handles SIGTERM: all stop after the same step.
-        with heeding_termination() if total() == 1 else contextlib.nullcontext():
-            return _train(session, quiet=quiet, tensorboard=tensorboard)
-    except Terminated as error:  # after everything was saved
-        raise click.exceptions.Exit(_interrupted(session, error)) from None
-
-
-def _train(session: Session, *, quiet: bool, tensorboard: bool) -> dict[str, Any]:
     clock = Stopwatch(session.run.recipe.steps, session.state.step)
-    try:
-        events = event_writer(session.run.folder, wanted=tensorboard)
-        with display(session, clock, quiet=quiet) as show, events as write_event:
-            for record in session.steps():
-                clock.add(record)
-                write_event(record)
-                show(record)
-        return _finish(session, clock)
-    except KeyboardInterrupt as error:
-        if total() > 1 and not isinstance(error, Stopped):
-            raise  # the others are not here to save together; the watch tells them
-        session.save()
-        raise click.exceptions.Exit(_interrupted(session, error)) from None
-    except TrainingError:
-        session.save()
-        raise
+    events = event_writer(session.run.folder, wanted=tensorboard)
+    # With several processes, JAX handles SIGTERM: all stop after the same step.
+    with heeding_termination() if total() == 1 else contextlib.nullcontext():
+        try:
+            with display(session, clock, quiet=quiet) as show, events as write_event:
+                for record in session.steps():
+                    clock.add(record)
+                    write_event(record)
+                    show(record)
+            return _finish(session, clock)
+        except KeyboardInterrupt as error:
+            if total() > 1 and not isinstance(error, Stopped):
+                raise  # the others are not here to save together; the watch tells them
+            session.save()
+            raise click.exceptions.Exit(_interrupted(session, error)) from None
+        except TrainingError:
+            session.save()
+            raise
 
 
 def _finish(session: Session, clock: Stopwatch) -> dict[str, Any]:

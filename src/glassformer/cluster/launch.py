@@ -17,7 +17,7 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -29,6 +29,7 @@ from .secret import find_secret
 from .watch import Watch
 from .workers import Limits
 
+WORDS = {"process": "the process number", "processes": "the number of processes", "coordinator": "the coordinator"}
 NO_HEARTBEATS = 1 << 20
 """Seconds: longer than any run waits for a lost worker."""
 _PORTS = 1 << 12
@@ -63,17 +64,6 @@ class Cluster:
         return f"process {self.process} of {self.processes}, coordinator {self.coordinator} ({self.source})"
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What one source tells; None is what it does not know."""
-
-    source: str
-    process: int | None = None
-    processes: int | None = None
-    coordinator: str | None = None
-    devices: tuple[int, ...] | None = None
-
-
 def find_cluster(
     environ: Mapping[str, str] = os.environ,
     *,
@@ -82,26 +72,41 @@ def find_cluster(
     process: int | None = None,
 ) -> Cluster | None:
     """Return this process's place among several; None where there is one alone. What is passed comes first."""
-    given = [_Found("--coordinator, --processes, --process", process, processes, coordinator), _from_variables(environ)]
+    options = {"process": process, "processes": processes, "coordinator": coordinator}
+    found = {"--coordinator, --processes, --process": options}
+    found["GLASSFORMER_COORDINATOR, _PROCESSES, _PROCESS"] = {
+        "process": _number(environ, "GLASSFORMER_PROCESS"),
+        "processes": _number(environ, "GLASSFORMER_PROCESSES"),
+        "coordinator": environ.get("GLASSFORMER_COORDINATOR") or None,
+    }
+    given = _joined(found)
     # Of those who may have started this process, only the nearest is asked: `mpirun` starts its helpers with `srun`,
     # whose numbers are those of the helpers.
-    launchers = [source for find in (_open_mpi, _slurm, _kubernetes) if (source := find(environ))]
-    found = [*given, *launchers[:1]]
-    values = {name: _first(found, name) for name in ("process", "processes", "coordinator")}
-    told = [source.source for source in found if any(getattr(source, name) is not None for name in values)]
-    if not told:
+    for name, find in (("Open MPI", _open_mpi), ("Slurm", _slurm), ("Kubernetes", _kubernetes)):
+        if told := find(environ):
+            found[name] = told
+            break
+    values = _joined(found)
+    if not values.keys() & WORDS.keys():
         return None
-    if values["processes"] == 1:
-        _check_numbers(_first(given, "process") or 0, 1)
+    if values.get("processes") == 1:
+        _check_numbers(given.get("process", 0), 1)
         return None
-    missing = [name for name, value in values.items() if value is None]
+    source = " and ".join(name for name, told in found.items() if any(told[word] is not None for word in WORDS))
+    missing = [name for name in WORDS if name not in values]
     if missing:
+        have = " and ".join(WORDS[name] for name in WORDS if name in values)
         raise ConfigError(
-            f"{' and '.join(dict.fromkeys(told))} gave {_listed(name for name in values if name not in missing)}, "
-            f"but not {_listed(missing)}",
+            f"{source} gave {have}, but not {' and '.join(WORDS[name] for name in missing)}",
             hint="pass " + ", ".join(f"--{name} or GLASSFORMER_{name.upper()}" for name in missing),
         )
-    return Cluster(**values, devices=_first(found, "devices"), source=" and ".join(dict.fromkeys(told)))
+    return Cluster(**values, source=source)
+
+
+def _joined(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return each value from the first source that has it."""
+    sources = reversed(list(found.values()))
+    return {name: value for told in sources for name, value in told.items() if value is not None}
 
 
 def start(cluster: Cluster | None) -> Watch:
@@ -117,11 +122,14 @@ def start(cluster: Cluster | None) -> Watch:
     secret = find_secret()
     _keep_stdout()
     place = cluster.process, cluster.processes, cluster.host, cluster.port
-    workers, peers, port = meet(*place, limits=limits, versions=versions, secret=secret)
-    watch = Watch(cluster.process, workers, limits=limits)
-    watch.begin(peers)
-    with watch.failing():
-        _connect(cluster, port)
+    meeting = meet(*place, limits=limits, versions=versions, secret=secret)
+    watch = Watch(cluster.process, meeting.workers, limits=limits)
+    watch.begin(meeting.lines)
+    try:
+        _connect(cluster, meeting.port)
+    except BaseException as error:
+        watch.fail(error)
+        raise
     return watch
 
 
@@ -165,35 +173,24 @@ def _connect(cluster: Cluster, port: int) -> None:
     jax.distributed.initialize(**{name: value for name, value in settings.items() if name in known})
 
 
-# --- what tells ------------------------------------------------------------------------------------------------------
+# --- launchers: what one does not tell is None -----------------------------------------------------------------------
 
 
-def _from_variables(environ: Mapping[str, str]) -> _Found:
-    prefix = "GLASSFORMER_"
-    return _Found(
-        f"{prefix}COORDINATOR, _PROCESSES, _PROCESS",
-        _number(environ, prefix + "PROCESS"),
-        _number(environ, prefix + "PROCESSES"),
-        environ.get(prefix + "COORDINATOR") or None,
-    )
-
-
-def _slurm(environ: Mapping[str, str]) -> _Found | None:
+def _slurm(environ: Mapping[str, str]) -> dict[str, Any] | None:
     """Read what `srun` sets for each task of a step; a shell inside an allocation is no such task."""
     if not all(environ.get(name) for name in ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID")):
         return None
     total = "SLURM_STEP_NUM_TASKS" if environ.get("SLURM_STEP_NUM_TASKS") else "SLURM_NTASKS"
     alone = re.fullmatch(r"1(\(x\d+\))?", environ.get("SLURM_STEP_TASKS_PER_NODE", "")) is not None
-    return _Found(
-        "Slurm",
-        _number(environ, "SLURM_PROCID"),
-        _number(environ, total),
-        f"{_first_node(environ['SLURM_STEP_NODELIST'])}:{_port_of(environ['SLURM_JOB_ID'])}",
-        None if alone else _one_device(environ, "SLURM_LOCALID"),
-    )
+    return {
+        "process": _number(environ, "SLURM_PROCID"),
+        "processes": _number(environ, total),
+        "coordinator": f"{_first_node(environ['SLURM_STEP_NODELIST'])}:{_port_of(environ['SLURM_JOB_ID'])}",
+        "devices": None if alone else _one_device(environ, "SLURM_LOCALID"),
+    }
 
 
-def _open_mpi(environ: Mapping[str, str]) -> _Found | None:
+def _open_mpi(environ: Mapping[str, str]) -> dict[str, Any] | None:
     """Read what `mpirun` sets; which machine process 0 is on, it tells in older versions only."""
     process, processes = (_number(environ, f"OMPI_COMM_WORLD_{name}") for name in ("RANK", "SIZE"))
     if process is None or processes is None:
@@ -208,14 +205,14 @@ def _open_mpi(environ: Mapping[str, str]) -> _Found | None:
     elif launcher is not None:
         coordinator = f"{launcher[2] or f'[{launcher[3]}]'}:{_port_of(str(int(launcher[1]) // _PORTS))}"
     devices = None if here == 1 else _one_device(environ, "OMPI_COMM_WORLD_LOCAL_RANK")
-    return _Found("Open MPI", process, processes, coordinator, devices)
+    return {"process": process, "processes": processes, "coordinator": coordinator, "devices": devices}
 
 
-def _kubernetes(environ: Mapping[str, str]) -> _Found | None:
+def _kubernetes(environ: Mapping[str, str]) -> dict[str, Any] | None:
     """Read the number of a pod in an indexed Job."""
     if not environ.get("KUBERNETES_SERVICE_HOST") or not environ.get("JOB_COMPLETION_INDEX"):
         return None
-    return _Found("Kubernetes", _number(environ, "JOB_COMPLETION_INDEX"))
+    return {"process": _number(environ, "JOB_COMPLETION_INDEX"), "processes": None, "coordinator": None}
 
 
 def _one_device(environ: Mapping[str, str], name: str) -> tuple[int, ...] | None:
@@ -253,25 +250,19 @@ def _port_of(job: str) -> int:
 
 
 def _split_address(address: str) -> tuple[str, int]:
+    """Split HOST:PORT; refuse what cannot be looked up: the system's functions fail in ways of their own on it."""
     host, _, port = address.rpartition(":")
-    is_number = re.fullmatch("[0-9]{1,5}", port) is not None and 0 < int(port) < 65536
     bracketed = re.fullmatch(r"\[(.+)\]", host)
     host = bracketed[1] if bracketed else host
-    if not is_number or not _is_host(host, bracketed is not None):
-        raise ConfigError(
-            f"the coordinator's address is {address!r}",
-            hint="use HOST:PORT, such as node7:4321, 10.0.0.1:4321 or [fd00::1]:4321",
-        )
-    return host, int(port)
-
-
-def _is_host(text: str, bracketed: bool) -> bool:
-    """Tell whether text can be looked up: the system's functions fail in ways of their own on what cannot."""
     with contextlib.suppress(ValueError):
-        if bracketed:
-            return bool(ipaddress.IPv6Address(text))
-        return bool(text.encode("idna")) and re.search(r"[\s:/\[\]]", text) is None
-    return False
+        known = ipaddress.IPv6Address(host) if bracketed else host.encode("idna")
+        plain = bracketed or re.search(r"[\s:/\[\]]", host) is None
+        if known and plain and re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536:
+            return host, int(port)
+    raise ConfigError(
+        f"the coordinator's address is {address!r}",
+        hint="use HOST:PORT, such as node7:4321, 10.0.0.1:4321 or [fd00::1]:4321",
+    )
 
 
 def _number(environ: Mapping[str, str], name: str) -> int | None:
@@ -282,12 +273,3 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
         return int(text)
     except ValueError:
         raise ConfigError(f"{name} is {text!r}", hint="use a whole number") from None
-
-
-def _first(found: list[_Found], name: str) -> Any:
-    return next((value for source in found if (value := getattr(source, name)) is not None), None)
-
-
-def _listed(names: Iterable[str]) -> str:
-    words = {"process": "the process number", "processes": "the number of processes", "coordinator": "the coordinator"}
-    return " and ".join(words[name] for name in names)

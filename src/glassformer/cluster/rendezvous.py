@@ -1,139 +1,181 @@
 """The rendezvous: all workers of a run connect to worker 0 before JAX starts.
 
 `jax.distributed` waits for missing workers in native code and then aborts the process. Here the workers that do not
-come are named, and those that do not belong together are refused. Worker 0 listens only to those who prove to know the
-run's secret (`cluster/secret.py`).
+come are named, and those that do not belong together are refused. Both sides of a connection prove by an HMAC of a
+random challenge that they know the run's secret (`cluster/secret.py`); who does not is sent away. What follows on a
+connection, one JSON object per message, is neither signed nor encrypted.
 """
 
 import contextlib
 import errno
+import ipaddress
+import json
 import os
+import queue
 import socket
+import struct
+import threading
 import time
-from typing import Any
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from typing import Any, NamedTuple
 
 from ..errors import ClusterError, ConfigError, GlassformerError
-from .connection import MOST, Connection, listen, loopback
-from .secret import FILE, LEADER, SECRET, WORKER, is_proved, new_challenge, proved
+from .secret import FILE, SECRET
 from .workers import Limits, Worker, myself
 
 RETRY = 0.1
-INTRODUCTION = 1 << 16, 10.0
-"""So many bytes and seconds are left to whoever connects to say which worker it is."""
+PATIENCE = 10
+"""Seconds in which the other side must answer what it is asked, and take what it is sent."""
+MOST = 1 << 24
+"""Bytes of a message at most."""
+BACKLOG = 1024
+"""Connections that may wait to be accepted: all workers come at about the same time."""
 OPEN_PORT = "start worker 0 on that machine, and see that the address is right and the port open"
 SAME_SECRET = f"give all workers the same {SECRET} or {FILE}"
 
 
+class Line:
+    """A connection between two workers; `closed` says whether the other side is gone."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(True)
+        if os.name == "posix":
+            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                connection.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", PATIENCE, 0))
+        self.connection, self.closed = Connection(connection.detach()), False
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message."""
+        try:
+            if not self.closed:
+                self.connection.send_bytes(json.dumps(message).encode())
+        except OSError:
+            self.closed = True
+
+    def receive(self, timeout: float = 0.0) -> list[dict[str, Any]]:
+        """Return the messages that have come since, or come in this time."""
+        messages: list[dict[str, Any]] = []
+        try:
+            while not self.closed and self.connection.poll(0.0 if messages else timeout):
+                messages.append(json.loads(self.connection.recv_bytes(MOST)))
+        except (OSError, EOFError, ValueError):
+            self.closed = True
+        return messages
+
+    def close(self) -> None:
+        """End the connection."""
+        self.closed = True
+        self.connection.close()
+
+
+class Meeting(NamedTuple):
+    """What workers know when all are there: each other, the lines, and a port of worker 0 that was free for JAX."""
+
+    workers: list[Worker]
+    lines: dict[int, Line]  # worker 0: to all others; any other: to worker 0
+    port: int
+
+
 def meet(
     number: int, total: int, host: str, port: int, *, limits: Limits, versions: dict[str, str], secret: bytes
-) -> tuple[list[Worker], dict[int, Connection], int]:
-    """Wait until all workers are there; return them, the connections, and a port of worker 0 that was free for JAX."""
-    hello = {"hello": number, "total": total, "versions": versions, "self": myself(number).introduction()}
+) -> Meeting:
+    """Wait until all workers are there."""
+    hello = {"number": number, "total": total, "versions": versions, "self": myself(number).introduction()}
     if number == 0:
-        return _gather(total, host, port, hello, limits, secret)
+        return _Door(hello, secret, limits).gather(host, port)
     return _join(host, port, hello, limits, secret)
 
 
 # --- worker 0 --------------------------------------------------------------------------------------------------------
 
 
-class Rendezvous:
-    """Who has knocked at worker 0: strangers until they prove to know the secret, then workers."""
+class _Door:
+    """Worker 0, before the run: takes in the workers that prove to know the secret."""
 
-    def __init__(self, hello: dict[str, Any], secret: bytes) -> None:
-        self.hello, self.secret = hello, secret
+    def __init__(self, hello: dict[str, Any], secret: bytes, limits: Limits) -> None:
+        self.hello, self.secret, self.limits = hello, secret, limits
         self.workers = {0: myself(0)}
-        self.peers: dict[int, Connection] = {}
-        self.strangers: dict[Connection, tuple[float, str]] = {}  # since when, and what they were asked
-        self.asked: dict[Connection, tuple[str, str]] = {}  # the challenges of both sides
+        self.lines: dict[int, Line] = {}
+        self.proved: queue.Queue[tuple[Line, dict[str, Any]]] = queue.Queue()
         self.unproved = ""  # from where the last one came that did not know the secret
 
-    def look(self, server: socket.socket) -> None:
-        """Let in who has come, and take in who has proved to be a worker; the others are sent away."""
-        _forget_gone(self.workers, self.peers)
-        for peer in _accepted(server):
-            self.strangers[peer] = time.monotonic(), new_challenge()
-            peer.send({"challenge": self.strangers[peer][1]})
-        for peer in [peer for peer in self.strangers if self._is_dealt_with(peer)]:
-            del self.strangers[peer]
+    def gather(self, host: str, port: int) -> Meeting:
+        """Wait for all workers, and tell them about each other."""
+        total, deadline = self.hello["total"], time.monotonic() + self.limits.start
+        try:
+            with contextlib.closing(_opened(host, port)) as server:
+                while len(self.workers) < total:
+                    self._look(server)
+                    if len(self.workers) < total and time.monotonic() > deadline:
+                        raise self._missing(total)
+            free = _free_port(host)
+        except BaseException as error:
+            # The others would wait for a worker 0 that may be started anew.
+            reason = error.fact if isinstance(error, GlassformerError) else f"worker 0 ended: {type(error).__name__}"
+            for line in self.lines.values():
+                line.send({"refused": reason})
+                line.close()
+            raise
+        everyone = [self.workers[number] for number in range(total)]
+        for line in self.lines.values():
+            line.send({"start": free, "workers": [worker.introduction() for worker in everyone]})
+        return Meeting(everyone, self.lines, free)
 
-    def tell(self, peer: Connection, message: dict[str, Any]) -> None:
-        """Send a message that a worker can tell from a stranger's."""
-        peer.send(proved(message, self.secret, LEADER, self.asked[peer]))
+    def _look(self, server: socket.socket) -> None:
+        """Let in who has come, and forget who went away again: it may come back, started anew."""
+        with contextlib.suppress(OSError):  # no one has come, or there are too many open files for now
+            threading.Thread(target=self._greet, args=server.accept(), daemon=True).start()
+        for number in [number for number, line in self.lines.items() if line.receive() or line.closed]:
+            self.lines.pop(number).close()
+            del self.workers[number]
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._take_in(*self.proved.get_nowait())
 
-    def close(self, reason: str | None = None) -> None:
-        """Send the strangers away, and with a reason the workers as well."""
-        for peer in self.peers.values() if reason is not None else ():
-            self.tell(peer, {"refused": reason})
-            peer.close()
-        for peer in self.strangers:
-            peer.close()
+    def _greet(self, connection: socket.socket, address: tuple[Any, ...]) -> None:
+        """Ask for proof, in a thread of its own; all kinds of programs try out ports."""
+        line = Line(connection)
+        try:
+            deliver_challenge(line.connection, self.secret)
+            answer_challenge(line.connection, self.secret)
+            self.proved.put((line, line.receive(PATIENCE)[0]))
+        except AuthenticationError:
+            self.unproved = address[0]
+            line.close()
+        except (OSError, EOFError, IndexError, AssertionError):
+            line.close()
 
-    def _is_dealt_with(self, peer: Connection) -> bool:
-        since, challenge = self.strangers[peer]
-        messages = peer.receive()[:1]
-        late = not messages and time.monotonic() - since > INTRODUCTION[1]
-        if peer.closed or late or (messages and not _is_worker(messages[0])):
-            peer.close()
-            return True
-        for message in messages:
-            self._take_in(peer, message, (challenge, message["challenge"]))
-        return bool(messages)
-
-    def _take_in(self, peer: Connection, message: dict[str, Any], challenges: tuple[str, str]) -> None:
-        """Take in a worker that has said hello, if it is one of this run's."""
-        if not is_proved(message, self.secret, WORKER, challenges):
-            self.unproved = peer.address
-            peer.send({"unproved": True})
-            peer.close()
-            return
-        self.asked[peer], peer.most = challenges, MOST
+    def _take_in(self, line: Line, message: dict[str, Any]) -> None:
         reason = _reason_to_refuse(message, self.hello, self.workers)
         if reason is not None:
-            self.tell(peer, {"refused": reason})
+            line.send({"refused": reason})
             raise ClusterError(reason, hint="start all workers with the same command, numbered 0, 1, …")
-        number = message["hello"]
-        self.workers[number], self.peers[number] = Worker(number, *message["self"]), peer
+        number = message["number"]
+        self.workers[number], self.lines[number] = Worker(number, *message["self"]), line
 
-    def missing(self, limits: Limits) -> ClusterError:
-        """Say who did not come."""
-        fact = _missing(self.workers, self.hello["total"], limits)
+    def _missing(self, total: int) -> ClusterError:
+        absent = [str(number) for number in range(total) if number not in self.workers]
+        some = ", ".join(absent[:8]) + (", …" if len(absent) > 8 else "")
+        noun = "worker" if len(absent) == 1 else "workers"
+        fact = f"{noun} {some} of {total} did not start within {self.limits.start:.0f} s"
         if self.unproved:
             return ClusterError(f"{fact}; one from {self.unproved} did not know this run's secret", hint=SAME_SECRET)
         return ClusterError(fact, hint="look at their machines, and start all workers again")
 
 
-def _gather(
-    total: int, host: str, port: int, hello: dict[str, Any], limits: Limits, secret: bytes
-) -> tuple[list[Worker], dict[int, Connection], int]:
-    _allow_connections(total)
-    rendezvous = Rendezvous(hello, secret)
-    deadline = time.monotonic() + limits.start
-    try:
-        with contextlib.closing(_opened(host, port)) as server:
-            while len(rendezvous.workers) < total:
-                time.sleep(RETRY)
-                rendezvous.look(server)
-                if len(rendezvous.workers) < total and time.monotonic() > deadline:
-                    raise rendezvous.missing(limits)
-        free = _free_port(host)
-    except BaseException as error:
-        # The others would wait for a worker 0 that may be started anew.
-        reason = error.fact if isinstance(error, GlassformerError) else f"worker 0 ended: {type(error).__name__}"
-        rendezvous.close(reason)
-        raise
-    rendezvous.close()
-    everyone = [rendezvous.workers[number] for number in range(total)]
-    for peer in rendezvous.peers.values():
-        rendezvous.tell(peer, {"start": free, "workers": [worker.introduction() for worker in everyone]})
-    return everyone, rendezvous.peers, free
-
-
-def _forget_gone(workers: dict[int, Worker], peers: dict[int, Connection]) -> None:
-    """Forget who went away again: it may come back, started anew, say."""
-    for number in [number for number, peer in peers.items() if peer.receive() or peer.closed]:
-        peers.pop(number).close()
-        del workers[number]
+def _reason_to_refuse(message: dict[str, Any], own: dict[str, Any], workers: dict[int, Worker]) -> str | None:
+    """Say why a worker does not belong to this run, if it does not."""
+    number, total = message["number"], message["total"]
+    for library, version in own["versions"].items():
+        if message["versions"].get(library) != version:
+            return f"worker {number} runs {library} {message['versions'].get(library)}, worker 0 runs {version}"
+    if total != own["total"]:
+        return f"worker {number} was started as one of {total} processes, worker 0 as one of {own['total']}"
+    if number in workers:
+        there = workers[number]
+        return f"two workers have the number {number}: one is on {there.host}, pid {there.pid}"
+    return None
 
 
 def _opened(host: str, port: int) -> socket.socket:
@@ -145,56 +187,6 @@ def _opened(host: str, port: int) -> socket.socket:
         raise ConfigError(f"worker 0 cannot listen on port {port}: {reason}", hint="choose another port") from error
 
 
-def _allow_connections(total: int) -> None:
-    """Ask the system for enough open files; each connection is one."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource
-
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = total + 1024
-        if soft != resource.RLIM_INFINITY and soft < wanted:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
-
-
-def _accepted(server: socket.socket) -> list[Connection]:
-    accepted = []
-    with contextlib.suppress(OSError):  # no one is left, or there are too many open files for now
-        while True:
-            accepted.append(Connection(server.accept()[0], INTRODUCTION[0]))
-    return accepted
-
-
-def _is_worker(message: dict[str, Any]) -> bool:
-    """Tell whether it is one of ours that connected; ports are tried out by all kinds of programs."""
-    types = {"hello": int, "total": int, "versions": dict, "self": list, "challenge": str}
-    if not all(type(message.get(name)) is expected for name, expected in types.items()) or len(message["self"]) != 3:
-        return False
-    host, pid, place = message["self"]
-    is_place = place is None or (type(place) is list and [type(part) for part in place] == [str, str, str])
-    return 0 <= message["hello"] < message["total"] and type(host) is str and type(pid) is int and is_place
-
-
-def _reason_to_refuse(message: dict[str, Any], own: dict[str, Any], workers: dict[int, Worker]) -> str | None:
-    """Say why a worker does not belong to this run, if it does not."""
-    number, total = message["hello"], message["total"]
-    if total != own["total"]:
-        return f"worker {number} was started as one of {total} processes, worker 0 as one of {own['total']}"
-    if number in workers:
-        there = workers[number]
-        return f"two workers have the number {number}: one is on {there.host}, pid {there.pid}"
-    for library, version in own["versions"].items():
-        if message["versions"].get(library) != version:
-            return f"worker {number} runs {library} {message['versions'].get(library)}, worker 0 runs {version}"
-    return None
-
-
-def _missing(workers: dict[int, Worker], total: int, limits: Limits) -> str:
-    absent = [str(number) for number in range(total) if number not in workers]
-    some = ", ".join(absent[:8]) + (", …" if len(absent) > 8 else "")
-    noun = "worker" if len(absent) == 1 else "workers"
-    return f"{noun} {some} of {total} did not start within {limits.start:.0f} s"
-
-
 def _free_port(host: str) -> int:
     with listen(host, 0) as server:
         return int(server.getsockname()[1])
@@ -203,58 +195,50 @@ def _free_port(host: str) -> int:
 # --- every other worker ----------------------------------------------------------------------------------------------
 
 
-def _join(
-    host: str, port: int, hello: dict[str, Any], limits: Limits, secret: bytes
-) -> tuple[list[Worker], dict[int, Connection], int]:
+def _join(host: str, port: int, hello: dict[str, Any], limits: Limits, secret: bytes) -> Meeting:
     deadline = time.monotonic() + limits.start
-    # Worker 0 gives up first and says who is missing.
-    patience = deadline + limits.silence
     while True:
-        peer = _connected(host, port, deadline, limits)
-        message = _answer(peer, hello, secret, patience)
+        line = Line(_connected(host, port, deadline, limits))
+        # Worker 0 gives up first and says who is missing.
+        message = _answer(line, hello, secret, deadline + limits.silence - time.monotonic())
         if "unproved" in message:
-            peer.close()
             fact = f"worker 0 at {host}:{port} does not know this worker's secret"
             raise ClusterError(fact, hint=f"{SAME_SECRET}, or choose another port, if another run uses this one")
         if "refused" in message:
-            peer.close()
             raise ClusterError(message["refused"], hint="start all workers again, once this is mended")
         if "start" in message:
             workers = [Worker(number, *other) for number, other in enumerate(message["workers"])]
-            return workers, {0: peer}, message["start"]
-        peer.close()
+            return Meeting(workers, {0: line}, message["start"])
+        line.close()
         if time.monotonic() > deadline:
             fact = f"worker 0 at {host}:{port} did not start the run within {limits.start:.0f} s"
             raise ClusterError(fact, hint="look at what worker 0 says")
         time.sleep(RETRY)
 
 
-def _answer(peer: Connection, hello: dict[str, Any], secret: bytes, patience: float) -> dict[str, Any]:
+def _answer(line: Line, hello: dict[str, Any], secret: bytes, patience: float) -> dict[str, Any]:
     """Introduce this worker and return what worker 0 says to it; nothing where that does not come from worker 0."""
-    challenges: tuple[str, str] | None = None
-    while not peer.closed and time.monotonic() < patience:
-        time.sleep(RETRY)
-        for message in peer.receive():
-            if challenges is None and isinstance(message.get("challenge"), str):
-                challenges = message["challenge"], new_challenge()
-                peer.send(proved({**hello, "challenge": challenges[1]}, secret, WORKER, challenges))
-            elif challenges is not None and (
-                message == {"unproved": True} or is_proved(message, secret, LEADER, challenges)
-            ):
-                return message
-            else:
-                return {}
+    try:
+        answer_challenge(line.connection, secret)
+    except AuthenticationError:
+        return {"unproved": True}
+    except (OSError, EOFError, AssertionError):
+        return {}
+    with contextlib.suppress(AuthenticationError, OSError, EOFError):
+        deliver_challenge(line.connection, secret)
+        line.send(hello)
+        return next(iter(line.receive(patience)), {})
     return {}
 
 
-def _connected(host: str, port: int, deadline: float, limits: Limits) -> Connection:
+def _connected(host: str, port: int, deadline: float, limits: Limits) -> socket.socket:
     while True:
         try:
             left = max(RETRY, min(5.0, deadline - time.monotonic()))
             connection = socket.create_connection((host, port), timeout=left)
             # Where no one listens yet, the system may pick that very port for this end, and connect it to itself.
             if connection.getsockname() != connection.getpeername():
-                return Connection(connection)
+                return connection
             connection.close()
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         except OSError as error:
@@ -266,7 +250,28 @@ def _connected(host: str, port: int, deadline: float, limits: Limits) -> Connect
             time.sleep(RETRY)
 
 
+# --- addresses -------------------------------------------------------------------------------------------------------
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open a port: to this machine alone where `host` is a loopback address, else to all that can reach it."""
+    address = _loopback(host)
+    dual = address is None and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual or ":" in (address or "") else socket.AF_INET
+    server = socket.create_server((address or "", port), family=family, backlog=BACKLOG, dualstack_ipv6=dual)
+    server.settimeout(RETRY)
+    return server
+
+
 def bind_address(host: str, port: int) -> str:
     """Return where JAX's own service listens: on this machine alone where the coordinator is a loopback address."""
-    address = loopback(host) or "::"
+    address = _loopback(host) or "::"
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _loopback(host: str) -> str | None:
+    """Return the address where a name stands for this machine as seen from itself, such as localhost; else None."""
+    address = "127.0.0.1" if host.lower() == "localhost" else host
+    with contextlib.suppress(ValueError):
+        return address if ipaddress.ip_address(address).is_loopback else None
+    return None

@@ -9,8 +9,8 @@ returns. On a verdict every worker writes the same error, with the name of the w
     behind       others have gone on to a later step for `Limits.lag` seconds, and it has not: its main thread hangs
     standstill   no one has reached a new step for `Limits.standstill` seconds
 
-How long a step may take, and how long its compilation, does not matter: those who compute or compile together are in
-the same step. If worker 0 itself is lost, the others notice that it no longer answers.
+The duration of a step or its compilation does not matter: all workers are in the same step. If worker 0 itself is lost,
+the others notice that it no longer answers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import Any
 
 from ..errors import ConfigError, GlassformerError
-from .connection import Connection
+from .rendezvous import Line
 from .workers import Limits, Verdict, Worker, end_neighbor, judge
 
 TICK = 0.2
@@ -54,27 +54,20 @@ class Watch:
     """
 
     def __init__(self, number: int = 0, workers: list[Worker] | None = None, *, limits: Limits | None = None) -> None:
-        self.number = number
-        self.workers = workers or []
-        self.limits = limits or Limits()
+        self.number, self.workers, self.limits = number, workers or [], limits or Limits()
         self.hint = RESUME
         self.interrupted = False  # whether Ctrl-C asked this worker to stop
-        self._beat = min(BEAT, self.limits.silence / 5)
-        self._peers: dict[int, Connection] = {}  # worker 0: to all others; any other: to worker 0
-        self._step: int | None = None
-        self._busy: str | None = None
+        self._lines: dict[int, Line] = {}  # worker 0: to all others; any other: to worker 0
+        self._state: dict[str, Any] = {"step": None, "busy": None, "left": False, "failure": None}
         self._interrupt: Any = None  # what Ctrl-C did before it asked all workers to stop
-        self._leaving = False
-        self._failure: str | None = None
         self._code = 1
-        self._verdict = Verdict(None, "")
-        self._judged = threading.Event()
-        self._finished = threading.Event()
+        self._verdict: Verdict | None = None  # about another worker
+        self._judged, self._finished = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
-    def begin(self, peers: dict[int, Connection]) -> None:
+    def begin(self, lines: dict[int, Line]) -> None:
         """Watch from now on, over connections that stand already."""
-        self._peers = peers
+        self._lines = lines
         self._count_anew(time.monotonic())
         _hold_aborts()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -82,16 +75,16 @@ class Watch:
 
     def progress(self, step: int) -> None:
         """Say which step comes next."""
-        self._step = step
+        self._state["step"] = step
 
     @contextlib.contextmanager
     def busy(self, doing: str) -> Iterator[None]:
         """Do what others may have to wait for, such as writing a file, without being taken for hanging."""
-        before, self._busy = self._busy, doing
+        before, self._state["busy"] = self._state["busy"], doing
         try:
             yield
         finally:
-            self._busy = before
+            self._state["busy"] = before
 
     def asked_to_stop(self, step: int) -> bool:
         """Tell whether any worker was asked to end, by Ctrl-C or SIGTERM; for the same step all get the same answer.
@@ -111,7 +104,7 @@ class Watch:
         if self._thread is None or self._interrupt is not None or before is signal.SIG_IGN:
             return
         self._interrupt = before
-        with contextlib.suppress(ValueError):  # not the main thread: whoever has that one decides
+        with contextlib.suppress(ValueError):  # only the main thread may set handlers
             signal.signal(signal.SIGINT, self._forward_interrupt)
 
     def _forward_interrupt(self, *_: Any) -> None:
@@ -131,31 +124,32 @@ class Watch:
                 signal.signal(signal.SIGINT, self._interrupt)
         # A command that was ended on purpose: by the words that Python or the command line have for it.
         if error is None or isinstance(error, SystemExit | GeneratorExit) or type(error).__name__ == "Exit":
-            self._leaving = True
+            self._state["left"] = True
             self._finished.wait()  # the watch goes on until all have come this far
-            return
-        self._fail(error)
+        else:
+            self.fail(error)
 
-    @contextlib.contextmanager
-    def failing(self) -> Iterator[None]:
-        """Tell the others if what is done inside fails; go on if it does not."""
-        try:
-            yield
-        except BaseException as error:
-            self._fail(error)
-            raise
-
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """Tell the others why this worker ends."""
         if not isinstance(error, ConfigError | KeyboardInterrupt):
             self._judged.wait(GRACE)
-        if self._judged.is_set() and not (self._verdict.failed and _is_understood(error)):
+        if self._verdict is not None and not (self._verdict.failed and _is_understood(error)):
             # Something broke off because another worker is gone: the thread says which one, and ends this process.
             time.sleep(10 * GRACE)
         # As the command line ends on this error.
         self._code = 2 if isinstance(error, ConfigError) else 130 if isinstance(error, KeyboardInterrupt) else 1
-        self._failure = "it was interrupted" if isinstance(error, KeyboardInterrupt) else _first_line(error)
+        self._state["failure"] = "it was interrupted" if isinstance(error, KeyboardInterrupt) else _first_line(error)
         # Runs before what JAX does at the end, which would wait for workers that no longer come.
         atexit.register(self._abandon)
+
+    def _abandon(self) -> None:
+        """Leave without waiting for the others, once this worker's own error has been told."""
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        # Worker 0 stays until the others know: they would take its end for a crash.
+        self._finished.wait(GRACE + 3 * BEAT if self.number == 0 else 2 * BEAT)
+        os._exit(self._code)
 
     # --- the thread --------------------------------------------------------------------------------------------------
 
@@ -168,22 +162,55 @@ class Watch:
     def _lead(self) -> None:
         """Worker 0: listen to all, judge, and tell them."""
         for now, is_due in self._ticks():
-            self.workers[0].take(self._state(), now)
-            for number, peer in self._peers.items():
+            self.workers[0].take(self._state, now)
+            for number, line in self._lines.items():
                 worker = self.workers[number]
-                for message in peer.receive():
+                for message in line.receive():
                     worker.take(message, now)
-                worker.closed = worker.closed or peer.closed
+                worker.closed = worker.closed or line.closed
             verdict = judge(self.workers, now, self.limits)
             if verdict is not None:
-                self._tell(verdict)
-                return
+                self._send({"verdict": list(verdict)})
+                deadline = time.monotonic() + GRACE + 2 * BEAT
+                self._note(verdict)
+                self._see_off(set(self._lines) - set(verdict.silent), deadline)
+                self._end(verdict)
             if all(worker.left for worker in self.workers):
-                self._tell_done()
+                self._send({"done": True})
+                self._finished.set()
+                self._see_off(set(self._lines), time.monotonic() + GRACE + 2 * BEAT)
                 return
             if is_due:
-                for peer in self._peers.values():
-                    peer.send({"step": self._step})
+                self._send({"step": self._state["step"]})
+
+    def _follow(self) -> None:
+        """Any other worker: report to worker 0, hear that it lives, and hear its verdict."""
+        (line,), leader, total = self._lines.values(), self.workers[0], len(self.workers)
+        for now, is_due in self._ticks():
+            verdict = None
+            for message in line.receive():
+                if "done" in message:
+                    line.close()
+                    self._finished.set()
+                    return
+                verdict = Verdict(*message["verdict"]) if "verdict" in message else verdict
+                leader.heard, leader.step = now, message.get("step")
+            if verdict is None and line.closed:
+                verdict = Verdict(0, leader.ended(total))
+            if verdict is None and now - leader.heard > self.limits.silence_at(leader.step):
+                verdict = Verdict(0, leader.unheard(total, now), silent=[0])
+            if verdict is not None:
+                self._note(verdict)
+                self._end(verdict)
+            failed = self._state["failure"] is not None
+            if is_due or failed:
+                self._send(self._state)
+            if failed:
+                deadline = now + GRACE
+                while not line.closed and time.monotonic() < deadline:
+                    if any("verdict" in message for message in line.receive(TICK)):  # worker 0 has heard why
+                        break
+                self._let_main_thread_end()
 
     def _ticks(self) -> Iterator[tuple[float, bool]]:
         """Yield the time of every look at the connections, and whether a sign of life is due."""
@@ -194,7 +221,7 @@ class Watch:
             if last and now - last > self.limits.silence / 2:
                 self._count_anew(now)  # who was stopped itself has heard no one
             last, is_due = now, now >= next_beat
-            next_beat = now + self._beat if is_due else next_beat
+            next_beat = now + min(BEAT, self.limits.silence / 5) if is_due else next_beat
             yield now, is_due
 
     def _count_anew(self, now: float) -> None:
@@ -202,74 +229,16 @@ class Watch:
             worker.heard = worker.moved = now
             worker.behind = None
 
-    def _state(self) -> dict[str, Any]:
-        return {"step": self._step, "busy": self._busy, "left": self._leaving, "failure": self._failure}
+    def _send(self, message: dict[str, Any]) -> None:
+        for line in self._lines.values():
+            line.send(message)
 
-    def _tell(self, verdict: Verdict) -> None:
-        """Pass the verdict on, wait until the others have gone, and go."""
-        for peer in self._peers.values():
-            peer.send({"verdict": list(verdict)})
-        deadline = time.monotonic() + GRACE + 2 * BEAT
-        self._note(verdict)
-        self._see_off([peer for number, peer in self._peers.items() if number not in verdict.silent], deadline)
-        self._end(verdict)
-
-    def _tell_done(self) -> None:
-        for peer in self._peers.values():
-            peer.send({"done": True})
-        self._finished.set()
-        self._see_off(list(self._peers.values()), time.monotonic() + GRACE + 2 * BEAT)
-        for peer in self._peers.values():
-            peer.close()
-
-    def _see_off(self, peers: list[Connection], deadline: float) -> None:
-        """Wait until the others have heard the last word and closed their ends."""
-        while time.monotonic() < deadline and not all(peer.closed for peer in peers):
+    def _see_off(self, numbers: set[int], deadline: float) -> None:
+        """Wait until others have heard the last word and closed their ends."""
+        while time.monotonic() < deadline and not all(self._lines[number].closed for number in numbers):
             time.sleep(TICK)
-            for peer in self._peers.values():
-                peer.flush()
-                peer.receive()
-
-    def _follow(self) -> None:
-        """Any other worker: report to worker 0, hear that it lives, and hear its verdict."""
-        (peer,), leader = self._peers.values(), self.workers[0]
-        for now, is_due in self._ticks():
-            for message in peer.receive():
-                if "verdict" in message:
-                    self._obey(Verdict(*message["verdict"]))
-                if "done" in message:
-                    peer.close()
-                    self._finished.set()
-                    return
-                leader.heard, leader.step = now, message.get("step")
-            if peer.closed:
-                self._obey(Verdict(0, leader.ended(len(self.workers))))
-            if now - leader.heard > self.limits.silence_at(leader.step):
-                self._obey(Verdict(0, leader.unheard(len(self.workers), now), silent=[0]))
-            if is_due or self._failure is not None:
-                peer.send(self._state())
-            if self._failure is not None:
-                self._take_leave(peer)
-
-    def _take_leave(self, peer: Connection) -> None:
-        """Wait until worker 0 has heard why this worker fails; it answers with its verdict."""
-        deadline = time.monotonic() + GRACE
-        while time.monotonic() < deadline and not peer.closed:
-            if any("verdict" in message for message in peer.receive()):
-                break
-            time.sleep(TICK / 4)
-            peer.flush()
-        self._let_main_thread_end()
-
-    def _let_main_thread_end(self) -> None:
-        """Let the main thread tell its own error; should it hang on the way, such as for other threads, end it."""
-        self._finished.set()
-        time.sleep(2 * GRACE)
-        os._exit(self._code)
-
-    def _obey(self, verdict: Verdict) -> None:
-        self._note(verdict)
-        self._end(verdict)
+            for line in self._lines.values():
+                line.receive()
 
     def _note(self, verdict: Verdict) -> None:
         """Let the main thread know, if it is about to tell an error of its own.
@@ -281,14 +250,20 @@ class Watch:
         self._verdict = verdict
         self._judged.set()
         deadline = time.monotonic() + GRACE
-        while verdict.failed and time.monotonic() < deadline and self._failure is None:
+        while verdict.failed and time.monotonic() < deadline and self._state["failure"] is None:
             time.sleep(TICK)
+
+    def _let_main_thread_end(self) -> None:
+        """Let the main thread tell its own error; should it hang on the way, such as for other threads, end it."""
+        self._finished.set()
+        time.sleep(2 * GRACE)
+        os._exit(self._code)
 
     def _end(self, verdict: Verdict) -> None:
         """Say who is at fault and end this process, whatever its main thread waits for."""
-        if self._failure is not None:
+        if self._state["failure"] is not None:
             self._let_main_thread_end()
-        # Beside this thread, since nobody may read what it writes any more, and then it waits.
+        # In another thread, since nothing may read what it writes any more, and then it waits.
         writer = threading.Thread(target=_write_error, args=[verdict.fact, self.hint], daemon=True)
         writer.start()
         writer.join(GRACE)
@@ -297,15 +272,6 @@ class Watch:
         for number in verdict.silent:
             end_neighbor(self.workers[number])
         os._exit(1)
-
-    def _abandon(self) -> None:
-        """Leave without waiting for the others, once this worker's own error has been told."""
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):
-                stream.flush()
-        # Worker 0 stays until the others know: they would take its end for a crash.
-        self._finished.wait(GRACE + 3 * BEAT if self.number == 0 else 2 * BEAT)
-        os._exit(self._code)
 
 
 def _write_error(fact: str, hint: str) -> None:

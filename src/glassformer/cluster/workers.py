@@ -92,18 +92,17 @@ class Worker:
         """Return how errors call this worker."""
         return f"worker {self.number} of {total} ({self.host}, pid {self.pid})"
 
-    @property
     def last(self) -> str:
-        """Where it was when last heard."""
+        """Return where it was when last heard."""
         return "before its first step" if self.step is None else f"last at step {self.step:,}"
 
     def ended(self, total: int) -> str:
         """Say that its connection broke off."""
-        return f"{self.name(total)} ended without a word ({self.last}): it crashed or was killed"
+        return f"{self.name(total)} ended without a word ({self.last()}): it crashed or was killed"
 
     def unheard(self, total: int, now: float) -> str:
         """Say that it is silent."""
-        return f"{self.name(total)} has not been heard of for {now - self.heard:.0f} s ({self.last})"
+        return f"{self.name(total)} has not been heard of for {now - self.heard:.0f} s ({self.last()})"
 
 
 class Verdict(NamedTuple):
@@ -130,7 +129,7 @@ def judge(workers: list[Worker], now: float, limits: Limits) -> Verdict | None:
 
 
 def _silent(workers: list[Worker], now: float, limits: Limits) -> Verdict | None:
-    """Find workers of which nothing is heard; where that is all others, worker 0 is the one that does not hear."""
+    """Find workers that are silent; where all others are, worker 0 is the one that does not hear."""
     total = len(workers)
     missed = [(now - w.heard) / limits.silence_at(w.step) if w.number and not w.left else 0.0 for w in workers]
     first = next((worker for worker, share in zip(workers, missed, strict=True) if share > 1), None)
@@ -165,7 +164,7 @@ def _standstill(present: list[Worker], total: int, now: float, limits: Limits) -
     last = max((worker.moved for worker in present), default=now)
     if now - last <= limits.standstill:
         return None
-    steps = ", ".join(f"worker {w.number}: {w.last}{f', {w.busy}' if w.busy else ''}" for w in present[:8])
+    steps = ", ".join(f"worker {w.number}: {w.last()}{f', {w.busy}' if w.busy else ''}" for w in present[:8])
     return Verdict(None, f"none of the {total} workers has reached a new step for {now - last:.0f} s ({steps})")
 
 

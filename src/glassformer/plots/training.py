@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from ..arrays import Array
 from ..errors import ConfigError
-from ..runs.comparison import Curves, curves_of
+from ..runs.listing import Curves, curves_of
 from .style import are_far_apart, colors, log_scale, new_figure, styled, titled, weight_colors, whole_ticks
 
 FEW = 20

@@ -24,10 +24,9 @@ from ..training.parametrization import EVERYTHING, Parametrization
 from ..training.state import TrainingState, final_params
 from ..tree import tree_map
 from .planning import Plan, plan_new
-from .recording import start_recording
 from .replay import Frame, frame_of
 from .run import Run
-from .session import Session, start_session
+from .session import Session, start_recording, start_session
 from .start import create_run, planned_run
 
 

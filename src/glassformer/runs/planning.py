@@ -13,8 +13,8 @@ from ..trained_model import TrainedModel
 from ..training.lora import Adapted, LoRA
 from ..training.parametrization import EVERYTHING, Parametrization
 from ..training.recipe import Recipe, changed_recipe
-from .base import Base, stable_data
 from .custom_files import takes_lexicon
+from .provenance import Base, stable_data
 from .run import read_base
 from .settings import FROM_DATA, Group, groups_of, model_settings, split_settings, task_groups, with_defaults
 

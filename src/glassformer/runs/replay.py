@@ -32,10 +32,9 @@ from ..training.state import TREES, TrainingState, final_params
 from ..training.trainer import Trainer
 from ..tree import tree_map
 from .folder import METRICS
-from .recording import Recording, find_recording
 from .resume import compare, refusal
 from .run import Run, open_run
-from .session import Session, make_trainer
+from .session import Recording, Session, find_recording, make_trainer
 
 
 @dataclass(frozen=True, eq=False)

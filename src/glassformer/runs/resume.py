@@ -20,9 +20,8 @@ from ..training.trainer import Trainer
 from .folder import METRICS
 from .lock import FolderLock
 from .provenance import Provenance, data_provenance
-from .recording import continue_recording
 from .run import Run, open_run
-from .session import Session, make_trainer
+from .session import Session, continue_recording, make_trainer
 
 MAY_CHANGE = {"steps", "decay_steps"}
 """Recipe settings that `steps` changes."""

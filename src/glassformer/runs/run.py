@@ -43,11 +43,10 @@ from ..training.recipe import Recipe
 from ..training.state import COUNTERS, TREES, TrainingState, final_params, not_finite, refuse_to_save, start
 from ..tree import check_same, flatten, rebuilt, tree_map, unflatten
 from ..weights.places import is_run, locate, open_published
-from .base import Base, fingerprint
 from .custom_files import check_task, load_custom_file, load_custom_files, takes_lexicon
 from .folder import CONFIG, METRICS, naming_damage, read_config, read_metrics, write, write_config
 from .lock import FolderLock
-from .provenance import Provenance, data_provenance
+from .provenance import Base, Provenance, data_provenance, fingerprint
 from .settings import check_options
 
 

@@ -24,9 +24,9 @@ from ..interpret.reading import labels_of
 from ..models import Batch
 from ..runs.in_memory import Trial
 from ..runs.measurements import LONGEST, fixed_example, gradient_norms_on, scored, weight_norms
-from ..runs.recording import FOLDER
 from ..runs.replay import Frame, Replay, replay
 from ..runs.run import open_run
+from ..runs.session import FOLDER
 from ..trained_model import TrainedModel
 from ..tree import flatten
 from ..weights.places import is_run, locate
