@@ -2,7 +2,7 @@
 
 from dataclasses import MISSING
 
-from glassformer.runs.listing import ROWS, by_step, by_time, curves_of, differing, figures_of, judged
+from glassformer.runs.listing import ROWS, curves_of, differing, figures_of, judged, losses_by
 from runs import finish, tiny_session
 
 
@@ -22,8 +22,8 @@ def test_curves_hold_what_was_recorded():
 def test_a_run_counts_with_its_last_evaluation_and_not_behind_its_end():
     fast = curves_of("fast", [line(step, 0.1, val_loss=5.0 - step) for step in (1, 2, 3, 4)])
     slow = curves_of("slow", [line(1, 1.0), line(2, 1.0, val_loss=7.0)])
-    assert by_step([fast, slow]) == [(1, [4.0, None]), (2, [3.0, 7.0]), (3, [2.0, None]), (4, [1.0, None])]
-    times = by_time([fast, slow])
+    assert losses_by("steps", [fast, slow]) == [(1, [4.0, None]), (2, [3.0, 7.0]), (3, [2.0, None]), (4, [1.0, None])]
+    times = losses_by("seconds", [fast, slow])
     assert [values for _, values in times] == [[4.0, None], [3.0, None], [2.0, None], [1.0, None], [None, 7.0]]
     assert times[-1][0] == 2.0
 
@@ -31,14 +31,14 @@ def test_a_run_counts_with_its_last_evaluation_and_not_behind_its_end():
 def test_long_runs_are_compared_in_a_few_rows_with_the_last_of_each():
     long = curves_of("long", [line(step, val_loss=1.0) for step in range(1, 1001)])
     short = curves_of("short", [line(step, val_loss=1.0) for step in range(1, 334)])
-    steps = [step for step, _ in by_step([long, short])]
+    steps = [step for step, _ in losses_by("steps", [long, short])]
     assert len(steps) <= ROWS
     assert {1, 333, 1000} <= set(steps)
 
 
 def test_runs_without_metrics_have_nothing_to_compare():
-    assert by_step([curves_of("a", []), curves_of("b", [])]) == []
-    assert by_time([curves_of("a", []), curves_of("b", [line(1)])]) == [(0.5, [None, 3.9])]
+    assert losses_by("steps", [curves_of("a", []), curves_of("b", [])]) == []
+    assert losses_by("seconds", [curves_of("a", []), curves_of("b", [line(1)])]) == [(0.5, [None, 3.9])]
 
 
 def test_settings_that_differ_are_named_with_both_values(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from glassformer.errors import ConfigError
 from glassformer.runs import session as recording
-from glassformer.runs.session import BUDGET, MOST, Recording, spacing, start_recording
+from glassformer.runs.session import BUDGET, MOST, Recording, open_recording, spacing
 from glassformer.training.state import TrainingState
 from runs import TINY, command
 
@@ -37,7 +37,7 @@ def test_small_models_have_more_states_and_large_ones_none_but_the_first(numbers
 def test_a_run_of_several_processes_is_not_recorded(monkeypatch, tmp_path):
     monkeypatch.setattr(recording, "processes", lambda: 2)
     with pytest.raises(ConfigError, match="several processes is not recorded"):
-        start_recording(SimpleNamespace(folder=tmp_path), state(1))
+        open_recording(SimpleNamespace(folder=tmp_path), state(1), new=True)
 
 
 def test_the_command_records_and_resume_takes_no_such_option(tmp_path):

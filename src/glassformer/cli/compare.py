@@ -10,7 +10,7 @@ import click
 
 from ..errors import ConfigError
 from ..runs.folder import RECENT
-from ..runs.listing import Curves, by_step, by_time, curves_of, differing, figures_of, judged, samples_or_reason
+from ..runs.listing import Curves, curves_of, differing, figures_of, judged, losses_by, samples_or_reason
 from ..runs.run import Run, open_run
 from ..settings import check_known
 from ..text import printable
@@ -73,8 +73,10 @@ def _as_json(
     return {
         "runs": about,
         "settings": {name: [_plain(value) for value in values] for name, values in differing(runs).items()},
-        "loss_by_step": [{"step": step, "losses": values} for step, values in by_step(curves)],
-        "loss_by_seconds": [{"seconds": round(time, 3), "losses": values} for time, values in by_time(curves)],
+        "loss_by_step": [{"step": step, "losses": values} for step, values in losses_by("steps", curves)],
+        "loss_by_seconds": [
+            {"seconds": round(time, 3), "losses": values} for time, values in losses_by("seconds", curves)
+        ],
         "figures": [str(path) for path in drawn],
     }
 
@@ -124,9 +126,9 @@ def _print_losses(names: Sequence[str], curves: Sequence[Curves]) -> None:
     kinds = {"validation" if judged(one) is one.validation else "training" for one in curves}
     kind = kinds.pop() if len(kinds) == 1 else "validation (else training)"
     columns = [f">{name}" for name in names]
-    steps = [(f"{step:,}", *map(number, values)) for step, values in by_step(curves)]
+    steps = [(f"{step:,}", *map(number, values)) for step, values in losses_by("steps", curves)]
     print_table((">step", *columns), steps, title=f"Loss by step ({kind})")
-    found = by_time(curves)
+    found = losses_by("seconds", curves)
     places = 1 if found and found[-1][0] >= 100 else 2
     times = [(f"{time:,.{places}f}", *map(number, values)) for time, values in found]
     print_table((">seconds", *columns), times, title=f"Loss by time ({kind})")

@@ -60,9 +60,6 @@ class Cluster:
         """Where process 0 listens."""
         return _split_address(self.coordinator)[1]
 
-    def __str__(self) -> str:
-        return f"process {self.process} of {self.processes}, coordinator {self.coordinator} ({self.source})"
-
 
 def find_cluster(
     environ: Mapping[str, str] = os.environ,

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from rich.columns import Columns
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
@@ -79,10 +80,10 @@ class Screen:
 
     def _parts(self, width: int, *, ascii_only: bool) -> Iterator[Any]:
         yield self._progress()
-        yield from flowed(self._pace(), width)
+        yield Columns(self._pace(), padding=(0, 3))
         if self.clock.is_compiling:
             yield Text(compilation(self.clock, self.engine), style="yellow")
-        yield from flowed(self._losses(), width)
+        yield Columns(self._losses(), padding=(0, 3))
         rows = chart(self.curve, self.dots, width, ascii_only=ascii_only)
         if rows:
             yield from rows
@@ -153,18 +154,6 @@ def meaning_of(recipe: Recipe, config: TransformerConfig, *, validates: bool) ->
     measured = f"validation loss: on all of the {'validation' if validates else 'held-out'} data"
     measured += f", without {' or '.join(with_it)}" if with_it else ""
     return f"{taken}; {measured}{', by averaged weights' if recipe.ema else ''}"
-
-
-def flowed(cells: Iterable[str], width: int, *, between: str = "   ") -> Iterator[Text]:
-    """Join cells into lines of at most `width` characters, without breaking a cell."""
-    line = ""
-    for cell in cells:
-        if line and len(line) + len(between) + len(cell) > width:
-            yield Text(line)
-            line = ""
-        line += (between if line else "") + cell
-    if line:
-        yield Text(line)
 
 
 def duration(seconds: float) -> str:

@@ -26,7 +26,7 @@ from ..tree import tree_map
 from .planning import Plan, plan_new
 from .replay import Frame, frame_of
 from .run import Run
-from .session import Session, start_recording, start_session
+from .session import Session, open_recording, start_session
 from .start import create_run, planned_run
 
 
@@ -105,7 +105,7 @@ class Trial:
         if not own.records:
             raise ConfigError("no step was taken yet", hint="train it first")
         run = create_run(self.plan._replace(recipe=own.recipe), Path(folder), None, numbered=True)
-        start_recording(run, session.state)
+        open_recording(run, session.state, new=True)
         run.append(own.records)
         state = session.trainer.take(session.state)
         if best:

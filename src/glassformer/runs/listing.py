@@ -3,7 +3,7 @@
 import bisect
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field
 from datetime import datetime
@@ -243,32 +243,20 @@ def differing(runs: Sequence[Run]) -> dict[str, list[Any]]:
     return {name: values for name, values in rows.items() if any(value != values[0] for value in values)}
 
 
-def by_step(curves: Sequence[Curves]) -> list[tuple[int, list[float | None]]]:
-    """Return, for some steps, the loss of the last evaluation up to then; None where a run ended before."""
-    return _compared(curves, lambda points: points.steps)
-
-
-def by_time(curves: Sequence[Curves]) -> list[tuple[float, list[float | None]]]:
-    """Return, for some times, the loss of the last evaluation up to then; None where a run ended before."""
-    return _compared(curves, lambda points: points.seconds)
-
-
-def _compared(
-    curves: Sequence[Curves], axis: Callable[[Points], Sequence[Any]]
-) -> list[tuple[Any, list[float | None]]]:
-    shown = [judged(one) for one in curves]
-    places = sorted({place for points in shown for place in axis(points)})
+def losses_by(axis: str, curves: Sequence[Curves]) -> list[tuple[Any, list[float | None]]]:
+    """Return, for some `steps` or `seconds`, the losses of the last evaluations up to then; None after a run's end."""
+    shown = [(getattr(judged(one), axis), judged(one).values) for one in curves]
+    places = sorted({place for at, _ in shown for place in at})
     # The last of each run is where it is to be judged; the others are spread evenly.
-    kept = {axis(points)[-1] for points in shown if points.values}
+    kept = {at[-1] for at, values in shown if values}
     free = max(ROWS - len(kept), 1)
     kept |= {places[i * (len(places) - 1) // free] for i in range(free)} if places else set()
 
-    def value(points: Points, place: Any) -> float | None:
-        at = axis(points)
+    def value(at: Sequence[float], values: Sequence[float], place: float) -> float | None:
         number = bisect.bisect_right(at, place)
-        return points.values[number - 1] if number and place <= at[-1] else None
+        return values[number - 1] if number and place <= at[-1] else None
 
-    return [(place, [value(points, place) for points in shown]) for place in sorted(kept)]
+    return [(place, [value(*points, place) for points in shown]) for place in sorted(kept)]
 
 
 def judged(curves: Curves) -> Points:

@@ -38,16 +38,12 @@ _changing = threading.RLock()
 
 
 class Owner(NamedTuple):
-    """The holder of a lock.
-
-    since   when it acquired the lock, in UTC
-    place   identifies the process on its machine, see `workers.place_of`; None if the system does not tell
-    """
+    """The holder of a lock."""
 
     pid: int
     host: str
-    since: str
-    place: list[str] | None = None
+    since: str  # when it acquired the lock, in UTC
+    place: list[str] | None = None  # identifies the process on its machine, see `workers.place_of`
 
     @classmethod
     def here(cls) -> Owner:
@@ -57,8 +53,7 @@ class Owner(NamedTuple):
 
     def may_live(self) -> bool:
         """Tell whether the process may be alive; only on this machine can it be known to have ended."""
-        own = place_of(os.getpid())
-        known = self.host == socket.gethostname() and self.place is not None and own is not None
+        known = self.host == socket.gethostname() and self.place is not None and place_of(os.getpid()) is not None
         return not known or self.place == place_of(self.pid)
 
     def __str__(self) -> str:
@@ -102,15 +97,12 @@ class FolderLock:
             self.acquire()
         if self.is_held():
             return
+        fact = f"another session holds {self.folder}, or its {LOCK} was removed; nothing more is written"
+        hint = f"resume it: `glassformer train --resume {self.folder}`, or gf.resume({str(self.folder)!r})"
         if not self.folder.is_dir():
-            raise CheckpointError(
-                f"{self.folder} was removed or renamed while it was trained",
-                hint="if it was renamed, resume it there: `glassformer train --resume RUN`, or gf.resume(run)",
-            )
-        raise CheckpointError(
-            f"another session holds {self.folder}, or its {LOCK} was removed; nothing more is written",
-            hint=f"resume it: `glassformer train --resume {self.folder}`, or gf.resume({str(self.folder)!r})",
-        )
+            fact = f"{self.folder} was removed or renamed while it was trained"
+            hint = "if it was renamed, resume it there: `glassformer train --resume RUN`, or gf.resume(run)"
+        raise CheckpointError(fact, hint=hint)
 
     def is_held(self) -> bool:
         """Tell whether this session holds the folder, and the folder exists."""
@@ -145,17 +137,12 @@ def _opened(path: Path) -> tuple[int, Owner | None]:
             os.close(descriptor)
             raise
         os.close(descriptor)
-        if stands:
-            return _replaced(path), left
+        if stands:  # it cannot be locked; its former holder notices that it is replaced
+            with replacing(path) as partial:
+                descriptor = os.open(partial, os.O_RDWR)
+                _write(descriptor)
+            return descriptor, left
     raise _refusal(path, None)
-
-
-def _replaced(path: Path) -> int:
-    """Replace a file that cannot be locked; its former holder notices."""
-    with replacing(path) as partial:
-        descriptor = os.open(partial, os.O_RDWR)
-        _write(descriptor)
-    return descriptor
 
 
 def _lock(descriptor: int) -> bool | None:

@@ -76,14 +76,15 @@ def measure(
         raise ConfigError("there are no steps to measure", hint="name some, such as replay.spaced()")
     rows: dict[str, list[Any]] = {}
     every = {"loss": lambda frame: frame.loss, "grad_norm": lambda frame: frame.grad_norm, **(measures or {})}
+    report = progress or (lambda done, total: None)
     for done, frame in enumerate(replay.frames(wanted)):
-        if progress is not None:
-            progress(done, len(wanted))
+        report(done, len(wanted))
         for name, measure in every.items():
-            for part, value in _parts(name, measure(frame)):
-                rows.setdefault(part, []).append(value)
-    if progress is not None:
-        progress(len(wanted), len(wanted))
+            found = measure(frame)
+            parts = {f"{name}.{own}": x for own, x in found.items()} if isinstance(found, Mapping) else {name: found}
+            for row, value in parts.items():
+                rows.setdefault(row, []).append(value)
+    report(len(wanted), len(wanted))
     return Measurements(np.array(wanted), {name: _stacked(name, values, len(wanted)) for name, values in rows.items()})
 
 
@@ -177,17 +178,6 @@ def samples(count: int = 1, length: int = 60) -> Measure:
     return measure
 
 
-# --- rows ------------------------------------------------------------------------------------------------------------
-
-
-def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for own, part in value.items():
-            yield f"{name}.{own}", part
-    else:
-        yield name, value
-
-
 def _stacked(name: str, values: list[Any], frames: int) -> Any:
     if isinstance(values[0], str):
         return values
@@ -201,11 +191,8 @@ def _stacked(name: str, values: list[Any], frames: int) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return value
-    array = np.asarray(value)
-    if array.dtype.kind != "f":
-        return array.tolist()
-    plain = array.astype(object)
-    plain[~np.isfinite(array)] = None
+    if isinstance(value, list) or value.dtype.kind != "f":
+        return value if isinstance(value, list) else value.tolist()
+    plain = value.astype(object)
+    plain[~np.isfinite(value)] = None
     return plain.tolist()

@@ -168,18 +168,17 @@ def _processor(engine: str) -> str | None:
 
 
 def _blas() -> dict[str, Any]:
-    library = _library()
-    return {} if library is None else library.info()
+    """Return what is known about NumPy's BLAS."""
+    return next((library.info() for library in _libraries()), {})
 
 
 @cache
-def _library() -> Any | None:
-    """Return NumPy's BLAS; cached, since searching all libraries takes longer than a step of a small model."""
+def _libraries() -> list[Any]:
+    """Return BLAS libraries, NumPy's first; cached: the search takes longer than a step of a small model."""
     from threadpoolctl import ThreadpoolController
 
     found = ThreadpoolController().select(user_api="blas").lib_controllers
-    of_numpy = [library for library in found if "numpy" in library.filepath]
-    return next(iter(of_numpy or found), None)
+    return sorted(found, key=lambda library: "numpy" not in library.filepath)
 
 
 # --- the model that a run started from -------------------------------------------------------------------------------

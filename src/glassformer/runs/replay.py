@@ -34,7 +34,7 @@ from ..tree import tree_map
 from .folder import METRICS
 from .resume import compare, refusal
 from .run import Run, open_run
-from .session import Recording, Session, find_recording, make_trainer
+from .session import Recording, Session, make_trainer, open_recording
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +188,7 @@ def replay(folder: str | Path) -> Replay:
     task = run.task()
     parametrization = run.parametrization()
     trainer = make_trainer(run, task, parametrization)
-    recording = find_recording(run, trainer.first(run.first_params()))
+    recording = open_recording(run, trainer.first(run.first_params()))
     if recording is None:
         raise ConfigError(f"{folder} was not recorded", hint="train it again with --record")
     _, found = compare(run, task)

@@ -31,7 +31,6 @@ from ..arrays import Tree
 from ..cluster.collective import agreed, meet, process, processes
 from ..cluster.watch import Watch
 from ..data import Task
-from ..data.examples import Dataset
 from ..errors import CheckpointError, ConfigError, DataError, typed
 from ..files import explained
 from ..trained_model import TrainedModel
@@ -127,7 +126,10 @@ class Session:
         recipe = self.run.recipe
         threads = suitable_threads(self.run.config, recipe.batch // recipe.accumulate)
         computing = self.run.computing()
-        self._begin_watch()
+        resume = f"glassformer train --resume {typed(self.run.folder)}"
+        self.watch.hint = f"start all workers again; `{resume}` continues from the last checkpoint"
+        self.watch.progress(self.state.step)
+        self.watch.heed_interrupts()
         ahead = training_steps(self.trainer, self.task.train, self.state, evaluate=self.evaluate, keep=self._keep)
         held: Any = contextlib.nullcontext()  # the first step may compile, which takes long
         try:
@@ -154,12 +156,6 @@ class Session:
             self._save_file()  # which all other commands can read
         if self.run.lock is not None:
             self.run.lock.release()
-
-    def _begin_watch(self) -> None:
-        resume = f"glassformer train --resume {typed(self.run.folder)}"
-        self.watch.hint = f"start all workers again; `{resume}` continues from the last checkpoint"
-        self.watch.progress(self.state.step)
-        self.watch.heed_interrupts()
 
     def _accept(self, state: TrainingState, record: StepRecord) -> None:
         """Take over a new state; Ctrl-C must not come between its best parameters, its record and itself."""
@@ -231,15 +227,14 @@ class Session:
         """Evaluate parameters on all of the validation data, or the held-out data where there is none."""
         if self.task.validation is None:
             return self.test(params)
-        return self._evaluate_on(params, self.task.validation)
+        with self.watch.busy("evaluating"):
+            return self.trainer.evaluate(params, self.task.validation, metric=self.task.metric)
 
     def test(self, params: Tree) -> Evaluation:
         """Evaluate parameters on all of the held-out data."""
-        return self._evaluate_on(params, self.task.held_out, groups=self.task.groups)
-
-    def _evaluate_on(self, params: Tree, data: Dataset, **settings: Any) -> Evaluation:
+        task = self.task
         with self.watch.busy("evaluating"):
-            return self.trainer.evaluate(params, data, metric=self.task.metric, **settings)
+            return self.trainer.evaluate(params, task.held_out, metric=task.metric, groups=task.groups)
 
     @property
     def trained(self) -> TrainedModel:
@@ -261,7 +256,7 @@ def start_session(run: Run, plan: Plan, *, recorded: bool = False) -> Session:
     """Start a session of a new run."""
     trainer = make_trainer(run, plan.task, plan.parametrization)
     state = trainer.first(plan.params)
-    recording = start_recording(run, state) if recorded else None
+    recording = open_recording(run, state, new=True) if recorded else None
     if recording is not None and plan.params is not None and run.base is None:
         recording.keep(trainer.take(state), "from")  # no seed and no other model says where it began
     return Session(run, plan.task, trainer, state, plan.parametrization, recording=recording)
@@ -286,19 +281,16 @@ def _close_unfinished() -> None:
 # --- recordings ------------------------------------------------------------------------------------------------------
 
 
-def start_recording(run: Run, state: TrainingState) -> Recording:
-    """Start the recording of a new run."""
-    if processes() > 1:
-        raise ConfigError("a run of several processes is not recorded", hint="leave --record out, or use one process")
+def open_recording(run: Run, state: TrainingState, *, new: bool = False) -> Recording | None:
+    """Return the recording of a run, None where it has none; a `new` one is begun."""
     folder = run.folder / FOLDER
-    with explained(folder):
-        folder.mkdir(exist_ok=True)
-    return Recording(run, spacing(state, run.recipe.steps))
-
-
-def find_recording(run: Run, state: TrainingState) -> Recording | None:
-    """Return the recording of a run, None where it has none."""
-    return Recording(run, spacing(state, run.recipe.steps)) if (run.folder / FOLDER).is_dir() else None
+    if new:
+        if processes() > 1:
+            hint = "leave --record out, or use one process"
+            raise ConfigError("a run of several processes is not recorded", hint=hint)
+        with explained(folder):
+            folder.mkdir(exist_ok=True)
+    return Recording(run, spacing(state, run.recipe.steps)) if folder.is_dir() else None
 
 
 def continue_recording(run: Run, trainer: Trainer, state: TrainingState, *, anew: bool) -> Recording | None:
@@ -307,7 +299,7 @@ def continue_recording(run: Run, trainer: Trainer, state: TrainingState, *, anew
     States of later steps are removed, because the steps are taken again, and states that are now too close to each
     other. `anew` says that something changed: the state is then kept, since earlier steps no longer lead to it.
     """
-    recording = find_recording(run, state)
+    recording = open_recording(run, state)
     if recording is None:
         return None
     for step, name in recording.kept().items():

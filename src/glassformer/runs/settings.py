@@ -56,7 +56,6 @@ ALIASES = {
 }
 """Names of our settings in other libraries."""
 
-
 FEW_EXAMPLES = {"train": 40, "held_out": 40, "held_out_each": 2}
 """Options that make a task small, where it has them."""
 
@@ -72,9 +71,8 @@ class Group(NamedTuple):
 def split_settings(task_name: str, settings: Mapping[str, Any]) -> tuple[dict, dict, dict]:
     """Split settings into those of the task, of the model and of the recipe."""
     check_known("there is no task", task_name, TASKS)
-    options = {p.name: p.default for p in inspect.signature(TASKS[task_name]).parameters.values()}
     of_model = {name for config in CONFIGS.values() for name in setting_names(config)} | set(AMONG_MODEL_SETTINGS)
-    owners = (set(options) - set(NOT_SETTINGS), of_model, set(setting_names(Recipe)) - {"seed"})
+    owners = (_options(task_name), of_model, set(setting_names(Recipe)) - {"seed"})
     groups: tuple[dict, dict, dict] = ({}, {}, {})
     for name, value in settings.items():
         group = next((group for known, group in zip(owners, groups, strict=True) if name in known), None)
@@ -88,9 +86,11 @@ def split_settings(task_name: str, settings: Mapping[str, Any]) -> tuple[dict, d
 def check_options(task_name: str, options: Mapping[str, Any]) -> None:
     """Refuse values for a task's options that are of other types than their defaults."""
     known = inspect.signature(TASKS[task_name]).parameters
+    words = {int: "a whole number", str: "text", tuple: 'a list, such as ["de", "en"]'}
     for name, value in options.items():
-        if name in known:
-            _check_option(name, value, known[name].default)
+        wanted = type(known[name].default) if name in known else None
+        if wanted in words and wanted is not (tuple if isinstance(value, list) else type(value)):
+            raise ConfigError(f"{name} is {value!r}", hint=f"{name} takes {words[wanted]}")
 
 
 def _suggestion(name: str, task_name: str, known: set[str]) -> str:
@@ -115,13 +115,6 @@ def _suggestion(name: str, task_name: str, known: set[str]) -> str:
 
 def _options(task_name: str) -> set[str]:
     return set(inspect.signature(TASKS[task_name]).parameters) - set(NOT_SETTINGS)
-
-
-def _check_option(name: str, value: Any, default: Any) -> None:
-    words = {int: "a whole number", str: "text", tuple: 'a list, such as ["de", "en"]'}
-    given = tuple if isinstance(value, list) else type(value)
-    if type(default) in words and given is not type(default):
-        raise ConfigError(f"{name} is {value!r}", hint=f"{name} takes {words[type(default)]}")
 
 
 def default_task(name: str) -> Task:
@@ -196,7 +189,8 @@ def groups_of(topic: str) -> list[Group]:
         return [Group(title, set_model.replace("PRESET", topic), model_settings(architecture, given))]
     if topic in CONFIGS:
         return [Group(f"model ({topic})", set_model, model_settings(topic))]
-    check_known("there is nothing to set called", topic, [*TOPICS, *TASKS, *PRESETS, *CONFIGS], listed=LISTED)
+    listed = "`glassformer settings` lists tasks, presets and groups"
+    check_known("there is nothing to set called", topic, [*TOPICS, *TASKS, *PRESETS, *CONFIGS], listed=listed)
     if topic == "model":
         every = {one.name: one for name in CONFIGS for one in model_settings(name)}
         return [Group("model (all architectures)", set_model, list(every.values()))]
@@ -208,8 +202,6 @@ def groups_of(topic: str) -> list[Group]:
     drawn = with_defaults(described(Sampling), {"temperature": TEMPERATURE})
     return [Group("sampling", "generate MODEL --NAME VALUE, with - in the place of _", drawn)]
 
-
-LISTED = "`glassformer settings` lists tasks, presets and groups"
 
 TOPICS = {
     "recipe": "how to train: steps, optimizer, learning rate, schedule, evaluation",
