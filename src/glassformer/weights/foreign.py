@@ -15,11 +15,9 @@ missing, what is left over and what does not fit is named.
 
 from __future__ import annotations
 
-import io
 import re
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +25,13 @@ import numpy as np
 
 from ..arrays import Array, Tree
 from ..config import TransformerConfig
-from ..errors import WeightsError, did_you_mean, some
+from ..errors import WeightsError, did_you_mean, first_line, some
 from ..models import build
 from ..tree import flatten, rebuilt
-from .state_dict import read_state_dict, reason
-from .tensors import PICKLES, Tensors, read_header
+from .state_dict import read_state_dict
+from .tensors import FLOATS, PICKLES, Tensors, read_header
 
 Table = Mapping[str, "str | Foreign"]
-MOST_EXPANSION = 1100
-"""Deflate makes at most about 1,030 bytes out of one."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +103,9 @@ def params_from(
             was = "" if found.shape == np.shape(theirs) else f", which becomes {found.shape}"
             raise WeightsError(
                 f"{foreign.name} has shape {np.shape(theirs)}{was}, but {ours} has shape {shape}",
-                hint=_shape_hint(found.shape, shape),
+                hint='it is transposed: use Foreign(name, "a b -> b a")'
+                if found.shape == shape[::-1]
+                else "say in a Foreign how its axes are to be ordered, or change the sizes in the config",
             )
         if found.dtype.kind not in "fiu":
             raise WeightsError(f"{foreign.name} holds {found.dtype}, not numbers", hint="convert it first")
@@ -127,48 +125,25 @@ def read_arrays(path: str | Path) -> dict[str, Array]:
         return read_state_dict(path)
     if path.suffix == ".npz":
         try:
-            with zipfile.ZipFile(path) as archive:
-                arrays = [
-                    (entry.filename.removesuffix(".npy"), _entry_array(archive, entry)) for entry in archive.filelist
-                ]
-        except WeightsError:
-            raise
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
         except Exception as error:  # a damaged archive ends in nearly any of Python's errors
-            fact = f"{path} cannot be read: {reason(error)}"
+            fact = f"{path} cannot be read: {first_line(error)}"
             raise WeightsError(fact, hint="get it again, or write it with numpy.savez") from error
-        return {name: array for name, array in arrays if array.dtype.kind == "f"}
+        return {name: array for name, array in arrays.items() if array.dtype.kind == "f"}
     tensors = Tensors(read_header(path))
-    return {name: tensors.read(name) for name, stored in tensors.stored.items() if "F" in stored.dtype}
-
-
-def _entry_array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
-    """Return one array of an .npz file; its header must fit what the archive says about its size."""
-    if entry.file_size > MOST_EXPANSION * (entry.compress_size + 1):
-        raise WeightsError(f"{entry.filename[:80]} would grow to {entry.file_size:,} bytes", hint="the file is damaged")
-    content = io.BytesIO(archive.read(entry))
-    version = np.lib.format.read_magic(content)
-    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-    shape, by_column, dtype = read(content)
-    if dtype.hasobject:
-        raise WeightsError(f"{entry.filename[:80]} holds Python objects", hint="only arrays of numbers are read")
-    numbers = np.frombuffer(content.getbuffer()[content.tell() :], dtype)
-    return numbers.reshape(shape, order="F" if by_column else "C")
-
-
-# --- names -----------------------------------------------------------------------------------------------------------
+    return {name: tensors.read(name) for name, stored in tensors.stored.items() if stored.dtype in FLOATS}
 
 
 def _entry(table: Table, ours: str) -> Foreign | None:
     """Return where one of our parameters comes from, None where the table does not say."""
     number = re.search(r"\.(\d+)\.", ours)
-    found = table.get(ours)
-    if found is None and number is not None:
-        found = table.get(ours.replace(number[0], ".*.", 1))
+    general = ours if number is None else ours.replace(number[0], ".*.", 1)
+    found = table.get(ours, table.get(general))
     if found is None:
         return None
     foreign = Foreign(found) if isinstance(found, str) else found
-    name = foreign.name.replace("*", number[1]) if number is not None else foreign.name
-    return Foreign(name, foreign.axes, foreign.part, foreign.change)
+    return foreign if number is None else replace(foreign, name=foreign.name.replace("*", number[1]))
 
 
 def _check_names(
@@ -178,26 +153,23 @@ def _check_names(
     table: Table,
     ignored: Sequence[str],
 ) -> None:
-    general = {re.sub(r"\.\d+\.", ".*.", ours, count=1) for ours in specs}
+    known = {*specs, *(re.sub(r"\.\d+\.", ".*.", ours, count=1) for ours in specs)}
+    used = {foreign.name for foreign in chosen.values()}
+    patterns = [re.compile(".*".join(map(re.escape, pattern.split("*")))) for pattern in ignored]
+    left = sorted(n for n in arrays if n not in used and not any(pattern.fullmatch(n) for pattern in patterns))
     for ours in table:
-        if ours not in specs and ours not in general:
-            raise WeightsError(
-                f"the table names {ours!r}, which this model does not have", hint=did_you_mean(ours, general)
-            )
-    unsaid = sorted(specs.keys() - chosen.keys())
-    if unsaid:
+        if ours not in known:
+            fact = f"the table names {ours!r}, which this model does not have"
+            raise WeightsError(fact, hint=did_you_mean(ours, known))
+    if specs.keys() - chosen.keys():
         raise WeightsError(
-            f"the table does not say where {some(unsaid)} come from",
+            f"the table does not say where {some(sorted(specs.keys() - chosen.keys()))} come from",
             hint="add them; what the other model does not have, the config can leave out (attention_bias=False, …)",
         )
     for ours, foreign in chosen.items():
         if foreign.name not in arrays:
-            raise WeightsError(
-                f"there is no array {foreign.name!r} for {ours}", hint=did_you_mean(foreign.name, arrays)
-            )
-    patterns = [re.compile(".*".join(map(re.escape, pattern.split("*")))) for pattern in ignored]
-    used = {foreign.name for foreign in chosen.values()}
-    left = sorted(n for n in arrays if n not in used and not any(pattern.fullmatch(n) for pattern in patterns))
+            fact = f"there is no array {foreign.name!r} for {ours}"
+            raise WeightsError(fact, hint=did_you_mean(foreign.name, arrays))
     if left:
         hint = "add them to the table, or name them in ignored if nothing needs them"
         raise WeightsError(f"{some(left)} would be left over", hint=hint)
@@ -213,9 +185,3 @@ def _joins(have: Sequence[int], want: Sequence[int]) -> bool:
         if product != size:
             return False
     return all(size == 1 for size in rest)
-
-
-def _shape_hint(have: tuple[int, ...], want: tuple[int, ...]) -> str:
-    if have == want[::-1]:
-        return 'it is transposed: use Foreign(name, "a b -> b a")'
-    return "say in a Foreign how its axes are to be ordered, or change the sizes in the config"
