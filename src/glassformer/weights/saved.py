@@ -28,11 +28,14 @@ from ..text.published import CONFIG, TOKENIZER
 from ..trained_model import Pooling, TrainedModel
 from ..tree import check_same, flatten, rebuilt
 from .fields import read_json
-from .tensors import SINGLE, Tensors, open_tensors, write_tensors
+from .tensors import SINGLE, open_tensors, write_tensors
 
 DESCRIPTION = "glassformer.json"
 METRICS = "metrics.jsonl"
 FORMAT = 1
+_AS_IT_IS = ("family", "start_id", "end_ids", "chat_template", "labels")
+_TOKENIZERS = ("tokenizer", "target_tokenizer")
+_IN_FILE = {"kind": "file"}
 _EXTRAS = "extras:"
 """Before the names of tensors that the model does not use."""
 
@@ -47,21 +50,23 @@ def save_folder(loaded: TrainedModel, path: str | Path) -> Path:
     folder = Path(path)
     if folder.exists() and not (folder.is_dir() and (is_saved(folder) or not any(folder.iterdir()))):
         raise ConfigError(f"{folder} exists already and holds no saved model", hint="choose a new folder")
-    arrays, about = _arrays(loaded), _description(loaded)
+    arrays = _arrays(loaded)
+    about: dict[str, Any] = {"format": FORMAT, "model": loaded.config.to_dict(), "task": loaded.origin}
+    about |= {name: getattr(loaded, name) for name in _AS_IT_IS}
+    about |= {name: _stored(getattr(loaded, name), name) for name in _TOKENIZERS}
+    about["pooling"] = None if loaded.pooling is None else asdict(loaded.pooling)
     with explained(folder, WeightsError):
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / SINGLE) as partial:
             write_tensors(partial, arrays, {"format": "np"})
-        lines = loaded.metrics
-        write_text(folder / METRICS, "".join(json.dumps(line) + "\n" for line in lines))
+        write_text(folder / METRICS, "".join(json.dumps(line) + "\n" for line in loaded.metrics))
         names = [SINGLE, METRICS]
         if isinstance(loaded.tokenizer, PublishedTokenizer):
             loaded.tokenizer.save(folder)
             names += [TOKENIZER, CONFIG]
-        about["files"] = {name: _sha256(folder / name) for name in names}
+        about["files"] = {name: sha256_of(folder / name) for name in names}
         text = json.dumps({**about, "sha256": _checksum(about)}, indent=2, ensure_ascii=False)
         write_text(folder / DESCRIPTION, text + "\n")
-        (folder / SINGLE).chmod((folder / DESCRIPTION).stat().st_mode)  # else only its owner could read it
     return folder
 
 
@@ -75,22 +80,17 @@ def open_saved(folder: Path, dtype: Any = np.float32) -> TrainedModel:
     names = [name for name in tensors.stored if not name.startswith(_EXTRAS)]
     check_same({name: tensors.stored[name] for name in names}, specs)
     try:
-        pooling = content["pooling"]
+        settings: dict[str, Any] = {name: tuple(v) if isinstance(v := content[name], list) else v for name in _AS_IT_IS}
+        settings |= {name: _tokenizer(folder, content[name]) for name in _TOKENIZERS}
         return TrainedModel(
             config=config,
             params=rebuilt(specs, {name: tensors.read(name, dtype) for name in names}),
-            family=content["family"],
-            tokenizer=_tokenizer(folder, content["tokenizer"]),
-            target_tokenizer=_tokenizer(folder, content["target_tokenizer"]),
-            start_id=content["start_id"],
-            end_ids=tuple(content["end_ids"]),
-            chat_template=content["chat_template"],
-            pooling=None if pooling is None else Pooling(**pooling),
+            pooling=None if content["pooling"] is None else Pooling(**content["pooling"]),
             source=str(folder),
-            extras=_extras(tensors),
-            labels=tuple(content["labels"]),
+            extras={n.removeprefix(_EXTRAS): tensors.read(n) for n in tensors.stored if n.startswith(_EXTRAS)},
             origin=content["task"],
             metrics=_metrics(folder),
+            **settings,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise WeightsError(f"{folder / DESCRIPTION} is damaged: {error!r}", hint="save the model again") from error
@@ -126,16 +126,13 @@ def _check_files(folder: Path, hashes: Any) -> None:
     """Refuse files that are not those which the description speaks of."""
     for name, sha256 in hashes.items() if isinstance(hashes, dict) else ():
         path = folder / Path(str(name)).name
-        if _sha256(path) != sha256:
+        with explained(path, WeightsError, "restore it from a copy", "read"):
+            found = sha256_of(path)
+        if found != sha256:
             raise WeightsError(
                 f"{path} is damaged: its checksum is not the one in {DESCRIPTION}",
                 hint=f"restore it from a copy; to use an edited one, remove its line in {DESCRIPTION}, and sha256",
             )
-
-
-def _sha256(path: Path) -> str:
-    with explained(path, WeightsError, "restore it from a copy", "read"):
-        return sha256_of(path)
 
 
 def _checksum(content: dict[str, Any]) -> str:
@@ -143,34 +140,18 @@ def _checksum(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(json.loads(json.dumps(content)), sort_keys=True).encode()).hexdigest()
 
 
-def _description(loaded: TrainedModel) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "model": loaded.config.to_dict(),
-        "family": loaded.family,
-        "tokenizer": _stored(loaded.tokenizer),
-        "target_tokenizer": _stored(loaded.target_tokenizer, inline=True),
-        "start_id": loaded.start_id,
-        "end_ids": list(loaded.end_ids),
-        "chat_template": loaded.chat_template,
-        "pooling": None if loaded.pooling is None else asdict(loaded.pooling),
-        "labels": list(loaded.labels),
-        "task": loaded.origin,
-    }
-
-
-def _stored(tokenizer: Any, *, inline: bool = False) -> Any:
-    """Return a tokenizer as JSON holds it; a published one has a file of its own."""
-    if tokenizer is None:
-        return None
-    return {"kind": "file"} if isinstance(tokenizer, PublishedTokenizer) and not inline else tokenizer.to_dict()
+def _stored(tokenizer: Any, name: str) -> Any:
+    """Return a tokenizer as JSON holds it; a published one has a file, if it is that of what the model reads."""
+    if isinstance(tokenizer, PublishedTokenizer) and name == "tokenizer":
+        return _IN_FILE
+    return None if tokenizer is None else tokenizer.to_dict()
 
 
 def _tokenizer(folder: Path, stored: Any) -> Any:
-    if stored is None:
-        return None
     try:
-        return PublishedTokenizer.load(folder) if stored == {"kind": "file"} else tokenizer_from_dict(stored)
+        if stored == _IN_FILE:
+            return PublishedTokenizer.load(folder)
+        return None if stored is None else tokenizer_from_dict(stored)
     except GlassformerError as error:
         raise WeightsError(f"the tokenizer of {folder} is damaged: {error.fact}", hint=error.hint) from error
 
@@ -187,11 +168,6 @@ def _arrays(loaded: TrainedModel) -> dict[str, Array]:
     check_same(leaves, loaded.model.specs())
     extras = {_EXTRAS + name: array for name, array in loaded.extras.items()}
     return {name: np.ascontiguousarray(np.asarray(array)) for name, array in {**leaves, **extras}.items()}
-
-
-def _extras(tensors: Tensors) -> dict[str, Array]:
-    names = [name for name in tensors.stored if name.startswith(_EXTRAS)]
-    return {name.removeprefix(_EXTRAS): tensors.read(name) for name in names}
 
 
 def _metrics(folder: Path) -> list[dict[str, Any]]:

@@ -77,8 +77,8 @@ def read_pooling(folder: Path) -> Pooling | None:
 def _mode(path: Path) -> str:
     values = read_json(path)
     chosen = [name for name, value in values.items() if name.startswith("pooling_mode_") and value is True]
-    named = values.get("pooling_mode")
-    chosen += named if isinstance(named, list) else [named] if named is not None else []
+    named = values.get("pooling_mode", [])
+    chosen += named if isinstance(named, list) else [named]
     if len(chosen) != 1 or chosen[0] not in _MODES:
         fact = f"{path} pools by {', '.join(map(str, chosen))[:80] or 'nothing'}, which is not supported"
         raise WeightsError(fact, hint=f"supported: one of {', '.join(_MODES)}")

@@ -37,6 +37,7 @@ _INSTRUCTIONS = """
     SHORT_BINBYTES BINBYTES EMPTY_LIST EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 BINPUT LONG_BINPUT MEMOIZE BINGET
     LONG_BINGET GLOBAL STACK_GLOBAL SETITEM SETITEMS APPEND APPENDS BINPERSID REDUCE
 """
+_CODES = [getattr(pickle, name)[0] for name in _INSTRUCTIONS.split()]
 _Machine: Any = pickle._Unpickler  # the one written in Python can be restricted
 
 
@@ -91,8 +92,7 @@ def read_state_dict(path: str | Path) -> dict[str, Array]:
 class _StateDictReader(_Machine):
     """The stack machine for one file."""
 
-    _codes = [getattr(pickle, name)[0] for name in _INSTRUCTIONS.split()]
-    dispatch = _Dispatch(zip(_codes, map(_Machine.dispatch.get, _codes), strict=True))
+    dispatch = _Dispatch({code: _Machine.dispatch[code] for code in _CODES})
     # What PyTorch notes about versions of modules is dropped.
     dispatch[pickle.BUILD[0]] = _Machine.load_pop
     dispatch[pickle.EMPTY_DICT[0]] = lambda self: self.append(_Dict())

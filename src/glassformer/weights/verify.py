@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, Tree
+from ..arrays import Array
 from ..config import EncoderConfig, EncoderDecoderConfig
-from ..errors import ConfigError, WeightsError
+from ..errors import ConfigError
 from ..text import PublishedTokenizer
 from ..trained_model import TrainedModel
 from .export import export_folder, family_for, with_config
@@ -55,14 +55,22 @@ def verify(loaded: TrainedModel, folder: str | Path | None = None) -> Verificati
 
     folder    where the reference reads them; without one, it reads what `export_folder` writes
     """
-    family, config = family_for(loaded.config, loaded.family)
-    loaded = with_config(loaded, config)
     if folder is None:
         with tempfile.TemporaryDirectory() as place:
             # The tokenizer is not what is compared, and takes long to write.
             export_folder(replace(loaded, tokenizer=None, chat_template=None), Path(place) / "model")
-            return _compared(loaded, family, Path(place) / "model")
-    return _compared(loaded, family, Path(folder))
+            return verify(loaded, Path(place) / "model")
+    family, config = family_for(loaded.config, loaded.family)
+    loaded = with_config(loaded, config)
+    tokens = sample_tokens(loaded)
+    expected = _reference(loaded, family, Path(folder), tokens)
+    found = _ours(loaded, tokens)
+    rows = []
+    for layer, theirs in expected.items():
+        largest = float(np.max(np.abs(theirs)))
+        difference = float(np.max(np.abs(np.asarray(found[layer], dtype=np.float64) - theirs))) / max(largest, 1e-30)
+        rows.append(Row(layer, largest, difference if np.isfinite(difference) else float("inf")))
+    return Verification(tokens.shape[-1], tuple(rows))
 
 
 def sample_tokens(loaded: TrainedModel) -> Array:
@@ -77,31 +85,19 @@ def sample_tokens(loaded: TrainedModel) -> Array:
     return np.random.default_rng(0).integers(first, loaded.config.vocab, (1, length))
 
 
-def _compared(loaded: TrainedModel, family: Family, folder: Path) -> Verification:
-    tokens = sample_tokens(loaded)
-    expected = _reference(loaded, family, folder, tokens)
-    found = _ours(loaded, tokens)
-    rows = []
-    for layer, theirs in expected.items():
-        ours = np.asarray(found[layer], dtype=np.float64)
-        largest = float(np.max(np.abs(theirs)))
-        difference = float(np.max(np.abs(ours - theirs))) / max(largest, 1e-30)
-        rows.append(Row(layer, largest, difference if np.isfinite(difference) else float("inf")))
-    return Verification(tokens.shape[-1], tuple(rows))
-
-
 def _ours(loaded: TrainedModel, tokens: Array) -> dict[str, Array]:
-    if isinstance(loaded.config, EncoderDecoderConfig):
-        logits, saved = loaded.model.forward(loaded.params, tokens, tokens)
-        found = _stack_rows("encoder.", saved["source_embedding"], saved["encoder"])
-        return {**found, **_stack_rows("decoder.", saved["embedding"], saved["decoder"]), "logits": logits}
-    logits, saved = loaded.model.forward(loaded.params, tokens)
-    return {**_stack_rows("", saved["embedding"], saved), _last(loaded): logits}
-
-
-def _stack_rows(prefix: str, embedded: Tree, saved: Tree) -> dict[str, Array]:
-    blocks = {f"{prefix}blocks.{i}": block["output"] for i, block in enumerate(saved["blocks"])}
-    return {f"{prefix}embedding": embedded["output"], **blocks}
+    """Return what our model computes, layer by layer."""
+    pair = isinstance(loaded.config, EncoderDecoderConfig)
+    output, saved = loaded.model.forward(loaded.params, *([tokens, tokens] if pair else [tokens]))
+    stacks = {"": (saved["embedding"], saved)}
+    if pair:
+        stacks = {"encoder.": (saved["source_embedding"], saved["encoder"])}
+        stacks["decoder."] = (saved["embedding"], saved["decoder"])
+    found = {_last(loaded): output}
+    for prefix, (embedding, stack) in stacks.items():
+        found[f"{prefix}embedding"] = embedding["output"]
+        found |= {f"{prefix}blocks.{i}": block["output"] for i, block in enumerate(stack["blocks"])}
+    return found
 
 
 def _last(loaded: TrainedModel) -> str:
@@ -111,17 +107,21 @@ def _last(loaded: TrainedModel) -> str:
 
 def _reference(loaded: TrainedModel, family: Family, folder: Path, tokens: Array) -> dict[str, Array]:
     """Return what the reference computes, layer by layer."""
-    torch, transformers = _libraries()
-    name = family.class_of(loaded.config)
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        fact = f"the reference to compare with needs {error.name}, which is not installed"
+        raise ConfigError(fact, hint="install both: pip install torch transformers") from None
     with _quiet(transformers):
-        model = getattr(transformers, name).from_pretrained(folder, dtype=torch.float32, local_files_only=True)
-    base = model.eval().base_model
+        published = getattr(transformers, family.class_of(loaded.config))
+        model = published.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
     seen: dict[str, Array] = {}
     # Where the reference keeps its blocks, below its base model: what stands before their number.
     table = [(ours, str(theirs)) for ours, theirs in family.table.items() if "*" in ours]
     stacks = {ours.partition("blocks.")[0]: theirs.partition(".*")[0] for ours, theirs in table}
     for prefix, path in stacks.items():
-        blocks = base.get_submodule(path)
+        blocks = model.base_model.get_submodule(path)
         # What the first block reads is the embedding.
         blocks[0].register_forward_pre_hook(_keep(seen, f"{prefix}embedding"), with_kwargs=True)
         for number, block in enumerate(blocks):
@@ -156,15 +156,3 @@ def _quiet(transformers: Any) -> Iterator[None]:
         talk.set_verbosity(before)
         if bars:
             talk.enable_progress_bar()
-
-
-def _libraries() -> tuple[Any, Any]:
-    try:
-        import torch
-        import transformers
-    except ImportError as error:
-        fact = f"the reference to compare with needs {error.name}, which is not installed"
-        raise ConfigError(fact, hint="install both: pip install torch transformers") from None
-    if int(transformers.__version__.split(".")[0]) < 4:
-        raise WeightsError(f"transformers {transformers.__version__} is too old", hint="update it")
-    return torch, transformers
