@@ -5,7 +5,7 @@ import json
 import pytest
 
 from glassformer.cli import demo
-from glassformer.proofs import op_cases, prove_ops
+from glassformer.proofs import op_cases, prove
 from glassformer.runs.run import open_run
 from glassformer.trained_model import TrainedModel
 from glassformer.web.page_export import page_state
@@ -22,7 +22,7 @@ def small(monkeypatch):
     parts["dates"] = {**TINY["dates"], "locales": demo.LANGUAGES, "positions": "rotary"}
     monkeypatch.setattr(demo, "PARTS", {name: {**part, "steps": 2, "eval_every": 1} for name, part in parts.items()})
     some = [case for case in op_cases() if case.name.partition(",")[0] in ("linear", "softmax", "layer_norm")]
-    monkeypatch.setattr(demo, "prove_all", lambda: prove_ops(some))
+    monkeypatch.setattr(demo, "prove_all", lambda: prove(some))
 
 
 def test_it_proves_trains_and_writes_one_page_of_three_models(tmp_path, monkeypatch):

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from glassformer.proofs import LayerCase, prove_layer_case
-from glassformer.proofs.layer_cases import scattered
+from glassformer.proofs import LayerCase, prove_case
+from glassformer.proofs.case import scattered
 
 
 def assert_exact(layer, *, params=None, settings=None, **inputs):
     """Prove the gradients of the parameters and inputs of a layer, far from its first parameters unless given."""
     params = scattered(layer, np.random.default_rng(7)) if params is None else params
-    check = prove_layer_case(LayerCase(type(layer).__name__, layer, params, inputs, settings or {}))
+    check = prove_case(LayerCase(type(layer).__name__, layer, params, inputs, settings or {}))
     assert check.ok, f"error {check.error:.3g}"

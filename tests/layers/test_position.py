@@ -9,7 +9,7 @@ from glassformer.config import DecoderConfig, RotaryScaling
 from glassformer.errors import ConfigError
 from glassformer.layers import RelativePositions, RotaryPositions
 from glassformer.models.decoder import Decoder
-from glassformer.proofs.layer_cases import scattered
+from glassformer.proofs.case import scattered
 
 # Heads of six channels: with two there is one angle, and neither base nor scaling nor pairing can be seen.
 MANNER = {"positions": "rotary", "activation": "gelu_tanh"}

@@ -8,7 +8,7 @@ from glassformer.config import DecoderConfig
 from glassformer.models.decoder import Decoder
 from glassformer.models.model import Batch
 from glassformer.ops import IGNORE
-from glassformer.proofs.layer_cases import scattered
+from glassformer.proofs.case import scattered
 from glassformer.tree import flatten
 
 SIZES = {"vocab": 9, "width": 12, "heads": 2, "layers": 2, "context": 8, "activation": "gelu_tanh"}

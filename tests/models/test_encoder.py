@@ -5,7 +5,7 @@ import numpy as np
 from compare import assert_close
 from glassformer.config import EncoderConfig
 from glassformer.models.encoder import Encoder
-from glassformer.proofs.layer_cases import scattered
+from glassformer.proofs.case import scattered
 
 SIZES = {"vocab": 9, "width": 8, "heads": 2, "layers": 2, "context": 6, "activation": "gelu_tanh"}
 TOKENS = np.array([[1, 4, 1, 0, 7], [1, 1, 8, 3, 3]])

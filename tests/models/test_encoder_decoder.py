@@ -6,7 +6,7 @@ import pytest
 from glassformer.config import EncoderDecoderConfig
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.model import Batch
-from glassformer.proofs.layer_cases import scattered
+from glassformer.proofs.case import scattered
 from glassformer.tree import flatten
 
 SIZES = {"vocab": 9, "width": 8, "heads": 2, "layers": 2, "context": 6, "activation": "gelu_tanh"}

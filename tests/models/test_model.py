@@ -8,7 +8,7 @@ from glassformer import ops
 from glassformer.config import DecoderConfig
 from glassformer.models.decoder import Decoder
 from glassformer.models.model import Batch, as_key
-from glassformer.proofs.layer_cases import scattered
+from glassformer.proofs.case import scattered
 from glassformer.tree import flatten, tree_map
 
 TOKENS = np.array([[1, 4, 1, 0, 7], [1, 1, 8, 3, 3]])

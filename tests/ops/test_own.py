@@ -6,7 +6,7 @@ import pytest
 from glassformer import registry
 from glassformer.errors import ConfigError
 from glassformer.ops import register_op
-from glassformer.proofs import op_cases, prove_op_case
+from glassformer.proofs import op_cases, prove_case
 
 
 def cube(x):
@@ -26,7 +26,7 @@ def _forgotten(monkeypatch):
 def proved(name):
     """The verdict on the only case of the op."""
     (case,) = (case for case in op_cases() if case.name.partition(",")[0] == name)
-    return prove_op_case(case)
+    return prove_case(case)
 
 
 def test_a_pair_of_ones_own_is_proved_beside_all_others():

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from glassformer.proofs import ModelCase
-from glassformer.proofs.layer_cases import scattered
+from glassformer.proofs.case import scattered
 
 DEEP = {
     "encoder (BERT)",
@@ -32,6 +32,9 @@ REPEATED = {
     "Block, pre, RMSNorm, cross",
     "Block, post, RMSNorm, cross",
     "Block, post, dropout",
+    "Block, LayerNorm",
+    "Block, NoNorm",
+    "Block, cross, dropout",
 }
 """Layers of parts that JAX compiles elsewhere in every form, combined as in other cases.
 

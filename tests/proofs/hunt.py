@@ -131,14 +131,14 @@ def made(make: Callable[[], list[Any]]) -> list[Any]:
 
 def prove_rows(rows: set[str]) -> None:
     """Prove the cases of the rows, up to the first that fails."""
-    from glassformer.proofs import layer_cases, model_cases, op_cases, prove_layer_case, prove_model_case, prove_op_case
+    from glassformer.proofs import layer_cases, model_cases, op_cases, prove_case
 
     proved: set[str] = set()
-    for cases, prove in ((op_cases, prove_op_case), (layer_cases, prove_layer_case), (model_cases, prove_model_case)):
+    for cases in (op_cases, layer_cases, model_cases):
         for case in made(cases) if rows - proved else ():
             if wanted := rows & {case.name, case.name.partition(",")[0]}:
                 proved |= wanted
-                check = prove(case)
+                check = prove_case(case)
                 if not check.ok:
                     stop(WRONG, f"error {check.error:.3g}", case.name)
     if rows - proved:

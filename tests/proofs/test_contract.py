@@ -10,7 +10,7 @@ import pytest
 from glassformer import ops
 from glassformer.dispatch import use_engine
 from glassformer.engines import ENGINES
-from glassformer.proofs import Check, prove_op_case, prove_ops
+from glassformer.proofs import Check, prove_case, prove_ops
 from glassformer.proofs.check import EXACT, one_per_name
 from proof_cases import OP_CASES as CASES
 from proof_cases import first_of_each_op
@@ -73,7 +73,7 @@ def cases_and_engines():
 def test_the_gradient_is_exact(case, engine):
     # The numeric derivative is always that of the op as written: kernels take no complex numbers.
     with use_engine(engine):
-        check = prove_op_case(case)
+        check = prove_case(case)
     assert check.limit == EXACT == 1e-12
     assert check.ok, f"error {check.error:.3g}"
 

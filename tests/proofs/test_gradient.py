@@ -11,10 +11,11 @@ import glassformer as gf
 from compare import assert_close
 from glassformer import registry
 from glassformer.dispatch import use_engine
-from glassformer.proofs import OpCase, prove_layers, prove_op_case
+from glassformer.proofs import OpCase, prove, prove_case
 from glassformer.proofs.gradient import (
     complex_step,
-    errors_by_name,
+    error_along,
+    mismatches,
     real_difference,
     relative_error,
     slope_along,
@@ -82,13 +83,13 @@ def test_a_gradient_wrong_in_the_ninth_digit_fails(case):
     taken = inspect.signature(case.backward).parameters
     settings = {name: value for name, value in case.settings.items() if name in taken}
     wrong = replace(case, backward=lambda dy, saved: planted(dy, saved, **settings))
-    assert not prove_op_case(wrong).ok
+    assert not prove_case(wrong).ok
 
 
 @pytest.mark.parametrize("wrong", [lambda g: None, lambda g: g[..., None], lambda g: g * np.nan, lambda g: (g, g)])
 def test_a_gradient_that_is_missing_misshapen_or_not_a_number_fails(wrong):
     case = next(case for case in CASES if case.name == "softmax")
-    assert not prove_op_case(replace(case, backward=lambda dy, y: wrong(case.backward(dy, y)))).ok
+    assert not prove_case(replace(case, backward=lambda dy, y: wrong(case.backward(dy, y)))).ok
 
 
 def softsign(x):
@@ -128,10 +129,10 @@ NOT_ANALYTIC = {
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_a_forward_that_is_not_analytic_is_noticed_and_judged_by_real_differences(forward, right, wrong):
     x = np.array([[1.5, -2.0, 0.7, -500.0], [1e-3, -1e-8, 0.2, 3.0]])
-    check = prove_op_case(OpCase("own", forward, right, (x,)))
+    check = prove_case(OpCase("own", forward, right, (x,)))
     assert check.ok
     assert "not analytic" in check.reason
-    assert not prove_op_case(OpCase("own", forward, wrong, (x,))).ok
+    assert not prove_case(OpCase("own", forward, wrong, (x,))).ok
 
 
 def test_a_backward_that_overwrites_dy_is_judged_by_what_it_returns():
@@ -142,14 +143,14 @@ def test_a_backward_that_overwrites_dy_is_judged_by_what_it_returns():
     def exponential(x):
         return np.exp(x), np.exp(x)
 
-    check = prove_op_case(OpCase("exponential", exponential, backward, (np.array([0.5, -1.0]),)))
+    check = prove_case(OpCase("exponential", exponential, backward, (np.array([0.5, -1.0]),)))
     assert check.ok
     assert "overwrites dy" in check.reason
 
 
 def test_single_precision_inputs_are_proved_in_double_precision():
     x = np.array([0.5, -1.0, 2.0], dtype=np.float32)
-    assert prove_op_case(OpCase("sine", lambda x: (np.sin(x), x), lambda dy, x: dy * np.cos(x), (x,))).ok
+    assert prove_case(OpCase("sine", lambda x: (np.sin(x), x), lambda dy, x: dy * np.cos(x), (x,))).ok
 
 
 def product(a, b):
@@ -168,14 +169,12 @@ REASONS = {
 
 @pytest.mark.parametrize("reason", REASONS)
 def test_a_wrong_gradient_is_explained_by_argument_and_worst_entry(rng, reason):
-    check = prove_op_case(OpCase("product", product, REASONS[reason], tuple(rng.standard_normal((2, 2, 2)))))
+    check = prove_case(OpCase("product", product, REASONS[reason], tuple(rng.standard_normal((2, 2, 2)))))
     assert not check.ok
     assert re.search(reason, check.reason), check.reason
-    if "of 2" not in reason:
-        assert [argument.ok for argument in check.arguments] == [True, False]
     if "b.*" in reason:
-        assert check.arguments[1].worst is not None
-        assert f"db{list(check.arguments[1].worst)}" in check.reason
+        assert "db[" in check.reason
+        assert "da[" not in check.reason
 
 
 def test_the_proof_of_layers_covers_registered_blocks(monkeypatch):
@@ -184,7 +183,7 @@ def test_the_proof_of_layers_covers_registered_blocks(monkeypatch):
         gf.register_block(name, block)
     own = [case for case in gf.proofs.layer_cases() if case.name in BLOCKS]
     assert {case.name for case in own} == set(BLOCKS)
-    assert all(check.ok for check in prove_layers(own))
+    assert all(check.ok for check in prove(own))
 
 
 def test_a_wrong_leaf_of_a_layer_is_named():
@@ -192,7 +191,7 @@ def test_a_wrong_leaf_of_a_layer_is_named():
     right = case.layer.backward
     wrong = replace(case)
     object.__setattr__(wrong, "layer", Doubled(case.layer, right))
-    check = gf.proofs.prove_layer_case(wrong)
+    check = prove_case(wrong)
     assert not check.ok
     assert "params.b" in check.reason
 
@@ -208,17 +207,17 @@ class Doubled:
         return dx, {**grads, "b": 2 * grads["b"]}
 
 
-def test_errors_by_name_point_at_the_wrong_leaf(rng):
+def test_slopes_along_random_directions_find_a_wrong_leaf(rng):
     point = {"w": rng.standard_normal((3, 2)), "b": rng.standard_normal(2)}
     grads = {"w": np.cos(point["w"]), "b": 2 * point["b"]}
 
     def function(p):
         return np.sum(np.sin(p["w"])) + np.sum(p["b"] ** 2)
 
-    right = errors_by_name(function, point, grads, rng).errors
-    assert right.keys() == {"w", "b", "everything"}
-    assert worst(list(right.values())) < 1e-12
-    wrong = errors_by_name(function, point, {**grads, "b": grads["b"] * (1 + 1e-9)}, rng).errors
-    assert wrong["w"] < 1e-12 < wrong["b"]
-    assert errors_by_name(function, point, {"w": grads["w"]}, rng).errors == {"b": np.inf}
-    assert errors_by_name(function, point, {**grads, "b": np.zeros(3)}, rng).errors == {"b": np.inf}
+    right, analytic = error_along(function, point, grads, rng)
+    assert analytic
+    assert right < 1e-12
+    assert error_along(function, point, {**grads, "b": grads["b"] * (1 + 1e-9)}, rng)[0] > 1e-11
+    facts = mismatches(point, {"b": np.zeros(3), "c": np.zeros(1)})
+    assert facts.keys() == {"w", "b", "c"}
+    assert "no gradient for w" in facts["w"]

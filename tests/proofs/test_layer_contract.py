@@ -14,7 +14,7 @@ from glassformer.dispatch import use_engine
 from glassformer.engines import ENGINES
 from glassformer.layers import Layer, Positions, Spec
 from glassformer.models.model import Model
-from glassformer.proofs import check, prove_all, prove_layer_case, prove_model_case
+from glassformer.proofs import check, prove_all, prove_case
 from glassformer.proofs.check import ALONG
 from glassformer.tree import flatten, named_leaves, tree_map
 from proof_cases import LAYER_CASES, MODEL_CASES
@@ -81,7 +81,7 @@ def layers_and_engines():
 @pytest.mark.parametrize(("case", "engine"), list(layers_and_engines()))
 def test_the_gradients_of_a_layer_are_exact(case, engine):
     with use_engine(engine):
-        found = prove_layer_case(case)
+        found = prove_case(case)
     assert found.limit == ALONG == 1e-8
     assert found.ok, f"error {found.error:.3g}"
 
@@ -97,7 +97,7 @@ def models_and_engines():
 @pytest.mark.parametrize(("case", "engine"), list(models_and_engines()))
 def test_the_gradients_of_a_model_are_exact(case, engine):
     with use_engine(engine):
-        found = prove_model_case(as_deep_as_needed(case) if engine == "jax" else case)
+        found = prove_case(as_deep_as_needed(case) if engine == "jax" else case)
     assert found.limit == ALONG
     assert found.ok, f"error {found.error:.3g}"
 
@@ -107,7 +107,7 @@ def test_the_gradients_of_an_optimized_program_are_exact(jax, monkeypatch, name)
     case = next(case for case in MODEL_CASES if case.name == name)
     monkeypatch.setattr(jax, "jit", partial(jax.jit, compiler_options=OPTIMIZED))
     with use_engine("jax"):
-        assert prove_model_case(of_one_block(case)).ok
+        assert prove_case(of_one_block(case)).ok
 
 
 def test_everything_is_proved_at_once(monkeypatch):
@@ -197,7 +197,7 @@ def test_the_record_holds_arrays_and_no_parameters(case):
 def test_a_wrong_gradient_of_a_layer_or_model_fails():
     layer = next(case for case in LAYER_CASES if case.name == "Attention, grouped queries")
     model = next(case for case in MODEL_CASES if case.name == "decoder (head), scaled, bias")
-    for case, prove, name in ((layer, prove_layer_case, "value"), (model, prove_model_case, "head")):
+    for case, name in ((layer, "value"), (model, "head")):
         grads = case.gradients()
 
         class Wrong(type(case)):
@@ -207,5 +207,5 @@ def test_a_wrong_gradient_of_a_layer_or_model_fails():
                 return {**grads, "params": changed} if "params" in grads else changed
 
         wrong = Wrong(**{field: getattr(case, field) for field in case.__dataclass_fields__})
-        assert prove(case).ok
-        assert not prove(wrong).ok
+        assert prove_case(case).ok
+        assert not prove_case(wrong).ok

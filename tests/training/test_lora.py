@@ -8,7 +8,7 @@ import pytest
 from glassformer.errors import ConfigError
 from glassformer.layers import Linear
 from glassformer.models import Batch, build
-from glassformer.proofs import lora_cases, prove_lora, prove_lora_case
+from glassformer.proofs import lora_cases, prove, prove_case
 from glassformer.training import Adapted, LoRA
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
@@ -44,7 +44,7 @@ def logits(model, params):
 
 @pytest.mark.parametrize("case", lora_cases(), ids=lambda case: case.name)
 def test_gradients_are_exact_through_the_whole_model(case):
-    check = prove_lora_case(case)
+    check = prove_case(case)
     assert check.ok
     assert check.error <= 1e-11
 
@@ -52,7 +52,7 @@ def test_gradients_are_exact_through_the_whole_model(case):
 def test_a_wrong_gradient_is_noticed(monkeypatch):
     right = LoRA.backward
     monkeypatch.setattr(LoRA, "backward", lambda *args: tree_map(lambda g: 1.001 * g, right(*args)))
-    [row] = prove_lora(lora_cases()[2:3])
+    [row] = prove(lora_cases()[2:3])
     assert (row.name, row.ok) == ("LoRA", False)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..arrays import Array, Tree
 from ..dispatch import use_engine
-from ..tree import map_named, named_leaves, tree_map
+from ..tree import rebuilt, tree_map
 
 STEP = 1e-30
 """The complex step: its square vanishes beside any double."""
@@ -49,15 +49,15 @@ class Derivative(NamedTuple):
 def derivative(function: Function, x: Array, *, eps: float = EPS) -> Derivative:
     """Return the gradient of a scalar `function(x)`, entry by entry; `eps` is the precision that it computes in."""
     with reference():
-        if eps > EPS:  # steps this small vanish in single precision
-            return Derivative(real_difference(function, x, eps=eps), analytic=False)
-        gradient = complex_step(function, x)
-        # Entries of −inf, such as masked scores, do not move.
-        signs = np.random.default_rng(2).choice([-1.0, 1.0], x.shape)
-        direction = np.where(np.isfinite(x), signs * np.maximum(1.0, np.abs(x)), 0.0)
-        terms = gradient * direction
-        if _agree(lambda t: function(_moved(x, direction, t)), float(np.sum(terms)), float(np.linalg.norm(terms))):
-            return Derivative(gradient, analytic=True)
+        if eps == EPS:  # the complex step and the real one beside it vanish in single precision
+            gradient = complex_step(function, x)
+            # Entries of −inf, such as masked scores, do not move.
+            signs = np.random.default_rng(2).choice([-1.0, 1.0], x.shape)
+            direction = np.where(np.isfinite(x), signs * np.maximum(1.0, np.abs(x)), 0.0)
+            terms = gradient * direction
+            size = float(np.linalg.norm(terms))
+            if _agree(lambda t: function(np.where(direction == 0, x, x + t * direction)), float(np.sum(terms)), size):
+                return Derivative(gradient, analytic=True)
         return Derivative(real_difference(function, x, eps=eps), analytic=False)
 
 
@@ -66,13 +66,16 @@ def slope_along(function: Function, point: Tree, direction: Tree, *, analytic: b
 
     analytic   whether the complex step may be trusted (None: compare it with a real quotient)
     """
+
+    def shifted(t: complex) -> Any:
+        return function(tree_map(lambda x, move: x + t * move, point, direction))
+
     with reference():
-
-        def shifted(t: float) -> Any:
-            return function(tree_map(lambda x, move: x + t * move, point, direction))
-
         if analytic is not False:
-            slope = complex_step_along(function, point, direction)
+            try:
+                slope = float(np.imag(shifted(1j * STEP)) / STEP)
+            except TypeError:  # the function refuses complex numbers
+                slope = float("nan")
             if analytic or _agree(shifted, slope, abs(slope)):
                 return Derivative(slope, analytic=True)
         return Derivative(real_slope(shifted), analytic=False)
@@ -99,14 +102,6 @@ def complex_step(function: Function, x: Array) -> Array:
             return np.full(moved.shape, np.nan)
         moved[place] = start
     return gradient
-
-
-def complex_step_along(function: Function, point: Tree, direction: Tree) -> float:
-    """Return the slope along `direction` by the complex step; NaN where the function refuses complex numbers."""
-    try:
-        return float(np.imag(function(tree_map(lambda x, move: x + 1j * STEP * move, point, direction))) / STEP)
-    except TypeError:
-        return float("nan")
 
 
 def real_difference(function: Function, x: Array, *, eps: float = EPS) -> Array:
@@ -152,10 +147,6 @@ def _agree(shifted: Function, slope: float, size: float) -> bool:
     return bool(abs(quotient - slope) <= allowed)
 
 
-def _moved(x: Array, direction: Array, t: float) -> Array:
-    return np.where(direction == 0, x, x + t * direction)
-
-
 def relative_error(analytic: Array, numeric: Array) -> float:
     """Return max |analytic − numeric| over the size of the larger one, infinite when the shapes differ."""
     analytic, numeric = np.asarray(analytic), np.asarray(numeric)
@@ -172,50 +163,21 @@ def worst(errors: Any) -> float:
     return float(np.max(np.nan_to_num(np.asarray(errors), nan=np.inf, posinf=np.inf), initial=0.0))
 
 
-class Slopes(NamedTuple):
-    """The errors of gradients along random directions, by name, and whether the complex step measured them."""
+def error_along(
+    function: Function, point: Tree, grads: dict[str, Array], rng: np.random.Generator, *, directions: int = 4
+) -> tuple[float, bool]:
+    """Compare gradients by name of a scalar `function(point)` with slopes along random directions through all leaves.
 
-    errors: dict[str, float]
-    analytic: bool
-
-
-def errors_by_name(function: Function, point: Tree, gradients: Tree, rng: np.random.Generator) -> Slopes:
-    """Compare the gradients of a scalar `function(point)` with slopes along random directions.
-
-    One direction per leaf, so that no leaf hides behind a larger one, and one ("everything") through all of them.
-    A gradient that is missing, left over or of another shape is infinitely wrong.
+    Return the largest error, and whether the complex step measured it. A slope Σ g · v of random terms is about as
+    large as √Σ (g · v)²; one that happens to be smaller is judged by that.
     """
-    leaves, grads = dict(named_leaves(point)), dict(named_leaves(gradients))
-    if mismatched := mismatches(leaves, grads):
-        return Slopes(dict.fromkeys(mismatched, float("inf")), analytic=True)
-    directions = {name: rng.standard_normal(x.shape) for name, x in leaves.items()}
-    products = {name: float(np.sum(grads[name] * move)) for name, move in directions.items()}
-    through_all, analytic = slope_along(function, point, _like(point, directions))
-    errors = {}
-    for name, product in products.items():
-        only = _like(point, {name: directions[name]})
-        errors[name] = relative_error(product, slope_along(function, point, only, analytic=analytic).value)
-    return Slopes(errors | {"everything": relative_error(sum(products.values()), through_all)}, analytic)
-
-
-def errors_along(
-    function: Function, point: Tree, gradients: Tree, rng: np.random.Generator, *, directions: int = 4
-) -> Slopes:
-    """Compare the gradients of a scalar `function(point)` with slopes along random directions through all leaves.
-
-    A slope Σ g · v of random terms is about as large as √Σ (g · v)²; one that happens to be smaller is judged by that.
-    """
-    leaves, grads = dict(named_leaves(point)), dict(named_leaves(gradients))
-    if mismatched := mismatches(leaves, grads):
-        return Slopes(dict.fromkeys(mismatched, float("inf")), analytic=True)
-    errors, analytic = {}, None
-    for index in range(directions):
-        moves = {name: rng.standard_normal(x.shape) for name, x in leaves.items()}
+    errors, analytic = [], None
+    for _ in range(directions):
+        moves = {name: rng.standard_normal(grad.shape) for name, grad in grads.items()}
         terms = np.concatenate([np.ravel(grads[name] * move) for name, move in moves.items()])
-        numeric, analytic = slope_along(function, point, _like(point, moves), analytic=analytic)
-        size = max(abs(numeric), float(np.linalg.norm(terms)), FLOOR)
-        errors[f"direction {index}"] = abs(float(np.sum(terms)) - numeric) / size
-    return Slopes(errors, bool(analytic))
+        numeric, analytic = slope_along(function, point, rebuilt(point, moves), analytic=analytic)
+        errors.append(abs(float(np.sum(terms)) - numeric) / max(abs(numeric), float(np.linalg.norm(terms)), FLOOR))
+    return worst(errors), bool(analytic)
 
 
 def mismatches(leaves: dict[str, Array], grads: dict[str, Array]) -> dict[str, str]:
@@ -230,8 +192,3 @@ def mismatches(leaves: dict[str, Array], grads: dict[str, Array]) -> dict[str, s
             shapes = f"{tuple(grads[name].shape)}, and {name} has {tuple(leaves[name].shape)}"
             found[name] = f"the gradient of {name} has the shape {shapes}"
     return found
-
-
-def _like(tree: Tree, leaves: dict[str, Array]) -> Tree:
-    """Return a tree of the same structure with the given leaves, zeros elsewhere."""
-    return map_named(lambda name, x: leaves.get(name, np.zeros(x.shape)), tree)

@@ -3,23 +3,21 @@
 Sequences repeat tokens, targets are partly ignored, masks hide padding, and parameters are far from their first values.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from .. import ops, registry
-from ..arrays import Array, Tree
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig, RotaryScaling, TransformerConfig
 from ..execution import Execution, separated
-from ..models import PRESETS, Batch, Encoder, Model, build
+from ..models import PRESETS, Batch, Model, build
 from ..ops import IGNORE
-from ..training.lora import LoRA
+from ..training.lora import Adapted, LoRA
 from ..tree import tree_map
-from .case import Case
-from .layer_cases import cotangent, scattered
+from .case import ModelCase, scattered
 
 SIZES: dict[str, Any] = {"vocab": 9, "width": 8, "heads": 4, "layers": 2, "context": 8, "feed_forward": 6}
 
@@ -33,52 +31,6 @@ SOURCE = np.array([[5, 2, 5, 5], [6, 6, 0, 0]])
 SOURCE_MASK = np.array([[True] * 4, [True, True, False, False]])
 SEGMENTS = np.array([[0, 0, 1, 1, 1], [0, 1, 1, 1, 1]])
 SEQUENCES: dict[str, Any] = {"tokens": TOKENS, "targets": TARGETS, "mask": MASK}
-
-
-@dataclass(frozen=True, eq=False)
-class ModelCase(Case):
-    """A model with parameters, a batch and the settings of its loss."""
-
-    name: str
-    """The row it belongs to, then what is special about the case: "decoder (positions), rotary"."""
-    model: Model
-    params: Tree
-    batch: Batch
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """Of the loss: key, smoothing, class_weights."""
-
-    @property
-    def point(self) -> Tree:
-        """All that may move."""
-        return self.params
-
-    @property
-    def has_loss(self) -> bool:
-        """Whether the model ends in logits; without a head it ends in vectors."""
-        return getattr(self.model.config, "head", "tokens") != "none"
-
-    def forward(self, point: Tree | None = None) -> tuple[Array, Tree]:
-        """Return what the model says of the batch, and the record."""
-        params = self.params if point is None else point
-        if self.has_loss:
-            return self.model.predict(params, self.batch, key=self.settings.get("key"))
-        assert isinstance(self.model, Encoder)
-        return self.model.forward(params, self.batch.tokens, mask=self.batch.mask)
-
-    def function(self, point: Tree) -> Array:
-        """Return the loss;  Σ dy · y  for a fixed random dy where there is none."""
-        if self.has_loss:
-            return self.model.loss(point, self.batch, **self.settings)
-        y, _ = self.forward(point)
-        return (y * cotangent(y)).sum()
-
-    def gradients(self, point: Tree | None = None) -> Tree:
-        """Return the hand-derived gradient of `function`."""
-        params = self.params if point is None else point
-        if self.has_loss:
-            return self.model.loss_and_grads(params, self.batch, **self.settings)[1]
-        y, saved = self.forward(params)
-        return self.model.backward(params, saved, cotangent(y))
 
 
 def model_cases() -> list[ModelCase]:
@@ -279,42 +231,18 @@ def _no_example(**parts: Any) -> dict[str, Any]:
     return {name: x[:0] for name, x in SEQUENCES.items()} | parts
 
 
-@dataclass(frozen=True, eq=False)
-class LoRACase(Case):
-    """A model whose own parameters are frozen, and adapters far from their first values."""
-
-    name: str
-    lora: LoRA
-    model: ModelCase
-    point: Tree
-    """The adapters: all that may move."""
-
-    def function(self, point: Tree) -> Array:
-        """Return the loss."""
-        return self.model.function(self.lora.merge(self.model.params, point))
-
-    def gradients(self, point: Tree | None = None) -> Tree:
-        """Return the hand-derived gradient of `function`."""
-        point = self.point if point is None else point
-        grads = self.model.gradients(self.lora.merge(self.model.params, point))
-        return self.lora.backward(point, grads)
-
-    def within(self, xp: Any) -> Self:
-        """Return the same case with every array in the library `xp`, those of the model too."""
-        return replace(super().within(xp), model=self.model.within(xp))
-
-
-def lora_cases() -> list[LoRACase]:
+def lora_cases() -> list[ModelCase]:
     """Return adapters beside queries and values, and beside every matrix, of one model of each architecture."""
     adapters = {"queries and values": LoRA(rank=2, alpha=3.0), "all matrices": LoRA(rank=3, targets=("*.w", "*.table"))}
     models: dict[str, ModelCase] = {}
     for case in model_cases():
         models.setdefault(case.model.config.architecture, case)
     cases = []
-    for model in models.values():
+    for case in models.values():
         for what, lora in adapters.items():
             rng = np.random.default_rng(0)
-            drawn = lora.init(model.params, rng, np.float64)
+            drawn = lora.init(case.params, rng, np.float64)
             point = tree_map(lambda x, rng=rng: x + 0.3 * rng.standard_normal(x.shape), drawn)
-            cases.append(LoRACase(f"LoRA, {model.name}, {what}", lora, model, point))
+            name, own = f"LoRA, {case.name}, {what}", Adapted(case.params, lora)
+            cases.append(replace(case, name=name, params=point, parametrization=own))
     return cases

@@ -14,13 +14,23 @@ from ..config import RotaryScaling
 from ..ops import CAUSAL, IGNORE, Pattern
 from .case import OpCase
 
+Arrays = tuple[Array | None, ...]
+Rng = np.random.Generator
+
 
 def op_cases() -> list[OpCase]:
     """Return all cases of all ops, made afresh."""
     return [case for source in SOURCES for case in source(np.random.default_rng(0))]
 
 
-def strided(rng: np.random.Generator, *shape: int) -> Array:
+def _case(name: str, arrays: Arrays, *extra: Any, **settings: Any) -> OpCase:
+    """Return a case of the op whose name comes before the comma."""
+    op = name.partition(",")[0]
+    forward, backward = ops.ACTIVATIONS.get(op) or (getattr(ops, op), getattr(ops, f"{op}_backward"))
+    return OpCase(name, forward, backward, arrays, extra, settings)
+
+
+def _strided(rng: Rng, *shape: int) -> Array:
     """Return normal numbers as a view of every other entry, its last two axes (if any) swapped."""
     if len(shape) < 2:
         return rng.standard_normal((*shape[:-1], 2 * shape[-1]))[..., ::2]
@@ -28,198 +38,166 @@ def strided(rng: np.random.Generator, *shape: int) -> Array:
     return np.swapaxes(x, -1, -2)
 
 
-def linear_cases(rng: np.random.Generator) -> Iterator[OpCase]:
-    """One vector, batches, no batch, with and without a bias, and transposed weights (a tied head)."""
+def _shapes(rng: Rng, name: str, width: int, others: Arrays = (), *extra: Any, **settings: Any) -> Iterator[OpCase]:
+    """Yield an op on one vector, a batch with two axes, no example, and a view that is not contiguous."""
+    yield _case(f"{name}, one vector", (rng.standard_normal(width), *others), *extra, **settings)
+    yield _case(f"{name}, two batch axes", (rng.standard_normal((2, 2, width)), *others), *extra, **settings)
+    yield _case(f"{name}, no example", (np.zeros((0, 2, width)), *others), *extra, **settings)
+    views = [None if x is None else np.repeat(x, 2, axis=-1)[..., ::2] for x in others]
+    yield _case(f"{name}, strided", (_strided(rng, 2, 2, width), *views), *extra, **settings)
+
+
+def linear_cases(rng: Rng) -> Iterator[OpCase]:
+    """With and without a bias, one output, and transposed weights (a tied head)."""
     normal = rng.standard_normal
-    pair = (ops.linear, ops.linear_backward)
     w, b = normal((3, 4)), normal(4)
-    yield OpCase("linear", *pair, (normal((5, 3)), w, b))
-    yield OpCase("linear, no bias", *pair, (normal((5, 3)), w, None))
-    yield OpCase("linear, one vector", *pair, (normal(3), w, b))
-    yield OpCase("linear, two batch axes", *pair, (normal((2, 2, 3)), w, b))
-    yield OpCase("linear, one output", *pair, (normal((2, 1, 3)), normal((3, 1)), normal(1)))
-    yield OpCase("linear, no example", *pair, (normal((0, 2, 3)), w, b))
-    yield OpCase("linear, strided", *pair, (strided(rng, 2, 4, 3), normal((4, 3)).T, strided(rng, 4)))
+    yield _case("linear", (normal((5, 3)), w, b))
+    yield _case("linear, no bias", (normal((5, 3)), w, None))
+    yield _case("linear, one output", (normal((2, 1, 3)), normal((3, 1)), normal(1)))
+    yield _case("linear, transposed weights", (normal((2, 3)), normal((4, 3)).T, b))
+    yield from _shapes(rng, "linear", 3, (w, b))
 
 
-def embedding_cases(rng: np.random.Generator) -> Iterator[OpCase]:
+def embedding_cases(rng: Rng) -> Iterator[OpCase]:
     """Ids that repeat, one id, no ids, scaled, and a strided table."""
-    pair = (ops.embedding, ops.embedding_backward)
-    table = rng.standard_normal((5, 3))
-    repeated = np.array([[1, 4, 1], [1, 0, 4]])
-    yield OpCase("embedding, repeated ids", *pair, (table,), (repeated,))
-    yield OpCase("embedding, scaled", *pair, (table,), (repeated,), {"scale": 3.0**0.5})
-    yield OpCase("embedding, one id", *pair, (table,), (np.array(2),))
-    yield OpCase("embedding, two batch axes", *pair, (table,), (np.array([[[0, 1]], [[1, 1]]]),))
-    yield OpCase("embedding, no example", *pair, (table,), (np.zeros((0, 4), dtype=int),))
-    yield OpCase("embedding, strided", *pair, (strided(rng, 5, 3),), (repeated.T,))
+    table, repeated = rng.standard_normal((5, 3)), np.array([[1, 4, 1], [1, 0, 4]])
+    yield _case("embedding, repeated ids", (table,), repeated)
+    yield _case("embedding, scaled", (table,), repeated, scale=3.0**0.5)
+    yield _case("embedding, one id", (table,), np.array(2))
+    yield _case("embedding, two batch axes", (table,), np.array([[[0, 1]], [[1, 1]]]))
+    yield _case("embedding, no example", (table,), np.zeros((0, 4), dtype=int))
+    yield _case("embedding, strided", (_strided(rng, 5, 3),), repeated.T)
 
 
-def mean_pool_cases(rng: np.random.Generator) -> Iterator[OpCase]:
+def mean_pool_cases(rng: Rng) -> Iterator[OpCase]:
     """With and without padding, one position, a row with nothing to average, no example."""
     normal = rng.standard_normal
-    pair = (ops.mean_pool, ops.mean_pool_backward)
     mask = np.array([[True, True, False, True], [True, False, False, False], [False] * 4])
-    yield OpCase("mean_pool", *pair, (normal((4, 3)),))
-    yield OpCase("mean_pool, masked", *pair, (normal((3, 4, 2)),), (), {"mask": mask})
-    yield OpCase("mean_pool, one mask for all", *pair, (normal((2, 2, 4, 2)),), (), {"mask": mask[0]})
-    yield OpCase("mean_pool, one position", *pair, (normal((2, 1, 3)),))
-    yield OpCase("mean_pool, no example", *pair, (normal((0, 4, 3)),))
-    yield OpCase("mean_pool, strided", *pair, (strided(rng, 3, 4, 2),), (), {"mask": mask})
+    yield _case("mean_pool", (normal((4, 3)),))
+    yield _case("mean_pool, masked", (normal((3, 4, 2)),), mask=mask)
+    yield _case("mean_pool, one mask for all", (normal((2, 2, 4, 2)),), mask=mask[0])
+    yield _case("mean_pool, one position", (normal((2, 1, 3)),))
+    yield _case("mean_pool, no example", (normal((0, 4, 3)),))
+    yield _case("mean_pool, strided", (_strided(rng, 3, 4, 2),), mask=mask)
 
 
-def activation_cases(rng: np.random.Generator) -> Iterator[OpCase]:
-    """Each activation far out on both sides, and where all of them bend; relu away from its kink at 0."""
-    for name, (op, backward) in ops.ACTIVATIONS.items():
+def activation_cases(rng: Rng) -> Iterator[OpCase]:
+    """Each activation far out on both sides, and where all of them bend; relu away from its kink at 0; gated forms."""
+    for name in ops.ACTIVATIONS:
         away = rng.choice([-1, 1], (2, 3, 4)) * rng.uniform(0.1, 3, (2, 3, 4))
-        yield OpCase(name, op, backward, (away,))
-        yield OpCase(f"{name}, far out", op, backward, (np.array([-500.0, -39, -20, -6, 6, 20, 39, 500]),))
-        yield OpCase(f"{name}, near zero", op, backward, (np.array([-1e-3, -1e-8, 1e-8, 1e-3]),))
-        yield OpCase(f"{name}, no example", op, backward, (np.zeros((0, 4)),))
-        yield OpCase(f"{name}, strided", op, backward, (away.swapaxes(0, 2)[::2],))
-
-
-def gated_cases(rng: np.random.Generator) -> Iterator[OpCase]:
-    """The gated form of each activation."""
-    pair = (ops.gated, ops.gated_backward)
+        yield _case(name, (away,))
+        yield _case(f"{name}, far out", (np.array([-500.0, -39, -20, -6, 6, 20, 39, 500]),))
+        yield _case(f"{name}, near zero", (np.array([-1e-3, -1e-8, 1e-8, 1e-3]),))
+        yield _case(f"{name}, no example", (np.zeros((0, 4)),))
+        yield _case(f"{name}, strided", (away.swapaxes(0, 2)[::2],))
     for name in ops.ACTIVATIONS:
         gate = rng.choice([-1, 1], (2, 5)) * rng.uniform(0.1, 3, (2, 5))
-        yield OpCase(f"gated, {name}", *pair, (gate, rng.standard_normal((2, 5))), (), {"activation": name})
-    yield OpCase("gated, one vector", *pair, (rng.standard_normal(3), rng.standard_normal(3)))
-    yield OpCase("gated, no example", *pair, (np.zeros((0, 2, 3)), np.zeros((0, 2, 3))))
-    yield OpCase("gated, strided", *pair, (strided(rng, 2, 2, 3), strided(rng, 2, 2, 3)))
+        yield _case(f"gated, {name}", (gate, rng.standard_normal((2, 5))), activation=name)
+    yield _case("gated, one vector", (rng.standard_normal(3), rng.standard_normal(3)))
+    yield _case("gated, no example", (np.zeros((0, 2, 3)), np.zeros((0, 2, 3))))
+    yield _case("gated, strided", (_strided(rng, 2, 2, 3), _strided(rng, 2, 2, 3)))
 
 
-def norm_cases(rng: np.random.Generator) -> Iterator[OpCase]:
+def norm_cases(rng: Rng) -> Iterator[OpCase]:
     """Both norms, at eps that matters and eps that does not."""
-    layer = (ops.layer_norm, ops.layer_norm_backward)
-    beta = rng.standard_normal(5)
-    yield from _norm_cases(rng, "layer_norm", layer, (beta,))
-    yield OpCase("layer_norm, no shift", *layer, (rng.standard_normal((3, 5)), beta, None))
-    yield from _norm_cases(rng, "rms_norm", (ops.rms_norm, ops.rms_norm_backward), ())
-
-
-def _norm_cases(
-    rng: np.random.Generator, name: str, pair: tuple[Callable, Callable], shift: tuple[Array, ...]
-) -> Iterator[OpCase]:
     normal = rng.standard_normal
-    gamma = normal(5)
-    for eps in (1e-5, 1e-6, 1e-12):
-        yield OpCase(f"{name}, eps {eps}", *pair, (normal((2, 5)), gamma, *shift), (), {"eps": eps})
-    # The variance is 1e-6 here, so that eps is most of what stands under the root.
-    yield OpCase(f"{name}, eps inside the root", *pair, (1e-3 * normal((2, 5)), gamma, *shift), (), {"eps": 1e-5})
-    yield OpCase(f"{name}, all equal", *pair, (np.full((1, 5), 0.75), gamma, *shift))
-    yield OpCase(f"{name}, zeros", *pair, (np.zeros((1, 5)), gamma, *shift), (), {"eps": 1e-2})
-    yield OpCase(f"{name}, one vector", *pair, (normal(5), gamma, *shift))
-    yield OpCase(f"{name}, two batch axes", *pair, (normal((2, 2, 5)), gamma, *shift))
-    yield OpCase(f"{name}, no example", *pair, (normal((0, 2, 5)), gamma, *shift))
-    yield OpCase(f"{name}, strided", *pair, (strided(rng, 2, 2, 5), strided(rng, 5), *shift))
+    gamma, beta = normal((2, 5))
+    yield _case("layer_norm, no shift", (normal((3, 5)), gamma, None))
+    for name, learned in {"layer_norm": (gamma, beta), "rms_norm": (gamma,)}.items():
+        for eps in (1e-5, 1e-6, 1e-12):
+            yield _case(f"{name}, eps {eps}", (normal((2, 5)), *learned), eps=eps)
+        # The variance is 1e-6 here, so that eps is most of what stands under the root.
+        yield _case(f"{name}, eps inside the root", (1e-3 * normal((2, 5)), *learned), eps=1e-5)
+        yield _case(f"{name}, all equal", (np.full((1, 5), 0.75), *learned))
+        yield _case(f"{name}, zeros", (np.zeros((1, 5)), *learned), eps=1e-2)
+        yield from _shapes(rng, name, 5, learned)
 
 
-def dropout_cases(rng: np.random.Generator) -> Iterator[OpCase]:
+def dropout_cases(rng: Rng) -> Iterator[OpCase]:
     """Several rates, zero among them, with a fixed key."""
-    pair = (ops.dropout, ops.dropout_backward)
     key = ops.new_key(7)
     for rate in (0.0, 0.1, 0.5, 0.9):
-        yield OpCase(f"dropout, rate {rate}", *pair, (rng.standard_normal((2, 2, 5)),), (key,), {"rate": rate})
-    yield OpCase("dropout, one vector", *pair, (rng.standard_normal(6),), (key,), {"rate": 0.4})
-    yield OpCase("dropout, no example", *pair, (np.zeros((0, 3)),), (key,), {"rate": 0.4})
-    yield OpCase("dropout, strided", *pair, (strided(rng, 3, 4),), (ops.fold_key(key, 3),), {"rate": 0.4})
+        yield _case(f"dropout, rate {rate}", (rng.standard_normal((2, 2, 5)),), key, rate=rate)
+    yield from _shapes(rng, "dropout", 6, (), ops.fold_key(key, 3), rate=0.4)
 
 
-def softmax_cases(rng: np.random.Generator) -> Iterator[OpCase]:
+def softmax_cases(rng: Rng) -> Iterator[OpCase]:
     """Softmax and log-softmax with masks, rows with nothing left, and scores of −inf."""
+    x = rng.standard_normal((3, 4))
+    mask = np.array([[True, False, True, True], [False, False, False, True], [False] * 4])
     for name in ("softmax", "log_softmax"):
-        pair = (getattr(ops, name), getattr(ops, f"{name}_backward"))
-        x = rng.standard_normal((3, 4))
-        mask = np.array([[True, False, True, True], [False, False, False, True], [False] * 4])
-        yield OpCase(name, *pair, (x,))
-        yield OpCase(f"{name}, one row", *pair, (x[0],))
-        yield OpCase(f"{name}, one entry", *pair, (x[:, :1],))
-        yield OpCase(f"{name}, two batch axes", *pair, (rng.standard_normal((2, 2, 3)),))
-        yield OpCase(f"{name}, masked, one row with nothing left", *pair, (x,), (), {"mask": mask})
-        yield OpCase(f"{name}, one mask for all", *pair, (x,), (), {"mask": mask[0]})
-        yield OpCase(f"{name}, scores of -inf", *pair, (np.where(mask | ~mask[0], x, -np.inf),))
-        yield OpCase(f"{name}, far apart", *pair, (300 * x,))
-        yield OpCase(f"{name}, no example", *pair, (np.zeros((0, 4)),))
-        yield OpCase(f"{name}, strided", *pair, (rng.standard_normal((4, 6))[:, ::2].T,), (), {"mask": mask})
+        yield _case(name, (x,))
+        yield _case(f"{name}, one entry", (x[:, :1],))
+        yield _case(f"{name}, masked, one row with nothing left", (x,), mask=mask)
+        yield _case(f"{name}, masked, strided", (_strided(rng, 3, 4),), mask=mask)
+        yield _case(f"{name}, one mask for all", (x,), mask=mask[0])
+        yield _case(f"{name}, scores of -inf", (np.where(mask | ~mask[0], x, -np.inf),))
+        yield _case(f"{name}, far apart", (300 * x,))
+        yield from _shapes(rng, name, 4)
 
 
-def attention_cases(rng: np.random.Generator) -> Iterator[OpCase]:
-    """Dense attention."""
-    causal = ops.causal_mask(3)
+def attention_cases(rng: Rng) -> Iterator[OpCase]:
+    """Dense and tiled attention; tiles of 2 do not divide 3, nor do tiles of 3 divide 5."""
+    causal, window, stride = ({"pattern": Pattern(causal=True, **how)} for how in ({}, {"window": 2}, {"stride": 2}))
+    mask, padding = ops.causal_mask(3), np.array([True, False, False])
     dropout = {"key": ops.new_key(3), "rate": 0.3}
     bias = rng.standard_normal((2, 3, 3))
-    yield from _common_cases(rng, "attention", _dense)
-    yield _dense("attention, batch", _heads(rng, (2, 2), 2, 2))
-    yield _dense("attention, causal", _heads(rng, (2,), 3, 3), mask=causal)
-    yield _dense("attention, one key head", _heads(rng, (2, 3), 2, 2, shared=1))
-    yield _dense("attention, one query", _heads(rng, (2,), 1, 4))
-    yield _dense("attention, dropout, mask, bias, groups", _heads(rng, (2,), 3, 3, 1, bias), mask=causal, **dropout)
+    yield from _common_cases(rng, "attention")
+    yield _case("attention, batch", _heads(rng, (2, 2), 2, 2))
+    yield _case("attention, causal", _heads(rng, (2,), 3, 3), mask=mask)
+    yield _case("attention, one key head", _heads(rng, (2, 3), 2, 2, shared=1))
+    yield _case("attention, one query", _heads(rng, (2,), 1, 4))
+    yield _case("attention, dropout, mask, bias, groups", _heads(rng, (2,), 3, 3, 1, bias), mask=mask, **dropout)
     q, k, _, _ = _heads(rng, (2,), 2, 3)
-    yield _dense("attention, wider values", (q, k, rng.standard_normal((2, 3, 3)), None))
+    yield _case("attention, wider values", (q, k, rng.standard_normal((2, 3, 3)), None))
+
+    yield from _common_cases(rng, "attention_tiled", tile=2)
+    tiled: dict[str, tuple[Arrays, dict[str, Any]]] = {
+        "one tile": (_heads(rng, (2,), 3, 3), {"tile": 128}),
+        "tiles of one": (_heads(rng, (1,), 2, 2), {"tile": 1}),
+        "causal": (_heads(rng, (1,), 5, 5), {"tile": 3, **causal}),
+        "window": (_heads(rng, (1,), 5, 5), window),
+        "stride": (_heads(rng, (1,), 5, 5), {"tile": 3, "pattern": Pattern(stride=2)}),
+        "stride, causal, padding, dropout": (
+            _heads(rng, (2, 2), 5, 5, 1),
+            {"mask": np.array([True, True, False, True, True]), **stride, **dropout},
+        ),
+        "stride, bias": (_heads(rng, (1,), 3, 3, bias=bias[0]), stride),
+        "prefix": (_heads(rng, (1,), 5, 5), {"tile": 3, "pattern": Pattern(causal=True, prefix=4)}),
+        "last queries of more keys": (_heads(rng, (1,), 2, 5), causal),
+        "everything": (_heads(rng, (2,), 3, 3, 1, bias), {"mask": padding, **causal, **dropout}),
+    }
+    for what, (arrays, settings) in tiled.items():
+        yield _case(f"attention_tiled, {what}", arrays, **{"tile": 2, **settings})
 
 
-def tiled_cases(rng: np.random.Generator) -> Iterator[OpCase]:
-    """Tiled attention; tiles of 2 do not divide 3, nor do tiles of 3 divide 5."""
-    causal, padding = {"pattern": CAUSAL}, np.array([True, False, False])
-    dropout = {"key": ops.new_key(3), "rate": 0.3}
-    bias = rng.standard_normal((2, 3, 3))
-    yield from _common_cases(rng, "attention_tiled", _tiled)
-    yield _tiled("attention_tiled, one tile", _heads(rng, (2,), 3, 3), tile=128)
-    yield _tiled("attention_tiled, tiles of one", _heads(rng, (1,), 2, 2), tile=1)
-    yield _tiled("attention_tiled, causal", _heads(rng, (1,), 5, 5), tile=3, **causal)
-    yield _tiled("attention_tiled, window", _heads(rng, (1,), 5, 5), pattern=Pattern(causal=True, window=2))
-    yield _tiled("attention_tiled, stride", _heads(rng, (1,), 5, 5), tile=3, pattern=Pattern(stride=2))
-    strided = {"pattern": Pattern(causal=True, stride=2)}
-    masked = {"mask": np.array([True, True, False, True, True]), **dropout}
-    yield _tiled("attention_tiled, stride, causal, padding, dropout", _heads(rng, (2, 2), 5, 5, 1), **strided, **masked)
-    yield _tiled("attention_tiled, stride, bias", _heads(rng, (1,), 3, 3, bias=bias[0]), **strided)
-    yield _tiled("attention_tiled, prefix", _heads(rng, (1,), 5, 5), tile=3, pattern=Pattern(causal=True, prefix=4))
-    yield _tiled("attention_tiled, last queries of more keys", _heads(rng, (1,), 2, 5), **causal)
-    yield _tiled("attention_tiled, everything", _heads(rng, (2,), 3, 3, 1, bias), mask=padding, **causal, **dropout)
-
-
-def _common_cases(rng: np.random.Generator, name: str, case: Callable[..., OpCase]) -> Iterator[OpCase]:
+def _common_cases(rng: Rng, name: str, **settings: Any) -> Iterator[OpCase]:
     """What dense and tiled attention must do alike."""
     padding = ops.padding_mask(np.array([3, 1]), 3)[:, None, None, :]
     blind = ops.causal_mask(3) & (np.arange(3) > 0)[:, None]  # the first query sees nothing
     bias = rng.standard_normal((2, 3, 3))
-    yield case(name, _heads(rng, (2,), 3, 3))
-    yield case(f"{name}, no head axis", _heads(rng, (), 3, 3))
-    yield case(f"{name}, two batch axes", _heads(rng, (2, 1, 2), 2, 3))
-    yield case(f"{name}, a query that sees nothing", _heads(rng, (1,), 3, 3), mask=blind)
-    yield case(f"{name}, grouped queries", _heads(rng, (4,), 2, 3, shared=2))
-    yield case(f"{name}, cross with padding", _heads(rng, (2, 2), 2, 3), mask=padding)
-    yield case(f"{name}, one position", _heads(rng, (2,), 1, 1))
-    yield case(f"{name}, no example", _heads(rng, (0, 2), 3, 3), mask=blind)
-    yield case(f"{name}, bias", _heads(rng, (2,), 3, 3, bias=bias))
-    yield case(f"{name}, bias per head", _heads(rng, (2, 2), 3, 3, bias=rng.standard_normal((2, 1, 1))))
-    yield case(f"{name}, bias per key", _heads(rng, (2,), 2, 3, bias=rng.standard_normal(3)))
-    yield case(f"{name}, bias of -inf", _heads(rng, (2,), 3, 3, bias=np.where(blind, bias, -np.inf)))
-    yield case(f"{name}, dropout", _heads(rng, (2, 2), 3, 3), key=ops.new_key(3), rate=0.3)
-    yield case(f"{name}, own scale", _heads(rng, (2,), 2, 3), scale=1.0)
+    yield _case(name, _heads(rng, (2,), 3, 3), **settings)
+    yield _case(f"{name}, no head axis", _heads(rng, (), 3, 3), **settings)
+    yield _case(f"{name}, two batch axes", _heads(rng, (2, 1, 2), 2, 3), **settings)
+    yield _case(f"{name}, a query that sees nothing", _heads(rng, (1,), 3, 3), mask=blind, **settings)
+    yield _case(f"{name}, grouped queries", _heads(rng, (4,), 2, 3, shared=2), **settings)
+    yield _case(f"{name}, cross with padding", _heads(rng, (2, 2), 2, 3), mask=padding, **settings)
+    yield _case(f"{name}, one position", _heads(rng, (2,), 1, 1), **settings)
+    yield _case(f"{name}, no example", _heads(rng, (0, 2), 3, 3), mask=blind, **settings)
+    yield _case(f"{name}, bias", _heads(rng, (2,), 3, 3, bias=bias), **settings)
+    yield _case(f"{name}, bias per head", _heads(rng, (2, 2), 3, 3, bias=bias[:, :1, :1]), **settings)
+    yield _case(f"{name}, bias per key", _heads(rng, (2,), 2, 3, bias=bias[0, 0]), **settings)
+    yield _case(f"{name}, bias of -inf", _heads(rng, (2,), 3, 3, bias=np.where(blind, bias, -np.inf)), **settings)
+    yield _case(f"{name}, dropout", _heads(rng, (2, 2), 3, 3), key=ops.new_key(3), rate=0.3, **settings)
+    yield _case(f"{name}, own scale", _heads(rng, (2,), 2, 3), scale=1.0, **settings)
     # Views (H, T, C) of arrays (T, H, 2·C), as a layer cuts them out of one projection.
     q, k, v = np.swapaxes(rng.standard_normal((3, 3, 2, 4))[..., ::2], 1, 2)
-    yield case(f"{name}, strided", (q, k, v, None), pattern=CAUSAL)
-
-
-def _dense(name: str, arrays: tuple[Array | None, ...], **settings: Any) -> OpCase:
-    return OpCase(name, ops.attention, ops.attention_backward, arrays, (), settings)
-
-
-def _tiled(name: str, arrays: tuple[Array | None, ...], **settings: Any) -> OpCase:
-    return OpCase(name, ops.attention_tiled, ops.attention_tiled_backward, arrays, (), {"tile": 2, **settings})
+    yield _case(f"{name}, strided", (q, k, v, None), pattern=CAUSAL, **settings)
 
 
 def _heads(
-    rng: np.random.Generator,
-    lead: tuple[int, ...],
-    queries: int,
-    keys: int,
-    shared: int | None = None,
-    bias: Array | None = None,
-) -> tuple[Array | None, ...]:
+    rng: Rng, lead: tuple[int, ...], queries: int, keys: int, shared: int | None = None, bias: Array | None = None
+) -> Arrays:
     """Return q, k, v of two channels and the bias; `shared` key heads, as many as query heads unless given."""
     fewer = lead if shared is None else (*lead[:-1], shared)
     q = rng.standard_normal((*lead, queries, 2))
@@ -227,85 +205,72 @@ def _heads(
     return q, k, v, bias
 
 
-def loss_cases(rng: np.random.Generator) -> Iterator[OpCase]:
+def loss_cases(rng: Rng) -> Iterator[OpCase]:
     """Ignored targets, smoothing, class weights, all together, and nothing that counts."""
     normal = rng.standard_normal
     logits, targets = normal((2, 3, 5)), np.array([[0, IGNORE, 4], [2, 2, IGNORE]])
-    weights = rng.uniform(0.2, 2, 5)
-    smooth: dict[str, Any] = {"smoothing": 0.1}
-    yield _loss("cross_entropy", normal((4, 5)), np.array([3, 0, 0, 4]))
-    yield _loss("cross_entropy, one row", normal(5), np.array(2))
-    yield _loss("cross_entropy, ignored targets", logits, targets)
-    yield _loss("cross_entropy, smoothing", logits, targets, **smooth)
-    yield _loss("cross_entropy, class weights", logits, targets, class_weights=weights)
-    yield _loss("cross_entropy, class weights and smoothing", logits, targets, class_weights=weights, **smooth)
-    yield _loss("cross_entropy, another ignored number", logits, np.array([[0, 1, 1], [2, 3, 4]]), ignore=1)
-    yield _loss("cross_entropy, all ignored", logits, np.full((2, 3), IGNORE), **smooth)
-    yield _loss("cross_entropy, no example", normal((0, 5)), np.zeros(0, dtype=int))
-    yield _loss("cross_entropy, large logits", 100 * logits, targets)
-    yield _loss("cross_entropy, strided", strided(rng, 2, 3, 5), targets, **smooth)
-    impossible = np.where(np.arange(5) == 1, -np.inf, logits)
-    yield _loss("cross_entropy, impossible class", impossible, targets)
+    weights = {"class_weights": rng.uniform(0.2, 2, 5)}
+    smooth = {"smoothing": 0.1}
+    yield _case("cross_entropy", (normal((4, 5)),), np.array([3, 0, 0, 4]))
+    yield _case("cross_entropy, one row", (normal(5),), np.array(2))
+    yield _case("cross_entropy, ignored targets", (logits,), targets)
+    yield _case("cross_entropy, smoothing", (logits,), targets, **smooth)
+    yield _case("cross_entropy, class weights", (logits,), targets, **weights)
+    yield _case("cross_entropy, class weights and smoothing", (logits,), targets, **weights, **smooth)
+    yield _case("cross_entropy, another ignored number", (logits,), np.array([[0, 1, 1], [2, 3, 4]]), ignore=1)
+    yield _case("cross_entropy, all ignored", (logits,), np.full((2, 3), IGNORE), **smooth)
+    yield _case("cross_entropy, no example", (normal((0, 5)),), np.zeros(0, dtype=int))
+    yield _case("cross_entropy, large logits", (100 * logits,), targets)
+    yield _case("cross_entropy, strided", (_strided(rng, 2, 3, 5),), targets, **smooth)
+    yield _case("cross_entropy, impossible class", (np.where(np.arange(5) == 1, -np.inf, logits),), targets)
 
 
-def _loss(name: str, logits: Array, targets: Array, **settings: Any) -> OpCase:
-    return OpCase(name, ops.cross_entropy, ops.cross_entropy_backward, (logits,), (targets,), settings)
-
-
-def position_cases(rng: np.random.Generator) -> Iterator[OpCase]:
+def position_cases(rng: Rng) -> Iterator[OpCase]:
     """Rotations in both pairings, stretched as in Llama 3, and learned biases by distance."""
     normal = rng.standard_normal
-    pair = (ops.rotary, ops.rotary_backward)
     angles = ops.rotary_angles(np.arange(3), 4)
     for pairing in ("halves", "interleaved"):
-        yield OpCase(f"rotary, {pairing}", *pair, (normal((2, 3, 4)),), angles, {"pairing": pairing})
-        yield OpCase(f"rotary, {pairing}, strided", *pair, (strided(rng, 3, 4),), angles, {"pairing": pairing})
+        yield _case(f"rotary, {pairing}", (normal((2, 3, 4)),), *angles, pairing=pairing)
+        yield _case(f"rotary, {pairing}, strided", (_strided(rng, 3, 4),), *angles, pairing=pairing)
     stretched = ops.rotary_angles(np.array([5, 100_000]), 6, base=500_000.0, scaling=RotaryScaling())
-    yield OpCase("rotary, Llama 3 scaling", *pair, (normal((2, 1, 2, 6)),), stretched)
-    yield OpCase("rotary, one position", *pair, (normal((1, 2)),), ops.rotary_angles(np.array([9]), 2))
-    yield OpCase("rotary, no example", *pair, (np.zeros((0, 2, 3, 4)),), angles)
-    yield OpCase("rotary, own positions", *pair, (normal((2, 3, 2)),), ops.rotary_angles(np.array([[0, 1, 2]] * 2), 2))
-
-    lookup = (ops.relative_bias, ops.relative_bias_backward)
+    yield _case("rotary, Llama 3 scaling", (normal((2, 1, 2, 6)),), *stretched)
+    yield _case("rotary, one position", (normal((1, 2)),), *ops.rotary_angles(np.array([9]), 2))
+    yield _case("rotary, no example", (np.zeros((0, 2, 3, 4)),), *angles)
+    yield _case("rotary, own positions", (normal((2, 3, 2)),), *ops.rotary_angles(np.array([[0, 1, 2]] * 2), 2))
     places = np.arange(4)
     both = ops.relative_buckets(places, places, bidirectional=True, buckets=8, max_distance=4)
     past = ops.relative_buckets(places[-1:], places, bidirectional=False, buckets=4, max_distance=8)
-    yield OpCase("relative_bias", *lookup, (normal((8, 2)),), (both,))
-    yield OpCase("relative_bias, one query", *lookup, (normal((4, 3)),), (past,))
-    yield OpCase("relative_bias, no query", *lookup, (normal((4, 3)),), (past[:0],))
-    yield OpCase("relative_bias, strided", *lookup, (strided(rng, 8, 2),), (both.T,))
+    yield _case("relative_bias", (normal((8, 2)),), both)
+    yield _case("relative_bias, one query", (normal((4, 3)),), past)
+    yield _case("relative_bias, no query", (normal((4, 3)),), past[:0])
+    yield _case("relative_bias, strided", (_strided(rng, 8, 2),), both.T)
 
 
-def arrange_cases(rng: np.random.Generator) -> Iterator[OpCase]:
+def arrange_cases(rng: Rng) -> Iterator[OpCase]:
     """Sums, of which a term may be broadcast, and rearrangements of positions and heads."""
     normal = rng.standard_normal
-    pair = (ops.add, ops.add_backward)
-    yield OpCase("add", *pair, (normal((2, 3, 4)), normal((2, 3, 4))))
-    yield OpCase("add, broadcast", *pair, (normal((2, 3, 4)), normal((3, 4))))
-    yield OpCase("add, both broadcast", *pair, (normal((2, 1, 4)), normal((3, 1))))
-    yield OpCase("add, no example", *pair, (normal((0, 4)), normal((0, 4))))
-    yield OpCase("add, strided", *pair, (strided(rng, 2, 3, 4), strided(rng, 3, 4)))
-    yield OpCase("scale", ops.scale, ops.scale_backward, (normal((2, 3)),), (), {"factor": -0.7})
-    yield OpCase("copy", ops.copy, ops.copy_backward, (normal((2, 3)),))
-    for name, x in {
-        "": normal((2, 3, 6)),
-        ", one sequence": normal((3, 6)),
-        ", strided": strided(rng, 2, 3, 6),
-    }.items():
-        yield OpCase(f"split_heads{name}", ops.split_heads, ops.split_heads_backward, (x,), (), {"heads": 2})
-        heads = x.reshape(*x.shape[:-1], 2, 3).swapaxes(-3, -2)
-        yield OpCase(f"merge_heads{name}", ops.merge_heads, ops.merge_heads_backward, (heads,), (), {"heads": 2})
-        yield OpCase(f"take_first{name}", ops.take_first, ops.take_first_backward, (x,), (), {"length": 3})
-        yield OpCase(f"prepend{name}", ops.prepend, ops.prepend_backward, (normal(6), x))
+    yield _case("add", (normal((2, 3, 4)), normal((2, 3, 4))))
+    yield _case("add, broadcast", (normal((2, 3, 4)), normal((3, 4))))
+    yield _case("add, both broadcast", (normal((2, 1, 4)), normal((3, 1))))
+    yield _case("add, no example", (normal((0, 4)), normal((0, 4))))
+    yield _case("add, strided", (_strided(rng, 2, 3, 4), _strided(rng, 3, 4)))
+    yield _case("scale", (normal((2, 3)),), factor=-0.7)
+    yield _case("copy", (normal((2, 3)),))
+    views = {"": normal((2, 3, 6)), ", one sequence": normal((3, 6)), ", strided": _strided(rng, 2, 3, 6)}
+    for what, x in views.items():
+        yield _case(f"split_heads{what}", (x,), heads=2)
+        yield _case(f"merge_heads{what}", (x.reshape(*x.shape[:-1], 2, 3).swapaxes(-3, -2),), heads=2)
+        yield _case(f"take_first{what}", (x,), length=3)
+        yield _case(f"prepend{what}", (normal(6), x))
 
 
-def own_cases(rng: np.random.Generator) -> Iterator[OpCase]:
+def own_cases(rng: Rng) -> Iterator[OpCase]:
     """Registered ops at their own examples; registered activations are in the table already."""
     for name, (forward, backward, arrays, settings) in registry.own("op").items():
         yield OpCase(name, forward, backward, arrays, (), settings)
 
 
-SOURCES: tuple[Callable[[np.random.Generator], Iterator[OpCase]], ...] = (
-    linear_cases, embedding_cases, mean_pool_cases, activation_cases, gated_cases, norm_cases, dropout_cases,
-    softmax_cases, attention_cases, tiled_cases, loss_cases, position_cases, arrange_cases, own_cases,
+SOURCES: tuple[Callable[[Rng], Iterator[OpCase]], ...] = (
+    linear_cases, embedding_cases, mean_pool_cases, activation_cases, norm_cases, dropout_cases, softmax_cases,
+    attention_cases, loss_cases, position_cases, arrange_cases, own_cases,
 )  # fmt: skip
