@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .dispatch import set_engine, use_engine
     from .errors import GlassformerError
     from .execution import Execution
-    from .generation.classification import Classification
+    from .generation.answer import Classification
     from .layers import register_block, register_norm, register_positions
     from .loading import load
     from .models import PRESETS, Batch, Decoder, Encoder, EncoderDecoder, Model, build, preset
@@ -66,7 +66,7 @@ _HOMES = {
     "dispatch": ("set_engine", "use_engine"),
     "errors": ("GlassformerError",),
     "execution": ("Execution",),
-    "generation.classification": ("Classification",),
+    "generation.answer": ("Classification",),
     "layers": ("register_block", "register_norm", "register_positions"),
     "loading": ("load",),
     "models.accounting": ("costs",),

@@ -265,7 +265,7 @@ class TrainedModel:
         >>> found.label, found.index, found.probability > 0.5, sorted(found.probabilities)
         ('1', 1, True, ['0', '1', '2'])
         """
-        return _room("generation.classification").classify(self, inputs)
+        return _room("generation.answer").classify(self, inputs)
 
     # --- what was trained here ---------------------------------------------------------------------------------------
 

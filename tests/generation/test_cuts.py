@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from glassformer.generation.cuts import stages
-from glassformer.generation.sampling import Sampling, distribution
+from glassformer.generation.sampling import Sampling, distribution, stages
 
 EVERY = Sampling(temperature=0.7, top_k=6, top_p=0.9, min_p=0.2)
 

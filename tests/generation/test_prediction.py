@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from glassformer.errors import ConfigError
-from glassformer.generation.prediction import predict_answer, predict_class, predict_masks, predict_next, predict_text
+from glassformer.generation.answer import predict_answer, predict_class, predict_masks, predict_next, predict_text
 from glassformer.models import Batch, build
 from glassformer.text import ByteTokenizer, CharTokenizer, PublishedTokenizer
 from glassformer.trained_model import TrainedModel
-from sequences import model_of, prompts_of
+from runs import tiny_session
+from sequences import model_of
 from tokenizer_files import PUBLISHED
 
 
@@ -37,18 +38,17 @@ def test_the_next_token_has_the_probability_of_the_last_position():
     assert found.probability == pytest.approx(expected.max())
 
 
-def test_a_written_answer_has_the_product_of_its_probabilities():
-    model, params = model_of()
-    [prompt] = prompts_of(5)
-    found = predict_answer(
-        model, params, Batch(np.array([prompt])), count=3, known=17, stop_ids=(), decode=lambda ids: str(list(ids))
-    )
-    ids, total = list(prompt), 1.0
-    for _ in range(3):
-        weights = softmax(model.forward(params, np.array(ids))[0][-1])
+def test_a_written_answer_has_the_product_of_its_probabilities(tmp_path):
+    session = tiny_session("sort", tmp_path / "run")
+    model, params, task = session.model, session.state.params, session.task
+    found = predict_answer(session.trained, "210210")
+    ids, total = task.encode_input("210210").tokens[0].tolist(), 1.0
+    start = len(ids)
+    while len(ids) <= model.config.context and (len(ids) == start or ids[-1] not in session.trained.end_ids):
+        weights = softmax(model.forward(params, np.array(ids))[0][-1])[: task.answer_tokenizer.size]
         total *= weights.max()
         ids.append(int(weights.argmax()))
-    assert found.answer == str(ids[5:])
+    assert found.answer == session.trained.ask("210210") == task.decode_answer(ids[start:])
     assert found.probability == pytest.approx(total)
 
 

@@ -8,7 +8,7 @@ from glassformer.config import POSITION_NAMES
 from glassformer.dispatch import use_engine
 from glassformer.errors import LengthError
 from glassformer.generation import Sampling, beam_search
-from glassformer.generation.sliding import kept
+from glassformer.generation.reader import kept
 from glassformer.text import ByteTokenizer, CharTokenizer, WordTokenizer
 from glassformer.trained_model import TrainedModel
 from runs import TINY

@@ -206,6 +206,6 @@ def test_a_wrong_gradient_of_a_layer_or_model_fails():
                 changed = {**params, name: tree_map(lambda x: x * (1 + 1e-6), params[name])}
                 return {**grads, "params": changed} if "params" in grads else changed
 
-        wrong = Wrong(**{field: getattr(case, field) for field in case.__dataclass_fields__})
+        wrong = Wrong(**{field.name: getattr(case, field.name) for field in dataclasses.fields(case)})
         assert prove_case(case).ok
         assert not prove_case(wrong).ok

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+import sequences
 from glassformer import ops
 from glassformer.data import Examples, Windows
 from glassformer.data.examples import count_targets
-from glassformer.generation.answer import answer
+from glassformer.generation import Sampling
 from glassformer.models import Batch, build
 from glassformer.ops import IGNORE
 from glassformer.training.evaluate import Evaluation, evaluate
@@ -53,7 +54,11 @@ def written(model, params, row):
     counted = np.flatnonzero(targets != IGNORE)
     prompt = row.tokens[:, keep][:, : counted[0] + 1]
     source = row.source if row.source_mask is None else row.source[:, row.source_mask[0]]
-    return answer(model, params, Batch(prompt, source=source), count=len(counted)), targets[counted]
+    greedy = {"max_new_tokens": len(counted), "sampling": Sampling(temperature=0), "cache": False}
+    (ids,), _ = sequences.written(
+        model, params, list(prompt), sources=source if source is None else list(source), **greedy
+    )
+    return ids, targets[counted]
 
 
 @pytest.mark.parametrize(("task", "steps", "lr"), [("sort", 120, 1e-2), ("dates", 160, 2e-2)])

@@ -8,7 +8,7 @@ import click
 
 from ..errors import ConfigError
 from ..generation import Generation
-from ..generation.sliding import kept
+from ..generation.reader import kept
 from ..generation.texts import MAX_NEW_TOKENS
 from ..generation.writer import LENGTH
 from ..loading import load

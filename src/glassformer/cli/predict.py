@@ -11,8 +11,7 @@ from ..arrays import check_length
 from ..config import DecoderConfig, EncoderConfig, TransformerConfig
 from ..dispatch import engine as engine_in_use
 from ..errors import ConfigError, DataError, GlassformerError, WeightsError
-from ..generation.answer import answer_length
-from ..generation.prediction import (
+from ..generation.answer import (
     MASKS,
     NEXT,
     Choice,
@@ -125,20 +124,7 @@ def _of_task(trained: TrainedModel, *, top: int | None, truncate: bool) -> Predi
         settings: dict[str, Any] = {"label": lambda number: task.decode_answer([number]), "top": top or TOP}
         return lambda text: predict_class(model, params, _checked(task.encode_input(text), model.config), **settings)
     _refuse_top(top)
-
-    def ask(text: str) -> Prediction:
-        batch = _checked(task.encode_input(text), model.config)
-        return predict_answer(
-            model,
-            params,
-            batch,
-            count=answer_length(model, batch),
-            known=task.answer_tokenizer.size,
-            stop_ids=trained.end_ids,
-            decode=task.decode_answer,
-        )
-
-    return ask
+    return partial(predict_answer, trained)
 
 
 def _of_encoder(loaded: TrainedModel, name: str, top: int) -> Predictor:

@@ -10,9 +10,8 @@
 
 from ..sources import snapshot
 from ..text.stream import StopStrings
-from .answer import answer, ask, continue_ids
+from .answer import Classification, ask, classify
 from .beam import Hypothesis, beam_search
-from .classification import Classification, classify
 from .conversation import Conversation, reply
 from .sampling import History, Sampling, distribution, draw
 from .texts import Generation, Stream, generate, stream
@@ -20,7 +19,7 @@ from .writer import Step, generate_steps
 
 __all__ = [
     "Classification", "Conversation", "Generation", "History", "Hypothesis", "Sampling", "Step", "StopStrings",
-    "Stream", "answer", "ask", "beam_search", "classify", "continue_ids", "distribution", "draw", "generate",
+    "Stream", "ask", "beam_search", "classify", "distribution", "draw", "generate",
     "generate_steps", "reply", "stream",
 ]  # fmt: skip
 

@@ -1,29 +1,44 @@
-"""Let a model answer: the likeliest class, or one token after the other; and what its task makes of it."""
+"""Let a model answer as its task understands it; classes, answers and next tokens with their probabilities."""
 
-from collections.abc import Callable
-from typing import Any
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import ops
 from ..arrays import Array, Tree, check_length
 from ..config import EncoderConfig, EncoderDecoderConfig
 from ..data import Task
-from ..errors import ConfigError
+from ..data.examples import stack
+from ..errors import ConfigError, LengthError
 from ..models import Batch, Model
 from ..settings import texts_of
+from ..text import PublishedTokenizer
 from ..trained_model import END, TrainedModel
-from .sampling import Sampling, distribution, only_known
+from .sampling import Sampling, likeliest, log_softmax, only_known
+from .texts import generate
 from .writer import generate_steps
 
 TEMPERATURE = 0.7
 """Continued texts are drawn a little more carefully than by the model's own probabilities."""
+
+CLASS, ANSWER, NEXT, MASKS = "class", "answer", "next token", "masks"
+"""Kinds of predictions."""
+
+Label = Callable[[int], str]
 
 
 def ask(model: TrainedModel, text: str, *, length: int = 80, seed: int = 0) -> str:
     """Answer one typed input; a language model continues it by up to `length` tokens, drawn at random with a seed."""
     task = _task(model)
     [typed] = texts_of([text])
-    return task.decode_answer(_answer(model, task, task.encode_input(typed), length, seed))
+    batch = task.encode_input(typed)
+    if isinstance(model.config, EncoderConfig):
+        logits, _ = model.model.predict(model.params, batch)
+        return task.decode_answer(np.argmax(np.asarray(logits), axis=-1))
+    return task.decode_answer(_written(model, task, batch, length, seed)[0])
 
 
 def samples(model: TrainedModel, count: int = 3, length: int = 80) -> list[tuple[str, str]]:
@@ -36,7 +51,7 @@ def example(model: TrainedModel, task: Task, text: str) -> Batch:
     batch = task.encode_input(text)
     if task.architecture == "encoder" or task.metric == "none":
         return batch
-    ids = _answer(model, task, batch, 0)
+    ids, _ = _written(model, task, batch)
     return batch._replace(tokens=np.concatenate([batch.tokens, ids[None]], axis=-1)[:, : model.config.context])
 
 
@@ -48,85 +63,175 @@ def _task(model: TrainedModel) -> Task:
     return model.task
 
 
-def _answer(model: TrainedModel, task: Task, batch: Batch, length: int, seed: int = 0) -> Array:
-    """Return the class of an encoder, or the ids of an answer without its end token."""
-    if isinstance(model.config, EncoderConfig):
-        return answer(model.model, model.params, batch, count=0)
-    is_free = task.metric == "none"
+def _written(
+    model: TrainedModel, task: Task, batch: Batch, length: int = 0, seed: int = 0, log_probabilities: int | None = None
+) -> tuple[Array, list[float]]:
+    """Return the ids of an answer without its end token, and their log-probabilities, if asked for, with that of it.
+
+    A question is answered greedily, as far as the context reaches; a text is continued by up to `length` tokens.
+    """
+    is_free, context = task.metric == "none", model.config.context
     if not is_free:
-        check_length(batch.tokens.shape[-1], model.config.context, what="the input")
+        check_length((batch.tokens if batch.source is None else batch.source).shape[-1], context, what="the input")
     end = task.answer_tokenizer.specials.get(END)
     stop_ids = {*model.end_ids, *(() if end is None else (end,))}
-    steps = generate_steps(
-        model.model,
-        model.params,
-        [batch.tokens[0, -model.config.context :]],
-        sources=None if batch.source is None else [batch.source[0]],
-        max_new_tokens=length if is_free else answer_length(model.model, batch),
-        sampling=Sampling(temperature=TEMPERATURE if is_free else 0.0),
-        seed=seed,
-        stop_ids=tuple(stop_ids),
-        known=task.answer_tokenizer.size,
-        slide=is_free,
+    # A decoder also writes the token after the context, which it never reads.
+    room = context - batch.tokens.shape[-1] + (not isinstance(model.config, EncoderDecoderConfig))
+    steps = list(
+        generate_steps(
+            model.model,
+            model.params,
+            [batch.tokens[0, -context:]],
+            sources=None if batch.source is None else [batch.source[0]],
+            max_new_tokens=length if is_free else room,
+            sampling=Sampling(temperature=TEMPERATURE if is_free else 0.0),
+            seed=seed,
+            stop_ids=tuple(stop_ids),
+            known=task.answer_tokenizer.size,
+            log_probabilities=log_probabilities,
+            slide=is_free,
+        )
     )
     ids = [int(step.ids[0]) for step in steps]
-    return np.array(ids[:-1] if ids and ids[-1] in stop_ids else ids, dtype=np.int64)
+    logs = [float(step.log_probabilities[0]) for step in steps if step.log_probabilities is not None]
+    return np.array(ids[:-1] if ids and ids[-1] in stop_ids else ids, dtype=np.int64), logs
 
 
-def answer(
-    model: Model,
-    params: Tree,
-    batch: Batch,
-    *,
-    count: int,
-    known: int | None = None,
-    rng: np.random.Generator | None = None,
-    **sampling: Any,
-) -> Array:
-    """Return the answer to a batch of one: the class of an encoder, or `count` ids that follow the tokens.
+@dataclass(frozen=True)
+class Classification:
+    """What a classifier says about one sequence.
 
-    Every step reads all tokens again, as the mathematics has it; `generate_steps` is the fast way. Ids are below
-    `known`, where it is given. The rest is as for `continue_ids`.
+    label           the name of the likeliest class
+    index           its number
+    probability     how likely it is
+    probabilities   of all classes, by name
     """
-    if isinstance(model.config, EncoderConfig):
-        logits, _ = model.predict(params, batch)
-        return np.argmax(np.asarray(logits), axis=-1)
 
-    def predict(tokens: Array) -> Array:
-        logits, _ = model.predict(params, batch._replace(tokens=tokens))
-        return logits if known is None else only_known(logits, known)
-
-    return continue_ids(predict, batch.tokens, count=count, context=model.config.context, rng=rng, **sampling)[0]
+    label: str
+    index: int
+    probability: float
+    probabilities: dict[str, float]
 
 
-def continue_ids(
-    predict: Callable[[Array], Array],
-    tokens: Array,
-    *,
-    count: int,
-    context: int,
-    rng: np.random.Generator | None = None,
-    **sampling: Any,
-) -> Array:
-    """Append `count` ids to each row of tokens (B, T), reading at most the last `context`; return the new ids.
+def classify(model: TrainedModel, inputs: Any) -> Any:
+    """Return a `Classification` of a text or a sequence of ids, or a list of them for several."""
+    if not model.is_classifier:
+        is_encoder = isinstance(model.config, EncoderConfig)
+        what = "an encoder without a head for classes" if is_encoder else "no encoder"
+        raise ConfigError(
+            f"this is {what}, so it tells no classes apart",
+            hint="use an encoder that was trained on classes, such as gf.train(None, 'majority')",
+        )
+    is_ordered = hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__") and not isinstance(inputs, Mapping)
+    if not is_ordered or (len(inputs) == 0 and not isinstance(inputs, str)):
+        fact = f"there is nothing to classify: this is a {type(inputs).__name__}"
+        raise LengthError(fact, hint="pass a text, token ids, or a list of either")
+    single = isinstance(inputs, str) or (np.ndim(inputs[0]) == 0 and not isinstance(inputs[0], str))
+    tokens, mask = stack([_ids(model, one) for one in ([inputs] if single else inputs)])
+    logits, _ = model.model.predict(model.params, Batch(tokens, mask=None if mask.all() else mask))
+    found = [_classified(model, row) for row in np.asarray(ops.softmax(logits)[0])]
+    return found[0] if single else found
 
-    predict    from tokens (B, T) to logits (B, T, V)
-    rng        draws the ids; None: the likeliest ones
-    sampling   settings of `Sampling` for what is drawn: temperature (0: the likeliest), top_k, top_p, min_p
+
+def _ids(model: TrainedModel, given: Any) -> Array:
+    """Return the ids of one text or sequence."""
+    if isinstance(given, str):
+        if model.tokenizer is None:
+            raise ConfigError("this model has no tokenizer to read text with", hint="pass token ids")
+        around = {"specials": True} if isinstance(model.tokenizer, PublishedTokenizer) else {}
+        given = model.tokenizer.encode(given, **around)
+    ids = np.asarray(given)
+    if ids.size and (ids.ndim != 1 or ids.dtype.kind not in "iu"):
+        raise LengthError(
+            f"one input has shape {ids.shape} and type {ids.dtype}",
+            hint=f"pass a text, or 1 to {model.config.context:,} token ids",
+        )
+    check_length(ids.size, model.config.context, what="the input")
+    return ids
+
+
+def _classified(model: TrainedModel, probabilities: Array) -> Classification:
+    labels = model.labels or tuple(map(str, range(len(probabilities))))
+    index = int(np.argmax(probabilities))
+    named = {label: float(share) for label, share in zip(labels, probabilities, strict=True)}
+    return Classification(labels[index], index, float(probabilities[index]), named)
+
+
+class Choice(NamedTuple):
+    """One of several possibilities: what it is called, its id, and how probable the model finds it."""
+
+    text: str
+    id: int
+    probability: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model answers to one input.
+
+    kind          class, answer, next token or masks
+    answer        the likeliest class, what was written, the likeliest next token, or the text with its masks filled in
+    probability   of the whole answer; for several masks, the product of their probabilities
+    choices       the likeliest possibilities, best first, for each place that was predicted; none for what was written
     """
-    how = Sampling.of(sampling)
-    start = tokens.shape[-1]
-    for _ in range(count):
-        logits = np.asarray(predict(tokens[:, -context:]))[:, -1]
-        if rng is not None:
-            # Adding Gumbel noise to the logarithms and taking the largest draws with exactly these probabilities.
-            with np.errstate(divide="ignore"):
-                logits = np.log(distribution(logits, None, how)) + rng.gumbel(size=logits.shape)
-        tokens = np.concatenate([tokens, np.argmax(logits, axis=-1)[:, None]], axis=-1)
-    return tokens[:, start:]
+
+    kind: str
+    answer: str
+    probability: float
+    choices: tuple[tuple[Choice, ...], ...] = ()
 
 
-def answer_length(model: Model, batch: Batch) -> int:
-    """Return how many ids fit after the tokens."""
-    room = model.config.context - batch.tokens.shape[-1]
-    return room + (0 if isinstance(model.config, EncoderDecoderConfig) else 1)
+def predict_class(model: Model, params: Tree, batch: Batch, *, label: Label, top: int) -> Prediction:
+    """Return the class of a batch of one."""
+    logits, _ = model.predict(params, batch)
+    return _of_places(CLASS, np.asarray(logits).reshape(1, -1), label, top)
+
+
+def predict_next(model: TrainedModel, text: str, *, top: int, truncate: bool = False) -> Prediction:
+    """Return the token that follows a text."""
+    answer = generate(
+        model, text, max_new_tokens=1, temperature=0.0, log_probabilities=top, truncate=truncate, slide=False
+    )
+    assert model.answer_tokenizer is not None
+    [place] = answer.top
+    choices = tuple(Choice(model.answer_tokenizer.decode([i]), i, math.exp(log)) for i, log in place)
+    return Prediction(NEXT, choices[0].text, choices[0].probability, (choices,))
+
+
+def predict_text(model: TrainedModel, text: str, *, truncate: bool = False) -> Prediction:
+    """Return what a model writes about a text, always the likeliest token next."""
+    answer = generate(model, text, temperature=0.0, log_probabilities=0, truncate=truncate, slide=False)
+    return Prediction(ANSWER, answer.text, math.exp(sum(answer.log_probabilities)))
+
+
+def predict_answer(model: TrainedModel, text: str) -> Prediction:
+    """Return what a model writes to an input of its task, always the likeliest token next."""
+    task = _task(model)
+    ids, logs = _written(model, task, task.encode_input(text), log_probabilities=0)
+    return Prediction(ANSWER, task.decode_answer(ids), math.exp(sum(logs)))
+
+
+def predict_masks(model: Model, params: Tree, ids: Array, *, tokenizer: PublishedTokenizer, top: int) -> Prediction:
+    """Return the tokens behind the masks among ids (T,), each predicted independently."""
+    mask = tokenizer.role_id("mask")
+    places = np.flatnonzero(ids == mask)
+    if mask is None or not len(places):
+        name = tokenizer.roles.get("mask", "[MASK]")
+        raise ConfigError(f"the input holds no {name} to be filled in", hint=f"write {name} in place of a word")
+    logits, _ = model.predict(params, Batch(ids[None]))
+    logits = only_known(np.asarray(logits)[0, places], tokenizer.size)
+    found = _of_places(MASKS, logits, tokenizer.piece, top)
+    filled = ids.copy()
+    filled[places] = [choices[0].id for choices in found.choices]
+    return replace(found, answer=tokenizer.decode(filled, skip_specials=True))
+
+
+def _of_places(kind: str, logits: Array, label: Label, top: int) -> Prediction:
+    """Return the likeliest possibilities by logits (places, possibilities)."""
+    logs = log_softmax(logits)
+    choices = tuple(
+        tuple(Choice(label(i), i, math.exp(log[i])) for i in likeliest(log, min(top, len(log))).tolist())
+        for log in logs
+    )
+    first = [place[0] for place in choices]
+    return Prediction(kind, " ".join(one.text for one in first), math.prod(one.probability for one in first), choices)

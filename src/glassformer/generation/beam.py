@@ -9,9 +9,8 @@ import numpy as np
 from ..arrays import Array, Tree
 from ..errors import ConfigError
 from ..models import Model
-from .reader import CHUNK, checked
+from .reader import CHUNK, checked, reading
 from .sampling import likeliest, log_softmax, only_known
-from .sliding import reading
 from .writer import LENGTH, STOP, Ids
 
 LARGEST_EXPONENT = 300.0
@@ -67,7 +66,7 @@ def beam_search(
                      ended now, would beat the worst of them
     ends             called with the new ids of a sequence: True ends it there, as a stop id would
     known            None: any id may be written; else those below this: see `only_known`
-    slide            a decoder goes on past the context: see `sliding`
+    slide            a decoder goes on past the context: see `reader`
     """
     prompts, sources = checked(model, [prompt], None if source is None else [source])
     start, [limit] = reading(

@@ -1,12 +1,19 @@
 """How generation reads: several sequences at once, each one token further at a time.
 
-A reader has read the prompts when it is made. `logits` (R, V) are about the token that follows each sequence; `read`
-takes one more token of each, `select` keeps some of the sequences, in a new order, perhaps several times.
+Past the context the window moves, and the tokens that stay in it are read again.
+
+    context 8       a b c d e f g h        full: the next token, i, has no place
+    moved           f g h i                half a context stays; these tokens now stand at positions 0, 1, 2, 3
+    read on         f g h i j k l m        until it is full again
+
+What the model says is exactly what it says of the tokens in the window alone, as if it had never read others. nanoGPT
+moves by one token at a time and reads the whole window again for each; moving by half a window reads each token about
+twice in all.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,19 +31,28 @@ Rows = list[Array]
 """The ids of several sequences."""
 
 
-class Reader(Protocol):
-    """What generation needs of a model: logits, one more token, some of the sequences.
+class Reader:
+    """What generation needs of a model. A reader has read the prompts when it is made.
 
-    Some readers can also write several tokens before anyone looks at them, as that of the engine jax does:
-    `write(count, writing)` returns them, (N, R), −1 after a stop id or the limit; or NotImplemented.
+    logits   (R, V) about the token that follows each sequence
     """
 
-    @property
-    def logits(self) -> Array: ...
+    logits: Array
 
-    def read(self, ids: Array) -> None: ...
+    def read(self, ids: Array) -> None:
+        """Take one more token of each sequence, (R,)."""
+        raise NotImplementedError
 
-    def select(self, rows: Array) -> None: ...
+    def select(self, rows: Array) -> None:
+        """Keep these sequences, in this order, perhaps several times."""
+        raise NotImplementedError
+
+    def write(self, count: int | None, writing: "Writing") -> Any:
+        """Write up to `count` tokens before anyone looks at them, (N, R), −1 after a stop id or the limit.
+
+        NotImplemented where they cannot be written so, as that of the engine jax can.
+        """
+        return NotImplemented
 
 
 class Writing(NamedTuple):
@@ -56,24 +72,13 @@ class Writing(NamedTuple):
     known: int | None = None
 
 
-def reader_of(
-    model: Model, params: Tree, prompts: Rows, sources: Rows | None, *, cache: bool, chunk: int, room: int
-) -> Callable[[], Reader]:
-    """Return what starts a reader: the engine's own, or one without a cache; up to `room` tokens may follow."""
-    if not cache:
-        return partial(PlainReader, model, params, prompts, sources)
-    return partial(dispatch.current().reader, model, params, prompts, sources, chunk=chunk, room=room)
-
-
-class CachedReader:
+class CachedReader(Reader):
     """Reads every token once and remembers its keys and values.
 
     Prompts of different lengths are padded on the left, so that the next token of all has the same place in the cache;
     where a token stands in its own sequence is told by `positions`. The cache grows as it must: `room`, for how many
     tokens may follow the prompts, is not needed.
     """
-
-    logits: Array
 
     def __init__(
         self,
@@ -87,7 +92,12 @@ class CachedReader:
         assert isinstance(model, Decoder | EncoderDecoder)
         self.model, self.params = model, params
         self.lengths = np.array([len(prompt) for prompt in prompts])
-        self.cache = _cache_of(model, params, sources)
+        if isinstance(model, Decoder):
+            self.cache = model.new_cache()
+        else:
+            assert sources is not None
+            source, mask = padded(sources)
+            self.cache = model.new_cache(params, source, source_mask=mask)
         tokens, mask = padded(prompts, left=True)
         positions = np.maximum(np.arange(tokens.shape[1]) - (tokens.shape[1] - self.lengths[:, None]), 0)
         for start in range(0, tokens.shape[1], chunk):
@@ -95,12 +105,10 @@ class CachedReader:
             self._read(tokens[:, part], None if mask is None else mask[:, part], positions[:, part])
 
     def read(self, ids: Array) -> None:
-        """Take one more token of each sequence, (R,)."""
         self._read(ids[:, None], None, self.lengths[:, None])
         self.lengths = self.lengths + 1
 
     def select(self, rows: Array) -> None:
-        """Keep these sequences, in this order."""
         if np.array_equal(rows, np.arange(len(self.lengths))):
             return
         self.cache.select(rows)
@@ -112,10 +120,8 @@ class CachedReader:
         self.logits = np.asarray(logits)[:, -1]
 
 
-class PlainReader:
+class PlainReader(Reader):
     """Reads every sequence alone and from its beginning at every step: slow, the reference for `CachedReader`."""
-
-    logits: Array
 
     def __init__(self, model: Model, params: Tree, prompts: Rows, sources: Rows | None) -> None:
         self.model, self.params = model, params
@@ -124,12 +130,10 @@ class PlainReader:
         self._read()
 
     def read(self, ids: Array) -> None:
-        """Take one more token of each sequence, (R,)."""
         self.sequences = [np.append(tokens, token) for tokens, token in zip(self.sequences, ids, strict=True)]
         self._read()
 
     def select(self, rows: Array) -> None:
-        """Keep these sequences, in this order."""
         self.sequences = [self.sequences[row] for row in rows]
         self.sources = None if self.sources is None else [self.sources[row] for row in rows]
         self.logits = self.logits[rows]
@@ -141,6 +145,89 @@ class PlainReader:
             logits, _ = self.model.predict(self.params, Batch(tokens[None], source=source))
             rows.append(np.asarray(logits)[0, -1])
         self.logits = np.stack(rows)
+
+
+def kept(context: int) -> int:
+    """Return how many tokens stay in the window when it moves, the new one among them."""
+    return max(context // 2, 1)
+
+
+class SlidingReader(Reader):
+    """Reads past the context by restarting a reader whenever the window of a sequence moves.
+
+    The window of a sequence depends on that sequence alone, so it is the same in any batch.
+    """
+
+    def __init__(self, start: Callable[[Rows], Reader], prompts: Rows, context: int) -> None:
+        self.reader, self.start, self.context = start(prompts), start, context
+        self.windows = list(prompts)
+
+    @property
+    def logits(self) -> Array:
+        """Those of the window."""
+        return self.reader.logits
+
+    def read(self, ids: Array) -> None:
+        self.windows = [np.append(window, token) for window, token in zip(self.windows, ids, strict=True)]
+        if not self._move():
+            self.reader.read(ids)
+
+    def select(self, rows: Array) -> None:
+        self.windows = [self.windows[row] for row in rows]
+        self.reader.select(rows)
+
+    def _move(self) -> bool:
+        """Move the windows that hold more than the context and read them again; return whether any moved."""
+        if all(len(window) <= self.context for window in self.windows):
+            return False
+        self.windows = [w[-kept(self.context) :] if len(w) > self.context else w for w in self.windows]
+        self.reader = self.start(self.windows)
+        return True
+
+    def write(self, count: int | None, writing: Writing) -> Any:
+        """Write up to `count` tokens of each sequence, but no further than the first window that is full."""
+        self._move()
+        # The last token that is written is not read yet, so it may stand behind a full window.
+        room = self.context + 1 - max(len(window) for window in self.windows)
+        ids = self.reader.write(room if count is None else min(count, room), writing)
+        if ids is not NotImplemented:
+            pairs = zip(self.windows, ids.T, strict=True)
+            self.windows = [np.append(window, written[written >= 0]) for window, written in pairs]
+        return ids
+
+
+def reading(
+    model: Model,
+    params: Tree,
+    prompts: Rows,
+    sources: Rows | None,
+    *,
+    max_new_tokens: int,
+    cache: bool,
+    chunk: int,
+    slide: bool,
+) -> tuple[Callable[[], Reader], list[int]]:
+    """Return what starts a reader of prompts, and how many tokens may follow each.
+
+    slide   a decoder goes on past the context; an encoder-decoder ends there
+    """
+    check_count("max_new_tokens", max_new_tokens, least=1)
+    context, slides = model.config.context, slide and isinstance(model.config, DecoderConfig)
+
+    def left(prompt: Array) -> int:
+        # The last token fills the place after the context and is never read.
+        return min(max_new_tokens, context + 1 - len(prompt))
+
+    def read(windows: Rows) -> Reader:
+        if not cache:
+            return PlainReader(model, params, windows, sources)
+        room = max(map(left, windows))
+        reader: Reader = dispatch.current().reader(model, params, windows, sources, chunk=chunk, room=room)
+        return reader
+
+    if slides:
+        return partial(SlidingReader, read, prompts, context), [max_new_tokens] * len(prompts)
+    return partial(read, prompts), [left(prompt) for prompt in prompts]
 
 
 def checked(
@@ -164,15 +251,6 @@ def checked(
     return read, [_checked_ids(ids, config.source_size, config.context, "the source") for ids in sources]
 
 
-def room(model: Model, prompt: Array, max_new_tokens: int, *, endless: bool = False) -> int:
-    """Return how many tokens may follow a prompt: the last one fills the place after the context and is never read.
-
-    endless   the context sets no limit
-    """
-    check_count("max_new_tokens", max_new_tokens, least=1)
-    return max_new_tokens if endless else min(max_new_tokens, model.config.context + 1 - len(prompt))
-
-
 def padded(rows: Rows, *, left: bool = False) -> tuple[Array, Array | None]:
     """Stack rows of ids, padded with zeros on the right or the left, (R, T); the mask (None: all) marks real tokens."""
     tokens, mask = filled(rows, len(rows), max(len(row) for row in rows), left=left)
@@ -188,14 +266,6 @@ def filled(sequences: Rows, rows: int, size: int, *, left: bool = False) -> tupl
     tokens: Array = np.zeros(mask.shape, dtype=np.int64)
     tokens[mask] = np.concatenate(sequences)
     return tokens, mask
-
-
-def _cache_of(model: Decoder | EncoderDecoder, params: Tree, sources: Rows | None):
-    if isinstance(model, Decoder):
-        return model.new_cache()
-    assert sources is not None
-    source, mask = padded(sources)
-    return model.new_cache(params, source, source_mask=mask)
 
 
 def _checked_ids(ids: Sequence[int] | Array, vocab: int, context: int, what: str) -> Array:

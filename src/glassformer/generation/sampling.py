@@ -135,6 +135,30 @@ def distribution(logits: Array, history: History | None, sampling: Sampling) -> 
     return p / p.sum(axis=-1, keepdims=True)
 
 
+class Stage(NamedTuple):
+    """The distribution (V,) after a setting, and which tokens that setting left out, (V,)."""
+
+    name: str
+    probabilities: Array
+    cut: Array
+
+
+def stages(logits: Array, sampling: Sampling) -> list[Stage]:
+    """Return the model's own distribution for logits (V,), and what each setting makes of the one before it.
+
+    Every stage is `distribution` with the settings so far; from the last one a token is drawn.
+    """
+    p = distribution(logits, None, Sampling())
+    found = [Stage("own", p, np.zeros(p.shape, dtype=bool))]
+    settings: dict[str, float | int | None] = {}
+    for name in ("temperature", "top_k", "top_p", "min_p"):
+        settings[name] = getattr(sampling, name)
+        after = distribution(logits, None, Sampling.of(settings))
+        found.append(Stage(name, after, (p > 0) & (after == 0)))
+        p = after
+    return found
+
+
 def only_known(logits: Array, known: Any) -> Array:
     """Forbid the ids from `known` on in logits (..., V): a vocabulary may be padded with ids that no tokenizer has."""
     xp = namespace(logits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +40,7 @@ class Generation:
     log_probabilities   of each token under the model itself, whatever the sampling; None unless asked for
     top                 the likeliest tokens at each place with their log-probabilities; None unless asked for
     score               Σ log p / length ** length_penalty of beam search; None otherwise
-    slid                whether it goes on past the context: the window moved, see `sliding`
+    slid                whether it goes on past the context: the window moved, see `reader`
     """
 
     text: str
@@ -111,7 +112,7 @@ def generate(
     beams               search for the likeliest answer with this many beams instead of sampling; 1 is greedy.
                         length_penalty (1) and early_stopping (False) belong to it; see `beam_search`
     log_probabilities   None: none; 0: those of the chosen tokens; k: those of the k likeliest tokens as well
-    slide               a decoder goes on past its context with a window that moves (see `sliding`); False: it ends.
+    slide               a decoder goes on past its context with a window that moves (see `reader`); False: it ends.
                         None: it goes on unless it answers questions and has no end token
     truncate            of a prompt that is longer than the context, read the end; False: refuse it
     sampling            the settings of `Sampling`: temperature (0.8 unless given; 0 is greedy), top_k, top_p, …
@@ -267,6 +268,15 @@ def _search(
     settings: dict[str, Any],
 ) -> list[Generation]:
     assert model.answer_tokenizer is not None
+
+    @functools.cache
+    def text_of(ids: tuple[int, ...]) -> _Text:
+        """Return the text of a beam, which goes on from that of the beam it continues."""
+        text = text_of(ids[:-1]).copy() if ids else _text(model, read, stops)
+        for token in ids[-1:]:
+            text.push(token)
+        return text
+
     found = beam_search(
         model.model,
         model.params,
@@ -274,7 +284,7 @@ def _search(
         source=source,
         stop_ids=model.end_ids,
         known=model.answer_tokenizer.size,
-        ends=_Endings(_text(model, read, stops)) if stops else None,
+        ends=(lambda ids: text_of(ids).stops.stopped) if stops else None,
         **settings,
     )
     answers = []
@@ -316,21 +326,6 @@ class _Text:
         """Return all that is left: no more tokens come."""
         self.pieces += [self.stops.push(self.decoder.finish()), self.stops.finish()]
         return self.take()
-
-
-class _Endings:
-    """Tells which beams have come to a stop string: each goes on with the text of the one it continues."""
-
-    def __init__(self, text: _Text) -> None:
-        self.before: dict[tuple[int, ...], _Text] = {}
-        self.now: dict[tuple[int, ...], _Text] = {(): text}
-        self.length = 0
-
-    def __call__(self, ids: tuple[int, ...]) -> bool:
-        if len(ids) > self.length:
-            self.before, self.now, self.length = self.now, {}, len(ids)
-        text = self.now[ids] = self.before[ids[:-1]].copy()
-        return text.push(ids[-1])
 
 
 def _is_past(read: int, written: int, context: int) -> bool:

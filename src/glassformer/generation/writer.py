@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..arrays import Array, Tree
 from ..models import Model
 from ..settings import check_count
-from .reader import CHUNK, Reader, Writing, checked
+from .reader import CHUNK, Reader, Writing, checked, reading
 from .sampling import History, Sampling, choose, likeliest, log_softmax, only_known
-from .sliding import reading
 
 STOP, LENGTH = "stop", "length"
 """Why a sequence ended: at a stop id or stop string; or at `max_new_tokens` or the end of the context."""
@@ -67,7 +66,7 @@ def generate_steps(
     cache, chunk        False: read everything again at every step; else read the prompts in chunks of this many tokens
     burst               tokens that a reader may write before it returns the first of them (None: as many as it
                         can), unless penalties or log-probabilities need the logits in between; 1: each as it comes
-    slide               a decoder goes on past the context: see `sliding`
+    slide               a decoder goes on past the context: see `reader`
     """
     read, sources = checked(model, prompts, sources)
     for name, value in {"n": n, "chunk": chunk, "burst": 1 if burst is None else burst}.items():
@@ -112,10 +111,8 @@ class Sequences:
         reader = start()
         reader.select(self.prompts)  # a prompt is read once, whatever the number of samples
         # Penalties and log-probabilities need the logits of every token here.
-        if hasattr(reader, "write") and self.history is None and self.top is None:
-            yield from self._bursts(reader, burst)
-        else:
-            yield from self._steps(reader)
+        is_free = self.history is None and self.top is None
+        yield from self._bursts(reader, burst) if is_free else self._steps(reader)
 
     def _steps(self, reader: Reader) -> Iterator[Step]:
         """Write one token of each sequence at a time, chosen here from the logits."""
@@ -134,7 +131,7 @@ class Sequences:
                 reader.select(np.flatnonzero(going))
             reader.read(step.ids[self.rows])
 
-    def _bursts(self, reader: Any, size: int | None) -> Iterator[Step]:
+    def _bursts(self, reader: Reader, size: int | None) -> Iterator[Step]:
         """Write up to `size` tokens of each sequence at a time, chosen where they are computed.
 
         A sequence that `ends` has ended is thrown away from there on.

@@ -13,7 +13,7 @@ import numpy as np
 from .. import ops, registry
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig, RotaryScaling, TransformerConfig
 from ..execution import Execution, separated
-from ..models import PRESETS, Batch, Model, build
+from ..models import PRESETS, Batch, build
 from ..ops import IGNORE
 from ..training.lora import Adapted, LoRA
 from ..tree import tree_map
@@ -35,12 +35,8 @@ SEQUENCES: dict[str, Any] = {"tokens": TOKENS, "targets": TARGETS, "mask": MASK}
 
 def model_cases() -> list[ModelCase]:
     """Return all cases of all models, made afresh."""
-    rng = np.random.default_rng(0)
-    recipes = [recipe for source in SOURCES for recipe in source()]
-    return [ModelCase(name, model, scattered(model, rng), batch, loss) for name, model, batch, loss in recipes]
+    return [case for source in (encoder_cases, decoder_cases, encoder_decoder_cases, own_cases) for case in source()]
 
-
-Recipe = tuple[str, Model, Batch, dict[str, Any]]
 
 POSITIONS: dict[str, dict[str, Any]] = {
     "learned": {},
@@ -54,33 +50,40 @@ POSITIONS: dict[str, dict[str, Any]] = {
     "relative": {"positions": "relative", "relative_buckets": 8, "relative_distance": 6},
     "none": {"positions": "none"},
 }
-NORMS: dict[str, dict[str, Any]] = {
-    "rms": {"norm": "rms"},
-    "no shift": {"norm_bias": False, "norm_eps": 1e-2},
-    "no final norm": {"final_norm": False},
-    "none": {"norm": "none"},
-    "post": {"norm_position": "post"},
-    "post, rms, final norm": {"norm_position": "post", "norm": "rms", "final_norm": True},
-}
-BLOCKS: dict[str, dict[str, Any]] = {
-    "parallel": {"block": "parallel"},
-    "attention only": {"block": "attention_only"},
-    "attention only, no norms, free head": {
-        "block": "attention_only", "norm": "none", "tied_head": False, "head_bias": True, "head_width": 3,
+PARTS: dict[str, dict[str, dict[str, Any]]] = {
+    "positions": POSITIONS,
+    "norms": {
+        "rms": {"norm": "rms"},
+        "no shift": {"norm_bias": False, "norm_eps": 1e-2},
+        "no final norm": {"final_norm": False},
+        "none": {"norm": "none"},
+        "post": {"norm_position": "post"},
+        "post, rms, final norm": {"norm_position": "post", "norm": "rms", "final_norm": True},
     },
-}  # fmt: skip
-ATTENTION: dict[str, dict[str, Any]] = {
-    "grouped queries": {"kv_heads": 2},
-    "multi-query, own head width": {"kv_heads": 1, "head_width": 3},
-    "no biases": {"attention_bias": False},
-    "no output bias": {"output_bias": False},
-    "output bias alone": {"attention_bias": False, "output_bias": True},
-    "no scale": {"scale_scores": False},
-    "window": {"window": 2},
-    "stride": {"stride": 2},
-    "tiled": {"attention_tile": 3},
-    "tiled, window, ALiBi": {"attention_tile": 3, "window": 3, "positions": "alibi", "kv_heads": 2},
-    "tiled, relative": {"attention_tile": 3, **POSITIONS["relative"]},
+    "blocks": {
+        "parallel": {"block": "parallel"},
+        "attention only": {"block": "attention_only"},
+        "attention only, no norms": {"block": "attention_only", "norm": "none", "head_width": 3},
+    },
+    "attention": {
+        "grouped queries": {"kv_heads": 2},
+        "multi-query, own head width": {"kv_heads": 1, "head_width": 3},
+        "no biases": {"attention_bias": False},
+        "no output bias": {"output_bias": False},
+        "output bias alone": {"attention_bias": False, "output_bias": True},
+        "no scale": {"scale_scores": False},
+        "window": {"window": 2},
+        "stride": {"stride": 2},
+        "tiled": {"attention_tile": 3},
+        "tiled, window, ALiBi": {"attention_tile": 3, "window": 3, "positions": "alibi", "kv_heads": 2},
+        "tiled, relative": {"attention_tile": 3, **POSITIONS["relative"]},
+    },
+    "head": {
+        "free": {"tied_head": False},
+        "free, bias": {"tied_head": False, "head_bias": True},
+        "scaled, bias": {"head_scale": True, "head_bias": True},
+        "embedding scaled and normalized": {"embedding_scale": True, "embedding_norm": True},
+    },
 }
 
 
@@ -99,7 +102,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 
 
-def encoder_cases() -> Iterator[Recipe]:
+def encoder_cases() -> Iterator[ModelCase]:
     """Encoders: every pooling, a head for tokens, no head."""
     for pooling in ("mean", "cls", "first"):
         yield _encoder(f"encoder ({pooling})", pooling=pooling)
@@ -117,14 +120,14 @@ def encoder_cases() -> Iterator[Recipe]:
     for what, settings in POSITIONS.items():
         yield _encoder(f"encoder (positions), {what}", **settings)
     yield _encoder("encoder (positions), relative, cls", pooling="cls", **POSITIONS["relative"])
-    yield _encoder("encoder (blocks), parallel", **BLOCKS["parallel"])
+    yield _encoder("encoder (blocks), parallel", block="parallel")
     yield _encoder("encoder (vectors)", {"targets": None}, head="none", classes=None, norm_position="post")
     yield _encoder("encoder (attention), window, tiled", window=2, attention_tile=3)
     loss = {"key": ops.new_key(8), "smoothing": 0.1, "class_weights": np.array([0.5, 2.0, 1.0])}
     yield _encoder("encoder (dropout), cls, smoothing, class weights", loss=loss, pooling="cls", dropout=0.3)
 
 
-def decoder_cases() -> Iterator[Recipe]:
+def decoder_cases() -> Iterator[ModelCase]:
     """Decoders: every position scheme, norm, activation, kind of attention and head."""
     yield _decoder("decoder")
     yield _decoder("decoder, no mask", {"mask": None})
@@ -133,22 +136,13 @@ def decoder_cases() -> Iterator[Recipe]:
     yield _decoder("decoder, two batch axes", {name: x[:, None] for name, x in SEQUENCES.items()})
     yield _decoder("decoder, no example", _no_example())
     yield _decoder("decoder, every target ignored", {"targets": np.full_like(TARGETS, IGNORE)})
-    for what, settings in POSITIONS.items():
-        yield _decoder(f"decoder (positions), {what}", **settings)
-    for what, settings in NORMS.items():
-        yield _decoder(f"decoder (norms), {what}", **settings)
-    for what, settings in BLOCKS.items():
-        yield _decoder(f"decoder (blocks), {what}", **settings)
+    for row, parts in PARTS.items():
+        for what, settings in parts.items():
+            yield _decoder(f"decoder ({row}), {what}", **settings)
     for activation in ops.ACTIVATIONS:
         for gated in (False, True):
             what = f"decoder (feed-forward), {activation}{', gated' * gated}"
             yield _decoder(what, activation=activation, gated=gated, feed_forward_bias=not gated, layers=1)
-    for what, settings in ATTENTION.items():
-        yield _decoder(f"decoder (attention), {what}", **settings)
-    yield _decoder("decoder (head), free", tied_head=False)
-    yield _decoder("decoder (head), free, bias", tied_head=False, head_bias=True)
-    yield _decoder("decoder (head), scaled, bias", head_scale=True, head_bias=True)
-    yield _decoder("decoder (head), embedding scaled and normalized", embedding_scale=True, embedding_norm=True)
     for rate in ("dropout", "attention_dropout", "embedding_dropout"):
         settings = {rate: 0.3}
         yield _decoder(f"decoder (dropout), {rate}", loss={"key": ops.new_key(1)}, **settings)
@@ -160,7 +154,7 @@ def decoder_cases() -> Iterator[Recipe]:
         yield _decoder(f"decoder ({family})", **FAMILIES[family])
 
 
-def encoder_decoder_cases() -> Iterator[Recipe]:
+def encoder_decoder_cases() -> Iterator[ModelCase]:
     """Encoder-decoders: the same, and what two sequences add."""
     yield _seq2seq("encoder-decoder")
     yield _seq2seq("encoder-decoder, no masks", {"mask": None, "source_mask": None})
@@ -168,14 +162,9 @@ def encoder_decoder_cases() -> Iterator[Recipe]:
     yield _seq2seq("encoder-decoder, unbatched", _only(1) | {"source": SOURCE[1], "source_mask": SOURCE_MASK[1]})
     yield _seq2seq("encoder-decoder, no example", _no_example() | {"source": SOURCE[:0], "source_mask": None})
     yield _seq2seq("encoder-decoder, unequal depth, other source", encoder_layers=1, source_vocab=7)
-    for what, settings in POSITIONS.items():
-        yield _seq2seq(f"encoder-decoder (positions), {what}", **settings)
-    for what, settings in NORMS.items():
-        yield _seq2seq(f"encoder-decoder (norms), {what}", **settings)
-    for what, settings in BLOCKS.items():
-        yield _seq2seq(f"encoder-decoder (blocks), {what}", **settings)
-    for what in ("grouped queries", "output bias alone", "window", "tiled", "tiled, relative"):
-        yield _seq2seq(f"encoder-decoder (attention), {what}", **ATTENTION[what])
+    for row in ("positions", "norms", "blocks", "attention"):
+        for what, settings in PARTS[row].items():
+            yield _seq2seq(f"encoder-decoder ({row}), {what}", **settings)
     yield _seq2seq("encoder-decoder (embeddings), tied", tied_head=True)
     yield _seq2seq("encoder-decoder (embeddings), shared", shared_embedding=True)
     both: dict[str, Any] = dict.fromkeys(("tied_head", "shared_embedding", "embedding_scale", "embedding_norm"), True)
@@ -187,7 +176,7 @@ def encoder_decoder_cases() -> Iterator[Recipe]:
         yield _seq2seq(f"encoder-decoder ({family})", **FAMILIES[family])
 
 
-def own_cases() -> Iterator[Recipe]:
+def own_cases() -> Iterator[ModelCase]:
     """Decoders with registered blocks, positions, activations and norms."""
     for family in ("activation", "norm", "positions", "block"):
         for name in registry.own(family):
@@ -195,10 +184,7 @@ def own_cases() -> Iterator[Recipe]:
             yield _decoder(f"decoder ({family} {name})", heads=2, **settings)
 
 
-SOURCES = (encoder_cases, decoder_cases, encoder_decoder_cases, own_cases)
-
-
-def _recipe(
+def _case(
     config: type[TransformerConfig],
     batch: dict[str, Any],
     own: dict[str, Any],
@@ -206,16 +192,19 @@ def _recipe(
     parts: dict[str, Any] | None = None,
     loss: dict[str, Any] | None = None,
     **settings: Any,
-) -> Recipe:
+) -> ModelCase:
     """Return a model of settings of its config and of its execution, and the batch with some parts replaced."""
-    model, how = separated({"activation": ACTIVATION, **SIZES, **own, **settings})
-    return name, build(config(**model), Execution(**how)), Batch(**batch | (parts or {})), loss or {}
+    choices, how = separated({"activation": ACTIVATION, **SIZES, **own, **settings})
+    model = build(config(**choices), Execution(**how))
+    return ModelCase(
+        name, model, scattered(model, np.random.default_rng(0)), Batch(**batch | (parts or {})), loss or {}
+    )
 
 
-_encoder = partial(_recipe, EncoderConfig, SEQUENCES | {"targets": np.array([2, 0])}, {"classes": 3})
-_filler = partial(_recipe, EncoderConfig, SEQUENCES, {"head": "tokens"})
-_decoder = partial(_recipe, DecoderConfig, SEQUENCES, {})
-_seq2seq = partial(_recipe, EncoderDecoderConfig, SEQUENCES | {"source": SOURCE, "source_mask": SOURCE_MASK}, {})
+_encoder = partial(_case, EncoderConfig, SEQUENCES | {"targets": np.array([2, 0])}, {"classes": 3})
+_filler = partial(_case, EncoderConfig, SEQUENCES, {"head": "tokens"})
+_decoder = partial(_case, DecoderConfig, SEQUENCES, {})
+_seq2seq = partial(_case, EncoderDecoderConfig, SEQUENCES | {"source": SOURCE, "source_mask": SOURCE_MASK}, {})
 
 
 def _only(row: int, **parts: Any) -> dict[str, Any]:

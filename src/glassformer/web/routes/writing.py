@@ -12,9 +12,8 @@ import numpy as np
 from ...arrays import Array, Tree, check_ids, check_length
 from ...config import EncoderConfig
 from ...errors import ChatError, ConfigError, LengthError
-from ...generation.cuts import Stage, stages
-from ...generation.prediction import predict_masks
-from ...generation.sampling import Sampling, choose, likeliest, only_known
+from ...generation.answer import predict_masks
+from ...generation.sampling import Sampling, Stage, choose, likeliest, only_known, stages
 from ...generation.texts import CONTEXT_OF_TEXT, encode_prompts
 from ...interpret.packed import unpacked
 from ...interpret.reading import answers as answers_apart
