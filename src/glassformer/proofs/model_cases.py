@@ -196,9 +196,8 @@ def _case(
     """Return a model of settings of its config and of its execution, and the batch with some parts replaced."""
     choices, how = separated({"activation": ACTIVATION, **SIZES, **own, **settings})
     model = build(config(**choices), Execution(**how))
-    return ModelCase(
-        name, model, scattered(model, np.random.default_rng(0)), Batch(**batch | (parts or {})), loss or {}
-    )
+    params = scattered(model, np.random.default_rng(2))
+    return ModelCase(name, model, params, Batch(**batch | (parts or {})), loss or {})
 
 
 _encoder = partial(_case, EncoderConfig, SEQUENCES | {"targets": np.array([2, 0])}, {"classes": 3})
