@@ -9,16 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glassformer.config import (
-    ACTIVATION_NAMES,
     CONFIGS,
-    NORM_NAMES,
-    NORM_POSITIONS,
-    PAIRING_NAMES,
-    POSITION_NAMES,
     DecoderConfig,
     EncoderConfig,
     EncoderDecoderConfig,
     RotaryScaling,
+    choices,
     config_from_dict,
 )
 from glassformer.errors import ConfigError
@@ -219,13 +215,13 @@ SHARED = st.fixed_dictionaries(
     {"vocab": st.integers(1, 1000), "layers": st.integers(1, 9), "context": st.integers(1, 99)},
     optional={
         "kv_heads": st.sampled_from([None, 1, 2, 4]),
-        "activation": st.sampled_from(ACTIVATION_NAMES),
+        "activation": st.sampled_from(choices()["activation"]),
         "gated": st.booleans(),
-        "norm": st.sampled_from(NORM_NAMES),
+        "norm": st.sampled_from(choices()["norm"]),
         "norm_eps": st.floats(1e-12, 1.0),
-        "norm_position": st.sampled_from(NORM_POSITIONS),
-        "positions": st.sampled_from(POSITION_NAMES),
-        "rotary_pairing": st.sampled_from(PAIRING_NAMES),
+        "norm_position": st.sampled_from(choices()["norm_position"]),
+        "positions": st.sampled_from(choices()["positions"]),
+        "rotary_pairing": st.sampled_from(choices()["rotary_pairing"]),
         "final_norm": st.sampled_from([None, True, False]),
         "dropout": st.floats(0, 0.99),
         "window": st.none() | st.integers(1, 9),

@@ -18,11 +18,7 @@ from .errors import ConfigError
 from .execution import AMONG_MODEL_SETTINGS, separated
 from .settings import check_known, check_settings, from_settings
 
-ACTIVATION_NAMES, NORM_NAMES, POSITION_NAMES = map(registry.BUILT_IN.__getitem__, ("activation", "norm", "positions"))
-NORM_POSITIONS = ("pre", "post")
-PAIRING_NAMES = ("halves", "interleaved")
-POOLING_NAMES = ("mean", "cls", "first")
-HEAD_NAMES = ("classes", "tokens", "none")
+POSITION_NAMES = registry.BUILT_IN["positions"]
 
 
 @dataclass(frozen=True)
@@ -162,14 +158,19 @@ class TransformerConfig:
     init_std: float | None = None
 
     def __post_init__(self) -> None:
-        self._take_numbers()
+        for field in fields(self):  # NumPy's numbers, such as `tokens.max() + 1`, are taken for what they are
+            value = getattr(self, field.name)
+            if hasattr(value, "dtype"):
+                object.__setattr__(self, field.name, value.item())
         given: Any = self.rotary_scaling
         if isinstance(given, Mapping):
             scaling = from_settings("rotary_scaling has no setting", given, RotaryScaling)
             object.__setattr__(self, "rotary_scaling", scaling)
         self._check_types()
         self._check_sizes()
-        self._check_choices()
+        for name, allowed in choices().items():
+            if getattr(self, name, None) is not None:
+                check_known(f"{name} is", getattr(self, name), allowed)
         self._check_combinations()
 
     @property
@@ -218,13 +219,6 @@ class TransformerConfig:
         changed = {f.name: settings[f.name] for f in fields(self) if settings[f.name] != f.default}
         return {"architecture": self.architecture, **changed}
 
-    def _take_numbers(self) -> None:
-        """Take NumPy's numbers, such as `tokens.max() + 1`, for what they are."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if hasattr(value, "dtype"):
-                object.__setattr__(self, field.name, value.item())
-
     def _check_types(self) -> None:
         for field in fields(self):
             value, types = getattr(self, field.name), _TYPES[str(field.type).removesuffix(" | None")]
@@ -250,12 +244,6 @@ class TransformerConfig:
                 raise ConfigError(f"{name} is {value}", hint="use a positive number")
         if self.relative_buckets < 4 or self.relative_buckets % 4:
             raise ConfigError(f"relative_buckets is {self.relative_buckets}", hint="use a multiple of 4")
-
-    def _check_choices(self) -> None:
-        for name, allowed in choices().items():
-            value = getattr(self, name, None)
-            if value is not None:
-                check_known(f"{name} is", value, allowed)
 
     def _check_combinations(self) -> None:
         if self.head_width is None and self.width % self.heads:
@@ -394,5 +382,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,), "float": (float, int), "bool": (bool,), "str": (str,), "RotaryScaling": (RotaryScaling,),
 }  # fmt: skip
 _CHOICES = {
-    "norm_position": NORM_POSITIONS, "rotary_pairing": PAIRING_NAMES, "pooling": POOLING_NAMES, "head": HEAD_NAMES,
-}  # fmt: skip
+    "norm_position": ("pre", "post"),
+    "rotary_pairing": ("halves", "interleaved"),
+    "pooling": ("mean", "cls", "first"),
+    "head": ("classes", "tokens", "none"),
+}

@@ -265,15 +265,8 @@ def _apart(form: str, blocks: Array) -> Array:
 
 def _picked(form: str, blocks: Array, rows: Array) -> Array:
     """Return some rows, by their numbers (R,): (R, bytes)."""
-    fours, own, each = blocks[rows // GROUP], rows % GROUP, np.arange(len(rows))
-    picked = np.empty((len(rows), blocks.shape[1], FORMS[form].size), np.uint8)
-    for part, unit in _parts(form):
-        width = part.stop - part.start
-        wide = fours[..., GROUP * part.start : GROUP * part.stop]
-        size = np.dtype(unit).itemsize
-        units = wide.reshape(len(rows), blocks.shape[1], width // size, GROUP, size)
-        picked[..., part] = units[each, :, :, own].reshape(len(rows), blocks.shape[1], width)
-    return picked.reshape(len(rows), blocks.shape[1] * FORMS[form].size)
+    fours = _apart(form, blocks[rows // GROUP]).reshape(len(rows), GROUP, blocks.shape[1] * FORMS[form].size)
+    return fours[np.arange(len(rows)), rows % GROUP]
 
 
 def _parts(form: str) -> tuple[tuple[slice, Any], tuple[slice, Any]]:

@@ -11,7 +11,6 @@ from glassformer.mesh.sharding import (
     param_shardings,
     place,
     sharding,
-    state_shardings,
     working_shardings,
 )
 from glassformer.models import build
@@ -81,7 +80,7 @@ def cases():
             for kind, state in states.items():
                 drawn = np.random.default_rng(0)
                 state = tree_map(lambda x, d=drawn: d.standard_normal(x.shape).astype(x.dtype), state)
-                yield f"{model}/{mesh_text}/{kind}", place(state, state_shardings(state, mesh)), state
+                yield f"{model}/{mesh_text}/{kind}", place(state, param_shardings(state, mesh)), state
         batch = {"tokens": np.arange(16 * 8, dtype=np.int32).reshape(16, 8), "classes": np.arange(16)}
         yield (
             f"batch/{mesh_text}",

@@ -11,7 +11,7 @@ from glassformer.data.examples import Windows
 from glassformer.engines.jax.trainer import JaxTrainer
 from glassformer.execution import Execution
 from glassformer.mesh.shape import MeshShape, build_mesh
-from glassformer.mesh.sharding import param_shardings, place, state_shardings
+from glassformer.mesh.sharding import param_shardings, place
 from glassformer.models import build
 from glassformer.training.ema import EMA
 from glassformer.training.optimizers import OPTIMIZERS
@@ -66,7 +66,7 @@ def stored(model, mesh):
     params = build(MODELS[model]).init(0)
     found = {"parameters": held(place(params, param_shardings(params, mesh)))}
     states = {name: kind().init(params) for name, kind in OPTIMIZERS.items()} | {"ema": EMA().init(params)}
-    return found | {name: held(place(state, state_shardings(state, mesh))) for name, state in states.items()}
+    return found | {name: held(place(state, param_shardings(state, mesh))) for name, state in states.items()}
 
 
 def compiled(step):

@@ -13,7 +13,7 @@ from glassformer.execution import Execution, MeshShape
 from glassformer.mesh.plan import PRECISIONS, SLOTS, better, changes, plan
 from glassformer.mesh.rules import parse_rules
 from glassformer.models import PRESETS, build, preset
-from glassformer.models.activations import activation_bytes
+from glassformer.models.accounting import activation_bytes
 from glassformer.training.optimizers import OPTIMIZERS
 from glassformer.tree import count, named_leaves
 from mesh.plan_on_devices import MODELS, STEPS

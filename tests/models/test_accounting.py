@@ -9,8 +9,7 @@ import pytest
 import glassformer as gf
 from glassformer.execution import Execution, separated
 from glassformer.layers.stack import Stack
-from glassformer.models.accounting import costs, flops_per_token, kv_cache_bytes, parameters_by_part
-from glassformer.models.activations import activation_bytes
+from glassformer.models.accounting import activation_bytes, costs, flops_per_token, kv_cache_bytes, parameters_by_part
 
 PUBLISHED = {
     "gpt2": 124_439_808,

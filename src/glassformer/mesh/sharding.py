@@ -20,9 +20,17 @@ ROOTS = frozenset(
 
 
 def param_shardings(tree: Tree, mesh: Any, rules: Rules = RULES) -> Tree:
-    """Return the `NamedSharding` of every parameter (anything with a shape), by its dotted name."""
+    """Return the `NamedSharding` of every parameter (anything with a shape), or of what a state keeps, by dotted name.
+
+    {"step": …, "mean": {"blocks": …}}: what an optimizer or an average remembers about a parameter is split as the
+    parameter is, whose name begins at the first step that parameters' names begin with. Scalars are on every device.
+    """
     shape = shape_of(mesh)
-    return map_named(lambda name, p: sharding(mesh, axes_for(name, p.shape, shape, rules)), tree)
+
+    def resting(name: str, array: Array) -> Any:
+        return sharding(mesh, axes_for(_parameter(name), array.shape, shape, rules) if len(array.shape) else ())
+
+    return map_named(resting, tree)
 
 
 def working_shardings(tree: Tree, mesh: Any, rules: Rules = RULES) -> Tree:
@@ -39,20 +47,6 @@ def working_shardings(tree: Tree, mesh: Any, rules: Rules = RULES) -> Tree:
         return sharding(mesh, [None if axis == "fsdp" else axis for axis in axes])
 
     return map_named(working, tree)
-
-
-def state_shardings(tree: Tree, mesh: Any, rules: Rules = RULES) -> Tree:
-    """Return the `NamedSharding` of every array in a state: an optimizer's, an average's, or a tree of several.
-
-    {"step": …, "mean": {"blocks": …}}: what is remembered about a parameter is split as the parameter is; the name of
-    the parameter begins at the first step that parameters' names begin with. Scalars are on every device.
-    """
-    shape = shape_of(mesh)
-
-    def resting(name: str, array: Array) -> Any:
-        return sharding(mesh, axes_for(_parameter(name), array.shape, shape, rules) if len(array.shape) else ())
-
-    return map_named(resting, tree)
 
 
 def sharding(mesh: Any, axes: Sequence[Any]) -> Any:

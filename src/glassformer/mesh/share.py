@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
 from ..execution import Execution, MeshShape
 from ..models import build
-from ..models.activations import activation_bytes
+from ..models.accounting import activation_bytes
 from ..tree import named_leaves
 from .rules import Axes, Rules, axes_for
 

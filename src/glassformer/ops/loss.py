@@ -31,12 +31,7 @@ class CrossEntropySaved(NamedTuple):
 
 @dispatched
 def cross_entropy(
-    logits: Array,
-    targets: Array,
-    *,
-    class_weights: Array | None = None,
-    ignore: int = IGNORE,
-    smoothing: float = 0.0,
+    logits: Array, targets: Array, *, class_weights: Array | None = None, ignore: int = IGNORE, smoothing: float = 0.0
 ) -> tuple[Array, CrossEntropySaved]:
     """Average how surprised the logits (..., V) are by their targets (...).
 

@@ -52,14 +52,7 @@ def adam_update(
 
 @dispatched
 def lion_update(
-    p: Array,
-    g: Array,
-    mean: Array,
-    *,
-    lr: Any,
-    beta1: float,
-    beta2: float,
-    shrink: Any = 1.0,
+    p: Array, g: Array, mean: Array, *, lr: Any, beta1: float, beta2: float, shrink: Any = 1.0
 ) -> tuple[Array, Array]:
     """Move p by lr in the direction of an average; return p and the mean (Chen et al. 2023).
 

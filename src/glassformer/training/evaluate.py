@@ -11,7 +11,7 @@ from .. import ops
 from ..arrays import Array, Tree, namespace
 from ..data.examples import Dataset, count_targets
 from ..models import Batch, Model
-from ..models.activations import activation_bytes
+from ..models.accounting import activation_bytes
 from ..ops import IGNORE
 
 Score: TypeAlias = Callable[[Tree, Batch], tuple[Any, Array]]

@@ -14,7 +14,7 @@ from ..errors import LengthError
 from ..execution import Execution
 from ..interpret.run import BLOCK_CHECKPOINTS, EVERYTHING, Run
 from ..models import Batch
-from ..models.activations import activation_bytes
+from ..models.accounting import activation_bytes
 from ..tree import count
 
 KEPT = 2.0

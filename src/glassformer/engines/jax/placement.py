@@ -11,7 +11,7 @@ from ...arrays import Array, Tree, cast, half_type
 from ...execution import MeshShape
 from ...mesh.rules import RULES, Rules
 from ...mesh.shape import build_mesh
-from ...mesh.sharding import param_shardings, place, sharding, state_shardings, working_shardings
+from ...mesh.sharding import param_shardings, place, sharding, working_shardings
 from ...mesh.stacking import names_in_list, stack_blocks
 from ...models import Batch
 from ...ops import IGNORE
@@ -40,10 +40,7 @@ class Placement:
         if self.mesh is None:
             device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
             return tree_map(lambda _: device, trees)
-        return {
-            name: (param_shardings if name == "params" else state_shardings)(tree, self.mesh, self.rules)
-            for name, tree in trees.items()
-        }
+        return {name: param_shardings(tree, self.mesh, self.rules) for name, tree in trees.items()}
 
     def shapes(self, trees: Tree, *, stack: bool) -> Tree:
         """Return the shape, type and place of every array of a state, its blocks stacked or not: no array is made."""
