@@ -51,12 +51,20 @@ def batched_interventions(
     inputs, given = sorted_changes(plain, run.changes)
     # The parameters and the batch of a changed run; what it freezes stays as it was before any change.
     start = watch(run.model, run.params, run.batch, keep=run.keeps) if inputs else plain
-    all_changes = [[thawed(one, plain) for one in (*given, *_only_values(start, tuple(own)))] for own in variants]
+    others, _ = sorted_changes(start, tuple(change for own in variants for change in own))
+    if others:  # they concern all examples
+        raise ConfigError(
+            f"{others[0].name} is no value of the run, and cannot be changed for one variant alone",
+            hint="use changed() for each",
+        )
+    all_changes = [[thawed(change, plain) for change in (*given, *own)] for own in variants]
     firsts = [min((start.addresses[c.name].number for c in own), default=len(start.calls)) for own in all_changes]
     order = sorted(range(len(variants)), key=firsts.__getitem__)
     results: list[Any] = [None] * len(variants)
     done = 0
-    for group in _groups(order, [_block_before(start, first) for first in firsts], _at_once(start, memory)):
+    blocks = [call.number for call in start.calls if is_block(call)]
+    begins = [max((number for number in blocks if number <= first), default=0) for first in firsts]
+    for group in _groups(order, begins, _at_once(start, memory)):
         logits = _together(start, [all_changes[n] for n in group], min(firsts[n] for n in group))
         for n, own in zip(group, logits, strict=True):
             results[n] = measure(start, own)
@@ -64,17 +72,6 @@ def batched_interventions(
         if progress is not None:
             progress(done, len(variants))
     return np.array(results)
-
-
-def _only_values(start: Run, changes: tuple[Change, ...]) -> list[Change]:
-    """Refuse changes of parameters and of the batch, which concern all examples or other calls."""
-    inputs, values = sorted_changes(start, changes)
-    if inputs:
-        raise ConfigError(
-            f"{inputs[0].name} is no value of the run, and cannot be changed for one variant alone",
-            hint="use changed() for each",
-        )
-    return values
 
 
 def bytes_at_once(run: Run, variants: int, memory: int = MEMORY) -> int:
@@ -107,11 +104,6 @@ def _groups(order: list[int], blocks: list[int], size: int) -> list[list[int]]:
         else:
             groups.append([n])
     return groups
-
-
-def _block_before(run: Run, number: int) -> int:
-    """Return the number of the block that a call is in, or comes right after."""
-    return max((c.number for c in run.calls if is_block(c) and c.number <= number), default=0)
 
 
 def _together(start: Run, variants: list[list[Change]], first: int) -> Array:

@@ -188,7 +188,7 @@ class Cards:
             return what, given(last, what, float(array[index])), None, ""
         address = self.run.addresses[name]
         changes = [change.word for change in self.run.changes if self.run.addresses.get(change.name) == address]
-        before = (self.run.originals or {}).get(address)
+        before = self.run.originals.get(address)
         if changes and before is not None and before[index] != array[index]:
             words = " and ".join(changes)
             put = given(last, f"what {words} put here", float(array[index]))

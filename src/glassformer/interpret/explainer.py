@@ -69,7 +69,7 @@ class Explainer:
     def original(self, array: Array) -> Array:
         """Return an array as it was computed, before it was changed."""
         address = self.graph.address(array)
-        return array if address is None else (self.graph.run.originals or {}).get(address, array)
+        return array if address is None else self.graph.run.originals.get(address, array)
 
     def value(self, text: str, array: Array, index: Index) -> Operand:
         """Return entries of an array."""

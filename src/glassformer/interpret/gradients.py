@@ -252,7 +252,7 @@ class _Undoing:
         arguments = list(call.arguments)
         place = gradient_place(call)
         arguments[place] = self._undone(address, arguments[place])
-        made = (self.run.originals or {}).get(address)
+        made = self.run.originals.get(address)
         if made is not None and not call.is_method:
             arguments[1] = exchanged(record_of(call), self.run.call(number).outputs[0], made)
         call.arguments = tuple(arguments)
@@ -289,7 +289,7 @@ class _Undoing:
 
 def undo_changes(run: Run, address: Address, changes: Sequence[Change], gradient: Array) -> Array:
     """Return the gradient of a value before its changes, for the gradient of the value after them."""
-    x = (run.originals or {}).get(address)
+    x = run.originals.get(address)
     inputs: list[Array | None] = []  # the value that each change was given, for those that are functions of it
     for change in changes:
         inputs.append(x)
@@ -344,7 +344,7 @@ def _unfolded(run: Run, norm: Call, dy: Array, undone: Callable[[Address, Array]
     u = x - inner["mean"].outputs[0] if "mean" in inner else x
     dx_hat = dy * gamma
     droot = np.sum(dx_hat * u, axis=-1, keepdims=True)
-    made = (run.originals or {}).get(addresses["root"], root)  # as it was computed, before any change
+    made = run.originals.get(addresses["root"], root)  # as it was computed, before any change
     dv = -(made**3) / 2 * undone(addresses["root"], droot)
     du = dx_hat * root + 2 * u * dv / x.shape[-1]
     if "mean" not in inner:

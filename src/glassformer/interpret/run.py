@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -81,7 +81,7 @@ class Run(NamedValues):
     changes: tuple[Change, ...] = ()
     no_effect: tuple[Change, ...] = ()
     plain: Run | None = None
-    originals: Mapping[Address, Array] | None = None
+    originals: Mapping[Address, Array] = field(default_factory=dict)
     inside: RecomputedBlocks | None = None
 
     def __getitem__(self, name: str) -> Array:

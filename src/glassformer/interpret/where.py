@@ -45,7 +45,10 @@ class Where:
         axes = axes_of(name, len(shape))
         asked = {field.name: getattr(self, field.name) for field in fields(self)}
         if asked["head"] is not None and name.endswith(MIXED):
-            asked["feature"] = _channels(name, asked, shape[-1], heads)
+            if asked["feature"] is not None:
+                raise ConfigError("a head and a feature both say which features", hint="give one of them")
+            channels = np.arange(shape[-1]).reshape(heads, -1)
+            asked["feature"] = channels[_numbers(name, "head", asked["head"], heads)].reshape(-1)
             asked["head"] = None
         for axis, part in asked.items():
             if part is not None and axis not in axes:
@@ -79,14 +82,6 @@ def axes_of(name: str, count: int) -> list[str]:
     if last in ("bias", "relative", "positions") and count == 3:
         return ["head", "position", "key"]  # likewise
     return {1: ["example"], 2: ["example", "feature"], 3: ["example", "position", "feature"]}.get(count, [])
-
-
-def _channels(name: str, asked: dict[str, Selection], width: int, heads: int) -> Array:
-    """Return the features in which some heads stand."""
-    if asked["feature"] is not None:
-        raise ConfigError("a head and a feature both say which features", hint="give one of them")
-    chosen = _numbers(name, "head", asked["head"], heads)
-    return (chosen[:, None] * (width // heads) + np.arange(width // heads)).reshape(-1)
 
 
 def _numbers(name: str, axis: str, part: Selection, size: int) -> Array:
