@@ -14,7 +14,6 @@ import threading
 from collections import OrderedDict
 from typing import Any
 
-from ..arrays import Tree
 from ..quantized import Quantized
 from ..tree import flatten
 from .packed import unpacked
@@ -32,14 +31,11 @@ def unpack(call: Call) -> tuple[Any, ...] | None:
 
     So parameters are unpacked when they are needed: those of one block, or one matrix outside of blocks.
     """
-    if not is_block(call) and (call.name not in READ_MATRICES or not _holds_packed(call.arguments[PARAMS])):
+    read = flatten(call.arguments[PARAMS]).values() if call.name in READ_MATRICES else ()
+    if not is_block(call) and not any(isinstance(leaf, Quantized) for leaf in read):
         return None
     first, packed, *rest = call.arguments
     return (first, unpacked(packed), *rest)
-
-
-def _holds_packed(tree: Tree) -> bool:
-    return any(isinstance(leaf, Quantized) for leaf in flatten(tree).values())
 
 
 class RecomputedBlocks:

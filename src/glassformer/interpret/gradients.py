@@ -303,13 +303,11 @@ def undo_changes(run: Run, address: Address, changes: Sequence[Change], gradient
 def _with_gradient(call: Call, own: Call, place: int, gradient: Array) -> Any:
     """Return what a backward returned, with another gradient of one argument."""
     outputs = list(call.outputs)
-    if not own.is_method:
-        outputs[place] = gradient
-        return tuple(outputs) if isinstance(call.result, tuple) else gradient
-    read: Any = outputs[0]
-    name = argument_name(own, place)
-    outputs[0] = gradient if isinstance(read, np.ndarray) else read._replace(**{name: gradient})
-    return tuple(outputs)
+    if own.is_method and isinstance(outputs[0], tuple):
+        outputs[0] = outputs[0]._replace(**{argument_name(own, place): gradient})  # type: ignore[attr-defined]
+    else:
+        outputs[0 if own.is_method else place] = gradient
+    return tuple(outputs) if isinstance(call.result, tuple) else gradient
 
 
 # --- the statistics of norms -----------------------------------------------------------------------------------------

@@ -28,10 +28,10 @@ def read_only(leaf: Array) -> Array:
 def as_stored(params: Tree) -> Tree:
     """Return parameters for a run that unpacks one matrix, or one block of the model, at a time."""
 
-    def stays(name: str, leaf: Any) -> bool:
-        return isinstance(leaf, Quantized) or "blocks." in name
+    def stored(name: str, leaf: Any) -> Any:
+        return leaf if isinstance(leaf, Quantized) or "blocks." in name else _plain(leaf)
 
-    return map_named(lambda name, leaf: leaf if stays(name, leaf) else _plain(leaf), params)
+    return map_named(stored, params)
 
 
 def _plain(leaf: Any) -> Array:

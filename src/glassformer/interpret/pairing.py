@@ -23,14 +23,11 @@ def pairs(forward: list[Call], backward: list[Call]) -> Pairs:
     by_name: dict[str, list[Call]] = {}
     for call in forward:
         by_name.setdefault(call.name, []).append(call)
-    found: Pairs = {}
-    flow = _Flow()
-    left: list[Call] = []
+    flow, left = _Flow(), list[Call]()
     for call in backward:
         candidates = by_name.get(forward_name(call.name), [])
-        best = _by_record(call, [one for one in candidates if one.number not in found])
+        best = _by_record(call, [one for one in candidates if one.number not in flow.found])
         if len(best) == 1:
-            found[best[0].number] = call
             flow.note(call, best[0])
         elif candidates:
             left.append(call)
@@ -38,14 +35,13 @@ def pairs(forward: list[Call], backward: list[Call]) -> Pairs:
     while again:
         again = False
         for call in list(left):
-            candidates = [one for one in by_name[forward_name(call.name)] if one.number not in found]
+            candidates = [one for one in by_name[forward_name(call.name)] if one.number not in flow.found]
             one = next((one for one in reversed(candidates) if flow.fits(call, one)), None)
             if one is not None:
-                found[one.number] = call
                 flow.note(call, one)
                 left.remove(call)
                 again = True
-    return found
+    return flow.found
 
 
 def _by_record(call: Call, candidates: list[Call]) -> list[Call]:
@@ -59,13 +55,15 @@ def _by_record(call: Call, candidates: list[Call]) -> list[Call]:
 
 
 class _Flow:
-    """The gradients that paired calls of the backward pass were handed and returned, by the arrays that they are of."""
+    """The pairs found, and the gradients that their backwards were handed and returned, by what these are of."""
 
     def __init__(self) -> None:
+        self.found: Pairs = {}
         self.handed: dict[int, list[Any]] = {}
         self.returned: dict[int, list[Any]] = {}
 
     def note(self, call: Call, own: Call) -> None:
+        self.found[own.number] = call
         self.handed.setdefault(id(own.outputs[0]), []).append(call.arguments[gradient_place(call)])
         for place, array in enumerate(own.arguments):
             self.returned.setdefault(id(array), []).append(gradient_of(call, own, place))

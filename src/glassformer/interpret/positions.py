@@ -10,6 +10,7 @@ from .. import ops
 from ..arrays import Array, Tree, widen
 from ..errors import ConfigError, ShapeError
 from ..models import EncoderDecoder, Model
+from ..tree import flatten, rebuilt
 from .run import Run, watch
 
 MARKED_DISTANCES = (1, 5, 10, 25)
@@ -76,11 +77,4 @@ def without_positions(run: Run) -> Run:
     unset = {"rotary_scaling": None, "rotary_channels": None, "rotary_pairing": "halves", "padding_id": None}
     bare = replace(config, positions="none", **{n: value for n, value in unset.items() if hasattr(config, n)})
     model: Model = replace(run.model, config=bare)  # type: ignore[type-var]
-    return watch(model, _known(run.params, model.specs()), run.batch)
-
-
-def _known(params: Tree, specs: Tree) -> Tree:
-    """Return the parameters that there are specs for."""
-    if isinstance(specs, dict):
-        return {name: _known(params[name], part) for name, part in specs.items()}
-    return [_known(*pair) for pair in zip(params, specs, strict=True)] if isinstance(specs, list) else params
+    return watch(model, rebuilt(model.specs(), flatten(run.params)), run.batch, keep=run.keeps)

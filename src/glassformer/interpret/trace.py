@@ -82,9 +82,8 @@ class Trace:
     def check_kind(self, kind: str) -> None:
         """Refuse a kind of attention that this model does not have."""
         if kind not in self.attention:
-            raise ConfigError(
-                f"this {self.architecture} has no {kind!r} attention", hint=did_you_mean(kind, self.kinds)
-            )
+            hint = did_you_mean(kind, self.attention)
+            raise ConfigError(f"this {self.architecture} has no {kind!r} attention", hint=hint)
 
     def query_labels(self, kind: str) -> list[str]:
         """Return the labels of the tokens that look."""
@@ -183,11 +182,8 @@ def token_labels(tokenizer: Tokenizer) -> Callable[[int], str]:
 
     def label(number: int) -> str:
         text = tokenizer.decode([int(number)])
-        return text if text and all(map(_is_character, text)) else f"#{int(number)}"
+        # Bytes that are only part of a character decode to one of two stand-ins.
+        is_part = any(letter == "\N{REPLACEMENT CHARACTER}" or 0xD800 <= ord(letter) <= 0xDFFF for letter in text)
+        return f"#{int(number)}" if is_part or not text else text
 
     return label
-
-
-def _is_character(character: str) -> bool:
-    """Tell a character from the two stand-ins for bytes that are only part of one."""
-    return character != "\N{REPLACEMENT CHARACTER}" and not 0xD800 <= ord(character) <= 0xDFFF
