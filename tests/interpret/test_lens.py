@@ -109,7 +109,7 @@ def test_what_is_not_there_is_refused(run):
 
 
 def test_positions_that_are_not_there_are_refused(encoder, decoder):
-    with pytest.raises(LengthError, match="there is no position 5"):
+    with pytest.raises(LengthError, match="logits has no position 5"):
         lens(watch(*decoder), positions=5)
     with pytest.raises(ConfigError, match="leave positions out"):
         lens(watch(*encoder), positions=0)

@@ -60,7 +60,8 @@ class Explainer:
         if role not in row:
             return None
         line = row[role]
-        number, letters = (0, {}) if line.choose is None else line.choose(step, index, self.original)
+        changed = any(self.original(one) is not one for one in step.inputs.values())
+        number, letters = (int(changed), {}) if line.choose is None else line.choose(step, index)
         text = line.formula if isinstance(line.formula, str) else line.formula[number]
         result = row["y"].formula
         symbol = (result if isinstance(result, str) else result[0]).partition("[")[0]

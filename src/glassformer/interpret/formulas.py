@@ -20,44 +20,41 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import Array
 from .fill import Letters
 from .formula import Index
 from .graph import Step, moved, moved_back
-
-Original = Callable[[Array], Array]
-"""Returns an array as it was computed, before it was changed."""
 
 
 class Line(NamedTuple):
     """A formula, or several of which `choose` picks one.
 
     source   a piece of the line of source that computes it
-    choose   returns the number of the formula, and what letters besides those of the result stand for
+    choose   returns the number of the formula, and what letters besides those of the result stand for;
+             without it, the second formula is for a step that read values which were changed
     """
 
     formula: str | tuple[str, ...]
     source: str = "return"
-    choose: Callable[[Step, Index, Original], tuple[int, Letters]] | None = None
+    choose: Callable[[Step, Index], tuple[int, Letters]] | None = None
 
 
 # --- which formula, and which entries --------------------------------------------------------------------------------
 
 
-def _looked_up(step: Step, index: Index, original: Original) -> tuple[int, Letters]:
+def _looked_up(step: Step, index: Index) -> tuple[int, Letters]:
     """The places where a row of a table was looked up."""
     places = np.nonzero(step.settings["buckets" if step.rule == "relative_bias" else "ids"] == index[0])
     letters = "ts" if step.rule == "relative_bias" else rows_of(step)
     return int(not places[0].size), dict(zip(letters, places, strict=True))
 
 
-def _key_head(step: Step, index: Index, original: Original) -> tuple[int, Letters]:
+def _key_head(step: Step, index: Index) -> tuple[int, Letters]:
     """The head of keys or values that serves a head of queries."""
     size = _group_size(step)
     return int(size == 1), {"g": index[1] // size}
 
 
-def _query_heads(step: Step, index: Index, original: Original) -> tuple[int, Letters]:
+def _query_heads(step: Step, index: Index) -> tuple[int, Letters]:
     """All heads of queries that share a head of keys or values, with all queries of each."""
     size = _group_size(step)
     if size == 1:
@@ -71,7 +68,7 @@ def _group_size(step: Step) -> int:
     return int(step.output.shape[-3] // shared.shape[-3])
 
 
-def _visible(step: Step, index: Index, original: Original) -> tuple[int, Letters]:
+def _visible(step: Step, index: Index) -> tuple[int, Letters]:
     """The keys that a query may see."""
     scores, mask = step.inputs["scores"], step.settings.get("mask")
     allowed = np.isfinite(scores[index[:-1]])
@@ -80,7 +77,7 @@ def _visible(step: Step, index: Index, original: Original) -> tuple[int, Letters
     return int(not allowed[index[-1]]), {"u": np.flatnonzero(allowed)}
 
 
-def _pair(step: Step, index: Index, original: Original) -> tuple[int, Letters]:
+def _pair(step: Step, index: Index) -> tuple[int, Letters]:
     """The two channels of a pair, and its number."""
     channel, half = index[-1], step.output.shape[-1] // 2
     if step.settings.get("pairing", "halves") == "halves":
@@ -90,22 +87,16 @@ def _pair(step: Step, index: Index, original: Original) -> tuple[int, Letters]:
     return channel % 2, {"a": 2 * number, "b": 2 * number + 1, "p": number}
 
 
-def _before_move(step: Step, index: Index, original: Original) -> tuple[int, Letters]:
+def _before_move(step: Step, index: Index) -> tuple[int, Letters]:
     return 0, dict(zip("nti" if step.rule == "split_heads" else "nhtc", moved_back(step, index), strict=True))
 
 
-def _after_move(step: Step, index: Index, original: Original) -> tuple[int, Letters]:
+def _after_move(step: Step, index: Index) -> tuple[int, Letters]:
     return 0, dict(zip("nhtc" if step.rule == "split_heads" else "nti", moved(step, index), strict=True))
 
 
-def _first_or_not(step: Step, index: Index, original: Original) -> tuple[int, Letters]:
+def _first_or_not(step: Step, index: Index) -> tuple[int, Letters]:
     return int(index[1] != 0), {}
-
-
-def _changed_or_not(step: Step, index: Index, original: Original) -> tuple[int, Letters]:
-    """Whether a statistic of a norm is not what was computed."""
-    statistics = [step.inputs[name] for name in ("mean", "rstd", "rrms") if name in step.inputs]
-    return int(any(original(one) is not one for one in statistics)), {}
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -161,7 +152,6 @@ TABLE: dict[str, dict[str, Line]] = {
                 " + dmean[*] / D",
             ),
             DX,
-            _changed_or_not,
         ),
         "mean": Line(
             "dmean[*] = -sum(dy[*,i] * gamma[i] * rstd[*] - (x[*,i] - mean[*]) * rstd0[*]**3 * drstd[*] / D, i)", DX
@@ -179,7 +169,6 @@ TABLE: dict[str, dict[str, Line]] = {
                 "dx[*,j] = dy[*,j] * gamma[j] * rrms[*] - x[*,j] * rrms0[*]**3 * drrms[*] / D",
             ),
             DX,
-            _changed_or_not,
         ),
         "rrms": Line("drrms[*] = sum(dy[*,i] * gamma[i] * x[*,i], i)", DX),
         "gamma": Line("dgamma[j] = sum(dy[*,j] * x[*,j] * rrms[*], *)", "dgamma ="),

@@ -31,16 +31,18 @@ import numpy as np
 
 from .. import ops
 from ..arrays import Array, Tree
-from ..errors import ConfigError, LengthError, ShapeError
+from ..errors import ConfigError, LengthError, ShapeError, TokenError
 from ..ops.linear import LinearSaved
 from ..settings import check_known
 from ..training import Optimizer
 from .batched import Progress
+from .names import LOGITS
 from .probes import descend
 from .run import Run
 from .show import Map, html_of, table_html
-from .stream import Point, check_tokens, is_classifier, points, read_out, read_out_backward
+from .stream import Point, is_classifier, points, read_out, read_out_backward
 from .tracing import TracingEngine, run_traced
+from .where import Where
 
 PIECE = 64
 """Logits of one piece: the largest of each piece is found first, then the largest of those."""
@@ -95,7 +97,15 @@ class Lens:
         return (highest - np.log(np.concatenate(shares))).reshape(self.logits.shape[:-1])
 
     def _ids(self, tokens: Any) -> Array:
-        ids = check_tokens(self.run, tokens)
+        """Return tokens, or classes, in the shape of the positions; refuse those that the model has no logit for."""
+        ids, size = np.asarray(tokens), self.logits.shape[-1]
+        if ids.dtype.kind not in "iu":
+            raise TokenError(
+                f"the tokens are {tokens!r}", hint="give numbers of tokens; a tokenizer turns text into them"
+            )
+        wrong = ids[(ids < 0) | (ids >= size)]
+        if wrong.size:
+            raise TokenError(f"there is no logit {wrong.flat[0]}", hint=f"the model has {size}, from 0 to {size - 1}")
         try:
             return np.broadcast_to(ids, self.logits.shape[:-1])
         except ValueError:
@@ -146,14 +156,7 @@ def _index(run: Run, positions: Any) -> Array | slice:
         return slice(None)
     if is_classifier(run):
         raise ConfigError("a classifier speaks of the sequence, not of positions", hint="leave positions out")
-    count = run.logits.shape[1]
-    if isinstance(positions, slice):
-        return np.arange(count)[positions]
-    numbers = np.atleast_1d(np.asarray(positions))
-    wrong = numbers[(numbers < -count) | (numbers >= count)]
-    if wrong.size:
-        raise LengthError(f"there is no position {wrong[0]}", hint=f"the run has {count}, from 0 to {count - 1}")
-    return numbers % count
+    return Where(position=positions).index(LOGITS, run.logits.shape, run.heads)[1].reshape(-1)
 
 
 def _taken(values: Array, ids: Array) -> Array:
@@ -188,16 +191,14 @@ class TunedLens:
 
     def read(self, run: Run) -> Lens:
         """Return what the head reads at every point, each translated by its map, and at the last."""
-        return Lens(run, self.points, np.stack([read_point(run, x) for x in self._translated(run)]))
+        _check(self, run)
+        *early, last = [run[point.name] for point in self.points]
+        every = [*(_affine(own, x)[0] for own, x in zip(self.maps, early, strict=True)), last]
+        return Lens(run, self.points, np.stack([read_point(run, x) for x in every]))
 
     def _repr_html_(self) -> str:
         named = {point.label: own["w"] for point, own in zip(self.points, self.maps, strict=False)}
         return html_of(f"a tuned lens with a map for each of {len(named)} points", named)
-
-    def _translated(self, run: Run) -> list[Array]:
-        _check(self, run)
-        every = [run[point.name] for point in self.points]
-        return [_affine(own, x)[0] for own, x in zip(self.maps, every[:-1], strict=True)] + every[-1:]
 
 
 def tuned_lens(run: Run) -> TunedLens:

@@ -84,7 +84,8 @@ def exciting_inputs(
         values, places = _values(run, layer, stack)  # (N, F), (N, 3)
         above, seen = above + (values > 0).sum(axis=0), seen + len(values)
         order = np.argsort(-values, axis=0, kind="stable")[:count].T  # (F, ≤ count)
-        own = np.stack([np.take_along_axis(values.T, order, axis=1), *_columns(places, order, number)], axis=-1)
+        largest = np.take_along_axis(values.T, order, axis=1)
+        own = np.dstack([largest, places[order][..., 0], np.full(order.shape, number), places[order][..., 1:]])
         together = own if best is None else np.concatenate((best, own), axis=1)
         ranks = np.argsort(-together[..., 0], axis=1, kind="stable")[:, :count]
         best = np.take_along_axis(together, ranks[..., None], axis=1)
@@ -105,9 +106,3 @@ def _values(run: Run, layer: int, stack: str | None) -> tuple[Array, Array]:
     real = real_tokens(run, ids.shape[1], source=source)
     examples, positions = np.nonzero(real)
     return x[real], np.stack((ids[real], examples, positions), axis=-1)
-
-
-def _columns(places: Array, order: Array, number: int) -> list[Array]:
-    """Return token, batch, example and position of each chosen input, (F, ≤ count) each."""
-    token, example, position = (places[:, n][order] for n in range(3))
-    return [token, np.full(order.shape, number), example, position]

@@ -25,7 +25,6 @@ from ..arrays import Array
 from ..errors import ConfigError
 from ..ops.attention import default_scale
 from ..tree import flatten
-from .names import check_name
 from .run import Run
 from .show import html_of
 from .stream import ATTENTIONS, chosen_stack, sublayers
@@ -54,10 +53,12 @@ def attention_rollout(run: Run, stack: str | None = None, *, share: float = 0.5)
     source: Array | None = None
     name = chosen_stack(run, stack)
     for one in sublayers(run, name, ATTENTIONS):
-        weights = _filled(run[f"{one.name}.attend.weights"].mean(axis=1), cross=one.kind == "cross_attention")
+        weights = run[f"{one.name}.attend.weights"].mean(axis=1)
         if own is None:
             own = np.broadcast_to(np.eye(weights.shape[1]), (len(weights), *[weights.shape[1]] * 2))
         if one.kind == "attention":
+            blind = weights.sum(axis=-1, keepdims=True) == 0  # a token that may see nothing keeps what it has
+            weights = np.where(blind, np.eye(weights.shape[-1]), weights)
             own = (1 - share) * own + share * weights @ own
             source = None if source is None else (1 - share) * source + share * weights @ source
             continue
@@ -71,7 +72,6 @@ def attention_rollout(run: Run, stack: str | None = None, *, share: float = 0.5)
 
 def value_weighted_attention(run: Run, name: str) -> Array:
     """Return weight · ‖v w‖ (B, H, T, S) for an attention by its name, such as blocks.0.attention."""
-    check_name(f"{name}.attend.weights", run)
     weights, v = run[f"{name}.attend.weights"], run[f"{name}.attend.v"]  # (B, H, T, S), (B, K, S, C)
     heads = weights.shape[1]
     v = np.repeat(v, heads // v.shape[1], axis=1)  # heads may share values
@@ -85,24 +85,14 @@ def products(run: Run, name: str) -> Array:
 
     scores = q kᵀ · scale + bias      weights = softmax(scores)
     """
-    for part in ("q", "k"):
-        check_name(f"{name}.attend.{part}", run)
     return ops.attention_scores(run[f"{name}.attend.q"], run[f"{name}.attend.k"], scale=1.0)
 
 
 def score_scale(run: Run, name: str) -> float:
     """Return the factor that an attention of a run has on its products."""
-    check_name(f"{name}.attend.q", run)
+    q = run.spec(f"{name}.attend.q")
     call = run.calls[run.addresses[f"{name}.attend.weights"].number]
     while call.parent is not None and call.name != "attention":
         call = call.parent
     scale = call.settings.get("scale")
-    return float(default_scale(run.spec(f"{name}.attend.q")) if scale is None else scale)
-
-
-def _filled(weights: Array, *, cross: bool) -> Array:
-    """Let a token that may see nothing keep what it has; of a source that is not there, take nothing."""
-    if cross:
-        return weights
-    blind = weights.sum(axis=-1, keepdims=True) == 0
-    return np.where(blind, np.eye(weights.shape[-1]), weights)
+    return float(default_scale(q) if scale is None else scale)

@@ -23,7 +23,6 @@ from ..errors import ConfigError, ShapeError
 from .batched import Progress
 from .changes import put
 from .gradients import Gradients, Target, gradients
-from .names import check_name
 from .patching import Answer, answer
 from .run import Run
 from .show import Map, table_html
@@ -86,7 +85,6 @@ def integrated_gradients(
     tolerance   what may be missing, of the larger of 1 and the difference (none: 1e-6, or 1e-3 in single precision)
     most        gradients after which pieces of the way are no longer cut in two: `missing` says what is left out
     """
-    check_name(name, run)
     x = run[name]
     start = _baseline(baseline, x)
     if tolerance is None:

@@ -13,11 +13,10 @@ import numpy as np
 
 from .. import ops
 from ..arrays import Array, Tree
-from ..errors import ConfigError, LengthError, TokenError
+from ..errors import ConfigError, LengthError
 from ..layers import Stack
 from ..models import Encoder, EncoderDecoder
 from ..settings import check_known
-from .names import check_name
 from .run import Run
 from .where import is_of_source
 
@@ -176,20 +175,8 @@ def read_out_backward(run: Run, saved: Tree, dlogits: Array) -> Array:
     return dx
 
 
-def check_tokens(run: Run, tokens: Any) -> Array:
-    """Return tokens, or classes, as an array; refuse those that the model has no logit for."""
-    ids, size = np.asarray(tokens), run.logits.shape[-1]
-    if ids.dtype.kind not in "iu":
-        raise TokenError(f"the tokens are {tokens!r}", hint="give numbers of tokens; a tokenizer turns text into them")
-    wrong = ids[(ids < 0) | (ids >= size)]
-    if wrong.size:
-        raise TokenError(f"there is no logit {wrong.flat[0]}", hint=f"the model has {size}, from 0 to {size - 1}")
-    return ids
-
-
 def token_rows(run: Run, name: str) -> Array:
     """Return a value (B, T, D) as rows (N, D), padding left out; of one vector per example, (B, D) as it is."""
-    check_name(name, run)
     x = run[name]
     if x.ndim == 2:
         return x
