@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from glassformer.cli import app
-from glassformer.cli.failures import DEBUG, describe
+from glassformer.cli.app import DEBUG, describe
 from glassformer.cli.output import print_json
 from runs import command
 
@@ -184,11 +184,11 @@ def test_a_full_disk_is_a_sentence_and_said_once():
 
 @pytest.mark.parametrize("words", [["predict", "{}"], ["chat", "{}"], ["tokenize", "{}", "-"]], ids=" ".join)
 def test_a_closed_stdin_is_said(words, tmp_path, monkeypatch):
-    from glassformer.cli import chat, tokenize
+    from glassformer.cli import chat, tokens
 
     monkeypatch.setattr(chat, "load", lambda *_, **__: None)
     monkeypatch.setattr(chat, "Conversation", lambda *_, **__: None)
-    monkeypatch.setattr(tokenize, "load_tokenizer", lambda _: None)
+    monkeypatch.setattr(tokens, "load_tokenizer", lambda _: None)
     monkeypatch.setattr(sys, "stdin", None)
     result = command(*(word.format(tmp_path) for word in words))
     assert result.code == 1

@@ -28,7 +28,7 @@ LISTED = [
 @pytest.mark.parametrize(
     ("write", "number", "text"),
     [
-        (bytes_text, 1023, "1023 B"),
+        (bytes_text, 1023, "1,023 B"),
         (bytes_text, 3 * 2**30, "3.0 GiB"),
         (count_text, 124_439_808, "124.4 M"),
         (flops_text, 2e15, "2.0 PFLOP"),

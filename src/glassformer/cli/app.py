@@ -1,17 +1,20 @@
 """The command `glassformer`: its commands, and how it reports failures."""
 
+import os
+import re
 import sys
+from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 import glassformer
 
-from ..errors import ConfigError, GlassformerError, did_you_mean, nearest
+from ..errors import CheckpointError, ConfigError, DataError, GlassformerError, did_you_mean, first_line, nearest
 from ..settings import check_known
 from .examples import EXAMPLES
-from .failures import describe, exit_with, is_system_failure
+from .options import trust_option
 
 COMMANDS = {
     "demo": "Train a classifier, a language model and a date translator, and write a page to look into them.",
@@ -39,9 +42,12 @@ COMMANDS = {
     "pull": "Download a published model with your pip, check it and keep it. Nothing is installed.",
     "models": "List the models to pull, those already here, and the presets.",
 }
-"""Each command and its line in the help; the module of its name defines it."""
+"""Each command and its line in the help; the module of its name defines it, unless `_MODULES` names another."""
 
 PIPE_CLOSED = 141
+DEBUG = "GLASSFORMER_DEBUG"
+# Parts of the messages of Python and JAX, which have no exception classes for these.
+_NO_THREAD, _NO_DEVICE_MEMORY = "can't start new thread", "RESOURCE_EXHAUSTED"
 
 OPENS_RUNS = (
     "train", "eval", "settings", "compare", "replay", "inspect", "explore", "look", "params", "plan", "generate",
@@ -49,7 +55,7 @@ OPENS_RUNS = (
 )  # fmt: skip
 """Commands with --trust: a run may have been trained with Python files that are not built in."""
 
-_MODULES = {"eval": "evaluate"}  # `eval` is a Python builtin
+_MODULES = {"eval": "evaluate", "compare": "runs", "pull": "models", "tasks": "settings", "tokenize": "tokens"}
 
 
 class LazyGroup(click.Group):
@@ -76,13 +82,11 @@ class LazyGroup(click.Group):
 
 def load_command(name: str) -> click.Command:
     """Import a command."""
-    module = _MODULES.get(name, name)
-    command: click.Command = getattr(import_module(f".{module}", __package__), module)
+    module = import_module(f".{_MODULES.get(name, name)}", __package__)
+    command: click.Command = getattr(module, "evaluate" if name == "eval" else name)  # `eval` is a Python builtin
     command.name = name
     command.epilog = _examples(name)
     if name in OPENS_RUNS and not any(option.name == "trust" for option in command.params):
-        from .trust import trust_option
-
         command.params.append(trust_option())
     return command
 
@@ -151,3 +155,70 @@ def misuse(error: click.ClickException) -> ConfigError:
         return ConfigError(f"there is no option {error.option_name}", hint=hint)
     fact = error.format_message().rstrip(".")
     return ConfigError(fact[:1].lower() + fact[1:], hint=see)
+
+
+def exit_with(message: str, code: int, error: BaseException | None = None) -> NoReturn:
+    """Print a message on stderr, and a traceback if GLASSFORMER_DEBUG is set; exit."""
+    if error is not None and os.environ.get(DEBUG, "0") not in ("", "0"):
+        import traceback
+
+        traceback.print_exception(error)
+    if message:
+        print(re.sub(r"(\S{300})\S{100,}", r"\1…", message), file=sys.stderr)
+    flush_stdout()
+    sys.exit(code)
+
+
+def flush_stdout() -> None:
+    """Flush stdout; if that fails, redirect it, so that Python does not complain again when it exits."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):  # it has no file descriptor, or is closed
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def is_system_failure(error: BaseException) -> bool:
+    """Tell whether an unexpected error comes from the system or the input, not from a bug of ours."""
+    if isinstance(error, ImportError):
+        return (error.name or "").partition(".")[0] != __package__.partition(".")[0]
+    if isinstance(error, RuntimeError) and not isinstance(error, RecursionError):
+        return any(words in str(error) for words in (_NO_THREAD, _NO_DEVICE_MEMORY))
+    return isinstance(error, (OSError, MemoryError, RecursionError, UnicodeError, SystemError))
+
+
+def describe(error: Exception) -> GlassformerError:
+    """Return an error of the system as one with a remedy."""
+    kind, why = GlassformerError, first_line(error)
+    if isinstance(error, ImportError):
+        fact = f"{error.name or 'a library'} cannot be loaded: {why}"
+        hint = "allow more memory (`ulimit -v` shows the limit), or else install it again"
+    elif isinstance(error, RuntimeError) and _NO_DEVICE_MEMORY in str(error):
+        fact = f"there is not enough memory on the device: {why}"
+        hint = "use a smaller batch, or spread the model with --mesh; `glassformer plan` counts what each device takes"
+    elif isinstance(error, RuntimeError) and _NO_THREAD in str(error):
+        fact = "the system refuses to start a thread"
+        hint = "allow more memory or processes (`ulimit -v` and `ulimit -u` show the limits)"
+    elif isinstance(error, SystemError):  # a library that ran out of memory
+        fact = f"a library failed, and says no more than: {why}"
+        hint = "allow more memory (`ulimit -v` shows the limit)"
+    elif isinstance(error, MemoryError):
+        fact = "there is not enough memory" + (f": {why}" if str(error) else "")
+        hint = "use a smaller batch, context or model; `glassformer params` counts what one takes"
+    elif isinstance(error, RecursionError):
+        fact, hint = "the input is nested too deeply to be read", "make it flatter"
+    elif isinstance(error, UnicodeDecodeError):
+        where = f"byte {error.start:,} is 0x{error.object[error.start]:02x}"
+        kind, fact = DataError, f"the input is not {error.encoding} text: {where}"
+        hint = "convert it first, for example with iconv -t UTF-8"
+    elif isinstance(error, UnicodeEncodeError):
+        what = ascii(error.object[error.start : error.end][:20])
+        kind, fact = DataError, f"{what} cannot be written as {error.encoding}: {error.reason}"
+        hint = "leave it out, or set PYTHONUTF8=1"
+    else:
+        why = getattr(error, "strerror", None) or why
+        name = getattr(error, "filename", None)
+        fact = f"the system refuses: {why}" if name is None else f"{os.fsdecode(name)!r:.200} cannot be used: {why}"
+        kind, hint = CheckpointError, "check the path, its permissions and its disk"
+    return kind(fact, hint=f"{hint}; {DEBUG}=1 shows where it happened")

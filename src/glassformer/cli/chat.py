@@ -11,18 +11,10 @@ from ..generation.conversation import Conversation
 from ..generation.texts import MAX_NEW_TOKENS
 from ..loading import load
 from ..text import printable
-from .options import (
-    MODEL_HELP,
-    engine_option,
-    lens_option,
-    temperature_option,
-    top_k_option,
-    top_p_option,
-    weights_option,
-)
+from .generate import print_lens
+from .options import MODEL_HELP, engine_option, lens_option, sampling_options, weights_option
 from .output import log
 from .stdin import no_stdin, not_utf8
-from .written_lens import print_lens
 
 COMMANDS = {"/reset": "forget the conversation", "/help": "show the commands", "/exit": "leave (also Ctrl-D)"}
 
@@ -31,9 +23,7 @@ COMMANDS = {"/reset": "forget the conversation", "/help": "show the commands", "
 @click.argument("model", help=f"A model with a chat template. {MODEL_HELP}")
 @click.option("--system", help="The system message.")
 @click.option("--max-new-tokens", type=int, default=MAX_NEW_TOKENS, help="The longest answer, in tokens.")
-@temperature_option
-@top_k_option
-@top_p_option
+@sampling_options
 @click.option("--seed", type=click.IntRange(0), default=0, help="The same seed gives the same answers.")
 @weights_option
 @lens_option

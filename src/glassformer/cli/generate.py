@@ -1,17 +1,25 @@
 """`glassformer generate`: continue or answer a prompt."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 import click
+import numpy as np
 
+from ..arrays import Array
 from ..errors import ConfigError
 from ..generation import Generation
 from ..generation.reader import kept
-from ..generation.texts import MAX_NEW_TOKENS
+from ..generation.texts import MAX_NEW_TOKENS, encode_prompts
 from ..generation.writer import LENGTH
+from ..interpret import lens as lens_of
+from ..interpret import watch
+from ..interpret.reading import labels_of
+from ..interpret.stream import points
 from ..loading import load
+from ..models import Batch
 from ..text import Tokenizer, printable
 from ..trained_model import TrainedModel
 from .options import (
@@ -19,17 +27,16 @@ from .options import (
     json_option,
     lens_option,
     model_argument,
-    temperature_option,
-    top_k_option,
-    top_p_option,
+    sampling_options,
     truncate_option,
     weights_option,
 )
-from .output import log, print_json, print_table
+from .output import log, print_json, print_table, shorten, visible
 from .stdin import read_stdin
-from .written_lens import check_lens, print_answer_lens
 
 TOP_TOKENS = 5
+LENS_COLUMNS, LENS_WIDTH = 6, 12
+"""Layers that --lens shows at most, the last one included, spread evenly over the depth; characters of a token."""
 
 
 @click.command()
@@ -43,9 +50,7 @@ TOP_TOKENS = 5
     help="The prompt, as an option. Without a prompt, a model starts from its start token, or else a line break.",
 )
 @click.option("--max-new-tokens", type=int, default=MAX_NEW_TOKENS, help="The longest answer, in tokens.")
-@temperature_option
-@top_k_option
-@top_p_option
+@sampling_options
 @click.option("--min-p", type=float, help="Leave out tokens below this share of the likeliest one's probability.")
 @click.option("--repetition-penalty", type=float, help="Above 1: avoid tokens of the prompt and of the answer so far.")
 @click.option("--frequency-penalty", type=float, help="Avoid tokens by how often the answer contains them.")
@@ -70,20 +75,14 @@ def generate(
     model: str,
     text: str | None,
     prompt: str | None,
-    max_new_tokens: int,
     beams: int | None,
-    length_penalty: float | None,
-    n: int,
     seed: int | None,
-    stop: tuple[str, ...],
-    slide: bool | None,
-    truncate: bool,
     weights: str | None,
     logprobs: bool,
     lens: bool,
     engine: str | None,
     json: bool,
-    **sampling: float | None,
+    **given: Any,
 ) -> None:
     """Continue or answer a prompt and print the text as it is generated.
 
@@ -91,24 +90,24 @@ def generate(
     """
     read = _prompt(text, prompt)
     loaded = load(model, weights=weights)
-    settings: dict[str, Any] = {name: value for name, value in sampling.items() if value is not None}
     if seed is not None and beams is not None:
         raise ConfigError("beam search draws nothing, so --seed has no meaning", hint="leave out --seed or --beams")
-    settings |= {"max_new_tokens": max_new_tokens, "seed": seed or 0, "stop": list(stop)}
-    settings |= {"slide": slide, "truncate": truncate}
-    is_plain = not (json or logprobs or beams is not None or length_penalty is not None or n != 1)
-    check_lens(lens, alone=is_plain)
-    if is_plain:
-        answer = stream(loaded, read, settings)
-        note([answer], loaded, settings)
+    settings = {name: value for name, value in given.items() if value is not None} | {"seed": seed or 0}
+    if json or logprobs or beams is not None or given["length_penalty"] is not None or given["n"] != 1:
         if lens:
-            print_answer_lens(loaded, read, answer, truncate=truncate)
-        return
-    settings |= {"n": n, "beams": beams, "length_penalty": length_penalty}
-    answers = complete(loaded, read, settings, logprobs=logprobs)
-    assert loaded.answer_tokenizer is not None
-    print_answers(read, answers, loaded.answer_tokenizer, json=json)
-    note(answers, loaded, settings)
+            hint = "leave out --json, --n, --beams and --logprobs; or use `look`"
+            raise ConfigError("--lens shows a table below one answer", hint=hint)
+        top = TOP_TOKENS if beams is None else 0
+        found = loaded.generate(read, beams=beams, log_probabilities=top if logprobs else None, **settings)
+        answers = [found] if given["n"] == 1 else found
+        assert loaded.answer_tokenizer is not None
+        print_answers(read, answers, loaded.answer_tokenizer, json=json)
+    else:
+        del settings["n"]
+        answers = [stream(loaded, read, settings)]
+    note(answers, loaded, given["max_new_tokens"])
+    if lens:
+        print_answer_lens(loaded, read, answers[0], truncate=given["truncate"])
 
 
 def _prompt(argument: str | None, option: str | None) -> str:
@@ -130,9 +129,9 @@ def stream(loaded: TrainedModel, text: str, settings: dict[str, Any]) -> Generat
     return pieces.generation
 
 
-def note(answers: list[Generation], loaded: TrainedModel, settings: dict[str, Any]) -> None:
+def note(answers: list[Generation], loaded: TrainedModel, limit: int) -> None:
     """Log whether an answer went past the context, and which limit ended it."""
-    context, limit = loaded.config.context, settings["max_new_tokens"]
+    context = loaded.config.context
     if any(one.slid for one in answers):
         log(
             f"note: this is longer than the context of {context:,} tokens: each time it was full, the model kept "
@@ -143,17 +142,6 @@ def note(answers: list[Generation], loaded: TrainedModel, settings: dict[str, An
         log(f"note: stopped after {limit:,} tokens (--max-new-tokens)")
     if any(len(one.ids) < limit for one in cut):
         log(f"note: stopped because the context of {context:,} tokens is full")
-
-
-def complete(loaded: TrainedModel, text: str, settings: dict[str, Any], *, logprobs: bool) -> list[Generation]:
-    """Return the answers that the settings ask for."""
-    n = settings["n"]
-    if n < 1:
-        raise ConfigError(f"n is {n}", hint="ask for at least 1 answer")
-    if logprobs:
-        settings = {**settings, "log_probabilities": TOP_TOKENS if settings["beams"] is None else 0}
-    answers = loaded.generate(text, **settings)
-    return [answers] if n == 1 else answers
 
 
 def print_answers(prompt: str, answers: list[Generation], tokenizer: Tokenizer, *, json: bool) -> None:
@@ -184,3 +172,35 @@ def _fields(one: Generation, tokenizer: Tokenizer) -> dict[str, Any]:
             for place in one.top
         ]
     return fields
+
+
+def print_answer_lens(loaded: TrainedModel, text: str, answer: Generation, *, truncate: bool) -> None:
+    """Print the lens of an answer to a prompt."""
+    if answer.slid:
+        raise ConfigError("the answer is longer than the context, so no run holds it", hint="--no-slide stops before")
+    [read], sources = encode_prompts(loaded, [text], truncate=truncate)
+    print_lens(loaded, read, answer.ids, None if sources is None else sources[0])
+
+
+def print_lens(loaded: TrainedModel, read: Array, written: Sequence[int], source: Array | None = None) -> None:
+    """Print, for every generated token, what the layers would have predicted in its place, with probabilities."""
+    if not written:
+        return
+    tokens = np.concatenate([read, np.asarray(written[:-1], dtype=read.dtype)])
+    batch = Batch(tokens[None], source=None if source is None else source[None])
+    run = watch(loaded.model, loaded.params, batch)
+    blocks = [point for point in points(run) if point.name.endswith(point.label.removeprefix("block "))]
+    chosen = sorted({round(n) for n in np.linspace(0, len(blocks) - 1, min(LENS_COLUMNS, len(blocks)))})
+    first = len(read) - 1
+    seen = lens_of(run, at=[blocks[n].name for n in chosen], positions=range(first, first + len(written)))
+    ids, odds = seen.top(1)
+    label = labels_of(loaded).tokens
+    rows = []
+    for n, token in enumerate(written):
+        cells = [f"{_word(label(int(ids[c, 0, n, 0])))} {100 * odds[c, 0, n, 0]:.0f} %" for c in range(len(chosen))]
+        rows.append((_word(label(token)), *cells))
+    print_table(("wrote", *(f"after {blocks[n].label}" for n in chosen)), rows)
+
+
+def _word(text: str) -> str:
+    return shorten(visible(text), LENS_WIDTH)

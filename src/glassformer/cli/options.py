@@ -1,6 +1,10 @@
 """Arguments and options that several commands share."""
 
+import functools
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -31,16 +35,24 @@ weights_option = click.option(
     help="How weights are stored: float32, float16, int8, int4, or as-stored in a GGUF file. Fewer bits are faster "
     "(default: as-stored for GGUF, else float32). The engine jax: float32, bfloat16 or float16.",
 )
-temperature_option = click.option(
-    "--temperature", type=float, help="Below 1 safer, above 1 wilder; 0 takes the likeliest token (default: 0.8)."
-)
-top_k_option = click.option("--top-k", type=int, help="Sample from the k likeliest tokens only.")
-top_p_option = click.option(
-    "--top-p", type=float, help="Sample from the fewest tokens that together have this probability."
+_sampling = (
+    click.option(
+        "--temperature", type=float, help="Below 1 safer, above 1 wilder; 0 takes the likeliest token (default: 0.8)."
+    ),
+    click.option("--top-k", type=int, help="Sample from the k likeliest tokens only."),
+    click.option("--top-p", type=float, help="Sample from the fewest tokens that together have this probability."),
 )
 lens_option = click.option(
     "--lens", is_flag=True, help="Show what each layer would have predicted in the place of every token."
 )
+
+
+def bundle(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    """Return a decorator that adds several options."""
+    return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
+
+
+sampling_options = bundle(_sampling)
 
 
 def _set_engine(name: str) -> str:
@@ -48,3 +60,22 @@ def _set_engine(name: str) -> str:
 
     set_engine(name)
     return name
+
+
+def trust_option() -> click.Option:
+    """Return the option --trust; without it, the user is asked where there is a terminal."""
+    meaning = "Trust the Python files that the run was trained with, now and later."
+    return click.Option(["--trust"], is_flag=True, expose_value=False, callback=_apply_trust, help=meaning)
+
+
+def _apply_trust(ctx: click.Context, parameter: Any, wanted: bool) -> None:
+    from ..runs import custom_files
+
+    custom_files.ask = _ask
+    ctx.with_resource(custom_files.granted(wanted))
+
+
+def _ask(question: str) -> bool:
+    if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    return click.confirm(question, default=False, err=True)

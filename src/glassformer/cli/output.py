@@ -71,27 +71,23 @@ def bordered(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: st
 
 def bytes_text(size: float) -> str:
     """Write a memory size the way people read it: 1.5 GiB."""
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(size) < 1024 or unit == "TiB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
-        size /= 1024
-    raise AssertionError
+    return _scaled(size, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
 
 
 def count_text(number: float) -> str:
     """Write a large count the way people read it: 124.4 M."""
-    for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= size:
-            return f"{number / size:,.1f} {unit}"
-    return f"{number:,.0f}"
+    return _scaled(number, 1000, ("", "k", "M", "B", "T"))
 
 
 def flops_text(number: float) -> str:
     """Write an amount of arithmetic the way people read it: 284.8 MFLOP, 349.3 GFLOP."""
-    for unit, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= size:
-            return f"{number / size:,.1f} {unit}FLOP"
-    return f"{number:,.0f} FLOP"
+    return _scaled(number, 1000, ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"))
+
+
+def _scaled(number: float, base: int, units: Sequence[str]) -> str:
+    power = max(power for power in range(len(units)) if power == 0 or abs(number) >= base**power)
+    places = 1 if power else 0
+    return f"{number / base**power:,.{places}f} {units[power]}".rstrip()
 
 
 def visible(text: str) -> str:

@@ -45,15 +45,12 @@ def plan(
     mesh: str,
     device_memory: str | None,
     batch: int | None,
-    length: int | None,
-    accumulate: int,
     precision: str | None,
-    optimizer: str,
     remat: bool,
-    ema: bool,
     rules: str | None,
     settings: tuple[str, ...],
     json: bool,
+    **others: Any,
 ) -> None:
     """Count the memory and messages of training on each device of a mesh without allocating anything.
 
@@ -61,20 +58,19 @@ def plan(
     """
     shape = MeshShape.parse(mesh)
     changes, how = separated(parse_settings(settings))
-    _check_once(how, precision=precision, remat=remat or None)
+    for name, given in (("precision", precision), ("remat", remat)):
+        if given and name in how:
+            raise ConfigError(f"--{name} is also given by --set", hint="give it once")
     found = make_plan(
         read_config(model).replace(**changes),
         shape,
-        batch=shape.replicas * accumulate if batch is None else batch,
-        length=length,
+        batch=shape.replicas * others["accumulate"] if batch is None else batch,
         precision=how.get("precision", precision or "bfloat16"),
-        optimizer=optimizer,
         remat=remat or how.get("remat", False),
         tile=how.get("tile"),
-        ema=ema,
-        accumulate=accumulate,
         device_memory=None if device_memory is None else parse_bytes(device_memory),
         rules=parse_rules(rules or ()),
+        **others,
     )
     other = better(found) if found.fits is False else None
     if json:
@@ -83,13 +79,6 @@ def plan(
         _print(model, found, other)
     if found.fits is False:
         raise click.exceptions.Exit(1)
-
-
-def _check_once(how: dict[str, Any], **given: Any) -> None:
-    """Refuse a setting that is given by an option and by --set."""
-    for name, value in given.items():
-        if value is not None and name in how:
-            raise ConfigError(f"--{name} is also given by --set", hint="give it once")
 
 
 def parse_bytes(text: str) -> int:
@@ -114,15 +103,10 @@ def _advice_json(found: Plan, other: Plan | None) -> dict[str, Any] | None:
 
 def _print(model: str, found: Plan, other: Plan | None) -> None:
     rows = found.batch // (found.mesh.replicas * found.accumulate)
-    memory = [
-        (
-            _PARTS.get(part, part),
-            bytes_text(size),
-            f"{size / found.total:.1%}",
-            "exact" if part in found.EXACT else "estimate",
-        )
-        for part, size in found.memory.items()
-    ]
+    memory = []
+    for part, size in found.memory.items():
+        known = "exact" if part in found.EXACT else "estimate"
+        memory.append((_PARTS.get(part, part), bytes_text(size), f"{size / found.total:.1%}", known))
     title = f"{model} on {plural(found.mesh.size, 'device')}: {found.mesh}"
     columns = ("on each device", ">memory", ">share", "")
     print_table(columns, [*memory, ("total", bytes_text(found.total), "", "")], title=title)

@@ -14,7 +14,6 @@ from ..errors import ConfigError, DataError, GlassformerError, WeightsError
 from ..generation.answer import (
     MASKS,
     NEXT,
-    Choice,
     Prediction,
     predict_answer,
     predict_class,
@@ -36,6 +35,9 @@ TOP = 5
 WIDTH = 40
 WITHOUT_QUESTIONS = ("text", "lines")
 """Tasks whose models continue a text; the models of all others answer it."""
+
+WHOLE = "this model answers an input as a whole, so it cannot be truncated"
+ONE = "this model writes its answer token by token, so it has no alternatives"
 
 Predictor = Callable[[str], Prediction]
 
@@ -60,7 +62,12 @@ def predict(
     if not inputs and not any(text.strip() for text in texts):
         raise DataError("there is nothing to answer", hint="pass inputs, or one on each line of stdin")
     ask = predictor(model, top=top, truncate=truncate)
-    answers = [(text, _attempt(ask, text, is_blank=not inputs and not text.strip())) for text in texts]
+    answers: list[tuple[str, Prediction | GlassformerError | None]] = []
+    for text in texts:
+        try:  # a blank line of stdin has no answer
+            answers.append((text, ask(text) if inputs or text.strip() else None))
+        except GlassformerError as error:
+            answers.append((text, error))
     errors = [found for _, found in answers if isinstance(found, GlassformerError)]
     if len(errors) == len(answers):
         raise errors[0]
@@ -73,16 +80,6 @@ def predict(
         raise click.exceptions.Exit(1)
 
 
-def _attempt(ask: Predictor, text: str, *, is_blank: bool) -> Prediction | GlassformerError | None:
-    """Return the answer, or why there is none; a blank line has no answer."""
-    if is_blank:
-        return None
-    try:
-        return ask(text)
-    except GlassformerError as error:
-        return error
-
-
 def predictor(name: str, *, top: int | None, truncate: bool) -> Predictor:
     """Return a function that answers inputs as the model of that name does."""
     place = locate(name)
@@ -90,7 +87,7 @@ def predictor(name: str, *, top: int | None, truncate: bool) -> Predictor:
     if learned is not None:
         return _of_task(learned, top=top, truncate=truncate)
     if not is_run(place) and isinstance(load_config(place), EncoderConfig):
-        _refuse_truncation(truncate)
+        _refuse(truncate, "--truncate", WHOLE)
         return _of_encoder(read_model(name), name, top or TOP)
     return _of_writer(load(place), top=top, truncate=truncate)
 
@@ -110,20 +107,20 @@ def _learned(place: Path) -> TrainedModel | None:
 def _of_writer(loaded: TrainedModel, *, top: int | None, truncate: bool) -> Predictor:
     if isinstance(loaded.config, DecoderConfig):
         return partial(predict_next, loaded, top=top or TOP, truncate=truncate)
-    _refuse_top(top)
+    _refuse(top, "--top", ONE)
     return partial(predict_text, loaded, truncate=truncate)
 
 
 def _of_task(trained: TrainedModel, *, top: int | None, truncate: bool) -> Predictor:
     """Answer with the encoding and decoding of the model's task."""
-    _refuse_truncation(truncate)
+    _refuse(truncate, "--truncate", WHOLE)
     model, params, task = trained.model, trained.params, trained.task
     assert task is not None
     if isinstance(model.config, EncoderConfig):
         _refuse_devices()
         settings: dict[str, Any] = {"label": lambda number: task.decode_answer([number]), "top": top or TOP}
         return lambda text: predict_class(model, params, _checked(task.encode_input(text), model.config), **settings)
-    _refuse_top(top)
+    _refuse(top, "--top", ONE)
     return partial(predict_answer, trained)
 
 
@@ -166,17 +163,9 @@ def _refuse_devices() -> None:
         raise ConfigError("encoders answer on the engines cpu and numpy only", hint="use --engine cpu or numpy")
 
 
-def _refuse_truncation(truncate: bool) -> None:
-    if truncate:
-        hint = "leave out --truncate, and shorten the input"
-        raise ConfigError("this model answers an input as a whole, so it cannot be truncated", hint=hint)
-
-
-def _refuse_top(top: int | None) -> None:
-    if top is not None:
-        raise ConfigError(
-            "this model writes its answer token by token, so it has no alternatives", hint="leave out --top"
-        )
+def _refuse(given: Any, option: str, fact: str) -> None:
+    if given:
+        raise ConfigError(fact, hint=f"leave out {option}")
 
 
 def _row(text: str, found: Prediction | GlassformerError | None) -> tuple[str, ...]:
@@ -184,13 +173,12 @@ def _row(text: str, found: Prediction | GlassformerError | None) -> tuple[str, .
     if not isinstance(found, Prediction):
         return _short(text), "", "", "" if found is None else f"error: {found.fact}"
     spelled = visible if found.kind in (NEXT, MASKS) else str
-    others = [", ".join(_share(one, spelled) for one in place[1:]) for place in found.choices]
+    others = [
+        ", ".join(f"{printable(spelled(one.text))} {one.probability:.1%}" for one in place[1:])
+        for place in found.choices
+    ]
     answer = visible(found.answer) if found.kind == NEXT else found.answer
     return _short(text), printable(answer), f"{found.probability:.1%}", "; ".join(others)
-
-
-def _share(one: Choice, spelled: Callable[[str], str]) -> str:
-    return f"{printable(spelled(one.text))} {one.probability:.1%}"
 
 
 def _short(text: str) -> str:

@@ -1,17 +1,36 @@
-"""`glassformer runs`: a list of runs."""
+"""`glassformer runs` and `compare`: a list of runs, and runs side by side."""
 
 import os
+from collections.abc import Sequence
+from dataclasses import MISSING
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ..runs.listing import RunSummary, list_runs
+from ..errors import ConfigError
+from ..runs.folder import RECENT
+from ..runs.listing import (
+    Curves,
+    RunSummary,
+    curves_of,
+    differing,
+    figures_of,
+    judged,
+    list_runs,
+    losses_by,
+    samples_or_reason,
+)
+from ..runs.run import Run, open_run
+from ..settings import check_known
+from ..text import printable
 from .options import PATH, json_option
 from .output import log, print_json, print_table
 from .settings import default_text
 
 COLUMNS = ("run", "task", "steps", ">loss", ">validation", "best", "when", "settings that differ")
+FIGURE = "losses"
 
 
 @click.command()
@@ -79,3 +98,124 @@ def settings_text(settings: dict[str, Any]) -> str:
 def number(value: float | None) -> str:
     """Write a loss, or nothing if there is none."""
     return "" if value is None else f"{value:.4f}"
+
+
+@click.command()
+@click.argument("runs", metavar="RUN RUN...", type=PATH, nargs=-1, help="Folders that `glassformer train` wrote.")
+@click.option("--out", type=PATH, metavar="DIR", help="Draw the losses into this folder, light and dark.")
+@click.option("--format", "form", default="png", help="Of the figure: png, svg or pdf.")
+@click.option("--samples/--no-samples", default=True, help="Let each model answer some prompts.")
+@json_option
+def compare(runs: tuple[Path, ...], out: Path | None, form: str, samples: bool, json: bool) -> None:
+    """Compare runs side by side: settings that differ, losses by step and by time, speed, samples, a figure."""
+    from ..plots import FORMATS, loss_curves, save_themes
+
+    check_known("there is no format", form, FORMATS)
+    if len(runs) < 2 or len({path.resolve() for path in runs}) < len(runs):
+        raise ConfigError("there is nothing to compare", hint="name two or more different runs")
+    opened = [open_run(path) for path in runs]
+    names = _names(runs)
+    metrics = {name: run.metrics() for name, run in zip(names, opened, strict=True)}
+    curves = [curves_of(name, lines) for name, lines in metrics.items()]
+    answers = [samples_or_reason(run) for run in opened] if samples else []
+    draw = partial(save_themes, partial(loss_curves, metrics), form=form)
+    if json:
+        print_json(_as_json(runs, opened, curves, answers, [] if out is None else draw(out, FIGURE)))
+        return
+    _print_figures(names, opened)
+    _print_settings(names, opened)
+    _print_losses(names, curves)
+    for name, said in zip(names, answers, strict=False):
+        _print_samples(name, said)
+    if out is None:
+        log("--out DIR draws the losses")
+    else:
+        log(f"figure: {', '.join(map(str, draw(out, FIGURE)))}")
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """Return the last part of each path, or the whole paths if these are not unique."""
+    short = [path.resolve().name for path in paths]
+    return short if len(set(short)) == len(short) else [str(path) for path in paths]
+
+
+def _as_json(
+    paths: Sequence[Path], runs: Sequence[Run], curves: Sequence[Curves], answers: Sequence[Any], drawn: Sequence[Path]
+) -> dict[str, Any]:
+    about = [
+        {"run": str(path), **figures_of(run), "record": run.provenance.to_dict()}
+        for path, run in zip(paths, runs, strict=True)
+    ]
+    for one, said in zip(about, answers, strict=False):
+        one["samples"] = said if isinstance(said, str) else [{"prompt": a, "answer": printable(b)} for a, b in said]
+    return {
+        "runs": about,
+        "settings": {name: [_plain(value) for value in values] for name, values in differing(runs).items()},
+        "loss_by_step": [{"step": step, "losses": values} for step, values in losses_by("steps", curves)],
+        "loss_by_seconds": [
+            {"seconds": round(time, 3), "losses": values} for time, values in losses_by("seconds", curves)
+        ],
+        "figures": [str(path) for path in drawn],
+    }
+
+
+def _plain(value: Any) -> Any:
+    if value is MISSING:
+        return None
+    return value if value is None or isinstance(value, bool | int | float | str | list | dict) else str(value)
+
+
+def _print_figures(names: Sequence[str], runs: Sequence[Run]) -> None:
+    rows: dict[str, list[str]] = {}
+    for run in runs:
+        found, record = figures_of(run), run.provenance
+        best = "" if found["best_loss"] is None else f"{found['best_loss']:.4f} at step {found['best_step']:,}"
+        cells = {
+            "task": found["task"],
+            "steps": f"{found['step']:,} of {found['steps']:,}",
+            "parameters": f"{found['parameters']:,}",
+            f"training loss (mean of the last {RECENT} steps)": number(found["recent_loss"]),
+            "last validation loss": number(found["val_loss"]),
+            "best validation loss": best,
+            "right": "" if found["accuracy"] is None else f"{found['accuracy']:.2%}",
+            "tokens trained on": f"{found['tokens']:,}",
+            "seconds of training": f"{found['seconds']:,.1f}",
+            "engine": f"{record.engine}, {record.cores} cores",
+            "tokens/s": "" if found["tokens_per_second"] is None else f"{found['tokens_per_second']:,.0f}",
+        }
+        for name, cell in cells.items():
+            rows.setdefault(name, []).append(cell)
+    lines = [(name, *values) for name, values in rows.items()]
+    print_table(("", *(f">{name}" for name in names)), lines, title="Results")
+
+
+def _print_settings(names: Sequence[str], runs: Sequence[Run]) -> None:
+    found = differing(runs)
+    if not found:
+        print("All settings are the same.")
+        return
+    rows = [
+        (name, *("" if value is MISSING else default_text(value) for value in values)) for name, values in found.items()
+    ]
+    print_table(("setting", *names), rows, title="Settings that differ")
+
+
+def _print_losses(names: Sequence[str], curves: Sequence[Curves]) -> None:
+    kinds = {"validation" if judged(one) is one.validation else "training" for one in curves}
+    kind = kinds.pop() if len(kinds) == 1 else "validation (else training)"
+    columns = [f">{name}" for name in names]
+    steps = [(f"{step:,}", *map(number, values)) for step, values in losses_by("steps", curves)]
+    print_table((">step", *columns), steps, title=f"Loss by step ({kind})")
+    found = losses_by("seconds", curves)
+    places = 1 if found and found[-1][0] >= 100 else 2
+    times = [(f"{time:,.{places}f}", *map(number, values)) for time, values in found]
+    print_table((">seconds", *columns), times, title=f"Loss by time ({kind})")
+
+
+def _print_samples(name: str, said: Sequence[tuple[str, str]] | str) -> None:
+    if isinstance(said, str):
+        print(f"{name}: no samples: {said}")
+        return
+    print(f"{name} answers:")
+    for question, reply in said:
+        print(f"  {question!r} → {printable(reply)!r}")

@@ -1,5 +1,6 @@
-"""`glassformer settings`, and settings given as KEY=VALUE."""
+"""`glassformer settings` and `tasks`, and settings given as KEY=VALUE."""
 
+import inspect
 import json as json_module
 from collections.abc import Sequence
 from dataclasses import MISSING, asdict, is_dataclass
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import ConfigError
+from ..registry import SUMMARIES
 from ..settings import check_known
 from .options import json_option
 from .output import console, log, print_json, print_table
@@ -114,7 +116,6 @@ def _of_file(file: str) -> "list[Group]":
 
 def _overview(*, json: bool) -> None:
     from ..models import PRESETS
-    from ..registry import SUMMARIES
     from ..runs.settings import TOPICS
 
     if json:
@@ -151,3 +152,19 @@ def default_text(value: Any) -> str:
     if len(text) > LONGEST_DEFAULT and isinstance(value, list | tuple) and len(value) > 3:
         return f"{', '.join(map(str, value[:3]))}, … ({len(value)} in all)"
     return text
+
+
+@click.command()
+@click.argument("file", required=False, help="List the tasks in this Python file instead.")
+@json_option
+def tasks(file: str | None, json: bool) -> None:
+    """List the tasks to train on."""
+    listed = SUMMARIES
+    if file is not None:
+        from ..data import TASKS, import_file  # loads the modules that build tasks
+
+        listed = {name: (inspect.getdoc(TASKS[name]) or "").partition("\n")[0] for name in import_file(file).tasks}
+    if json:
+        print_json(listed)
+    else:
+        print_table(("task", "learns to"), listed.items())

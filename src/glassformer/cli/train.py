@@ -25,7 +25,7 @@ from ..runs.start import new_session
 from ..training.interruption import Stopped, Terminated, heeding_termination
 from ..tree import count
 from . import devices
-from .options import PATH, engine_option, json_option
+from .options import PATH, engine_option, json_option, set_option
 from .output import log, plural, print_json
 from .settings import parse_settings
 
@@ -39,14 +39,7 @@ from .settings import parse_settings
     "--from", "source", metavar="MODEL", help="Start from a trained model: a folder, a file, a pulled name, hf:…"
 )
 @click.option("--lora", is_flag=True, help="With --from: freeze the model and train low-rank adapters.")
-@click.option(
-    "--set",
-    "settings",
-    metavar="KEY=VALUE",
-    multiple=True,
-    help="Change a setting of the model, the recipe or the task; may be repeated. `glassformer settings TASK` lists "
-    "them.",
-)
+@set_option
 @click.option(
     "--steps", type=click.IntRange(1), help="Optimizer steps in all; with --resume, to continue past the planned end."
 )
@@ -59,14 +52,7 @@ from .settings import parse_settings
 @click.option("--record", is_flag=True, help="Record what `glassformer replay` needs to return to any step.")
 @click.option("--tensorboard/--no-tensorboard", default=False, help="Write TensorBoard event files as well.")
 @engine_option
-@devices.mesh_option
-@devices.precision_option
-@devices.scan_option
-@devices.remat_option
-@devices.rules_option
-@devices.coordinator_option
-@devices.processes_option
-@devices.process_option
+@devices.jax_options
 @json_option
 def train(
     task: str | None,
@@ -84,31 +70,30 @@ def train(
     record: bool,
     tensorboard: bool,
     engine: str | None,
-    mesh: str | None,
-    precision: str | None,
-    scan: bool,
-    remat: bool,
-    rules: str | None,
-    coordinator: str | None,
-    processes: int | None,
-    process: int | None,
     json: bool,
+    **jax: Any,
 ) -> None:
     """Train a model on a task. Ctrl-C saves it, and --resume continues bit for bit."""
     require_tensorboard(wanted=tensorboard)
     changes = _changes(settings, None if resume is not None else steps)
     task = chosen_task(task, own, needed=resume is None)
-    switches = changes or lora or scan or remat or record or None
-    _check_resume(resume, [task, data, preset, source, seed, out, precision, rules, switches], anyway=anyway)
-    devices.use_engine_of(None if resume is None else open_run(resume), engine, mesh)
-    with devices.joined(coordinator, processes, process) as watch:
+    switches = changes or lora or jax["scan"] or jax["remat"] or record or None
+    others = [task, data, preset, source, seed, out, jax["precision"], jax["rules"], switches]
+    _check_resume(resume, others, anyway=anyway)
+    devices.use_engine_of(None if resume is None else open_run(resume), engine, jax["mesh"])
+    with devices.joined(jax) as watch:
         if resume is not None:
-            session = _resumed(resume, steps, mesh, watch, anyway=anyway)
+            session = _resumed(resume, steps, jax["mesh"], watch, anyway=anyway)
         else:
-            how = devices.execution_of(mesh, precision, scan=scan, remat=remat, rules=rules)
+            how = devices.execution_of(jax)
             given: dict[str, Any] = {"data": data, "settings": changes, "seed": seed or 0, "recorded": record}
             session = open_session(str(task), out, source, preset, lora=lora, execution=how, **given)
-        _train_and_report(session, watch, tensorboard=tensorboard, json=json)
+        session.watch, first = watch or session.watch, rank() == 0
+        summary = run_session(session, quiet=json, tensorboard=tensorboard and first)
+        if json and first:
+            print_json(summary)
+        elif first:
+            print_summary(session, summary)
 
 
 def _changes(settings: Sequence[str], steps: int | None) -> dict[str, Any]:
@@ -164,16 +149,6 @@ def _resumed(folder: Path, steps: int | None, mesh: str | None, watch: Watch | N
     return session
 
 
-def _train_and_report(session: Session, watch: Watch | None, *, tensorboard: bool, json: bool) -> None:
-    """Train to the end and print the results; of several processes, the first one does."""
-    session.watch, first = watch or session.watch, rank() == 0
-    summary = run_session(session, quiet=json, tensorboard=tensorboard and first)
-    if json and first:
-        print_json(summary)
-    elif first:
-        print_summary(session, summary)
-
-
 def open_session(
     task: str, out: Path | None, source: str | None, preset: str | None, *, lora: bool, **settings: Any
 ) -> Session:
@@ -199,7 +174,10 @@ def run_session(session: Session, *, quiet: bool, tensorboard: bool = False) -> 
                     clock.add(record)
                     write_event(record)
                     show(record)
-            return _finish(session, clock)
+            seconds = clock.seconds  # of the training alone, not of what follows
+            if rank() == 0:
+                draw_loss(session)
+            return results(session, clock, seconds)
         except KeyboardInterrupt as error:
             if total() > 1 and not isinstance(error, Stopped):
                 raise  # the others are not here to save together; the watch tells them
@@ -208,14 +186,6 @@ def run_session(session: Session, *, quiet: bool, tensorboard: bool = False) -> 
         except TrainingError:
             session.save()
             raise
-
-
-def _finish(session: Session, clock: Stopwatch) -> dict[str, Any]:
-    """Draw the loss of a finished run, and return the results."""
-    seconds = clock.seconds  # of the training alone, not of what follows
-    if rank() == 0:
-        draw_loss(session)
-    return results(session, clock, seconds)
 
 
 def _interrupted(session: Session, error: KeyboardInterrupt) -> int:
